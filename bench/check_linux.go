@@ -23,11 +23,13 @@ var facts = []struct {
 	{"jobs", `SELECT count(*) FROM jobs`, wantAll},
 	{"completed jobs", `SELECT count(*) FROM jobs WHERE state = 6 AND exit_code = 0 AND attempts = 1`, wantAll},
 	{"completed jobs according to the counter", `SELECT completed FROM meta`, wantAll},
-	{"jobs according to the counters", `SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, wantAll},
+	{"jobs according to the counters",
+		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, wantAll},
 	{"leases", `SELECT count(*) FROM jobs, meta WHERE place <> 0 OR reserved <> ''`, wantNone},
 	{"jobs with exactly one event \"enqueued\"",
 		`SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`, wantAll},
-	{"jobs with exactly one event \"ended\"", `SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'ended' AND state = 6 GROUP BY job HAVING count(*) = 1)`, wantAll},
+	{"jobs with exactly one event \"ended\"",
+		`SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'ended' AND state = 6 GROUP BY job HAVING count(*) = 1)`, wantAll},
 	{"missing numbers between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantNone},
 }
 
@@ -51,7 +53,7 @@ func (b *bench) check(s *service, n int, output string) error {
 // cannot check this, because an attempt without output has no row.
 func (s *service) checkAttempts(n int) error {
 	for seq := 1; seq <= n; seq++ {
-		j, err := s.Show(s.ctx, control.Show{ID: control.Name(strconv.Itoa(seq))})
+		j, err := s.Show(s.ctx, control.Show{ID: control.JobID(strconv.Itoa(seq))})
 		if err != nil {
 			return fmt.Errorf("cannot check job %d: %w", seq, err)
 		}

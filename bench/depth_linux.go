@@ -26,7 +26,7 @@ func (b *bench) depth(short *service) (err error) {
 	if err := long.fill(waiting, "true"); err != nil {
 		return err
 	}
-	b.report.add(fmt.Sprintf("enqueue %d jobs in batches of %d", waiting, queue.MaxBatch),
+	b.report.add(fmt.Sprintf("enqueue %d jobs in batches of %d", waiting, queue.MaxJobsPerRequest),
 		rate(float64(waiting)/time.Since(began).Seconds()), "", "")
 	return b.compare([2]*service{short, long}, [2]int{}, fmt.Sprintf("%d waiting jobs", waiting))
 }

@@ -57,7 +57,8 @@ func (b *bench) serveEnded(n int) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs", Value: control.Scalar(fmt.Sprint(2 * n))})
+	_, err = s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs",
+		Value: control.SettingValue(fmt.Sprint(2 * n))})
 	if err := errors.Join(err, s.stop()); err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (b *bench) retention(s *service, n int) error {
 	other, err := s.enqueueWhile(func() error {
 		began := time.Now()
 		if _, err := s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs",
-			Value: control.Scalar(fmt.Sprint(keep))}); err != nil {
+			Value: control.SettingValue(fmt.Sprint(keep))}); err != nil {
 			return err
 		}
 		for {

@@ -40,8 +40,8 @@ func (b *bench) enqueue(s *service) error {
 			{func() (throughput, error) { return raw.enqueueFor(span) }, &alone},
 			{func() (throughput, error) { return s.enqueueConcurrently(1, span) }, &one},
 			{func() (throughput, error) { return s.enqueueConcurrently(64, span) }, &many},
-			{func() (throughput, error) { return raw.batch(queue.MaxBatch) }, &rawBatch},
-			{func() (throughput, error) { return s.batch(queue.MaxBatch) }, &batch},
+			{func() (throughput, error) { return raw.batch(queue.MaxJobsPerRequest) }, &rawBatch},
+			{func() (throughput, error) { return s.batch(queue.MaxJobsPerRequest) }, &batch},
 		} {
 			c, err := w.run()
 			if err != nil {
@@ -59,7 +59,7 @@ func (b *bench) enqueue(s *service) error {
 	compare("durable enqueues, 64 clients", &many, &syncs, "write + fsync")
 	b.report.judge(row{"durable enqueues, 64 clients", many.String(), "SQLite without queuectl " + alone.String(),
 		asRatio(median(ratios(many.rates, alone.rates))), "≥ " + rate(minRate), ""}, median(many.rates) >= minRate)
-	compare(fmt.Sprintf("one batch of %d jobs, in rows", queue.MaxBatch), &batch, &rawBatch,
+	compare(fmt.Sprintf("one batch of %d jobs, in rows", queue.MaxJobsPerRequest), &batch, &rawBatch,
 		"SQLite without queuectl, one commit")
 	return nil
 }

@@ -117,6 +117,6 @@ func (b *bench) idle(s *service) error {
 }
 
 func (s *service) completedCount() (int, error) {
-	st, err := s.Status(s.ctx, control.Nothing{})
+	st, err := s.Status(s.ctx, control.NoParams{})
 	return int(st.Jobs[queue.Completed.String()]), err
 }

@@ -36,7 +36,7 @@ func (s *service) openPage() (*browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	link, err := s.WebOpen(s.ctx, control.Nothing{})
+	link, err := s.WebOpen(s.ctx, control.NoParams{})
 	if err != nil {
 		return nil, err
 	}

@@ -156,7 +156,7 @@ func (s *service) runners() (pids []int) {
 // fill enqueues n jobs with the same command, in batches.
 func (s *service) fill(n int, command string) error {
 	for n > 0 {
-		size := min(n, queue.MaxBatch)
+		size := min(n, queue.MaxJobsPerRequest)
 		jobs := make([]queue.Spec, size)
 		for i := range jobs {
 			jobs[i].Command = &command
@@ -178,7 +178,7 @@ func (s *service) waitForState(state queue.State, n int) error {
 	began := time.Now()
 	first := int64(-1)
 	for {
-		st, err := s.Status(s.ctx, control.Nothing{})
+		st, err := s.Status(s.ctx, control.NoParams{})
 		if err != nil {
 			return err
 		}

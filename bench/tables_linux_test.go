@@ -16,7 +16,7 @@ func TestInsertedRowsFitTheSchema(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *sqlite.Store {
 		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir,
-			Order: queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}})
+			Order: queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,26 +12,26 @@ import (
 const (
 	RunAsService   = "service"
 	RunAsSubmitter = "submitter"
-	fixed          = "fixed:"
+	fixedPrefix    = "fixed:"
 )
 
-// These words may replace a list of names. "none" means an empty list, and "auto" means a list that
+// These words may replace a list of names. "noneWord" means an empty list, and "autoWord" means a list that
 // depends on run_as.
 const (
-	none = "none"
-	auto = "auto"
+	noneWord = "none"
+	autoWord = "auto"
 )
 
 // These constants bound a list in the table access: the number of names, and the length of a name in
 // bytes.
 const (
-	maxNames = 256
-	maxName  = 256
+	maxAccountNames     = 256
+	maxAccountNameBytes = 256
 )
 
-// Tables lists the tables of the settings file. A setting whose name begins with one of them and a
+// SettingsTables lists the tables of the settings file. A setting whose name begins with one of them and a
 // dot belongs to that table.
-var Tables = []string{accessTable, "hooks", "traces", "web"}
+var SettingsTables = []string{accessTable, "hooks", "traces", "web"}
 
 // accessTable is the table whose settings are lists of users and groups.
 const accessTable = "access"
@@ -40,16 +40,16 @@ const accessTable = "access"
 var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease",
 	"job_tmpdir"}
 
-// AtStart reports whether a change of the setting takes effect only when the service restarts.
-func (k *Key) AtStart() bool { return slices.Contains(restartSettings, k.Name) }
+// NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
+func (k *Key) NeedsRestart() bool { return slices.Contains(restartSettings, k.Name) }
 
 // KeepUntilRestart copies the settings that take effect only at a restart, and their origins, from old.
 // PendingRestart then returns the values that these settings get at the restart.
 func (c *Config) KeepUntilRestart(old *Config) {
 	c.pendingSettings = nil
 	for i := range Keys() {
-		if k := &Keys()[i]; k.AtStart() {
-			if asked := k.Show(&c.Settings); asked != k.Show(&old.Settings) {
+		if k := &Keys()[i]; k.NeedsRestart() {
+			if asked := k.ValueText(&c.Settings); asked != k.ValueText(&old.Settings) {
 				c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, asked, old.Origin(k.Name)})
 			}
 			if err := k.set(&c.Settings, k.get(&old.Settings)); err != nil {
@@ -60,46 +60,46 @@ func (c *Config) KeepUntilRestart(old *Config) {
 }
 
 // RunAsUser returns the value of run_as with which all jobs run as the given user.
-func RunAsUser(user string) string { return fixed + user }
+func RunAsUser(user string) string { return fixedPrefix + user }
 
 // FixedUser returns the user that runs all jobs, or "" if run_as does not name a user.
 func (s *Settings) FixedUser() string {
-	user, _ := strings.CutPrefix(s.RunAs, fixed)
+	user, _ := strings.CutPrefix(s.RunAs, fixedPrefix)
 	if user == s.RunAs {
 		return ""
 	}
 	return user
 }
 
-// Socket returns the mode and the group of the control socket. group is "" if it is the group of the
+// SocketPermissions returns the mode and the group of the control socket. group is "" if it is the group of the
 // service.
-func (s *Settings) Socket() (mode fs.FileMode, group string) {
+func (s *Settings) SocketPermissions() (mode fs.FileMode, group string) {
 	n := unchecked(strconv.ParseUint(s.SocketMode, 8, 32))
-	if s.SocketGroup != none {
+	if s.SocketGroup != noneWord {
 		group = s.SocketGroup
 	}
 	return fs.FileMode(n), group
 }
 
-// Access returns the users, and the groups as @NAME, that have a right according to the table access.
+// AccessNames returns the users, and the groups as @NAME, that have a right according to the table access.
 // The value "auto" grants no right if run_as is service. Otherwise members of the group queuectl may
 // submit, and members of queuectl-admin are admins.
-func (s *Settings) Access(right string) []string {
+func (s *Settings) AccessNames(right string) []string {
 	text := map[string]string{"read": s.AccessRead, "submit": s.AccessSubmit, "operate": s.AccessOperate,
 		"admin": s.AccessAdmin}[right]
 	switch {
-	case text == none, text == auto && s.RunAs == RunAsService:
+	case text == noneWord, text == autoWord && s.RunAs == RunAsService:
 		return nil
-	case text == auto && right == "admin":
+	case text == autoWord && right == "admin":
 		return []string{"@queuectl-admin"}
-	case text == auto:
+	case text == autoWord:
 		return []string{"@queuectl"}
 	}
 	return strings.Fields(text)
 }
 
 func checkRunAs(text string) (string, error) {
-	user, isFixed := strings.CutPrefix(text, fixed)
+	user, isFixed := strings.CutPrefix(text, fixedPrefix)
 	if isFixed {
 		// An account name on Windows may contain a space, as in NT SERVICE\queuectl.
 		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil {
@@ -122,21 +122,21 @@ func checkSocketMode(text string) (string, error) {
 
 func accountName(text string) (string, error) { return text, checkAccount(text) }
 
-// names returns a setting that is a list of users and groups. If the default is "auto", the value
+// namesKey returns a setting that is a list of users and groups. If the default is "auto", the value
 // "auto" is also valid.
-func names(name, def string, at func(*Settings) *string) Key {
+func namesKey(name, def string, at func(*Settings) *string) Key {
 	return text(name, def, at, func(text string) (string, error) {
 		list := strings.Fields(text)
 		switch {
 		case len(list) == 0:
 			return "", fmt.Errorf("the list must not be empty; to allow no users, write \"none\"")
-		case len(list) > maxNames:
-			return "", fmt.Errorf("too many users and groups (%d); the maximum is %d", len(list), maxNames)
-		case len(list) == 1 && (text == none || text == auto && def == auto):
+		case len(list) > maxAccountNames:
+			return "", fmt.Errorf("too many users and groups (%d); the maximum is %d", len(list), maxAccountNames)
+		case len(list) == 1 && (text == noneWord || text == autoWord && def == autoWord):
 			return text, nil
 		}
 		for i, n := range list {
-			if n == none || n == auto {
+			if n == noneWord || n == autoWord {
 				return "", fmt.Errorf("%q cannot be combined with names; remove it or the names", n)
 			}
 			if strings.Contains(n, ",") {
@@ -155,7 +155,8 @@ func names(name, def string, at func(*Settings) *string) Key {
 
 // checkAccount returns an error if the text cannot be the name or number of a user or group.
 func checkAccount(name string) error {
-	if name == "" || len(name) > maxName || name[0] == '-' || strings.ContainsAny(name, " \t\r\n\v\f\x00:,@*\"") {
+	if name == "" || len(name) > maxAccountNameBytes || name[0] == '-' || strings.ContainsAny(name,
+		" \t\r\n\v\f\x00:,@*\"") {
 		return fmt.Errorf("%q is not a valid user or group name; a name must not start with -, and must not contain a "+
 			"space or any of : , @ * \"", name)
 	}

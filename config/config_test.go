@@ -34,7 +34,7 @@ func TestDefaultsAreValid(t *testing.T) {
 		if k.Doc() == "" || c.Origin(k.Name) != config.FromDefault {
 			t.Errorf("%s: has no text, or comes from %s", k.Name, c.Origin(k.Name))
 		}
-		shown.Values[k.Name] = k.Show(&c.Settings)
+		shown.Values[k.Name] = k.ValueText(&c.Settings)
 	}
 	again, err := config.Merge(shown)
 	if err != nil || again.Settings != c.Settings {
@@ -48,7 +48,7 @@ func TestWebHosts(t *testing.T) {
 		"[2001:DB8::1] 192.0.2.1": "2001:db8::1 192.0.2.1", "a:80": "!", "a/b": "!", "": "!", "-a": "!"} {
 		k, _, _ := config.FindKey("web.hosts", "")
 		c, err := config.Merge(config.Layer{Origin: config.FromFile, Values: map[string]string{k.Name: text}})
-		if got := strings.Join(c.Hosts(), " "); (err != nil) != (want == "!") || err == nil && got != want {
+		if got := strings.Join(c.HostNames(), " "); (err != nil) != (want == "!") || err == nil && got != want {
 			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
 		}
 	}
@@ -94,7 +94,7 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// A stronger origin overrides a weaker one, and Overridden returns the overridden settings.
+// A stronger origin overrides a weaker one, and OverriddenSettings returns the overridden settings.
 func TestStrongerOriginWins(t *testing.T) {
 	layers := []config.Layer{
 		layer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"),
@@ -110,10 +110,10 @@ func TestStrongerOriginWins(t *testing.T) {
 		config.FromDefault}) {
 		t.Errorf("got origins %v", got)
 	}
-	if got := c.Overridden(config.FromFile); !slices.Equal(got, []string{"workers", "max_retries"}) {
+	if got := c.OverriddenSettings(config.FromFile); !slices.Equal(got, []string{"workers", "max_retries"}) {
 		t.Errorf("hidden settings of the file: %v", got)
 	}
-	if got := c.Overridden(config.FromFlag); got != nil {
+	if got := c.OverriddenSettings(config.FromFlag); got != nil {
 		t.Errorf("hidden settings of the flags: %v", got)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// comment returns a text as comment lines of at most 80 columns.
-func comment(text string) string {
+// commentLines returns a text as comment lines of at most 80 columns.
+func commentLines(text string) string {
 	var b strings.Builder
 	columns := 0
 	for word := range strings.FieldsSeq(text) {
@@ -30,7 +30,7 @@ func comment(text string) string {
 // Example returns the text of queuectl.toml.example, which lists every setting with its default.
 func Example() string {
 	var b strings.Builder
-	b.WriteString(comment("Settings of queuectl. This file lists every setting with its default; your own " +
+	b.WriteString(commentLines("Settings of queuectl. This file lists every setting with its default; your own " +
 		"file needs only the " +
 		"settings that differ. Write durations as text like \"90s\" or \"1h30m\", or as seconds, and sizes as text like " +
 		"\"64K\" or \"1MiB\", or as bytes."))
@@ -40,20 +40,20 @@ func Example() string {
 		name := k.Name
 		if table, key, dotted := strings.Cut(name, "."); dotted {
 			if table != in {
-				fmt.Fprintf(&b, "\n%s[%s]\n", comment(descriptions()["["+table+"]"]), table)
+				fmt.Fprintf(&b, "\n%s[%s]\n", commentLines(descriptions()["["+table+"]"]), table)
 				in = table
 			}
 			name = key
 		}
-		b.WriteString("\n" + comment(k.Doc()))
-		if others := k.Spellings(); len(others) > 0 {
+		b.WriteString("\n" + commentLines(k.Doc()))
+		if others := k.Aliases(); len(others) > 0 {
 			fmt.Fprintf(&b, "# (other accepted names: %s)\n", strings.Join(others, ", "))
 		}
 		value := k.Default
 		_, err := strconv.ParseFloat(value, 64)
 		switch {
 		case value == "true", value == "false":
-		case isList(k.Name) && value == none:
+		case isList(k.Name) && value == noneWord:
 			value = "[]"
 		case err != nil || len(value) > 1 && value[0] == '0':
 			// TOML does not allow numbers with a leading zero, which are octal here, so write them as text.

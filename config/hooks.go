@@ -15,37 +15,37 @@ import (
 // Webhook is an HTTP endpoint that is notified of job events.
 type Webhook struct {
 	URL        string
-	Events     queue.HookSet
+	Events     queue.HookEvents
 	Queues     []string // queues of the jobs whose events it receives; empty means all
 	SecretFile string   // file with the secret that signs the requests
 }
 
-// Wants reports whether the webhook is notified of an event of a job. The parameter of is the job's
+// Matches reports whether the webhook is notified of an event of a job. The parameter of is the job's
 // queue.
-func (w *Webhook) Wants(moment queue.HookSet, of string) bool {
+func (w *Webhook) Matches(moment queue.HookEvents, of string) bool {
 	return w.Events&moment != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, of))
 }
 
 // These constants bound the table webhooks: the number of webhooks, and the length of a URL in bytes.
 const (
 	maxWebhooks = 64
-	maxURL      = 2048
+	maxURLBytes = 2048
 )
 
 // hookKey returns the setting for a hook that runs for all jobs.
 func hookKey(name string, at func(*Settings) *string) Key {
-	return secret(orWord(text(name, none, at, func(text string) (string, error) {
-		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookLine || strings.ContainsRune(text, 0) {
-			return "", fmt.Errorf("must be a command of 1 to %d bytes; use none for no hook", queue.MaxHookLine)
+	return secret(orWord(text(name, noneWord, at, func(text string) (string, error) {
+		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookCommandBytes || strings.ContainsRune(text, 0) {
+			return "", fmt.Errorf("must be a command of 1 to %d bytes; use none for no hook", queue.MaxHookCommandBytes)
 		}
 		return text, nil
-	}), none, "", at))
+	}), noneWord, "", at))
 }
 
-// HooksAs returns the account that runs the hooks in the settings. It returns "" for the account of the
+// HookAccount returns the account that runs the hooks in the settings. It returns "" for the account of the
 // service.
-func (s *Settings) HooksAs() string {
-	if s.HooksUser == none {
+func (s *Settings) HookAccount() string {
+	if s.HooksUser == noneWord {
 		return ""
 	}
 	return s.HooksUser
@@ -62,7 +62,7 @@ func (s *Settings) WebhooksByName() map[string]Webhook { return unchecked(parseW
 // SetWebhooks sets the setting webhooks to the table of that name in a settings file. Each webhook
 // in the table has url and secret_file, and optionally events and queues.
 func (l *Layer) SetWebhooks(table map[string]any) error {
-	text := []byte(none)
+	text := []byte(noneWord)
 	if len(table) > 0 {
 		var err error
 		if text, err = json.Marshal(table); err != nil {
@@ -74,13 +74,13 @@ func (l *Layer) SetWebhooks(table map[string]any) error {
 
 func parseWebhooks(text string) (map[string]Webhook, error) {
 	of := map[string]Webhook{}
-	if text == none {
+	if text == noneWord {
 		return of, nil
 	}
 	if err := queue.CheckJSON([]byte(text)); err != nil {
 		return nil, fmt.Errorf(`%w; write JSON like {"ops": {"url": "https://…", "secret_file": "/etc/…"}}, or none`, err)
 	}
-	err := queue.Members([]byte(text), func(name string, value json.RawMessage) error {
+	err := queue.EachMember([]byte(text), func(name string, value json.RawMessage) error {
 		w, err := parseWebhook(value)
 		switch {
 		case err != nil:
@@ -98,13 +98,13 @@ func parseWebhooks(text string) (map[string]Webhook, error) {
 }
 
 func parseWebhook(text json.RawMessage) (w Webhook, err error) {
-	err = queue.Members(text, func(name string, value json.RawMessage) (err error) {
+	err = queue.EachMember(text, func(name string, value json.RawMessage) (err error) {
 		var list []string
 		switch name {
 		case "url":
-			w.URL, err = queue.Text(value)
+			w.URL, err = queue.DecodeJSONString(value)
 		case "secret_file":
-			w.SecretFile, err = queue.Text(value)
+			w.SecretFile, err = queue.DecodeJSONString(value)
 		case "queues":
 			if json.Unmarshal(value, &w.Queues) != nil ||
 				slices.ContainsFunc(w.Queues, func(q string) bool { return !queue.ValidQueue(q) }) {
@@ -114,7 +114,7 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 			if json.Unmarshal(value, &list) != nil {
 				err = fmt.Errorf("must be a list of events, like [\"dead\"]")
 			} else {
-				w.Events, err = moments(list)
+				w.Events, err = parseHookEvents(list)
 			}
 		default:
 			err = fmt.Errorf("is not a webhook field; use url, secret_file, events or queues")
@@ -129,9 +129,9 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 	case err != nil:
 	case w.URL == "":
 		err = fmt.Errorf("url is missing; add the address to send requests to")
-	case wrong != nil || to.Host == "" || to.Scheme != "https" && to.Scheme != "http" || len(w.URL) > maxURL ||
+	case wrong != nil || to.Host == "" || to.Scheme != "https" && to.Scheme != "http" || len(w.URL) > maxURLBytes ||
 		strings.ContainsFunc(w.URL, func(r rune) bool { return r <= ' ' || r > '~' }):
-		err = fmt.Errorf("url must be like https://host/path, with at most %d bytes", maxURL)
+		err = fmt.Errorf("url must be like https://host/path, with at most %d bytes", maxURLBytes)
 	case !strings.HasPrefix(w.SecretFile, "/") && !(len(w.SecretFile) > 2 && w.SecretFile[1] == ':') ||
 		strings.ContainsRune(w.SecretFile, 0):
 		err = fmt.Errorf("secret_file must be the absolute path of the file with the secret that signs the requests")
@@ -141,9 +141,9 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 	return w, err
 }
 
-// moments parses a list of events and returns them as a set.
-func moments(list []string) (set queue.HookSet, err error) {
-	names := map[string]queue.HookSet{}
+// parseHookEvents parses a list of events and returns them as a set.
+func parseHookEvents(list []string) (set queue.HookEvents, err error) {
+	names := map[string]queue.HookEvents{}
 	for _, m := range queue.Hooks {
 		names[m.String()] = m
 	}
@@ -152,7 +152,7 @@ func moments(list []string) (set queue.HookSet, err error) {
 		if !known {
 			words := slices.Sorted(maps.Keys(names))
 			return 0, fmt.Errorf("contains the unknown event %q%s", queue.Clip(name),
-				cmp.Or(queue.Nearest(name, words), "; use "+strings.Join(words, ", ")))
+				cmp.Or(queue.DidYouMean(name, words), "; use "+strings.Join(words, ", ")))
 		}
 		set |= m
 	}

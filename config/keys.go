@@ -28,7 +28,7 @@ type Settings struct {
 	BackoffBase     float64
 	BackoffStrategy string
 	BackoffMax      time.Duration
-	Jitter          float64
+	BackoffJitter   float64
 	JobRetryDelay   time.Duration
 	KillAfter       time.Duration
 	OutputGrace     time.Duration
@@ -38,56 +38,56 @@ type Settings struct {
 	Priority  int64
 	// PriorityRange limits the priorities that users may set if their strongest right is submit.
 	// Such a priority may differ from the default by at most PriorityRange.
-	PriorityRange      int64
-	Shell              string
-	OnLost             string
-	Scheduling         string
-	Aging              string
-	AgingInterval      time.Duration
-	HeartbeatInterval  time.Duration
-	WorkerTimeout      time.Duration
-	MaxPending         int64
-	MaxPendingUser     int64
-	MaxBytesUser       int64 // 0 means unlimited; a negative value depends on the size of the disk
-	MaxRunningUser     int   // 0 means unlimited
-	MaxConnections     int
-	MaxConnectionsUser int
-	StopTimeout        time.Duration
-	RetentionCompleted time.Duration // 0 means forever, as for the next fields of this type
-	RetentionCancelled time.Duration
-	RetentionDead      time.Duration
-	RetentionMaxJobs   int64
-	RetentionEvents    time.Duration
-	RetentionOutput    int64 // bytes; 0 means unlimited
-	SettleDelay        time.Duration
-	LogLevel           string
-	LogFormat          string
-	RunAs              string // account that runs jobs: service, submitter or fixed:USER
-	SocketMode         string // mode of the socket file, as an octal number
-	SocketGroup        string // "none" means the group of the service
-	AccessRead         string // names, "none" or "auto", as for the next three fields; see Access
-	AccessSubmit       string
-	AccessOperate      string
-	AccessAdmin        string
-	Resources          string // "none", or the format of setResources; see ResourcesByName
-	Hooks              queue.HookLines
-	HooksUser          string // "none" means the account of the service
-	Webhooks           string // "none" or JSON; see WebhooksByName
-	TracesEndpoint     string // "" means none
-	WebListen          string // "" means no page; for the fields below, "" means "none"
-	WebAnonymous       string // right of visitors without a session: none or read
-	WebMetrics         string // whether programs may read metrics without a session: false or true
-	WebHosts           string // "none" or host names; see Hosts
-	WebTLSCert         string
-	WebTLSKey          string
-	WebTLS             string // none or proxy
-	Store              string // sqlite or a URL; see StoreURL
-	StoreFile          string // "" means none
-	StoreRoles         string // "" means none; see RoleUsers
-	Node               string // "" means the name of the host
-	NodeLabels         string // "" means none; see LabelsOfNode
-	NodeLease          time.Duration
-	OnPartition        string // stop or continue
+	PriorityRange         int64
+	Shell                 string
+	OnLost                string
+	Scheduling            string
+	Aging                 string
+	AgingInterval         time.Duration
+	HeartbeatInterval     time.Duration
+	WorkerTimeout         time.Duration
+	MaxPending            int64
+	MaxPendingPerUser     int64
+	MaxBytesPerUser       int64 // 0 means unlimited; a negative value depends on the size of the disk
+	MaxRunningPerUser     int   // 0 means unlimited
+	MaxConnections        int
+	MaxConnectionsPerUser int
+	StopTimeout           time.Duration
+	RetentionCompleted    time.Duration // 0 means forever, as for the next fields of this type
+	RetentionCancelled    time.Duration
+	RetentionDead         time.Duration
+	RetentionMaxJobs      int64
+	RetentionEvents       time.Duration
+	RetentionOutputBytes  int64 // bytes; 0 means unlimited
+	SettleDelay           time.Duration
+	LogLevel              string
+	LogFormat             string
+	RunAs                 string // account that runs jobs: service, submitter or fixed:USER
+	SocketMode            string // mode of the socket file, as an octal number
+	SocketGroup           string // "none" means the group of the service
+	AccessRead            string // names, "none" or "auto", as for the next three fields; see Access
+	AccessSubmit          string
+	AccessOperate         string
+	AccessAdmin           string
+	Resources             string // "none", or the format of setResources; see ResourcesByName
+	Hooks                 queue.HookCommands
+	HooksUser             string // "none" means the account of the service
+	Webhooks              string // "none" or JSON; see WebhooksByName
+	TracesEndpoint        string // "" means none
+	WebListen             string // "" means no page; for the fields below, "" means "none"
+	WebAnonymous          string // right of visitors without a session: none or read
+	WebMetrics            string // whether programs may read metrics without a session: false or true
+	WebHosts              string // "none" or host names; see HostNames
+	WebTLSCert            string
+	WebTLSKey             string
+	WebTLS                string // none or proxy
+	Store                 string // sqlite or a URL; see StoreURL
+	StoreFile             string // "" means none
+	StoreRoles            string // "" means none; see RoleUsers
+	Node                  string // "" means the name of the host
+	NodeLabels            string // "" means none; see LabelsOfNode
+	NodeLease             time.Duration
+	OnPartition           string // stop or continue
 }
 
 // WorkerCount returns the number of workers that the setting requests.
@@ -98,21 +98,22 @@ func (s *Settings) WorkerCount() int {
 	return s.Workers
 }
 
-// Policy returns the delays between the attempts of a job.
-func (s *Settings) Policy() queue.Policy {
-	return queue.Policy{Base: s.BackoffBase, Strategy: queue.Strategy(s.BackoffStrategy), Max: s.BackoffMax,
-		Jitter: s.Jitter, RetryDelay: s.JobRetryDelay}
+// RetryPolicy returns the delays between the attempts of a job.
+func (s *Settings) RetryPolicy() queue.RetryPolicy {
+	return queue.RetryPolicy{Base: s.BackoffBase, Strategy: queue.BackoffStrategy(s.BackoffStrategy), Max: s.BackoffMax,
+		Jitter: s.BackoffJitter, RetryDelay: s.JobRetryDelay}
 }
 
-// Defaults returns the default values for job fields.
-func (s *Settings) Defaults() queue.Defaults {
+// JobDefaults returns the default values for job fields.
+func (s *Settings) JobDefaults() queue.Defaults {
 	return queue.Defaults{Priority: s.Priority, MaxRetries: s.MaxRetries, Timeout: s.Timeout, KillAfter: s.KillAfter,
 		Shell: s.Shell, OnLost: queue.OnLost(s.OnLost), OutputLimit: s.OutputLimit}
 }
 
 // Order returns the settings that determine the rank of a job.
 func (s *Settings) Order() queue.Order {
-	return queue.Order{Scheduling: queue.Scheduling(s.Scheduling), Aging: queue.Aging(s.Aging), Interval: s.AgingInterval}
+	return queue.Order{Scheduling: queue.Scheduling(s.Scheduling), AgingUnit: queue.AgingUnit(s.Aging),
+		AgingInterval: s.AgingInterval}
 }
 
 // Key is one row of the table of settings.
@@ -128,8 +129,8 @@ type Key struct {
 // Keys returns the table of settings, in the order of the documentation. The first call builds the
 // table, so programs that do not need the table start faster.
 func Keys() []Key {
-	table.once.Do(func() { table.rows = keys() })
-	return table.rows
+	keyTable.once.Do(func() { keyTable.rows = keys() })
+	return keyTable.rows
 }
 
 // descriptionText has a paragraph for each setting and for each [table] of the settings file. The first line
@@ -151,29 +152,29 @@ var descriptions = sync.OnceValue(func() map[string]string {
 // Doc returns the description of the setting.
 func (k *Key) Doc() string {
 	text := descriptions()[k.Name]
-	if k.PerNode() {
+	if k.IsPerNode() {
 		text += "; can be set only in the settings file or the environment"
 	}
-	if k.AtStart() {
+	if k.NeedsRestart() {
 		text += "; changes apply after a restart of the service"
 	}
 	return text
 }
 
-var table struct {
+var keyTable struct {
 	once sync.Once
 	rows []Key
 }
 
-// spelling is another name for a setting. The function read converts a value given under this name to a
+// keyAlias is another name for a setting. The function read converts a value given under this name to a
 // value of the setting, and the function show converts a value of the setting back.
-type spelling struct {
-	name, key string
-	read      func(text string) (string, error)
-	show      func(text string) string
+type keyAlias struct {
+	alias, key string
+	toValue    func(text string) (string, error)
+	fromValue  func(text string) string
 }
 
-var spellings = []spelling{
+var keyAliases = []keyAlias{
 	{"max_concurrent_jobs", "workers", func(t string) (string, error) { return t, nil },
 		func(t string) string { return t }},
 	{"default_max_tries", "max_retries", func(t string) (string, error) {
@@ -200,19 +201,19 @@ var spellings = []spelling{
 // ValueForName converts a value of a setting to the form that is used under the given name.
 func ValueForName(name, value string) string {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
-	for _, s := range spellings {
-		if s.name == canonical {
-			return s.show(value)
+	for _, s := range keyAliases {
+		if s.alias == canonical {
+			return s.fromValue(value)
 		}
 	}
 	return value
 }
 
-// Spellings returns the other names of a setting.
-func (k *Key) Spellings() (names []string) {
-	for _, s := range spellings {
+// Aliases returns the other names of a setting.
+func (k *Key) Aliases() (names []string) {
+	for _, s := range keyAliases {
 		if s.key == k.Name {
-			names = append(names, s.name)
+			names = append(names, s.alias)
 		}
 	}
 	return names
@@ -228,11 +229,11 @@ func FindKey(name, text string) (*Key, string, error) {
 			return &keys[i], text, nil
 		}
 	}
-	for _, s := range spellings {
-		if s.name == canonical {
+	for _, s := range keyAliases {
+		if s.alias == canonical {
 			value, err := text, error(nil)
 			if text != "" {
-				value, err = s.read(text)
+				value, err = s.toValue(text)
 			}
 			if err != nil {
 				return nil, "", queue.Invalid(name, "%s", err)
@@ -245,7 +246,7 @@ func FindKey(name, text string) (*Key, string, error) {
 		return nil, "", queue.Invalid("key", "the name of the setting is empty; list all settings with: queuectl config list")
 	}
 	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name,
-		Message: "unknown setting" + cmp.Or(queue.Nearest(canonical, Names()),
+		Message: "unknown setting" + cmp.Or(queue.DidYouMean(canonical, Names()),
 			"; list all settings with: queuectl config list")}
 }
 
@@ -271,8 +272,8 @@ func (k *Key) Check(text string) error {
 	return nil
 }
 
-// Show returns the value of the setting as text.
-func (k *Key) Show(s *Settings) string { return k.get(s) }
+// ValueText returns the value of the setting as text.
+func (k *Key) ValueText(s *Settings) string { return k.get(s) }
 
 // setting returns a setting that is stored in a member of Settings. The function parse checks a text and
 // converts it, and the function show converts a value back.
@@ -327,12 +328,12 @@ func parseWorkers(text string) (int, error) {
 
 func checkShell(text string) (string, error) {
 	if len(strings.Fields(text)) == 0 || len(text) > 4096 || strings.ContainsRune(text, 0) {
-		return "", fmt.Errorf("%q is not a valid shell; use a program with its options, like "+shell, text)
+		return "", fmt.Errorf("%q is not a valid shell; use a program with its options, like "+defaultShell, text)
 	}
 	return text, nil
 }
 
-func integer[N int | int64](name, def string, least, most N, at func(*Settings) *N) Key {
+func integerKey[N int | int64](name, def string, least, most N, at func(*Settings) *N) Key {
 	return setting(name, def, at, func(text string) (N, error) {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < int64(least) || n > int64(most) {
@@ -342,7 +343,7 @@ func integer[N int | int64](name, def string, least, most N, at func(*Settings) 
 	}, func(n N) string { return fmt.Sprint(n) })
 }
 
-func number(name, def string, least, most float64, at func(*Settings) *float64) Key {
+func numberKey(name, def string, least, most float64, at func(*Settings) *float64) Key {
 	return setting(name, def, at, func(text string) (float64, error) {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= least && n <= most) {
@@ -352,7 +353,7 @@ func number(name, def string, least, most float64, at func(*Settings) *float64) 
 	}, func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) })
 }
 
-func duration(name, def string, least time.Duration, at func(*Settings) *time.Duration) Key {
+func durationKey(name, def string, least time.Duration, at func(*Settings) *time.Duration) Key {
 	return setting(name, def, at, func(text string) (time.Duration, error) {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < least {
@@ -367,8 +368,8 @@ func duration(name, def string, least time.Duration, at func(*Settings) *time.Du
 	})
 }
 
-// forever returns a setting that is a duration or "never". The value "never" is stored as 0.
-func forever(name, def string, at func(*Settings) *time.Duration) Key {
+// durationOrNeverKey returns a setting that is a duration or "never". The value "never" is stored as 0.
+func durationOrNeverKey(name, def string, at func(*Settings) *time.Duration) Key {
 	return orWord(setting(name, def, at, func(text string) (time.Duration, error) {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < time.Second {
@@ -380,11 +381,11 @@ func forever(name, def string, at func(*Settings) *time.Duration) Key {
 
 // Limits of settings.
 const (
-	maxKept  = 1 << 50 // maximum number of bytes of all outputs
-	maxCount = 1 << 20 // maximum number of connections, and of running jobs
+	maxOutputBytes = 1 << 50 // maximum number of bytes of all outputs
+	maxCount       = 1 << 20 // maximum number of connections, and of running jobs
 )
 
-func size(name, def string, most int64, at func(*Settings) *int64) Key {
+func sizeKey(name, def string, most int64, at func(*Settings) *int64) Key {
 	return setting(name, def, at, func(text string) (int64, error) {
 		n, err := queue.ParseSize(text)
 		if err == nil && n > most {
@@ -394,21 +395,21 @@ func size(name, def string, most int64, at func(*Settings) *int64) Key {
 	}, queue.FormatSize)
 }
 
-func choice(name, def string, at func(*Settings) *string, values ...string) Key {
+func choiceKey(name, def string, at func(*Settings) *string, values ...string) Key {
 	k := text(name, def, at, func(text string) (string, error) {
 		if slices.Contains(values, text) {
 			return text, nil
 		}
 		return "", fmt.Errorf("unknown value %q%s", text,
-			cmp.Or(queue.Nearest(text, values), "; use one of "+strings.Join(values, ", ")))
+			cmp.Or(queue.DidYouMean(text, values), "; use one of "+strings.Join(values, ", ")))
 	})
 	k.Values = values
 	return k
 }
 
-// textOrNone returns a setting that is a text. The text "none" is stored as "".
-func textOrNone(name string, at func(*Settings) *string, check func(string) error) Key {
-	return orWord(text(name, none, at, func(text string) (string, error) {
+// textOrNoneKey returns a setting that is a text. The text "none" is stored as "".
+func textOrNoneKey(name string, at func(*Settings) *string, check func(string) error) Key {
+	return orWord(text(name, noneWord, at, func(text string) (string, error) {
 		switch {
 		case text == "":
 			return "", fmt.Errorf("must not be empty; to leave the setting unset, use the word none")
@@ -416,7 +417,7 @@ func textOrNone(name string, at func(*Settings) *string, check func(string) erro
 			return "", fmt.Errorf("must be a single line of at most 4096 bytes")
 		}
 		return text, check(text)
-	}), none, "", at)
+	}), noneWord, "", at)
 }
 
 // unchecked returns the value of a setting whose text was checked before.
@@ -427,9 +428,9 @@ func unchecked[T any](value T, err error) T {
 	return value
 }
 
-// collectorURL returns an error if the text is not the URL of a collector. The URL must not contain
+// checkCollectorURL returns an error if the text is not the URL of a collector. The URL must not contain
 // headers or credentials.
-func collectorURL(text string) error {
+func checkCollectorURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil ||
 		u.RawQuery != "" || u.Fragment != "" {

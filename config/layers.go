@@ -94,8 +94,8 @@ func (c *Config) StrongestOrigin(name string) Origin {
 	return origin
 }
 
-// Overridden returns the settings of the origin weaker that a stronger origin overrides.
-func (c *Config) Overridden(weaker Origin) (names []string) {
+// OverriddenSettings returns the settings of the origin weaker that a stronger origin overrides.
+func (c *Config) OverriddenSettings(weaker Origin) (names []string) {
 	for _, l := range c.layers {
 		if l.Origin != weaker {
 			continue
@@ -122,7 +122,7 @@ func (l *Layer) Set(name string, value any) error {
 		if !ok || !isList(name) {
 			return queue.Invalid(name, "the value must be text, a number, true or false")
 		}
-		text, err := listText(list)
+		text, err := formatList(list)
 		if err != nil {
 			return queue.Invalid(name, "%s", err)
 		}
@@ -133,7 +133,7 @@ func (l *Layer) Set(name string, value any) error {
 		return err
 	}
 	if _, twice := l.Values[k.Name]; twice {
-		names := append([]string{k.Name}, k.Spellings()...)
+		names := append([]string{k.Name}, k.Aliases()...)
 		if len(names) == 1 {
 			names = append(names, strings.ReplaceAll(k.Name, "_", "-"))
 		}
@@ -143,10 +143,10 @@ func (l *Layer) Set(name string, value any) error {
 	return k.Check(text)
 }
 
-// listText converts a list of names to the text of a setting.
-func listText(list []any) (string, error) {
+// formatList converts a list of names to the text of a setting.
+func formatList(list []any) (string, error) {
 	if len(list) == 0 {
-		return none, nil
+		return noneWord, nil
 	}
 	var words []string
 	for _, v := range list {
@@ -176,7 +176,7 @@ func ReadEnv(environ []string) (Layer, error) {
 			continue
 		}
 		k, text, err := FindKey(bare, value)
-		if k == nil && err != nil && !isSpelling(bare) {
+		if k == nil && err != nil && !isKeyAlias(bare) {
 			continue // other variables, such as QUEUECTL_SOCKET, are not settings
 		}
 		if err == nil {
@@ -191,6 +191,6 @@ func ReadEnv(environ []string) (Layer, error) {
 	return l, nil
 }
 
-func isSpelling(name string) bool {
-	return slices.ContainsFunc(spellings, func(s spelling) bool { return strings.EqualFold(s.name, name) })
+func isKeyAlias(name string) bool {
+	return slices.ContainsFunc(keyAliases, func(s keyAlias) bool { return strings.EqualFold(s.alias, name) })
 }

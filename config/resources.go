@@ -12,15 +12,15 @@ import (
 
 // Resource is a limited resource of the machine. Jobs reserve units of it.
 type Resource struct {
-	IDs []string // ids of the units; "0", "1", … if the settings contain only a count
-	Env string   // environment variable with the ids of a job's units; "" for none
+	IDs         []string // ids of the units; "0", "1", … if the settings contain only a count
+	EnvVariable string   // environment variable with the ids of a job's units; "" for none
 }
 
 // These are the limits of the table resources.
 const (
-	maxResources = 64
-	maxUnits     = 1024 // maximum number of units of one resource
-	maxUnitName  = 128  // maximum length of the id of a unit, in bytes
+	maxResources   = 64
+	maxUnits       = 1024 // maximum number of units of one resource
+	maxUnitIDBytes = 128  // maximum length of the id of a unit, in bytes
 )
 
 // SetResources sets the setting resources to the table of that name in a settings file. Each resource
@@ -32,20 +32,20 @@ func (l *Layer) SetResources(table map[string]any) error {
 		if !is {
 			return queue.Invalid("resources."+name, "must be a table [resources.%s] with count or ids", queue.Clip(name))
 		}
-		text, err := resourceText(name, of)
+		text, err := formatResource(name, of)
 		if err != nil {
 			return err
 		}
 		list = append(list, text)
 	}
 	if len(list) == 0 {
-		list = []string{none}
+		list = []string{noneWord}
 	}
 	return l.Set("resources", strings.Join(list, " "))
 }
 
-// resourceText converts one resource of the table to text for the setting.
-func resourceText(name string, of map[string]any) (string, error) {
+// formatResource converts one resource of the table to text for the setting.
+func formatResource(name string, of map[string]any) (string, error) {
 	text := ""
 	for _, key := range slices.Sorted(maps.Keys(of)) {
 		at := fmt.Sprintf("resources.%s.%s", queue.Clip(name), queue.Clip(key))
@@ -91,7 +91,7 @@ func (s *Settings) ResourcesByName() map[string]Resource {
 
 func parseResources(text string) (map[string]Resource, error) {
 	of := map[string]Resource{}
-	if text == none {
+	if text == noneWord {
 		return of, nil
 	}
 	for entry := range strings.FieldsSeq(text) {
@@ -104,13 +104,13 @@ func parseResources(text string) (map[string]Resource, error) {
 		case !queue.ValidID(name):
 			return nil, fmt.Errorf("%q is not a valid resource name; write the names and amounts of all resources, like "+
 				"gpu=2 license=5", queue.Clip(name))
-		case hasEnv && (!variableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
+		case hasEnv && (!isVariableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
 			return nil, fmt.Errorf("%q is not a valid environment variable for the unit ids of resource %s; use "+
 				"a name like GPU_IDS", queue.Clip(env), name)
 		case len(of) == maxResources:
 			return nil, fmt.Errorf("too many resources; the maximum is %d", maxResources)
 		}
-		ids, err := unitIDs(units)
+		ids, err := parseUnitIDs(units)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -122,8 +122,8 @@ func parseResources(text string) (map[string]Resource, error) {
 	return of, nil
 }
 
-// unitIDs parses a count or a list of ids, and returns the ids of the units.
-func unitIDs(text string) (ids []string, err error) {
+// parseUnitIDs parses a count or a list of ids, and returns the ids of the units.
+func parseUnitIDs(text string) (ids []string, err error) {
 	list, listed := strings.CutPrefix(text, "[")
 	if listed && strings.HasSuffix(list, "]") {
 		ids = strings.Split(strings.TrimSuffix(list, "]"), ",")
@@ -131,9 +131,9 @@ func unitIDs(text string) (ids []string, err error) {
 			if slices.Contains(ids[:i], id) {
 				return nil, fmt.Errorf("unit %q is listed twice; list each unit once", queue.Clip(id))
 			}
-			if id == "" || len(id) > maxUnitName || strings.ContainsAny(id, "[]>=") {
+			if id == "" || len(id) > maxUnitIDBytes || strings.ContainsAny(id, "[]>=") {
 				return nil, fmt.Errorf("%q is not a valid unit id; use up to %d bytes, but none of the characters []>=",
-					queue.Clip(id), maxUnitName)
+					queue.Clip(id), maxUnitIDBytes)
 			}
 		}
 	} else {
@@ -152,9 +152,9 @@ func unitIDs(text string) (ids []string, err error) {
 	return ids, nil
 }
 
-// variableName reports whether the name is valid for a shell variable. It rejects PATH and HOME,
+// isVariableName reports whether the name is valid for a shell variable. It rejects PATH and HOME,
 // because jobs need these variables.
-func variableName(name string) bool {
+func isVariableName(name string) bool {
 	for i, c := range name {
 		if c != '_' && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z') && !(i > 0 && c >= '0' && c <= '9') {
 			return false

@@ -17,19 +17,19 @@ import (
 // StoreSQLite is the value of store for an SQLite file in the state directory.
 const StoreSQLite = "sqlite"
 
-// credential is a prefix in store_file. The name of a credential that systemd passes to the service
+// credentialPrefix is a prefix in store_file. The name of a credential that systemd passes to the service
 // follows the prefix.
-const credential = "credential:"
+const credentialPrefix = "credential:"
 
 // nodeSettings lists the settings that say where the queue is stored, or that belong to one node. They
 // cannot be stored in the queue, because several nodes may share the queue.
 var nodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
-// PerNode reports whether the setting cannot be stored in the queue; see nodeSettings.
-func (k *Key) PerNode() bool { return slices.Contains(nodeSettings, k.Name) }
+// IsPerNode reports whether the setting cannot be stored in the queue; see nodeSettings.
+func (k *Key) IsPerNode() bool { return slices.Contains(nodeSettings, k.Name) }
 
 func checkStoreFile(text string) error {
-	name, handed := strings.CutPrefix(text, credential)
+	name, handed := strings.CutPrefix(text, credentialPrefix)
 	if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
 		return fmt.Errorf("%q is neither an absolute path nor credential:NAME", text)
 	}
@@ -49,11 +49,11 @@ const maxNodeLabels = 64
 
 func checkNodeLabels(text string) error {
 	return checkPairs("label", maxNodeLabels, text, func(word, label, value string) error {
-		if queue.ValidID(label) && queue.ValidID(value) && len(word) <= queue.MaxKey {
+		if queue.ValidID(label) && queue.ValidID(value) && len(word) <= queue.MaxKeyBytes {
 			return nil
 		}
 		return fmt.Errorf("%q is not a valid LABEL=VALUE; use letters, digits and . _ @ / -, starting each part with a "+
-			"letter or a digit, at most %d characters in all", word, queue.MaxKey)
+			"letter or a digit, at most %d characters in all", word, queue.MaxKeyBytes)
 	})
 }
 
@@ -103,7 +103,7 @@ func parseStore(text string) (string, error) {
 func checkStore(text string) error {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || len(text) > maxStore ||
+	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || len(text) > maxStoreURLBytes ||
 		strings.ContainsAny(text, "\x00\n "):
 		return errors.New("must be sqlite or a URL like postgres://USER@HOST/DATABASE")
 	case strings.Contains(text, "#"):
@@ -114,8 +114,8 @@ func checkStore(text string) error {
 	return nil
 }
 
-// maxStore is the maximum length of a store URL, in bytes.
-const maxStore = 4096
+// maxStoreURLBytes is the maximum length of a store URL, in bytes.
+const maxStoreURLBytes = 4096
 
 // StoreURL returns the URL of the database that stores the queue. It returns "" for the SQLite file in
 // the state directory.
@@ -129,7 +129,7 @@ func (s *Settings) StoreURL() (string, error) {
 		return "", queue.Invalid("store_file", `cannot be combined with the setting "store"; remove one of the two`)
 	}
 	path := s.StoreFile
-	if name, handed := strings.CutPrefix(path, credential); handed {
+	if name, handed := strings.CutPrefix(path, credentialPrefix); handed {
 		dir := os.Getenv("CREDENTIALS_DIRECTORY")
 		if dir == "" {
 			return "", queue.Invalid("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH "+
@@ -137,18 +137,18 @@ func (s *Settings) StoreURL() (string, error) {
 		}
 		path = filepath.Join(dir, name)
 	}
-	return ReadStore("store_file", path)
+	return ReadStoreFile("store_file", path)
 }
 
-// ReadStore reads the URL of a database from a file. Its errors contain the name in the parameter
+// ReadStoreFile reads the URL of a database from a file. Its errors contain the name in the parameter
 // field.
-func ReadStore(field, path string) (string, error) {
+func ReadStoreFile(field, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", queue.Invalid(field, "the file with the database URL cannot be read: %v", err)
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxStore+1))
+	raw, err := io.ReadAll(io.LimitReader(f, maxStoreURLBytes+1))
 	if err != nil {
 		return "", queue.Invalid(field, "the file with the database URL cannot be read: %v", err)
 	}
@@ -161,13 +161,13 @@ func ReadStore(field, path string) (string, error) {
 
 // These are the limits of the setting store_roles.
 const (
-	maxRoles = 256
-	maxRole  = 63 // bytes; the limit of PostgreSQL for names
+	maxRoles     = 256
+	maxRoleBytes = 63 // bytes; the limit of PostgreSQL for names
 )
 
 func checkRoles(text string) error {
 	return checkPairs("role", maxRoles, text, func(word, role, user string) error {
-		if role == "" || user == "" || len(role) > maxRole || len(user) > maxName {
+		if role == "" || user == "" || len(role) > maxRoleBytes || len(user) > maxAccountNameBytes {
 			return fmt.Errorf("%q is not a valid ROLE=USER; write it like app=alice", word)
 		}
 		return nil

@@ -15,9 +15,9 @@ const webHosts = "web.hosts"
 // may be a TOML array.
 func isList(name string) bool { return name == webHosts || strings.HasPrefix(name, accessTable+".") }
 
-func whereToListen(text string) error {
+func checkListenAddress(text string) error {
 	if path, unix := strings.CutPrefix(text, "unix:"); unix {
-		return wholePath(path)
+		return checkAbsolutePath(path)
 	}
 	if _, err := netip.ParseAddrPort(text); err != nil {
 		return fmt.Errorf("%q is not an address; use ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH", text)
@@ -25,7 +25,7 @@ func whereToListen(text string) error {
 	return nil
 }
 
-func wholePath(text string) error {
+func checkAbsolutePath(text string) error {
 	if !filepath.IsAbs(text) {
 		return fmt.Errorf("%q is not an absolute path; use the full path", text)
 	}
@@ -34,7 +34,7 @@ func wholePath(text string) error {
 
 func parseWebHosts(text string) (string, error) {
 	hosts := strings.Fields(strings.ToLower(text))
-	if text == none {
+	if text == noneWord {
 		hosts = nil
 	}
 	for i, h := range hosts {
@@ -49,18 +49,18 @@ func parseWebHosts(text string) (string, error) {
 		}
 	}
 	switch {
-	case len(hosts) > maxNames:
-		return "", fmt.Errorf("too many host names (%d); the maximum is %d", len(hosts), maxNames)
-	case len(hosts) == 0 && text != none:
+	case len(hosts) > maxAccountNames:
+		return "", fmt.Errorf("too many host names (%d); the maximum is %d", len(hosts), maxAccountNames)
+	case len(hosts) == 0 && text != noneWord:
 		return "", fmt.Errorf("the list must not be empty; to allow no hosts, write \"none\"")
 	}
-	return cmp.Or(strings.Join(hosts, " "), none), nil
+	return cmp.Or(strings.Join(hosts, " "), noneWord), nil
 }
 
-// Hosts returns the host names of the web page. They do not include the loopback names, which are
+// HostNames returns the host names of the web page. They do not include the loopback names, which are
 // always valid.
-func (s *Settings) Hosts() []string {
-	if s.WebHosts == none {
+func (s *Settings) HostNames() []string {
+	if s.WebHosts == noneWord {
 		return nil
 	}
 	return strings.Fields(s.WebHosts)

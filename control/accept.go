@@ -16,8 +16,8 @@ import (
 // that maxRefusals and maxClosings limit do not count towards the setting max_connections. Their
 // descriptors are part of the 64 that the service reserves for itself.
 const (
-	maxStarting = 4  // goroutines of one user that were started but do not run yet
-	acceptBurst = 16 // connections accepted in a row before other goroutines may run; takes about 1 ms
+	maxStartingGoroutines = 4  // goroutines of one user that were started but do not run yet
+	maxAcceptBurst        = 16 // connections accepted in a row before other goroutines may run; takes about 1 ms
 	// maxRefusals is the maximum number of concurrent refusals that look up user names. A lookup takes
 	// seconds if the directory of accounts is slow. At this limit, the server refuses further users
 	// without access immediately, with an error that contains no names.
@@ -46,12 +46,12 @@ func newAcceptedConns() *acceptedConns {
 	return &acceptedConns{
 		refusals:     make(chan struct{}, maxRefusals),
 		closings:     make(chan struct{}, maxClosings),
-		startLimiter: fair.New(fair.Bound{Max: maxStarting}),
+		startLimiter: fair.NewLimiter(fair.Bound{Max: maxStartingGoroutines}),
 	}
 }
 
 // start starts a goroutine that serves a user's connection, and returns immediately. Each user may
-// have at most maxStarting goroutines that were started but do not run yet. The user's other
+// have at most maxStartingGoroutines goroutines that were started but do not run yet. The user's other
 // connections wait without a goroutine. Accepting a connection is faster than serving it. Without
 // this limit, hundreds of one user's goroutines could be queued for a processor ahead of every
 // other user's requests. Evicting a waiting connection cancels ctx, and the connection is then
@@ -77,10 +77,10 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 		case a.closings <- struct{}{}:
 			a.goroutines.Go(func() {
 				defer func() { <-a.closings }()
-				c.net.Close()
+				c.netConn.Close()
 			})
 		default:
-			c.net.Close()
+			c.netConn.Close()
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 // accepts the next one, so a user who connects repeatedly occupies only the accepting goroutine. On
 // systems where identifying the peer can block, a separate goroutine admits the connection.
 func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
-	if socket.IdentifyBlocks { // a client that sends nothing must not delay others
+	if socket.IdentifyMayBlock { // a client that sends nothing must not delay others
 		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })
 		return
 	}
@@ -99,7 +99,7 @@ func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	switch {
 	case err == nil:
 		a.start(ctx, c.peer.UID, func() { s.serveAdmitted(ctx, c, nil) })
-	case errors.Is(err, errNoAccess): // the error names users, whose lookup may be slow
+	case errors.Is(err, errTooManyWithoutAccess): // the error names users, whose lookup may be slow
 		select {
 		case a.refusals <- struct{}{}:
 			a.goroutines.Go(func() {
@@ -121,7 +121,7 @@ func (s *Server) admitAndServe(ctx context.Context, nc net.Conn) {
 	evicted, err := s.admit(ctx, c)
 	for _, o := range evicted {
 		o.cancelRequests() // the connection may be waiting for room
-		o.net.Close()
+		o.netConn.Close()
 	}
 	s.serveAdmitted(ctx, c, err)
 }
@@ -129,18 +129,18 @@ func (s *Server) admitAndServe(ctx context.Context, nc net.Conn) {
 // newConn returns a connection and a context that is cancelled when the connection ends.
 func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 	ctx, cancel := context.WithCancel(ctx)
-	return ctx, &serverConn{net: nc, lastActive: time.Now(), cancelRequests: cancel}
+	return ctx, &serverConn{netConn: nc, activeChangedAt: time.Now(), cancelRequests: cancel}
 }
 
 // admit identifies the peer and adds the connection to the connections that the server serves. At a
 // limit, it evicts the connection that has been idle longest. At the limit per user, it evicts a
 // connection of the same user. A connection of a user without access evicts no other connection.
 func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverConn, err error) {
-	stop := context.AfterFunc(ctx, func() { c.net.Close() })
-	known, isKnown := c.net.(identifiedConn)
+	stop := context.AfterFunc(ctx, func() { c.netConn.Close() })
+	known, isKnown := c.netConn.(identifiedConn)
 	if c.peer = known.peer; !isKnown {
-		c.net.SetReadDeadline(time.Now().Add(firstLineTimeout)) // identifying the peer may need its first bytes
-		c.peer, err = s.peerOf(c.net)
+		c.netConn.SetReadDeadline(time.Now().Add(firstLineTimeout)) // identifying the peer may need its first bytes
+		c.peer, err = s.peerOf(c.netConn)
 	}
 	if stop(); err != nil {
 		return nil, err
@@ -151,10 +151,10 @@ func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverCon
 
 // serveAdmitted serves an admitted connection, or sends its client the reason for the refusal.
 func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
-	defer c.net.Close()
+	defer c.netConn.Close()
 	defer c.cancelRequests()
-	if errors.Is(err, errNoAccess) {
-		err = s.authorizer.Refuse(&c.peer, "", Read)
+	if errors.Is(err, errTooManyWithoutAccess) {
+		err = s.authorizer.Refuse(&c.peer, "", RightRead)
 	}
 	if err != nil {
 		s.logDenied(c.peer, err)
@@ -163,11 +163,11 @@ func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
 	}
 	defer s.conns.remove(c)
 	endIfGone := c.cancelIfHungUp
-	if _, isKnown := c.net.(identifiedConn); isKnown {
+	if _, isKnown := c.netConn.(identifiedConn); isKnown {
 		endIfGone = func() bool { return false } // a client in this process never hangs up first
 	}
-	c.share = s.shares.conns.Connect(c.peer.UID, endIfGone)
-	defer c.share.Close()
+	c.fairConn = s.userLimits.conns.Connect(c.peer.UID, endIfGone)
+	defer c.fairConn.Close()
 	ctx = WithPeer(ctx, c.peer)
 	var calls sync.WaitGroup
 	if err = s.authorizer.Admit(ctx, &c.peer); err == nil {

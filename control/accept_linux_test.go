@@ -34,10 +34,12 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8
 		limits := Limits{func() (all, user int) { return 100, share }}
-		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: Submit}, NewUserLimits(), slog.New(slog.DiscardHandler))
+		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: RightSubmit}, NewUserLimits(),
+			slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
 		a := newAcceptedConns()
-		a.startLimiter.Add(fair.Request{User: 1, Amount: maxStarting}) // simulates maxStarting goroutines that do not run yet
+		// simulates maxStartingGoroutines goroutines that do not run yet
+		a.startLimiter.ForceAdd(fair.Request{User: 1, Amount: maxStartingGoroutines})
 		var open atomic.Int64
 		var clients []net.Conn
 		most := int64(0)
@@ -56,18 +58,18 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 		if n := open.Load(); n != share {
 			t.Errorf("%d connections are open, want %d", n, share)
 		}
-		if n := a.startLimiter.Waiting(1); n != share {
+		if n := a.startLimiter.WaitingCount(1); n != share {
 			t.Errorf("%d connections wait to be served, want %d", n, share)
 		}
 		for _, c := range clients {
 			c.Close()
 		}
-		for range maxStarting {
+		for range maxStartingGoroutines {
 			a.startLimiter.Release(fair.Request{User: 1})
 		}
 		a.goroutines.Wait()
-		if n := open.Load(); n != 0 || a.startLimiter.Waiting(1) != 0 {
-			t.Errorf("%d connections are open and %d wait, want none", n, a.startLimiter.Waiting(1))
+		if n := open.Load(); n != 0 || a.startLimiter.WaitingCount(1) != 0 {
+			t.Errorf("%d connections are open and %d wait, want none", n, a.startLimiter.WaitingCount(1))
 		}
 	})
 }
@@ -78,10 +80,10 @@ func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
 	known := make(chan struct{})
 	d := &fakeAuthorizer{onRefuse: func() { <-known }}
 	socket := serve(t, d)
-	d.setRight(None)
+	d.setRight(RightNone)
 	defer close(known)
 	var last net.Conn
-	for range maxWithoutAccess + maxRefusals + 1 {
+	for range maxConnsWithoutAccess + maxRefusals + 1 {
 		last = dial(t, socket)
 		defer last.Close()
 	}
@@ -90,7 +92,7 @@ func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
 	if !strings.Contains(line, `"denied"`) || !strings.Contains(line, "ask an admin to grant you a right") {
 		t.Errorf("the answer beyond %d refusals is %q, %v, want a refusal", maxRefusals, line, err)
 	}
-	d.setRight(Admin)
+	d.setRight(RightAdmin)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := client(t, socket).Hello(ctx, HelloParams{}); err != nil {

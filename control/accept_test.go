@@ -12,7 +12,8 @@ import (
 func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 	a := newAcceptedConns()
 	var served atomic.Int64
-	a.startLimiter.Add(fair.Request{User: 1, Amount: maxStarting}) // simulates maxStarting goroutines that do not run yet
+	// simulates maxStartingGoroutines goroutines that do not run yet
+	a.startLimiter.ForceAdd(fair.Request{User: 1, Amount: maxStartingGoroutines})
 	for range 1000 {
 		a.start(t.Context(), 1, func() { served.Add(1) })
 	}
@@ -22,11 +23,11 @@ func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 	if n := served.Load(); n != 0 {
 		t.Errorf("%d connections of the first user are served, although its goroutines do not run", n)
 	}
-	for range maxStarting {
+	for range maxStartingGoroutines {
 		a.startLimiter.Release(fair.Request{User: 1})
 	}
 	a.goroutines.Wait()
-	if n := served.Load(); n != 1000 || a.startLimiter.Waiting(1) != 0 {
-		t.Errorf("%d of 1000 connections are served, and %d wait", n, a.startLimiter.Waiting(1))
+	if n := served.Load(); n != 1000 || a.startLimiter.WaitingCount(1) != 0 {
+		t.Errorf("%d of 1000 connections are served, and %d wait", n, a.startLimiter.WaitingCount(1))
 	}
 }

@@ -13,7 +13,7 @@ type ActionAPI interface {
 	// Cancel ends jobs for good. It ends the running attempts first, and returns when they have
 	// ended.
 	Cancel(ctx context.Context, p Selection) (BulkResult, error)
-	// Retry runs ended jobs again, and failed jobs without waiting for their retry time.
+	// RetryAdvice runs ended jobs again, and failed jobs without waiting for their retry time.
 	Retry(ctx context.Context, p Retry) (BulkResult, error)
 	// Hold prevents waiting jobs from starting. Release lets them start again.
 	Hold(ctx context.Context, p Selection) (BulkResult, error)
@@ -38,36 +38,36 @@ type ActionAPI interface {
 }
 
 // Selection selects jobs either by their ids, in ID or IDs, or by the other fields. The service
-// processes at most SelectStep jobs selected by the other fields in a request, the newest first.
+// processes at most MaxSelectedPerRequest jobs selected by the other fields in a request, the newest first.
 // BulkResult.Next is then the Cursor for the remaining jobs.
 type Selection struct {
-	ID  Name  `json:"id,omitempty"`
-	IDs Names `json:"ids,omitempty"`
-	All bool  `json:"all,omitempty"` // every job whose state the method accepts
+	ID  JobID  `json:"id,omitempty"`
+	IDs JobIDs `json:"ids,omitempty"`
+	All bool   `json:"all,omitempty"` // every job whose state the method accepts
 	// State selects jobs in any of these states. Empty means the states that the method accepts.
-	State  Texts  `json:"state,omitempty"`
-	Failed bool   `json:"failed,omitempty"` // the same as the states dead and failed
-	Label  Labels `json:"label,omitempty"`  // only jobs that have all of these labels
-	Queue  string `json:"queue,omitempty"`
-	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
-	User   string `json:"user,omitempty"`  // user who enqueued the jobs
+	State  TextList `json:"state,omitempty"`
+	Failed bool     `json:"failed,omitempty"` // the same as the states dead and failed
+	Label  Labels   `json:"label,omitempty"`  // only jobs that have all of these labels
+	Queue  string   `json:"queue,omitempty"`
+	Batch  string   `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
+	User   string   `json:"user,omitempty"`  // user who enqueued the jobs
 	// OlderThan selects jobs that ended at least this long ago. An unfinished job is selected if it
 	// was enqueued at least this long ago.
-	OlderThan Span   `json:"older_than,omitempty"`
-	IDGlob    string `json:"id_glob,omitempty"` // pattern; wildcards: *, ? and sets such as [a-z]
-	DryRun    bool   `json:"dry_run,omitempty"` // count the jobs without changing them
-	Cursor    string `json:"cursor,omitempty"`
+	OlderThan Duration `json:"older_than,omitempty"`
+	IDGlob    string   `json:"id_glob,omitempty"` // pattern; wildcards: *, ? and sets such as [a-z]
+	DryRun    bool     `json:"dry_run,omitempty"` // count the jobs without changing them
+	Cursor    string   `json:"cursor,omitempty"`
 }
 
 // PauseSelection selects jobs for the methods pause and resume. For these methods, All means the
 // whole queue. It therefore cannot be combined with fields that select some of the jobs.
 type PauseSelection struct{ Selection }
 
-// SelectStep is the maximum number of selected jobs that one request processes.
-const SelectStep = 1000
+// MaxSelectedPerRequest is the maximum number of selected jobs that one request processes.
+const MaxSelectedPerRequest = 1000
 
 // Names returns the ids in ID and IDs.
-func (s Selection) Names() []string {
+func (s Selection) AllIDs() []string {
 	if s.ID == "" {
 		return s.IDs
 	}
@@ -87,11 +87,11 @@ type Edit struct {
 	Set json.RawMessage `json:"set"`
 }
 
-// Retry runs ended jobs again, and failed jobs without waiting for their retry time. It also
-// retries the jobs that were cancelled because the selected jobs failed, unless Only is set.
+// RetryAdvice runs ended jobs again, and failed jobs without waiting for their retry time. It also
+// retries the jobs that were cancelled because the selected jobs failed, unless WithoutDependants is set.
 type Retry struct {
 	Selection
-	Only bool `json:"only,omitempty"`
+	WithoutDependants bool `json:"only,omitempty"`
 }
 
 // Remove removes jobs and their history. With Force, it first ends the jobs that are running.
@@ -103,9 +103,9 @@ type Remove struct {
 // ClearParams holds the parameters of methods that remove jobs permanently: all jobs, or all jobs in a
 // batch of the caller.
 type ClearParams struct {
-	Yes    bool   `json:"yes"` // confirms the removal; required unless DryRun is set
-	Batch  string `json:"batch,omitempty"`
-	DryRun bool   `json:"dry_run,omitempty"`
+	Confirmed bool   `json:"yes"` // confirms the removal; required unless DryRun is set
+	Batch     string `json:"batch,omitempty"`
+	DryRun    bool   `json:"dry_run,omitempty"`
 }
 
 // BulkResult lists the jobs that a method has changed, and the jobs for which the method was

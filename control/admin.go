@@ -8,7 +8,7 @@ type AdminAPI interface {
 	Cleanup(ctx context.Context, p Cleanup, each func(RemovalCount) error) (RemovalCount, error)
 	// Backup sends a copy of the queue's database in pieces. The copy contains every change that
 	// was acknowledged before the call.
-	Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error)
+	Backup(ctx context.Context, p NoParams, each func(BackupPiece) error) (BackupEnd, error)
 	// Doctor checks the queue and its environment. It reports its progress by calling the function
 	// each.
 	Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error)
@@ -27,7 +27,7 @@ type AdminAPI interface {
 // Days days ago (nil means 7). It keeps at least the Keep newest jobs in these states.
 type Cleanup struct {
 	Days   *float64 `json:"days,omitempty"`
-	State  Texts    `json:"state,omitempty"`
+	State  TextList `json:"state,omitempty"`
 	Keep   int64    `json:"keep,omitempty"`
 	DryRun bool     `json:"dry_run,omitempty"` // count the jobs without removing them
 }
@@ -68,7 +68,7 @@ type Finding struct {
 	Check   string `json:"check"`
 	Level   string `json:"level"` // ok, warning or failure
 	Message string `json:"message"`
-	Next    string `json:"next,omitempty"` // what the user can do about it
+	Advice  string `json:"next,omitempty"` // what the user can do about it
 }
 
 // HookName is the name of a webhook, or of a hook in the settings such as on_dead.
@@ -78,8 +78,8 @@ type HookName struct {
 
 // Drain starts or ends a drain. With Wait, the response is sent once no job is running.
 type Drain struct {
-	Off  bool `json:"off,omitempty"`
-	Wait bool `json:"wait,omitempty"`
+	EndDrain bool `json:"off,omitempty"`
+	Wait     bool `json:"wait,omitempty"`
 }
 
 // DrainResult is the response to Drain.

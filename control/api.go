@@ -40,5 +40,5 @@ type API interface {
 	AdminAPI
 }
 
-// Nothing is the type of the parameters of a method that has none.
-type Nothing struct{}
+// NoParams is the type of the parameters of a method that has none.
+type NoParams struct{}

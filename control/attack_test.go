@@ -69,11 +69,11 @@ func newTestServer(t *testing.T) *testServer {
 func (v *testServer) Right(p *Peer) Right {
 	switch {
 	case p.UID == 0:
-		return Admin
+		return RightAdmin
 	case p.UID >= 100:
-		return None
+		return RightNone
 	}
-	return Operate
+	return RightOperate
 }
 
 func (v *testServer) Admit(context.Context, *Peer) error { return nil }
@@ -91,9 +91,9 @@ func (v *testServer) dial(uid int) net.Conn {
 	return c
 }
 
-// read imitates a read of the service.
-func (v *testServer) read(ctx context.Context, class Class) error {
-	return v.shares.Do(ctx, class, func() error {
+// readMember imitates a read of the service.
+func (v *testServer) read(ctx context.Context, class SlotClass) error {
+	return v.shares.RunInSlot(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
 		v.mu.Lock()
 		v.reading[who]++
@@ -117,13 +117,13 @@ func (v *testServer) read(ctx context.Context, class Class) error {
 }
 
 func (v *testServer) List(ctx context.Context, _ List) (JobPage, error) {
-	return JobPage{}, v.read(ctx, ClassMany)
+	return JobPage{}, v.read(ctx, ClassManyJobs)
 }
 func (v *testServer) Show(ctx context.Context, _ Show) (JobDetail, error) {
-	return JobDetail{}, v.read(ctx, ClassOne)
+	return JobDetail{}, v.read(ctx, ClassOneJob)
 }
 func (v *testServer) Cancel(ctx context.Context, _ Selection) (BulkResult, error) {
-	return BulkResult{}, v.read(ctx, ClassOne)
+	return BulkResult{}, v.read(ctx, ClassOneJob)
 }
 func (v *testServer) Enqueue(context.Context, Enqueue) (EnqueueResult, error) {
 	return EnqueueResult{}, nil
@@ -143,7 +143,7 @@ func (v *testServer) waitUntil(what string, holds func() bool) {
 	}
 }
 
-// bytes returns the size of a user's requests and answers that are in progress.
+// chargedBytes returns the size of a user's requests and answers that are in progress.
 func (v *testServer) bytes(uid int) int64 {
 	_, bytes := v.shares.conns.Usage(uid)
 	return bytes
@@ -177,7 +177,7 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 		io.WriteString(c, requests) // the server may have refused the connection already
 		c.Close()
 	}
-	if n := runtime.NumGoroutine() - before; n > 20*(1+connRequests)+maxRefusals {
+	if n := runtime.NumGoroutine() - before; n > 20*(1+maxConnRequests)+maxRefusals {
 		t.Errorf("%d goroutines serve 2000 connections, of which 20 may be open", n)
 	}
 	if text := <-v.send(v.dial(3), "show", `{"id":"a"}`); !strings.Contains(text, "result") {
@@ -223,7 +223,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 				text, ended := "", 0
 				for text == "" {
 					v.waitUntil("the request is answered, or waits for a slot", func() bool {
-						return len(answer) > 0 || v.shares.slots.Waiting(uid) > 0
+						return len(answer) > 0 || v.shares.slots.WaitingCount(uid) > 0
 					})
 					if len(answer) > 0 {
 						text = <-answer
@@ -243,7 +243,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 		}
 		v.mu.Lock()
 		for class, n := range v.most {
-			if strings.HasSuffix(class, fmt.Sprint("class ", ClassMany)) && n > 1 || n > readSlots-1 {
+			if strings.HasSuffix(class, fmt.Sprint("class ", ClassManyJobs)) && n > 1 || n > readSlots-1 {
 				t.Errorf("%s: %d concurrent reads", class, n)
 			}
 		}
@@ -272,7 +272,7 @@ func (v *testServer) readsInProgress(uids ...int) (n int) {
 func (v *testServer) waitForFullLoad(uids []int) int {
 	v.waitUntil("the requests are in progress", func() bool {
 		for _, uid := range uids {
-			if requests, _ := v.shares.conns.Usage(uid); requests < userRequests {
+			if requests, _ := v.shares.conns.Usage(uid); requests < maxUserRequests {
 				return false
 			}
 		}
@@ -294,7 +294,7 @@ func (v *testServer) waitForFullLoad(uids []int) int {
 func TestIncompleteLinesCostOneLine(t *testing.T) {
 	v := newTestServer(t)
 	const conns = 200
-	half := []byte(`{"id":1,"method":"enqueue","params":{"command":"` + strings.Repeat("x", MaxLine-100_000))
+	half := []byte(`{"id":1,"method":"enqueue","params":{"command":"` + strings.Repeat("x", MaxLineBytes-100_000))
 	var stats runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
@@ -308,16 +308,18 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 		talking.Go(func() { c.Write(half) })
 		talking.Go(func() { text, _ := bufio.NewReader(c).ReadString('\n'); answers <- text })
 	}
-	v.waitUntil("one line uses all the bytes of the user", func() bool { return v.bytes(1) > int64(len(half))-connBytes })
+	v.waitUntil("one line uses all the bytes of the user",
+		func() bool { return v.bytes(1) > int64(len(half))-freeConnBytes })
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
 	// A buffer exists twice while it grows. Each connection has a reader and goroutines.
-	const most = MaxLine*3/2 + conns*(connBytes+48<<10)
+	const most = MaxLineBytes*3/2 + conns*(freeConnBytes+48<<10)
 	if grown := stats.HeapAlloc - before; grown > most {
 		t.Errorf("the heap grew by %d MiB, want at most %d", grown>>20, most>>20)
 	}
 	other := v.dial(2)
-	if text := <-v.send(other, "enqueue", `{"command":"`+strings.Repeat("x", MaxLine-1000)+`"}`); !strings.Contains(text,
+	if text := <-v.send(other, "enqueue", `{"command":"`+strings.Repeat("x",
+		MaxLineBytes-1000)+`"}`); !strings.Contains(text,
 		`"result"`) {
 		t.Errorf("another user's line: %.300s", text)
 	}
@@ -340,7 +342,7 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 // that takes longer than a second lets the next one begin.
 func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 	v := newTestServer(t)
-	line := `{"id":1,"method":"cancel","params":{"id":"a"},"pad":"` + strings.Repeat("x", largeRequest) + `"}` + "\n"
+	line := `{"id":1,"method":"cancel","params":{"id":"a"},"pad":"` + strings.Repeat("x", largeRequestBytes) + `"}` + "\n"
 	asked := time.Now()
 	for _, uid := range []int{1, 1, 1, 2, 4, 5} {
 		c := v.dial(uid)
@@ -355,7 +357,7 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 	v.waitUntil("the next requests are in progress, although the first ones wait", func() bool {
 		return v.readsInProgress(1, 2, 4, 5) > 2
 	})
-	if took := time.Since(asked); took < maxLargeHold {
+	if took := time.Since(asked); took < maxLargeSlotTime {
 		t.Errorf("the next requests began after %v", took)
 	}
 	close(v.readPermits)
@@ -378,12 +380,12 @@ func TestStreamsHoldNoSlots(t *testing.T) {
 	if text := <-answer; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "64 open streams") {
 		t.Errorf("one more stream: %.300s", text)
 	}
-	for _, class := range []Class{ClassOne, ClassMany} {
-		if err := v.shares.Do(WithPeer(t.Context(), Peer{UID: 2}), class, func() error { return nil }); err != nil {
+	for _, class := range []SlotClass{ClassOneJob, ClassManyJobs} {
+		if err := v.shares.RunInSlot(WithPeer(t.Context(), Peer{UID: 2}), class, func() error { return nil }); err != nil {
 			t.Errorf("another user's read: %v", err)
 		}
 	}
-	if n := v.bytes(1); n > userBytes+1<<20 {
+	if n := v.bytes(1); n > maxUserBytes+1<<20 {
 		t.Errorf("the streams' pieces take %d bytes", n)
 	}
 }
@@ -397,7 +399,8 @@ type chattySystem struct {
 
 func (b *chattySystem) Events(ctx context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
 	for {
-		if err := b.town.shares.Step(ctx, ClassMany, func() error { return each(Event{Value: b.piece}) }); err != nil {
+		if err := b.town.shares.RunStreamStep(ctx, ClassManyJobs,
+			func() error { return each(Event{Value: b.piece}) }); err != nil {
 			return EventsEnd{}, err
 		}
 	}

@@ -29,9 +29,9 @@ const (
 	probeTimeout = 10 * time.Second
 )
 
-// readAfterWriteError is how long a client continues to read after a write failed. A service that
+// readAfterWriteErrorTime is how long a client continues to read after a write failed. A service that
 // rejects a connection sends the reason before it closes.
-const readAfterWriteError = time.Second
+const readAfterWriteErrorTime = time.Second
 
 // Client calls the API of a running service over its socket. It connects at the first call and
 // reconnects when the connection breaks. After reconnecting, it repeats the interrupted call once
@@ -49,10 +49,10 @@ type Client struct {
 
 // clientConn is one connection. The first error ends it.
 type clientConn struct {
-	net   net.Conn
-	write sync.Mutex
+	netConn net.Conn
+	writeMu sync.Mutex
 
-	reading  sync.Mutex    // held by the goroutine that reads
+	readMu   sync.Mutex    // held by the goroutine that reads
 	reader   *bufio.Reader // guarded by reading
 	readOnce sync.Once     // starts the goroutine that reads until the connection ends
 
@@ -87,7 +87,7 @@ func (c *Client) Close() error {
 	if c.conn == nil {
 		return nil
 	}
-	err := c.conn.net.Close()
+	err := c.conn.netConn.Close()
 	c.conn = nil
 	return err
 }
@@ -97,19 +97,21 @@ func (c *Client) Close() error {
 // then match ErrUnreachable.
 var ErrUnreachable = errors.New("the service is not running")
 
-// unreachable is an error that matches ErrUnreachable and holds the cause.
-type unreachable struct {
+// unreachableError is an error that matches ErrUnreachable and holds the cause.
+type unreachableError struct {
 	path  string
 	cause error
 }
 
 // Error names the socket.
-func (u *unreachable) Error() string {
+func (u *unreachableError) Error() string {
 	return fmt.Sprintf("no service answers on %s (%v); start the service, or check --socket", u.path, u.cause)
 }
 
 // Unwrap makes errors.Is match ErrUnreachable, the code unavailable and the cause.
-func (u *unreachable) Unwrap() []error { return []error{ErrUnreachable, queue.ErrUnavailable, u.cause} }
+func (u *unreachableError) Unwrap() []error {
+	return []error{ErrUnreachable, queue.ErrUnavailable, u.cause}
+}
 
 // Connect connects to the service unless the client is already connected.
 func (c *Client) Connect(ctx context.Context) error {
@@ -120,11 +122,11 @@ func (c *Client) Connect(ctx context.Context) error {
 func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil && c.conn.failure() == nil && (c.dialInProcess != nil || !c.conn.closed()) {
+	if c.conn != nil && c.conn.endError() == nil && (c.dialInProcess != nil || !c.conn.isClosed()) {
 		return c.conn, nil
 	}
 	if c.conn != nil {
-		c.conn.net.Close()
+		c.conn.netConn.Close()
 	}
 	nc, err := c.dial(ctx)
 	if err != nil {
@@ -149,7 +151,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	case err == socket.ErrOverloaded, errors.Is(err, context.Canceled): // a service may be running
 		return nil, err
 	case err != nil:
-		return nil, &unreachable{c.path, err}
+		return nil, &unreachableError{c.path, err}
 	}
 	if err := socket.CheckServer(nc, c.path); err != nil {
 		nc.Close()
@@ -158,7 +160,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	return nc, nil
 }
 
-func (c *clientConn) failure() error {
+func (c *clientConn) endError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
@@ -169,28 +171,28 @@ var errUnresponsive = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "the service accepts connections but does not answer, so it is unknown whether the request was carried " +
 		"out; see its log (for the system service: " + socket.LogHint + ")"}
 
-// errBroken means that the connection ended before the answer arrived.
-var errBroken = errors.New("the connection to the service was lost")
+// errConnectionLost means that the connection ended before the answer arrived.
+var errConnectionLost = errors.New("the connection to the service was lost")
 
 // readBufferSize is the size of the buffer for reading answers, in bytes.
 const readBufferSize = 16 << 10
 
 func newClientConn(nc net.Conn) *clientConn {
-	c := &clientConn{net: nc, reader: bufio.NewReaderSize(nc, readBufferSize), pendingCalls: map[int64]*call{}}
+	c := &clientConn{netConn: nc, reader: bufio.NewReaderSize(nc, readBufferSize), pendingCalls: map[int64]*call{}}
 	if !socket.CallerMayRead {
 		c.readAll()
 	}
 	return c
 }
 
-// closed reports whether the service has closed a connection while no goroutine was
+// isClosed reports whether the service has closed a connection while no goroutine was
 // reading it.
-func (c *clientConn) closed() bool {
-	if !socket.CallerMayRead || !c.reading.TryLock() {
+func (c *clientConn) isClosed() bool {
+	if !socket.CallerMayRead || !c.readMu.TryLock() {
 		return false
 	}
-	defer c.reading.Unlock()
-	return socket.HungUp(c.net)
+	defer c.readMu.Unlock()
+	return socket.HungUp(c.netConn)
 }
 
 // readAll starts a goroutine that reads until the connection ends. The goroutine ends when the
@@ -198,8 +200,8 @@ func (c *clientConn) closed() bool {
 func (c *clientConn) readAll() {
 	c.readOnce.Do(func() {
 		go func() {
-			c.reading.Lock()
-			defer c.reading.Unlock()
+			c.readMu.Lock()
+			defer c.readMu.Unlock()
 			var err error
 			for err == nil {
 				err = c.read()
@@ -214,10 +216,10 @@ func (c *clientConn) readAll() {
 // readUntil returns false without reading if another goroutine reads the connection.
 // See docs/decisions/0096.
 func (c *clientConn) readUntil(o *call) bool {
-	if !socket.CallerMayRead || !c.reading.TryLock() {
+	if !socket.CallerMayRead || !c.readMu.TryLock() {
 		return false
 	}
-	defer c.reading.Unlock()
+	defer c.readMu.Unlock()
 	for {
 		select {
 		case <-o.done:
@@ -231,7 +233,7 @@ func (c *clientConn) readUntil(o *call) bool {
 	}
 }
 
-// read reads and processes one line.
+// readMember reads and processes one line.
 func (c *clientConn) read() error {
 	line, err := readLine(c.reader)
 	if err != nil {
@@ -243,10 +245,10 @@ func (c *clientConn) read() error {
 
 // fail closes the connection and ends its open calls with the cause.
 func (c *clientConn) fail(cause error) {
-	c.net.Close()
+	c.netConn.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err = errors.Join(errBroken, cause); c.gaveUp.Load() {
+	if c.err = errors.Join(errConnectionLost, cause); c.gaveUp.Load() {
 		c.err = errUnresponsive
 	}
 	for id, o := range c.pendingCalls {
@@ -305,9 +307,9 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot encode the request (%w); this is a bug in queuectl; please report it", err)
 	}
-	if len(line) > MaxLine+1 {
+	if len(line) > MaxLineBytes+1 {
 		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long, but the limit is %d; send less",
-			len(line)-1, MaxLine)
+			len(line)-1, MaxLineBytes)
 	}
 	o := &call{done: make(chan struct{})}
 	if streams {
@@ -320,13 +322,13 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	}
 	c.pendingCalls[id] = o
 	c.mu.Unlock()
-	c.write.Lock()
-	defer c.write.Unlock()
-	c.net.SetWriteDeadline(time.Now().Add(time.Minute))
-	if _, err := c.net.Write(line); err != nil {
-		// After readAfterWriteError, the reading goroutine gets a timeout. It then ends the connection
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	c.netConn.SetWriteDeadline(time.Now().Add(time.Minute))
+	if _, err := c.netConn.Write(line); err != nil {
+		// After readAfterWriteErrorTime, the reading goroutine gets a timeout. It then ends the connection
 		// and all calls on it, including this call.
-		c.net.SetReadDeadline(time.Now().Add(readAfterWriteError))
+		c.netConn.SetReadDeadline(time.Now().Add(readAfterWriteErrorTime))
 	}
 	return o, id, nil
 }
@@ -344,9 +346,9 @@ func (c *Client) call(ctx context.Context, method string, params, result any, re
 				tries++
 			}
 		}
-		broken := errors.Is(err, errBroken) || tries > 0 && errors.Is(err, queue.ErrUnavailable)
+		broken := errors.Is(err, errConnectionLost) || tries > 0 && errors.Is(err, queue.ErrUnavailable)
 		if !broken || !repeatable || tries > 1 || time.Now().After(deadline) {
-			return withCode(err, tries)
+			return withErrorCode(err, tries)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -356,39 +358,40 @@ func (c *Client) call(ctx context.Context, method string, params, result any, re
 	}
 }
 
-// Ask calls a method that ReadMethod returned, and returns its result as JSON.
-func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (result json.RawMessage, err error) {
+// CallReadMethod calls a method that ReadOnlyMethod returned, and returns its result as JSON.
+func (c *Client) CallReadMethod(ctx context.Context, m *Method, params json.RawMessage) (result json.RawMessage,
+	err error) {
 	err = c.call(ctx, m.Name, params, &result, true, nil)
 	return result, err
 }
 
-// whyItEndedHint names the places where the user can find out why the service has ended.
-const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
+// serviceEndedHint names the places where the user can find out why the service has ended.
+const serviceEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
 	") and queuectl doctor"
 
-// unknownOutcome is the part of an error message that warns about a request without an answer.
-const unknownOutcome = "it is unknown whether the request was carried out"
+// unknownOutcomeText is the part of an error message that warns about a request without an answer.
+const unknownOutcomeText = "it is unknown whether the request was carried out"
 
-// withCode converts an error of the connection to an error with a code. tries is how often the
+// withErrorCode converts an error of the connection to an error with a code. tries is how often the
 // request may have been sent.
-func withCode(err error, tries int) error {
-	if _, unreachableNow := errors.AsType[*unreachable](err); unreachableNow && tries > 0 {
+func withErrorCode(err error, tries int) error {
+	if _, unreachableNow := errors.AsType[*unreachableError](err); unreachableNow && tries > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered and has not come back; %s; start "+
-			"the service with: queuectl service start; %s", unknownOutcome, whyItEndedHint)
+			"the service with: queuectl service start; %s", unknownOutcomeText, serviceEndedHint)
 	}
 	if err == socket.ErrOverloaded && tries > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the connection to the service was lost before the answer, and the "+
-			"service is now overloaded; %s; check this before you repeat it", unknownOutcome)
+			"service is now overloaded; %s; check this before you repeat it", unknownOutcomeText)
 	}
-	if !errors.Is(err, errBroken) {
+	if !errors.Is(err, errConnectionLost) {
 		return err
 	}
 	if e, fromServer := errors.AsType[*queue.Error](err); fromServer {
 		return e // the server has said why it closed the connection
 	}
 	if tries > 0 {
-		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered; %s; %s", unknownOutcome,
-			whyItEndedHint)
+		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered; %s; %s", unknownOutcomeText,
+			serviceEndedHint)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
@@ -408,7 +411,7 @@ func (c *clientConn) checkAlive(since int64) {
 	case <-time.After(probeTimeout):
 		if c.receivedLines.Load() == since {
 			c.gaveUp.Store(true)
-			c.net.Close()
+			c.netConn.Close()
 		}
 	}
 }
@@ -445,7 +448,7 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 					}
 				}
 			case <-ctx.Done():
-				c.net.Close() // closing the connection is the only way to end a stream early
+				c.netConn.Close() // closing the connection is the only way to end a stream early
 				return give(ctx.Err())
 			}
 		}
@@ -483,7 +486,7 @@ func decodeAnswer(method string, raw json.RawMessage, into any) (err error) {
 	return err
 }
 
-// NewKey returns an idempotency key for an enqueue. It is unique but not secret.
-func NewKey() string {
+// NewIdempotencyKey returns an idempotency key for an enqueue. It is unique but not secret.
+func NewIdempotencyKey() string {
 	return strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
 }

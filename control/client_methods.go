@@ -8,16 +8,16 @@ import (
 // Client implements API. Each method calls the method of the API with the same name.
 var _ API = (*Client)(nil)
 
-// invoke sends a request and returns the answer. If repeatable is true and the connection breaks,
+// callMethod sends a request and returns the answer. If repeatable is true and the connection breaks,
 // the request is repeated once.
-func invoke[R any](ctx context.Context, c *Client, method string, params any, repeatable bool) (r R, err error) {
+func callMethod[R any](ctx context.Context, c *Client, method string, params any, repeatable bool) (r R, err error) {
 	err = c.call(ctx, method, params, &r, repeatable, nil)
 	return r, err
 }
 
-// subscribe sends the request of a stream and calls the function each for every piece. It returns
+// callStream sends the request of a stream and calls the function each for every piece. It returns
 // the answer at the end of the stream.
-func subscribe[N, R any](
+func callStream[N, R any](
 	ctx context.Context, c *Client, method string, params any, each func(N) error,
 ) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
@@ -31,276 +31,276 @@ func subscribe[N, R any](
 }
 
 func (c *Client) Hello(ctx context.Context, p HelloParams) (Hello, error) {
-	return invoke[Hello](ctx, c, "hello", p, true)
+	return callMethod[Hello](ctx, c, "hello", p, true)
 }
 
-func (c *Client) Whoami(ctx context.Context, p Nothing) (Whoami, error) {
-	return invoke[Whoami](ctx, c, "whoami", p, true)
+func (c *Client) Whoami(ctx context.Context, p NoParams) (Whoami, error) {
+	return callMethod[Whoami](ctx, c, "whoami", p, true)
 }
 
 // Enqueue generates an idempotency key if p has none.
 func (c *Client) Enqueue(ctx context.Context, p Enqueue) (EnqueueResult, error) {
 	if p.Key == "" {
-		p.Key = NewKey()
+		p.Key = NewIdempotencyKey()
 	}
-	return invoke[EnqueueResult](ctx, c, "enqueue", p, true)
+	return callMethod[EnqueueResult](ctx, c, "enqueue", p, true)
 }
 
 // EnqueueBatch generates an idempotency key for the last request of a batch if p has none.
 func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueueBatchResult, error) {
 	if p.Key == "" && p.Commit {
-		p.Key = NewKey()
+		p.Key = NewIdempotencyKey()
 	}
 	// Other requests of a batch have no key and are not repeated, because that would add their jobs
 	// twice.
-	return invoke[EnqueueBatchResult](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
+	return callMethod[EnqueueBatchResult](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
 }
 
 func (c *Client) Show(ctx context.Context, p Show) (JobDetail, error) {
-	return invoke[JobDetail](ctx, c, "show", p, true)
+	return callMethod[JobDetail](ctx, c, "show", p, true)
 }
 
 func (c *Client) List(ctx context.Context, p List) (JobPage, error) {
-	return invoke[JobPage](ctx, c, "list", p, true)
+	return callMethod[JobPage](ctx, c, "list", p, true)
 }
 
-func (c *Client) Screen(ctx context.Context, p ScreenRows) (Screen, error) {
-	return invoke[Screen](ctx, c, "screen", p, true)
+func (c *Client) Screen(ctx context.Context, p ScreenParams) (Screen, error) {
+	return callMethod[Screen](ctx, c, "screen", p, true)
 }
 
-func (c *Client) Status(ctx context.Context, p Nothing) (Status, error) {
-	return invoke[Status](ctx, c, "status", p, true)
+func (c *Client) Status(ctx context.Context, p NoParams) (Status, error) {
+	return callMethod[Status](ctx, c, "status", p, true)
 }
 
 func (c *Client) Wait(ctx context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error) {
-	return subscribe[JobEndNotice, WaitResult](ctx, c, "wait", p, each)
+	return callStream[JobEndNotice, WaitResult](ctx, c, "wait", p, each)
 }
 
-func (c *Client) Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error) {
-	return subscribe[Piece, LogsEnd](ctx, c, "logs", p, each)
+func (c *Client) Logs(ctx context.Context, p Logs, each func(OutputPiece) error) (LogsEnd, error) {
+	return callStream[OutputPiece, LogsEnd](ctx, c, "logs", p, each)
 }
 
 // Attach is not repeated, because the text would be typed twice.
 func (c *Client) Attach(ctx context.Context, p Attach) (AttachResult, error) {
-	return invoke[AttachResult](ctx, c, "attach", p, false)
+	return callMethod[AttachResult](ctx, c, "attach", p, false)
 }
 
 func (c *Client) Cancel(ctx context.Context, p Selection) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "cancel", p, true)
+	return callMethod[BulkResult](ctx, c, "cancel", p, true)
 }
 
 func (c *Client) Retry(ctx context.Context, p Retry) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "retry", p, false)
+	return callMethod[BulkResult](ctx, c, "retry", p, false)
 }
 
 func (c *Client) Hold(ctx context.Context, p Selection) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "hold", p, true)
+	return callMethod[BulkResult](ctx, c, "hold", p, true)
 }
 
 func (c *Client) Release(ctx context.Context, p Selection) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "release", p, true)
+	return callMethod[BulkResult](ctx, c, "release", p, true)
 }
 
 func (c *Client) Pause(ctx context.Context, p Selection) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "pause", p, true)
+	return callMethod[BulkResult](ctx, c, "pause", p, true)
 }
 
 func (c *Client) Resume(ctx context.Context, p Selection) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "resume", p, true)
+	return callMethod[BulkResult](ctx, c, "resume", p, true)
 }
 
 func (c *Client) Requeue(ctx context.Context, p Selection) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "requeue", p, false)
+	return callMethod[BulkResult](ctx, c, "requeue", p, false)
 }
 
 func (c *Client) Kill(ctx context.Context, p Kill) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "kill", p, false)
+	return callMethod[BulkResult](ctx, c, "kill", p, false)
 }
 
 func (c *Client) Edit(ctx context.Context, p Edit) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "edit", p, true)
+	return callMethod[BulkResult](ctx, c, "edit", p, true)
 }
 
 func (c *Client) Remove(ctx context.Context, p Remove) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "rm", p, true)
+	return callMethod[BulkResult](ctx, c, "rm", p, true)
 }
 
 func (c *Client) Clear(ctx context.Context, p ClearParams) (RemovalCount, error) {
-	return invoke[RemovalCount](ctx, c, "clear", p, false)
+	return callMethod[RemovalCount](ctx, c, "clear", p, false)
 }
 
 func (c *Client) DLQList(ctx context.Context, p DLQList) (JobPage, error) {
-	return invoke[JobPage](ctx, c, "dlq.list", p, true)
+	return callMethod[JobPage](ctx, c, "dlq.list", p, true)
 }
 
 func (c *Client) DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error) {
-	return invoke[BulkResult](ctx, c, "dlq.retry", p, false)
+	return callMethod[BulkResult](ctx, c, "dlq.retry", p, false)
 }
 
 func (c *Client) DLQClear(ctx context.Context, p ClearParams) (RemovalCount, error) {
-	return invoke[RemovalCount](ctx, c, "dlq.clear", p, false)
+	return callMethod[RemovalCount](ctx, c, "dlq.clear", p, false)
 }
 
-func (c *Client) QueueList(ctx context.Context, p Queues) (QueueList, error) {
-	return invoke[QueueList](ctx, c, "queue.list", p, true)
+func (c *Client) QueueList(ctx context.Context, p QueueListParams) (QueueList, error) {
+	return callMethod[QueueList](ctx, c, "queue.list", p, true)
 }
 
 func (c *Client) QueueSet(ctx context.Context, p QueueSet) (QueueView, error) {
-	return invoke[QueueView](ctx, c, "queue.set", p, true)
+	return callMethod[QueueView](ctx, c, "queue.set", p, true)
 }
 
 func (c *Client) QueuePause(ctx context.Context, p QueuePause) (QueueList, error) {
-	return invoke[QueueList](ctx, c, "queue.pause", p, false)
+	return callMethod[QueueList](ctx, c, "queue.pause", p, false)
 }
 
 func (c *Client) QueueResume(ctx context.Context, p QueueName) (QueueList, error) {
-	return invoke[QueueList](ctx, c, "queue.resume", p, true)
+	return callMethod[QueueList](ctx, c, "queue.resume", p, true)
 }
 
 func (c *Client) QueueRemove(ctx context.Context, p QueueRemove) (QueueList, error) {
-	return invoke[QueueList](ctx, c, "queue.rm", p, false)
+	return callMethod[QueueList](ctx, c, "queue.rm", p, false)
 }
 
 func (c *Client) Tree(ctx context.Context, p Tree) (TreeView, error) {
-	return invoke[TreeView](ctx, c, "tree", p, true)
+	return callMethod[TreeView](ctx, c, "tree", p, true)
 }
 
 func (c *Client) Stats(ctx context.Context, p StatsParams) (Stats, error) {
-	return invoke[Stats](ctx, c, "stats", p, true)
+	return callMethod[Stats](ctx, c, "stats", p, true)
 }
 
 func (c *Client) Simulate(ctx context.Context, p Simulate) (SimulateResult, error) {
-	return invoke[SimulateResult](ctx, c, "simulate", p, true)
+	return callMethod[SimulateResult](ctx, c, "simulate", p, true)
 }
 
 func (c *Client) Why(ctx context.Context, p WhyParams) (Why, error) {
-	return invoke[Why](ctx, c, "why", p, true)
+	return callMethod[Why](ctx, c, "why", p, true)
 }
 
-func (c *Client) WorkerStart(ctx context.Context, p Count) (WorkerCount, error) {
-	return invoke[WorkerCount](ctx, c, "worker.start", p, false)
+func (c *Client) WorkerStart(ctx context.Context, p WorkerStart) (WorkerCount, error) {
+	return callMethod[WorkerCount](ctx, c, "worker.start", p, false)
 }
 
 func (c *Client) WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error) {
-	return invoke[WorkerCount](ctx, c, "worker.stop", p, false)
+	return callMethod[WorkerCount](ctx, c, "worker.stop", p, false)
 }
 
 func (c *Client) WorkerScale(ctx context.Context, p WorkerScale) (WorkerCount, error) {
-	return invoke[WorkerCount](ctx, c, "worker.scale", p, true)
+	return callMethod[WorkerCount](ctx, c, "worker.scale", p, true)
 }
 
-func (c *Client) WorkerList(ctx context.Context, p Nothing) (WorkerList, error) {
-	return invoke[WorkerList](ctx, c, "worker.list", p, true)
+func (c *Client) WorkerList(ctx context.Context, p NoParams) (WorkerList, error) {
+	return callMethod[WorkerList](ctx, c, "worker.list", p, true)
 }
 
 func (c *Client) ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error) {
-	return invoke[ScheduleDetail](ctx, c, "schedule.add", p, true)
+	return callMethod[ScheduleDetail](ctx, c, "schedule.add", p, true)
 }
 
 func (c *Client) ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error) {
-	return invoke[SchedulePage](ctx, c, "schedule.list", p, true)
+	return callMethod[SchedulePage](ctx, c, "schedule.list", p, true)
 }
 
 func (c *Client) ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error) {
-	return invoke[ScheduleDetail](ctx, c, "schedule.show", p, true)
+	return callMethod[ScheduleDetail](ctx, c, "schedule.show", p, true)
 }
 
 // ScheduleRemove is not repeated, because the second request would not find the schedule.
 func (c *Client) ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error) {
-	return invoke[Schedule](ctx, c, "schedule.rm", p, false)
+	return callMethod[Schedule](ctx, c, "schedule.rm", p, false)
 }
 
 func (c *Client) SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error) {
-	return invoke[Schedule](ctx, c, "schedule.pause", p, true)
+	return callMethod[Schedule](ctx, c, "schedule.pause", p, true)
 }
 
 func (c *Client) ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error) {
-	return invoke[Schedule](ctx, c, "schedule.resume", p, true)
+	return callMethod[Schedule](ctx, c, "schedule.resume", p, true)
 }
 
-// ScheduleRun is not repeated, because the second request would enqueue another job.
+// OccurrenceRecord is not repeated, because the second request would enqueue another job.
 func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error) {
-	return invoke[EnqueueResult](ctx, c, "schedule.run", p, false)
+	return callMethod[EnqueueResult](ctx, c, "schedule.run", p, false)
 }
 
-func (c *Client) NodeList(ctx context.Context, p Nodes) (NodeList, error) {
-	return invoke[NodeList](ctx, c, "node.list", p, true)
+func (c *Client) NodeList(ctx context.Context, p NodeListParams) (NodeList, error) {
+	return callMethod[NodeList](ctx, c, "node.list", p, true)
 }
 
 func (c *Client) NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error) {
-	return invoke[NodeView](ctx, c, "node.drain", p, true)
+	return callMethod[NodeView](ctx, c, "node.drain", p, true)
 }
 
 // NodeRemove is not repeated, because the second request would not find the node.
 func (c *Client) NodeRemove(ctx context.Context, p NodeName) (NodeView, error) {
-	return invoke[NodeView](ctx, c, "node.rm", p, false)
+	return callMethod[NodeView](ctx, c, "node.rm", p, false)
 }
 
-func (c *Client) GateList(ctx context.Context, p Gates) (GateList, error) {
-	return invoke[GateList](ctx, c, "gate.list", p, true)
+func (c *Client) GateList(ctx context.Context, p GateListParams) (GateList, error) {
+	return callMethod[GateList](ctx, c, "gate.list", p, true)
 }
 
 func (c *Client) GateSet(ctx context.Context, p GateSet) (GateView, error) {
-	return invoke[GateView](ctx, c, "gate.set", p, true)
+	return callMethod[GateView](ctx, c, "gate.set", p, true)
 }
 
 // HookTest is not repeated, because the second request would enqueue another job.
 func (c *Client) HookTest(ctx context.Context, p HookName) (EnqueueResult, error) {
-	return invoke[EnqueueResult](ctx, c, "hook.test", p, false)
+	return callMethod[EnqueueResult](ctx, c, "hook.test", p, false)
 }
 
 func (c *Client) WebStart(ctx context.Context, p WebStart) (WebState, error) {
-	return invoke[WebState](ctx, c, "web.start", p, true)
+	return callMethod[WebState](ctx, c, "web.start", p, true)
 }
 
-func (c *Client) WebStop(ctx context.Context, p Nothing) (WebState, error) {
-	return invoke[WebState](ctx, c, "web.stop", p, true)
+func (c *Client) WebStop(ctx context.Context, p NoParams) (WebState, error) {
+	return callMethod[WebState](ctx, c, "web.stop", p, true)
 }
 
-func (c *Client) WebOpen(ctx context.Context, p Nothing) (WebLink, error) {
-	return invoke[WebLink](ctx, c, "web.open", p, true)
+func (c *Client) WebOpen(ctx context.Context, p NoParams) (WebLink, error) {
+	return callMethod[WebLink](ctx, c, "web.open", p, true)
 }
 
-func (c *Client) ConfigList(ctx context.Context, p Nothing) (ConfigList, error) {
-	return invoke[ConfigList](ctx, c, "config.list", p, true)
+func (c *Client) ConfigList(ctx context.Context, p NoParams) (ConfigList, error) {
+	return callMethod[ConfigList](ctx, c, "config.list", p, true)
 }
 
 func (c *Client) ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error) {
-	return invoke[ConfigValue](ctx, c, "config.get", p, true)
+	return callMethod[ConfigValue](ctx, c, "config.get", p, true)
 }
 
 func (c *Client) ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error) {
-	return invoke[ConfigValue](ctx, c, "config.set", p, true)
+	return callMethod[ConfigValue](ctx, c, "config.set", p, true)
 }
 
 func (c *Client) ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error) {
-	return invoke[ConfigValue](ctx, c, "config.unset", p, true)
+	return callMethod[ConfigValue](ctx, c, "config.unset", p, true)
 }
 
 func (c *Client) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
-	return subscribe[Event, EventsEnd](ctx, c, "events", p, each)
+	return callStream[Event, EventsEnd](ctx, c, "events", p, each)
 }
 
 func (c *Client) Cleanup(ctx context.Context, p Cleanup, each func(RemovalCount) error) (RemovalCount, error) {
-	return subscribe[RemovalCount, RemovalCount](ctx, c, "cleanup", p, each)
+	return callStream[RemovalCount, RemovalCount](ctx, c, "cleanup", p, each)
 }
 
-func (c *Client) Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error) {
-	return subscribe[BackupPiece, BackupEnd](ctx, c, "backup", p, each)
+func (c *Client) Backup(ctx context.Context, p NoParams, each func(BackupPiece) error) (BackupEnd, error) {
+	return callStream[BackupPiece, BackupEnd](ctx, c, "backup", p, each)
 }
 
 func (c *Client) Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error) {
-	return subscribe[Progress, Diagnosis](ctx, c, "doctor", p, each)
+	return callStream[Progress, Diagnosis](ctx, c, "doctor", p, each)
 }
 
 func (c *Client) Drain(ctx context.Context, p Drain) (DrainResult, error) {
-	return invoke[DrainResult](ctx, c, "drain", p, true)
+	return callMethod[DrainResult](ctx, c, "drain", p, true)
 }
 
-func (c *Client) Reload(ctx context.Context, p Nothing) (ReloadResult, error) {
-	return invoke[ReloadResult](ctx, c, "reload", p, true)
+func (c *Client) Reload(ctx context.Context, p NoParams) (ReloadResult, error) {
+	return callMethod[ReloadResult](ctx, c, "reload", p, true)
 }
 
 func (c *Client) ServiceStop(ctx context.Context, p ServiceStop) (ServiceStopResult, error) {
-	return invoke[ServiceStopResult](ctx, c, "service.stop", p, false)
+	return callMethod[ServiceStopResult](ctx, c, "service.stop", p, false)
 }

@@ -5,7 +5,7 @@ import "context"
 // ConfigAPI reads and changes the settings.
 type ConfigAPI interface {
 	// ConfigList lists every setting.
-	ConfigList(ctx context.Context, p Nothing) (ConfigList, error)
+	ConfigList(ctx context.Context, p NoParams) (ConfigList, error)
 	// ConfigGet returns one setting.
 	ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	// ConfigSet stores the value of a setting. The value has no effect while the environment or a
@@ -14,7 +14,7 @@ type ConfigAPI interface {
 	// ConfigUnset removes the stored value of a setting. It returns the value that now applies.
 	ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	// Reload reads the settings file again.
-	Reload(ctx context.Context, p Nothing) (ReloadResult, error)
+	Reload(ctx context.Context, p NoParams) (ReloadResult, error)
 }
 
 // ConfigKey is the name of a setting.
@@ -24,8 +24,8 @@ type ConfigKey struct {
 
 // ConfigSet stores a setting.
 type ConfigSet struct {
-	Key   string `json:"key"`
-	Value Scalar `json:"value"`
+	Key   string       `json:"key"`
+	Value SettingValue `json:"value"`
 }
 
 // ConfigValue is a setting and the origin of its value.
@@ -33,7 +33,7 @@ type ConfigValue struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
 	Origin string `json:"origin"` // default, file, stored, environment, flag or running
-	// Note is a hint for the user: for example, another origin overrides the stored value, or the
+	// PauseReason is a hint for the user: for example, another origin overrides the stored value, or the
 	// value takes effect when the service restarts.
 	Note string `json:"note,omitempty"`
 }

@@ -17,28 +17,28 @@ import (
 
 // serverConn is the connection of one client.
 type serverConn struct {
-	net   net.Conn
-	peer  Peer // peer.Right is the right that the user had when it connected
-	share *fair.Conn
+	netConn  net.Conn
+	peer     Peer // peer.Right is the right that the user had when it connected
+	fairConn *fair.Conn
 
 	cancelRequests context.CancelFunc // cancels the requests in progress
 
-	write sync.Mutex // held while a line is written
+	writeMu sync.Mutex // held while a line is written
 
 	openRequests atomic.Int64 // number of requests that are being processed
 
-	mu         sync.Mutex
-	active     int       // number of requests that have not ended; guarded by mu
-	lastActive time.Time // when active last changed; guarded by mu
-	evicted    bool      // guarded by mu
-	// idleCounter counts the user's connections without a request, including this connection. It is
+	mu              sync.Mutex
+	activeRequests  int       // number of requests that have not ended; guarded by mu
+	activeChangedAt time.Time // when active last changed; guarded by mu
+	evicted         bool      // guarded by mu
+	// userIdleCount counts the user's connections without a request, including this connection. It is
 	// nil while the connection is not in the connTable. The pointer is guarded by mu.
-	idleCounter *atomic.Int64
+	userIdleCount *atomic.Int64
 }
 
-// readLine reads a line without its newline, at most MaxLine bytes, into a new buffer. The buffer's
+// readLine reads a line without its newline, at most MaxLineBytes bytes, into a new buffer. The buffer's
 // capacity counts towards the share of the connection's user. The last line needs no newline if it
-// has at most connBytes. A longer line without a newline was probably cut off, and parsing it would
+// has at most freeConnBytes. A longer line without a newline was probably cut off, and parsing it would
 // cost much more than sending it did. If reading fails, readLine returns the part of the line that
 // has arrived.
 func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, first bool) (line []byte, err error) {
@@ -53,9 +53,9 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 		if size > cap(line) {
 			grown := size
 			if !ended {
-				grown = min(max(size, 2*cap(line)), MaxLine+1)
+				grown = min(max(size, 2*cap(line)), MaxLineBytes+1)
 			}
-			if err := c.share.GrowLine(ctx, int64(grown-cap(line)), ended); err != nil {
+			if err := c.fairConn.AwaitLineBytes(ctx, int64(grown-cap(line)), ended); err != nil {
 				return nil, err
 			}
 			line = append(make([]byte, 0, grown), line...)
@@ -63,18 +63,18 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 		line = append(line, part...)
 		switch {
 		case ended:
-			c.share.LineComplete()
+			c.fairConn.EndLine()
 			return line[:size-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
-			if !first && size > connBytes {
+			if !first && size > freeConnBytes {
 				s.setReadTimeout(c, stallTimeout)
 			}
 			continue
-		case errors.Is(err, io.EOF) && size > connBytes:
+		case errors.Is(err, io.EOF) && size > freeConnBytes:
 			return nil, queue.Errorf(queue.CodeParse, "the last line is longer than %d bytes and ends without a newline; end "+
-				"each request with a newline", connBytes)
+				"each request with a newline", freeConnBytes)
 		case errors.Is(err, io.EOF) && size > 0:
-			c.share.LineComplete()
+			c.fairConn.EndLine()
 			return line, nil
 		}
 		return line, err
@@ -86,13 +86,13 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 // right only if the line is long enough for that to matter.
 func (s *Server) lineLimit(c *serverConn, size int) int {
 	if size <= maxLineWithoutAccess {
-		return MaxLine
+		return MaxLineBytes
 	}
 	peer := c.peer
-	if peer.Right = s.authorizer.Right(&peer); !peer.Right.Covers(Read) {
+	if peer.Right = s.authorizer.Right(&peer); !peer.Right.Covers(RightRead) {
 		return maxLineWithoutAccess
 	}
-	return MaxLine
+	return MaxLineBytes
 }
 
 // timedOutWhileBusy reports whether err is a read timeout that occurred while a request was in
@@ -104,7 +104,7 @@ func (c *serverConn) timedOutWhileBusy(err error) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.active > 0
+	return c.activeRequests > 0
 }
 
 // errNotReading means that the client does not read what the server sends.
@@ -113,15 +113,15 @@ var errNotReading = errors.New("the client does not read the answer")
 // send writes a line. If the client does not read it within limit, send closes the connection and
 // returns errNotReading. A limit of 0 means no limit.
 func (c *serverConn) send(line []byte, limit time.Duration) error {
-	c.write.Lock()
-	defer c.write.Unlock()
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
 	deadline := time.Time{}
 	if limit > 0 {
 		deadline = time.Now().Add(limit)
 	}
-	c.net.SetWriteDeadline(deadline)
-	if _, err := c.net.Write(line); err != nil {
-		c.net.Close()
+	c.netConn.SetWriteDeadline(deadline)
+	if _, err := c.netConn.Write(line); err != nil {
+		c.netConn.Close()
 		return errNotReading
 	}
 	return nil
@@ -133,11 +133,11 @@ func (c *serverConn) endRequest()   { c.addActive(-1) }
 func (c *serverConn) addActive(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wasIdle := c.active == 0
-	c.active += n
-	c.lastActive = time.Now()
-	if isIdle := c.active == 0; c.idleCounter != nil && isIdle != wasIdle {
-		c.idleCounter.Add(int64(-n))
+	wasIdle := c.activeRequests == 0
+	c.activeRequests += n
+	c.activeChangedAt = time.Now()
+	if isIdle := c.activeRequests == 0; c.userIdleCount != nil && isIdle != wasIdle {
+		c.userIdleCount.Add(int64(-n))
 	}
 }
 
@@ -146,10 +146,10 @@ func (c *serverConn) addActive(n int) {
 func (c *serverConn) setIdleCounter(counter *atomic.Int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.active == 0 && c.idleCounter != nil {
-		c.idleCounter.Add(-1)
+	if c.activeRequests == 0 && c.userIdleCount != nil {
+		c.userIdleCount.Add(-1)
 	}
-	if c.idleCounter = counter; c.active == 0 && counter != nil {
+	if c.userIdleCount = counter; c.activeRequests == 0 && counter != nil {
 		counter.Add(1)
 	}
 }
@@ -159,13 +159,13 @@ func (c *serverConn) setIdleCounter(counter *atomic.Int64) {
 func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lastActive, c.active == 0 && !c.evicted
+	return c.activeChangedAt, c.activeRequests == 0 && !c.evicted
 }
 
 // cancelIfHungUp cancels the connection's requests if its client has hung up, and reports whether
 // the client has.
 func (c *serverConn) cancelIfHungUp() bool {
-	hungUpNow := socket.HungUp(c.net)
+	hungUpNow := socket.HungUp(c.netConn)
 	if hungUpNow {
 		c.cancelRequests()
 	}
@@ -174,26 +174,26 @@ func (c *serverConn) cancelIfHungUp() bool {
 
 // lacksAccess reports whether the peer had no right when it connected. The server answers one
 // request of such a connection and closes it.
-func (c *serverConn) lacksAccess() bool { return !c.peer.Right.Covers(Read) }
+func (c *serverConn) lacksAccess() bool { return !c.peer.Right.Covers(RightRead) }
 
 // activeRequest is a request in progress. Only one goroutine at a time uses it.
 type activeRequest struct {
 	request
-	conn       *serverConn
-	jobIDs     []string      // ids of the jobs that the parameters name, for the log
-	setting    string        // setting that the parameters name, for the log
-	bytes      int64         // memory charged for the line and by ChargeBytes
-	patience   time.Duration // how long the client may take to read the answer
-	answerLine []byte        // the answer, nil until it is ready
-	pieces     []byte        // stream pieces that have not been sent yet
-	inStep     bool          // while a Step runs, sendPiece only stores pieces
+	conn              *serverConn
+	jobIDs            []string      // ids of the jobs that the parameters name, for the log
+	setting           string        // setting that the parameters name, for the log
+	chargedBytes      int64         // memory charged for the line and by ChargeBytes
+	clientReadTimeout time.Duration // how long the client may take to read the answer
+	answerLine        []byte        // the answer, nil until it is ready
+	pieces            []byte        // stream pieces that have not been sent yet
+	inStreamStep      bool          // while a Step runs, sendPiece only stores pieces
 
 	// Resources that the method end releases.
-	hasRoom     bool        // the request has room in its user's share
-	endList     func()      // releases the room of a request about many jobs; nil if it has none
-	slotClass   Class       // class of the slot for decoding the request
-	releaseSlot func()      // releases that slot; nil if the request has none
-	slotTimer   *time.Timer // calls releaseSlot earlier, after maxLargeHold; nil for small requests
+	hasRoom          bool        // the request has room in its user's share
+	releaseList      func()      // releases the room of a request about many jobs; nil if it has none
+	slotClass        SlotClass   // class of the slot for decoding the request
+	releaseSlot      func()      // releases that slot; nil if the request has none
+	slotReleaseTimer *time.Timer // calls releaseSlot earlier, after maxLargeSlotTime; nil for small requests
 }
 
 type activeRequestKey struct{}
@@ -204,57 +204,57 @@ func activeRequestOf(ctx context.Context) *activeRequest {
 	return t
 }
 
-// end releases everything that the request holds.
-func (t *activeRequest) end() {
+// releaseResources releases everything that the request holds.
+func (t *activeRequest) releaseResources() {
 	if t.releaseSlot != nil {
 		t.releaseSlot()
 	}
-	if t.slotTimer != nil {
-		t.slotTimer.Stop()
+	if t.slotReleaseTimer != nil {
+		t.slotReleaseTimer.Stop()
 	}
-	if t.endList != nil {
-		t.endList()
+	if t.releaseList != nil {
+		t.releaseList()
 	}
 	t.conn.endRequest()
-	t.conn.share.EndRequest(t.hasRoom, int(t.bytes)+len(t.answerLine)+len(t.pieces))
+	t.conn.fairConn.EndRequest(t.hasRoom, int(t.chargedBytes)+len(t.answerLine)+len(t.pieces))
 }
 
 // acquireSlot waits for the slot for decoding a request of size bytes, if it needs one.
 func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, size int) error {
-	if size <= connBytes {
+	if size <= freeConnBytes {
 		return nil
 	}
-	t.slotClass = decoding
-	if size > largeRequest {
-		t.slotClass = large
+	t.slotClass = classDecoding
+	if size > largeRequestBytes {
+		t.slotClass = classLarge
 	}
 	r := slotRequest(ctx, t.slotClass)
 	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
 	}
 	t.releaseSlot = sync.OnceFunc(func() { s.slots.Release(r) })
-	if t.slotClass == large {
-		t.slotTimer = time.AfterFunc(maxLargeHold, t.releaseSlot)
+	if t.slotClass == classLarge {
+		t.slotReleaseTimer = time.AfterFunc(maxLargeSlotTime, t.releaseSlot)
 	}
 	return nil
 }
 
-// doneDecoding drops the line and, if the slot was only for decoding, releases the slot.
-func (t *activeRequest) doneDecoding(params any) {
-	t.raw = nil
+// finishDecoding drops the line and, if the slot was only for decoding, releases the slot.
+func (t *activeRequest) finishDecoding(params any) {
+	t.params = nil
 	if p, ok := params.(interface {
 		logSubject() (ids []string, key string)
 	}); ok {
 		t.jobIDs, t.setting = p.logSubject()
 	}
-	if t.releaseSlot != nil && t.slotClass == decoding {
+	if t.releaseSlot != nil && t.slotClass == classDecoding {
 		t.releaseSlot()
 	}
 }
 
 // setAnswer stores the answer until it is sent, and charges its size to the user's share.
 func (t *activeRequest) setAnswer(line []byte) {
-	t.conn.share.Charge(len(line) - len(t.answerLine))
+	t.conn.fairConn.AddBytes(len(line) - len(t.answerLine))
 	t.answerLine = line
 }
 
@@ -270,8 +270,8 @@ func (t *activeRequest) sendPiece(v any) error {
 		return err
 	}
 	t.pieces = pieces
-	t.conn.share.Charge(len(pieces) - before)
-	if t.inStep {
+	t.conn.fairConn.AddBytes(len(pieces) - before)
+	if t.inStreamStep {
 		return nil
 	}
 	return t.flush()
@@ -282,8 +282,8 @@ func (t *activeRequest) flush() error {
 	if len(t.pieces) == 0 {
 		return nil
 	}
-	err := t.conn.send(t.pieces, t.patience)
-	t.conn.share.Charge(-len(t.pieces))
+	err := t.conn.send(t.pieces, t.clientReadTimeout)
+	t.conn.fairConn.AddBytes(-len(t.pieces))
 	if cap(t.pieces) <= maxPooledBytes {
 		piecePool.Put(new(t.pieces[:0]))
 	}

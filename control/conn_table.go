@@ -19,27 +19,27 @@ type connTable struct {
 
 	mu     sync.Mutex
 	byUser map[int]*userConns // by uid; guarded by mu
-	// withoutAccess is the number of connections whose users had no access when they connected. It
+	// connsWithoutAccess is the number of connections whose users had no access when they connected. It
 	// is guarded by mu.
-	withoutAccess int
+	connsWithoutAccess int
 }
 
 // userConns holds one user's connections. It has at least one.
 type userConns struct {
-	idle  atomic.Int64         // number of connections without a request
-	conns map[*serverConn]bool // guarded by the table's mu
+	idleCount atomic.Int64         // number of connections without a request
+	conns     map[*serverConn]bool // guarded by the table's mu
 }
 
-// errNoAccess rejects a connection of a user without access because the limit for such connections,
+// errTooManyWithoutAccess rejects a connection of a user without access because the limit for such connections,
 // or for all connections, is reached.
-var errNoAccess = errors.New("too many connections from users without access")
+var errTooManyWithoutAccess = errors.New("too many connections from users without access")
 
 // add adds a connection if the limits allow it, and may evict idle ones to make room. The evicted
 // connections are removed from the table, and the caller closes them.
 func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, err error) {
-	limit, share := limits.Connections()
-	if !c.peer.Right.Covers(Admin) {
-		limit -= reservedForAdmins
+	limit, share := limits.MaxConnections()
+	if !c.peer.Right.Covers(RightAdmin) {
+		limit -= reservedAdminConns
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,13 +56,13 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 		own = &userConns{conns: map[*serverConn]bool{}}
 	}
 	switch {
-	case c.lacksAccess() && (t.withoutAccess >= maxWithoutAccess || full()):
-		return nil, errNoAccess
-	case len(own.conns) >= share && (own.idle.Load() == 0 || !evict(maps.Keys(own.conns))):
+	case c.lacksAccess() && (t.connsWithoutAccess >= maxConnsWithoutAccess || full()):
+		return nil, errTooManyWithoutAccess
+	case len(own.conns) >= share && (own.idleCount.Load() == 0 || !evict(maps.Keys(own.conns))):
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d open connections to the service, all in use; close one, or raise the setting max_connections_per_user",
 			len(own.conns))
-	case full() && !evict(t.allLocked()):
+	case full() && !evict(t.allConnsLocked()):
 		return evicted, queue.Errorf(queue.CodeUnavailable,
 			"the service has %d open connections, all in use; try again later, or raise the setting max_connections",
 			t.openCount.Load())
@@ -72,8 +72,8 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	}
 	t.byUser[c.peer.UID] = own
 	own.conns[c] = true
-	c.setIdleCounter(&own.idle)
-	t.countLocked(c, 1)
+	c.setIdleCounter(&own.idleCount)
+	t.adjustCountsLocked(c, 1)
 	return evicted, nil
 }
 
@@ -113,18 +113,18 @@ func (t *connTable) removeLocked(c *serverConn) {
 	if len(own.conns) == 0 {
 		delete(t.byUser, c.peer.UID)
 	}
-	t.countLocked(c, -1)
+	t.adjustCountsLocked(c, -1)
 }
 
-// countLocked adds n to the connection counts that include c.
-func (t *connTable) countLocked(c *serverConn, n int) {
+// adjustCountsLocked adds n to the connection counts that include c.
+func (t *connTable) adjustCountsLocked(c *serverConn, n int) {
 	t.openCount.Add(int64(n))
 	if c.lacksAccess() {
-		t.withoutAccess += n
+		t.connsWithoutAccess += n
 	}
 }
 
-func (t *connTable) allLocked() iter.Seq[*serverConn] {
+func (t *connTable) allConnsLocked() iter.Seq[*serverConn] {
 	return func(yield func(*serverConn) bool) {
 		for _, own := range t.byUser {
 			for c := range own.conns {
@@ -140,7 +140,7 @@ func (t *connTable) allLocked() iter.Seq[*serverConn] {
 func (t *connTable) each(f func(*serverConn)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for c := range t.allLocked() {
+	for c := range t.allConnsLocked() {
 		f(c)
 	}
 }

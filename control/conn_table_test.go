@@ -52,7 +52,7 @@ func (l *connListener) Addr() net.Addr { return &net.UnixAddr{} }
 func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	l := &connListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	one := func() (all, user int) { return 100, 1 }
-	server := NewServer(noopAPI{}, Limits{one}, &fakeAuthorizer{right: Submit}, NewUserLimits(),
+	server := NewServer(noopAPI{}, Limits{one}, &fakeAuthorizer{right: RightSubmit}, NewUserLimits(),
 		slog.New(slog.DiscardHandler))
 	server.peerOf = func(c net.Conn) (Peer, error) { return Peer{UID: c.(slowToClose).uid}, nil }
 	closing, release := make(chan struct{}), make(chan struct{})
@@ -105,7 +105,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 func TestIdleConnectionsAreCounted(t *testing.T) {
 	table := new(connTable)
 	two := Limits{func() (all, user int) { return 100, 2 }}
-	conn := func() *serverConn { return &serverConn{peer: Peer{UID: 1, Right: Submit}} }
+	conn := func() *serverConn { return &serverConn{peer: Peer{UID: 1, Right: RightSubmit}} }
 	add := func(c *serverConn, evicts *serverConn, ok bool) {
 		t.Helper()
 		evicted, err := table.add(c, two)
@@ -131,7 +131,7 @@ func TestIdleConnectionsAreCounted(t *testing.T) {
 	add(fourth, nil, true)
 	add(conn(), fourth, true)
 	third.endRequest()
-	if n := table.byUser[1].idle.Load(); n != 2 {
+	if n := table.byUser[1].idleCount.Load(); n != 2 {
 		t.Errorf("%d of 2 connections are idle, want both", n)
 	}
 }

@@ -32,7 +32,7 @@ type DLQList struct {
 
 // List returns the equivalent parameters for the method list.
 func (p DLQList) List() List {
-	return List{State: Texts{queue.Dead.String()}, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
+	return List{State: TextList{queue.Dead.String()}, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
 		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
 }
 
@@ -43,14 +43,14 @@ func (p List) DeadOnly() DLQList {
 }
 
 // DLQRetry puts dead jobs back in the queue: the jobs with the given ids, all dead jobs, or all
-// dead jobs in a batch of the caller. Like a Selection, it processes at most SelectStep jobs in a
+// dead jobs in a batch of the caller. Like a Selection, it processes at most MaxSelectedPerRequest jobs in a
 // request.
 type DLQRetry struct {
-	ID      Name   `json:"id,omitempty"`
-	IDs     Names  `json:"ids,omitempty"`
-	All     bool   `json:"all,omitempty"`
-	Batch   string `json:"batch,omitempty"`
-	Timeout *Span  `json:"timeout,omitempty"` // replaces the timeout of the jobs
-	DryRun  bool   `json:"dry_run,omitempty"` // count the jobs without changing them
-	Cursor  string `json:"cursor,omitempty"`
+	ID      JobID     `json:"id,omitempty"`
+	IDs     JobIDs    `json:"ids,omitempty"`
+	All     bool      `json:"all,omitempty"`
+	Batch   string    `json:"batch,omitempty"`
+	Timeout *Duration `json:"timeout,omitempty"` // replaces the timeout of the jobs
+	DryRun  bool      `json:"dry_run,omitempty"` // count the jobs without changing them
+	Cursor  string    `json:"cursor,omitempty"`
 }

@@ -24,7 +24,7 @@ func decodeParams(raw json.RawMessage, into any) error {
 		return own.decode(raw)
 	}
 	d := newParamDecoder(into)
-	if err := queue.Members(raw, d.decode); err != nil {
+	if err := queue.EachMember(raw, d.decode); err != nil {
 		return err
 	}
 	if err := d.check(); err != nil {
@@ -38,8 +38,8 @@ func decodeParams(raw json.RawMessage, into any) error {
 
 // paramDecoder decodes the parameters of one request and checks them with their ruleset.
 type paramDecoder struct {
-	rules  *ruleset
-	fields map[string]reflect.Value // destinations by parameter name
+	ruleset *ruleset
+	fields  map[string]reflect.Value // destinations by parameter name
 	// givenNames has the names of the parameters in the request. The value is false if the parameter is
 	// false or an empty list.
 	givenNames map[string]bool
@@ -55,47 +55,47 @@ func newParamDecoder(into any) *paramDecoder {
 func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	field, ok := d.fields[name]
 	if !ok {
-		near := queue.Nearest(name, slices.Collect(maps.Keys(d.fields)))
+		near := queue.DidYouMean(name, slices.Collect(maps.Keys(d.fields)))
 		return queue.Invalid(name, "unknown parameter of this method%s", near)
 	}
-	p := d.rules.param(name)
+	p := d.ruleset.param(name)
 	if string(value) == "null" {
 		return queue.Invalid(name, "must not be null; leave the parameter out")
 	}
 	if p.fields != nil {
-		if err := checkFields(name, value); err != nil {
+		if err := checkJobFields(name, value); err != nil {
 			return err
 		}
 	}
-	d.givenNames[name] = string(value) != "false" && !emptyList(value)
+	d.givenNames[name] = string(value) != "false" && !isEmptyList(value)
 	if err := decodeParam(name, value, field.Addr().Interface()); err != nil {
 		return err
 	}
-	d.markGiven(p, field)
+	d.recordValueClasses(p, field)
 	return p.checkValue(field)
 }
 
-// markGiven records, for each mark of the parameter, whether the value matches the mark.
-func (d *paramDecoder) markGiven(p *param, field reflect.Value) {
-	for _, m := range p.marks {
-		d.givenNames[m.name] = m.matches(field)
+// recordValueClasses records, for each mark of the parameter, whether the value matches the mark.
+func (d *paramDecoder) recordValueClasses(p *param, field reflect.Value) {
+	for _, m := range p.valueClasses {
+		d.givenNames[m.className] = m.matches(field)
 	}
 }
 
-func emptyList(value json.RawMessage) bool {
+func isEmptyList(value json.RawMessage) bool {
 	return value[0] == '[' && len(bytes.TrimSpace(value[1:len(value)-1])) == 0
 }
 
-// checkFields returns an error if the object has members that are not job fields.
-func checkFields(name string, value json.RawMessage) error {
+// checkJobFields returns an error if the object has members that are not job fields.
+func checkJobFields(name string, value json.RawMessage) error {
 	if value[0] != '{' {
 		return queue.Invalid(name, "must be an object with job fields, like {\"priority\": 5}")
 	}
-	return queue.Members(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
+	return queue.EachMember(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
 }
 
 // check returns an error if required parameters are missing or given parameters exclude each other.
-func (d *paramDecoder) check() error { return d.rules.check(d.givenNames) }
+func (d *paramDecoder) check() error { return d.ruleset.check(d.givenNames) }
 
 // decodeParam decodes one parameter. Its errors name the parameter.
 func decodeParam(name string, value json.RawMessage, into any) error {
@@ -105,7 +105,7 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 	}
 	_, isBytes := into.(*[]byte)
 	if value[0] == '"' {
-		if err := queue.CheckText(value); err != nil {
+		if err := queue.CheckSurrogates(value); err != nil {
 			return queue.Invalid(name, "%s", err)
 		}
 	}
@@ -127,29 +127,29 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 	case errors.As(err, &e):
 		return e
 	case errors.As(err, &wrong) && strings.HasPrefix(wrong.Value, "number"):
-		return queue.Invalid(name, "%s", numberFault(wrong.Type, value))
+		return queue.Invalid(name, "%s", numberError(wrong.Type, value))
 	case errors.As(err, &wrong):
-		return queue.Invalid(name, "must be %s, not %s", kindOf(wrong.Type), queue.Clip(wrong.Value))
+		return queue.Invalid(name, "must be %s, not %s", jsonTypeName(wrong.Type), queue.Clip(wrong.Value))
 	}
 	return queue.Invalid(name, "%v", err)
 }
 
-// numberFault explains why a JSON number is invalid for a type.
-func numberFault(t reflect.Type, value json.RawMessage) (err error) {
+// numberError explains why a JSON number is invalid for a type.
+func numberError(t reflect.Type, value json.RawMessage) (err error) {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int64:
-		_, err = queue.ReadInteger(string(value))
+		_, err = queue.ParseInteger(string(value))
 	case reflect.Float64:
-		_, err = queue.ReadNumber(string(value))
+		_, err = queue.ParseNumber(string(value))
 	}
 	if err == nil {
-		err = fmt.Errorf("must be %s, not a number", kindOf(t))
+		err = fmt.Errorf("must be %s, not a number", jsonTypeName(t))
 	}
 	return err
 }
 
-// kindOf returns the name of a type for error messages.
-func kindOf(t reflect.Type) string {
+// jsonTypeName returns the name of a type for error messages.
+func jsonTypeName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
 		return "true or false"

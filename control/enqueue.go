@@ -23,12 +23,12 @@ type EnqueueAPI interface {
 // members of one object.
 type Enqueue struct {
 	Spec queue.Spec `json:"-"`
-	Key  string     `json:"key"` // idempotency key; at most queue.MaxKey bytes
+	Key  string     `json:"key"` // idempotency key; at most queue.MaxKeyBytes bytes
 	// RequireLimits rejects the job if it has a limit that this machine cannot enforce.
 	RequireLimits bool `json:"require_limits"`
 	// Next makes the service choose the priority. With that priority, the job starts before all
 	// other jobs of the caller that could start now or that wait for a retry.
-	Next bool `json:"next"`
+	RunNext bool `json:"next"`
 }
 
 // EnqueueResult is the response to Enqueue. Duplicate means that the job already existed: an
@@ -55,20 +55,20 @@ type EnqueueResult struct {
 }
 
 // EnqueueBatch enqueues all jobs of a batch or none of them. A batch is either one request with
-// Commit and 1 to queue.MaxBatch jobs, or several requests with the same Batch. If there are
-// several, only the last one has Commit, and each of the others has at most BatchStep jobs. The
+// Commit and 1 to queue.MaxJobsPerRequest jobs, or several requests with the same Batch. If there are
+// several, only the last one has Commit, and each of the others has at most MaxBatchRequestJobs jobs. The
 // jobs are invisible until the commit, but their ids are already taken. A rejected request adds no
 // jobs. Abort discards the batch.
 type EnqueueBatch struct {
-	Batch  string       `json:"batch,omitempty"` // name chosen by the caller, at most queue.MaxKey bytes
+	Batch  string       `json:"batch,omitempty"` // name chosen by the caller, at most queue.MaxKeyBytes bytes
 	Jobs   []queue.Spec `json:"jobs,omitempty"`
 	Commit bool         `json:"commit"`
 	Key    string       `json:"key,omitempty"` // idempotency key of the request with Commit
 	Abort  bool         `json:"abort,omitempty"`
 	// RequireLimits does the same as Enqueue.RequireLimits for the jobs of this request.
 	RequireLimits bool `json:"require_limits,omitempty"`
-	// Next does the same as Enqueue.Next for the jobs of this request.
-	Next bool `json:"next,omitempty"`
+	// Next does the same as Enqueue.RunNext for the jobs of this request.
+	RunNext bool `json:"next,omitempty"`
 	// EncodedJobs replaces Jobs if it is not nil. It holds specs that are already JSON, each on one
 	// line.
 	EncodedJobs [][]byte `json:"-"`
@@ -85,8 +85,8 @@ func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 	return slices.Concat(rest, []byte(`,"jobs":[`), bytes.Join(p.EncodedJobs, []byte(",")), []byte("]}")), nil
 }
 
-// BatchStep is the maximum number of jobs in a request without Commit.
-const BatchStep = 1000
+// MaxBatchRequestJobs is the maximum number of jobs in a request without Commit.
+const MaxBatchRequestJobs = 1000
 
 // EnqueueBatchResult is the response to one request of a batch. IDs are in the order of the
 // request's jobs. The jobs exist once the batch is committed.

@@ -12,14 +12,14 @@ type EventAPI interface {
 // Events requests events with a number higher than Since. If Since is nil, the service sends all
 // stored events or, with Follow, only future ones.
 type Events struct {
-	Since    *int64 `json:"since,omitempty"`
-	Follow   bool   `json:"follow,omitempty"`
-	FromTime Time   `json:"from,omitzero"`   // only events that happened at this time or later
-	Until    Time   `json:"until,omitzero"`  // only events that happened before this time
-	ID       Names  `json:"id,omitempty"`    // only events of these jobs
-	Event    Texts  `json:"event,omitempty"` // only events of these kinds
-	// Audit requests the events that users caused, also those that only an audit shows. Each event
-	// then has the user, the command and its target. Audit is for admins only.
+	Since    *int64   `json:"since,omitempty"`
+	Follow   bool     `json:"follow,omitempty"`
+	FromTime Time     `json:"from,omitzero"`   // only events that happened at this time or later
+	Until    Time     `json:"until,omitzero"`  // only events that happened before this time
+	IDs      JobIDs   `json:"id,omitempty"`    // only events of these jobs
+	Kinds    TextList `json:"event,omitempty"` // only events of these kinds
+	// AddAudit requests the events that users caused, also those that only an audit shows. Each event
+	// then has the user, the command and its target. AddAudit is for admins only.
 	Audit bool `json:"audit,omitempty"`
 }
 
@@ -27,25 +27,25 @@ type Events struct {
 type Event struct {
 	// Seq is the number of the event; each event has the number of the previous one plus 1. Events
 	// that are not sent leave gaps.
-	Seq       int64  `json:"seq"`
-	Time      Time   `json:"at"`
-	Event     string `json:"event"`
-	ID        string `json:"id,omitempty"` // id of the job
-	JobSeq    int64  `json:"job_seq,omitempty"`
-	State     string `json:"state,omitempty"` // state of the job after the event
-	Attempt   int    `json:"attempt,omitempty"`
-	StartedAt Time   `json:"started_at,omitzero"`
-	Percent   *int   `json:"percent,omitempty"` // progress of the attempt
-	ExitCode  *int64 `json:"exit_code,omitempty"`
-	Signal    int    `json:"signal,omitempty"`
-	Reason    string `json:"reason,omitempty"`
-	Output    bool   `json:"output,omitempty"` // the attempt printed something
-	User      string `json:"user,omitempty"`   // user who caused the event
-	Key       string `json:"key,omitempty"`    // name of the setting
-	Value     string `json:"value,omitempty"`
-	Schedule  string `json:"schedule,omitempty"`
-	Instant   Time   `json:"instant,omitzero"` // planned time of a schedule's occurrence
-	Count     int    `json:"count,omitempty"`  // number of missed occurrences up to and including Instant
+	Seq          int64  `json:"seq"`
+	Time         Time   `json:"at"`
+	Kind         string `json:"event"`
+	ID           string `json:"id,omitempty"` // id of the job
+	JobSeq       int64  `json:"job_seq,omitempty"`
+	State        string `json:"state,omitempty"` // state of the job after the event
+	Attempt      int    `json:"attempt,omitempty"`
+	StartedAt    Time   `json:"started_at,omitzero"`
+	Percent      *int   `json:"percent,omitempty"` // progress of the attempt
+	ExitCode     *int64 `json:"exit_code,omitempty"`
+	Signal       int    `json:"signal,omitempty"`
+	Reason       string `json:"reason,omitempty"`
+	Output       bool   `json:"output,omitempty"` // the attempt printed something
+	User         string `json:"user,omitempty"`   // user who caused the event
+	Setting      string `json:"key,omitempty"`    // name of the setting
+	Value        string `json:"value,omitempty"`
+	Schedule     string `json:"schedule,omitempty"`
+	OccurrenceAt Time   `json:"instant,omitzero"` // planned time of a schedule's occurrence
+	Count        int    `json:"count,omitempty"`  // number of missed occurrences up to and including Instant
 	// These fields are for an audit: the user, the client process, the command and its target.
 	UID     *int   `json:"uid,omitempty"`
 	PeerPID int    `json:"peer_pid,omitempty"`
@@ -56,5 +56,5 @@ type Event struct {
 // EventsEnd is the response to Events. Last is the number of the last event that was sent, or Since
 // if there was none.
 type EventsEnd struct {
-	Last int64 `json:"last"`
+	LastSeq int64 `json:"last"`
 }

@@ -55,7 +55,8 @@ func ExampleClient() {
 	client := NewClient(path)
 	defer client.Close()
 	id, command := "nightly-backup", "tar czf /backup/home.tgz /home"
-	job, err := client.Enqueue(context.Background(), Enqueue{Spec: queue.Spec{ID: &id, Command: &command}, Key: NewKey()})
+	job, err := client.Enqueue(context.Background(), Enqueue{Spec: queue.Spec{ID: &id, Command: &command},
+		Key: NewIdempotencyKey()})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -14,7 +14,7 @@ type ExplainAPI interface {
 
 // WhyParams requests the reasons why a job is not running.
 type WhyParams struct {
-	ID Name `json:"id"`
+	ID JobID `json:"id"`
 }
 
 // Why lists the reasons why a job is not running. Reasons is empty if the job is running, has
@@ -39,14 +39,14 @@ type Why struct {
 type Reason struct {
 	// Kind is dependency, unique, input, held, paused, time, retry, draining, workers, runner,
 	// queue, user, lock, rate, resource or node.
-	Kind  string `json:"kind"`
-	Key   string `json:"key,omitempty"`
-	Usage *int   `json:"used,omitempty"`
-	Limit *int   `json:"most,omitempty"`
-	At    Time   `json:"at"`
-	Text  string `json:"text"` // explanation for the user
-	Next  string `json:"next"` // what the user can do about it
-	// Nodes lists the nodes to which the reason applies. It is empty if it applies to all nodes, or
+	Kind   string `json:"kind"`
+	Key    string `json:"key,omitempty"`
+	Usage  *int   `json:"used,omitempty"`
+	Limit  *int   `json:"most,omitempty"`
+	At     Time   `json:"at"`
+	Text   string `json:"text"` // explanation for the user
+	Advice string `json:"next"` // what the user can do about it
+	// NodeListParams lists the nodes to which the reason applies. It is empty if it applies to all nodes, or
 	// if there is only one.
 	Nodes []string `json:"nodes,omitempty"`
 }
@@ -63,7 +63,7 @@ type AheadOfUser struct {
 
 // Simulate requests the next jobs to start: 1 to 100 of them; 0 means 20.
 type Simulate struct {
-	Next int `json:"next,omitempty"`
+	JobCount int `json:"next,omitempty"`
 }
 
 // SimulateResult lists jobs in the order in which they would start. Incomplete is true if the
@@ -74,14 +74,14 @@ type SimulateResult struct {
 	Incomplete bool  `json:"incomplete"`
 }
 
-// MaxSimulated is the maximum number of jobs in the answer to Simulate.
-const MaxSimulated = 100
+// MaxSimulatedJobs is the maximum number of jobs in the answer to Simulate.
+const MaxSimulatedJobs = 100
 
 func (p *Simulate) isForManyJobs() bool { return true }
 
 // Tree requests the direct and indirect dependencies and dependants of a job.
 type Tree struct {
-	ID Name `json:"id"`
+	ID JobID `json:"id"`
 }
 
 // TreeView is a graph of jobs. Its first node is the requested job. It has at most 1,000 nodes;

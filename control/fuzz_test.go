@@ -40,72 +40,72 @@ func (s *scriptedConn) SetWriteDeadline(time.Time) error { return nil }
 type noopAPI struct{ API }
 
 func (noopAPI) Hello(context.Context, HelloParams) (h Hello, err error)       { return h, nil }
-func (noopAPI) Whoami(context.Context, Nothing) (w Whoami, err error)         { return w, nil }
+func (noopAPI) Whoami(context.Context, NoParams) (w Whoami, err error)        { return w, nil }
 func (noopAPI) Enqueue(context.Context, Enqueue) (e EnqueueResult, err error) { return e, nil }
 func (noopAPI) EnqueueBatch(context.Context, EnqueueBatch) (e EnqueueBatchResult, err error) {
 	return e, nil
 }
-func (noopAPI) Show(context.Context, Show) (d JobDetail, err error)      { return d, nil }
-func (noopAPI) List(context.Context, List) (p JobPage, err error)        { return p, nil }
-func (noopAPI) Status(context.Context, Nothing) (s Status, err error)    { return s, nil }
-func (noopAPI) Screen(context.Context, ScreenRows) (s Screen, err error) { return s, nil }
+func (noopAPI) Show(context.Context, Show) (d JobDetail, err error)        { return d, nil }
+func (noopAPI) List(context.Context, List) (p JobPage, err error)          { return p, nil }
+func (noopAPI) Status(context.Context, NoParams) (s Status, err error)     { return s, nil }
+func (noopAPI) Screen(context.Context, ScreenParams) (s Screen, err error) { return s, nil }
 func (noopAPI) Wait(_ context.Context, p Wait, each func(JobEndNotice) error) (w WaitResult, err error) {
 	return w, each(JobEndNotice{Job{ID: string(p.ID)}})
 }
-func (noopAPI) Logs(_ context.Context, p Logs, each func(Piece) error) (l LogsEnd, err error) {
-	return l, each(Piece{ID: string(p.ID)})
+func (noopAPI) Logs(_ context.Context, p Logs, each func(OutputPiece) error) (l LogsEnd, err error) {
+	return l, each(OutputPiece{ID: string(p.ID)})
 }
-func (noopAPI) Attach(context.Context, Attach) (a AttachResult, err error)        { return a, nil }
-func (noopAPI) Cancel(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
-func (noopAPI) Retry(context.Context, Retry) (v BulkResult, err error)            { return v, nil }
-func (noopAPI) Hold(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
-func (noopAPI) Release(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
-func (noopAPI) Pause(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
-func (noopAPI) Resume(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
-func (noopAPI) Requeue(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
-func (noopAPI) Kill(context.Context, Kill) (v BulkResult, err error)              { return v, nil }
-func (noopAPI) Edit(context.Context, Edit) (v BulkResult, err error)              { return v, nil }
-func (noopAPI) Remove(context.Context, Remove) (v BulkResult, err error)          { return v, nil }
-func (noopAPI) Clear(context.Context, ClearParams) (r RemovalCount, err error)    { return r, nil }
-func (noopAPI) DLQList(context.Context, DLQList) (p JobPage, err error)           { return p, nil }
-func (noopAPI) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)      { return v, nil }
-func (noopAPI) DLQClear(context.Context, ClearParams) (r RemovalCount, err error) { return r, nil }
-func (noopAPI) QueueList(context.Context, Queues) (l QueueList, err error)        { return l, nil }
-func (noopAPI) QueueSet(context.Context, QueueSet) (v QueueView, err error)       { return v, nil }
-func (noopAPI) QueuePause(context.Context, QueuePause) (l QueueList, err error)   { return l, nil }
-func (noopAPI) QueueResume(context.Context, QueueName) (l QueueList, err error)   { return l, nil }
+func (noopAPI) Attach(context.Context, Attach) (a AttachResult, err error)          { return a, nil }
+func (noopAPI) Cancel(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
+func (noopAPI) Retry(context.Context, Retry) (v BulkResult, err error)              { return v, nil }
+func (noopAPI) Hold(context.Context, Selection) (v BulkResult, err error)           { return v, nil }
+func (noopAPI) Release(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
+func (noopAPI) Pause(context.Context, Selection) (v BulkResult, err error)          { return v, nil }
+func (noopAPI) Resume(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
+func (noopAPI) Requeue(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
+func (noopAPI) Kill(context.Context, Kill) (v BulkResult, err error)                { return v, nil }
+func (noopAPI) Edit(context.Context, Edit) (v BulkResult, err error)                { return v, nil }
+func (noopAPI) Remove(context.Context, Remove) (v BulkResult, err error)            { return v, nil }
+func (noopAPI) Clear(context.Context, ClearParams) (r RemovalCount, err error)      { return r, nil }
+func (noopAPI) DLQList(context.Context, DLQList) (p JobPage, err error)             { return p, nil }
+func (noopAPI) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)        { return v, nil }
+func (noopAPI) DLQClear(context.Context, ClearParams) (r RemovalCount, err error)   { return r, nil }
+func (noopAPI) QueueList(context.Context, QueueListParams) (l QueueList, err error) { return l, nil }
+func (noopAPI) QueueSet(context.Context, QueueSet) (v QueueView, err error)         { return v, nil }
+func (noopAPI) QueuePause(context.Context, QueuePause) (l QueueList, err error)     { return l, nil }
+func (noopAPI) QueueResume(context.Context, QueueName) (l QueueList, err error)     { return l, nil }
 func (noopAPI) QueueRemove(context.Context, QueueRemove) (l QueueList, err error) {
 	return l, nil
 }
-func (noopAPI) NodeList(context.Context, Nodes) (v NodeList, err error)          { return v, nil }
-func (noopAPI) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)     { return v, nil }
-func (noopAPI) NodeRemove(context.Context, NodeName) (v NodeView, err error)     { return v, nil }
-func (noopAPI) GateList(context.Context, Gates) (v GateList, err error)          { return v, nil }
-func (noopAPI) GateSet(context.Context, GateSet) (v GateView, err error)         { return v, nil }
-func (noopAPI) WebStart(context.Context, WebStart) (v WebState, err error)       { return v, nil }
-func (noopAPI) WebStop(context.Context, Nothing) (v WebState, err error)         { return v, nil }
-func (noopAPI) WebOpen(context.Context, Nothing) (v WebLink, err error)          { return v, nil }
-func (noopAPI) HookTest(context.Context, HookName) (v EnqueueResult, err error)  { return v, nil }
-func (noopAPI) Tree(context.Context, Tree) (v TreeView, err error)               { return v, nil }
-func (noopAPI) Simulate(context.Context, Simulate) (s SimulateResult, err error) { return s, nil }
-func (noopAPI) Stats(context.Context, StatsParams) (s Stats, err error)          { return s, nil }
-func (noopAPI) Why(context.Context, WhyParams) (w Why, err error)                { return w, nil }
-func (noopAPI) WorkerStart(context.Context, Count) (w WorkerCount, err error)    { return w, nil }
+func (noopAPI) NodeList(context.Context, NodeListParams) (v NodeList, err error)    { return v, nil }
+func (noopAPI) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)        { return v, nil }
+func (noopAPI) NodeRemove(context.Context, NodeName) (v NodeView, err error)        { return v, nil }
+func (noopAPI) GateList(context.Context, GateListParams) (v GateList, err error)    { return v, nil }
+func (noopAPI) GateSet(context.Context, GateSet) (v GateView, err error)            { return v, nil }
+func (noopAPI) WebStart(context.Context, WebStart) (v WebState, err error)          { return v, nil }
+func (noopAPI) WebStop(context.Context, NoParams) (v WebState, err error)           { return v, nil }
+func (noopAPI) WebOpen(context.Context, NoParams) (v WebLink, err error)            { return v, nil }
+func (noopAPI) HookTest(context.Context, HookName) (v EnqueueResult, err error)     { return v, nil }
+func (noopAPI) Tree(context.Context, Tree) (v TreeView, err error)                  { return v, nil }
+func (noopAPI) Simulate(context.Context, Simulate) (s SimulateResult, err error)    { return s, nil }
+func (noopAPI) Stats(context.Context, StatsParams) (s Stats, err error)             { return s, nil }
+func (noopAPI) Why(context.Context, WhyParams) (w Why, err error)                   { return w, nil }
+func (noopAPI) WorkerStart(context.Context, WorkerStart) (w WorkerCount, err error) { return w, nil }
 func (noopAPI) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) {
 	return w, nil
 }
 func (noopAPI) WorkerScale(context.Context, WorkerScale) (w WorkerCount, err error) {
 	return w, nil
 }
-func (noopAPI) WorkerList(context.Context, Nothing) (w WorkerList, err error)   { return w, nil }
-func (noopAPI) ConfigList(context.Context, Nothing) (c ConfigList, err error)   { return c, nil }
+func (noopAPI) WorkerList(context.Context, NoParams) (w WorkerList, err error)  { return w, nil }
+func (noopAPI) ConfigList(context.Context, NoParams) (c ConfigList, err error)  { return c, nil }
 func (noopAPI) ConfigGet(context.Context, ConfigKey) (c ConfigValue, err error) { return c, nil }
 func (noopAPI) ConfigSet(context.Context, ConfigSet) (c ConfigValue, err error) { return c, nil }
 func (noopAPI) ConfigUnset(context.Context, ConfigKey) (c ConfigValue, err error) {
 	return c, nil
 }
-func (noopAPI) Drain(context.Context, Drain) (d DrainResult, err error)     { return d, nil }
-func (noopAPI) Reload(context.Context, Nothing) (r ReloadResult, err error) { return r, nil }
+func (noopAPI) Drain(context.Context, Drain) (d DrainResult, err error)      { return d, nil }
+func (noopAPI) Reload(context.Context, NoParams) (r ReloadResult, err error) { return r, nil }
 func (noopAPI) ServiceStop(context.Context, ServiceStop) (s ServiceStopResult, err error) {
 	return s, nil
 }
@@ -131,7 +131,7 @@ func (noopAPI) ScheduleRun(context.Context, ScheduleName) (e EnqueueResult, err 
 	return e, nil
 }
 func (noopAPI) Events(_ context.Context, p Events, each func(Event) error) (e EventsEnd, err error) {
-	for _, id := range p.ID {
+	for _, id := range p.IDs {
 		err = each(Event{ID: id})
 	}
 	return e, err
@@ -139,7 +139,7 @@ func (noopAPI) Events(_ context.Context, p Events, each func(Event) error) (e Ev
 func (noopAPI) Cleanup(context.Context, Cleanup, func(RemovalCount) error) (r RemovalCount, err error) {
 	return r, nil
 }
-func (noopAPI) Backup(context.Context, Nothing, func(BackupPiece) error) (b BackupEnd, err error) {
+func (noopAPI) Backup(context.Context, NoParams, func(BackupPiece) error) (b BackupEnd, err error) {
 	return b, nil
 }
 func (noopAPI) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosis, err error) {
@@ -186,10 +186,10 @@ func FuzzLines(f *testing.F) {
 				ID      json.RawMessage  `json:"id"`
 				Result  *json.RawMessage `json:"result"`
 				Method  string           `json:"method"`
-				Error   *failure         `json:"error"`
+				Error   *rpcError        `json:"error"`
 			}
 			if err := json.Unmarshal([]byte(line), &a); err != nil || a.JSONRPC != "2.0" || !strings.HasSuffix(line, "\n") ||
-				len(line) > MaxLine {
+				len(line) > MaxLineBytes {
 				t.Fatalf("%q: answered %.300q, %v", lines, line, err)
 			}
 			if a.Error != nil && (a.Error.Data.Code == "internal" || len(a.Error.Message) > 2048) {

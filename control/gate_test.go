@@ -57,20 +57,20 @@ func (d *fakeAuthorizer) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	return JobDetail{}, nil
 }
 
-func (d *fakeAuthorizer) Whoami(ctx context.Context, _ Nothing) (Whoami, error) {
+func (d *fakeAuthorizer) Whoami(ctx context.Context, _ NoParams) (Whoami, error) {
 	return Whoami{Right: PeerFrom(ctx).Right}, nil
 }
 
 // A request whose user lacks the right for the method is denied before its parameters are decoded.
 // A request whose user has the right reaches the service with that right.
 func TestServerRefusesByRight(t *testing.T) {
-	d := &fakeAuthorizer{right: Read}
+	d := &fakeAuthorizer{right: RightRead}
 	socket := serve(t, d)
-	for _, right := range []Right{Read, Submit, Operate, Admin} {
+	for _, right := range []Right{RightRead, RightSubmit, RightOperate, RightAdmin} {
 		d.setRight(right)
 		c := client(t, socket)
 		for _, m := range Methods() {
-			err := c.call(t.Context(), m.Name, map[string]any{"no such parameter": 1}, &Nothing{}, false, nil)
+			err := c.call(t.Context(), m.Name, map[string]any{"no such parameter": 1}, &NoParams{}, false, nil)
 			denied := !right.Covers(m.Right)
 			if errors.Is(err, queue.ErrDenied) != denied || !denied && !errors.Is(err, queue.ErrInvalid) {
 				t.Errorf("%s with %s: got %v, want it denied: %t", m.Name, right, err, denied)
@@ -88,7 +88,7 @@ func TestServerRefusesByRight(t *testing.T) {
 
 // The server gives a rejected user the reason, and does not pass the request to the service.
 func TestRejectedPeerGetsTheReason(t *testing.T) {
-	d := &fakeAuthorizer{right: Admin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
+	d := &fakeAuthorizer{right: RightAdmin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := client(t, serve(t, d))
 	if _, err := c.Show(t.Context(), Show{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "come back later") {
@@ -102,22 +102,22 @@ func TestRejectedPeerGetsTheReason(t *testing.T) {
 // The server determines the user's right at each request. A change applies to the next request on
 // the same connection.
 func TestRightsApplyPerRequest(t *testing.T) {
-	d := &fakeAuthorizer{right: Submit}
+	d := &fakeAuthorizer{right: RightSubmit}
 	c := client(t, serve(t, d))
 	for _, step := range []struct {
 		right Right
 		may   bool
-	}{{Submit, true}, {None, false}, {Read, true}, {Admin, true}, {None, false}} {
+	}{{RightSubmit, true}, {RightNone, false}, {RightRead, true}, {RightAdmin, true}, {RightNone, false}} {
 		d.setRight(step.right)
 		_, err := c.Show(t.Context(), Show{ID: "a"})
 		if (err == nil) != step.may || err != nil && !errors.Is(err, queue.ErrDenied) {
 			t.Errorf("with %s: %v", step.right, err)
 		}
-		if w, err := c.Whoami(t.Context(), Nothing{}); err != nil || w.Right != step.right {
+		if w, err := c.Whoami(t.Context(), NoParams{}); err != nil || w.Right != step.right {
 			t.Errorf("whoami with %s: %+v, %v", step.right, w, err)
 		}
 	}
-	if got := d.peers[len(d.peers)-1].Right; len(d.peers) != 3 || got != Admin {
+	if got := d.peers[len(d.peers)-1].Right; len(d.peers) != 3 || got != RightAdmin {
 		t.Errorf("the service received %d requests, the last with the right %s", len(d.peers), got)
 	}
 }
@@ -135,16 +135,16 @@ func callOnce(t *testing.T, socket, line string) string {
 }
 
 // A user without access may call whoami once per connection, and gets the reason why other methods
-// are denied. Only maxWithoutAccess such connections are open at a time, and none of them evicts
+// are denied. Only maxConnsWithoutAccess such connections are open at a time, and none of them evicts
 // another connection.
 func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
-	d := &fakeAuthorizer{right: Admin}
+	d := &fakeAuthorizer{right: RightAdmin}
 	server, socket := run(t, d)
 	inside := client(t, socket)
 	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
 		t.Fatal(err)
 	}
-	d.setRight(None)
+	d.setRight(RightNone)
 	if got := callOnce(t, socket, `{"id":1,"method":"whoami"}`); strings.Count(got, `"right":"none"`) != 1 {
 		t.Errorf("whoami: %s", got)
 	}
@@ -153,12 +153,12 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 		t.Errorf("status: %s", got)
 	}
 	var open []net.Conn
-	for range maxWithoutAccess {
+	for range maxConnsWithoutAccess {
 		c := dial(t, socket)
 		defer c.Close()
 		open = append(open, c)
 	}
-	for deadline := time.Now().Add(10 * time.Second); server.conns.openCount.Load() != maxWithoutAccess+
+	for deadline := time.Now().Add(10 * time.Second); server.conns.openCount.Load() != maxConnsWithoutAccess+
 		1; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections are open", server.conns.openCount.Load())
@@ -168,7 +168,7 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 		!strings.Contains(got, "denied") {
 		t.Errorf("one connection without access too many: %s", got)
 	}
-	d.setRight(Admin)
+	d.setRight(RightAdmin)
 	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
 		t.Errorf("the connection of an admitted user was evicted: %v", err)
 	}
@@ -188,8 +188,8 @@ func TestRefusalsDoNotDelayOtherUsers(t *testing.T) {
 	refused, known := make(chan struct{}, 1), make(chan struct{})
 	d := &fakeAuthorizer{onRefuse: func() { refused <- struct{}{}; <-known }}
 	socket := serve(t, d)
-	d.setRight(None)
-	for range maxWithoutAccess + 1 {
+	d.setRight(RightNone)
+	for range maxConnsWithoutAccess + 1 {
 		c := dial(t, socket)
 		defer c.Close()
 	}
@@ -199,7 +199,7 @@ func TestRefusalsDoNotDelayOtherUsers(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("no connection was refused")
 	}
-	d.setRight(Admin)
+	d.setRight(RightAdmin)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := client(t, socket).Hello(ctx, HelloParams{}); err != nil {

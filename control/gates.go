@@ -12,7 +12,7 @@ import (
 // GateAPI lists locks, rates and resources, and sets the rules of the shared ones.
 type GateAPI interface {
 	// GateList lists locks, rates and resources: the shared ones and the caller's.
-	GateList(ctx context.Context, p Gates) (GateList, error)
+	GateList(ctx context.Context, p GateListParams) (GateList, error)
 	// GateSet sets or removes the rule of a shared key, and returns the gate after the change.
 	GateSet(ctx context.Context, p GateSet) (GateView, error)
 }
@@ -29,9 +29,9 @@ type GateView struct {
 	User  string `json:"user,omitempty"` // owner of the key; "" for a shared key
 	// Node is the node that has the units. It is "" unless several nodes share the queue.
 	Node string `json:"node,omitempty"`
-	// Set means that gate.set has set the rule. Otherwise a shared key has the rule of the first
+	// RuleStored means that gate.set has set the rule. Otherwise a shared key has the rule of the first
 	// job that named it, and a user's key has the rule of the newest job that named it.
-	Set bool `json:"set"`
+	RuleStored bool `json:"set"`
 }
 
 // GateSet sets or removes the rule of a shared key, which begins with @.
@@ -42,8 +42,8 @@ type GateSet struct {
 	Unset string  `json:"unset,omitempty"` // the rule to remove: lock or rate
 }
 
-// Gates requests the gates after a cursor.
-type Gates struct {
+// GateListParams requests the gates after a cursor.
+type GateListParams struct {
 	Cursor string `json:"cursor,omitempty"`
 }
 
@@ -75,7 +75,7 @@ type GatePosition struct {
 }
 
 // Position parses the cursor.
-func (p *Gates) Position() (at GatePosition, err error) {
+func (p *GateListParams) Position() (at GatePosition, err error) {
 	if p.Cursor == "" {
 		return at, nil
 	}

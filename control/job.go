@@ -29,8 +29,8 @@ type Job struct {
 	// NodeSelector is the node, or the node label (label=value), that the job requires.
 	NodeSelector *string        `json:"on,omitempty"`
 	Resources    map[string]int `json:"resources,omitempty"`
-	// Units holds the ids of the resource units that the job holds now, by resource.
-	Units             map[string][]string `json:"units,omitempty"`
+	// HeldUnits holds the ids of the resource units that the job holds now, by resource.
+	HeldUnits         map[string][]string `json:"units,omitempty"`
 	Unique            string              `json:"unique,omitempty"`
 	Priority          int64               `json:"priority"`
 	WaitingTime       int64               `json:"waiting_time"` // points gained by waiting
@@ -72,13 +72,13 @@ type Job struct {
 	// Submitter is the user who enqueued the job, if it runs as another user.
 	Submitter string `json:"submitter,omitempty"`
 	Schedule  string `json:"schedule,omitempty"` // schedule that enqueued the job
-	queue.HookLines
+	queue.HookCommands
 	// InputRemoved lists the parts of an ended job's input (env, stdin) that were removed to make
 	// room. Such a job cannot run again.
 	InputRemoved []string `json:"input_removed,omitempty"`
-	// Hidden lists the parts (command, env, output) that are left out because the job belongs to
+	// HiddenParts lists the parts (command, env, output) that are left out because the job belongs to
 	// another user.
-	Hidden []string `json:"hidden,omitempty"`
+	HiddenParts []string `json:"hidden,omitempty"`
 }
 
 // EnqueuedBy reports whether a user has enqueued the job.
@@ -139,13 +139,13 @@ type JobProgress struct {
 	ReportedAt Time   `json:"at"`
 }
 
-// View holds the values that ViewJob needs in addition to the job.
-type View struct {
+// JobViewContext holds the values that ViewJob needs in addition to the job.
+type JobViewContext struct {
 	CurrentTime    queue.Millis
 	Order          queue.Order
 	EnqueuedTotal  int64
 	User           string // name of the job's user
-	Units          map[string][]string
+	HeldUnits      map[string][]string
 	Owner          string // name of the user who enqueued the job
 	PausedAt       queue.Millis
 	PausedBy       string        // name of the user
@@ -153,23 +153,23 @@ type View struct {
 }
 
 // ViewJob converts a job to its form in answers.
-func ViewJob(j *queue.Job, v View) Job {
+func ViewJob(j *queue.Job, v JobViewContext) Job {
 	out := Job{
 		ID: j.ID, Seq: j.Seq, Command: queue.CommandText(j.Command, j.Argv), Argv: j.Argv, State: j.State.String(),
-		Reason: queue.Optional(string(j.Reason)),
+		Reason: queue.NonZeroPtr(string(j.Reason)),
 		Queue:  j.Queue, Priority: j.Priority, EffectivePriority: j.Priority,
 		Attempts: j.Attempts, MaxRetries: j.MaxAttempts - 1, MaxAttempts: j.MaxAttempts, TimeoutMS: j.Timeout.Milliseconds(),
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
 		QueueTimeMS:      j.QueueTime(v.CurrentTime).Milliseconds(),
-		TypicalRuntimeMS: queue.Optional(v.TypicalRuntime.Milliseconds()),
-		ExitCode:         code(j.ExitCode), Signal: queue.Optional(j.Signal),
-		DependsOn: dependsOn(j.DependsOn), Lock: queue.DemandText(j, queue.GateLock),
-		RateLimit: queue.DemandText(j, queue.GateRate), NodeSelector: queue.DemandText(j, queue.GateNode),
-		Resources: queue.Units(j),
-		Unique:    j.Unique, Units: v.Units,
-		Error: queue.Optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost),
-		OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines, InputRemoved: j.InputRemoved.Fields(),
+		TypicalRuntimeMS: queue.NonZeroPtr(v.TypicalRuntime.Milliseconds()),
+		ExitCode:         exitCodeOrNil(j.ExitCode), Signal: queue.NonZeroPtr(j.Signal),
+		DependsOn: dependencyIDs(j.DependsOn), Lock: queue.FormatDemand(j, queue.GateLock),
+		RateLimit: queue.FormatDemand(j, queue.GateRate), NodeSelector: queue.FormatDemand(j, queue.GateNode),
+		Resources: queue.DemandedUnits(j),
+		Unique:    j.Unique, HeldUnits: v.HeldUnits,
+		Error: queue.NonZeroPtr(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost),
+		OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookCommands: j.HookCommands, InputRemoved: j.InputRemoved.Fields(),
 	}
 	if j.AsUID != nil && v.Owner != v.User {
 		out.Submitter = v.Owner
@@ -185,26 +185,26 @@ func ViewJob(j *queue.Job, v View) Job {
 	}
 	switch {
 	case j.State == queue.Processing:
-		out.WorkerID, out.PID = queue.Optional(j.WorkerID), queue.Optional(j.PID)
-		out.RunTimeMS = millis(j.StartedAt, v.CurrentTime)
-		out.PausedAt, out.PausedBy = Time(v.PausedAt), queue.Optional(v.PausedBy)
+		out.WorkerID, out.PID = queue.NonZeroPtr(j.WorkerID), queue.NonZeroPtr(j.PID)
+		out.RunTimeMS = durationMillis(j.StartedAt, v.CurrentTime)
+		out.PausedAt, out.PausedBy = Time(v.PausedAt), queue.NonZeroPtr(v.PausedBy)
 	case j.State == queue.Failed:
 		out.NextRetryAt = Time(j.DueAt)
 	}
 	if j.State.Runnable() {
-		out.WaitingTime = v.Order.Points(j.Since, v.CurrentTime, j.Arrival, v.EnqueuedTotal)
+		out.WaitingTime = v.Order.AgingPoints(j.AgingSince, v.CurrentTime, j.ArrivalNumber, v.EnqueuedTotal)
 		out.EffectivePriority += out.WaitingTime
 	}
 	if j.State.Ended() && j.StartedAt != 0 {
-		out.RunTimeMS = millis(j.StartedAt, j.EndedAt)
+		out.RunTimeMS = durationMillis(j.StartedAt, j.EndedAt)
 	}
 	return out
 }
 
-// dependsOn returns dependencies in the form in which users write them.
-func dependsOn(list []queue.Dependency) (names []string) {
+// dependencyIDs returns dependencies in the form in which users write them.
+func dependencyIDs(list []queue.Dependency) (names []string) {
 	for _, d := range list {
-		name := cmp.Or(d.ID, fmt.Sprintf("#%d", d.Job))
+		name := cmp.Or(d.ID, fmt.Sprintf("#%d", d.JobSeq))
 		if d.Condition != queue.ParentCompleted {
 			name += ":" + d.Condition.String()
 		}
@@ -216,12 +216,14 @@ func dependsOn(list []queue.Dependency) (names []string) {
 // ViewAttempt converts an attempt to its form in answers.
 func ViewAttempt(a *queue.Attempt) Attempt {
 	return Attempt{
-		Attempt: a.N, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: Time(a.StartedAt), FinishedAt: Time(a.EndedAt),
-		RunTimeMS: millis(a.StartedAt, a.EndedAt), ExitCode: code(a.ExitCode), Signal: queue.Optional(a.Signal),
-		Reason: queue.Optional(string(a.Reason)),
-		Error:  queue.Optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS,
+		Attempt: a.Number, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: Time(a.StartedAt), FinishedAt: Time(
+			a.EndedAt),
+		RunTimeMS: durationMillis(a.StartedAt,
+			a.EndedAt), ExitCode: exitCodeOrNil(a.ExitCode), Signal: queue.NonZeroPtr(a.Signal),
+		Reason: queue.NonZeroPtr(string(a.Reason)),
+		Error:  queue.NonZeroPtr(a.Error), Counted: a.Counted, CPUMS: a.CPUTime.Milliseconds(), PeakRSS: a.PeakRSS,
 		PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, DroppedBytes: a.DroppedBytes,
-		ResultError: queue.Optional(a.ResultError),
+		ResultError: queue.NonZeroPtr(a.ResultError),
 	}
 }
 
@@ -229,43 +231,43 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 // must look up.
 func ViewEvent(e *queue.Event) Event {
 	return Event{
-		Seq: e.Seq, Time: Time(e.Time), Event: string(e.Kind), ID: e.ID, JobSeq: e.Job, State: e.State.String(),
+		Seq: e.Seq, Time: Time(e.Time), Kind: string(e.Kind), ID: e.JobID, JobSeq: e.JobSeq, State: e.State.String(),
 		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), Percent: e.Detail.Percent,
 		ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
-		Reason: string(e.Detail.Reason), Output: e.Detail.Output, Key: e.Detail.Key, Value: e.Detail.Value,
-		Schedule: e.Detail.Schedule, Instant: Time(e.Detail.Instant), Count: e.Detail.Count,
+		Reason: string(e.Detail.Reason), Output: e.Detail.Output, Setting: e.Detail.Setting, Value: e.Detail.Value,
+		Schedule: e.Detail.Schedule, OccurrenceAt: Time(e.Detail.OccurrenceAt), Count: e.Detail.Count,
 	}
 }
 
-// verbs maps kinds of events to the commands that cause them. It is for events that do not store
+// eventVerbs maps kinds of events to the commands that cause them. It is for events that do not store
 // their command.
-var verbs = map[queue.EventKind]string{
+var eventVerbs = map[queue.EventKind]string{
 	queue.EventEnqueued: "enqueue", queue.EventCancelled: "cancel", queue.EventRetried: "retry", queue.EventRemoved: "rm",
 	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventPaused: "pause",
-	queue.EventResumed: "resume", queue.EventSetting: "config",
+	queue.EventResumed: "resume", queue.EventSettingChanged: "config",
 	queue.EventScheduleAdded: "schedule.add", queue.EventScheduleRemoved: "schedule.rm",
 	queue.EventSchedulePaused: "schedule.pause", queue.EventScheduleResumed: "schedule.resume",
-	queue.EventScheduleFired: "schedule.run",
+	queue.EventScheduleEnqueued: "schedule.run",
 }
 
-// Audit adds the user, the client process, the command and its target to the event.
-func (v *Event) Audit(e *queue.Event) {
-	v.UID, v.PeerPID = e.Detail.UID, e.Detail.PID
-	v.Verb = cmp.Or(e.Detail.Verb, verbs[e.Kind])
-	v.Target = cmp.Or(e.Detail.Schedule, e.Detail.Target, e.ID, e.Detail.Key)
-	if e.ID != "" && e.Detail.Target != "" {
-		v.Target = e.ID + " " + e.Detail.Target
+// AddAudit adds the user, the client process, the command and its target to the event.
+func (v *Event) AddAudit(e *queue.Event) {
+	v.UID, v.PeerPID = e.Detail.UID, e.Detail.ClientPID
+	v.Verb = cmp.Or(e.Detail.Verb, eventVerbs[e.Kind])
+	v.Target = cmp.Or(e.Detail.Schedule, e.Detail.Target, e.JobID, e.Detail.Setting)
+	if e.JobID != "" && e.Detail.Target != "" {
+		v.Target = e.JobID + " " + e.Detail.Target
 	}
 }
 
-func code(n int64) *int64 {
+func exitCodeOrNil(n int64) *int64 {
 	if n < 0 {
 		return nil
 	}
 	return &n
 }
 
-func millis(from, to queue.Millis) *int64 {
+func durationMillis(from, to queue.Millis) *int64 {
 	if from == 0 || to == 0 {
 		return nil
 	}
@@ -294,22 +296,22 @@ func (t *Time) UnmarshalJSON(raw []byte) error {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return fmt.Errorf("must be an RFC 3339 time, like 2026-03-01T15:04:05Z")
 	}
-	m, err := queue.ParseInstant(s)
+	m, err := queue.ParseTime(s)
 	*t = Time(m)
 	return err
 }
 
-// Span is a duration. In JSON it is a number of seconds, or text like "90s".
-type Span time.Duration
+// Duration is a duration. In JSON it is a number of seconds, or text like "90s".
+type Duration time.Duration
 
 // MarshalJSON implements json.Marshaler. It writes text.
-func (s Span) MarshalJSON() ([]byte, error) {
+func (s Duration) MarshalJSON() ([]byte, error) {
 	return json.Marshal(queue.FormatDuration(time.Duration(s)))
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (s *Span) UnmarshalJSON(raw []byte) error {
-	d, err := queue.ReadDuration(raw)
-	*s = Span(d)
+func (s *Duration) UnmarshalJSON(raw []byte) error {
+	d, err := queue.DecodeDuration(raw)
+	*s = Duration(d)
 	return err
 }

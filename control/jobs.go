@@ -9,7 +9,7 @@ type JobAPI interface {
 	Show(ctx context.Context, p Show) (JobDetail, error)
 	// List returns a page of jobs, newest first.
 	List(ctx context.Context, p List) (JobPage, error)
-	// Wait waits for jobs to end. It calls the function each once for every job that has ended. An
+	// WaitTimes waits for jobs to end. It calls the function each once for every job that has ended. An
 	// error of each ends the call.
 	Wait(ctx context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error)
 }
@@ -17,8 +17,8 @@ type JobAPI interface {
 // Show requests one job and its newest attempts. If HistoryBefore is set, only attempts with a
 // lower number are returned.
 type Show struct {
-	ID            Name `json:"id"`
-	HistoryBefore int  `json:"history_before,omitempty"`
+	ID            JobID `json:"id"`
+	HistoryBefore int   `json:"history_before,omitempty"`
 	// WithoutEnv hides the values of environment variables. A request that shows the values of
 	// another user's job is recorded as an audit event.
 	WithoutEnv bool `json:"without_env,omitempty"`
@@ -28,13 +28,13 @@ type Show struct {
 type List struct {
 	// State selects jobs in any of these states. "waiting" means blocked, held, pending and failed;
 	// "done" means completed.
-	State  Texts  `json:"state,omitempty"`
-	Failed bool   `json:"failed,omitempty"` // the same as the states dead and failed
-	Label  Labels `json:"label,omitempty"`  // the job must have all of these labels
-	Queue  string `json:"queue,omitempty"`
-	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
-	User   string `json:"user,omitempty"`
-	IDGlob string `json:"id_glob,omitempty"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
+	State  TextList `json:"state,omitempty"`
+	Failed bool     `json:"failed,omitempty"` // the same as the states dead and failed
+	Label  Labels   `json:"label,omitempty"`  // the job must have all of these labels
+	Queue  string   `json:"queue,omitempty"`
+	Batch  string   `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
+	User   string   `json:"user,omitempty"`
+	IDGlob string   `json:"id_glob,omitempty"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
 	// Since and Until select the jobs that ended at the time Since or later, and before the time
 	// Until. For an unfinished job, the time at which it was enqueued counts instead.
 	Since  Time   `json:"since,omitzero"`
@@ -49,12 +49,12 @@ type JobPage struct {
 	Next *string `json:"next"`
 }
 
-// Wait waits until all of the given jobs have ended or, with Any, until one has.
+// WaitTimes waits until all of the given jobs have ended or, with Any, until one has.
 type Wait struct {
-	ID      Name  `json:"id,omitempty"`
-	IDs     Names `json:"ids,omitempty"`
-	Any     bool  `json:"any,omitempty"`
-	Timeout Span  `json:"timeout,omitempty"` // longest wait; 0 means unlimited
+	ID      JobID    `json:"id,omitempty"`
+	IDs     JobIDs   `json:"ids,omitempty"`
+	Any     bool     `json:"any,omitempty"`
+	Timeout Duration `json:"timeout,omitempty"` // longest wait; 0 means unlimited
 }
 
 // JobEndNotice is sent when a job has ended.
@@ -65,6 +65,6 @@ type JobEndNotice struct {
 // WaitResult is the response to Wait. Open lists the jobs that have not ended. It is empty unless
 // the wait timed out or had Any set.
 type WaitResult struct {
-	Open     []string `json:"open"`
-	TimedOut bool     `json:"timed_out"`
+	UnfinishedIDs []string `json:"open"`
+	TimedOut      bool     `json:"timed_out"`
 }

@@ -8,8 +8,8 @@ import (
 
 // ProtocolLimit is one limit of the protocol.
 type ProtocolLimit struct {
-	What  string
-	Limit string
+	Description string
+	Limit       string
 }
 
 // ProtocolLimits lists the limits of the protocol, for its documentation.
@@ -17,29 +17,29 @@ func ProtocolLimits() []ProtocolLimit {
 	size := queue.DescribeSize
 	count := func(n int) string { return fmt.Sprint(n) }
 	return []ProtocolLimit{
-		{"length of a line, in each direction", size(MaxLine)},
+		{"length of a line, in each direction", size(MaxLineBytes)},
 		{"length of a line from a user without rights", size(maxLineWithoutAccess)},
-		{"length of a last line without a newline", size(connBytes)},
-		{"members of the JSON object of a request", count(maxMembers)},
+		{"length of a last line without a newline", size(freeConnBytes)},
+		{"members of the JSON object of a request", count(maxRequestMembers)},
 		{"members of each JSON object inside a request", count(queue.MaxMembers)},
-		{"length of the `id` of a request", size(maxRequestID)},
-		{"job ids in a request", count(MaxNames)},
-		{"job ids in `wait` and `events`", count(MaxWaits)},
+		{"length of the `id` of a request", size(maxRequestIDBytes)},
+		{"job ids in a request", count(MaxJobIDs)},
+		{"job ids in `wait` and `events`", count(MaxWaitIDs)},
 		{"number of arguments and environment variables of all jobs together in one `enqueue.batch` request",
-			count(MaxEntries)},
-		{"job states or event kinds in a request", count(MaxTexts)},
+			count(MaxArgEnvCount)},
+		{"job states or event kinds in a request", count(MaxTextListItems)},
 		{"labels in a request", count(queue.MaxLabels)},
-		{"length of `id_glob`", size(queue.MaxGlob)},
-		{"length of `value` in `config.set`", size(MaxScalar)},
-		{"largest `n` (lines) in `logs`", count(MaxLines)},
-		{"selected jobs that one request acts on", count(SelectStep)},
-		{"requests in progress", fmt.Sprintf("%d per connection and %d per user", connRequests, userRequests)},
+		{"length of `id_glob`", size(queue.MaxGlobBytes)},
+		{"length of `value` in `config.set`", size(MaxSettingValueBytes)},
+		{"largest `n` (lines) in `logs`", count(MaxOutputLines)},
+		{"selected jobs that one request acts on", count(MaxSelectedPerRequest)},
+		{"requests in progress", fmt.Sprintf("%d per connection and %d per user", maxConnRequests, maxUserRequests)},
 		{"open streams per user", count(MaxStreams)},
-		{"requests in progress per user that list jobs, select jobs, or contain " + count(manyNames) + " or more job ids",
-			count(userLists)},
+		{"requests in progress per user that list jobs, select jobs, or contain " + count(manyJobIDs) + " or more job ids",
+			count(maxUserListRequests)},
 		{"bytes of requests and answers in progress, per user",
-			fmt.Sprintf("%s, plus %s for each connection", size(userBytes), size(connBytes))},
-		{"requests in progress that are longer than " + size(largeRequest),
+			fmt.Sprintf("%s, plus %s for each connection", size(maxUserBytes), size(freeConnBytes))},
+		{"requests in progress that are longer than " + size(largeRequestBytes),
 			fmt.Sprintf("1 per user and %d for all users together", largeSlots)},
 		{"concurrent reads of lists, selections, events and output by users who are not admins",
 			fmt.Sprintf("1 per user and %d for all these users together", manySlots)},
@@ -47,7 +47,7 @@ func ProtocolLimits() []ProtocolLimit {
 		{"longest time that a request waits until its user is below the limits", queue.FormatDuration(maxRoomWait)},
 		{"longest time that a read waits until fewer reads are in progress", queue.FormatDuration(maxSlotWait)},
 		{"time limit for the client to send the first line of a connection", queue.FormatDuration(firstLineTimeout)},
-		{"time limit for the client to send the next part of a line longer than " + size(connBytes),
+		{"time limit for the client to send the next part of a line longer than " + size(freeConnBytes),
 			queue.FormatDuration(stallTimeout)},
 		{"time limit of an idle connection (no request in progress)", queue.FormatDuration(idleTimeout)},
 		{"time limit for the client to read an answer", queue.FormatDuration(answerTimeout)},

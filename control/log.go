@@ -17,15 +17,15 @@ import (
 // maxLoggedIDs is the maximum number of jobs of a request whose ids are logged.
 const maxLoggedIDs = 3
 
-// level returns the level of a request's line in the log. A request that changed something gets a
+// logLevel returns the level of a request's line in the log. A request that changed something gets a
 // line by default. Requests that read, enqueue or type get no line, because they are too frequent.
 // Requests that were rejected or changed nothing get no line either: a user can send any number of
 // such requests, and could fill the disk with their lines.
-func (m *Method) level(result any, err error) slog.Level {
-	quiet := !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
+func (m *Method) logLevel(result any, err error) slog.Level {
+	quiet := !m.Right.Covers(RightSubmit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
 		m.Name == "enqueue.batch"
 	switch r, counts := result.(interface{ changed() bool }); {
-	case err != nil && RowOf(err).Code == queue.CodeInternal:
+	case err != nil && ErrorCodeInfoOf(err).Code == queue.CodeInternal:
 		return slog.LevelError
 	case quiet, err != nil && !errors.Is(err, queue.ErrOutcomeUnknown), counts && !r.changed():
 		return slog.LevelDebug
@@ -33,23 +33,23 @@ func (m *Method) level(result any, err error) slog.Level {
 	return slog.LevelInfo
 }
 
-// A user without the right operate gets at most requestLines lines at the level info per
-// requestWindow. The audit log has all changes.
+// A user without the right operate gets at most maxRequestLogLines lines at the level info per
+// requestLogWindow. The audit log has all changes.
 const (
-	requestLines  = 60
-	requestWindow = time.Minute
+	maxRequestLogLines = 60
+	requestLogWindow   = time.Minute
 )
 
 // logLimiter limits the log lines of each user. The zero logLimiter is ready to use.
 type logLimiter struct {
 	mu    sync.Mutex
-	users map[int]*lineCount // by uid; guarded by mu
+	users map[int]*loggedLines // by uid; guarded by mu
 }
 
-// lineCount counts a user's lines in the current window.
-type lineCount struct {
-	began        time.Time // start of the window
-	lines        int       // lines written in the window
+// loggedLines counts a user's lines in the current window.
+type loggedLines struct {
+	windowStart  time.Time // start of the window
+	writtenLines int       // lines written in the window
 	omittedLines int       // lines left out since the last line that was written
 }
 
@@ -61,19 +61,19 @@ func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
 	u := l.users[uid]
 	if u == nil {
 		if l.users == nil {
-			l.users = map[int]*lineCount{}
+			l.users = map[int]*loggedLines{}
 		}
-		u = &lineCount{began: now}
+		u = &loggedLines{windowStart: now}
 		l.users[uid] = u
 	}
-	if now.Sub(u.began) >= requestWindow {
-		u.began, u.lines = now, 0
+	if now.Sub(u.windowStart) >= requestLogWindow {
+		u.windowStart, u.writtenLines = now, 0
 	}
-	if u.lines >= requestLines {
+	if u.writtenLines >= maxRequestLogLines {
 		u.omittedLines++
 		return 0, false
 	}
-	u.lines++
+	u.writtenLines++
 	omitted, u.omittedLines = u.omittedLines, 0
 	return omitted, true
 }
@@ -82,17 +82,17 @@ func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
 
 func (r BulkResult) changed() bool     { return len(r.DoneIDs) > 0 }
 func (r RemovalCount) changed() bool   { return r.Count > 0 }
-func (r ScheduleDetail) changed() bool { return !r.Existed }
+func (r ScheduleDetail) changed() bool { return !r.AlreadyExisted }
 func (r EnqueueResult) changed() bool  { return !r.Duplicate }
 
 // logRequest logs a request.
 func (s *Server) logRequest(ctx context.Context, t *activeRequest, took time.Duration, result any, err error) {
-	m := methodOf(t.method)
+	m := findMethod(t.method)
 	if m == nil {
-		m = &Method{Right: Read}
+		m = &Method{Right: RightRead}
 	}
-	level, peer, omitted := m.level(result, err), &t.conn.peer, 0
-	if level == slog.LevelInfo && !peer.Right.Covers(Operate) {
+	level, peer, omitted := m.logLevel(result, err), &t.conn.peer, 0
+	if level == slog.LevelInfo && !peer.Right.Covers(RightOperate) {
 		var ok bool
 		if omitted, ok = s.logLimiter.allow(peer.UID, time.Now()); !ok {
 			level = slog.LevelDebug
@@ -103,14 +103,14 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, took time.Dur
 	}
 	attrs := []slog.Attr{slog.String("method", queue.Clip(t.method)), slog.Int("uid", peer.UID), slog.Int("pid", peer.PID),
 		slog.Float64("took_ms", float64(took.Microseconds())/1000)}
-	if len(t.jobIDs) > 0 && m.Right.Covers(Submit) {
+	if len(t.jobIDs) > 0 && m.Right.Covers(RightSubmit) {
 		var first []string
 		for _, id := range t.jobIDs[:min(len(t.jobIDs), maxLoggedIDs)] {
-			first = append(first, plainID(id))
+			first = append(first, loggableID(id))
 		}
 		attrs = append(attrs, slog.Any("jobs", first), slog.Int("of", len(t.jobIDs)))
 	}
-	if t.setting != "" && m.Right.Covers(Submit) {
+	if t.setting != "" && m.Right.Covers(RightSubmit) {
 		attrs = append(attrs, slog.String("key", queue.Clip(t.setting)))
 	}
 	if omitted > 0 {
@@ -122,7 +122,7 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, took time.Dur
 		text = "request failed"
 		attrs = append(attrs, slog.Any("error", err))
 	case err != nil:
-		attrs = append(attrs, slog.String("refused", string(RowOf(err).Code)))
+		attrs = append(attrs, slog.String("refused", string(ErrorCodeInfoOf(err).Code)))
 	}
 	s.log.LogAttrs(ctx, level, text, attrs...)
 }
@@ -139,9 +139,9 @@ func (s *Server) logDenied(p Peer, err error) {
 	s.log.Warn("connection refused", "uid", p.UID, "pid", p.PID, "error", err)
 }
 
-// plainID returns an id in a form that is safe for the log. The id of a rejected request may have
+// loggableID returns an id in a form that is safe for the log. The id of a rejected request may have
 // any length and any characters.
-func plainID(id string) string {
+func loggableID(id string) string {
 	if queue.ValidID(id) {
 		return id
 	}

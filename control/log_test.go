@@ -51,12 +51,12 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 		"every job refused":    {"cancel", BulkResult{Refusals: []Refusal{{}}}, nil, false},
 		"a dry run":            {"cancel", BulkResult{MatchCount: &matched}, nil, false},
 		"nothing removed":      {"clear", RemovalCount{}, nil, false},
-		"the schedule existed": {"schedule.add", ScheduleDetail{Existed: true}, nil, false},
+		"the schedule existed": {"schedule.add", ScheduleDetail{AlreadyExisted: true}, nil, false},
 		"a schedule":           {"schedule.add", ScheduleDetail{}, nil, true},
 		"an enqueued job":      {"enqueue", EnqueueResult{ID: "a"}, nil, false},
 		"an occurrence":        {"schedule.run", EnqueueResult{ID: "a"}, nil, true},
 	} {
-		if got := logged(c.method, Admin, c.result, c.err, 1); (got != "") != c.want {
+		if got := logged(c.method, RightAdmin, c.result, c.err, 1); (got != "") != c.want {
 			t.Errorf("%s: logged %q, want a line: %t", name, got, c.want)
 		}
 	}
@@ -67,16 +67,16 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 func TestLogBoundsLinesOfAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logged, done := requestLogger(), BulkResult{DoneIDs: []string{"a"}}
-		for right, want := range map[Right]int{Submit: requestLines, Operate: requestLines + 7} {
-			if n := strings.Count(logged("hold", right, done, nil, requestLines+7), "\n"); n != want {
+		for right, want := range map[Right]int{RightSubmit: maxRequestLogLines, RightOperate: maxRequestLogLines + 7} {
+			if n := strings.Count(logged("hold", right, done, nil, maxRequestLogLines+7), "\n"); n != want {
 				t.Errorf("%v: %d lines, want %d", right, n, want)
 			}
 		}
-		time.Sleep(requestWindow)
-		if got := logged("hold", Submit, done, nil, 1); !strings.Contains(got, " omitted=7\n") {
+		time.Sleep(requestLogWindow)
+		if got := logged("hold", RightSubmit, done, nil, 1); !strings.Contains(got, " omitted=7\n") {
 			t.Errorf("in the next window: logged %q, want omitted=7", got)
 		}
-		if got := logged("hold", Submit, done, nil, 1); got == "" || strings.Contains(got, "omitted") {
+		if got := logged("hold", RightSubmit, done, nil, 1); got == "" || strings.Contains(got, "omitted") {
 			t.Errorf("after that: logged %q, want a line without a count", got)
 		}
 	})

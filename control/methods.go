@@ -28,96 +28,96 @@ type endpoint struct {
 // Methods returns the table of methods. The first call builds it, so that a program that never
 // calls it does not spend time on it.
 func Methods() []Method {
-	table.once.Do(func() {
-		table.rows = methods()
-		table.byName = make(map[string]*Method, len(table.rows))
-		for i := range table.rows {
-			table.byName[table.rows[i].Name] = &table.rows[i]
+	methodTable.once.Do(func() {
+		methodTable.rows = buildMethods()
+		methodTable.byName = make(map[string]*Method, len(methodTable.rows))
+		for i := range methodTable.rows {
+			methodTable.byName[methodTable.rows[i].Name] = &methodTable.rows[i]
 		}
 	})
-	return table.rows
+	return methodTable.rows
 }
 
-var table struct {
+var methodTable struct {
 	once   sync.Once
 	rows   []Method
 	byName map[string]*Method
 }
 
-// methodOf returns the row of a method, nil if there is no such method.
-func methodOf(name string) *Method {
+// findMethod returns the row of a method, nil if there is no such method.
+func findMethod(name string) *Method {
 	Methods()
-	return table.byName[name]
+	return methodTable.byName[name]
 }
 
-func methods() []Method {
+func buildMethods() []Method {
 	return []Method{
-		{"hello", Read, Read, false, reads(API.Hello)},
-		{"whoami", None, None, false, reads(API.Whoami)},
-		{"enqueue", Submit, Admin, false, answer(API.Enqueue)},
-		{"enqueue.batch", Submit, Admin, false, answer(API.EnqueueBatch)},
-		{"show", Read, Read, false, reads(API.Show)},
-		{"list", Read, Read, false, reads(API.List)},
-		{"status", Read, Read, false, reads(API.Status)},
-		{"screen", Read, Read, false, reads(API.Screen)},
-		{"wait", Read, Read, true, stream(API.Wait)},
-		{"logs", Submit, Operate, true, stream(API.Logs)},
-		{"attach", Submit, Admin, false, answer(API.Attach)},
-		{"cancel", Submit, Operate, false, answer(API.Cancel)},
-		{"retry", Submit, Operate, false, answer(API.Retry)},
-		{"hold", Submit, Operate, false, answer(API.Hold)},
-		{"release", Submit, Operate, false, answer(API.Release)},
-		{"pause", Submit, Operate, false, answer(pause(API.Pause))},
-		{"resume", Submit, Operate, false, answer(pause(API.Resume))},
-		{"requeue", Submit, Operate, false, answer(API.Requeue)},
-		{"kill", Submit, Operate, false, answer(API.Kill)},
-		{"edit", Submit, Operate, false, answer(API.Edit)},
-		{"rm", Submit, Operate, false, answer(API.Remove)},
-		{"dequeue", Submit, Operate, false, answer(API.Remove)},
-		{"clear", Operate, Operate, false, answer(API.Clear)},
-		{"dlq.list", Read, Read, false, reads(API.DLQList)},
-		{"dlq.retry", Submit, Operate, false, answer(API.DLQRetry)},
-		{"dlq.clear", Operate, Operate, false, answer(API.DLQClear)},
-		{"queue.list", Read, Read, false, reads(API.QueueList)},
-		{"queue.set", Operate, Operate, false, answer(API.QueueSet)},
-		{"queue.pause", Operate, Operate, false, answer(API.QueuePause)},
-		{"queue.resume", Operate, Operate, false, answer(API.QueueResume)},
-		{"queue.rm", Operate, Operate, false, answer(API.QueueRemove)},
-		{"tree", Read, Read, false, reads(API.Tree)},
-		{"why", Read, Read, false, reads(API.Why)},
-		{"simulate", Read, Read, false, reads(API.Simulate)},
-		{"stats", Read, Read, false, reads(API.Stats)},
-		{"worker.start", Operate, Operate, false, answer(API.WorkerStart)},
-		{"worker.stop", Operate, Operate, false, answer(API.WorkerStop)},
-		{"worker.scale", Operate, Operate, false, answer(API.WorkerScale)},
-		{"worker.list", Read, Read, false, reads(API.WorkerList)},
-		{"schedule.add", Submit, Admin, false, answer(API.ScheduleAdd)},
-		{"schedule.list", Read, Read, false, reads(API.ScheduleList)},
-		{"schedule.show", Read, Read, false, reads(API.ScheduleShow)},
-		{"schedule.rm", Submit, Operate, false, answer(API.ScheduleRemove)},
-		{"schedule.pause", Submit, Operate, false, answer(API.SchedulePause)},
-		{"schedule.resume", Submit, Operate, false, answer(API.ScheduleResume)},
-		{"schedule.run", Submit, Operate, false, answer(API.ScheduleRun)},
-		{"gate.list", Read, Read, false, reads(API.GateList)},
-		{"gate.set", Operate, Operate, false, answer(API.GateSet)},
-		{"node.list", Read, Read, false, reads(API.NodeList)},
-		{"node.drain", Admin, Admin, false, answer(API.NodeDrain)},
-		{"node.rm", Admin, Admin, false, answer(API.NodeRemove)},
-		{"hook.test", Operate, Operate, false, answer(API.HookTest)},
-		{"web.start", Admin, Admin, false, answer(API.WebStart)},
-		{"web.stop", Admin, Admin, false, answer(API.WebStop)},
-		{"web.open", Read, Read, false, answer(API.WebOpen)},
-		{"config.list", Read, Read, false, reads(API.ConfigList)},
-		{"config.get", Read, Read, false, reads(API.ConfigGet)},
-		{"config.set", Admin, Admin, false, answer(API.ConfigSet)},
-		{"config.unset", Admin, Admin, false, answer(API.ConfigUnset)},
-		{"events", Read, Read, true, stream(API.Events)},
-		{"cleanup", Admin, Admin, true, stream(API.Cleanup)},
-		{"backup", Admin, Admin, true, stream(API.Backup)},
-		{"doctor", Admin, Admin, true, stream(API.Doctor)},
-		{"drain", Admin, Admin, false, answer(API.Drain)},
-		{"reload", Admin, Admin, false, answer(API.Reload)},
-		{"service.stop", Admin, Admin, false, answer(API.ServiceStop)},
+		{"hello", RightRead, RightRead, false, readOnlyEndpoint(API.Hello)},
+		{"whoami", RightNone, RightNone, false, readOnlyEndpoint(API.Whoami)},
+		{"enqueue", RightSubmit, RightAdmin, false, answerEndpoint(API.Enqueue)},
+		{"enqueue.batch", RightSubmit, RightAdmin, false, answerEndpoint(API.EnqueueBatch)},
+		{"show", RightRead, RightRead, false, readOnlyEndpoint(API.Show)},
+		{"list", RightRead, RightRead, false, readOnlyEndpoint(API.List)},
+		{"status", RightRead, RightRead, false, readOnlyEndpoint(API.Status)},
+		{"screen", RightRead, RightRead, false, readOnlyEndpoint(API.Screen)},
+		{"wait", RightRead, RightRead, true, streamEndpoint(API.Wait)},
+		{"logs", RightSubmit, RightOperate, true, streamEndpoint(API.Logs)},
+		{"attach", RightSubmit, RightAdmin, false, answerEndpoint(API.Attach)},
+		{"cancel", RightSubmit, RightOperate, false, answerEndpoint(API.Cancel)},
+		{"retry", RightSubmit, RightOperate, false, answerEndpoint(API.Retry)},
+		{"hold", RightSubmit, RightOperate, false, answerEndpoint(API.Hold)},
+		{"release", RightSubmit, RightOperate, false, answerEndpoint(API.Release)},
+		{"pause", RightSubmit, RightOperate, false, answerEndpoint(withPauseSelection(API.Pause))},
+		{"resume", RightSubmit, RightOperate, false, answerEndpoint(withPauseSelection(API.Resume))},
+		{"requeue", RightSubmit, RightOperate, false, answerEndpoint(API.Requeue)},
+		{"kill", RightSubmit, RightOperate, false, answerEndpoint(API.Kill)},
+		{"edit", RightSubmit, RightOperate, false, answerEndpoint(API.Edit)},
+		{"rm", RightSubmit, RightOperate, false, answerEndpoint(API.Remove)},
+		{"dequeue", RightSubmit, RightOperate, false, answerEndpoint(API.Remove)},
+		{"clear", RightOperate, RightOperate, false, answerEndpoint(API.Clear)},
+		{"dlq.list", RightRead, RightRead, false, readOnlyEndpoint(API.DLQList)},
+		{"dlq.retry", RightSubmit, RightOperate, false, answerEndpoint(API.DLQRetry)},
+		{"dlq.clear", RightOperate, RightOperate, false, answerEndpoint(API.DLQClear)},
+		{"queue.list", RightRead, RightRead, false, readOnlyEndpoint(API.QueueList)},
+		{"queue.set", RightOperate, RightOperate, false, answerEndpoint(API.QueueSet)},
+		{"queue.pause", RightOperate, RightOperate, false, answerEndpoint(API.QueuePause)},
+		{"queue.resume", RightOperate, RightOperate, false, answerEndpoint(API.QueueResume)},
+		{"queue.rm", RightOperate, RightOperate, false, answerEndpoint(API.QueueRemove)},
+		{"tree", RightRead, RightRead, false, readOnlyEndpoint(API.Tree)},
+		{"why", RightRead, RightRead, false, readOnlyEndpoint(API.Why)},
+		{"simulate", RightRead, RightRead, false, readOnlyEndpoint(API.Simulate)},
+		{"stats", RightRead, RightRead, false, readOnlyEndpoint(API.Stats)},
+		{"worker.start", RightOperate, RightOperate, false, answerEndpoint(API.WorkerStart)},
+		{"worker.stop", RightOperate, RightOperate, false, answerEndpoint(API.WorkerStop)},
+		{"worker.scale", RightOperate, RightOperate, false, answerEndpoint(API.WorkerScale)},
+		{"worker.list", RightRead, RightRead, false, readOnlyEndpoint(API.WorkerList)},
+		{"schedule.add", RightSubmit, RightAdmin, false, answerEndpoint(API.ScheduleAdd)},
+		{"schedule.list", RightRead, RightRead, false, readOnlyEndpoint(API.ScheduleList)},
+		{"schedule.show", RightRead, RightRead, false, readOnlyEndpoint(API.ScheduleShow)},
+		{"schedule.rm", RightSubmit, RightOperate, false, answerEndpoint(API.ScheduleRemove)},
+		{"schedule.pause", RightSubmit, RightOperate, false, answerEndpoint(API.SchedulePause)},
+		{"schedule.resume", RightSubmit, RightOperate, false, answerEndpoint(API.ScheduleResume)},
+		{"schedule.run", RightSubmit, RightOperate, false, answerEndpoint(API.ScheduleRun)},
+		{"gate.list", RightRead, RightRead, false, readOnlyEndpoint(API.GateList)},
+		{"gate.set", RightOperate, RightOperate, false, answerEndpoint(API.GateSet)},
+		{"node.list", RightRead, RightRead, false, readOnlyEndpoint(API.NodeList)},
+		{"node.drain", RightAdmin, RightAdmin, false, answerEndpoint(API.NodeDrain)},
+		{"node.rm", RightAdmin, RightAdmin, false, answerEndpoint(API.NodeRemove)},
+		{"hook.test", RightOperate, RightOperate, false, answerEndpoint(API.HookTest)},
+		{"web.start", RightAdmin, RightAdmin, false, answerEndpoint(API.WebStart)},
+		{"web.stop", RightAdmin, RightAdmin, false, answerEndpoint(API.WebStop)},
+		{"web.open", RightRead, RightRead, false, answerEndpoint(API.WebOpen)},
+		{"config.list", RightRead, RightRead, false, readOnlyEndpoint(API.ConfigList)},
+		{"config.get", RightRead, RightRead, false, readOnlyEndpoint(API.ConfigGet)},
+		{"config.set", RightAdmin, RightAdmin, false, answerEndpoint(API.ConfigSet)},
+		{"config.unset", RightAdmin, RightAdmin, false, answerEndpoint(API.ConfigUnset)},
+		{"events", RightRead, RightRead, true, streamEndpoint(API.Events)},
+		{"cleanup", RightAdmin, RightAdmin, true, streamEndpoint(API.Cleanup)},
+		{"backup", RightAdmin, RightAdmin, true, streamEndpoint(API.Backup)},
+		{"doctor", RightAdmin, RightAdmin, true, streamEndpoint(API.Doctor)},
+		{"drain", RightAdmin, RightAdmin, false, answerEndpoint(API.Drain)},
+		{"reload", RightAdmin, RightAdmin, false, answerEndpoint(API.Reload)},
+		{"service.stop", RightAdmin, RightAdmin, false, answerEndpoint(API.ServiceStop)},
 	}
 }
 
@@ -131,33 +131,33 @@ func MethodNames() []string {
 	return names
 }
 
-// onSelection is the type of the methods that act on selected jobs.
-type onSelection[P any] func(API, context.Context, P) (BulkResult, error)
+// selectionMethod is the type of the methods that act on selected jobs.
+type selectionMethod[P any] func(API, context.Context, P) (BulkResult, error)
 
-// pause adapts a method that takes a Selection to one that takes a PauseSelection.
-func pause(f onSelection[Selection]) onSelection[PauseSelection] {
+// withPauseSelection adapts a method that takes a Selection to one that takes a PauseSelection.
+func withPauseSelection(f selectionMethod[Selection]) selectionMethod[PauseSelection] {
 	return func(api API, ctx context.Context, p PauseSelection) (BulkResult, error) {
 		return f(api, ctx, p.Selection)
 	}
 }
 
-// answer returns the endpoint of a method that sends one answer.
-func answer[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
+// answerEndpoint returns the endpoint of a method that sends one answer.
+func answerEndpoint[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, _ func(any) error) (any, error) {
 		return f(api, ctx, *params.(*P))
 	}
 	return endpoint{decode[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R](), false}
 }
 
-// reads returns the endpoint of a method that sends one answer and changes nothing.
-func reads[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
-	e := answer(f)
+// readOnlyEndpoint returns the endpoint of a method that sends one answer and changes nothing.
+func readOnlyEndpoint[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
+	e := answerEndpoint(f)
 	e.readOnly = true
 	return e
 }
 
-// stream returns the endpoint of a method that sends notifications before its answer.
-func stream[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) endpoint {
+// streamEndpoint returns the endpoint of a method that sends notifications before its answer.
+func streamEndpoint[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, notify func(any) error) (any, error) {
 		return f(api, ctx, *params.(*P), func(n N) error { return notify(n) })
 	}
@@ -173,9 +173,9 @@ func decode[P any](raw json.RawMessage) (any, error) {
 	return p, nil
 }
 
-// ReadParams parses the parameters of a method like the server: it rejects unknown ones.
+// ParseParams parses the parameters of a method like the server: it rejects unknown ones.
 // queue.CheckJSON must have accepted raw.
-func ReadParams[P any](raw json.RawMessage) (p P, err error) {
+func ParseParams[P any](raw json.RawMessage) (p P, err error) {
 	err = decodeParams(raw, &p)
 	return p, err
 }

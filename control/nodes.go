@@ -6,7 +6,7 @@ import "context"
 type NodeAPI interface {
 	// NodeList lists the nodes in the order of their names. Without other nodes, it lists only the
 	// node whose service answers.
-	NodeList(ctx context.Context, p Nodes) (NodeList, error)
+	NodeList(ctx context.Context, p NodeListParams) (NodeList, error)
 	// NodeDrain stops a node from claiming jobs, or lets it claim again. Like Drain, it returns an
 	// error if jobs may still start on the node.
 	NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error)
@@ -20,7 +20,7 @@ type NodeView struct {
 	// State is alive, draining, drained, stopped or away. A node is away if its service did not
 	// stop normally but its heartbeats are missing.
 	State         string            `json:"state"`
-	This          bool              `json:"this"` // the node whose service answers
+	IsAnswering   bool              `json:"this"` // the node whose service answers
 	Workers       int               `json:"workers"`
 	Running       int               `json:"running"` // number of running jobs
 	Labels        map[string]string `json:"labels"`
@@ -30,8 +30,8 @@ type NodeView struct {
 	LastHeartbeat Time              `json:"last_heartbeat"`
 }
 
-// Nodes requests the nodes after a cursor.
-type Nodes struct {
+// NodeListParams requests the nodes after a cursor.
+type NodeListParams struct {
 	Cursor string `json:"cursor,omitempty"`
 }
 
@@ -47,9 +47,9 @@ type NodeName struct {
 	Name string `json:"name"`
 }
 
-// NodeDrain stops a node from claiming jobs or, with Off, lets it claim jobs again.
+// NodeDrain stops a node from claiming jobs or, with EndDrain, lets it claim jobs again.
 type NodeDrain struct {
-	Name string `json:"name"`
-	Off  bool   `json:"off,omitempty"`
-	Wait bool   `json:"wait,omitempty"` // send the response once no job is running on the node
+	Name     string `json:"name"`
+	EndDrain bool   `json:"off,omitempty"`
+	Wait     bool   `json:"wait,omitempty"` // send the response once no job is running on the node
 }

@@ -10,25 +10,25 @@ import (
 type OutputAPI interface {
 	// Logs sends the output of an attempt piece by piece, by calling the function each. An error of
 	// each ends the call.
-	Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error)
+	Logs(ctx context.Context, p Logs, each func(OutputPiece) error) (LogsEnd, error)
 	// Attach sets the size of a job's terminal and types text into it.
 	Attach(ctx context.Context, p Attach) (AttachResult, error)
 }
 
 // Logs requests the output of an attempt or, with Follow, of the job's attempts.
 type Logs struct {
-	ID      Name `json:"id"`
-	Attempt int  `json:"attempt,omitempty"` // number of the attempt; 0 means the latest
-	All     bool `json:"all,omitempty"`     // with Follow: start with the first attempt
-	Follow  bool `json:"follow,omitempty"`  // keep sending output until the job has ended
-	Stdout  bool `json:"stdout,omitempty"`  // standard output only
-	Stderr  bool `json:"stderr,omitempty"`  // standard error only
-	N       *int `json:"n,omitempty"`       // only the last N lines; at most MaxLines
-	Since   Time `json:"since,omitzero"`    // only output printed at this time or later
-	Until   Time `json:"until,omitzero"`    // only output printed before this time
-	// Ends requests a report each time an attempt has ended and another one will follow. It works
+	ID               JobID `json:"id"`
+	Attempt          int   `json:"attempt,omitempty"` // number of the attempt; 0 means the latest
+	FromFirstAttempt bool  `json:"all,omitempty"`     // with Follow: start with the first attempt
+	Follow           bool  `json:"follow,omitempty"`  // keep sending output until the job has ended
+	Stdout           bool  `json:"stdout,omitempty"`  // standard output only
+	Stderr           bool  `json:"stderr,omitempty"`  // standard error only
+	LastLines        *int  `json:"n,omitempty"`       // only the last N lines; at most MaxOutputLines
+	Since            Time  `json:"since,omitzero"`    // only output printed at this time or later
+	Until            Time  `json:"until,omitzero"`    // only output printed before this time
+	// ReportAttemptEnds requests a report each time an attempt has ended and another one will follow. It works
 	// only with Follow.
-	Ends bool `json:"ends,omitempty"`
+	ReportAttemptEnds bool `json:"ends,omitempty"`
 }
 
 // LogsEnd is the response to Logs. State is the job's state when the output ended.
@@ -36,35 +36,35 @@ type LogsEnd struct {
 	State string `json:"state"`
 }
 
-// Piece is a piece of a job's output, or a report about it. Output is in Text if it is valid UTF-8,
+// OutputPiece is a piece of a job's output, or a report about it. Output is in Text if it is valid UTF-8,
 // otherwise in Base64. DroppedBytes is the number of bytes of the stream that were not stored.
 // Damage describes stored bytes that cannot be read. A piece with Ended has none of these: the
 // attempt has ended, and another attempt will follow. TTY means that the job has a terminal, so its
 // output may contain control sequences.
-type Piece struct {
-	ID           string  `json:"id"` // id of the job
-	Attempt      int     `json:"attempt"`
-	Stream       string  `json:"stream"` // stdout or stderr; "" with Ended, and for damage of an unknown stream
-	Time         Time    `json:"at"`
-	Text         string  `json:"text,omitempty"`
-	Base64       []byte  `json:"base64,omitempty"`
-	DroppedBytes int64   `json:"dropped,omitempty"`
-	Damage       *Damage `json:"damage,omitempty"`
-	TTY          bool    `json:"tty,omitempty"`
-	Ended        bool    `json:"ended,omitempty"`
+type OutputPiece struct {
+	ID           string        `json:"id"` // id of the job
+	Attempt      int           `json:"attempt"`
+	Stream       string        `json:"stream"` // stdout or stderr; "" with Ended, and for damage of an unknown stream
+	Time         Time          `json:"at"`
+	Text         string        `json:"text,omitempty"`
+	Base64       []byte        `json:"base64,omitempty"`
+	DroppedBytes int64         `json:"dropped,omitempty"`
+	Damage       *DamagedRange `json:"damage,omitempty"`
+	TTY          bool          `json:"tty,omitempty"`
+	Ended        bool          `json:"ended,omitempty"`
 }
 
-// Damage reports stored bytes of a stream that cannot be read, because the output file is damaged
+// DamagedRange reports stored bytes of a stream that cannot be read, because the output file is damaged
 // or truncated. Offset is the number of bytes of the stream before the damage. It is 0 if the
 // stream is unknown.
-type Damage struct {
+type DamagedRange struct {
 	Offset int64 `json:"offset"`
 	Bytes  int64 `json:"bytes"`
 }
 
-// Gap returns a text to show instead of output that was not stored or is damaged. It returns "" if
+// GapText returns a text to show instead of output that was not stored or is damaged. It returns "" if
 // nothing is missing.
-func (p *Piece) Gap() string {
+func (p *OutputPiece) GapText() string {
 	stream := cmp.Or(p.Stream, "output")
 	switch {
 	case p.DroppedBytes > 0:
@@ -76,7 +76,7 @@ func (p *Piece) Gap() string {
 }
 
 // String returns the output of the piece.
-func (p *Piece) String() string {
+func (p *OutputPiece) String() string {
 	if p.Base64 != nil {
 		return string(p.Base64)
 	}
@@ -84,7 +84,7 @@ func (p *Piece) String() string {
 }
 
 // Bytes returns the output of the piece.
-func (p *Piece) Bytes() []byte {
+func (p *OutputPiece) Bytes() []byte {
 	if p.Base64 != nil {
 		return p.Base64
 	}
@@ -92,9 +92,9 @@ func (p *Piece) Bytes() []byte {
 }
 
 // AppendTo appends the piece to the output before it. If output is missing in between, it appends
-// the text from Gap on a separate line instead.
-func (p *Piece) AppendTo(text []byte) []byte {
-	gap := p.Gap()
+// the text from GapText on a separate line instead.
+func (p *OutputPiece) AppendTo(text []byte) []byte {
+	gap := p.GapText()
 	if gap == "" {
 		return append(text, p.Bytes()...)
 	}
@@ -104,14 +104,14 @@ func (p *Piece) AppendTo(text []byte) []byte {
 	return append(append(text, gap...), '\n')
 }
 
-// MaxTyped is the maximum number of bytes that one request may type into a terminal.
-const MaxTyped = 64 << 10
+// MaxTypedBytes is the maximum number of bytes that one request may type into a terminal.
+const MaxTypedBytes = 64 << 10
 
-// Attach types Text or Base64 into the terminal of a job, at most MaxTyped bytes. Rows and Cols,
+// Attach types Text or Base64 into the terminal of a job, at most MaxTypedBytes bytes. Rows and Cols,
 // which must be set together, change the terminal's size. Controls requests the control sequences
 // with which the job has changed the modes of its terminal.
 type Attach struct {
-	ID       Name   `json:"id"`
+	ID       JobID  `json:"id"`
 	Attempt  int    `json:"attempt,omitempty"` // number of the attempt; 0 means the running one
 	Wait     bool   `json:"wait,omitempty"`    // wait until the attempt has started
 	Rows     int    `json:"rows,omitempty"`

@@ -11,36 +11,36 @@ import (
 // Limits for parameter values. The decoders enforce them while they parse, and the errors name the
 // parameter.
 const (
-	MaxNames = 10_000 // maximum number of job ids in a list
-	MaxWaits = 1000   // maximum number of ids in a request that waits for jobs or follows their events
-	MaxTexts = 64     // maximum number of states, or of kinds of events
-	// MaxEntries is the maximum number of arguments and environment variables of all jobs in a
+	MaxJobIDs        = 10_000 // maximum number of job ids in a list
+	MaxWaitIDs       = 1000   // maximum number of ids in a request that waits for jobs or follows their events
+	MaxTextListItems = 64     // maximum number of states, or of kinds of events
+	// MaxArgEnvCount is the maximum number of arguments and environment variables of all jobs in a
 	// request together.
-	MaxEntries = queue.MaxArgsEnv
-	MaxScalar  = 4 << 10 // maximum length of the value of a setting in bytes
-	MaxLines   = 100_000 // maximum number of lines of output, counted from the end
-	maxUser    = 256     // maximum length of a user name in bytes
-	maxGate    = 600     // maximum length of the cursor of a list of gates in bytes
+	MaxArgEnvCount       = queue.MaxArgsEnvBytes
+	MaxSettingValueBytes = 4 << 10 // maximum length of the value of a setting in bytes
+	MaxOutputLines       = 100_000 // maximum number of lines of output, counted from the end
+	maxUserNameBytes     = 256     // maximum length of a user name in bytes
+	maxGateCursorBytes   = 600     // maximum length of the cursor of a list of gates in bytes
 )
 
-// manyNames is the minimum number of ids with which a request counts as a change of many jobs. Each
+// manyJobIDs is the minimum number of ids with which a request counts as a change of many jobs. Each
 // user may have only a few such requests in progress.
-const manyNames = 100
+const manyJobIDs = 100
 
-// Name is the id of a job. In JSON it is text or an integer. An integer means the same as its
+// JobID is the id of a job. In JSON it is text or an integer. An integer means the same as its
 // decimal text. A value that cannot be an id is truncated, since no job has such an id.
-type Name string
+type JobID string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (n *Name) UnmarshalJSON(raw []byte) error {
-	id, err := readName(raw)
-	*n = Name(id)
+func (n *JobID) UnmarshalJSON(raw []byte) error {
+	id, err := readJobID(raw)
+	*n = JobID(id)
 	return err
 }
 
-func readName(raw []byte) (string, error) {
+func readJobID(raw []byte) (string, error) {
 	if raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9' {
-		if len(raw) <= maxRequestID && !strings.ContainsAny(string(raw), ".eE") {
+		if len(raw) <= maxRequestIDBytes && !strings.ContainsAny(string(raw), ".eE") {
 			return asID(string(raw)), nil
 		}
 	} else if raw[0] == '"' {
@@ -59,12 +59,12 @@ func asID(s string) string {
 	return queue.Clip(s)
 }
 
-// Names is a list of at most MaxNames ids. In JSON, a single id may replace the list.
-type Names []string
+// Names is a list of at most MaxJobIDs ids. In JSON, a single id may replace the list.
+type JobIDs []string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (n *Names) UnmarshalJSON(raw []byte) (err error) {
-	*n, err = readList(raw, readName, MaxNames, " per request")
+func (n *JobIDs) UnmarshalJSON(raw []byte) (err error) {
+	*n, err = readList(raw, readJobID, MaxJobIDs, " per request")
 	return err
 }
 
@@ -84,21 +84,21 @@ func readList(raw []byte, read func([]byte) (string, error), maxEntries int, suf
 		err := add(raw)
 		return list, err
 	}
-	err := queue.Elements(raw, add)
+	err := queue.EachElement(raw, add)
 	return list, err
 }
 
-// Texts is a list of at most MaxTexts texts. In JSON, a single text may replace the list.
-type Texts []string
+// TextList is a list of at most MaxTextListItems texts. In JSON, a single text may replace the list.
+type TextList []string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (t *Texts) UnmarshalJSON(raw []byte) (err error) {
+func (t *TextList) UnmarshalJSON(raw []byte) (err error) {
 	*t, err = readList(raw, func(e []byte) (string, error) {
 		if e[0] != '"' {
 			return "", fmt.Errorf("must be text or a list of text")
 		}
-		return queue.Text(e)
-	}, MaxTexts, "")
+		return queue.DecodeJSONString(e)
+	}, MaxTextListItems, "")
 	return err
 }
 
@@ -108,8 +108,8 @@ type Labels map[string]string
 // UnmarshalJSON implements json.Unmarshaler.
 func (l *Labels) UnmarshalJSON(raw []byte) error {
 	*l = Labels{}
-	return queue.Members(raw, func(name string, value json.RawMessage) error {
-		s, err := queue.Text(value)
+	return queue.EachMember(raw, func(name string, value json.RawMessage) error {
+		s, err := queue.DecodeJSONString(value)
 		switch {
 		case len(*l) == queue.MaxLabels:
 			return fmt.Errorf("too many entries; the maximum is %d", queue.MaxLabels)
@@ -119,47 +119,47 @@ func (l *Labels) UnmarshalJSON(raw []byte) error {
 			return fmt.Errorf("%s must be text", queue.Clip(name))
 		case err != nil:
 			return fmt.Errorf("%s %w", queue.Clip(name), err)
-		case len(name)+len(s) > queue.MaxLabel:
+		case len(name)+len(s) > queue.MaxLabelBytes:
 			return fmt.Errorf("%q is too long (%d bytes with its value); the maximum is %d bytes", queue.Clip(name),
-				len(name)+len(s), queue.MaxLabel)
+				len(name)+len(s), queue.MaxLabelBytes)
 		}
 		(*l)[name] = s
 		return nil
 	})
 }
 
-// Scalar is the value of a setting. In JSON it is text, a number, true or false.
-type Scalar string
+// SettingValue is the value of a setting. In JSON it is text, a number, true or false.
+type SettingValue string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (s *Scalar) UnmarshalJSON(raw []byte) error {
+func (s *SettingValue) UnmarshalJSON(raw []byte) error {
 	if len(raw) > 0 && raw[0] == '"' {
 		return json.Unmarshal(raw, (*string)(s))
 	}
 	if len(raw) > 0 && (raw[0] == '{' || raw[0] == '[') || string(raw) == "null" {
 		return fmt.Errorf("must be text, a number, true or false")
 	}
-	*s = Scalar(raw)
+	*s = SettingValue(raw)
 	return nil
 }
 
-// maxTerminal is the maximum number of rows, and of columns, of a terminal.
-const maxTerminal = 1<<16 - 1
+// maxTerminalSize is the maximum number of rows, and of columns, of a terminal.
+const maxTerminalSize = 1<<16 - 1
 
-// Chosen reports whether the selection selects jobs by anything but their ids.
-func (s *Selection) Chosen() bool {
+// SelectsByFilter reports whether the selection selects jobs by anything but their ids.
+func (s *Selection) SelectsByFilter() bool {
 	return s.All || s.Failed || s.Batch != "" || s.Queue != "" || len(s.State) > 0 || len(s.Label) > 0 || s.User != "" ||
 		s.OlderThan != 0 || s.IDGlob != ""
 }
 
 // Each method named isForManyJobs reports whether a request lists or changes many jobs.
 
-func (s *Selection) isForManyJobs() bool   { return s.Chosen() || len(s.IDs) >= manyNames }
-func (p *DLQRetry) isForManyJobs() bool    { return p.All || p.Batch != "" || len(p.IDs) >= manyNames }
-func (p *List) isForManyJobs() bool        { return true }
-func (p *ScreenRows) isForManyJobs() bool  { return true }
-func (p *Tree) isForManyJobs() bool        { return true }
-func (p *ClearParams) isForManyJobs() bool { return true }
+func (s *Selection) isForManyJobs() bool    { return s.SelectsByFilter() || len(s.IDs) >= manyJobIDs }
+func (p *DLQRetry) isForManyJobs() bool     { return p.All || p.Batch != "" || len(p.IDs) >= manyJobIDs }
+func (p *List) isForManyJobs() bool         { return true }
+func (p *ScreenParams) isForManyJobs() bool { return true }
+func (p *Tree) isForManyJobs() bool         { return true }
+func (p *ClearParams) isForManyJobs() bool  { return true }
 
 // Each method named logSubject returns the jobs, or the setting, that the log names for a request.
 
@@ -169,9 +169,9 @@ func (p *Enqueue) logSubject() (ids []string, key string) {
 	}
 	return ids, ""
 }
-func (s *Selection) logSubject() (ids []string, key string) { return s.Names(), "" }
+func (s *Selection) logSubject() (ids []string, key string) { return s.AllIDs(), "" }
 func (p *DLQRetry) logSubject() (ids []string, key string) {
-	return Selection{ID: p.ID, IDs: p.IDs}.Names(), ""
+	return Selection{ID: p.ID, IDs: p.IDs}.AllIDs(), ""
 }
 func (p *Logs) logSubject() (ids []string, key string)      { return []string{string(p.ID)}, "" }
 func (p *ConfigSet) logSubject() (ids []string, key string) { return nil, p.Key }

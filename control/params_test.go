@@ -34,21 +34,21 @@ func TestParametersAreBounded(t *testing.T) {
 		name      string
 		at, above string
 	}{
-		{func() any { return &Selection{} }, "ids", list(MaxNames, "1"), list(MaxNames+1, "1")},
-		{func() any { return &DLQRetry{} }, "ids", list(MaxNames, `"a"`), list(MaxNames+1, `"a"`)},
-		{func() any { return &Wait{} }, "ids", list(MaxWaits, "1"), list(MaxWaits+1, "1")},
-		{func() any { return &Events{} }, "id", list(MaxWaits, "1"), list(MaxWaits+1, "1")},
-		{func() any { return &Events{} }, "event", list(MaxTexts, `"ended"`), list(MaxTexts+1, `"ended"`)},
-		{func() any { return &List{} }, "state", list(MaxTexts, `"dead"`), list(MaxTexts+1, `"dead"`)},
-		{func() any { return &List{} }, "label", labels(queue.MaxLabels, queue.MaxLabel), labels(queue.MaxLabels+1, 8)},
-		{func() any { return &Selection{} }, "label", labels(1, queue.MaxLabel), labels(1, queue.MaxLabel+1)},
-		{func() any { return &List{} }, "user", text(maxUser), text(maxUser + 1)},
-		{func() any { return &Kill{} }, "user", text(maxUser), text(maxUser + 1)},
+		{func() any { return &Selection{} }, "ids", list(MaxJobIDs, "1"), list(MaxJobIDs+1, "1")},
+		{func() any { return &DLQRetry{} }, "ids", list(MaxJobIDs, `"a"`), list(MaxJobIDs+1, `"a"`)},
+		{func() any { return &Wait{} }, "ids", list(MaxWaitIDs, "1"), list(MaxWaitIDs+1, "1")},
+		{func() any { return &Events{} }, "id", list(MaxWaitIDs, "1"), list(MaxWaitIDs+1, "1")},
+		{func() any { return &Events{} }, "event", list(MaxTextListItems, `"ended"`), list(MaxTextListItems+1, `"ended"`)},
+		{func() any { return &List{} }, "state", list(MaxTextListItems, `"dead"`), list(MaxTextListItems+1, `"dead"`)},
+		{func() any { return &List{} }, "label", labels(queue.MaxLabels, queue.MaxLabelBytes), labels(queue.MaxLabels+1, 8)},
+		{func() any { return &Selection{} }, "label", labels(1, queue.MaxLabelBytes), labels(1, queue.MaxLabelBytes+1)},
+		{func() any { return &List{} }, "user", text(maxUserNameBytes), text(maxUserNameBytes + 1)},
+		{func() any { return &Kill{} }, "user", text(maxUserNameBytes), text(maxUserNameBytes + 1)},
 		{func() any { return &List{} }, "cursor", `"999999999999999999"`, `"1000000000000000000"`},
-		{func() any { return &Simulate{} }, "next", fmt.Sprint(MaxSimulated), fmt.Sprint(MaxSimulated + 1)},
-		{func() any { return &Remove{} }, "id_glob", text(queue.MaxGlob), text(queue.MaxGlob + 1)},
-		{func() any { return &Logs{} }, "n", fmt.Sprint(MaxLines), fmt.Sprint(MaxLines + 1)},
-		{func() any { return &ConfigSet{} }, "value", text(MaxScalar), text(MaxScalar + 1)},
+		{func() any { return &Simulate{} }, "next", fmt.Sprint(MaxSimulatedJobs), fmt.Sprint(MaxSimulatedJobs + 1)},
+		{func() any { return &Remove{} }, "id_glob", text(queue.MaxGlobBytes), text(queue.MaxGlobBytes + 1)},
+		{func() any { return &Logs{} }, "n", fmt.Sprint(MaxOutputLines), fmt.Sprint(MaxOutputLines + 1)},
+		{func() any { return &ConfigSet{} }, "value", text(MaxSettingValueBytes), text(MaxSettingValueBytes + 1)},
 	} {
 		others := map[string]string{"n": `"id":"a",`, "value": `"key":"workers",`}[c.name]
 		if err := decodeParams(json.RawMessage(`{`+others+`"`+c.name+`":`+c.at+`}`), c.params()); err != nil {
@@ -68,10 +68,11 @@ func TestParametersAreBounded(t *testing.T) {
 		return line + `,"method":"x"}`
 	}
 	for line, good := range map[string]bool{
-		envelope(maxMembers, "1"): true, envelope(maxMembers+1, "1"): false,
-		envelope(2, text(maxRequestID-2)): true, envelope(2, text(maxRequestID-1)): false,
+		envelope(maxRequestMembers, "1"): true, envelope(maxRequestMembers+1, "1"): false,
+		envelope(2, text(maxRequestIDBytes-2)): true, envelope(2, text(maxRequestIDBytes-1)): false,
 	} {
-		if _, err := parseRequest([]byte(line)); good != (err == nil) || err != nil && !errors.Is(err, queue.ErrRequest) {
+		if _, err := parseRequest([]byte(line)); good != (err == nil) || err != nil &&
+			!errors.Is(err, queue.ErrInvalidRequest) {
 			t.Errorf("an envelope of %d bytes: got %v, want it good: %t", len(line), err, good)
 		}
 	}
@@ -88,8 +89,8 @@ func TestInvalidIDsAreClipped(t *testing.T) {
 		strings.Repeat("7", 129):                  strings.Repeat("7", 80) + "…",
 	} {
 		var p struct {
-			ID  Name  `json:"id"`
-			IDs Names `json:"ids"`
+			ID  JobID  `json:"id"`
+			IDs JobIDs `json:"ids"`
 		}
 		err := json.Unmarshal([]byte(`{"id":`+raw+`,"ids":[`+raw+`]}`), &p)
 		if err != nil || string(p.ID) != want || p.IDs[0] != want {

@@ -5,13 +5,13 @@ import "testing"
 // Gap describes missing output with its number of bytes and its stream, unless the stream is
 // unknown.
 func TestGapNamesBytesAndStream(t *testing.T) {
-	for want, p := range map[string]Piece{
+	for want, p := range map[string]OutputPiece{
 		"[3 bytes of stdout were not kept]": {Stream: "stdout", DroppedBytes: 3},
-		"[4 bytes of stderr are damaged]":   {Stream: "stderr", Damage: &Damage{Offset: 1, Bytes: 4}},
-		"[5 bytes of output are damaged]":   {Damage: &Damage{Bytes: 5}},
+		"[4 bytes of stderr are damaged]":   {Stream: "stderr", Damage: &DamagedRange{Offset: 1, Bytes: 4}},
+		"[5 bytes of output are damaged]":   {Damage: &DamagedRange{Bytes: 5}},
 		"":                                  {Stream: "stdout", Text: "text"},
 	} {
-		if got := p.Gap(); got != want {
+		if got := p.GapText(); got != want {
 			t.Errorf("%+v: got %q, want %q", p, got, want)
 		}
 	}
@@ -22,13 +22,13 @@ func TestGapNamesBytesAndStream(t *testing.T) {
 func TestAppendToMarksGapsOnTheirOwnLine(t *testing.T) {
 	for _, c := range []struct {
 		before, want string
-		p            Piece
+		p            OutputPiece
 	}{
-		{"ab", "abc", Piece{Text: "c"}},
-		{"ab", "ab\xff", Piece{Base64: []byte{0xff}}},
-		{"", "[3 bytes of stdout were not kept]\n", Piece{Stream: "stdout", DroppedBytes: 3}},
-		{"ab", "ab\n[3 bytes of stdout were not kept]\n", Piece{Stream: "stdout", DroppedBytes: 3}},
-		{"ab\n", "ab\n[4 bytes of output are damaged]\n", Piece{Damage: &Damage{Bytes: 4}}},
+		{"ab", "abc", OutputPiece{Text: "c"}},
+		{"ab", "ab\xff", OutputPiece{Base64: []byte{0xff}}},
+		{"", "[3 bytes of stdout were not kept]\n", OutputPiece{Stream: "stdout", DroppedBytes: 3}},
+		{"ab", "ab\n[3 bytes of stdout were not kept]\n", OutputPiece{Stream: "stdout", DroppedBytes: 3}},
+		{"ab\n", "ab\n[4 bytes of output are damaged]\n", OutputPiece{Damage: &DamagedRange{Bytes: 4}}},
 	} {
 		if got := string(c.p.AppendTo([]byte(c.before))); got != c.want {
 			t.Errorf("%+v after %q: got %q, want %q", c.p, c.before, got, c.want)

@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ReadMethod returns the row of a method that changes nothing and sends a single answer. It returns
+// ReadOnlyMethod returns the row of a method that changes nothing and sends a single answer. It returns
 // nil for every other method, and for a name that no method has.
-func ReadMethod(name string) *Method {
-	if m := methodOf(name); m != nil && m.endpoint.readOnly {
+func ReadOnlyMethod(name string) *Method {
+	if m := findMethod(name); m != nil && m.endpoint.readOnly {
 		return m
 	}
 	return nil
@@ -31,7 +31,7 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 		if !known {
 			return nil, queue.Invalid(name, "unknown parameter of method %s", m.Name)
 		}
-		kinds := kindsOf(is)
+		kinds := schemaTypes(is)
 		switch {
 		case slices.Contains(kinds, "object"):
 			of := map[string]string{}
@@ -64,7 +64,7 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 func QuerySchema(property map[string]any) map[string]any {
 	s := maps.Clone(property)
 	delete(s, "description")
-	kinds := kindsOf(s)
+	kinds := schemaTypes(s)
 	switch {
 	case slices.Contains(kinds, "object"):
 		s = schema{"type": "array", "items": schema{"type": "string", "pattern": `^[^=]+=[\s\S]*$`}}
@@ -80,8 +80,8 @@ func QuerySchema(property map[string]any) map[string]any {
 	return s
 }
 
-// kindsOf returns the types that a schema allows.
-func kindsOf(s schema) []string {
+// schemaTypes returns the types that a schema allows.
+func schemaTypes(s schema) []string {
 	switch kinds := s["type"].(type) {
 	case string:
 		return []string{kinds}

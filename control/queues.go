@@ -10,7 +10,7 @@ import (
 // QueueAPI lists queues and changes their settings.
 type QueueAPI interface {
 	// QueueList lists the queues that have settings or unfinished jobs.
-	QueueList(ctx context.Context, p Queues) (QueueList, error)
+	QueueList(ctx context.Context, p QueueListParams) (QueueList, error)
 	// QueueSet changes the settings of a queue, which need not exist. It returns the queue after
 	// the change.
 	QueueSet(ctx context.Context, p QueueSet) (QueueView, error)
@@ -27,12 +27,12 @@ type QueueView struct {
 	Queue   string `json:"queue"`
 	Running int    `json:"running"`
 	Waiting int64  `json:"waiting"`
-	// Oldest is the time at which the longest-waiting runnable job was first runnable. It is null if
+	// OldestReadySince is the time at which the longest-waiting runnable job was first runnable. It is null if
 	// no job is runnable.
-	Oldest Time `json:"oldest_waiting"`
-	// Throughput is the number of the queue's attempts that ended in the last minute. Attempts on
+	OldestReadySince Time `json:"oldest_waiting"`
+	// ThroughputPerMinute is the number of the queue's attempts that ended in the last minute. Attempts on
 	// other nodes count only for the 32 busiest queues of each node.
-	Throughput int `json:"throughput_per_minute"`
+	ThroughputPerMinute int `json:"throughput_per_minute"`
 	// Concurrency is the maximum number of running jobs. 0 means unlimited.
 	Concurrency int `json:"concurrency"`
 	// Weight is the queue's share of the starts, relative to the weights of other queues.
@@ -42,36 +42,36 @@ type QueueView struct {
 	// Defaults holds values for job fields that a job of the queue does not set.
 	Defaults json.RawMessage `json:"defaults"`
 	// Retention is how long completed and cancelled jobs are kept. RetentionMaxJobs limits their
-	// number, and RetentionOutput the bytes of their outputs. null or 0 means the value in the
+	// number, and RetentionOutputBytes the bytes of their outputs. null or 0 means the value in the
 	// settings.
-	Retention        *Age    `json:"retention"`
-	RetentionMaxJobs int64   `json:"retention_max_jobs"`
-	RetentionOutput  int64   `json:"retention_output"`
-	Paused           bool    `json:"paused"`
-	PausedBy         *string `json:"paused_by"`
-	PausedAt         Time    `json:"paused_at"`
-	PauseReason      *string `json:"pause_reason"`
-	PausedUntil      Time    `json:"paused_until"`
-	Frozen           bool    `json:"frozen"` // jobs that were running at the time of the pause are frozen
+	Retention            *RetentionAge `json:"retention"`
+	RetentionMaxJobs     int64         `json:"retention_max_jobs"`
+	RetentionOutputBytes int64         `json:"retention_output"`
+	Paused               bool          `json:"paused"`
+	PausedBy             *string       `json:"paused_by"`
+	PausedAt             Time          `json:"paused_at"`
+	PauseReason          *string       `json:"pause_reason"`
+	PausedUntil          Time          `json:"paused_until"`
+	RunningJobsPaused    bool          `json:"frozen"` // jobs that were running at the time of the pause are frozen
 }
 
-// QueueList is a page of queues in the order of their names, at most MaxQueueList. Next is the
-// value of Queues.AfterName for the next page, "" on the last page.
+// QueueList is a page of queues in the order of their names, at most MaxQueuesPage. Next is the
+// value of QueueListParams.AfterName for the next page, "" on the last page.
 type QueueList struct {
 	Queues []QueueView `json:"queues"`
 	Next   string      `json:"next,omitempty"`
 }
 
-// Queues requests the queues whose names come after AfterName.
-type Queues struct {
+// QueueListParams requests the queues whose names come after AfterName.
+type QueueListParams struct {
 	AfterName string `json:"after,omitempty"`
 }
 
-// MaxQueueList is the maximum number of queues in an answer. MaxQueueDefaults is the maximum size
+// MaxQueuesPage is the maximum number of queues in an answer. MaxQueueDefaultsBytes is the maximum size
 // of a queue's defaults, in bytes of JSON.
 const (
-	MaxQueueList     = 1000
-	MaxQueueDefaults = 2 << 10
+	MaxQueuesPage         = 1000
+	MaxQueueDefaultsBytes = 2 << 10
 )
 
 // QueueSet changes the settings of a queue. Fields that are nil stay unchanged. Default is an
@@ -83,30 +83,30 @@ type QueueSet struct {
 	MaxPending  *int64          `json:"max_pending,omitempty"`
 	Default     json.RawMessage `json:"default,omitempty"`
 	// Retention is how long completed and cancelled jobs are kept; "default" means the value in the
-	// settings. RetentionMaxJobs limits their number, and RetentionOutput the bytes of their
+	// settings. RetentionMaxJobs limits their number, and RetentionOutputBytes the bytes of their
 	// outputs; 0 means the value in the settings.
-	Retention        *Age   `json:"retention,omitempty"`
-	RetentionMaxJobs *int64 `json:"retention_max_jobs,omitempty"`
-	RetentionOutput  *int64 `json:"retention_output,omitempty"`
+	Retention            *RetentionAge `json:"retention,omitempty"`
+	RetentionMaxJobs     *int64        `json:"retention_max_jobs,omitempty"`
+	RetentionOutputBytes *int64        `json:"retention_output,omitempty"`
 }
 
-// Age is how long something is kept. Its JSON is a duration like that of Span, "never" or
+// RetentionAge is how long something is kept. Its JSON is a duration like that of Span, "never" or
 // "default". A negative value means never, and 0 means the default.
-type Age time.Duration
+type RetentionAge time.Duration
 
 // MarshalJSON implements json.Marshaler.
-func (a Age) MarshalJSON() ([]byte, error) {
+func (a RetentionAge) MarshalJSON() ([]byte, error) {
 	switch {
 	case a == 0:
 		return []byte(`"default"`), nil
 	case a < 0:
 		return []byte(`"never"`), nil
 	}
-	return Span(a).MarshalJSON()
+	return Duration(a).MarshalJSON()
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (a *Age) UnmarshalJSON(raw []byte) error {
+func (a *RetentionAge) UnmarshalJSON(raw []byte) error {
 	switch string(raw) {
 	case `"default"`:
 		*a = 0
@@ -115,7 +115,7 @@ func (a *Age) UnmarshalJSON(raw []byte) error {
 		*a = -1
 		return nil
 	}
-	err := (*Span)(a).UnmarshalJSON(raw)
+	err := (*Duration)(a).UnmarshalJSON(raw)
 	if err == nil && time.Duration(*a) < time.Second {
 		err = fmt.Errorf(`too short; use at least 1s, "never" or "default"`)
 	}
@@ -125,12 +125,12 @@ func (a *Age) UnmarshalJSON(raw []byte) error {
 // QueuePause prevents jobs of one queue, or of all queues, from starting: until the queue is
 // resumed, until a given time, or for a given duration.
 type QueuePause struct {
-	Name   string `json:"name,omitempty"`
-	All    bool   `json:"all,omitempty"`
-	Reason string `json:"reason,omitempty"` // at most 256 bytes
-	Until  Time   `json:"until,omitzero"`
-	For    Span   `json:"for,omitempty"`
-	Freeze bool   `json:"freeze,omitempty"` // also freeze running jobs; not with Until or For
+	Name             string   `json:"name,omitempty"`
+	All              bool     `json:"all,omitempty"`
+	Reason           string   `json:"reason,omitempty"` // at most 256 bytes
+	Until            Time     `json:"until,omitzero"`
+	For              Duration `json:"for,omitempty"`
+	PauseRunningJobs bool     `json:"freeze,omitempty"` // also freeze running jobs; not with Until or For
 }
 
 // QueueName selects one queue, or all queues.

@@ -54,7 +54,7 @@ func TestClientReadsReasonAfterWriteError(t *testing.T) {
 		saying.Close()
 	}()
 	c := newClientConn(fake)
-	_, err := c.roundTrip(t.Context(), "status", Nothing{}, new(Status), nil)
+	_, err := c.roundTrip(t.Context(), "status", NoParams{}, new(Status), nil)
 	if !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("got %v, want the refusal", err)
 	}

@@ -183,7 +183,7 @@ func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 	defer c.Close()
 	ctx, leave := context.WithCancel(context.Background())
 	if _, err := c.Logs(ctx, Logs{ID: "1", Follow: true},
-		func(Piece) error { leave(); <-ctx.Done(); return nil }); !errors.Is(err, context.Canceled) {
+		func(OutputPiece) error { leave(); <-ctx.Done(); return nil }); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the stream ended with %v", err)
 	}
 	asked := make(chan error, 1)

@@ -14,7 +14,7 @@ var ErrNoMethod = errors.New("no such method")
 // Dispatch calls a method of api for the peer of ctx, as a server does for a request that has no connection. The
 // caller has determined the peer's right.
 func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) (result any, err error) {
-	m, peer := methodOf(method), PeerFrom(ctx)
+	m, peer := findMethod(method), PeerFrom(ctx)
 	switch {
 	case m == nil || m.Stream:
 		return nil, ErrNoMethod

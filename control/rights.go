@@ -7,14 +7,14 @@ type Right string
 
 // The rights, the weakest first.
 const (
-	None    Right = "none"
-	Read    Right = "read"
-	Submit  Right = "submit"
-	Operate Right = "operate"
-	Admin   Right = "admin"
+	RightNone    Right = "none"
+	RightRead    Right = "read"
+	RightSubmit  Right = "submit"
+	RightOperate Right = "operate"
+	RightAdmin   Right = "admin"
 )
 
-var rights = []Right{None, Read, Submit, Operate, Admin}
+var rights = []Right{RightNone, RightRead, RightSubmit, RightOperate, RightAdmin}
 
 // Rights returns the rights that a user can be granted, the weakest first.
 func Rights() []Right { return rights[1:] }
@@ -35,7 +35,7 @@ type Access struct {
 
 // RightOf returns the strongest right that the user or one of the groups of the peer has.
 func (a *Access) RightOf(p *Peer) Right {
-	best := None
+	best := RightNone
 	raise := func(r Right) { // r is "" if no right was granted; "" covers nothing
 		if r.Covers(best) {
 			best = r
@@ -55,7 +55,7 @@ func (a *Access) RightOf(p *Peer) Right {
 // RequiredRight returns the right that a method needs. own says whether it acts on the caller's own jobs or
 // on other users' jobs. For an unknown method it returns "", which no right covers.
 func RequiredRight(method string, own bool) Right {
-	m := methodOf(method)
+	m := findMethod(method)
 	switch {
 	case m == nil:
 		return ""

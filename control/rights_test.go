@@ -84,7 +84,7 @@ service.stop admin admin
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", got.String(), want)
 	}
-	order := []Right{None, Read, Submit, Operate, Admin}
+	order := []Right{RightNone, RightRead, RightSubmit, RightOperate, RightAdmin}
 	for line := range strings.Lines(want) {
 		f := strings.Fields(line)
 		for have, right := range order {
@@ -101,30 +101,31 @@ service.stop admin admin
 			}
 		}
 	}
-	if Admin.Covers(RequiredRight("no.such", true)) {
+	if RightAdmin.Covers(RequiredRight("no.such", true)) {
 		t.Error("an unknown method is allowed")
 	}
 }
 
 // A peer has the strongest of the rights of its user, its group and its supplementary groups.
 func TestAccessGoesByUserAndGroups(t *testing.T) {
-	a := Access{Users: map[int]Right{1: Read, 2: Admin, 3: Submit},
-		Groups: map[int]Right{10: Submit, 11: Operate, 65534: Admin}}
+	a := Access{Users: map[int]Right{1: RightRead, 2: RightAdmin, 3: RightSubmit},
+		Groups: map[int]Right{10: RightSubmit, 11: RightOperate, 65534: RightAdmin}}
 	for _, c := range []struct {
 		peer Peer
 		want Right
 	}{
-		{Peer{UID: 1, GID: 1}, Read}, {Peer{UID: 1, GID: 10}, Submit},
-		{Peer{UID: 1, GID: 1, Groups: []int{5, 10, 11, 10}}, Operate},
-		{Peer{UID: 2, GID: 10}, Admin}, {Peer{UID: 9, GID: 9}, None}, {Peer{UID: 9, GID: -1, Groups: []int{11}}, Operate},
-		{Peer{UID: 10, GID: 1}, None},
+		{Peer{UID: 1, GID: 1}, RightRead}, {Peer{UID: 1, GID: 10}, RightSubmit},
+		{Peer{UID: 1, GID: 1, Groups: []int{5, 10, 11, 10}}, RightOperate},
+		{Peer{UID: 2, GID: 10}, RightAdmin}, {Peer{UID: 9, GID: 9}, RightNone}, {Peer{UID: 9, GID: -1, Groups: []int{11}},
+			RightOperate},
+		{Peer{UID: 10, GID: 1}, RightNone},
 	} {
 		if got := a.RightOf(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
 	empty := Access{}
-	if got := empty.RightOf(&Peer{UID: 1, GID: 10, Groups: []int{11}}); got != None {
+	if got := empty.RightOf(&Peer{UID: 1, GID: 10, Groups: []int{11}}); got != RightNone {
 		t.Errorf("with an empty [access]: %s", got)
 	}
 }

@@ -19,8 +19,8 @@ import (
 // For example, {need("name", …)} rejects the parameters {} with "name: required; give the name of the
 // queue", and adds {"required": ["name"]} to the schema. parameters.txt describes the parameters.
 type ruleset struct {
-	params []param // in the tables of rulesets, only those that do not accept every value of their type
-	groups []group
+	params     []param // in the tables of rulesets, only those that do not accept every value of their type
+	conditions []paramCondition
 }
 
 // param is one parameter. The client may leave out an optional parameter, but may not send null.
@@ -28,28 +28,28 @@ type param struct {
 	name, doc string
 	required  bool
 	queue.Constraint
-	fields *fieldSet // for an object of a job's fields: the fields that it may have; otherwise nil
-	marks  []mark
+	fields       *fieldSet // for an object of a job's fields: the fields that it may have; otherwise nil
+	valueClasses []valueClass
 }
 
 // fieldSet describes which job fields an object may have. A null member means the field's default.
 type fieldSet struct {
 	excludedFields []string // fields that the object must not have; the method's implementation rejects them
-	job            bool     // the object is a new job, not a change to one
-	edit           bool     // the object changes existing jobs, and must not be empty
+	isNewJob       bool     // the object is a new job, not a change to one
+	isEdit         bool     // the object changes existing jobs, and must not be empty
 }
 
-// mark is a name for certain values of a parameter, like "jobs:many". A group can list the mark
+// valueClass is a name for certain values of a parameter, like "jobs:many". A group can list the mark
 // instead of a parameter. The mark counts as given if the parameter has such a value.
-type mark struct {
-	name    string // the parameter's name, a colon and a word
-	matches func(v reflect.Value) bool
-	schema  schema // the schema that accepts exactly these values
+type valueClass struct {
+	className string // the parameter's name, a colon and a word
+	matches   func(v reflect.Value) bool
+	schema    schema // the schema that accepts exactly these values
 }
 
-func opt(name string, c queue.Constraint) param { return param{name: name, Constraint: c} }
+func optionalParam(name string, c queue.Constraint) param { return param{name: name, Constraint: c} }
 
-func need(name string, c queue.Constraint) param {
+func requiredParam(name string, c queue.Constraint) param {
 	return param{name: name, required: true, Constraint: c}
 }
 
@@ -63,53 +63,53 @@ func (r *ruleset) param(name string) *param {
 	return nil
 }
 
-// group is a condition on two sets of parameters. It depends on whether at least one of each set is
+// paramCondition is a condition on two sets of parameters. It depends on whether at least one of each set is
 // given. A parameter that is false or an empty list counts as not given. An error names the first
 // given parameter of set a or, if none is given, the first in the set.
-type group struct {
-	a, b    []string
-	accepts func(a, b bool) bool
-	declare func(a, b schema) schema
-	message string // error message, without the parameter's name
+type paramCondition struct {
+	setA, setB []string
+	accepts    func(a, b bool) bool
+	toSchema   func(a, b schema) schema
+	message    string // error message, without the parameter's name
 	// exclusive means that a request with parameters of both sets gets a different message. That
 	// message names one parameter of each set.
 	exclusive bool
 }
 
-// ofFields returns the group that checks a rule about a job's fields.
-func ofFields(r *queue.FieldRule) group {
+// fieldRuleCondition returns the group that checks a rule about a job's fields.
+func fieldRuleCondition(r *queue.FieldRule) paramCondition {
 	if r.Requires {
-		return requires(r.Message, []string{r.Field}, r.Others)
+		return requireWith(r.Message, []string{r.Field}, r.Others)
 	}
-	return excludes(r.Message, []string{r.Field}, r.Others)
+	return forbidTogether(r.Message, []string{r.Field}, r.Others)
 }
 
-// anyOf requires at least one of the parameters.
-func anyOf(message string, names ...string) group {
+// requireAnyOf requires at least one of the parameters.
+func requireAnyOf(message string, names ...string) paramCondition {
 	accepts := func(a, _ bool) bool { return a }
-	return group{a: names, accepts: accepts, declare: func(a, _ schema) schema { return a }, message: message}
+	return paramCondition{setA: names, accepts: accepts, toSchema: func(a, _ schema) schema { return a }, message: message}
 }
 
-// exactlyOneOf requires parameters of exactly one of the two sets. A request without parameters of
+// requireOneSet requires parameters of exactly one of the two sets. A request without parameters of
 // either set gets the message.
-func exactlyOneOf(message string, a, b []string) group {
+func requireOneSet(message string, a, b []string) paramCondition {
 	accepts := func(a, b bool) bool { return a != b }
 	declare := func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }
-	return group{a, b, accepts, declare, message, true}
+	return paramCondition{a, b, accepts, declare, message, true}
 }
 
-// excludes rejects a request that has parameters of both sets.
-func excludes(message string, a, b []string) group {
+// forbidTogether rejects a request that has parameters of both sets.
+func forbidTogether(message string, a, b []string) paramCondition {
 	accepts := func(a, b bool) bool { return !a || !b }
 	declare := func(a, b schema) schema { return schema{"not": schema{"allOf": []schema{a, b}}} }
-	return group{a, b, accepts, declare, message, false}
+	return paramCondition{a, b, accepts, declare, message, false}
 }
 
-// requires makes a parameter of set b mandatory if one of set a is given.
-func requires(message string, a, b []string) group {
+// requireWith makes a parameter of set b mandatory if one of set a is given.
+func requireWith(message string, a, b []string) paramCondition {
 	accepts := func(a, b bool) bool { return !a || b }
 	declare := func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }
-	return group{a, b, accepts, declare, message, false}
+	return paramCondition{a, b, accepts, declare, message, false}
 }
 
 // check returns an error if a required parameter is missing, or if the given parameters violate a
@@ -128,14 +128,14 @@ func (r *ruleset) check(given map[string]bool) error {
 		}
 		return ""
 	}
-	for _, g := range r.groups {
-		switch a, b := some(g.a), some(g.b); {
+	for _, g := range r.conditions {
+		switch a, b := some(g.setA), some(g.setB); {
 		case g.accepts(a != "", b != ""):
 		case g.exclusive && a != "":
 			return queue.Invalid(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
 			// The name of a mark is the name of its parameter, a colon and a word.
-			field, _, _ := strings.Cut(cmp.Or(a, g.a[0]), ":")
+			field, _, _ := strings.Cut(cmp.Or(a, g.setA[0]), ":")
 			return queue.Invalid(field, "%s", g.message)
 		}
 	}
@@ -147,11 +147,11 @@ func (p *param) checkValue(v reflect.Value) error {
 	switch v := v.Interface().(type) {
 	case Time:
 		return nil
-	case Span:
+	case Duration:
 		return p.CheckDuration(p.name, time.Duration(v))
-	case *Span:
+	case *Duration:
 		return p.CheckDuration(p.name, time.Duration(*v))
-	case *Age:
+	case *RetentionAge:
 		return nil // UnmarshalJSON has checked the value
 	case []byte:
 		return p.CheckText(p.name, string(v))
@@ -205,7 +205,7 @@ func rulesOf(t reflect.Type) *ruleset {
 	return rulesets.all[t]
 }
 
-// complete returns a ruleset with all parameters of type t and their descriptions. A nil ruleset has none.
+// withSchemaVersion returns a ruleset with all parameters of type t and their descriptions. A nil ruleset has none.
 func (r *ruleset) complete(t reflect.Type, docs map[string]string) *ruleset {
 	if r == nil {
 		r = &ruleset{}
@@ -219,11 +219,11 @@ func (r *ruleset) complete(t reflect.Type, docs map[string]string) *ruleset {
 		p := &r.params[i]
 		p.doc = docs[t.Name()+"."+p.name]
 		switch {
-		case !p.NotEmpty || p.Note != "":
+		case !p.NotEmpty || p.MessageSuffix != "":
 		case p.required:
-			p.Note = "; give the " + p.doc
+			p.MessageSuffix = "; give the " + p.doc
 		default:
-			p.Note = "; leave the parameter out"
+			p.MessageSuffix = "; leave the parameter out"
 		}
 	}
 	return r

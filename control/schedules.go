@@ -23,7 +23,7 @@ type ScheduleAPI interface {
 	// occurrences that passed during the pause do not count as missed.
 	SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error)
 	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
-	// ScheduleRun enqueues a job of a schedule now.
+	// OccurrenceRecord enqueues a job of a schedule now.
 	ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error)
 }
 
@@ -35,7 +35,7 @@ type ScheduleAdd struct {
 	TZ   string `json:"tz"` // time zone; "" means that of the service's machine
 	// Jitter is the maximum delay of a start. The actual delay is computed from the schedule's name
 	// and the planned time.
-	Jitter        Span       `json:"jitter"`
+	Jitter        Duration   `json:"jitter"`
 	CatchUp       string     `json:"catch_up"`       // none (default), one or all
 	Overlap       string     `json:"overlap"`        // skip (default), queue or replace
 	Replace       bool       `json:"replace"`        // replace an existing schedule with this name
@@ -47,9 +47,9 @@ type ScheduleAdd struct {
 // schedule's own jitter there.
 const backoffJitter = "backoff_jitter"
 
-// ScheduleFault returns an error about a schedule's job. The error has the field names of the
+// WithScheduleFieldNames returns an error about a schedule's job. The error has the field names of the
 // method schedule.add, which calls the job field jitter backoff_jitter.
-func ScheduleFault(err error) error {
+func WithScheduleFieldNames(err error) error {
 	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
 		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}
 	}
@@ -58,11 +58,11 @@ func ScheduleFault(err error) error {
 
 func (p *ScheduleAdd) decode(raw json.RawMessage) error {
 	d, spec := newParamDecoder(p), []byte{'{'}
-	err := queue.Members(raw, func(name string, value json.RawMessage) error {
+	err := queue.EachMember(raw, func(name string, value json.RawMessage) error {
 		if own, err := d.decodeNonJobParam(name, value); own {
 			return err
 		}
-		if slices.Contains(notScheduleFields, name) {
+		if slices.Contains(excludedScheduleFields, name) {
 			return queue.Invalid(name, "cannot be set for a schedule, which starts many jobs; leave it out")
 		}
 		if name == backoffJitter {
@@ -100,15 +100,15 @@ func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 
 // scheduleSchema returns the schema of ScheduleAdd.
 func scheduleSchema() schema {
-	s := jobSchema(&fieldSet{excludedFields: notScheduleFields, job: true})
+	s := jobSchema(&fieldSet{excludedFields: excludedScheduleFields, isNewJob: true})
 	fields := s["properties"].(schema)
 	fields[backoffJitter] = fields["jitter"]
 	return s
 }
 
-// notScheduleFields lists the job fields that a schedule sets itself, or that make sense for a
+// excludedScheduleFields lists the job fields that a schedule sets itself, or that make sense for a
 // single job only.
-var notScheduleFields = []string{"id", "run_at", "next_run_at", "expires_at", "env_pass"}
+var excludedScheduleFields = []string{"id", "run_at", "next_run_at", "expires_at", "env_pass"}
 
 // ScheduleName is the name of a schedule.
 type ScheduleName struct {
@@ -128,52 +128,52 @@ type SchedulePage struct {
 
 // Schedule is a recurring job.
 type Schedule struct {
-	Name     string  `json:"name"`
-	Cron     string  `json:"cron"`
-	TZ       string  `json:"tz"`
-	Jitter   Span    `json:"jitter"`
-	CatchUp  string  `json:"catch_up"`
-	Overlap  string  `json:"overlap"`
-	Paused   bool    `json:"paused"`
-	PausedAt Time    `json:"paused_at"`
-	PausedBy *string `json:"paused_by"`
-	// Note is the reason for a pause that no user requested.
-	Note   string `json:"note,omitempty"`
-	NextAt Time   `json:"next_at"` // next planned start
-	User   string `json:"user"`
+	Name     string   `json:"name"`
+	Cron     string   `json:"cron"`
+	TZ       string   `json:"tz"`
+	Jitter   Duration `json:"jitter"`
+	CatchUp  string   `json:"catch_up"`
+	Overlap  string   `json:"overlap"`
+	Paused   bool     `json:"paused"`
+	PausedAt Time     `json:"paused_at"`
+	PausedBy *string  `json:"paused_by"`
+	// PauseReason is the reason for a pause that no user requested.
+	PauseReason string `json:"note,omitempty"`
+	NextAt      Time   `json:"next_at"` // next planned start
+	User        string `json:"user"`
 	// Command is the command line of the jobs. For jobs with Argv, it is Argv quoted for a shell.
 	Command   string   `json:"command,omitempty"`
 	Argv      []string `json:"argv,omitempty"`
 	CreatedAt Time     `json:"created_at"`
-	// Hidden lists the parts (command, env) that are left out because the schedule belongs to
+	// HiddenParts lists the parts (command, env) that are left out because the schedule belongs to
 	// another user.
-	Hidden []string `json:"hidden,omitempty"`
+	HiddenParts []string `json:"hidden,omitempty"`
 }
 
 // ScheduleDetail is a schedule with its next occurrences and its latest ones.
 type ScheduleDetail struct {
 	Schedule
-	Next []Time        `json:"next"` // next five planned starts, or fewer if no more follow
-	Runs []ScheduleRun `json:"runs"` // latest occurrences, the newest first
+	NextStarts        []Time             `json:"next"` // next five planned starts, or fewer if no more follow
+	OccurrenceRecords []OccurrenceRecord `json:"runs"` // latest occurrences, the newest first
 	// Spec contains the fields of the schedule's jobs, as in the method enqueue.
 	Spec map[string]any `json:"spec"`
-	// Existed means that an identical schedule already existed when this one was added.
-	Existed bool `json:"existed,omitempty"`
+	// AlreadyExisted means that an identical schedule already existed when this one was added.
+	AlreadyExisted bool `json:"existed,omitempty"`
 	// UnenforcedLimits has the same meaning as EnqueueResult.UnenforcedLimits.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
 	// Notes has the same meaning as EnqueueResult.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// ScheduleRun is one past occurrence of a schedule.
-type ScheduleRun struct {
-	Instant     Time    `json:"instant"`
-	RecordedAt  Time    `json:"recorded_at"`
-	Outcome     string  `json:"outcome"`        // fired, missed, skipped or refused
-	ID          *string `json:"id"`             // id of the job, null if none was enqueued
-	State       *string `json:"state"`          // current state of the job; null if it was removed
-	RequestedBy *string `json:"by"`             // user who requested the start; null if it was planned
-	Note        string  `json:"note,omitempty"` // why the start was refused, or which job it was skipped for
+// OccurrenceRecord is one past occurrence of a schedule.
+type OccurrenceRecord struct {
+	OccurrenceAt Time    `json:"instant"`
+	RecordedAt   Time    `json:"recorded_at"`
+	Outcome      string  `json:"outcome"`        // fired, missed, skipped or refused
+	ID           *string `json:"id"`             // id of the job, null if none was enqueued
+	State        *string `json:"state"`          // current state of the job; null if it was removed
+	RequestedBy  *string `json:"by"`             // user who requested the start; null if it was planned
+	Note         string  `json:"note,omitempty"` // why the start was refused, or which job it was skipped for
 }
 
 func (p *ScheduleList) isForManyJobs() bool { return true }

@@ -19,9 +19,9 @@ type MethodSchema struct {
 	Right       Right          `json:"right"`
 	OthersRight Right          `json:"right_others,omitempty"` // right for other users' jobs; "" if it is the same
 	Params      map[string]any `json:"params"`
-	// Notification is the schema of each notification's value. It is nil if the method sends none.
-	Notification map[string]any `json:"tells,omitempty"`
-	Result       map[string]any `json:"result"`
+	// NotificationSchema is the schema of each notification's value. It is nil if the method sends none.
+	NotificationSchema map[string]any `json:"tells,omitempty"`
+	Result             map[string]any `json:"result"`
 }
 
 // Schemas describes all methods by JSON Schemas (draft 2020-12). It generates them from the Go
@@ -32,19 +32,19 @@ type MethodSchema struct {
 func Schemas() []MethodSchema {
 	list := make([]MethodSchema, len(Methods()))
 	for i, m := range Methods() {
-		params, result := complete(paramsSchema(m.endpoint.params)), complete(schemaOf(m.endpoint.result))
+		params, result := withSchemaVersion(paramsSchema(m.endpoint.params)), withSchemaVersion(schemaOf(m.endpoint.result))
 		list[i] = MethodSchema{Method: m.Name, Right: m.Right, Params: params, Result: result}
 		if m.OthersRight != m.Right {
 			list[i].OthersRight = m.OthersRight
 		}
 		if m.endpoint.notification != nil {
-			list[i].Notification = complete(schemaOf(m.endpoint.notification))
+			list[i].NotificationSchema = withSchemaVersion(schemaOf(m.endpoint.notification))
 		}
 	}
 	return list
 }
 
-func complete(s schema) schema {
+func withSchemaVersion(s schema) schema {
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	return s
 }
@@ -59,9 +59,9 @@ func schemaOfKinds(kinds ...string) schema {
 	return schema{"type": kinds}
 }
 
-// orNull makes a schema accept null too, and returns it.
-func orNull(s schema) schema {
-	if kinds := kindsOf(s); kinds != nil && !slices.Contains(kinds, "null") {
+// allowNull makes a schema accept null too, and returns it.
+func allowNull(s schema) schema {
+	if kinds := schemaTypes(s); kinds != nil && !slices.Contains(kinds, "null") {
 		s["type"] = append(slices.Clone(kinds), "null")
 	}
 	if words, ok := s["enum"].([]string); ok {
@@ -74,46 +74,46 @@ func orNull(s schema) schema {
 	return s
 }
 
-// Patterns for texts that have no queue.Form.
+// Patterns for texts that have no queue.TextFormat.
 const (
-	decimals        = `([0-9]+[.]?[0-9]*|[.][0-9]+)`
-	decimal         = decimals + `([eE][+-]?[0-9]+)?`
-	durationPattern = `^(` + decimal + `|(` + decimals + `(ns|us|µs|ms|s|m|h|d|w))+)$`
-	sizePattern     = `^ *` + decimal + ` *([kKmMgGtTpP]([iI]?[bB])?|[bB])? *$`
-	instantPattern  = `^(19[7-9][0-9]|[2-9][0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9:]{8}([.][0-9]+)?(Z|[+-][0-9:]{5})$`
+	decimalDigits   = `([0-9]+[.]?[0-9]*|[.][0-9]+)`
+	decimalNumber   = decimalDigits + `([eE][+-]?[0-9]+)?`
+	durationPattern = `^(` + decimalNumber + `|(` + decimalDigits + `(ns|us|µs|ms|s|m|h|d|w))+)$`
+	sizePattern     = `^ *` + decimalNumber + ` *([kKmMgGtTpP]([iI]?[bB])?|[bB])? *$`
+	timePattern     = `^(19[7-9][0-9]|[2-9][0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9:]{8}([.][0-9]+)?(Z|[+-][0-9:]{5})$`
 	base64Pattern   = `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`
 )
 
-// jsonOf returns the schema of a type whose JSON does not follow from its Go type. It returns nil
+// customSchema returns the schema of a type whose JSON does not follow from its Go type. It returns nil
 // for other types.
-func jsonOf(t reflect.Type) schema {
+func customSchema(t reflect.Type) schema {
 	switch t {
-	case reflect.TypeFor[Name]():
+	case reflect.TypeFor[JobID]():
 		return schemaOfKinds("string", "integer")
-	case reflect.TypeFor[Names]():
+	case reflect.TypeFor[JobIDs]():
 		return schema{"type": []string{"string", "integer", "array"}, "items": schemaOfKinds("string", "integer")}
-	case reflect.TypeFor[Texts]():
+	case reflect.TypeFor[TextList]():
 		return schema{"type": []string{"string", "array"}, "items": schemaOfKinds("string")}
 	case reflect.TypeFor[Labels]():
-		text := schema{"type": "string", "maxLength": queue.MaxLabel}
-		names := schema{"minLength": 1, "maxLength": queue.MaxLabel}
+		text := schema{"type": "string", "maxLength": queue.MaxLabelBytes}
+		names := schema{"minLength": 1, "maxLength": queue.MaxLabelBytes}
 		return schema{"type": "object", "additionalProperties": text, "propertyNames": names}
 	case reflect.TypeFor[Time]():
-		return schema{"type": []string{"string", "null"}, "format": "date-time", "pattern": instantPattern}
-	case reflect.TypeFor[Span]():
+		return schema{"type": []string{"string", "null"}, "format": "date-time", "pattern": timePattern}
+	case reflect.TypeFor[Duration]():
 		return durationSchema(0)
-	case reflect.TypeFor[Age]():
+	case reflect.TypeFor[RetentionAge]():
 		s := durationSchema(1)
 		s["pattern"] = "^(never|default)$|" + durationPattern
 		return s
-	case reflect.TypeFor[Scalar]():
+	case reflect.TypeFor[SettingValue]():
 		return schemaOfKinds("string", "number", "boolean")
 	case reflect.TypeFor[json.RawMessage]():
 		return schema{}
 	case reflect.TypeFor[[]byte]():
 		return schema{"type": "string", "contentEncoding": "base64", "pattern": base64Pattern}
 	case reflect.TypeFor[queue.Spec]():
-		return jobSchema(&fieldSet{job: true})
+		return jobSchema(&fieldSet{isNewJob: true})
 	}
 	return nil
 }
@@ -124,8 +124,8 @@ func durationSchema(least float64) schema {
 	return schema{"type": []string{"number", "string"}, "minimum": least, "maximum": most, "pattern": durationPattern}
 }
 
-// fieldKind returns the schema for the kind of a job field.
-func fieldKind(f *queue.Field) schema {
+// fieldKindSchema returns the schema for the kind of a job field.
+func fieldKindSchema(f *queue.Field) schema {
 	switch f.Kind {
 	case queue.KindInteger:
 		return schemaOfKinds("integer")
@@ -133,8 +133,8 @@ func fieldKind(f *queue.Field) schema {
 		return schemaOfKinds("number")
 	case queue.KindDuration:
 		return durationSchema(0)
-	case queue.KindInstant:
-		return schema{"type": "string", "format": "date-time", "pattern": instantPattern}
+	case queue.KindTime:
+		return schema{"type": "string", "format": "date-time", "pattern": timePattern}
 	case queue.KindSize:
 		return schema{"type": []string{"integer", "string"}, "minimum": 0, "pattern": sizePattern}
 	case queue.KindBool:
@@ -143,7 +143,7 @@ func fieldKind(f *queue.Field) schema {
 		return schema{"type": "array", "items": schemaOfKinds("string")}
 	case queue.KindMap:
 		return schema{"type": "object", "additionalProperties": schemaOfKinds("string")}
-	case queue.KindCodes:
+	case queue.KindExitCodes:
 		return schema{"type": "array", "items": schemaOfKinds("integer")}
 	}
 	return schemaOfKinds("string")
@@ -152,7 +152,7 @@ func fieldKind(f *queue.Field) schema {
 // fieldSchema returns the schema of a job field. In a patch, null as the value of a map's entry
 // removes the entry.
 func fieldSchema(f *queue.Field, patch bool) schema {
-	s := fieldKind(f)
+	s := fieldKindSchema(f)
 	switch f.Name { // these fields accept other values than their kind suggests
 	case "id":
 		s = schema{"type": []string{"string", "integer"}, "minimum": 0}
@@ -164,13 +164,13 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 		s["pattern"] = "^0*[0-7]{1,3}$"
 	}
 	if c := queue.ConstraintOf(f.Name); c != nil {
-		declare(s, c)
+		addConstraint(s, c)
 	}
 	if entry, ok := s["additionalProperties"].(schema); ok && patch {
-		orNull(entry)
+		allowNull(entry)
 	}
 	s["description"] = f.Usage()
-	return orNull(s)
+	return allowNull(s)
 }
 
 // jobSchema returns the schema of a job to enqueue, or of an object with some of a job's fields. It
@@ -185,7 +185,7 @@ func jobSchema(set *fieldSet) schema {
 		for _, name := range []string{f.Name, f.Alias} {
 			// The client resolves env_pass, so the service does not accept it.
 			if name != "" && name != "env_pass" && !slices.Contains(set.excludedFields, name) {
-				properties[name] = fieldSchema(&f, !set.job)
+				properties[name] = fieldSchema(&f, !set.isNewJob)
 			}
 		}
 		if all := names(f.Name); len(all) == 2 {
@@ -199,19 +199,19 @@ func jobSchema(set *fieldSet) schema {
 			others = append(others, names(other)...)
 		}
 		own := names(r.Field)
-		if !set.job && r.Requires || len(own) == 0 || len(others) == 0 && !r.Requires {
+		if !set.isNewJob && r.Requires || len(own) == 0 || len(others) == 0 && !r.Requires {
 			continue // an existing job may already have the required field
 		}
-		g := ofFields(r)
-		rules = append(rules, g.declare(givenFields(own, properties), givenFields(others, properties)))
+		g := fieldRuleCondition(r)
+		rules = append(rules, g.toSchema(anyFieldGivenSchema(own, properties), anyFieldGivenSchema(others, properties)))
 	}
 	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
-	if set.job {
-		rules = append(rules, givenFields([]string{"command", "argv"}, properties))
+	if set.isNewJob {
+		rules = append(rules, anyFieldGivenSchema([]string{"command", "argv"}, properties))
 	}
-	if set.edit {
+	if set.isEdit {
 		s["minProperties"] = 1
-		s["dependentRequired"] = schema{queue.EditedTogether.Field: []string{queue.EditedTogether.With}}
+		s["dependentRequired"] = schema{queue.JointEditFields.Field: []string{queue.JointEditFields.With}}
 	}
 	if rules != nil {
 		s["allOf"] = rules
@@ -229,12 +229,12 @@ func aliasOf(name string) string {
 	return ""
 }
 
-// givenFields returns the schema of an object in which at least one of these fields is given: not
+// anyFieldGivenSchema returns the schema of an object in which at least one of these fields is given: not
 // null, not false and not an empty map.
-func givenFields(names []string, properties schema) schema {
-	return anyOfThese(names, func(name string) schema {
+func anyFieldGivenSchema(names []string, properties schema) schema {
+	return anyMemberSchema(names, func(name string) schema {
 		property := properties[name].(schema)
-		kinds := slices.DeleteFunc(slices.Clone(kindsOf(property)), func(kind string) bool { return kind == "null" })
+		kinds := slices.DeleteFunc(slices.Clone(schemaTypes(property)), func(kind string) bool { return kind == "null" })
 		given := schemaOfKinds(kinds...)
 		switch kinds[0] {
 		case "boolean":
@@ -246,9 +246,9 @@ func givenFields(names []string, properties schema) schema {
 	})
 }
 
-// anyOfThese returns the schema of an object that has at least one of these members. The function
+// anyMemberSchema returns the schema of an object that has at least one of these members. The function
 // value returns the schema for a member's value, or nil if the member may have any value.
-func anyOfThese(names []string, value func(name string) schema) schema {
+func anyMemberSchema(names []string, value func(name string) schema) schema {
 	list := make([]schema, len(names))
 	for i, name := range names {
 		list[i] = schema{"required": []string{name}}
@@ -263,8 +263,8 @@ func anyOfThese(names []string, value func(name string) schema) schema {
 }
 
 // declare adds a constraint to the schema of a value.
-func declare(s schema, c *queue.Constraint) {
-	kinds := kindsOf(s)
+func addConstraint(s schema, c *queue.Constraint) {
+	kinds := schemaTypes(s)
 	if r := c.Range; r != nil {
 		bounded := s
 		for _, entries := range []string{"items", "additionalProperties"} {
@@ -273,32 +273,32 @@ func declare(s schema, c *queue.Constraint) {
 			}
 		}
 		bounded["minimum"], bounded["maximum"] = r.Min, r.Max
-		if r.Above {
+		if r.ExclusiveMin {
 			delete(bounded, "minimum")
 			bounded["exclusiveMinimum"] = r.Min
 		}
 	}
 	if slices.Contains(kinds, "string") {
-		declareText(s, c)
+		addTextConstraint(s, c)
 	}
 	switch {
 	case slices.Contains(kinds, "array"):
-		declareEntries(s, c, "items", "minItems", "maxItems")
+		addEntryConstraint(s, c, "items", "minItems", "maxItems")
 	case slices.Contains(kinds, "object"):
-		declareEntries(s, c, "additionalProperties", "minProperties", "maxProperties")
+		addEntryConstraint(s, c, "additionalProperties", "minProperties", "maxProperties")
 	}
 }
 
-// declareText adds the parts of a constraint that apply to a text.
-func declareText(s schema, c *queue.Constraint) {
-	array := slices.Contains(kindsOf(s), "array")
+// addTextConstraint adds the parts of a constraint that apply to a text.
+func addTextConstraint(s schema, c *queue.Constraint) {
+	array := slices.Contains(schemaTypes(s), "array")
 	switch {
 	case c.Enum != nil && !array:
 		s["enum"] = c.Enum
 	case c.Enum != nil: // the client may send a single text instead of a list
 		s["pattern"] = "^(" + strings.Join(c.Enum, "|") + ")$"
-	case c.Text != nil:
-		s["pattern"] = c.Text.Pattern
+	case c.TextFormat != nil:
+		s["pattern"] = c.TextFormat.Pattern
 	}
 	if c.NotEmpty {
 		s["minLength"] = 1
@@ -311,23 +311,23 @@ func declareText(s schema, c *queue.Constraint) {
 	}
 }
 
-// declareEntries adds the parts of a constraint that apply to a list or a map and to its entries.
-func declareEntries(s schema, c *queue.Constraint, entries, least, most string) {
+// addEntryConstraint adds the parts of a constraint that apply to a list or a map and to its entries.
+func addEntryConstraint(s schema, c *queue.Constraint, entries, least, most string) {
 	if c.MinItems > 0 {
 		s[least] = c.MinItems
 	}
 	if c.MaxItems > 0 {
 		s[most] = c.MaxItems
 	}
-	if c.Distinct {
+	if c.NoDuplicates {
 		s["uniqueItems"] = true
 	}
 	entry, _ := s[entries].(schema)
 	if c.Enum != nil {
 		entry["enum"] = c.Enum
 	}
-	if c.Entries != nil {
-		entry["pattern"] = c.Entries.Pattern
+	if c.EntryFormat != nil {
+		entry["pattern"] = c.EntryFormat.Pattern
 	}
 	if c.MaxBytes > 0 {
 		entry["maxLength"] = c.MaxBytes
@@ -337,12 +337,12 @@ func declareEntries(s schema, c *queue.Constraint, entries, least, most string) 
 		first["minLength"] = 1
 		s["prefixItems"] = []schema{first}
 	}
-	if c.Names == nil {
+	if c.NameFormat == nil {
 		return
 	}
-	names := schema{"pattern": c.Names.Pattern}
-	if c.MaxName > 0 {
-		names["maxLength"] = c.MaxName
+	names := schema{"pattern": c.NameFormat.Pattern}
+	if c.MaxNameBytes > 0 {
+		names["maxLength"] = c.MaxNameBytes
 	}
 	if c.ReservedNames != nil {
 		names["not"] = schema{"enum": c.ReservedNames}
@@ -357,7 +357,7 @@ func paramsSchema(t reflect.Type) schema {
 	own := fieldsByName(reflect.New(t).Elem())
 	switch t {
 	case reflect.TypeFor[Enqueue]():
-		s = jobSchema(&fieldSet{job: true})
+		s = jobSchema(&fieldSet{isNewJob: true})
 	case reflect.TypeFor[ScheduleAdd]():
 		s = scheduleSchema()
 	}
@@ -379,8 +379,8 @@ func paramsSchema(t reflect.Type) schema {
 		s["required"] = required
 	}
 	all, _ := s["allOf"].([]schema)
-	for _, g := range rules.groups {
-		all = append(all, g.declare(rules.givenSchema(g.a, own), rules.givenSchema(g.b, own)))
+	for _, g := range rules.conditions {
+		all = append(all, g.toSchema(rules.givenSchema(g.setA, own), rules.givenSchema(g.setB, own)))
 	}
 	if all != nil {
 		s["allOf"] = all
@@ -400,13 +400,13 @@ func (p *param) schema(t reflect.Type) schema {
 	if t == reflect.TypeFor[Time]() {
 		s["type"] = "string" // a parameter may be left out, but not be null
 	}
-	declare(s, &p.Constraint)
+	addConstraint(s, &p.Constraint)
 	s["description"] = p.doc
 	return s
 }
 
-// givenPriority returns the schema of a job with a priority.
-func givenPriority() schema {
+// jobWithPrioritySchema returns the schema of a job with a priority.
+func jobWithPrioritySchema() schema {
 	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfKinds("integer")}}
 }
 
@@ -417,14 +417,14 @@ func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) sche
 	names = slices.Clone(names)
 	for i, name := range names {
 		for _, p := range r.params {
-			for _, m := range p.marks {
-				if m.name == name {
+			for _, m := range p.valueClasses {
+				if m.className == name {
 					names[i], marked[p.name] = p.name, m.schema
 				}
 			}
 		}
 	}
-	return anyOfThese(names, func(name string) schema {
+	return anyMemberSchema(names, func(name string) schema {
 		switch {
 		case marked[name] != nil:
 			return marked[name]
@@ -441,12 +441,12 @@ func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) sche
 
 // schemaOf returns the schema of a type's JSON.
 func schemaOf(t reflect.Type) schema {
-	if s := jsonOf(t); s != nil {
+	if s := customSchema(t); s != nil {
 		return s
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return orNull(schemaOf(t.Elem()))
+		return allowNull(schemaOf(t.Elem()))
 	case reflect.Bool:
 		return schemaOfKinds("boolean")
 	case reflect.Int, reflect.Int64:

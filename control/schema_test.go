@@ -116,7 +116,7 @@ func TestSchemasDescribeEveryParameter(t *testing.T) {
 func TestRulesetsNameEveryParameter(t *testing.T) {
 	unused := parameterDocs()
 	for _, s := range Schemas() {
-		kind := methodOf(s.Method).endpoint.params
+		kind := findMethod(s.Method).endpoint.params
 		rules := rulesOf(kind)
 		for name := range s.Params["properties"].(schema) {
 			if rules.param(name) == nil && !slices.Contains(jobFields(), name) {

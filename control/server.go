@@ -22,30 +22,30 @@ import (
 // Limits of a connection.
 // See docs/decisions/0072.
 const (
-	firstLineTimeout     = 10 * time.Second // time in which the first line must arrive completely
-	idleTimeout          = 5 * time.Minute  // an idle connection without a stream is closed after this time
-	answerTimeout        = 5 * time.Second  // time that a client has to read an answer
-	pieceTimeout         = time.Minute      // time that a client has to read a piece of a stream
-	stallTimeout         = 10 * time.Second // time to wait for more bytes of a line longer than connBytes
-	reservedForAdmins    = 8                // number of connections reserved for root and admins
-	maxWithoutAccess     = 8                // maximum number of connections of users without access
-	maxLineWithoutAccess = 64 << 10         // maximum bytes of a request line of a user without access
-	hangUpInterval       = time.Second      // interval of the checks whether a half-closed client has gone
-	stopTimeout          = time.Second      // time that requests in progress have when the service stops
+	firstLineTimeout      = 10 * time.Second // time in which the first line must arrive completely
+	idleTimeout           = 5 * time.Minute  // an idle connection without a stream is closed after this time
+	answerTimeout         = 5 * time.Second  // time that a client has to read an answer
+	pieceTimeout          = time.Minute      // time that a client has to read a piece of a stream
+	stallTimeout          = 10 * time.Second // time to wait for more bytes of a line longer than freeConnBytes
+	reservedAdminConns    = 8                // number of connections reserved for root and admins
+	maxConnsWithoutAccess = 8                // maximum number of connections of users without access
+	maxLineWithoutAccess  = 64 << 10         // maximum bytes of a request line of a user without access
+	hangUpInterval        = time.Second      // interval of the checks whether a half-closed client has gone
+	stopTimeout           = time.Second      // time that requests in progress have when the service stops
 )
 
-// Only largeSlots requests that are longer than largeRequest, in bytes, are processed concurrently.
-// A request that takes longer than maxLargeHold probably does not wait for the processor, so the
+// Only largeSlots requests that are longer than largeRequestBytes, in bytes, are processed concurrently.
+// A request that takes longer than maxLargeSlotTime probably does not wait for the processor, so the
 // next one may begin.
 const (
-	largeRequest = 256 << 10
-	maxLargeHold = time.Second
+	largeRequestBytes = 256 << 10
+	maxLargeSlotTime  = time.Second
 )
 
 // Limits holds the settings of a server. The server reads them for each connection.
 type Limits struct {
-	// Connections returns how many connections may be open in total and for one user.
-	Connections func() (all, user int)
+	// MaxConnections returns how many connections may be open in total and for one user.
+	MaxConnections func() (all, user int)
 }
 
 // Authorizer decides what each user may do.
@@ -73,7 +73,7 @@ type Server struct {
 	api        API
 	limits     Limits
 	authorizer Authorizer
-	shares     *UserLimits
+	userLimits *UserLimits
 	log        *slog.Logger
 	peerOf     func(net.Conn) (Peer, error)
 
@@ -90,7 +90,7 @@ type Server struct {
 // must take its slots for heavy work from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log *slog.Logger) *Server {
 	s := &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
-		authorizer: gate, shares: shares, log: log, peerOf: peerOf}
+		authorizer: gate, userLimits: shares, log: log, peerOf: peerOf}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -113,26 +113,26 @@ type identifiedConn struct {
 	peer Peer
 }
 
-// Run serves connections from l until ctx ends. It then gives the requests in progress stopTimeout
+// RunTimes serves connections from l until ctx ends. It then gives the requests in progress stopTimeout
 // to finish, and closes the remaining connections.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
-	s.shares.conns.SetUnlimitedBytes(s.StreamReadTimeout == 0)
+	s.userLimits.conns.SetUnlimitedBytes(s.StreamReadTimeout == 0)
 	stop := context.AfterFunc(ctx, func() {
 		s.stop()
 		l.Close()
 		// The deadline stops the reading of further requests. Requests in progress still get their
 		// responses.
-		s.conns.each(func(c *serverConn) { c.net.SetReadDeadline(time.Now()) })
+		s.conns.each(func(c *serverConn) { c.netConn.SetReadDeadline(time.Now()) })
 		time.AfterFunc(stopTimeout, hangUp)
 	})
 	defer stop()
-	context.AfterFunc(calls, func() { s.conns.each(func(c *serverConn) { c.net.Close() }) })
+	context.AfterFunc(calls, func() { s.conns.each(func(c *serverConn) { c.netConn.Close() }) })
 	pause := 5 * time.Millisecond
 	arrivals := newAcceptedConns()
 	defer arrivals.goroutines.Wait()
-	spare := openSpare()
+	spare := openSpareFile()
 	defer func() { spare.Close() }()
 	for accepted := 1; ; accepted++ {
 		c, err := l.Accept()
@@ -140,7 +140,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		case err == nil:
 			pause = 5 * time.Millisecond
 			s.accept(calls, c, arrivals)
-			if accepted%acceptBurst == 0 {
+			if accepted%maxAcceptBurst == 0 {
 				runtime.Gosched() // lets waiting requests use the processor
 			}
 		case ctx.Err() != nil:
@@ -152,7 +152,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 			s.log.Warn("cannot accept a connection", "error", err)
 			spare.Close()
 			rejectConn(l)
-			spare = openSpare()
+			spare = openSpareFile()
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -162,9 +162,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// openSpare opens a file descriptor that Run can close when no other is free. It returns nil if the open
+// openSpareFile opens a file descriptor that Run can close when no other is free. It returns nil if the open
 // fails.
-func openSpare() *os.File {
+func openSpareFile() *os.File {
 	f, _ := os.Open(os.DevNull)
 	return f
 }
@@ -180,7 +180,7 @@ func rejectConn(l net.Listener) {
 	defer d.SetDeadline(time.Time{})
 	if c, err := l.Accept(); err == nil {
 		defer c.Close()
-		(&serverConn{net: c}).send(answerLine(nil, nil,
+		(&serverConn{netConn: c}).send(answerLine(nil, nil,
 			queue.Errorf(queue.CodeUnavailable, "the service has reached its limit of open files; try again "+
 				"later, or raise the limit")), answerTimeout)
 	}
@@ -189,7 +189,7 @@ func rejectConn(l net.Listener) {
 // readRequests reads request lines and starts answering them, until the client sends no more. An
 // error is sent to the client before the connection is closed.
 func (s *Server) readRequests(ctx context.Context, c *serverConn, calls *sync.WaitGroup) error {
-	in := bufio.NewReaderSize(c.net, 8<<10)
+	in := bufio.NewReaderSize(c.netConn, 8<<10)
 	s.setReadTimeout(c, firstLineTimeout)
 	for first := true; ; {
 		line, err := s.readLine(ctx, c, in, first)
@@ -205,7 +205,7 @@ func (s *Server) readRequests(ctx context.Context, c *serverConn, calls *sync.Wa
 			return nil
 		}
 		if len(line) == 0 {
-			c.share.Charge(-cap(line))
+			c.fairConn.AddBytes(-cap(line))
 			continue
 		}
 		first = false
@@ -219,9 +219,9 @@ func (s *Server) readRequests(ctx context.Context, c *serverConn, calls *sync.Wa
 // setReadTimeout sets the deadline for the connection's next bytes. If the service is stopping,
 // reads fail immediately.
 func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
-	c.net.SetReadDeadline(time.Now().Add(d))
+	c.netConn.SetReadDeadline(time.Now().Add(d))
 	if s.isStopping() {
-		c.net.SetReadDeadline(time.Now())
+		c.netConn.SetReadDeadline(time.Now())
 	}
 }
 
@@ -229,32 +229,32 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 // line afterwards. If beginRequest returns an error, the caller sends it to the client and closes
 // the connection.
 func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
-	t := &activeRequest{conn: c, bytes: int64(cap(line)), patience: answerTimeout}
+	t := &activeRequest{conn: c, chargedBytes: int64(cap(line)), clientReadTimeout: answerTimeout}
 	c.beginRequest() // a connection whose request waits for room is not idle
-	noRoom := c.share.BeginRequest(ctx)
+	noRoom := c.fairConn.BeginRequest(ctx)
 	t.hasRoom = noRoom == nil
-	err := t.acquireSlot(ctx, s.shares, len(line))
+	err := t.acquireSlot(ctx, s.userLimits, len(line))
 	if err == nil {
 		t.request, err = parseRequest(line)
 	}
 	switch {
 	case ctx.Err() != nil:
-		t.end()
+		t.releaseResources()
 		return nil
 	// A line that cannot be parsed may have ended inside a request. The next line may then be the
 	// rest of that request, so the connection is closed.
-	case err != nil && t.id == nil && !errors.Is(err, queue.ErrRequest):
-		t.end()
+	case err != nil && t.id == nil && !errors.Is(err, queue.ErrInvalidRequest):
+		t.releaseResources()
 		return err
 	case err == nil && noRoom != nil:
 		err = noRoom
 		if t.id == nil { // a notification gets no answer, not even an error
-			t.end()
+			t.releaseResources()
 			return nil
 		}
 	}
 	if err != nil {
-		t.end()
+		t.releaseResources()
 		c.send(answerLine(t.id, nil, err), answerTimeout)
 		return nil
 	}
@@ -309,7 +309,7 @@ func (s *Server) awaitRequests(c *serverConn, calls *sync.WaitGroup) {
 // answerRequest processes one request and sends the answer. If the request panics, its caller gets
 // an internal error and other requests are not affected.
 func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
-	defer t.end()
+	defer t.releaseResources()
 	began := time.Now()
 	result, err := s.call(context.WithValue(ctx, activeRequestKey{}, t), t)
 	switch {
@@ -328,7 +328,7 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 	if err != nil || t.answerLine == nil {
 		t.setAnswer(answerLine(t.id, result, err))
 	}
-	t.conn.send(t.answerLine, t.patience)
+	t.conn.send(t.answerLine, t.clientReadTimeout)
 }
 
 // call checks the right for a request, decodes its parameters and calls the API.
@@ -340,7 +340,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		}
 	}()
 	failpoint.Hit("request")
-	c, m := t.conn, methodOf(t.method)
+	c, m := t.conn, findMethod(t.method)
 	if m == nil {
 		return nil, UnsupportedMethod(t.method)
 	}
@@ -350,33 +350,33 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 	}
 	if !peer.Right.Covers(m.Right) {
 		err := s.authorizer.Refuse(&peer, m.Name, m.Right)
-		if peer.Right == None {
+		if peer.Right == RightNone {
 			s.logDenied(peer, err)
 		}
 		return nil, err
 	}
 	if t.id == nil && m.Stream {
-		return nil, queue.Errorf(queue.CodeRequest, "method %s sends a stream, so its request must have an id", m.Name)
+		return nil, queue.Errorf(queue.CodeInvalidRequest, "method %s sends a stream, so its request must have an id", m.Name)
 	}
-	params, err := m.endpoint.decode(t.raw)
+	params, err := m.endpoint.decode(t.params)
 	if err != nil {
 		return nil, err
 	}
 	if m.Stream || isLongPoll(params) {
-		end, err := c.share.OpenStream()
+		end, err := c.fairConn.OpenStream()
 		if err != nil {
 			return nil, err
 		}
 		defer end()
-		t.patience = s.StreamReadTimeout // the client may still be reading earlier pieces of the stream
+		t.clientReadTimeout = s.StreamReadTimeout // the client may still be reading earlier pieces of the stream
 		// A stopping service ends the stream, since waiting for more pieces is pointless.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.stopping, cancel)()
 	}
-	if t.doneDecoding(params); isForManyJobs(params) {
-		if t.endList, err = c.share.BeginList(ctx); err != nil {
+	if t.finishDecoding(params); isForManyJobs(params) {
+		if t.releaseList, err = c.fairConn.BeginList(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -404,9 +404,9 @@ type Peer struct {
 	PID    int
 	Groups []int // supplementary groups when the connection was made
 	Right  Right // right of the user when the current request began
-	// Submission is the number, in the store's inbox, of the submission that the service enqueues
+	// SubmissionNumber is the number, in the store's inbox, of the submission that the service enqueues
 	// on behalf of the user. 0 means none.
-	Submission int64
+	SubmissionNumber int64
 }
 
 // peerOf returns the peer of a connection, without its right.
@@ -415,6 +415,6 @@ func peerOf(c net.Conn) (Peer, error) {
 	return Peer{UID: p.UID, GID: p.GID, PID: p.PID, Groups: p.Groups}, err
 }
 
-// Root reports whether the peer can do everything on this machine anyway, as root or as an elevated
+// IsRoot reports whether the peer can do everything on this machine anyway, as root or as an elevated
 // administrator.
-func (p *Peer) Root() bool { return socket.IsRoot(p.UID, p.Groups) }
+func (p *Peer) IsRoot() bool { return socket.IsRoot(p.UID, p.Groups) }

@@ -8,7 +8,7 @@ type SessionAPI interface {
 	// to find out whether the service answers.
 	Hello(ctx context.Context, p HelloParams) (Hello, error)
 	// Whoami returns the caller's identity, rights and limits. It needs no right.
-	Whoami(ctx context.Context, p Nothing) (Whoami, error)
+	Whoami(ctx context.Context, p NoParams) (Whoami, error)
 }
 
 // HelloParams describes the client. All fields are optional.
@@ -18,13 +18,13 @@ type HelloParams struct {
 
 // Hello describes the service.
 type Hello struct {
-	Version  string   `json:"version"`
-	Protocol Range    `json:"protocol"`
-	Features []string `json:"features"`
+	Version  string       `json:"version"`
+	Protocol VersionRange `json:"protocol"`
+	Features []string     `json:"features"`
 }
 
-// Range is the range of protocol versions that a service supports.
-type Range struct {
+// VersionRange is the range of protocol versions that a service supports.
+type VersionRange struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
 }
@@ -49,10 +49,10 @@ type Whoami struct {
 	MaxRunning int   `json:"max_running"`
 	// Bytes is the number of bytes that the caller's jobs use. MaxBytes limits it; 0 means
 	// unlimited.
-	Bytes    int64 `json:"bytes"`
-	MaxBytes int64 `json:"max_bytes"`
+	StoredBytes int64 `json:"bytes"`
+	MaxBytes    int64 `json:"max_bytes"`
 	// Next describes how the caller can get a right. It is "" if the caller has one.
-	Next string `json:"next,omitempty"`
+	Advice string `json:"next,omitempty"`
 	// Service is the kind of service that answers (own, system or directory). Socket is the path on
 	// which it listens.
 	Service string `json:"service"`

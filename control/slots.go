@@ -14,13 +14,14 @@ const MaxStreams = 64
 
 // Limits for what one user may have in progress, over all connections.
 const (
-	userRequests = 256     // maximum number of requests in progress
-	connRequests = 64      // maximum number of requests in progress on one connection
-	userLists    = 4       // maximum number of requests in progress that list or change many jobs
-	userHelpers  = 128     // maximum number of extra goroutines, in addition to one for each request
-	userBytes    = MaxLine // maximum size of request lines and answers, without connBytes for each connection
-	// connBytes is the number of bytes of each connection that do not count towards userBytes.
-	connBytes = 16 << 10
+	maxUserRequests     = 256 // maximum number of requests in progress
+	maxConnRequests     = 64  // maximum number of requests in progress on one connection
+	maxUserListRequests = 4   // maximum number of requests in progress that list or change many jobs
+	maxUserHelpers      = 128 // maximum number of extra goroutines, in addition to one for each request
+	// maximum size of request lines and answers, without freeConnBytes for each connection
+	maxUserBytes = MaxLineBytes
+	// freeConnBytes is the number of bytes of each connection that do not count towards maxUserBytes.
+	freeConnBytes = 16 << 10
 )
 
 // maxRoomWait is how long a request waits until other requests of its user end.
@@ -36,35 +37,36 @@ type UserLimits struct {
 
 // NewUserLimits returns the limits of a service that no user uses yet.
 func NewUserLimits() *UserLimits {
-	slots := fair.New(slotBounds()...)
-	bounds := fair.ConnBounds{Requests: userRequests, ConnRequests: connRequests, Lists: userLists, Streams: MaxStreams,
-		Bytes: userBytes, FreeBytes: connBytes, MaxWait: maxRoomWait}
+	slots := fair.NewLimiter(slotBounds()...)
+	bounds := fair.ConnBounds{Requests: maxUserRequests, ConnRequests: maxConnRequests, Lists: maxUserListRequests,
+		Streams: MaxStreams,
+		Bytes:   maxUserBytes, FreeBytes: freeConnBytes, MaxWait: maxRoomWait}
 	return &UserLimits{
 		conns:   fair.NewConns(bounds, slots.Dispatch), // the freed bytes may make room for an answer
-		helpers: fair.New(fair.Bound{Max: userHelpers}),
+		helpers: fair.NewLimiter(fair.Bound{Max: maxUserHelpers}),
 		slots:   slots,
 	}
 }
 
-// Class is a kind of heavy work. The number of concurrent operations of each class is limited.
+// SlotClass is a kind of heavy work. The number of concurrent operations of each class is limited.
 // See docs/decisions/0071.
-type Class int
+type SlotClass int
 
 // The classes of heavy work. The server itself uses the last two.
 const (
-	ClassOne  Class = iota // a read about one job
-	ClassMany              // a read about many jobs (lists, selections, events, counts), or of output
-	decoding               // decoding a request of more than connBytes
-	large                  // processing a request of more than largeRequest bytes
-	classes
+	ClassOneJob   SlotClass = iota // a read about one job
+	ClassManyJobs                  // a read about many jobs (lists, selections, events, counts), or of output
+	classDecoding                  // decoding a request of more than freeConnBytes
+	classLarge                     // processing a request of more than largeRequestBytes bytes
+	classCount
 )
 
 // Numbers of slots. Ordinary users are those who are not admins.
 const (
-	// readSlots is the number of slots for ClassOne and ClassMany together. The store has as many read
-	// connections. One of the slots is reserved for ClassOne, and one for admins.
+	// readSlots is the number of slots for ClassOneJob and ClassManyJobs together. The store has as many read
+	// connections. One of the slots is reserved for ClassOneJob, and one for admins.
 	readSlots = 4
-	// manySlots is how many of the readSlots all ordinary users together may use for ClassMany. Each
+	// manySlots is how many of the readSlots all ordinary users together may use for ClassManyJobs. Each
 	// of them may use at most one.
 	manySlots     = 2
 	decodingSlots = 2 // number of slots; each user may hold at most one
@@ -75,57 +77,57 @@ const (
 const (
 	boundReads         = iota // reads of both classes
 	boundOrdinaryReads        // reads of ordinary users
-	boundMany                 // reads of ClassMany
-	boundOrdinaryMany         // reads of ClassMany by ordinary users
-	boundOwnMany              // reads of ClassMany by the same ordinary user
+	boundMany                 // reads of ClassManyJobs
+	boundOrdinaryMany         // reads of ClassManyJobs by ordinary users
+	boundManyPerUser          // reads of ClassManyJobs by the same ordinary user
 	boundDecoding
-	boundOwnDecoding
+	boundDecodingPerUser
 	boundLarge
-	boundOwnLarge
-	boundOwnAnswers // slots that produce an answer or a stream piece of the same user
+	boundLargePerUser
+	boundAnswersPerUser // slots that produce an answer or a stream piece of the same user
 )
 
 // slotBounds returns the bounds on slots. At most one answer of a user at a time may exceed
-// userBytes.
+// maxUserBytes.
 func slotBounds() []fair.Bound {
 	return []fair.Bound{
-		boundReads:         {Max: readSlots, Shared: true},
-		boundOrdinaryReads: {Max: readSlots - 1, Shared: true},
-		boundMany:          {Max: readSlots - 1, Shared: true},
-		boundOrdinaryMany:  {Max: manySlots, Shared: true},
-		boundOwnMany:       {Max: 1},
-		boundDecoding:      {Max: decodingSlots, Shared: true},
-		boundOwnDecoding:   {Max: 1},
-		boundLarge:         {Max: largeSlots, Shared: true},
-		boundOwnLarge:      {Max: 1},
-		boundOwnAnswers:    {Max: 1},
+		boundReads:           {Max: readSlots, Shared: true},
+		boundOrdinaryReads:   {Max: readSlots - 1, Shared: true},
+		boundMany:            {Max: readSlots - 1, Shared: true},
+		boundOrdinaryMany:    {Max: manySlots, Shared: true},
+		boundManyPerUser:     {Max: 1},
+		boundDecoding:        {Max: decodingSlots, Shared: true},
+		boundDecodingPerUser: {Max: 1},
+		boundLarge:           {Max: largeSlots, Shared: true},
+		boundLargePerUser:    {Max: 1},
+		boundAnswersPerUser:  {Max: 1},
 	}
 }
 
 // boundsOf returns the indexes of the bounds that a slot of a class counts towards.
-func boundsOf(c Class, admin bool) []int {
+func boundsOf(c SlotClass, admin bool) []int {
 	switch {
-	case c == ClassOne && admin:
+	case c == ClassOneJob && admin:
 		return []int{boundReads}
-	case c == ClassOne:
+	case c == ClassOneJob:
 		return []int{boundReads, boundOrdinaryReads}
-	case c == ClassMany && admin:
+	case c == ClassManyJobs && admin:
 		return []int{boundReads, boundMany}
-	case c == ClassMany:
-		return []int{boundReads, boundOrdinaryReads, boundMany, boundOrdinaryMany, boundOwnMany}
-	case c == decoding:
-		return []int{boundDecoding, boundOwnDecoding}
+	case c == ClassManyJobs:
+		return []int{boundReads, boundOrdinaryReads, boundMany, boundOrdinaryMany, boundManyPerUser}
+	case c == classDecoding:
+		return []int{boundDecoding, boundDecodingPerUser}
 	}
-	return []int{boundLarge, boundOwnLarge}
+	return []int{boundLarge, boundLargePerUser}
 }
 
 // maxSlotWait is the longest time that a request waits for a slot.
 const maxSlotWait = 10 * time.Second
 
 // slotRequest returns a request for a slot for the user of ctx.
-func slotRequest(ctx context.Context, c Class) fair.Request {
+func slotRequest(ctx context.Context, c SlotClass) fair.Request {
 	peer := PeerFrom(ctx)
-	return fair.Request{User: peer.UID, Bounds: boundsOf(c, peer.Right.Covers(Admin)), Kind: int(c)}
+	return fair.Request{User: peer.UID, Bounds: boundsOf(c, peer.Right.Covers(RightAdmin)), Kind: int(c)}
 }
 
 // acquireSlot waits for a slot. The caller must release it.
@@ -134,17 +136,17 @@ func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 	switch err := s.slots.Acquire(ctx, r); {
 	case !errors.Is(err, fair.ErrDeadline):
 		return err
-	case r.Ready != nil && !r.Ready():
+	case r.Condition != nil && !r.Condition():
 		return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
-			"user; try again when your other commands have received their answers", userBytes)
+			"user; try again when your other commands have received their answers", maxUserBytes)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service has been busy with other users' reads for %v; try again later",
 		maxSlotWait)
 }
 
-// Do calls f while it holds a slot of class c for the user of ctx. f must be short: one read of the
-// store, or at most 256 KiB of output. It may wait only for the disk, and must not call Do.
-func (s *UserLimits) Do(ctx context.Context, c Class, f func() error) error {
+// RunInSlot calls f while it holds a slot of class c for the user of ctx. f must be short: one read of the
+// store, or at most 256 KiB of output. It may wait only for the disk, and must not call RunInSlot.
+func (s *UserLimits) RunInSlot(ctx context.Context, c SlotClass, f func() error) error {
 	r := slotRequest(ctx, c)
 	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
@@ -153,19 +155,19 @@ func (s *UserLimits) Do(ctx context.Context, c Class, f func() error) error {
 	return f()
 }
 
-// Step calls f like Do, for one step of a stream. Pieces that f sends are written to the client
+// RunStreamStep calls f like Do, for one step of a stream. Pieces that f sends are written to the client
 // after the slot is released. A step starts only when the user's share has room for its output, and
 // each user has at most one step in progress.
-func (s *UserLimits) Step(ctx context.Context, c Class, f func() error) error {
+func (s *UserLimits) RunStreamStep(ctx context.Context, c SlotClass, f func() error) error {
 	t, r, ownBytes := activeRequestOf(ctx), slotRequest(ctx, c), int64(0)
 	if t != nil {
-		ownBytes = t.bytes
+		ownBytes = t.chargedBytes
 	}
 	if !s.conns.UnlimitedBytes() {
-		r.Bounds, r.Kind = append(r.Bounds, boundOwnAnswers), r.Kind+int(classes)
-		r.Ready = func() bool {
+		r.Bounds, r.Kind = append(r.Bounds, boundAnswersPerUser), r.Kind+int(classCount)
+		r.Condition = func() bool {
 			_, bytes := s.conns.Usage(r.User)
-			return bytes-ownBytes < userBytes
+			return bytes-ownBytes < maxUserBytes
 		}
 	}
 	if err := s.acquireSlot(ctx, r); err != nil {
@@ -174,8 +176,8 @@ func (s *UserLimits) Step(ctx context.Context, c Class, f func() error) error {
 	err := func() error {
 		defer s.slots.Release(r)
 		if t != nil {
-			t.inStep = true
-			defer func() { t.inStep = false }()
+			t.inStreamStep = true
+			defer func() { t.inStreamStep = false }()
 		}
 		return f()
 	}()
@@ -188,10 +190,10 @@ func (s *UserLimits) Step(ctx context.Context, c Class, f func() error) error {
 	return err
 }
 
-// Answer calls f like Step, for the answer of a request. It also encodes the result of f as JSON
+// AnswerInSlot calls f like Step, for the answer of a request. It also encodes the result of f as JSON
 // while it holds the slot.
-func Answer[R any](ctx context.Context, s *UserLimits, c Class, f func() (R, error)) (r R, err error) {
-	err = s.Step(ctx, c, func() error {
+func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c SlotClass, f func() (R, error)) (r R, err error) {
+	err = s.RunStreamStep(ctx, c, func() error {
 		var err error
 		if r, err = f(); err != nil {
 			return err
@@ -204,9 +206,9 @@ func Answer[R any](ctx context.Context, s *UserLimits, c Class, f func() (R, err
 	return r, err
 }
 
-// Helper reserves one of the extra goroutines that a user may have. It does not wait, and reports
+// AcquireHelper reserves one of the extra goroutines that a user may have. It does not wait, and reports
 // whether one was free. The caller must call end to return it.
-func (s *UserLimits) Helper(ctx context.Context) (end func(), ok bool) {
+func (s *UserLimits) AcquireHelper(ctx context.Context) (end func(), ok bool) {
 	r := fair.Request{User: PeerFrom(ctx).UID}
 	if !s.helpers.TryAcquire(r) {
 		return nil, false
@@ -217,7 +219,7 @@ func (s *UserLimits) Helper(ctx context.Context) (end func(), ok bool) {
 // ChargeBytes adds n bytes to the user's share until the request of ctx ends.
 func ChargeBytes(ctx context.Context, n int) {
 	if t := activeRequestOf(ctx); t != nil {
-		t.bytes += int64(n)
-		t.conn.share.Charge(n)
+		t.chargedBytes += int64(n)
+		t.conn.fairConn.AddBytes(n)
 	}
 }

@@ -42,10 +42,11 @@ func wantNoUsage(t *testing.T, s *UserLimits) {
 func TestReadsAreServedRoundRobin(t *testing.T) {
 	const lasts = 10 * time.Millisecond
 	for _, c := range []struct {
-		theirs, mine Class
+		theirs, mine SlotClass
 		places       int // number of slots that reads of the class theirs may use
-	}{{ClassOne, ClassOne, readSlots - 1}, {ClassOne, ClassMany, readSlots - 1}, {ClassMany, ClassOne, 1},
-		{ClassMany, ClassMany, 1}, {large, large, 1}, {decoding, decoding, 1}} {
+	}{{ClassOneJob, ClassOneJob, readSlots - 1}, {ClassOneJob, ClassManyJobs, readSlots - 1}, {ClassManyJobs, ClassOneJob,
+		1},
+		{ClassManyJobs, ClassManyJobs, 1}, {classLarge, classLarge, 1}, {classDecoding, classDecoding, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := NewUserLimits()
 			var mu sync.Mutex
@@ -54,7 +55,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			for range 10_000 {
 				all.Go(func() {
-					s.Do(peerContext(ctx, 1, Submit), c.theirs, func() error {
+					s.RunInSlot(peerContext(ctx, 1, RightSubmit), c.theirs, func() error {
 						mu.Lock()
 						reading++
 						most = max(most, reading)
@@ -70,7 +71,8 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 			for uid := 2; uid < 12; uid++ {
 				time.Sleep(lasts / 3)
 				began := time.Now()
-				err := s.Do(peerContext(t.Context(), uid, Submit), c.mine, func() error { time.Sleep(lasts); return nil })
+				err := s.RunInSlot(peerContext(t.Context(), uid, RightSubmit), c.mine,
+					func() error { time.Sleep(lasts); return nil })
 				if waited := time.Since(began) - lasts; err != nil || waited > lasts {
 					t.Errorf("%d after %d: user %d waited for %v, %v, want at most %v", c.mine, c.theirs, uid, waited, err, lasts)
 				}
@@ -97,7 +99,7 @@ func TestSlotsAreShared(t *testing.T) {
 			for n := range uid * 50 {
 				all.Go(func() {
 					for ctx.Err() == nil {
-						s.Do(peerContext(ctx, uid, Submit), Class(n%2), func() error {
+						s.RunInSlot(peerContext(ctx, uid, RightSubmit), SlotClass(n%2), func() error {
 							mu.Lock()
 							got[uid]++
 							mu.Unlock()
@@ -123,34 +125,40 @@ func TestSlotsAreShared(t *testing.T) {
 }
 
 // Some slots are reserved for reads of one job and for admins. Ordinary users may use two of the
-// others for ClassMany, one each.
+// others for ClassManyJobs, one each.
 func TestSlotsAreReserved(t *testing.T) {
 	type asks struct {
 		uid   int
 		right Right
-		class Class
+		class SlotClass
 		gets  bool
 	}
 	for name, list := range map[string][]asks{
 		"lists of ordinary users": {
-			{1, Submit, ClassMany, true}, {1, Submit, ClassMany, false}, {2, Read, ClassMany, true},
-			{3, Operate, ClassMany, false},
-			{1, Submit, ClassOne, true}, {3, Submit, ClassOne, false}, {0, Admin, ClassOne, true}, {0, Admin, ClassOne, false},
+			{1, RightSubmit, ClassManyJobs, true}, {1, RightSubmit, ClassManyJobs, false}, {2, RightRead, ClassManyJobs, true},
+			{3, RightOperate, ClassManyJobs, false},
+			{1, RightSubmit, ClassOneJob, true}, {3, RightSubmit, ClassOneJob, false}, {0, RightAdmin, ClassOneJob, true}, {0,
+				RightAdmin, ClassOneJob, false},
 		},
 		"lists of admins": {
-			{0, Admin, ClassMany, true}, {0, Admin, ClassMany, true}, {9, Admin, ClassMany, true}, {0, Admin, ClassMany, false},
-			{1, Submit, ClassMany, false}, {1, Submit, ClassOne, true}, {0, Admin, ClassOne, false},
+			{0, RightAdmin, ClassManyJobs, true}, {0, RightAdmin, ClassManyJobs, true}, {9, RightAdmin, ClassManyJobs, true}, {0,
+				RightAdmin, ClassManyJobs, false},
+			{1, RightSubmit, ClassManyJobs, false}, {1, RightSubmit, ClassOneJob, true}, {0, RightAdmin, ClassOneJob, false},
 		},
 		"reads of one job": {
-			{1, Submit, ClassOne, true}, {1, Submit, ClassOne, true}, {2, Submit, ClassOne, true}, {3, Submit, ClassOne, false},
-			{3, Submit, ClassMany, false}, {0, Admin, ClassMany, true}, {0, Admin, ClassOne, false},
+			{1, RightSubmit, ClassOneJob, true}, {1, RightSubmit, ClassOneJob, true}, {2, RightSubmit, ClassOneJob, true}, {3,
+				RightSubmit, ClassOneJob, false},
+			{3, RightSubmit, ClassManyJobs, false}, {0, RightAdmin, ClassManyJobs, true}, {0, RightAdmin, ClassOneJob, false},
 		},
-		"large requests": {{1, Submit, large, true}, {1, Submit, large, false}, {0, Admin, large, true},
-			{2, Submit, large, false}, {1, Submit, ClassOne, true}, {1, Submit, decoding, true}},
-		"requests to be read": {{1, Submit, decoding, true}, {1, Submit, decoding, false}, {0, Admin, decoding, true},
-			{2, Submit, decoding, false}},
-		"one user's own lists": {{1, Submit, ClassMany, true}, {1, Submit, ClassMany, false}, {1, Submit, ClassOne, true},
-			{1, Submit, ClassOne, true}, {1, Submit, ClassOne, false}},
+		"large requests": {{1, RightSubmit, classLarge, true}, {1, RightSubmit, classLarge, false},
+			{0, RightAdmin, classLarge, true},
+			{2, RightSubmit, classLarge, false}, {1, RightSubmit, ClassOneJob, true}, {1, RightSubmit, classDecoding, true}},
+		"requests to be read": {{1, RightSubmit, classDecoding, true}, {1, RightSubmit, classDecoding, false},
+			{0, RightAdmin, classDecoding, true},
+			{2, RightSubmit, classDecoding, false}},
+		"one user's own lists": {{1, RightSubmit, ClassManyJobs, true}, {1, RightSubmit, ClassManyJobs, false},
+			{1, RightSubmit, ClassOneJob, true},
+			{1, RightSubmit, ClassOneJob, true}, {1, RightSubmit, ClassOneJob, false}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := NewUserLimits()
@@ -159,7 +167,7 @@ func TestSlotsAreReserved(t *testing.T) {
 			for i, a := range list {
 				got := false
 				all.Go(func() {
-					s.Do(peerContext(ctx, a.uid, a.right), a.class, func() error {
+					s.RunInSlot(peerContext(ctx, a.uid, a.right), a.class, func() error {
 						got = true
 						<-ctx.Done()
 						return nil
@@ -185,25 +193,27 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 		var all sync.WaitGroup
 		for range readSlots {
 			all.Go(func() {
-				s.Do(peerContext(t.Context(), 0, Admin), ClassOne, func() error { <-hold.Done(); return nil })
+				s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJob, func() error { <-hold.Done(); return nil })
 			})
 		}
 		synctest.Wait()
 		began := time.Now()
-		err := s.Do(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return errors.New("got a slot") })
+		err := s.RunInSlot(peerContext(t.Context(), 1, RightSubmit), ClassOneJob,
+			func() error { return errors.New("got a slot") })
 		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxSlotWait ||
 			!strings.Contains(err.Error(), "try again") {
 			t.Errorf("after %v: %v", took, err)
 		}
-		ctx, cancel := context.WithTimeout(peerContext(t.Context(), 1, Submit), time.Second)
+		ctx, cancel := context.WithTimeout(peerContext(t.Context(), 1, RightSubmit), time.Second)
 		defer cancel()
-		if err := s.Do(ctx, ClassOne, func() error { return errors.New("got a slot") }); !errors.Is(err,
+		if err := s.RunInSlot(ctx, ClassOneJob, func() error { return errors.New("got a slot") }); !errors.Is(err,
 			context.DeadlineExceeded) {
 			t.Errorf("a caller whose context ended: %v", err)
 		}
 		release()
 		all.Wait()
-		if err := s.Do(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); err != nil {
+		if err := s.RunInSlot(peerContext(t.Context(), 1, RightSubmit), ClassOneJob,
+			func() error { return nil }); err != nil {
 			t.Errorf("after a slot was freed: %v", err)
 		}
 		wantNoUsage(t, s)
@@ -214,13 +224,13 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 func TestSlotsAreReleased(t *testing.T) {
 	s := NewUserLimits()
 	for range 2 * readSlots {
-		if err := s.Do(peerContext(t.Context(), 0, Admin), ClassOne,
+		if err := s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJob,
 			func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
 			t.Error(err)
 		}
 		func() {
 			defer func() { recover() }()
-			s.Do(peerContext(t.Context(), 0, Admin), ClassOne, func() error { panic("as a mistake would") })
+			s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJob, func() error { panic("as a mistake would") })
 		}()
 	}
 	wantNoUsage(t, s)
@@ -232,42 +242,45 @@ func TestAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
 		c := s.conns.Connect(1, func() bool { return false })
-		c.Charge(connBytes + userBytes)
+		c.AddBytes(freeConnBytes + maxUserBytes)
 		var order []string
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := s.Step(peerContext(t.Context(), 1, Submit), ClassMany,
+			if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassManyJobs,
 				func() error { order = append(order, "answer"); return nil }); err != nil {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
 		for _, uid := range []int{1, 2} {
-			if err := s.Do(peerContext(t.Context(), uid, Submit), ClassMany,
+			if err := s.RunInSlot(peerContext(t.Context(), uid, RightSubmit), ClassManyJobs,
 				func() error { order = append(order, fmt.Sprint("read of ", uid)); return nil }); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := s.Step(peerContext(t.Context(), 2, Submit), ClassMany,
+		if err := s.RunStreamStep(peerContext(t.Context(), 2, RightSubmit), ClassManyJobs,
 			func() error { order = append(order, "answer of 2"); return nil }); err != nil {
 			t.Error(err)
 		}
-		c.Charge(-1)
+		c.AddBytes(-1)
 		all.Wait()
 		if want := []string{"read of 1", "read of 2", "answer of 2", "answer"}; !slices.Equal(order, want) {
 			t.Errorf("got %q, want %q", order, want)
 		}
-		c.Charge(1)
-		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); !errors.Is(err,
+		c.AddBytes(1)
+		if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassOneJob,
+			func() error { return nil }); !errors.Is(err,
 			queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
 			t.Errorf("with all bytes of the user in use: %v", err)
 		}
-		own := context.WithValue(peerContext(t.Context(), 1, Submit), activeRequestKey{}, &activeRequest{bytes: 1})
-		if err := s.Step(own, ClassOne, func() error { return nil }); err != nil {
+		own := context.WithValue(peerContext(t.Context(), 1, RightSubmit), activeRequestKey{},
+			&activeRequest{chargedBytes: 1})
+		if err := s.RunStreamStep(own, ClassOneJob, func() error { return nil }); err != nil {
 			t.Errorf("a request that already holds a byte: %v", err)
 		}
 		s.conns.SetUnlimitedBytes(true)
-		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); err != nil {
+		if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassOneJob,
+			func() error { return nil }); err != nil {
 			t.Errorf("without limits: %v", err)
 		}
 		c.Close()
@@ -286,7 +299,7 @@ func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 		for uid := range 3 {
 			for range 20 {
 				all.Go(func() {
-					err := s.Step(peerContext(t.Context(), uid, Admin), ClassOne, func() error {
+					err := s.RunStreamStep(peerContext(t.Context(), uid, RightAdmin), ClassOneJob, func() error {
 						mu.Lock()
 						now[uid]++
 						most[uid] = max(most[uid], now[uid])

@@ -43,14 +43,14 @@ func (f *fakeAPI) Events(_ context.Context, _ Events, each func(Event) error) (E
 		}
 		f.sentEvents.Add(1)
 	}
-	return EventsEnd{Last: 1000}, nil
+	return EventsEnd{LastSeq: 1000}, nil
 }
 func (f *fakeAPI) Enqueue(context.Context, Enqueue) (EnqueueResult, error) { panic("as a bug would") }
 
 // allowAll is an Authorizer that lets every user do everything.
 type allowAll struct{}
 
-func (allowAll) Right(*Peer) Right                  { return Admin }
+func (allowAll) Right(*Peer) Right                  { return RightAdmin }
 func (allowAll) Admit(context.Context, *Peer) error { return nil }
 func (allowAll) Refuse(*Peer, string, Right) error  { return queue.ErrDenied }
 
@@ -126,7 +126,7 @@ func client(t *testing.T, socket string) *Client {
 func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	api := &fakeAPI{}
 	c := client(t, serve(t, api))
-	for _, row := range Failures {
+	for _, row := range ErrorCodes {
 		sent := &queue.Error{Code: row.Code, Field: "f", Index: 3, Message: "the words"}
 		api.err = sent
 		_, err := c.Show(t.Context(), Show{ID: "a"})
@@ -142,7 +142,8 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	if h, err := c.Hello(t.Context(), HelloParams{}); err != nil || h.Version != "fake" {
 		t.Errorf("after a panic: got %+v, %v", h, err)
 	}
-	if _, err := c.Show(t.Context(), Show{ID: Name(strings.Repeat("x", MaxLine))}); !errors.Is(err, queue.ErrTooLarge) {
+	if _, err := c.Show(t.Context(), Show{ID: JobID(strings.Repeat("x", MaxLineBytes))}); !errors.Is(err,
+		queue.ErrTooLarge) {
 		t.Errorf("a request that is too long: got %v", err)
 	}
 }
@@ -178,7 +179,7 @@ func TestServerReportsConcurrentRequests(t *testing.T) {
 // A line that is too long or is not JSON is answered with an error, and the connection ends.
 func TestBadLinesEndTheConnection(t *testing.T) {
 	socket := serve(t, &fakeAPI{})
-	for code, line := range map[string]string{"too_large": strings.Repeat("x", MaxLine+64<<10), "parse": "{]\n"} {
+	for code, line := range map[string]string{"too_large": strings.Repeat("x", MaxLineBytes+64<<10), "parse": "{]\n"} {
 		c := dial(t, socket)
 		go c.Write([]byte(line)) // this ends when the server has read the line or closed the connection
 		in := bufio.NewReader(c)
@@ -223,7 +224,8 @@ func TestLongLastLineNeedsItsNewline(t *testing.T) {
 	for _, c := range []struct {
 		bytes int
 		want  string
-	}{{len(request), `"version":"fake"`}, {connBytes, `"version":"fake"`}, {connBytes + 1, `ends without a newline`}} {
+	}{{len(request), `"version":"fake"`}, {freeConnBytes, `"version":"fake"`}, {freeConnBytes + 1,
+		`ends without a newline`}} {
 		nc := dial(t, socket)
 		nc.SetDeadline(time.Now().Add(20 * time.Second))
 		fmt.Fprint(nc, strings.Repeat(" ", c.bytes-len(request)), request)
@@ -238,7 +240,7 @@ func TestLongLastLineNeedsItsNewline(t *testing.T) {
 	}
 }
 
-// The client rejects an answer that is longer than MaxLine.
+// The client rejects an answer that is longer than MaxLineBytes.
 func TestClientBoundsAnswers(t *testing.T) {
 	path := tempSocket(t)
 	l, err := socket.Listen(path, ownerOnly())
@@ -254,7 +256,7 @@ func TestClientBoundsAnswers(t *testing.T) {
 			if err != nil {
 				return
 			}
-			c.Write([]byte(strings.Repeat("x", MaxLine+2)))
+			c.Write([]byte(strings.Repeat("x", MaxLineBytes+2)))
 			c.Close()
 		}
 	})
@@ -266,7 +268,7 @@ func TestClientBoundsAnswers(t *testing.T) {
 // The server gets the client's identity from the kernel. A client without a service gets
 // ErrUnreachable.
 func TestServerIdentifiesClient(t *testing.T) {
-	d := &fakeAuthorizer{right: Admin}
+	d := &fakeAuthorizer{right: RightAdmin}
 	socket := serve(t, d)
 	if _, err := client(t, socket).Show(t.Context(), Show{ID: "a"}); err != nil {
 		t.Fatal(err)

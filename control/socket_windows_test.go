@@ -22,7 +22,7 @@ func tempSocket(t *testing.T) string {
 }
 
 // ownerOnly returns permissions that admit the owner of the pipe, the system and administrators.
-func ownerOnly() socket.Perms { return socket.Perms{SDDL: pipe.OwnerOnly()} }
+func ownerOnly() socket.Perms { return socket.Perms{SDDL: pipe.OwnerOnlyDescriptor()} }
 
 // Root is true for the system and for elevated administrators.
 func TestRoot(t *testing.T) {
@@ -31,7 +31,7 @@ func TestRoot(t *testing.T) {
 		want bool
 	}{{Peer{UID: 0}, true}, {Peer{UID: 1000, Groups: []int{545, 544}}, true},
 		{Peer{UID: 1000, GID: 544, Groups: []int{545}}, false}, {Peer{UID: 544}, false}} {
-		if got := c.Root(); got != c.want {
+		if got := c.IsRoot(); got != c.want {
 			t.Errorf("%+v: %v", c.Peer, got)
 		}
 	}
@@ -39,17 +39,17 @@ func TestRoot(t *testing.T) {
 
 // PeerOf returns all groups of the client that are relevant for access.
 func TestPeerOfReturnsRelevantGroups(t *testing.T) {
-	d := &fakeAuthorizer{right: Admin}
+	d := &fakeAuthorizer{right: RightAdmin}
 	if _, err := client(t, serve(t, d)).Show(t.Context(), Show{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	self, err := pipe.Self()
+	self, err := pipe.SelfIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want []int
 	for _, g := range self.Groups {
-		want = append(want, accounts.ID(g))
+		want = append(want, accounts.IDOfSID(g))
 	}
 	if p := d.peers[0]; !slices.Equal(p.Groups, want) || len(want) == 0 || p.GID != -1 {
 		t.Errorf("got %+v, want the groups %v", p, want)

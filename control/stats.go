@@ -39,7 +39,7 @@ type Stats struct {
 	Grain string `json:"grain"` // length of the periods: minute, hour or day
 	Since Time   `json:"since"` // start of the range, moved forward to the oldest period that is kept
 	Until Time   `json:"until"` // end of the range; the last period may not be over yet
-	// Queues holds statistics of each queue for which something was recorded, by name, at most
+	// QueueListParams holds statistics of each queue for which something was recorded, by name, at most
 	// 1,000. The entry (others) combines the remaining queues. In each period it also includes
 	// queues without settings beyond the first 64.
 	Queues []QueueStats `json:"queues"`
@@ -51,17 +51,17 @@ type Stats struct {
 // QueueStats holds the statistics of one queue.
 type QueueStats struct {
 	Queue string `json:"queue"`
-	Figures
+	AttemptStatistics
 }
 
 // PeriodStats holds the statistics of one period. StartTime is in UTC.
 type PeriodStats struct {
 	StartTime Time `json:"at"`
-	Figures
+	AttemptStatistics
 }
 
-// Figures counts the attempts that started, and the attempts that ended by their outcome.
-type Figures struct {
+// AttemptStatistics counts the attempts that started, and the attempts that ended by their outcome.
+type AttemptStatistics struct {
 	Started   int64 `json:"started"`
 	Completed int64 `json:"completed"`
 	Failed    int64 `json:"failed"` // failed and will be retried
@@ -72,20 +72,20 @@ type Figures struct {
 	Returned int64 `json:"returned"`
 	// FailureRate is (Failed + Dead) / (Completed + Failed + Dead), null if these are all 0.
 	FailureRate *float64 `json:"failure_rate"`
-	// Wait is the distribution of the waiting times. A waiting time begins when a job is ready and
+	// WaitTimes is the distribution of the waiting times. A waiting time begins when a job is ready and
 	// due, and ends when its attempt starts.
-	Wait Spread `json:"wait"`
-	// Run is the distribution of the run times of ended attempts.
-	Run Spread `json:"run"`
+	WaitTimes DurationStatistics `json:"wait"`
+	// RunTimes is the distribution of the run times of ended attempts.
+	RunTimes DurationStatistics `json:"run"`
 }
 
-// Spread describes the distribution of a duration, in milliseconds. The pointers are nil if nothing
+// DurationStatistics describes the distribution of a duration, in milliseconds. The pointers are nil if nothing
 // was measured. P50MS is a value that half of all durations do not exceed, P95MS one that 95 % do
 // not exceed. Percentiles are accurate to a factor of √2.
 //
 // Buckets holds pairs (i, n): n durations were at most 2^(i/2) seconds and longer than 2^((i-1)/2)
 // seconds, as in a Prometheus native histogram with schema 1.
-type Spread struct {
+type DurationStatistics struct {
 	P50MS   *int64    `json:"p50_ms"`
 	P95MS   *int64    `json:"p95_ms"`
 	P99MS   *int64    `json:"p99_ms"`

@@ -6,35 +6,35 @@ import "context"
 // on the number of jobs.
 type StatusAPI interface {
 	// Status returns totals and the state of the service.
-	Status(ctx context.Context, p Nothing) (Status, error)
+	Status(ctx context.Context, p NoParams) (Status, error)
 	// Screen returns the status and the first jobs of each section.
-	Screen(ctx context.Context, p ScreenRows) (Screen, error)
+	Screen(ctx context.Context, p ScreenParams) (Screen, error)
 }
 
 // Status describes the state of the queue and of the service.
 type Status struct {
 	Jobs    map[string]int64 `json:"jobs"` // number of jobs by state, including zeros
 	Workers WorkerSummary    `json:"workers"`
-	// Oldest is the time at which the longest-waiting runnable job was first runnable. It is null if
+	// OldestReadySince is the time at which the longest-waiting runnable job was first runnable. It is null if
 	// no job is runnable.
-	Oldest        Time  `json:"oldest_waiting"`
-	EnqueuedTotal int64 `json:"enqueued"` // number of jobs that were ever enqueued
-	// LastEvent is the number of the newest event whose effects are included in the other fields.
-	LastEvent int64 `json:"last_event"`
-	// Throughput is the number of attempts that ended in the last minute on all nodes.
-	Throughput int `json:"throughput_per_minute"`
+	OldestReadySince Time  `json:"oldest_waiting"`
+	EnqueuedTotal    int64 `json:"enqueued"` // number of jobs that were ever enqueued
+	// LastEventSeq is the number of the newest event whose effects are included in the other fields.
+	LastEventSeq int64 `json:"last_event"`
+	// ThroughputPerMinute is the number of attempts that ended in the last minute on all nodes.
+	ThroughputPerMinute int `json:"throughput_per_minute"`
 	Storage
 	QuotaUse
-	Settings string `json:"settings_file"`
+	SettingsFile string `json:"settings_file"`
 	// Service is the kind of the service: own, system or directory. It is "" if no service runs.
 	Service string `json:"service"`
 	Socket  string `json:"socket"`
 	PID     int    `json:"pid"`
 	// Node is the node of the service. It is "" unless several nodes share the queue.
-	Node     string `json:"node,omitempty"`
-	Version  string `json:"version"`
-	Started  Time   `json:"started_at"`
-	Draining bool   `json:"draining"`
+	Node      string `json:"node,omitempty"`
+	Version   string `json:"version"`
+	StartedAt Time   `json:"started_at"`
+	Draining  bool   `json:"draining"`
 	// PausedAt is when the whole queue was paused, and PausedBy is the user who did it. Both are
 	// null if it is not paused.
 	PausedAt Time    `json:"paused_at"`
@@ -50,18 +50,18 @@ type Status struct {
 
 // Storage describes where the queue is stored, and how many bytes it uses. It is part of Status.
 type Storage struct {
-	Database string `json:"database"`        // state directory of the service
-	Store    string `json:"store,omitempty"` // where the queue is stored, if not in Database
-	Bytes    int64  `json:"database_bytes"`
-	Outputs  int64  `json:"output_bytes"` // size of all stored outputs
+	StateDir      string `json:"database"`        // state directory of the service
+	StoreLocation string `json:"store,omitempty"` // where the queue is stored, if not in Database
+	DatabaseBytes int64  `json:"database_bytes"`
+	OutputBytes   int64  `json:"output_bytes"` // size of all stored outputs
 }
 
 // QuotaUse describes how much of the setting max_bytes_per_user is used. It is part of Status.
 type QuotaUse struct {
-	// UserBytes is how many bytes the caller's jobs use, and MaxBytesUser how many they may use; 0
+	// UserBytes is how many bytes the caller's jobs use, and MaxBytesPerUser how many they may use; 0
 	// means unlimited.
-	UserBytes    int64 `json:"user_bytes"`
-	MaxBytesUser int64 `json:"max_bytes_per_user"`
+	UserBytes       int64 `json:"user_bytes"`
+	MaxBytesPerUser int64 `json:"max_bytes_per_user"`
 	// NearQuota is for admins only. It lists the other users whose jobs use 90 % of
 	// max_bytes_per_user or more, at most 20, the largest first.
 	NearQuota []UserBytes `json:"users_near_quota,omitempty"`
@@ -81,8 +81,8 @@ type WorkerSummary struct {
 	Idle  int `json:"idle"`
 }
 
-// ScreenRows sets the number of jobs in each section of the screen: 1 to 100; 0 means 10.
-type ScreenRows struct {
+// ScreenParams sets the number of jobs in each section of the screen: 1 to 100; 0 means 10.
+type ScreenParams struct {
 	Rows int `json:"rows,omitempty"`
 }
 
@@ -94,7 +94,7 @@ type Screen struct {
 	// Ready holds the jobs that wait only for a worker or a gate, in the order in which they start
 	// if no gate is full.
 	Ready         []Job       `json:"ready"`
-	Timed         []Job       `json:"timed"`  // jobs that wait for their start time, the earliest first
+	Delayed       []Job       `json:"timed"`  // jobs that wait for their start time, the earliest first
 	HeldOrBlocked []Job       `json:"kept"`   // held and blocked jobs, the oldest first
 	Dead          []ScreenJob `json:"dead"`   // the most recently ended first
 	Paused        []QueueView `json:"paused"` // paused queues with waiting jobs, at most 100

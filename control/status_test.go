@@ -8,9 +8,9 @@ import (
 // The members of Status are on one level of its JSON object, in this order.
 func TestStatusIsOneJSONObject(t *testing.T) {
 	got, err := json.Marshal(Status{
-		Storage:  Storage{Database: "/state", Store: "postgres", Bytes: 1, Outputs: 2},
-		QuotaUse: QuotaUse{UserBytes: 3, MaxBytesUser: 4, NearQuota: []UserBytes{{UID: 5, User: "mira", Bytes: 6}}},
-		Settings: "/settings", Node: "a", StoreError: "restarts",
+		Storage:      Storage{StateDir: "/state", StoreLocation: "postgres", DatabaseBytes: 1, OutputBytes: 2},
+		QuotaUse:     QuotaUse{UserBytes: 3, MaxBytesPerUser: 4, NearQuota: []UserBytes{{UID: 5, User: "mira", Bytes: 6}}},
+		SettingsFile: "/settings", Node: "a", StoreError: "restarts",
 	})
 	want := `{"jobs":null,"workers":{"total":0,"busy":0,"idle":0},"oldest_waiting":null,"enqueued":0,"last_event":0,` +
 		`"throughput_per_minute":0,"database":"/state","store":"postgres","database_bytes":1,"output_bytes":2,` +

@@ -34,7 +34,7 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			began := time.Now()
-			_, err := c.roundTrip(ctx, "wait", Nothing{}, new(WaitResult), nil)
+			_, err := c.roundTrip(ctx, "wait", NoParams{}, new(WaitResult), nil)
 			switch took := time.Since(began); {
 			case answers && (!errors.Is(err, context.DeadlineExceeded) || took != time.Hour):
 				t.Errorf("a service that answers probes: %v after %v, want the client to wait", err, took)
@@ -90,7 +90,7 @@ func TestCutOffAnswerIsAnError(t *testing.T) {
 			theirs.Close()
 		}()
 		_, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-		if err = withCode(err, 1); !errors.Is(err, queue.ErrUnavailable) {
+		if err = withErrorCode(err, 1); !errors.Is(err, queue.ErrUnavailable) {
 			t.Errorf("%q: %v, want that the service is not running", said, err)
 		}
 	}
@@ -112,9 +112,9 @@ func readLineOf(c net.Conn) (string, error) {
 // A connection that broke before the request was sent causes the error unavailable, not an error of
 // the request.
 func TestABrokenConnectionIsUnavailable(t *testing.T) {
-	dead := &clientConn{err: errBroken, pendingCalls: map[int64]*call{}}
+	dead := &clientConn{err: errConnectionLost, pendingCalls: map[int64]*call{}}
 	sent, err := dead.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-	if err = withCode(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
+	if err = withErrorCode(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("got %v, sent %t; want that the service is not running", err, sent)
 	}
 }
@@ -123,16 +123,16 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 // to find out why it ended. The error for a service that was not running before the request is
 // unchanged.
 func TestErrorWhenServiceDoesNotComeBack(t *testing.T) {
-	away := &unreachable{"s", errors.New("refused")}
-	if err := withCode(away, 1); !errors.Is(err, queue.ErrUnavailable) ||
+	away := &unreachableError{"s", errors.New("refused")}
+	if err := withErrorCode(away, 1); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "was carried out; start the service with") ||
 		!strings.Contains(err.Error(), "its log") || !strings.Contains(err.Error(), "queuectl doctor") {
 		t.Errorf("after the request was sent: %v", err)
 	}
-	if err := withCode(away, 0); err != error(away) {
+	if err := withErrorCode(away, 0); err != error(away) {
 		t.Errorf("before the request was sent: %v", err)
 	}
-	if err := withCode(socket.ErrOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) ||
+	if err := withErrorCode(socket.ErrOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "unknown whether the request was carried out") {
 		t.Errorf("after a request was sent to an overloaded service: %v", err)
 	}

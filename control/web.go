@@ -7,20 +7,20 @@ type WebAPI interface {
 	// WebStart serves the web page until the service ends, overriding the settings. WebStop turns
 	// the page off.
 	WebStart(ctx context.Context, p WebStart) (WebState, error)
-	WebStop(ctx context.Context, p Nothing) (WebState, error)
+	WebStop(ctx context.Context, p NoParams) (WebState, error)
 	// WebOpen returns a link with which the caller can open the page. The link is valid for one
 	// minute.
-	WebOpen(ctx context.Context, p Nothing) (WebLink, error)
+	WebOpen(ctx context.Context, p NoParams) (WebLink, error)
 }
 
 // WebStart is the address at which to serve the web page until the service ends: ADDRESS:PORT, or
-// unix:/PATH. "" means the address in the settings or, if they have none, DefaultWeb.
+// unix:/PATH. "" means the address in the settings or, if they have none, DefaultWebAddress.
 type WebStart struct {
 	Listen string `json:"listen,omitempty"`
 }
 
-// DefaultWeb is the default address of the web page.
-const DefaultWeb = "127.0.0.1:7070"
+// DefaultWebAddress is the default address of the web page.
+const DefaultWebAddress = "127.0.0.1:7070"
 
 // WebState is the address of the web page, "" while the page is off.
 type WebState struct {

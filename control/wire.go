@@ -13,25 +13,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Protocol is the version of the wire protocol.
-const Protocol = 1
+// ProtocolVersion is the version of the wire protocol.
+const ProtocolVersion = 1
 
-// MaxLine is the maximum length of a line in either direction, in bytes. It keeps one client from
+// MaxLineBytes is the maximum length of a line in either direction, in bytes. It keeps one client from
 // using up the memory.
-const MaxLine = 8 << 20
+const MaxLineBytes = 8 << 20
 
-// Row describes how an error code is reported.
-type Row struct {
-	Code   queue.Code
-	Number int    // error code of JSON-RPC
-	Exit   int    // exit status of the command line
-	Retry  string // whether the client may retry the request
+// ErrorCodeInfo describes how an error code is reported.
+type ErrorCodeInfo struct {
+	Code        queue.Code
+	RPCCode     int    // error code of JSON-RPC
+	ExitStatus  int    // exit status of the command line
+	RetryAdvice string // whether the client may retry the request
 }
 
-// Failures lists all error codes, in the order of the documentation.
-var Failures = []Row{
+// ErrorCodes lists all error codes, in the order of the documentation.
+var ErrorCodes = []ErrorCodeInfo{
 	{queue.CodeInvalid, -32602, 2, "no"},
-	{queue.CodeRequest, -32600, 2, "no"},
+	{queue.CodeInvalidRequest, -32600, 2, "no"},
 	{queue.CodeParse, -32700, 2, "no"},
 	{queue.CodeTooLarge, -32700, 2, "no"},
 	{queue.CodeUnsupported, -32601, 1, "no"},
@@ -39,39 +39,39 @@ var Failures = []Row{
 	{queue.CodeExists, -32002, 5, "no"},
 	{queue.CodeWrongState, -32003, 5, "no"},
 	{queue.CodeDenied, -32004, 5, "no"},
-	{queue.CodeFull, -32005, 5, "later"},
+	{queue.CodeQueueFull, -32005, 5, "later"},
 	{queue.CodeNoSpace, -32005, 5, "later"},
 	{queue.CodeUnavailable, -32006, 3, "later"},
 	{queue.CodeOutcomeUnknown, -32007, 1, "yes; for an enqueue, with the same idempotency key"},
 	{queue.CodeInternal, -32603, 1, "no"},
 }
 
-// RowOf returns the row of the *queue.Error in err. If err contains no such error, it returns the row of
+// ErrorCodeInfoOf returns the row of the *queue.Error in err. If err contains no such error, it returns the row of
 // the code internal.
-func RowOf(err error) Row {
+func ErrorCodeInfoOf(err error) ErrorCodeInfo {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
-		if i := slices.IndexFunc(Failures, func(r Row) bool { return r.Code == e.Code }); i >= 0 {
-			return Failures[i]
+		if i := slices.IndexFunc(ErrorCodes, func(r ErrorCodeInfo) bool { return r.Code == e.Code }); i >= 0 {
+			return ErrorCodes[i]
 		}
 	}
-	return Failures[len(Failures)-1]
+	return ErrorCodes[len(ErrorCodes)-1]
 }
 
-type failure struct {
-	Code    int         `json:"code"`
-	Message string      `json:"message"`
-	Data    failureData `json:"data"`
+type rpcError struct {
+	Code    int          `json:"code"`
+	Message string       `json:"message"`
+	Data    rpcErrorData `json:"data"`
 }
 
-type failureData struct {
+type rpcErrorData struct {
 	Code  queue.Code `json:"code"`
 	Field string     `json:"field,omitempty"`
 	Index int        `json:"index,omitempty"`
 }
 
-func failureOf(err error) *failure {
-	row := RowOf(err)
-	f := &failure{Code: row.Number, Message: err.Error(), Data: failureData{Code: row.Code}}
+func rpcErrorOf(err error) *rpcError {
+	row := ErrorCodeInfoOf(err)
+	f := &rpcError{Code: row.RPCCode, Message: err.Error(), Data: rpcErrorData{Code: row.Code}}
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		f.Message, f.Data.Field, f.Data.Index = e.Message, queue.Clip(e.Field), e.Index
 	}
@@ -79,25 +79,25 @@ func failureOf(err error) *failure {
 	return f
 }
 
-func (f *failure) err() error {
+func (f *rpcError) toError() error {
 	return &queue.Error{Code: f.Data.Code, Field: f.Data.Field, Index: f.Data.Index, Message: f.Message}
 }
 
 // Limits for the envelope of a request.
 const (
-	maxMembers   = 64
-	maxRequestID = 256 // maximum bytes of the id, which is repeated in each line of a stream
+	maxRequestMembers = 64
+	maxRequestIDBytes = 256 // maximum bytes of the id, which is repeated in each line of a stream
 )
 
 // request is one line from a client: a request object of JSON-RPC 2.0.
 type request struct {
 	id     json.RawMessage // nil for a notification, which gets no answer
 	method string
-	raw    json.RawMessage // the parameters, a slice of the line; nil if the request has none
+	params json.RawMessage // the parameters, a slice of the line; nil if the request has none
 }
 
 // parseRequest parses a line and ignores unknown members of the envelope. For JSON that is not a
-// valid request object, it returns an error with the code queue.CodeRequest. In this case, r has
+// valid request object, it returns an error with the code queue.CodeInvalidRequest. In this case, r has
 // the id of the request if it could be read.
 func parseRequest(line []byte) (r request, err error) {
 	if err := queue.CheckJSON(line); err != nil {
@@ -107,17 +107,18 @@ func parseRequest(line []byte) (r request, err error) {
 	case '{':
 	case '[':
 		const text = "batch requests are not supported; send one request per line (no need to wait for answers)"
-		return r, queue.Errorf(queue.CodeRequest, text)
+		return r, queue.Errorf(queue.CodeInvalidRequest, text)
 	default:
-		return r, queue.Errorf(queue.CodeRequest, "the line is not a request; send an object with id, method and params")
+		return r, queue.Errorf(queue.CodeInvalidRequest,
+			"the line is not a request; send an object with id, method and params")
 	}
 	var wrong error // first invalid member; returned after the id is known
 	members := 0
-	err = queue.Members(line, func(name string, value json.RawMessage) error {
-		if members++; members > maxMembers {
-			return requestError("", "the request has too many members; the maximum is %d", maxMembers)
+	err = queue.EachMember(line, func(name string, value json.RawMessage) error {
+		if members++; members > maxRequestMembers {
+			return invalidRequestError("", "the request has too many members; the maximum is %d", maxRequestMembers)
 		}
-		if err := r.read(name, value); err != nil && wrong == nil {
+		if err := r.readMember(name, value); err != nil && wrong == nil {
 			wrong = err
 		}
 		return nil
@@ -125,9 +126,9 @@ func parseRequest(line []byte) (r request, err error) {
 	e, known := errors.AsType[*queue.Error](err)
 	switch {
 	case known && e.Code == queue.CodeInvalid: // a duplicate member
-		err = requestError(e.Field, "%s", e.Message)
+		err = invalidRequestError(e.Field, "%s", e.Message)
 	case err == nil && wrong == nil && r.method == "":
-		wrong = requestError("method", "required; give the name of a method")
+		wrong = invalidRequestError("method", "required; give the name of a method")
 	}
 	if err != nil {
 		return request{}, err
@@ -135,39 +136,39 @@ func parseRequest(line []byte) (r request, err error) {
 	return r, wrong
 }
 
-// read parses one member of the envelope.
-func (r *request) read(name string, value json.RawMessage) error {
+// readMember parses one member of the envelope.
+func (r *request) readMember(name string, value json.RawMessage) error {
 	switch first := value[0]; name {
 	case "id":
-		if len(value) > maxRequestID {
-			return requestError("id", "too long; the maximum is %d bytes", maxRequestID)
+		if len(value) > maxRequestIDBytes {
+			return invalidRequestError("id", "too long; the maximum is %d bytes", maxRequestIDBytes)
 		}
 		if first != '"' && first != '-' && (first < '0' || first > '9') {
-			return requestError("id", "must be a number or text; without an id, the request is a "+
+			return invalidRequestError("id", "must be a number or text; without an id, the request is a "+
 				"notification and gets no answer")
 		}
 		r.id = bytes.Clone(value) // the id is needed longer than the line
 	case "method":
 		if first != '"' || json.Unmarshal(value, &r.method) != nil {
-			return requestError("method", "must be text")
+			return invalidRequestError("method", "must be text")
 		}
 	case "params":
 		if first != '{' && first != '[' && string(value) != "null" {
-			return requestError("params", "must be an object")
+			return invalidRequestError("params", "must be an object")
 		}
-		r.raw = value
+		r.params = value
 	case "jsonrpc":
 		if string(value) != `"2.0"` {
-			return requestError("jsonrpc", `must be "2.0"`)
+			return invalidRequestError("jsonrpc", `must be "2.0"`)
 		}
 	}
 	return nil
 }
 
-// requestError returns an error about a member of the envelope.
-func requestError(member, format string, args ...any) error {
+// invalidRequestError returns an error about a member of the envelope.
+func invalidRequestError(member, format string, args ...any) error {
 	e := queue.Invalid(member, format, args...)
-	e.Code = queue.CodeRequest
+	e.Code = queue.CodeInvalidRequest
 	return e
 }
 
@@ -199,7 +200,7 @@ func parseReply(line []byte) (m reply, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return m, err
 	}
-	err = queue.Members(line, func(name string, value json.RawMessage) (err error) {
+	err = queue.EachMember(line, func(name string, value json.RawMessage) (err error) {
 		if string(value) == "null" {
 			return nil
 		}
@@ -209,11 +210,11 @@ func parseReply(line []byte) (m reply, err error) {
 		case "result":
 			m.result = value
 		case "error":
-			var f failure
+			var f rpcError
 			err = json.Unmarshal(value, &f)
-			m.err = f.err()
+			m.err = f.toError()
 		case "params":
-			err = queue.Members(value, func(name string, value json.RawMessage) (err error) {
+			err = queue.EachMember(value, func(name string, value json.RawMessage) (err error) {
 				switch name {
 				case "id":
 					m.id, err = strconv.ParseInt(string(value), 10, 64)
@@ -228,7 +229,7 @@ func parseReply(line []byte) (m reply, err error) {
 	return m, err
 }
 
-// answerLine returns the line for an answer. If the result does not fit into MaxLine bytes, the
+// answerLine returns the line for an answer. If the result does not fit into MaxLineBytes bytes, the
 // answer is an error.
 func answerLine(id json.RawMessage, result any, err error) []byte {
 	if id == nil {
@@ -240,16 +241,17 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 			ID      json.RawMessage `json:"id"`
 			Result  any             `json:"result"`
 		}{"2.0", id, result})
-		if failed == nil && len(line) < MaxLine {
+		if failed == nil && len(line) < MaxLineBytes {
 			return append(line, '\n')
 		}
-		err = queue.Errorf(queue.CodeTooLarge, "the response is longer than %d bytes; request fewer items or lines", MaxLine)
+		err = queue.Errorf(queue.CodeTooLarge, "the response is longer than %d bytes; request fewer items or lines",
+			MaxLineBytes)
 	}
 	line, failed := json.Marshal(struct {
 		JSONRPC string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
-		Error   *failure        `json:"error"`
-	}{"2.0", id, failureOf(err)})
+		Error   *rpcError       `json:"error"`
+	}{"2.0", id, rpcErrorOf(err)})
 	if failed != nil {
 		panic("control: cannot encode an error as JSON: " + failed.Error())
 	}
@@ -261,7 +263,7 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 // separately, which takes half as long.
 func appendNotification(to []byte, method string, id json.RawMessage, value any) ([]byte, error) {
 	const ends = "}}}" // these braces close the piece, the parameters and the notification
-	p, _ := value.(Piece)
+	p, _ := value.(OutputPiece)
 	text := p.Text
 	if text != "" {
 		p.Text = ""
@@ -274,7 +276,7 @@ func appendNotification(to []byte, method string, id json.RawMessage, value any)
 	}{"2.0", method, notificationParams{id, value}})
 	if text != "" && err == nil {
 		to = append(append(to, line[:len(line)-len(ends)]...), `,"text":`...)
-		to, line = queue.AppendText(to, text), []byte(ends)
+		to, line = queue.AppendJSONString(to, text), []byte(ends)
 	}
 	return append(append(to, line...), '\n'), err
 }
@@ -284,18 +286,18 @@ type notificationParams struct {
 	Value any             `json:"value"`
 }
 
-// readLine reads a line without its newline, at most MaxLine bytes. The last line needs no newline.
+// readLine reads a line without its newline, at most MaxLineBytes bytes. The last line needs no newline.
 // If reading fails, it returns the part of the line that it has read.
 func readLine(r *bufio.Reader) (buf []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
-		limit := MaxLine
+		limit := MaxLineBytes
 		if err == nil {
 			limit++ // the newline
 		}
 		if len(buf)+len(part) > limit {
 			return nil, queue.Errorf(queue.CodeTooLarge, "the response is longer than %d bytes; request fewer items or lines",
-				MaxLine)
+				MaxLineBytes)
 		}
 		buf = append(buf, part...)
 		switch {
@@ -316,7 +318,7 @@ func (p *Enqueue) decode(raw json.RawMessage) error {
 	if err := p.Spec.Decode(raw, d.decodeNonJobParam); err != nil {
 		return err
 	}
-	d.givenNames["priority"] = prioritized(p.Spec)
+	d.givenNames["priority"] = hasPriority(p.Spec)
 	return d.check()
 }
 
@@ -345,7 +347,7 @@ func encodeJob(fields map[string]any, params any) ([]byte, error) {
 // UnmarshalJSON parses the answer without reflection. Reflection would take a large part of a
 // client's time for an enqueue.
 func (e *EnqueueResult) UnmarshalJSON(raw []byte) error {
-	return queue.Members(raw, func(name string, value json.RawMessage) (err error) {
+	return queue.EachMember(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {
 		case "id":
 			err = json.Unmarshal(value, &e.ID)
@@ -358,7 +360,7 @@ func (e *EnqueueResult) UnmarshalJSON(raw []byte) error {
 		case "new_queues":
 			err = json.Unmarshal(value, &e.NewQueues)
 		case "state":
-			e.State, err = queue.Text(value)
+			e.State, err = queue.DecodeJSONString(value)
 		case "max_attempts":
 			e.MaxAttempts, err = strconv.Atoi(string(value))
 		case "notes":
@@ -370,19 +372,19 @@ func (e *EnqueueResult) UnmarshalJSON(raw []byte) error {
 
 // UnmarshalJSON parses a piece without reflection. A client that prints the output of a job does
 // little else.
-func (p *Piece) UnmarshalJSON(raw []byte) error {
-	return queue.Members(raw, func(name string, value json.RawMessage) (err error) {
+func (p *OutputPiece) UnmarshalJSON(raw []byte) error {
+	return queue.EachMember(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {
 		case "id":
-			p.ID, err = queue.Text(value)
+			p.ID, err = queue.DecodeJSONString(value)
 		case "attempt":
 			err = json.Unmarshal(value, &p.Attempt)
 		case "stream":
-			p.Stream, err = queue.Text(value)
+			p.Stream, err = queue.DecodeJSONString(value)
 		case "at":
 			err = json.Unmarshal(value, &p.Time)
 		case "text":
-			p.Text, err = queue.Text(value)
+			p.Text, err = queue.DecodeJSONString(value)
 		case "base64":
 			err = json.Unmarshal(value, &p.Base64)
 		case "dropped":
@@ -401,15 +403,15 @@ func (p *Piece) UnmarshalJSON(raw []byte) error {
 // decode parses a batch. An error about a job contains the number of the job.
 func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 	d := newParamDecoder(p)
-	err := queue.Members(raw, func(name string, value json.RawMessage) error {
+	err := queue.EachMember(raw, func(name string, value json.RawMessage) error {
 		if name != "jobs" || string(value) == "null" {
 			return d.decode(name, value)
 		}
-		d.givenNames[name] = !emptyList(value)
+		d.givenNames[name] = !isEmptyList(value)
 		if err := p.decodeJobs(value); err != nil {
 			return err
 		}
-		d.markGiven(d.rules.param(name), d.fields[name])
+		d.recordValueClasses(d.ruleset.param(name), d.fields[name])
 		return nil
 	})
 	if err != nil {
@@ -417,20 +419,20 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 	}
 	err = d.check()
 	if fault, ok := errors.AsType[*queue.Error](err); ok && fault.Field == "next" && len(p.Jobs) > 1 {
-		return fault.WithIndex(slices.IndexFunc(p.Jobs, prioritized) + 1)
+		return fault.WithIndex(slices.IndexFunc(p.Jobs, hasPriority) + 1)
 	}
 	return err
 }
 
-// Entries returns the number of a job's arguments and environment variables.
-func Entries(s *queue.Spec) int { return len(s.Argv) + len(s.Env) }
+// ArgEnvCount returns the number of a job's arguments and environment variables.
+func ArgEnvCount(s *queue.Spec) int { return len(s.Argv) + len(s.Env) }
 
 func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 	entries := 0
-	err := queue.Elements(raw, func(value json.RawMessage) error {
-		if len(p.Jobs) == queue.MaxBatch {
+	err := queue.EachElement(raw, func(value json.RawMessage) error {
+		if len(p.Jobs) == queue.MaxJobsPerRequest {
 			return queue.Invalid("jobs", "too many jobs; the maximum is %d per request; send several requests "+
-				"with the same value of the parameter \"batch\"", queue.MaxBatch)
+				"with the same value of the parameter \"batch\"", queue.MaxJobsPerRequest)
 		}
 		var s queue.Spec
 		if err := s.Decode(value, nil); err != nil {
@@ -439,12 +441,12 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 			}
 			return err
 		}
-		if entries += Entries(&s); entries > MaxEntries {
+		if entries += ArgEnvCount(&s); entries > MaxArgEnvCount {
 			return queue.Invalid("jobs", "too many arguments and environment variables; the maximum is %d for all jobs "+
-				"together; send fewer jobs per request", MaxEntries)
+				"together; send fewer jobs per request", MaxArgEnvCount)
 		}
 		if p.Jobs == nil { // allocate once, since specs are large and usually of similar length
-			p.Jobs = make([]queue.Spec, 0, min(queue.MaxBatch, len(raw)/len(value)+1))
+			p.Jobs = make([]queue.Spec, 0, min(queue.MaxJobsPerRequest, len(raw)/len(value)+1))
 		}
 		p.Jobs = append(p.Jobs, s)
 		return nil
@@ -458,5 +460,5 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 // UnsupportedMethod returns the error for a method that does not exist.
 func UnsupportedMethod(name string) error {
 	return queue.Errorf(queue.CodeUnsupported, "there is no method %q%s", queue.Clip(name),
-		queue.Nearest(name, MethodNames()))
+		queue.DidYouMean(name, MethodNames()))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The table Failures contains exactly the codes, numbers and exit statuses of the documentation.
+// The table ErrorCodes contains exactly the codes, numbers and exit statuses of the documentation.
 func TestFailuresAreTheContracts(t *testing.T) {
 	want := `invalid -32602 2 no
 invalid_request -32600 2 no
@@ -31,13 +31,13 @@ outcome_unknown -32007 1 yes; for an enqueue, with the same idempotency key
 internal -32603 1 no
 `
 	var got strings.Builder
-	for _, r := range Failures {
-		fmt.Fprintln(&got, r.Code, r.Number, r.Exit, r.Retry)
+	for _, r := range ErrorCodes {
+		fmt.Fprintln(&got, r.Code, r.RPCCode, r.ExitStatus, r.RetryAdvice)
 	}
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", got.String(), want)
 	}
-	if r := RowOf(errors.New("any")); r.Code != queue.CodeInternal {
+	if r := ErrorCodeInfoOf(errors.New("any")); r.Code != queue.CodeInternal {
 		t.Errorf("an error without a code is %s, want internal", r.Code)
 	}
 }
@@ -51,20 +51,22 @@ func TestRequestsAreRead(t *testing.T) {
 		{`{"id":-1.5e3,"method":"x"}`, `-1.5e3`, "x", ``},
 	} {
 		r, err := parseRequest([]byte(c.line))
-		if err != nil || string(r.id) != c.id || r.method != c.method || string(r.raw) != c.params {
-			t.Errorf("%s: got %s %q %s, %v", c.line, r.id, r.method, r.raw, err)
+		if err != nil || string(r.id) != c.id || r.method != c.method || string(r.params) != c.params {
+			t.Errorf("%s: got %s %q %s, %v", c.line, r.id, r.method, r.params, err)
 		}
 	}
 	if r, err := parseRequest([]byte(`{"method":"x"}`)); err != nil || r.id != nil {
 		t.Errorf("a notification: id %s, %v", r.id, err)
 	}
 	for line, want := range map[string]*queue.Error{
-		`{"id":null,"method":"x"}`: queue.ErrRequest, `{"id":[1],"method":"x"}`: queue.ErrRequest,
-		`{"id":1}`:                queue.ErrRequest,
-		`[{"id":1,"method":"x"}]`: queue.ErrRequest, `{"id":1,"method":7}`: queue.ErrRequest,
-		`{"id":1,"id":2}`:                       queue.ErrRequest,
-		`{"jsonrpc":"1.0","id":1,"method":"x"}`: queue.ErrRequest, `{"id":1,"method":"x","params":"y"}`: queue.ErrRequest,
-		`7`: queue.ErrRequest, `{"id":1`: queue.ErrParse, "{\"id\":\"\xff\"}": queue.ErrParse,
+		`{"id":null,"method":"x"}`: queue.ErrInvalidRequest, `{"id":[1],"method":"x"}`: queue.ErrInvalidRequest,
+		`{"id":1}`:                queue.ErrInvalidRequest,
+		`[{"id":1,"method":"x"}]`: queue.ErrInvalidRequest, `{"id":1,"method":7}`: queue.ErrInvalidRequest,
+		`{"id":1,"id":2}`:                       queue.ErrInvalidRequest,
+		`{"jsonrpc":"1.0","id":1,"method":"x"}`: queue.ErrInvalidRequest,
+		`{"id":1,"method":"x","params":"y"}`:    queue.ErrInvalidRequest,
+		`7`:                                     queue.ErrInvalidRequest, `{"id":1`: queue.ErrParse,
+		"{\"id\":\"\xff\"}":     queue.ErrParse,
 		strings.Repeat("[", 99): queue.ErrParse, ``: queue.ErrParse,
 	} {
 		if _, err := parseRequest([]byte(line)); !errors.Is(err, want) {
@@ -113,11 +115,11 @@ func TestParametersAreStrict(t *testing.T) {
 	}
 	for more, want := range map[int]string{0: "", 1: "jobs"} {
 		jobs := `{"commit":true,"jobs":[{"argv":["a"],"env":{"A":"","B":""}},{"argv":[""` +
-			strings.Repeat(`,""`, MaxEntries-4+more) + `]}]}`
+			strings.Repeat(`,""`, MaxArgEnvCount-4+more) + `]}]}`
 		err := decodeParams(json.RawMessage(jobs), &EnqueueBatch{})
 		if want == "" && err != nil || want != "" &&
 			(!errors.As(err, &e) || e.Field != want || !strings.Contains(e.Message, "the maximum is 524288")) {
-			t.Errorf("%d arguments and variables: got %v", MaxEntries+more, err)
+			t.Errorf("%d arguments and variables: got %v", MaxArgEnvCount+more, err)
 		}
 	}
 	if err := decodeParams(nil, &List{}); err != nil {
@@ -125,15 +127,15 @@ func TestParametersAreStrict(t *testing.T) {
 	}
 }
 
-// A line may have MaxLine bytes and not a byte more, whether it ends with a newline or with the
+// A line may have MaxLineBytes bytes and not a byte more, whether it ends with a newline or with the
 // connection.
 func TestLinesAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		n    int
 		end  string
 		good bool
-	}{{MaxLine, "\n", true}, {MaxLine + 1, "\n", false}, {MaxLine, "", true}, {MaxLine + 1, "", false},
-		{2 * MaxLine, "", false}} {
+	}{{MaxLineBytes, "\n", true}, {MaxLineBytes + 1, "\n", false}, {MaxLineBytes, "", true}, {MaxLineBytes + 1, "", false},
+		{2 * MaxLineBytes, "", false}} {
 		in := bufio.NewReader(strings.NewReader(strings.Repeat("x", c.n) + c.end))
 		line, err := readLine(in)
 		if c.good && (err != nil || len(line) != c.n) || !c.good && !errors.Is(err, queue.ErrTooLarge) {
@@ -144,7 +146,7 @@ func TestLinesAreBounded(t *testing.T) {
 
 // If an answer does not fit into a line, the client gets the error too_large.
 func TestLongAnswersAreRefused(t *testing.T) {
-	line := answerLine(json.RawMessage("1"), strings.Repeat("x", MaxLine), nil)
+	line := answerLine(json.RawMessage("1"), strings.Repeat("x", MaxLineBytes), nil)
 	if len(line) > 1000 || !bytes.Contains(line, []byte(`"too_large"`)) {
 		t.Errorf("got %.200s", line)
 	}
@@ -172,9 +174,9 @@ func FuzzRequest(f *testing.F) {
 		}
 		for _, p := range []any{&Enqueue{}, &EnqueueBatch{}, &Show{}, &List{}, &Wait{}, &Logs{}, &Selection{}, &DLQRetry{},
 			&WorkerStop{}, &ConfigSet{}} {
-			err := decodeParams(r.raw, p)
+			err := decodeParams(r.params, p)
 			var e *queue.Error
-			if err != nil && (!errors.As(err, &e) || RowOf(err).Code != queue.CodeInvalid) {
+			if err != nil && (!errors.As(err, &e) || ErrorCodeInfoOf(err).Code != queue.CodeInvalid) {
 				t.Fatalf("%q: %T: got %v, want invalid", line, p, err)
 			}
 		}
@@ -185,9 +187,9 @@ func FuzzRequest(f *testing.F) {
 func TestNotificationsAreRead(t *testing.T) {
 	id := json.RawMessage(`"7"`)
 	for _, v := range []any{
-		Piece{}, Piece{ID: "a/b", Attempt: 2, Stream: "stdout", Time: 1, Text: "x"},
-		Piece{ID: "a", Stream: "stderr", Text: "\x00\r\n\t\"\\/<&>\u2028\u00e4\U0001f600", DroppedBytes: 3},
-		Piece{Base64: []byte{0xff}}, Piece{Ended: true, Attempt: 1},
+		OutputPiece{}, OutputPiece{ID: "a/b", Attempt: 2, Stream: "stdout", Time: 1, Text: "x"},
+		OutputPiece{ID: "a", Stream: "stderr", Text: "\x00\r\n\t\"\\/<&>\u2028\u00e4\U0001f600", DroppedBytes: 3},
+		OutputPiece{Base64: []byte{0xff}}, OutputPiece{Ended: true, Attempt: 1},
 		Progress{DoneBytes: 1, Total: 2}, nil,
 	} {
 		got, err := appendNotification([]byte("before\n"), "logs", id, v)

@@ -9,17 +9,17 @@ import (
 // number of workers after it.
 type WorkerAPI interface {
 	// WorkerStart adds workers.
-	WorkerStart(ctx context.Context, p Count) (WorkerCount, error)
+	WorkerStart(ctx context.Context, p WorkerStart) (WorkerCount, error)
 	// WorkerStop removes workers. It returns when the jobs of the removed workers have ended.
 	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
 	// WorkerScale sets the number of workers.
 	WorkerScale(ctx context.Context, p WorkerScale) (WorkerCount, error)
 	// WorkerList lists the workers with the jobs that they run.
-	WorkerList(ctx context.Context, p Nothing) (WorkerList, error)
+	WorkerList(ctx context.Context, p NoParams) (WorkerList, error)
 }
 
-// Count is the number of workers to add. nil means 1.
-type Count struct {
+// WorkerStart is the number of workers to add. nil means 1.
+type WorkerStart struct {
 	Count *int `json:"count,omitempty"`
 }
 
@@ -27,10 +27,10 @@ type Count struct {
 // DefaultStopTimeout) to finish. Jobs that are still running after that time are ended and put back
 // in the queue.
 type WorkerStop struct {
-	Count   *int  `json:"count,omitempty"`
-	All     bool  `json:"all,omitempty"`
-	Timeout *Span `json:"timeout,omitempty"`
-	Force   bool  `json:"force,omitempty"`
+	Count   *int      `json:"count,omitempty"`
+	All     bool      `json:"all,omitempty"`
+	Timeout *Duration `json:"timeout,omitempty"`
+	Force   bool      `json:"force,omitempty"`
 }
 
 // DefaultStopTimeout is how long worker.stop waits for running jobs to finish.

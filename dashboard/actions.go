@@ -17,17 +17,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// form returns a handler for a POST request of a form on one of the server's own pages. The handler
+// formHandler returns a handler for a POST request of a form on one of the server's own pages. The handler
 // calls act and redirects to the path that act returns. If fields are given, other form fields are
 // an error.
-func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error),
+func (s *Server) formHandler(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error),
 	fields ...string) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if !v.hasToken(r.PostFormValue("token")) {
-			return errToken
+			return errWrongToken
 		}
 		if fields != nil {
-			if err := onlyOf(r.PostForm, append(fields, "token")...); err != nil {
+			if err := checkParamNames(r.PostForm, append(fields, "token")...); err != nil {
 				return err
 			}
 		}
@@ -39,8 +39,8 @@ func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request)
 	}
 }
 
-// onlyOf returns an error for unknown parameters.
-func onlyOf(query url.Values, names ...string) error {
+// checkParamNames returns an error for unknown parameters.
+func checkParamNames(query url.Values, names ...string) error {
 	return checkNames(query, names, "leave it out", "use only: ")
 }
 
@@ -61,28 +61,28 @@ func checkNames(query url.Values, names []string, none, some string) error {
 
 // verb is an action on jobs that a page offers.
 type verb struct {
-	Name  string
-	Label string
-	Asks  bool          // the page shows a preview and asks for confirmation
-	takes []queue.State // states of jobs to which the action applies
-	do    func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error)
+	Name              string
+	Label             string
+	NeedsConfirmation bool          // the page shows a preview and asks for confirmation
+	acceptedStates    []queue.State // states of jobs to which the action applies
+	apply             func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error)
 }
 
-// runs lists the states of running jobs.
-var runs = []queue.State{queue.Processing}
+// runningStates lists the states of running jobs.
+var runningStates = []queue.State{queue.Processing}
 
 // verbs lists the actions of the page in display order.
 var verbs = []verb{
-	{"pause", "Pause", false, runs, control.ActionAPI.Pause},
-	{"resume", "Resume", false, runs, control.ActionAPI.Resume},
+	{"pause", "Pause", false, runningStates, control.ActionAPI.Pause},
+	{"resume", "Resume", false, runningStates, control.ActionAPI.Resume},
 	{"hold", "Hold", false, queue.VerbHold.ActsIn(), control.ActionAPI.Hold},
 	{"release", "Release", false, queue.VerbRelease.ActsIn(), control.ActionAPI.Release},
 	{"retry", "Retry", false, queue.VerbRetry.ActsIn(),
 		func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 			return c.Retry(ctx, control.Retry{Selection: p})
 		}},
-	{"requeue", "Requeue…", true, runs, control.ActionAPI.Requeue},
-	{"cancel", "Cancel…", true, slices.Concat(runs, queue.VerbCancel.ActsIn()), control.ActionAPI.Cancel},
+	{"requeue", "Requeue…", true, runningStates, control.ActionAPI.Requeue},
+	{"cancel", "Cancel…", true, slices.Concat(runningStates, queue.VerbCancel.ActsIn()), control.ActionAPI.Cancel},
 	{"rm", "Remove…", true, queue.VerbRemove.ActsIn(),
 		func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 			return c.Remove(ctx, control.Remove{Selection: p})
@@ -90,10 +90,10 @@ var verbs = []verb{
 }
 
 // states returns the names of the states to which the action applies.
-func (v *verb) states() control.Texts { return queue.StateNames(v.takes) }
+func (v *verb) states() control.TextList { return queue.StateNames(v.acceptedStates) }
 
-// verbsFor returns the actions that apply to a job in its current state.
-func verbsFor(j control.Job) (list []verb) {
+// verbsForJob returns the actions that apply to a job in its current state.
+func verbsForJob(j control.Job) (list []verb) {
 	for _, vb := range verbs {
 		switch {
 		case !slices.Contains(vb.states(), j.State), vb.Name == "pause" && j.PausedAt != 0, vb.Name == "resume" &&
@@ -105,8 +105,8 @@ func verbsFor(j control.Job) (list []verb) {
 	return list
 }
 
-// verbNamed returns the action with the given name, which comes from a form.
-func verbNamed(name string) (*verb, error) {
+// findVerb returns the action with the given name, which comes from a form.
+func findVerb(name string) (*verb, error) {
 	for i := range verbs {
 		if verbs[i].Name == name {
 			return &verbs[i], nil
@@ -119,19 +119,19 @@ func verbNamed(name string) (*verb, error) {
 
 // actOnJob applies an action to the job in the path of the request.
 func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	vb, err := verbNamed(r.PostFormValue("verb"))
+	vb, err := findVerb(r.PostFormValue("verb"))
 	if err != nil {
 		return "", err
 	}
-	id := jobOf(r.URL)
-	got, err := vb.do(v.client, ctx, control.Selection{ID: id})
+	id := jobIDOf(r.URL)
+	got, err := vb.apply(v.client, ctx, control.Selection{ID: id})
 	if err == nil && len(got.Refusals) > 0 {
 		err = queue.Errorf(got.Refusals[0].Code, "%s", refusalText(&got.Refusals[0]))
 	}
 	if vb.Name == "rm" {
 		return "/jobs", err
 	}
-	return pathOf(string(id)), err
+	return jobPath(string(id)), err
 }
 
 // refusalText returns the reason for which an action was not applied to a job. The text names the
@@ -144,33 +144,33 @@ func refusalText(r *control.Refusal) string {
 	return "job " + r.ID + ": " + text
 }
 
-// outcome is the result of an action on many jobs.
-type outcome struct {
+// bulkOutcome is the result of an action on many jobs.
+type bulkOutcome struct {
 	doneCount, refusedCount int
 	matchCount              int // after a dry run: the number of selected jobs
-	first                   control.Refusal
+	firstRefusal            control.Refusal
 }
 
-func (o *outcome) add(got *control.BulkResult) {
+func (o *bulkOutcome) add(got *control.BulkResult) {
 	if o.refusedCount == 0 && len(got.Refusals) > 0 {
-		o.first = got.Refusals[0]
+		o.firstRefusal = got.Refusals[0]
 	}
 	o.doneCount, o.refusedCount = o.doneCount+len(got.DoneIDs), o.refusedCount+len(got.Refusals)
 	o.matchCount += queue.ValueOr(got.MatchCount, 0)
 }
 
-// refusal returns an error that describes the first rejected job, or nil if no job was rejected.
-func (o *outcome) refusal(verb string) error {
+// refusalError returns an error that describes the first rejected job, or nil if no job was rejected.
+func (o *bulkOutcome) refusalError(verb string) error {
 	if o.refusedCount == 0 {
 		return nil
 	}
-	return queue.Errorf(o.first.Code, "%s was done for %s and refused for %d; first refusal: %s", verb,
-		present.Jobs(o.doneCount), o.refusedCount, refusalText(&o.first))
+	return queue.Errorf(o.firstRefusal.Code, "%s was done for %s and refused for %d; first refusal: %s", verb,
+		present.JobsText(o.doneCount), o.refusedCount, refusalText(&o.firstRefusal))
 }
 
-// pathOf returns the path of a job's page. If the id contains slashes or segments such as "..", a
+// jobPath returns the path of a job's page. If the id contains slashes or segments such as "..", a
 // browser would resolve them, so the path then contains the id as a query parameter.
-func pathOf(id string) string {
+func jobPath(id string) string {
 	if urlPath := "/jobs/" + id; path.Clean(urlPath) == urlPath {
 		return urlPath
 	}
@@ -179,7 +179,7 @@ func pathOf(id string) string {
 
 // attemptPath returns the path of a job's page with the output of one attempt.
 func attemptPath(id string, n int) string {
-	urlPath := pathOf(id)
+	urlPath := jobPath(id)
 	if strings.Contains(urlPath, "?") {
 		return urlPath + "&attempt=" + strconv.Itoa(n)
 	}
@@ -187,32 +187,32 @@ func attemptPath(id string, n int) string {
 }
 
 // doAll applies an action to all selected jobs, in as many requests as needed.
-func (v *visitor) doAll(ctx context.Context, vb *verb, sel control.Selection) (all outcome, err error) {
+func (v *visitor) doAll(ctx context.Context, vb *verb, sel control.Selection) (all bulkOutcome, err error) {
 	for {
-		got, err := vb.do(v.client, ctx, sel)
+		got, err := vb.apply(v.client, ctx, sel)
 		if err != nil {
 			return all, err
 		}
 		all.add(&got)
-		if sel.Cursor = present.Empty(got.Next); sel.Cursor == "" {
+		if sel.Cursor = present.EmptyIfNil(got.Next); sel.Cursor == "" {
 			return all, nil
 		}
 	}
 }
 
-// count returns the number of jobs to which an action would apply.
-func (v *visitor) count(ctx context.Context, vb *verb, sel control.Selection) (int, error) {
+// countSelected returns the number of jobs to which an action would apply.
+func (v *visitor) countSelected(ctx context.Context, vb *verb, sel control.Selection) (int, error) {
 	sel.DryRun = true
 	all, err := v.doAll(ctx, vb, sel)
 	return all.matchCount, err
 }
 
 // bulkPreview is the page that shows what an action on many jobs would do. It changes nothing.
-var bulkPreview = &view{name: "bulk", at: "jobs", fill: preview}
+var bulkPreview = &view{name: "bulk", at: "jobs", fill: bulkPreviewPage}
 
-func preview(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+func bulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
-	vb, err := verbNamed(q.Get("verb"))
+	vb, err := findVerb(q.Get("verb"))
 	if err != nil {
 		return err
 	}
@@ -220,14 +220,14 @@ func preview(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	if err != nil {
 		return err
 	}
-	p.Title, p.CLI = strings.TrimSuffix(vb.Label, "…"), "queuectl "+vb.Name+" ID… --dry-run"
-	n, err := v.count(ctx, vb, sel)
+	p.Title, p.CLICommand = strings.TrimSuffix(vb.Label, "…"), "queuectl "+vb.Name+" ID… --dry-run"
+	n, err := v.countSelected(ctx, vb, sel)
 	if err != nil {
 		return err
 	}
 	sample := []control.Job{}
 	if len(sel.IDs) == 0 {
-		params := f.list()
+		params := f.listRequest()
 		params.State, params.Limit = sel.State, sampleRows
 		list, err := v.client.List(ctx, params)
 		if err != nil {
@@ -236,7 +236,7 @@ func preview(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 		sample = list.Jobs
 	}
 	for _, id := range sel.IDs[:min(len(sel.IDs), sampleRows)] {
-		d, err := v.client.Show(ctx, control.Show{ID: control.Name(id), WithoutEnv: true})
+		d, err := v.client.Show(ctx, control.Show{ID: control.JobID(id), WithoutEnv: true})
 		if err != nil {
 			return err
 		}
@@ -244,27 +244,27 @@ func preview(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	}
 	again := q.Has("n")
 	q.Del("n")
-	p.Main = previewData{Label: p.Title, N: int64(n), Not: int64(max(0, len(sel.IDs)-n)),
-		Takes: strings.Join(vb.states(), ", "), Again: again, Jobs: sample, Fields: q, Back: f.path()}
+	p.Content = previewData{Label: p.Title, AffectedCount: int64(n), UnaffectedCount: int64(max(0, len(sel.IDs)-n)),
+		AcceptedStates: strings.Join(vb.states(), ", "), JobsChanged: again, Jobs: sample, Fields: q, BackPath: f.path()}
 	return nil
 }
 
 // previewData is the data of the preview of an action on many jobs.
 type previewData struct {
-	Label  string // name of the action
-	N      int64  // number of jobs to which the action would apply
-	Not    int64  // number of selected jobs to which the action does not apply
-	Takes  string // states to which the action applies
-	Again  bool   // the jobs have changed since the previous preview
-	Jobs   []control.Job
-	Fields url.Values // hidden fields of the form
-	Back   string     // path of the list
+	Label           string // name of the action
+	AffectedCount   int64  // number of jobs to which the action would apply
+	UnaffectedCount int64  // number of selected jobs to which the action does not apply
+	AcceptedStates  string // states to which the action applies
+	JobsChanged     bool   // the jobs have changed since the previous preview
+	Jobs            []control.Job
+	Fields          url.Values // hidden fields of the form
+	BackPath        string     // path of the list
 }
 
 // actOnMany applies an action to the jobs that a preview has counted. If the filter now matches
 // more jobs than the preview showed, the browser gets a new preview.
 func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	vb, err := verbNamed(r.PostFormValue("verb"))
+	vb, err := findVerb(r.PostFormValue("verb"))
 	if err != nil {
 		return "", err
 	}
@@ -278,12 +278,12 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 			return "", queue.Invalid("n", "the form does not say how many jobs the preview showed (%q); open the preview "+
 				"again", queue.Clip(shown))
 		}
-		now, err := v.count(ctx, vb, sel)
+		now, err := v.countSelected(ctx, vb, sel)
 		if err != nil {
 			return "", err
 		}
 		if now > n {
-			q := f.Values()
+			q := f.Query()
 			q.Set("verb", vb.Name)
 			q.Set("n", shown)
 			return "/bulk?" + q.Encode(), nil
@@ -293,29 +293,30 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if err != nil {
 		return "", err
 	}
-	if err := all.refusal(vb.Name); err != nil {
+	if err := all.refusalError(vb.Name); err != nil {
 		return "", err
 	}
 	if len(sel.IDs) == 1 && vb.Name != "rm" {
-		return pathOf(sel.IDs[0]), nil
+		return jobPath(sel.IDs[0]), nil
 	}
-	q := f.Values()
+	q := f.Query()
 	q.Set("did", vb.Name)
 	q.Set("n", strconv.Itoa(all.doneCount))
 	return "/jobs?" + q.Encode(), nil
 }
 
-// errGone is the error for a request about a cause of death if no dead job has this cause.
-var errGone = queue.Errorf(queue.CodeNotFound,
-	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDead)
+// errNoSuchCause is the error for a request about a cause of death if no dead job has this cause.
+var errNoSuchCause = queue.Errorf(queue.CodeNotFound,
+	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDeadJobs)
 
-// deadOf returns the dead jobs with a cause that the visitor may change. The result others is the
+// changeableDeadJobs returns the dead jobs with a cause that the visitor may change. The result others is the
 // number of dead jobs with that cause that the visitor may not change.
-func (v *visitor) deadOf(ctx context.Context, p *page, c cause) (may []control.Job, others int, err error) {
+func (v *visitor) changeableDeadJobs(ctx context.Context, p *page, c deathCause) (may []control.Job, others int,
+	err error) {
 	jobs, _, err := v.deadJobs(ctx, c)
 	for _, j := range jobs {
 		switch {
-		case !c.covers(j.cause):
+		case !c.matches(j.deathCause):
 		case p.Owns(j.Job):
 			may = append(may, j.Job)
 		default:
@@ -323,42 +324,44 @@ func (v *visitor) deadOf(ctx context.Context, p *page, c cause) (may []control.J
 		}
 	}
 	if err == nil && len(may)+others == 0 {
-		err = errGone
+		err = errNoSuchCause
 	}
 	return may, others, err
 }
 
 // deadPreview is the page that shows what the action retry or rm would do with dead jobs. It changes
 // nothing.
-var deadPreview = &view{name: "dead_action", at: "dead", cli: "queuectl rm ID… --dry-run", fill: previewDead}
+var deadPreview = &view{name: "dead_action", at: "dead", cli: "queuectl rm ID… --dry-run", fill: deadPreviewPage}
 
-func previewDead(ctx context.Context, v *visitor, u *url.URL, p *page) error {
-	vb, err := deadVerb(u)
+func deadPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+	vb, err := findDeadVerb(u)
 	if err != nil {
 		return err
 	}
 	p.Title = strings.TrimSuffix(vb.Label, "…")
 	if vb.Name == "retry" {
-		p.CLI = "queuectl dlq retry ID… --dry-run"
+		p.CLICommand = "queuectl dlq retry ID… --dry-run"
 	}
-	c := causeFrom(u.Query().Get)
-	jobs, others, err := v.deadOf(ctx, p, c)
+	c := parseDeathCause(u.Query().Get)
+	jobs, others, err := v.changeableDeadJobs(ctx, p, c)
 	if err != nil {
 		return err
 	}
-	p.Main = previewDeadData{Verb: vb.Name, Label: p.Title, Cause: c, N: int64(len(jobs)), Not: int64(others),
-		Shown: digestOf(jobs), Again: u.Query().Has("again"), Jobs: jobs[:min(len(jobs), sampleRows)]}
+	p.Content = previewDeadData{Verb: vb.Name, Label: p.Title, Cause: c, AffectedCount: int64(len(jobs)),
+		UnaffectedCount: int64(others),
+		JobsDigest:      digestOf(jobs), JobsChanged: u.Query().Has("again"), Jobs: jobs[:min(len(jobs), sampleRows)]}
 	return nil
 }
 
 // previewDeadData is the data of the preview of an action on dead jobs.
 type previewDeadData struct {
 	Verb, Label string // name of the action in requests, and its label on the page
-	Cause       cause
-	N, Not      int64  // number of jobs that the visitor may change, and of those that the visitor may not change
-	Shown       string // digest of the jobs
-	Again       bool   // the jobs have changed since the previous preview
-	Jobs        []control.Job
+	Cause       deathCause
+	// number of jobs that the visitor may change, and of those that the visitor may not change
+	AffectedCount, UnaffectedCount int64
+	JobsDigest                     string // digest of the jobs
+	JobsChanged                    bool   // the jobs have changed since the previous preview
+	Jobs                           []control.Job
 }
 
 // digestOf returns a hash of a list of jobs. Different lists have different hashes.
@@ -370,19 +373,19 @@ func digestOf(jobs []control.Job) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// deadVerb returns the action that the path of a request names. Only retry and rm apply to dead jobs.
-func deadVerb(u *url.URL) (*verb, error) {
+// findDeadVerb returns the action that the path of a request names. Only retry and rm apply to dead jobs.
+func findDeadVerb(u *url.URL) (*verb, error) {
 	name := strings.TrimPrefix(u.Path, "/dead/")
 	if name != "retry" && name != "rm" {
-		return nil, errNoPage(u.Path)
+		return nil, noPageError(u.Path)
 	}
-	return verbNamed(name)
+	return findVerb(name)
 }
 
 // actOnDead applies an action to one or all dead jobs with the same cause. If the action removes
 // jobs and the list has changed since the preview, the browser gets a new preview.
 func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	vb, err := deadVerb(r.URL)
+	vb, err := findDeadVerb(r.URL)
 	if err != nil {
 		return "", err
 	}
@@ -390,17 +393,17 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if err := v.setRight(ctx, &p); err != nil {
 		return "", err
 	}
-	c := causeFrom(r.PostFormValue)
-	jobs, _, err := v.deadOf(ctx, &p, c)
+	c := parseDeathCause(r.PostFormValue)
+	jobs, _, err := v.changeableDeadJobs(ctx, &p, c)
 	if err != nil {
 		return "", err
 	}
-	var ids control.Names
+	var ids control.JobIDs
 	for _, j := range jobs {
 		ids = append(ids, j.ID)
 	}
-	do := func(ids control.Names) (control.BulkResult, error) {
-		return vb.do(v.client, ctx, control.Selection{IDs: ids})
+	do := func(ids control.JobIDs) (control.BulkResult, error) {
+		return vb.apply(v.client, ctx, control.Selection{IDs: ids})
 	}
 	one := false
 	if vb.Name == "retry" {
@@ -410,9 +413,9 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 			if err != nil {
 				return "", queue.Invalid("timeout", "%v", err)
 			}
-			params.Timeout = new(control.Span(d))
+			params.Timeout = new(control.Duration(d))
 		}
-		do = func(ids control.Names) (control.BulkResult, error) {
+		do = func(ids control.JobIDs) (control.BulkResult, error) {
 			params.IDs = ids
 			return v.client.DLQRetry(ctx, params)
 		}
@@ -422,25 +425,25 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	} else if r.PostFormValue("shown") != digestOf(jobs) {
 		return c.Path(r.URL.Path) + "&again=", nil
 	}
-	var all outcome
-	for part := range slices.Chunk(ids, control.SelectStep) {
+	var all bulkOutcome
+	for part := range slices.Chunk(ids, control.MaxSelectedPerRequest) {
 		got, err := do(part)
 		if err != nil {
 			return "", err
 		}
 		all.add(&got)
 	}
-	if err := all.refusal(vb.Name); err != nil {
+	if err := all.refusalError(vb.Name); err != nil {
 		return "", err
 	}
 	if one && len(ids) == 1 {
-		return pathOf(ids[0]), nil
+		return jobPath(ids[0]), nil
 	}
 	return "/dead?" + url.Values{"did": {vb.Name}, "n": {strconv.Itoa(all.doneCount)}}.Encode(), nil
 }
 
-// scale sets the number of workers.
-func scale(ctx context.Context, v *visitor, r *http.Request) (string, error) {
+// scaleWorkers sets the number of workers.
+func scaleWorkers(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	n, err := strconv.Atoi(r.PostFormValue("n"))
 	if err != nil {
 		return "", queue.Invalid("n", "%q is not a number of workers; give a whole number from 0 to 4096",
@@ -475,7 +478,7 @@ func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (to string
 	case "run":
 		var made control.EnqueueResult
 		if made, err = v.client.ScheduleRun(ctx, name); err == nil {
-			return pathOf(made.ID), nil
+			return jobPath(made.ID), nil
 		}
 	default:
 		err = queue.Invalid("verb", "%q is not an action; use pause, resume or run", queue.Clip(verb))

@@ -16,39 +16,39 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// statuses maps error codes to HTTP statuses. Other codes have the status 500.
-var statuses = map[queue.Code]int{
-	queue.CodeInvalid: http.StatusBadRequest, queue.CodeRequest: http.StatusBadRequest,
+// httpStatuses maps error codes to HTTP statuses. Other codes have the status 500.
+var httpStatuses = map[queue.Code]int{
+	queue.CodeInvalid: http.StatusBadRequest, queue.CodeInvalidRequest: http.StatusBadRequest,
 	queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge,
 	queue.CodeUnsupported: http.StatusNotFound,
 	queue.CodeNotFound:    http.StatusNotFound, queue.CodeExists: http.StatusConflict,
 	queue.CodeWrongState: http.StatusConflict, queue.CodeDenied: http.StatusForbidden,
-	queue.CodeFull: http.StatusTooManyRequests, queue.CodeNoSpace: http.StatusInsufficientStorage,
+	queue.CodeQueueFull: http.StatusTooManyRequests, queue.CodeNoSpace: http.StatusInsufficientStorage,
 	queue.CodeUnavailable: http.StatusServiceUnavailable,
 }
 
 // errNoSession is the error of a request without a session.
 var errNoSession = queue.Errorf(queue.CodeDenied, "sign-in required; get a one-time link: queuectl web open")
 
-// fail replies with an error: as JSON for paths below /api, and as a page for other paths.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+// replyError replies with an error: as JSON for paths below /api, and as a page for other paths.
+func (s *Server) replyError(w http.ResponseWriter, r *http.Request, err error) {
 	e, known := errors.AsType[*queue.Error](err)
 	if !known {
 		e = &queue.Error{Code: queue.CodeInternal, Message: err.Error()}
 	}
-	status := statuses[e.Code]
+	status := httpStatuses[e.Code]
 	switch {
 	case err == errNoSession:
 		status = http.StatusUnauthorized
 	case status == 0:
 		status = http.StatusInternalServerError
 	}
-	s.failAs(w, r, status, e)
+	s.replyErrorStatus(w, r, status, e)
 }
 
-func (s *Server) failAs(w http.ResponseWriter, r *http.Request, status int, err error) {
+func (s *Server) replyErrorStatus(w http.ResponseWriter, r *http.Request, status int, err error) {
 	if !strings.HasPrefix(r.URL.Path, "/api/") {
-		s.message(w, r, status, err)
+		s.replyMessage(w, r, status, err)
 		return
 	}
 	e, _ := errors.AsType[*queue.Error](err) // fail always passes a *queue.Error
@@ -65,10 +65,10 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(append(raw, '\n'))
 }
 
-// method replies with the result of a read-only API method. The query of the URL contains the
+// serveMethod replies with the result of a read-only API method. The query of the URL contains the
 // parameters.
-func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	m := control.ReadMethod(r.PathValue("method"))
+func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	m := control.ReadOnlyMethod(r.PathValue("method"))
 	if m == nil {
 		return queue.Errorf(queue.CodeNotFound, "there is no read-only method %q; /api/openapi.json lists them",
 			queue.Clip(r.PathValue("method")))
@@ -77,7 +77,7 @@ func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	if err != nil {
 		return err
 	}
-	result, err := v.client.Ask(r.Context(), m, params)
+	result, err := v.client.CallReadMethod(r.Context(), m, params)
 	if err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	return nil
 }
 
-// metrics replies with the metrics of the queue in the format that the client requests.
-func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v *visitor) error {
+// serveMetrics replies with the metrics of the queue in the format that the client requests.
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	registry, err := metrics.Registry(r.Context(), v.client)
 	if err == nil {
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
@@ -95,12 +95,12 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v *visitor) err
 	return err
 }
 
-// summary replies with the data of the overview page.
-func (s *Server) summary(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	if err := onlyOf(r.URL.Query()); err != nil {
+// serveSummary replies with the data of the overview page.
+func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	if err := checkParamNames(r.URL.Query()); err != nil {
 		return err
 	}
-	screen, err := v.client.Screen(r.Context(), control.ScreenRows{Rows: overviewRows})
+	screen, err := v.client.Screen(r.Context(), control.ScreenParams{Rows: overviewRows})
 	if err != nil {
 		return err
 	}
@@ -111,17 +111,17 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request, v *visitor) err
 // While no event happens, an event stream sends a comment every heartbeat. It sends the first
 // comment after firstCommentDelay, so that the browser knows soon that the connection works.
 const (
-	heartbeat         = 15 * time.Second
+	heartbeatInterval = 15 * time.Second
 	firstCommentDelay = 100 * time.Millisecond
 )
 
-// events sends the events of the queue as server-sent events (HTML standard). It starts after the
+// serveEvents sends the events of the queue as server-sent events (HTML standard). It starts after the
 // event in the parameter since, or after the last event that the browser has received. It closes
 // the connection if the client accepts no data for sendTimeout.
-func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r, end := endWithPage(r)
+func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	r, end := cancelOnClose(r)
 	defer end()
-	if err := onlyOf(r.URL.Query(), "since"); err != nil {
+	if err := checkParamNames(r.URL.Query(), "since"); err != nil {
 		return err
 	}
 	p := control.Events{Follow: true}
@@ -154,7 +154,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 		})
 		ended <- err
 	}()
-	who, err := v.client.Whoami(r.Context(), control.Nothing{})
+	who, err := v.client.Whoami(r.Context(), control.NoParams{})
 	if err != nil {
 		return err
 	}
@@ -167,15 +167,15 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	for err == nil {
 		select {
 		case <-poll.C:
-			if !s.mayStay(r, &visitor{session: v.session, client: client}, who.Right) {
+			if !s.mayContinue(r, &visitor{session: v.session, client: client}, who.Right) {
 				return nil
 			}
 		case e := <-pieces:
 			raw, _ := json.Marshal(e) // encoding an event never fails
-			err = say(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Event, raw))
+			err = say(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Kind, raw))
 		case <-idle.C:
 			err = say(": quiet\n\n")
-			idle.Reset(heartbeat)
+			idle.Reset(heartbeatInterval)
 		case err = <-ended:
 			if !started && err != nil {
 				return err

@@ -14,13 +14,13 @@ import (
 
 // Config contains the address of the page and the rules for access to it.
 type Config struct {
-	Listen    string   // ADDRESS:PORT or unix:PATH; "" means that the page is off
-	Hosts     []string // host names of the page, in addition to loopback names
-	Anonymous bool     // local clients without a session get the right "read"
-	Metrics   bool     // local clients without a session may read the metrics
-	TLSCert   string   // TLS files; "" means no TLS
-	TLSKey    string
-	Proxy     bool // a reverse proxy terminates TLS and forwards the requests
+	Listen           string   // ADDRESS:PORT or unix:PATH; "" means that the page is off
+	ExtraHosts       []string // host names of the page, in addition to loopback names
+	AnonymousRead    bool     // local clients without a session get the right "read"
+	AnonymousMetrics bool     // local clients without a session may read the metrics
+	TLSCert          string   // TLS files; "" means no TLS
+	TLSKey           string
+	BehindProxy      bool // a reverse proxy terminates TLS and forwards the requests
 }
 
 // Check validates a configuration. A page that is reachable from other machines needs TLS and host
@@ -35,7 +35,7 @@ func (c *Config) Check() error {
 		return queue.Invalid("web.listen", "%q is not an absolute path; give unix:/PATH", queue.Clip(c.Listen))
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return queue.Invalid("web.tls_cert", "must be set together with the setting web.tls_key; set both or neither")
-	case c.TLSCert != "" && c.Proxy:
+	case c.TLSCert != "" && c.BehindProxy:
 		return queue.Invalid("web.tls", `the value "proxy" means that the proxy has the certificate; unset the settings `+
 			"web.tls_cert and web.tls_key")
 	case unix:
@@ -48,10 +48,10 @@ func (c *Config) Check() error {
 			queue.Clip(c.Listen))
 	case addr.Addr().Unmap().IsLoopback():
 		return nil
-	case c.TLSCert == "" && !c.Proxy:
+	case c.TLSCert == "" && !c.BehindProxy:
 		return queue.Invalid("web.listen", "%s is reachable from other machines, so it needs the setting web.hosts, and "+
 			"TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", queue.Clip(c.Listen))
-	case len(c.Hosts) == 0:
+	case len(c.ExtraHosts) == 0:
 		return queue.Invalid("web.hosts", "is missing; list the host names under which browsers open the page at %s",
 			queue.Clip(c.Listen))
 	}
@@ -62,7 +62,7 @@ func (c *Config) Check() error {
 // this machine (RFC 6761, section 6.3).
 func (c *Config) hasHost(host string) bool {
 	switch {
-	case host == "localhost", strings.HasSuffix(host, ".localhost"), slices.Contains(c.Hosts, host):
+	case host == "localhost", strings.HasSuffix(host, ".localhost"), slices.Contains(c.ExtraHosts, host):
 		return true
 	}
 	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))

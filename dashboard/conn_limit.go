@@ -15,13 +15,13 @@ import (
 
 // These constants are limits on connections. See docs/decisions/0084.
 const (
-	maxUnidentified = 256 // maximum number of connections without a known visitor
+	maxUnidentifiedConns = 256 // maximum number of connections without a known visitor
 	// unidentifiedGrace is the minimum time for which a new connection is kept, so that the server
 	// can read the first request before a flood of connections closes the connection. During
 	// this time, further connections wait in the kernel's queue.
-	unidentifiedGrace = 100 * time.Millisecond
-	maxIdentified     = 1024 // maximum number of connections with a known visitor
-	maxUserConns      = maxUserReaders + 40
+	unidentifiedGrace  = 100 * time.Millisecond
+	maxIdentifiedConns = 1024 // maximum number of connections with a known visitor
+	maxUserConns       = maxUserReaders + 40
 )
 
 // connLimit limits the connections of the page, so that no client can keep other clients out. If
@@ -37,14 +37,14 @@ type connLimit struct {
 }
 
 func newConnLimit() *connLimit {
-	return &connLimit{users: fair.New(fair.Bound{Max: maxUserConns}), slotFreed: make(chan struct{}, 1)}
+	return &connLimit{users: fair.NewLimiter(fair.Bound{Max: maxUserConns}), slotFreed: make(chan struct{}, 1)}
 }
 
 // pageConn is a connection to the page.
 type pageConn struct {
 	net.Conn
 	limit *connLimit
-	// list is the list that contains the connection, and nil if the connection is closed. It is
+	// listRequest is the list that contains the connection, and nil if the connection is closed. It is
 	// guarded by limit.mu, like the next three fields.
 	list       *list.List
 	element    *list.Element
@@ -110,7 +110,7 @@ func (g *limitedListener) Accept() (net.Conn, error) {
 func (d *connLimit) admit(c *pageConn) {
 	var victim *pageConn
 	d.mu.Lock()
-	for d.unidentifiedConns.Len() >= maxUnidentified {
+	for d.unidentifiedConns.Len() >= maxUnidentifiedConns {
 		oldest := d.unidentifiedConns.Front().Value.(*pageConn)
 		wait := unidentifiedGrace - time.Since(oldest.acceptedAt)
 		if wait <= 0 {
@@ -175,7 +175,7 @@ func (d *connLimit) identify(c *pageConn, uid int) error {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one "+
 			"user; close some windows", maxUserConns)
 	}
-	if d.identifiedConns.Len() >= maxIdentified {
+	if d.identifiedConns.Len() >= maxIdentifiedConns {
 		victim = d.oldestOfLargest()
 		d.remove(victim)
 	}

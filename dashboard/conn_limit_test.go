@@ -43,7 +43,7 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	visitor := enter(7)
 	first, other := come()
 	second, _ := come()
-	for range maxUnidentified - 1 {
+	for range maxUnidentifiedConns - 1 {
 		come()
 	}
 	if _, err := other.Read(make([]byte, 1)); err == nil || !isClosed(first) || isClosed(second) || isClosed(visitor) {
@@ -58,20 +58,20 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	if err := d.identify(connOf(withConn(context.Background(), c)), 8); !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("identify of one connection too many returned %v", err)
 	}
-	for range maxIdentified - maxUserConns - 1 {
+	for range maxIdentifiedConns - maxUserConns - 1 {
 		enter(9)
 	}
-	if isClosed(greedy) || d.identifiedConns.Len() != maxIdentified {
-		t.Fatalf("%d connections are identified, want %d", d.identifiedConns.Len(), maxIdentified)
+	if isClosed(greedy) || d.identifiedConns.Len() != maxIdentifiedConns {
+		t.Fatalf("%d connections are identified, want %d", d.identifiedConns.Len(), maxIdentifiedConns)
 	}
 	enter(7)
-	if !isClosed(greedy) || isClosed(visitor) || d.identifiedConns.Len() != maxIdentified {
+	if !isClosed(greedy) || isClosed(visitor) || d.identifiedConns.Len() != maxIdentifiedConns {
 		t.Errorf("closed: user 8's oldest connection %t, user 7's %t; %d are identified", isClosed(greedy),
 			isClosed(visitor), d.identifiedConns.Len())
 	}
 	visitor.Close()
 	visitor.Close()
-	if d.identifiedConns.Len() != maxIdentified-1 || d.users.InUse(7, 0) != 1 {
+	if d.identifiedConns.Len() != maxIdentifiedConns-1 || d.users.InUse(7, 0) != 1 {
 		t.Errorf("after one connection was closed, %d connections are identified", d.identifiedConns.Len())
 	}
 }
@@ -90,7 +90,7 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 		}
 		begun := time.Now()
 		visitor := come()
-		for range maxUnidentified - 1 {
+		for range maxUnidentifiedConns - 1 {
 			come()
 		}
 		flooded := make(chan *pageConn)

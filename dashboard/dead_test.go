@@ -11,7 +11,7 @@ func deadOf(list ...control.Job) (dead []deadJob) {
 	for _, j := range list {
 		text := "exit code 1"
 		j.Error = &text
-		dead = append(dead, deadJob{j, causeOf(&j)})
+		dead = append(dead, deadJob{j, deathCauseOf(&j)})
 	}
 	return dead
 }
@@ -20,9 +20,9 @@ func deadOf(list ...control.Job) (dead []deadJob) {
 func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
 	groups := groupDead(deadOf(control.Job{Command: "make test"},
 		control.Job{Command: "pg_dump db", Argv: []string{"pg_dump", "db"}}, control.Job{Command: "make test"}))
-	if len(groups) != 2 || groups[0].What() != "make test" || len(groups[0].Jobs) != 2 ||
-		groups[1].What() != "pg_dump db" {
-		t.Errorf("got %d groups, the first is %q", len(groups), groups[0].What())
+	if len(groups) != 2 || groups[0].CommandOrProgram() != "make test" || len(groups[0].Jobs) != 2 ||
+		groups[1].CommandOrProgram() != "pg_dump db" {
+		t.Errorf("got %d groups, the first is %q", len(groups), groups[0].CommandOrProgram())
 	}
 }
 
@@ -30,18 +30,19 @@ func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
 // matches all these jobs.
 func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	var jobs []control.Job
-	for i := range maxGroups + 1 {
+	for i := range maxShownGroups + 1 {
 		jobs = append(jobs, control.Job{Command: fmt.Sprintf("LANG=C ffmpeg -i %d.mp4", i)})
 	}
 	dead := deadOf(append(jobs, control.Job{Command: "make"})...)
 	groups := groupDead(dead)
-	if len(groups) != 2 || groups[0].What() != "ffmpeg …" || len(groups[0].Jobs) != maxGroups+1 {
-		t.Fatalf("got %d groups, the first is %q with %d jobs", len(groups), groups[0].What(), len(groups[0].Jobs))
+	if len(groups) != 2 || groups[0].CommandOrProgram() != "ffmpeg …" || len(groups[0].Jobs) != maxShownGroups+1 {
+		t.Fatalf("got %d groups, the first is %q with %d jobs", len(groups), groups[0].CommandOrProgram(),
+			len(groups[0].Jobs))
 	}
 	for i, j := range dead {
-		if groups[0].covers(j.cause) != (i <= maxGroups) {
-			t.Errorf("job %d, %q: the cause %q covers the job: %t", i, j.cause.Command, groups[0].What(),
-				groups[0].covers(j.cause))
+		if groups[0].matches(j.deathCause) != (i <= maxShownGroups) {
+			t.Errorf("job %d, %q: the cause %q covers the job: %t", i, j.deathCause.Command, groups[0].CommandOrProgram(),
+				groups[0].matches(j.deathCause))
 		}
 	}
 }
@@ -49,10 +50,10 @@ func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 // Jobs whose commands are hidden from the visitor form a separate group, whose name contains no
 // command. No other group covers these jobs.
 func TestHiddenCommandsFormASeparateGroup(t *testing.T) {
-	dead := deadOf(control.Job{Hidden: []string{"command"}}, control.Job{Command: "make"})
+	dead := deadOf(control.Job{HiddenParts: []string{"command"}}, control.Job{Command: "make"})
 	groups := groupDead(dead)
-	if len(groups) != 2 || groups[0].What() != "(hidden)" || groups[0].covers(dead[1].cause) ||
-		groups[1].covers(dead[0].cause) {
-		t.Errorf("got %d groups, the first is %q", len(groups), groups[0].What())
+	if len(groups) != 2 || groups[0].CommandOrProgram() != "(hidden)" || groups[0].matches(dead[1].deathCause) ||
+		groups[1].matches(dead[0].deathCause) {
+		t.Errorf("got %d groups, the first is %q", len(groups), groups[0].CommandOrProgram())
 	}
 }

@@ -21,7 +21,7 @@ func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listene
 	if err != nil {
 		return nil, err
 	}
-	go l.Guard(ctx, log) // this goroutine ends when ctx ends
+	go l.WatchFile(ctx, log) // this goroutine ends when ctx ends
 	return pageSocket{l}, nil
 }
 

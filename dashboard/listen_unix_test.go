@@ -24,12 +24,12 @@ func TestSocketsHandedOverAreChecked(t *testing.T) {
 	}
 	s := New(Options{Listeners: handed, Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
-	if err := s.Set(Config{}); !errors.Is(err, queue.ErrInvalid) || s.Address() != "" {
+	if err := s.ApplyConfig(Config{}); !errors.Is(err, queue.ErrInvalid) || s.Address() != "" {
 		t.Errorf("without TLS and with a socket beyond loopback: the page listens on %q, %v", s.Address(), err)
 	}
 	s = New(Options{Listeners: handed[:1], Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
-	if err := s.Set(Config{}); err != nil || s.Address() != handed[0].Addr().String() {
+	if err := s.ApplyConfig(Config{}); err != nil || s.Address() != handed[0].Addr().String() {
 		t.Errorf("with sockets on loopback only: the page listens on %q, %v", s.Address(), err)
 	}
 }

@@ -10,23 +10,26 @@ import (
 // A reader gets only the newest version of the parts that have changed since its last read, even if
 // it reads slowly. A reader that joins later gets all parts.
 func TestReadersReceiveTheNewestParts(t *testing.T) {
-	f := newFeeds()
-	pages := make(chan *feed, 1)
-	fast, page, err := f.join(7, "page", func(_ context.Context, page *feed) { pages <- page })
+	f := newLivePages()
+	pages := make(chan *livePage, 1)
+	fast, page, err := f.addReader(7, "page", func(_ context.Context, page *livePage) { pages <- page })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if <-pages != page {
 		t.Fatal("the render loop got another feed than the reader")
 	}
-	slow, _, err := f.join(7, "page", func(context.Context, *feed) { t.Error("the page has a second render loop") })
+	slow, _, err := f.addReader(7, "page", func(context.Context,
+		*livePage) {
+		t.Error("the page has a second render loop")
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	receives := func(who string, r *reader, want map[string]string) {
+	receives := func(who string, r *pageReader, want map[string]string) {
 		t.Helper()
 		got := map[string]string{}
-		if unsent, ended := f.take(page, r); ended {
+		if unsent, ended := f.takeUnsent(page, r); ended {
 			t.Errorf("the reader %s must disconnect", who)
 		} else if unsent != nil {
 			got = unsent.parts
@@ -45,9 +48,9 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 	f.publish(page, map[string]string{"a": `3<time data-s="1">1s</time>`, "b": "1"})
 	f.publish(page, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
 	receives("fast", fast, map[string]string{})
-	late, _, _ := f.join(7, "page", nil)
+	late, _, _ := f.addReader(7, "page", nil)
 	receives("late", late, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
-	for _, r := range []*reader{fast, slow, late} {
+	for _, r := range []*pageReader{fast, slow, late} {
 		f.removeReader(7, "page", page, r)
 	}
 	if n := f.readers.InUse(7, 0); n != 0 || len(f.byKey) != 0 {
@@ -58,20 +61,20 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 // The readers of an ended feed must disconnect, even if they have unread parts. A reader that joins
 // later starts a new feed.
 func TestReadersLeaveAnEndedPage(t *testing.T) {
-	f := newFeeds()
-	idle := func(context.Context, *feed) {}
-	old, endedFeed, _ := f.join(7, "page", idle)
+	f := newLivePages()
+	idle := func(context.Context, *livePage) {}
+	old, endedFeed, _ := f.addReader(7, "page", idle)
 	f.publish(endedFeed, map[string]string{"a": "1"})
-	f.end("page", endedFeed)
+	f.disconnectReaders("page", endedFeed)
 	<-old.wake
-	if _, ended := f.take(endedFeed, old); !ended {
+	if _, ended := f.takeUnsent(endedFeed, old); !ended {
 		t.Error("the reader of the ended feed need not disconnect")
 	}
-	r, reopened, _ := f.join(7, "page", idle)
-	if _, ended := f.take(reopened, r); ended || reopened == endedFeed {
+	r, reopened, _ := f.addReader(7, "page", idle)
+	if _, ended := f.takeUnsent(reopened, r); ended || reopened == endedFeed {
 		t.Error("a reader of the new feed must disconnect")
 	}
-	f.end("page", endedFeed) // ends the old feed a second time
+	f.disconnectReaders("page", endedFeed) // ends the old feed a second time
 	f.removeReader(7, "page", endedFeed, old)
 	if f.byKey["page"] != reopened {
 		t.Error("the end of the old feed removed the new one")
@@ -85,20 +88,20 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 // The number of live pages is limited per user. A user who reaches the limit does not affect other
 // users.
 func TestFeedsAreBounded(t *testing.T) {
-	f := newFeeds()
-	idle := func(context.Context, *feed) {}
-	for i := range maxUserFeeds {
-		if _, _, err := f.join(7, fmt.Sprint(i), idle); err != nil {
+	f := newLivePages()
+	idle := func(context.Context, *livePage) {}
+	for i := range maxUserLivePages {
+		if _, _, err := f.addReader(7, fmt.Sprint(i), idle); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := f.join(7, "more", idle); err == nil {
+	if _, _, err := f.addReader(7, "more", idle); err == nil {
 		t.Error("a page above the limit was accepted")
 	}
-	if _, _, err := f.join(7, "0", idle); err != nil {
+	if _, _, err := f.addReader(7, "0", idle); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := f.join(8, "more", idle); err != nil {
+	if _, _, err := f.addReader(8, "more", idle); err != nil {
 		t.Error(err)
 	}
 }
@@ -106,16 +109,16 @@ func TestFeedsAreBounded(t *testing.T) {
 // The number of readers is limited per user. A user who reaches the limit does not affect other
 // users.
 func TestReadersAreBounded(t *testing.T) {
-	f := newFeeds()
+	f := newLivePages()
 	for range maxUserReaders {
-		if _, _, err := f.join(7, "page", func(context.Context, *feed) {}); err != nil {
+		if _, _, err := f.addReader(7, "page", func(context.Context, *livePage) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := f.join(7, "other", func(context.Context, *feed) {}); err == nil {
+	if _, _, err := f.addReader(7, "other", func(context.Context, *livePage) {}); err == nil {
 		t.Error("a reader above the limit was accepted")
 	}
-	if _, _, err := f.join(8, "other", func(context.Context, *feed) {}); err != nil {
+	if _, _, err := f.addReader(8, "other", func(context.Context, *livePage) {}); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// openAPI replies with a description of all paths below /api in the format OpenAPI 3.1.
-func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) error {
-	if err := onlyOf(r.URL.Query()); err != nil {
+// serveOpenAPI replies with a description of all paths below /api in the format OpenAPI 3.1.
+func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, _ *visitor) error {
+	if err := checkParamNames(r.URL.Query()); err != nil {
 		return err
 	}
 	paths, schemas := map[string]any{}, map[string]any{"Error": errorSchema}
@@ -21,21 +21,21 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) err
 		}}
 	}
 	for _, m := range control.Schemas() {
-		if control.ReadMethod(m.Method) == nil {
+		if control.ReadOnlyMethod(m.Method) == nil {
 			continue
 		}
 		schemas[m.Method] = m.Result
 		add(m.Method, fmt.Sprintf("the protocol method %q; it requires the right %q", m.Method, m.Right),
-			queryOf(m.Params), answerOf(jsonType, refTo(m.Method)))
+			querySchema(m.Params), answerSchema(jsonType, schemaRef(m.Method)))
 	}
 	since := map[string]any{"name": "since", "in": "query",
 		"description": "number of the last event that you have received",
 		"schema":      map[string]any{"type": "integer", "minimum": 0}}
 	add("summary", `data of the overview page, in the form of the result of the protocol method "screen"`, []any{},
-		answerOf(jsonType, refTo("screen")))
+		answerSchema(jsonType, schemaRef("screen")))
 	add("events", "events as they happen, as server-sent events; the response does not end", []any{since},
-		answerOf("text/event-stream", map[string]any{"type": "string"}))
-	add("openapi.json", "this description", []any{}, answerOf(jsonType, map[string]any{"type": "object"}))
+		answerSchema("text/event-stream", map[string]any{"type": "string"}))
+	add("openapi.json", "this description", []any{}, answerSchema(jsonType, map[string]any{"type": "object"}))
 	writeJSON(w, http.StatusOK, map[string]any{
 		"openapi": "3.1.0",
 		"info": map[string]any{"title": "queuectl", "version": "1",
@@ -43,7 +43,7 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) err
 				"A session cookie authorizes each request. queuectl web open prints a link that starts a session."},
 		"paths": paths,
 		"components": map[string]any{"schemas": schemas, "securitySchemes": map[string]any{
-			"session": map[string]any{"type": "apiKey", "in": "cookie", "name": s.cookie(r),
+			"session": map[string]any{"type": "apiKey", "in": "cookie", "name": s.sessionCookie(r),
 				"description": "The session cookie."},
 		}},
 		"security": []any{map[string]any{"session": []string{}}},
@@ -53,11 +53,11 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) err
 
 const jsonType = "application/json"
 
-func refTo(schema string) map[string]any {
+func schemaRef(schema string) map[string]any {
 	return map[string]any{"$ref": "#/components/schemas/" + schema}
 }
 
-func answerOf(contentType string, schema map[string]any) map[string]any {
+func answerSchema(contentType string, schema map[string]any) map[string]any {
 	return map[string]any{"description": "the result",
 		"content": map[string]any{contentType: map[string]any{"schema": schema}}}
 }
@@ -70,14 +70,14 @@ func withErrors(answer map[string]any) map[string]any {
 		"default": "another error",
 	} {
 		responses[status] = map[string]any{"description": description,
-			"content": map[string]any{jsonType: map[string]any{"schema": refTo("Error")}}}
+			"content": map[string]any{jsonType: map[string]any{"schema": schemaRef("Error")}}}
 	}
 	return responses
 }
 
-// queryOf describes the parameters of a method in the form in which the query of a URL contains
+// querySchema describes the parameters of a method in the form in which the query of a URL contains
 // them; see control.QueryParams.
-func queryOf(params map[string]any) []any {
+func querySchema(params map[string]any) []any {
 	query := []any{}
 	properties, _ := params["properties"].(map[string]any)
 	required, _ := params["required"].([]string)

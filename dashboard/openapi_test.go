@@ -19,7 +19,7 @@ func openServer() *Server {
 // of parameters, and how a request is authorized.
 func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	w := httptest.NewRecorder()
-	if err := openServer().openAPI(w, httptest.NewRequest("GET", "http://localhost/api/openapi.json", nil),
+	if err := openServer().serveOpenAPI(w, httptest.NewRequest("GET", "http://localhost/api/openapi.json", nil),
 		nil); err != nil {
 		t.Fatal(err)
 	}

@@ -14,20 +14,20 @@ import (
 // as text: each line as it was when the cursor left it. It returns the unfinished line each time
 // the line changes. The zero value is ready for use.
 type outputLines struct {
-	tty     termtext.Renderer
-	attempt int
-	part    bool // the last line is unfinished
+	tty            termtext.Renderer
+	attempt        int
+	lastUnfinished bool // the last line is unfinished
 }
 
-// next returns the lines of the next piece of output.
-func (o *outputLines) next(p *control.Piece) (list []line) {
+// linesOfPiece returns the lines of the next piece of output.
+func (o *outputLines) linesOfPiece(p *control.OutputPiece) (list []line) {
 	at := queue.Millis(p.Time).Time().Local().Format("15:04:05.000")
-	gap := p.Gap()
+	gap := p.GapText()
 	if gap != "" || p.Ended || p.Attempt != o.attempt { // an attempt has started or ended, or output is missing
 		if rest := o.tty.End(); rest != "" {
 			list = textLines(rest, line{At: at})
 		}
-		o.attempt, o.part = p.Attempt, false
+		o.attempt, o.lastUnfinished = p.Attempt, false
 		o.tty = termtext.Renderer{Colours: true, StartsMidway: true}
 	}
 	switch {
@@ -36,20 +36,20 @@ func (o *outputLines) next(p *control.Piece) (list []line) {
 	case p.Ended:
 		return list
 	case !p.TTY:
-		return append(list, textLines(p.String(), line{At: at, Err: p.Stream == "stderr"})...)
+		return append(list, textLines(p.String(), line{At: at, IsStderr: p.Stream == "stderr"})...)
 	}
 	if text := o.tty.Write(p.String()); text != "" {
-		list, o.part = append(list, textLines(text, line{At: at})...), false
+		list, o.lastUnfinished = append(list, textLines(text, line{At: at})...), false
 	}
-	if rest := o.tty.Line(); rest != "" || o.part {
-		list, o.part = append(list, textLines(rest+"\n", line{At: at, Part: true})...), rest != ""
+	if rest := o.tty.Line(); rest != "" || o.lastUnfinished {
+		list, o.lastUnfinished = append(list, textLines(rest+"\n", line{At: at, Unfinished: true})...), rest != ""
 	}
 	return list
 }
 
-// add appends a line. If the last line of the list is unfinished, the new line replaces that line.
-func add(list []line, l line) []line {
-	if n := len(list); n > 0 && list[n-1].Part {
+// appendLine appends a line. If the last line of the list is unfinished, the new line replaces that line.
+func appendLine(list []line, l line) []line {
+	if n := len(list); n > 0 && list[n-1].Unfinished {
 		list = list[:n-1]
 	}
 	return append(list, l)
@@ -64,9 +64,9 @@ func textLines(text string, like line) (list []line) {
 			text, rest = text[:end], len(text)-end
 		}
 		l := like
-		l.Runs = runsOf(strings.TrimRight(strings.ToValidUTF8(text, "\ufffd"), "\r\n"))
+		l.ColourRuns = splitColourRuns(strings.TrimRight(strings.ToValidUTF8(text, "\ufffd"), "\r\n"))
 		if rest > 0 {
-			l.Runs = append(l.Runs, [2]string{fmt.Sprintf(" … %d bytes more", rest), ""})
+			l.ColourRuns = append(l.ColourRuns, [2]string{fmt.Sprintf(" … %d bytes more", rest), ""})
 		}
 		list = append(list, l)
 	}

@@ -27,7 +27,8 @@ var assetFiles embed.FS
 // of the main part. The first call parses the templates.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
-	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html"))
+	layout := template.Must(template.New("layout.html").Funcs(templateFuncs).ParseFS(templateFiles,
+		"templates/layout.html"))
 	files, _ := fs.Glob(templateFiles, "templates/*.html") // Glob returns no error, because the pattern is valid
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
@@ -40,35 +41,35 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 
 // page contains the data that all pages have in common.
 type page struct {
-	Title  string
-	At     string // entry of the page in the navigation
-	Now    time.Time
-	User   string // name of the visitor; "" without a session
-	Right  control.Right
-	Token  string // token of the forms on the page; "" without a session
-	Live   string // path of the update stream; "" if the page is not updated
-	CLI    string // command line with the same result
-	Status *control.Status
-	Main   any
+	Title      string
+	NavEntry   string // entry of the page in the navigation
+	Now        time.Time
+	User       string // name of the visitor; "" without a session
+	Right      control.Right
+	Token      string // token of the forms on the page; "" without a session
+	StreamPath string // path of the update stream; "" if the page is not updated
+	CLICommand string // command line with the same result
+	Status     *control.Status
+	Content    any
 }
 
 // stillExists reports whether the job of a page still exists. It returns true for a page without a
 // job.
 func (p page) stillExists(ctx context.Context, v *visitor) bool {
-	main, ok := p.Main.(jobData)
+	main, ok := p.Content.(jobData)
 	if !ok {
 		return true
 	}
-	now, err := v.client.Show(ctx, control.Show{ID: control.Name(main.Job.ID), WithoutEnv: true})
+	now, err := v.client.Show(ctx, control.Show{ID: control.JobID(main.Job.ID), WithoutEnv: true})
 	return !errors.Is(err, queue.ErrNotFound) && (err != nil || now.Seq == main.Job.Seq)
 }
 
-// Operates reports whether the visitor may change the jobs of other users.
-func (p page) Operates() bool { return p.Token != "" && p.Right.Covers(control.Operate) }
+// MayOperate reports whether the visitor may change the jobs of other users.
+func (p page) MayOperate() bool { return p.Token != "" && p.Right.Covers(control.RightOperate) }
 
 // Owns reports whether the visitor has the rights of the job's owner.
 func (p page) Owns(j control.Job) bool {
-	return p.Operates() || p.Token != "" && p.Right.Covers(control.Submit) && j.EnqueuedBy(p.User)
+	return p.MayOperate() || p.Token != "" && p.Right.Covers(control.RightSubmit) && j.EnqueuedBy(p.User)
 }
 
 // view is one kind of page.
@@ -85,8 +86,8 @@ type view struct {
 	minInterval time.Duration // minimum interval between updates; 0 means renderInterval
 }
 
-// make creates the page for a URL.
-func (vw *view) make(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+// buildPage creates the page for a URL.
+func (vw *view) buildPage(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.newPage(ctx, vw.title, vw.at, vw.cli)
 	if err == nil {
 		err = vw.fill(ctx, v, u, &p)
@@ -99,20 +100,20 @@ func (vw *view) check(u *url.URL) error {
 	return checkNames(u.Query(), vw.query, "this page takes none", "this page takes: ")
 }
 
-// show returns a handler that replies with a page.
-func (s *Server) show(vw *view) func(http.ResponseWriter, *http.Request, *visitor) error {
+// pageHandler returns a handler that replies with a page.
+func (s *Server) pageHandler(vw *view) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if vw.parts != nil {
 			if err := vw.check(r.URL); err != nil {
 				return err
 			}
 		}
-		p, err := vw.make(r.Context(), v, r.URL)
+		p, err := vw.buildPage(r.Context(), v, r.URL)
 		if err != nil {
 			return err
 		}
 		if vw.parts != nil && !r.URL.Query().Has("attempt") { // the output of an earlier attempt does not change
-			p.Live = "/live?" + url.Values{"page": {r.URL.RequestURI()}}.Encode()
+			p.StreamPath = "/live?" + url.Values{"page": {r.URL.RequestURI()}}.Encode()
 		}
 		s.render(w, http.StatusOK, vw.name, p)
 		return nil
@@ -124,11 +125,11 @@ func (s *Server) render(w http.ResponseWriter, status int, name string, p page) 
 	p.Now = time.Now()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	w.Write(execute(name, "layout.html", p))
+	w.Write(renderTemplate(name, "layout.html", p))
 }
 
-// execute returns the text of a template or of a part of it.
-func execute(name, part string, p page) []byte {
+// renderTemplate returns the text of a template or of a part of it.
+func renderTemplate(name, part string, p page) []byte {
 	var out bytes.Buffer
 	if err := templates()[name].ExecuteTemplate(&out, part, p); err != nil {
 		panic("dashboard: " + err.Error())
@@ -136,9 +137,9 @@ func execute(name, part string, p page) []byte {
 	return out.Bytes()
 }
 
-// message replies with a page that contains an error and the next step. If the visitor has access,
+// replyMessage replies with a page that contains an error and the next step. If the visitor has access,
 // the page also contains the navigation.
-func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err error) {
+func (s *Server) replyMessage(w http.ResponseWriter, r *http.Request, status int, err error) {
 	text, todo, _ := strings.Cut(err.Error(), ": queuectl ")
 	var p page
 	if v, found := s.findVisitor(r); found && status != http.StatusServiceUnavailable {
@@ -148,35 +149,35 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err
 			p = page{}
 		}
 	}
-	p.Title, p.Main = http.StatusText(status), messageData{text, todo}
+	p.Title, p.Content = http.StatusText(status), messageData{text, todo}
 	s.render(w, status, "message", p)
 }
 
 // messageData is the content of a message: the error, and the arguments of the queuectl command to
 // run next. Todo is "" if no command helps.
-type messageData struct{ Text, Todo string }
+type messageData struct{ Text, NextStep string }
 
 // newPage returns a page with the data that all pages of a visitor have in common.
 func (v *visitor) newPage(ctx context.Context, title, at, cli string) (page, error) {
-	p := page{Title: title, At: at, CLI: cli, Token: v.token}
+	p := page{Title: title, NavEntry: at, CLICommand: cli, Token: v.token}
 	if err := v.setRight(ctx, &p); err != nil {
 		return p, err
 	}
-	st, err := v.client.Status(ctx, control.Nothing{})
+	st, err := v.client.Status(ctx, control.NoParams{})
 	p.Status = &st
 	return p, err
 }
 
 // setRight sets the right and the name of the visitor on a page.
 func (v *visitor) setRight(ctx context.Context, p *page) error {
-	who, err := v.client.Whoami(ctx, control.Nothing{})
+	who, err := v.client.Whoami(ctx, control.NoParams{})
 	if p.Right = who.Right; p.Token != "" {
 		p.User = who.User
 	}
 	return err
 }
 
-// errNoPage returns the error for an unknown path.
-func errNoPage(path string) error {
+// noPageError returns the error for an unknown path.
+func noPageError(path string) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no page %s", queue.Clip(path))
 }

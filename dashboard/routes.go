@@ -13,26 +13,26 @@ import (
 // the token of a form.
 func (s *Server) routes(mux *http.ServeMux) {
 	for path, vw := range views {
-		mux.HandleFunc("GET "+path, s.forVisitor(s.show(vw)))
+		mux.HandleFunc("GET "+path, s.forVisitor(s.pageHandler(vw)))
 	}
 	for path, answer := range map[string]func(http.ResponseWriter, *http.Request, *visitor) error{
-		"GET /live":             s.live,
-		"GET /bulk":             s.show(bulkPreview),
-		"GET /dead/{verb}":      s.show(deadPreview),
-		"GET /metrics":          s.metrics,
-		"GET /api/summary":      s.summary,
-		"GET /api/events":       s.events,
-		"GET /api/openapi.json": s.openAPI,
-		"GET /api/{method}":     s.method,
+		"GET /live":             s.serveLive,
+		"GET /bulk":             s.pageHandler(bulkPreview),
+		"GET /dead/{verb}":      s.pageHandler(deadPreview),
+		"GET /metrics":          s.serveMetrics,
+		"GET /api/summary":      s.serveSummary,
+		"GET /api/events":       s.serveEvents,
+		"GET /api/openapi.json": s.serveOpenAPI,
+		"GET /api/{method}":     s.serveMethod,
 		"POST /leave":           s.signOut,
-		"POST /bulk":            s.form(actOnMany),
-		"POST /dead/{verb}":     s.form(actOnDead, "error", "command", "program", "shown", "timeout", "n"),
-		"POST /jobs/{id...}":    s.form(actOnJob, "verb"),
-		"GET /job":              s.show(views["/jobs/{id...}"]),
-		"POST /job":             s.form(actOnJob, "verb"),
-		"POST /workers":         s.form(scale, "n"),
-		"POST /queues":          s.form(changeQueue, "queue", "verb", "reason"),
-		"POST /schedules":       s.form(changeSchedule, "schedule", "verb"),
+		"POST /bulk":            s.formHandler(actOnMany),
+		"POST /dead/{verb}":     s.formHandler(actOnDead, "error", "command", "program", "shown", "timeout", "n"),
+		"POST /jobs/{id...}":    s.formHandler(actOnJob, "verb"),
+		"GET /job":              s.pageHandler(views["/jobs/{id...}"]),
+		"POST /job":             s.formHandler(actOnJob, "verb"),
+		"POST /workers":         s.formHandler(scaleWorkers, "n"),
+		"POST /queues":          s.formHandler(changeQueue, "queue", "verb", "reason"),
+		"POST /schedules":       s.formHandler(changeSchedule, "schedule", "verb"),
 	} {
 		mux.HandleFunc(path, s.forVisitor(answer))
 	}
@@ -47,12 +47,12 @@ func (s *Server) routes(mux *http.ServeMux) {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		allowed := methodsOf(mux, r)
 		if allowed == nil {
-			s.fail(w, r, errNoPage(r.URL.Path))
+			s.replyError(w, r, noPageError(r.URL.Path))
 			return
 		}
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
-		s.failAs(w, r, http.StatusMethodNotAllowed,
+		s.replyErrorStatus(w, r, http.StatusMethodNotAllowed,
 			queue.Invalid("method", "%s is not allowed for this path; use %s", queue.Clip(r.Method), list))
 	})
 }
@@ -68,7 +68,7 @@ func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 		_, registered := handler.(http.HandlerFunc)
 		name, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
 		if !registered || pattern == "/" || isAPI && strings.HasSuffix(pattern, "{method}") &&
-			control.ReadMethod(name) == nil {
+			control.ReadOnlyMethod(name) == nil {
 			continue
 		}
 		if list = append(list, method); method == http.MethodGet {
@@ -85,16 +85,16 @@ func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *vis
 		v, found := s.findVisitor(r)
 		if r.URL.Path == "/metrics" && (!found || v.anonymous) { // a separate setting admits readers of the metrics
 			c := s.config.Load()
-			v, found = visitor{session: session{peer: s.opt.Scraper}}, c.Metrics && !c.Proxy && s.local(r)
+			v, found = visitor{session: session{peer: s.opt.Scraper}}, c.AnonymousMetrics && !c.BehindProxy && s.isLocal(r)
 		}
 		if !found {
-			s.fail(w, r, errNoSession)
+			s.replyError(w, r, errNoSession)
 			return
 		}
 		v.client = s.clientOf(&v)
 		defer v.client.Close()
 		if err := answer(w, r, &v); err != nil {
-			s.fail(w, r, err)
+			s.replyError(w, r, err)
 		}
 	}
 }
@@ -102,14 +102,14 @@ func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *vis
 // showSignIn shows the page of a sign-in link. The page has a button that uses the link. So
 // programs that only open the link, such as link previews, do not use it up.
 func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) {
-	s.render(w, http.StatusOK, "open", page{Title: "Open", Main: r.URL.Query().Get("link")})
+	s.render(w, http.StatusOK, "open", page{Title: "Open", Content: r.URL.Query().Get("link")})
 }
 
 // signIn starts a session for a browser that submits a sign-in link.
 func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	secret, err := s.sessions.signIn(r.PostFormValue("link"), hostOf(r))
 	if err != nil {
-		s.fail(w, r, err)
+		s.replyError(w, r, err)
 		return
 	}
 	s.setCookie(w, r, secret)
@@ -119,13 +119,14 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 // signOut ends a session.
 func (s *Server) signOut(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	if !v.hasToken(r.PostFormValue("token")) {
-		return errToken
+		return errWrongToken
 	}
-	s.sessions.signOut(r, s.cookie(r))
+	s.sessions.signOut(r, s.sessionCookie(r))
 	s.setCookie(w, r, "")
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 	return nil
 }
 
-// errToken is the error of a form that belongs to another session.
-var errToken = queue.Errorf(queue.CodeDenied, "this form belongs to another session; reload the page and try again")
+// errWrongToken is the error of a form that belongs to another session.
+var errWrongToken = queue.Errorf(queue.CodeDenied,
+	"this form belongs to another session; reload the page and try again")

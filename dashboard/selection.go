@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// filter selects the jobs of a list or a form. The query of the page contains it.
-type filter struct {
+// jobFilter selects the jobs of a list or a form. The query of the page contains it.
+type jobFilter struct {
 	// Q is a pattern for ids. Label has the form NAME=VALUE. A field that is "" matches all jobs.
 	State, Queue, User, Q, Label string
 }
@@ -19,16 +19,16 @@ type filter struct {
 var filterNames = []string{"state", "queue", "user", "q", "label"}
 
 // filterOf reads a filter from a query.
-func filterOf(q url.Values) (filter, error) {
-	f := filter{State: q.Get("state"), Queue: q.Get("queue"), User: q.Get("user"), Q: q.Get("q"), Label: q.Get("label")}
+func filterOf(q url.Values) (jobFilter, error) {
+	f := jobFilter{State: q.Get("state"), Queue: q.Get("queue"), User: q.Get("user"), Q: q.Get("q"), Label: q.Get("label")}
 	if f.Label != "" && f.labels() == nil {
 		return f, queue.Invalid("label", "%q is not NAME=VALUE; write it like tier=gold", queue.Clip(f.Label))
 	}
 	return f, nil
 }
 
-// Values returns the filter as a query.
-func (f filter) Values() url.Values {
+// Query returns the filter as a query.
+func (f jobFilter) Query() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"state": f.State, "queue": f.Queue, "user": f.User, "q": f.Q,
 		"label": f.Label} {
@@ -40,10 +40,10 @@ func (f filter) Values() url.Values {
 }
 
 // path returns the path of the list with this filter.
-func (f filter) path() string { return strings.TrimSuffix("/jobs?"+f.Values().Encode(), "?") }
+func (f jobFilter) path() string { return strings.TrimSuffix("/jobs?"+f.Query().Encode(), "?") }
 
 // labels returns the label filter in the form of the API.
-func (f filter) labels() control.Labels {
+func (f jobFilter) labels() control.Labels {
 	name, value, found := strings.Cut(f.Label, "=")
 	if !found || name == "" {
 		return nil
@@ -51,22 +51,22 @@ func (f filter) labels() control.Labels {
 	return control.Labels{name: value}
 }
 
-// list returns the API request for the jobs of the filter.
-func (f filter) list() control.List {
+// listRequest returns the API request for the jobs of the filter.
+func (f jobFilter) listRequest() control.List {
 	params := control.List{Queue: f.Queue, User: f.User, IDGlob: f.Q, Label: f.labels()}
 	if f.State != "" {
-		params.State = control.Texts{f.State}
+		params.State = control.TextList{f.State}
 	}
 	return params
 }
 
-// command returns the command line that lists the jobs of the filter.
-func (f filter) command() string {
+// cliCommand returns the command line that lists the jobs of the filter.
+func (f jobFilter) cliCommand() string {
 	cli := "queuectl list"
 	for _, part := range [][2]string{{"--state", f.State}, {"--queue", f.Queue}, {"--user", f.User}, {"--id-glob", f.Q},
 		{"--label", f.Label}} {
 		if part[1] != "" {
-			cli += " " + part[0] + " " + queue.ShellWord(part[1])
+			cli += " " + part[0] + " " + queue.QuoteShellWord(part[1])
 		}
 	}
 	return cli
@@ -80,12 +80,12 @@ type tab struct {
 
 // tabs returns one tab per state. Each leads to the same list in that state. Only the counts of the
 // whole queue are known, so the tabs of a filtered list show no counts.
-func (f filter) tabs(st *control.Status) (list []tab) {
+func (f jobFilter) tabs(st *control.Status) (list []tab) {
 	for _, s := range append([]string{""}, queue.StateNames(queue.States())...) {
 		t := tab{State: s, Count: -1}
 		other := f
 		other.State = s
-		if t.Path = other.path(); s != "" && (other == filter{State: s}) {
+		if t.Path = other.path(); s != "" && (other == jobFilter{State: s}) {
 			t.Count = st.Jobs[s]
 		}
 		list = append(list, t)
@@ -98,7 +98,7 @@ var selectionNames = []string{"id", "verb", "token", "n"}
 
 // selectionOf returns the jobs that a form selects. These are the marked jobs. If no job is marked,
 // they are all jobs that match the filter and to which the action applies.
-func selectionOf(q url.Values, vb *verb) (p control.Selection, f filter, err error) {
+func selectionOf(q url.Values, vb *verb) (p control.Selection, f jobFilter, err error) {
 	for name := range q {
 		if !slices.Contains(filterNames, name) && !slices.Contains(selectionNames, name) {
 			// A misspelled filter must not select other jobs than intended.
@@ -109,8 +109,9 @@ func selectionOf(q url.Values, vb *verb) (p control.Selection, f filter, err err
 		return p, f, err
 	}
 	if ids := q["id"]; len(ids) > 0 {
-		if len(ids) > control.SelectStep {
-			return p, f, queue.Invalid("id", "too many jobs selected (%d); select at most %d", len(ids), control.SelectStep)
+		if len(ids) > control.MaxSelectedPerRequest {
+			return p, f, queue.Invalid("id", "too many jobs selected (%d); select at most %d", len(ids),
+				control.MaxSelectedPerRequest)
 		}
 		return control.Selection{IDs: ids}, f, nil
 	}
@@ -119,7 +120,7 @@ func selectionOf(q url.Values, vb *verb) (p control.Selection, f filter, err err
 		return p, f, nil
 	}
 	states, err := queue.ParseStates(f.State)
-	states = slices.DeleteFunc(states, func(s queue.State) bool { return !slices.Contains(vb.takes, s) })
+	states = slices.DeleteFunc(states, func(s queue.State) bool { return !slices.Contains(vb.acceptedStates, s) })
 	p.State = queue.StateNames(states)
 	if err == nil && len(states) == 0 {
 		err = queue.Invalid("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s", vb.Name,

@@ -31,20 +31,20 @@ import (
 
 // These constants are limits on requests.
 const (
-	maxHeader     = 16 << 10 // maximum size of the headers in bytes
-	maxBody       = 64 << 10 // maximum size of a visitor's request body in bytes
-	maxBodyNone   = 4 << 10  // maximum size of the request body of a client without a session, in bytes
-	headerTimeout = 5 * time.Second
-	bodyTimeout   = 10 * time.Second
-	sendTimeout   = 30 * time.Second // time limit for sending a response or one part of a stream
-	idleTimeout   = 10 * time.Second
-	closeTimeout  = 500 * time.Millisecond
+	maxHeaderBytes        = 16 << 10 // maximum size of the headers in bytes
+	maxBodyBytes          = 64 << 10 // maximum size of a visitor's request body in bytes
+	maxAnonymousBodyBytes = 4 << 10  // maximum size of the request body of a client without a session, in bytes
+	headerTimeout         = 5 * time.Second
+	bodyTimeout           = 10 * time.Second
+	sendTimeout           = 30 * time.Second // time limit for sending a response or one part of a stream
+	idleTimeout           = 10 * time.Second
+	closeTimeout          = 500 * time.Millisecond
 )
 
 // Options contains the parts of the service that a server needs.
 type Options struct {
 	ClientAs func(control.Peer) *control.Client // returns a client that acts as a peer
-	// Anonymous is the identity of requests without a session, if such requests are allowed.
+	// AnonymousRead is the identity of requests without a session, if such requests are allowed.
 	Anonymous control.Peer
 	Scraper   control.Peer // identity of requests that only read the metrics
 	// Listeners contains the listeners that the system passed to the service. If there are any,
@@ -61,7 +61,7 @@ type Server struct {
 	cert        atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
 	loadingCert atomic.Bool                     // a certificate is being read, which may take long
 	sessions    sessions
-	feeds       *feeds
+	livePages   *livePages
 	connLimit   *connLimit
 	crossOrigin *http.CrossOriginProtection
 
@@ -77,9 +77,9 @@ type Server struct {
 // streamsKey is the context key of the context that ends when all streams must end.
 type streamsKey struct{}
 
-// endWithPage makes a request end when the page closes. When it closes, the page waits only for other
+// cancelOnClose makes a request end when the page closes. When it closes, the page waits only for other
 // requests.
-func endWithPage(r *http.Request) (*http.Request, context.CancelFunc) {
+func cancelOnClose(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(r.Context().Value(streamsKey{}).(context.Context), cancel)
 	return r.WithContext(ctx), func() {
@@ -90,22 +90,23 @@ func endWithPage(r *http.Request) (*http.Request, context.CancelFunc) {
 
 // New returns a server that does not listen yet.
 func New(o Options) *Server {
-	s := &Server{opt: o, crossOrigin: http.NewCrossOriginProtection(), feeds: newFeeds(), connLimit: newConnLimit()}
+	s := &Server{opt: o, crossOrigin: http.NewCrossOriginProtection(), livePages: newLivePages(),
+		connLimit: newConnLimit()}
 	s.config.Store(&Config{})
 	return s
 }
 
-// newName returns a random name below localhost that other users do not know. Browsers send the
+// newLocalHostName returns a random name below localhost that other users do not know. Browsers send the
 // cookies of a name to all its ports, and other users may listen on these ports. See
 // docs/decisions/0083.
-func newName() string {
+func newLocalHostName() string {
 	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
 }
 
-// Set applies a configuration. It moves the page to the configured address and reads the
-// certificates again. If the page cannot listen at that address, Set returns an error and keeps the
+// ApplyConfig applies a configuration. It moves the page to the configured address and reads the
+// certificates again. If the page cannot listen at that address, ApplyConfig returns an error and keeps the
 // previous configuration.
-func (s *Server) Set(c Config) error {
+func (s *Server) ApplyConfig(c Config) error {
 	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
 		c.Listen = "unix:" + filepath.Clean(path)
 	}
@@ -152,9 +153,9 @@ func (s *Server) Set(c Config) error {
 	if s.http != nil && (c.Listen == s.address || s.port != 0 && strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
 		s.close() // the new listener needs the same address or port
 	}
-	err := s.open(c, pair)
+	err := s.startListening(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
-		if retryErr := s.open(before, s.cert.Load()); retryErr != nil {
+		if retryErr := s.startListening(before, s.cert.Load()); retryErr != nil {
 			s.opt.Log.Error("the web page is off: after the new address failed, it could not listen on the "+
 				"previous address either", "error", retryErr)
 		}
@@ -162,9 +163,9 @@ func (s *Server) Set(c Config) error {
 	return err
 }
 
-// open starts listening at the configured address and then ends the previous server. The caller
+// startListening starts listening at the configured address and then ends the previous server. The caller
 // holds mu.
-func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
+func (s *Server) startListening(c Config, pair *tls.Certificate) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	streams, endStreams := context.WithCancel(ctx)
 	defer func() {
@@ -284,7 +285,7 @@ func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	server := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: sendTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeader,
+		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
 		BaseContext:    func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
 	}
@@ -306,24 +307,24 @@ func (s *Server) Address() string {
 	return s.address
 }
 
-// Link returns a URL that starts one session of a peer. The URL expires after one minute, at the
+// NewLink returns a URL that starts one session of a peer. The URL expires after one minute, at the
 // returned time. The error is a *queue.Error.
-func (s *Server) Link(p control.Peer) (url string, expires time.Time, err error) {
+func (s *Server) NewLink(p control.Peer) (url string, expires time.Time, err error) {
 	s.mu.Lock()
 	address, port := s.address, s.port
 	s.mu.Unlock()
 	c := s.config.Load()
-	scheme, host := "http", newName() // each link has a new name, for which the browser has no cookies yet
-	if c.TLSCert != "" || c.Proxy {
+	scheme, host := "http", newLocalHostName() // each link has a new name, for which the browser has no cookies yet
+	if c.TLSCert != "" || c.BehindProxy {
 		scheme = "https"
 	}
 	switch {
 	case address == "":
 		return "", expires, queue.Errorf(queue.CodeWrongState,
 			"the web page is off; an admin can start it: queuectl web start")
-	case scheme == "https" && len(c.Hosts) > 0:
-		host = c.Hosts[0]
-	case c.Proxy || port == 0:
+	case scheme == "https" && len(c.ExtraHosts) > 0:
+		host = c.ExtraHosts[0]
+	case c.BehindProxy || port == 0:
 		return "", expires, queue.Errorf(queue.CodeWrongState,
 			"no host name is known for the web page at %s; add one to the setting web.hosts", c.Listen)
 	}
@@ -331,20 +332,20 @@ func (s *Server) Link(p control.Peer) (url string, expires time.Time, err error)
 	if strings.Contains(host, ":") {
 		authority = "[" + host + "]"
 	}
-	if !c.Proxy && port != 0 {
+	if !c.BehindProxy && port != 0 {
 		authority = net.JoinHostPort(host, fmt.Sprint(port))
 	}
 	expires = time.Now().Add(linkLifetime)
-	return scheme + "://" + authority + "/open?link=" + s.sessions.link(p, host), expires, nil
+	return scheme + "://" + authority + "/open?link=" + s.sessions.addLink(p, host), expires, nil
 }
 
-// secure reports whether a request was sent over TLS to this server or to the proxy.
-func (s *Server) secure(r *http.Request) bool { return r.TLS != nil || s.config.Load().Proxy }
+// isSecure reports whether a request was sent over TLS to this server or to the proxy.
+func (s *Server) isSecure(r *http.Request) bool { return r.TLS != nil || s.config.Load().BehindProxy }
 
-// cookie returns the name of the session cookie. With TLS, the name has the prefix __Host-, so that
+// sessionCookie returns the name of the session cookie. With TLS, the name has the prefix __Host-, so that
 // browsers send the cookie only to this host.
-func (s *Server) cookie(r *http.Request) string {
-	if s.secure(r) {
+func (s *Server) sessionCookie(r *http.Request) string {
+	if s.isSecure(r) {
 		return "__Host-queuectl"
 	}
 	return "queuectl"
@@ -357,7 +358,7 @@ func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string
 	if secret == "" {
 		age = -1
 	}
-	http.SetCookie(w, &http.Cookie{Name: s.cookie(r), Value: secret, Path: "/", MaxAge: age, Secure: s.secure(r),
+	http.SetCookie(w, &http.Cookie{Name: s.sessionCookie(r), Value: secret, Path: "/", MaxAge: age, Secure: s.isSecure(r),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
@@ -371,11 +372,11 @@ type visitor struct {
 // findVisitor returns the visitor of a request. The result found is false if the request is not
 // admitted.
 func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
-	if sess, open := s.sessions.find(r, s.cookie(r)); open {
+	if sess, open := s.sessions.find(r, s.sessionCookie(r)); open {
 		return visitor{session: sess}, true
 	}
 	c := s.config.Load()
-	if c.Anonymous && !c.Proxy && s.local(r) {
+	if c.AnonymousRead && !c.BehindProxy && s.isLocal(r) {
 		return visitor{session: session{peer: s.opt.Anonymous}, anonymous: true}, true
 	}
 	return v, false
@@ -384,15 +385,15 @@ func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 // clientOf returns a client with the visitor's identity. The caller must close it.
 func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.ClientAs(v.peer) }
 
-// local reports whether a request was sent from this machine and not forwarded by a proxy.
-func (s *Server) local(r *http.Request) bool {
+// isLocal reports whether a request was sent from this machine and not forwarded by a proxy.
+func (s *Server) isLocal(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback() && !isForwarded(r)
 }
 
-// headers contains the headers of every response. They forbid loading resources from other sites,
+// responseHeaders contains the headers of every response. They forbid loading resources from other sites,
 // embedding the page in another page, and caching.
-var headers = map[string]string{
+var responseHeaders = map[string]string{
 	"Cache-Control": "no-store",
 	"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -424,10 +425,10 @@ func (s *Server) handler() http.Handler {
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
 				s.opt.Log.Error("panic in a web page request", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-				s.fail(w, r, queue.Errorf(queue.CodeInternal, "internal error; see the service's log"))
+				s.replyError(w, r, queue.Errorf(queue.CodeInternal, "internal error; see the service's log"))
 			}
 		}()
-		for name, value := range headers {
+		for name, value := range responseHeaders {
 			w.Header().Set(name, value)
 		}
 		if r.TLS != nil {
@@ -435,12 +436,13 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !validHost(r.Host) {
-			s.failAs(w, r, http.StatusBadRequest, queue.Invalid("host", "the Host header %q must be NAME or NAME:NUMBER",
+			s.replyErrorStatus(w, r, http.StatusBadRequest, queue.Invalid("host",
+				"the Host header %q must be NAME or NAME:NUMBER",
 				queue.Clip(r.Host)))
 			return
 		}
 		if c := s.config.Load(); !c.hasHost(hostOf(r)) {
-			s.failAs(w, r, http.StatusMisdirectedRequest,
+			s.replyErrorStatus(w, r, http.StatusMisdirectedRequest,
 				queue.Errorf(queue.CodeDenied, "unknown host %q; an admin can add it to the setting web.hosts",
 					queue.Clip(hostOf(r))))
 			return
@@ -450,15 +452,15 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set("Connection", "close") // requests without a session must not keep connections open
 		}
 		if err := s.crossOrigin.Check(r); err != nil {
-			s.fail(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another web site, so it was refused"))
+			s.replyError(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another web site, so it was refused"))
 			return
 		}
-		most := int64(maxBodyNone)
+		most := int64(maxAnonymousBodyBytes)
 		if known {
-			most = maxBody
+			most = maxBodyBytes
 			if err := s.connLimit.identify(connOf(r.Context()), v.peer.UID); err != nil {
 				w.Header().Set("Connection", "close")
-				s.fail(w, r, err)
+				s.replyError(w, r, err)
 				return
 			}
 		}

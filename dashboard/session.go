@@ -41,9 +41,9 @@ type sessions struct {
 	failuresSince time.Time
 }
 
-// link returns a secret with which a browser can sign in once, as a peer on a host.
-func (s *sessions) link(p control.Peer, host string) (secret string) {
-	p.PID, p.Right = 0, control.None // each request checks the right again
+// addLink returns a secret with which a browser can sign in once, as a peer on a host.
+func (s *sessions) addLink(p control.Peer, host string) (secret string) {
+	p.PID, p.Right = 0, control.RightNone // each request checks the right again
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
@@ -69,9 +69,10 @@ func (s *sessions) signIn(secret, host string) (string, error) {
 	return secret, nil
 }
 
-// errLink is the error of a link that does not exist, was used or has expired.
-var errLink = queue.Errorf(queue.CodeDenied, "the link is invalid, was used already or is older than a minute; get "+
-	"another: queuectl web open")
+// errInvalidLink is the error of a link that does not exist, was used or has expired.
+var errInvalidLink = queue.Errorf(queue.CodeDenied,
+	"the link is invalid, was used already or is older than a minute; get "+
+		"another: queuectl web open")
 
 // countFailure counts an invalid secret and returns the error. The caller holds mu.
 func (s *sessions) countFailure() error {
@@ -81,7 +82,7 @@ func (s *sessions) countFailure() error {
 	if s.failures++; s.failures > maxFailures {
 		return queue.Errorf(queue.CodeUnavailable, "too many sign-in links were invalid; try again in a second")
 	}
-	return errLink
+	return errInvalidLink
 }
 
 // find returns the session of a request, if it exists.

@@ -27,19 +27,19 @@ func visits(secret string) *http.Request {
 func TestLinksAndSessionsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
-		late, soon := s.link(control.Peer{UID: 7}, "a.localhost"), ""
+		late, soon := s.addLink(control.Peer{UID: 7}, "a.localhost"), ""
 		time.Sleep(linkLifetime)
 		if _, err := s.signIn(late, "a.localhost"); !errors.Is(err, queue.ErrDenied) {
 			t.Errorf("sign-in with a link after one minute returned %v", err)
 		}
-		soon = s.link(control.Peer{UID: 7, PID: 12, Right: control.Admin}, "a.localhost")
+		soon = s.addLink(control.Peer{UID: 7, PID: 12, Right: control.RightAdmin}, "a.localhost")
 		time.Sleep(linkLifetime - time.Millisecond)
 		secret, err := s.signIn(soon, "a.localhost")
 		if err != nil {
 			t.Fatal(err)
 		}
 		sess, found := s.find(visits(secret), "queuectl")
-		if !found || sess.peer.UID != 7 || sess.peer.Right != control.None || sess.peer.PID != 0 ||
+		if !found || sess.peer.UID != 7 || sess.peer.Right != control.RightNone || sess.peer.PID != 0 ||
 			!sess.hasToken(sess.token) || sess.hasToken("") {
 			t.Errorf("the session is %+v, %v", sess, found)
 		}
@@ -58,7 +58,7 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 func TestWrongLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
-		right := s.link(control.Peer{UID: 7}, "a.localhost")
+		right := s.addLink(control.Peer{UID: 7}, "a.localhost")
 		denied, late := 0, 0
 		for range 100 {
 			switch _, err := s.signIn(newSecret(), "a.localhost"); {
@@ -85,10 +85,10 @@ func TestWrongLinksAreBounded(t *testing.T) {
 func TestUsersLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
-		others := s.link(control.Peer{UID: 8}, "a.localhost")
+		others := s.addLink(control.Peer{UID: 8}, "a.localhost")
 		var mine []string
 		for range maxUserLinks + 1 {
-			mine = append(mine, s.link(control.Peer{UID: 7}, "a.localhost"))
+			mine = append(mine, s.addLink(control.Peer{UID: 7}, "a.localhost"))
 			time.Sleep(time.Millisecond)
 		}
 		for i, secret := range append(mine, others) {
@@ -101,7 +101,7 @@ func TestUsersLinksAreBounded(t *testing.T) {
 		}
 		for range 2 * maxUserSessions {
 			time.Sleep(time.Millisecond)
-			if _, err := s.signIn(s.link(control.Peer{UID: 7}, "a.localhost"), "a.localhost"); err != nil {
+			if _, err := s.signIn(s.addLink(control.Peer{UID: 7}, "a.localhost"), "a.localhost"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -124,7 +124,7 @@ func TestRunsOfALine(t *testing.T) {
 		"<b>":           {{"<b>", ""}},
 		"":              nil,
 	} {
-		got := runsOf(text)
+		got := splitColourRuns(text)
 		if len(got) != len(want) {
 			t.Errorf("%q: %q, want %q", text, got, want)
 			continue
@@ -142,20 +142,20 @@ func TestRunsOfALine(t *testing.T) {
 func TestOutputOfATerminalIsText(t *testing.T) {
 	var o outputLines
 	var list []line
-	for _, p := range []control.Piece{
+	for _, p := range []control.OutputPiece{
 		{Text: "\x1b]0;title\a\x1b[31m 10%\r\x1b[K 2"}, {Text: "0%\b\b\b30%\x1b[?1049hscr"},
 		{Text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
 		{DroppedBytes: 3}, {Text: "ask\x1b[2K\rtold? "}, {Text: "\r\x1b[K"}, {Text: "y"}, {Ended: true},
 		{Text: "again", Attempt: 2},
 	} {
 		p.Stream, p.TTY, p.Attempt = "stdout", true, max(p.Attempt, 1)
-		for _, l := range o.next(&p) {
-			list = add(list, l)
+		for _, l := range o.linesOfPiece(&p) {
+			list = appendLine(list, l)
 		}
 	}
 	got := ""
 	for _, l := range list {
-		got += fmt.Sprintf("%v %s %t\n", l.Runs, l.Dropped, l.Part)
+		got += fmt.Sprintf("%v %s %t\n", l.ColourRuns, l.Dropped, l.Unfinished)
 	}
 	const want = `[[ 30% 1]]  false
 [[┌─┐ more 1]]  false
@@ -170,27 +170,30 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 
 // The number of lines and bytes of output on a page is limited, whatever a job prints.
 func TestLinesAreBounded(t *testing.T) {
-	long := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x", 1<<20)})
+	long := new(outputLines).linesOfPiece(&control.OutputPiece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x",
+		1<<20)})
 	if len(long) != 1 || long[0].size() > maxLineBytes+500 ||
-		!strings.Contains(long[0].Runs[len(long[0].Runs)-1][0], "bytes more") {
+		!strings.Contains(long[0].ColourRuns[len(long[0].ColourRuns)-1][0], "bytes more") {
 		t.Errorf("%d lines, the first of %d bytes", len(long), long[0].size())
 	}
 	for _, heavy := range []string{strings.Repeat("\"\x00", 1<<12), strings.Repeat("\x1b[31mx\x1b[32my", 1<<12)} {
-		if l := new(outputLines).next(&control.Piece{Stream: "stdout", Text: heavy})[0]; len(l.Runs) > maxRuns+1 ||
+		if l := new(outputLines).linesOfPiece(&control.OutputPiece{Stream: "stdout",
+			Text: heavy})[0]; len(l.ColourRuns) > maxColourRuns+1 ||
 			l.size() > 4*maxLineBytes {
-			t.Errorf("%.10q makes %d runs, %d bytes", heavy, len(l.Runs), l.size())
+			t.Errorf("%.10q makes %d runs, %d bytes", heavy, len(l.ColourRuns), l.size())
 		}
 	}
-	if cut := new(outputLines).next(&control.Piece{Stream: "stdout",
-		Text: "x" + strings.Repeat("é", maxLineBytes)}); strings.Contains(cut[0].Runs[0][0], "\ufffd") {
+	if cut := new(outputLines).linesOfPiece(&control.OutputPiece{Stream: "stdout",
+		Text: "x" + strings.Repeat("é", maxLineBytes)}); strings.Contains(cut[0].ColourRuns[0][0], "\ufffd") {
 		t.Error("a long line is cut inside a character")
 	}
-	if gap := new(outputLines).next(&control.Piece{Stream: "stdout", Damage: &control.Damage{Bytes: 7}}); len(gap) != 1 ||
+	if gap := new(outputLines).linesOfPiece(&control.OutputPiece{Stream: "stdout",
+		Damage: &control.DamagedRange{Bytes: 7}}); len(gap) != 1 ||
 		gap[0].Dropped != "[7 bytes of stdout are damaged]" {
 		t.Errorf("damage is shown as %+v", gap)
 	}
-	if short := new(outputLines).next(&control.Piece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 ||
-		!short[0].Err || short[1].Runs[0][0] != "b" {
+	if short := new(outputLines).linesOfPiece(&control.OutputPiece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 ||
+		!short[0].IsStderr || short[1].ColourRuns[0][0] != "b" {
 		t.Errorf("a short line is shown as %+v", short)
 	}
 }
@@ -201,9 +204,9 @@ func TestPathsOfJobs(t *testing.T) {
 		"17": "/jobs/17", "a/b@c": "/jobs/a/b@c", "x/../y": "/job?id=x%2F..%2Fy", "a//b": "/job?id=a%2F%2Fb",
 		"a/./b": "/job?id=a%2F.%2Fb", "a/": "/job?id=a%2F", "a/../../workers": "/job?id=a%2F..%2F..%2Fworkers",
 	} {
-		got := pathOf(id)
+		got := jobPath(id)
 		u, err := url.Parse(got)
-		if got != want || err != nil || string(jobOf(u)) != id {
+		if got != want || err != nil || string(jobIDOf(u)) != id {
 			t.Errorf("%s is at %s, want %s", id, got, want)
 		}
 	}
@@ -211,7 +214,7 @@ func TestPathsOfJobs(t *testing.T) {
 
 // Each sign-in link has a random host name.
 func TestNamesOfLinks(t *testing.T) {
-	if a, b := newName(), newName(); a == b || !strings.HasSuffix(a, ".localhost") || len(a) < 25 {
+	if a, b := newLocalHostName(), newLocalHostName(); a == b || !strings.HasSuffix(a, ".localhost") || len(a) < 25 {
 		t.Errorf("two links have the host names %s and %s", a, b)
 	}
 }
@@ -223,8 +226,8 @@ func TestWideTreesAreBounded(t *testing.T) {
 		tree.Nodes = append(tree.Nodes, control.TreeNode{Seq: int64(i + 2)})
 		tree.Edges = append(tree.Edges, control.TreeEdge{Parent: 1, Child: int64(i + 2)})
 	}
-	if got := layoutTree(tree); len(got.Above)+len(got.Below) != maxBranches || !got.More {
-		t.Errorf("the graph has %d branches, more: %v", len(got.Above)+len(got.Below), got.More)
+	if got := layoutTree(tree); len(got.Dependencies)+len(got.Dependants) != maxBranches || !got.More {
+		t.Errorf("the graph has %d branches, more: %v", len(got.Dependencies)+len(got.Dependants), got.More)
 	}
 }
 
@@ -241,13 +244,13 @@ func TestWhereThePageMayBe(t *testing.T) {
 		{Config{Listen: "0.0.0.0:7070"}, "web.listen"}, {Config{Listen: "[::]:7070"}, "web.listen"},
 		{Config{Listen: "10.0.0.1:443"}, "web.listen"}, {Config{Listen: "localhost:1"}, "web.listen"},
 		{Config{Listen: ":7070"}, "web.listen"},
-		{Config{Listen: "10.0.0.1:443", Hosts: []string{"q"}}, "web.listen"},
+		{Config{Listen: "10.0.0.1:443", ExtraHosts: []string{"q"}}, "web.listen"},
 		{Config{Listen: "10.0.0.1:443", TLSCert: "/c", TLSKey: "/k"}, "web.hosts"},
-		{Config{Listen: "10.0.0.1:443", Proxy: true}, "web.hosts"},
-		{Config{Listen: "10.0.0.1:443", TLSCert: "/c", TLSKey: "/k", Hosts: []string{"q"}}, ""},
-		{Config{Listen: "10.0.0.1:80", Proxy: true, Hosts: []string{"q"}}, ""},
+		{Config{Listen: "10.0.0.1:443", BehindProxy: true}, "web.hosts"},
+		{Config{Listen: "10.0.0.1:443", TLSCert: "/c", TLSKey: "/k", ExtraHosts: []string{"q"}}, ""},
+		{Config{Listen: "10.0.0.1:80", BehindProxy: true, ExtraHosts: []string{"q"}}, ""},
 		{Config{Listen: "127.0.0.1:1", TLSCert: "/c"}, "web.tls_cert"},
-		{Config{Listen: "127.0.0.1:1", TLSCert: "/c", TLSKey: "/k", Proxy: true}, "web.tls"},
+		{Config{Listen: "127.0.0.1:1", TLSCert: "/c", TLSKey: "/k", BehindProxy: true}, "web.tls"},
 	} {
 		err := c.config.Check()
 		e, _ := errors.AsType[*queue.Error](err)

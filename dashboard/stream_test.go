@@ -20,7 +20,7 @@ func TestStreamsLeaveNothing(t *testing.T) {
 	once := func() weak.Pointer[[4096]byte] {
 		held := new([4096]byte)
 		ctx := context.WithValue(base, heldKey{}, held)
-		_, done := endWithPage(httptest.NewRequest("GET", "/live", nil).WithContext(ctx))
+		_, done := cancelOnClose(httptest.NewRequest("GET", "/live", nil).WithContext(ctx))
 		done()
 		return weak.Make(held)
 	}
@@ -29,7 +29,7 @@ func TestStreamsLeaveNothing(t *testing.T) {
 	if left.Value() != nil {
 		t.Error("the request of an ended stream was not garbage-collected")
 	}
-	r, done := endWithPage(httptest.NewRequest("GET", "/live", nil).WithContext(base))
+	r, done := cancelOnClose(httptest.NewRequest("GET", "/live", nil).WithContext(base))
 	defer done()
 	end()
 	<-r.Context().Done()

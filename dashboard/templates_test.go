@@ -41,7 +41,7 @@ func (f *fakeQueue) Refuse(*control.Peer, string, control.Right) error { return 
 // client returns a client of the queue.
 func (f *fakeQueue) client() *control.Client {
 	many := func() (all, user int) { return 9, 9 }
-	return control.NewServer(f, control.Limits{Connections: many}, f, control.NewUserLimits(),
+	return control.NewServer(f, control.Limits{MaxConnections: many}, f, control.NewUserLimits(),
 		slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
 }
 
@@ -55,11 +55,12 @@ func answer[T any](f *fakeQueue) (v T, err error) {
 
 // fill sets v, which is a field with the given name, and all values inside it.
 func (f *fakeQueue) fill(v reflect.Value, name string) {
-	switch special := map[string]string{"State": f.state, "Hidden": f.hidden, "User": "ann", "Health": "degraded: no worker",
-		"Cron": "@reboot"}[name]; {
+	switch special := map[string]string{"State": f.state, "HiddenParts": f.hidden, "User": "ann",
+		"Health": "degraded: no worker",
+		"Cron":   "@reboot"}[name]; {
 	case v.Type() == reflect.TypeFor[control.Time]():
 		v.SetInt(time.Now().Add(time.Hour).UnixMilli())
-	case v.Type() == reflect.TypeFor[control.Age](), v.Type() == reflect.TypeFor[control.Span]():
+	case v.Type() == reflect.TypeFor[control.RetentionAge](), v.Type() == reflect.TypeFor[control.Duration]():
 		v.SetInt(int64(time.Hour))
 	case v.Type() == reflect.TypeFor[json.RawMessage]():
 		v.SetBytes([]byte(`{"text":1}`))
@@ -93,19 +94,19 @@ func (f *fakeQueue) fill(v reflect.Value, name string) {
 	}
 }
 
-func (f *fakeQueue) Whoami(context.Context, control.Nothing) (control.Whoami, error) {
+func (f *fakeQueue) Whoami(context.Context, control.NoParams) (control.Whoami, error) {
 	return control.Whoami{User: f.user, Right: f.right}, nil
 }
 
-func (f *fakeQueue) Status(context.Context, control.Nothing) (control.Status, error) {
+func (f *fakeQueue) Status(context.Context, control.NoParams) (control.Status, error) {
 	return answer[control.Status](f)
 }
 
-func (f *fakeQueue) Screen(context.Context, control.ScreenRows) (control.Screen, error) {
+func (f *fakeQueue) Screen(context.Context, control.ScreenParams) (control.Screen, error) {
 	return answer[control.Screen](f)
 }
 
-func (f *fakeQueue) QueueList(context.Context, control.Queues) (control.QueueList, error) {
+func (f *fakeQueue) QueueList(context.Context, control.QueueListParams) (control.QueueList, error) {
 	return answer[control.QueueList](f)
 }
 
@@ -146,9 +147,11 @@ func (f *fakeQueue) Tree(context.Context, control.Tree) (control.TreeView, error
 	return t, err
 }
 
-func (f *fakeQueue) Logs(_ context.Context, _ control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
+func (f *fakeQueue) Logs(_ context.Context, _ control.Logs, each func(control.OutputPiece) error) (control.LogsEnd,
+	error) {
 	var err error
-	for _, p := range []control.Piece{{Stream: "stdout", Text: "\x1b[31mred\x1b[0m\n"}, {Stream: "stderr", Text: "err\n"},
+	for _, p := range []control.OutputPiece{{Stream: "stdout", Text: "\x1b[31mred\x1b[0m\n"}, {Stream: "stderr",
+		Text: "err\n"},
 		{Stream: "stdout", DroppedBytes: 7}} {
 		if f.filled && err == nil {
 			err = each(p)
@@ -165,7 +168,7 @@ func (f *fakeQueue) DLQList(_ context.Context, p control.DLQList) (control.JobPa
 	}
 	like := page.Jobs[0]
 	page.Jobs = nil
-	for i := range maxDead / 2 {
+	for i := range maxDeadJobs / 2 {
 		page.Jobs = append(page.Jobs, control.Job{ID: "text", User: like.User, Error: like.Error,
 			Command: fmt.Sprintf("%s-%d text", p.Cursor, i)})
 	}
@@ -187,7 +190,7 @@ func (f *fakeQueue) ScheduleShow(_ context.Context, p control.ScheduleName) (con
 	return d, err
 }
 
-func (f *fakeQueue) WorkerList(context.Context, control.Nothing) (control.WorkerList, error) {
+func (f *fakeQueue) WorkerList(context.Context, control.NoParams) (control.WorkerList, error) {
 	return answer[control.WorkerList](f)
 }
 
@@ -209,7 +212,7 @@ func markedTemplates(t *testing.T) (all map[string]*template.Template, marks []s
 	seen := map[*parse.ListNode]bool{}
 	files, _ := fs.Glob(templateFiles, "templates/*.html")
 	for _, file := range files {
-		set := template.Must(template.New("layout.html").Funcs(template.FuncMap(functions)).ParseFS(templateFiles,
+		set := template.Must(template.New("layout.html").Funcs(template.FuncMap(templateFuncs)).ParseFS(templateFiles,
 			"templates/layout.html", file))
 		for _, part := range set.Templates() {
 			eachList(part.Root, func(l *parse.ListNode) {
@@ -261,9 +264,9 @@ func eachList(l *parse.ListNode, f func(*parse.ListNode)) {
 func TestTemplatesUseExistingFields(t *testing.T) {
 	marked, unused := markedTemplates(t)
 	render := func(name, path string, parts []string, p page) {
-		p.Now, p.Live = time.Now(), "/live"
+		p.Now, p.StreamPath = time.Now(), "/live"
 		for _, part := range append(parts, "layout.html") {
-			execute(name, part, p)
+			renderTemplate(name, part, p)
 			var out strings.Builder
 			if err := marked[name].ExecuteTemplate(&out, part, p); err != nil {
 				t.Errorf("%s: %v", path, err)
@@ -273,11 +276,11 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 			}
 		}
 	}
-	queues := []*fakeQueue{{right: control.Operate, user: "ann"}, {right: control.Submit, user: "bob"},
-		{filled: true, state: "dead", hidden: "command", right: control.Submit, user: "bob"},
-		{filled: true, state: "dead", right: control.Submit, user: "ann"}}
+	queues := []*fakeQueue{{right: control.RightOperate, user: "ann"}, {right: control.RightSubmit, user: "bob"},
+		{filled: true, state: "dead", hidden: "command", right: control.RightSubmit, user: "bob"},
+		{filled: true, state: "dead", right: control.RightSubmit, user: "ann"}}
 	for _, state := range queue.StateNames(queue.States()) {
-		queues = append(queues, &fakeQueue{filled: true, state: state, right: control.Operate, user: "bob"})
+		queues = append(queues, &fakeQueue{filled: true, state: state, right: control.RightOperate, user: "bob"})
 	}
 	for _, f := range queues {
 		for _, token := range []string{"", "token"} {
@@ -287,7 +290,7 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 				path = strings.NewReplacer("{$}", "", "{id...}", "text").Replace(path)
 				for _, query := range []string{"", "did=retry&n=2&q=text&error=text&attempt=2&state=dead",
 					"error=text&command=text", "error=none"} {
-					p, err := vw.make(t.Context(), v, &url.URL{Path: path, RawQuery: query})
+					p, err := vw.buildPage(t.Context(), v, &url.URL{Path: path, RawQuery: query})
 					if err != nil {
 						t.Fatalf("%s: %v", path, err)
 					}
@@ -295,8 +298,8 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 				}
 			}
 			for path, make := range map[string]func(context.Context, *visitor, *url.URL) (page, error){
-				"/bulk?verb=cancel&n=2": bulkPreview.make, "/bulk?verb=cancel&id=a&id=b&id=c": bulkPreview.make,
-				"/dead/retry?again=": deadPreview.make, "/dead/rm?error=text": deadPreview.make} {
+				"/bulk?verb=cancel&n=2": bulkPreview.buildPage, "/bulk?verb=cancel&id=a&id=b&id=c": bulkPreview.buildPage,
+				"/dead/retry?again=": deadPreview.buildPage, "/dead/rm?error=text": deadPreview.buildPage} {
 				u, _ := url.Parse(path)
 				p, err := make(t.Context(), v, u)
 				switch {
@@ -311,19 +314,19 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 		}
 	}
 	// More dead jobs exist than the page groups.
-	v := &visitor{client: (&fakeQueue{filled: true, manyDead: true, state: "dead", right: control.Operate}).client()}
+	v := &visitor{client: (&fakeQueue{filled: true, manyDead: true, state: "dead", right: control.RightOperate}).client()}
 	defer v.client.Close()
 	for _, query := range []string{"", "error=text", "error=none"} {
-		p, err := views["/dead"].make(t.Context(), v, &url.URL{RawQuery: query})
+		p, err := views["/dead"].buildPage(t.Context(), v, &url.URL{RawQuery: query})
 		if err != nil {
 			t.Fatal(err)
 		}
 		render("dead", "/dead", []string{"list"}, p)
 	}
 	for _, todo := range []string{"", "web open"} {
-		render("message", "a message", nil, page{Title: "Not found", Main: messageData{"no session", todo}})
+		render("message", "a message", nil, page{Title: "Not found", Content: messageData{"no session", todo}})
 	}
-	render("open", "/open", nil, page{Title: "Open", Main: "secret"})
+	render("open", "/open", nil, page{Title: "Open", Content: "secret"})
 	for _, mark := range unused {
 		t.Errorf("%s: the test did not execute this branch", mark)
 	}

@@ -16,46 +16,46 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// functions lists the functions that templates call.
-var functions = template.FuncMap{
-	"path":        pathOf,
+// templateFuncs lists the functions that templates call.
+var templateFuncs = template.FuncMap{
+	"path":        jobPath,
 	"attempt":     attemptPath,
-	"verbs":       verbsFor,
+	"verbs":       verbsForJob,
 	"states":      queue.States,
 	"number":      withCommas,
 	"plural":      plural,
 	"facts":       func(st *control.Status) string { return strings.Join(present.Facts(st, withCommas), " · ") },
 	"busy":        present.BusyText,
-	"age":         age,
-	"clock":       func(at control.Time) string { return present.Clock(at, time.Now()) },
-	"span":        present.Took,
-	"rate":        present.Rate,
-	"count":       countOf,
+	"age":         ageElement,
+	"clock":       func(at control.Time) string { return present.ClockTime(at, time.Now()) },
+	"span":        present.DurationText,
+	"rate":        present.PercentageText,
+	"count":       stateCount,
 	"waiting":     waitingCount,
-	"state":       onJob(present.StateText),
-	"attempts":    onJob(present.AttemptsText),
-	"rank":        onJob(present.Rank),
-	"progress":    onJob(present.Progress),
-	"failure":     onJob(present.ErrorText),
-	"waits":       func(j control.Job, now time.Time) string { return visible(present.Waits(&j, now)) },
-	"detail":      detail,
-	"moment":      moment,
-	"rows":        rows,
+	"state":       jobTemplateFunc(present.StateWithReason),
+	"attempts":    jobTemplateFunc(present.AttemptsText),
+	"rank":        jobTemplateFunc(present.RankText),
+	"progress":    jobTemplateFunc(present.ProgressText),
+	"failure":     jobTemplateFunc(present.ErrorText),
+	"waits":       func(j control.Job, now time.Time) string { return visible(present.WaitReasonOrDue(&j, now)) },
+	"detail":      jobDetailText,
+	"moment":      relevantTime,
+	"rows":        jobProperties,
 	"ended":       attemptEnd,
 	"why":         func(w *control.Why, now time.Time) []string { return present.WhyLines(w, now) },
-	"pause":       func(q control.QueueView) string { return visible(present.QueuePause(&q)) },
+	"pause":       func(q control.QueueView) string { return visible(present.QueuePauseText(&q)) },
 	"schedule":    func(s control.ScheduleDetail) string { return visible(present.StateOfSchedule(&s.Schedule)) },
 	"cron":        func(s control.ScheduleDetail) string { return visible(present.WhenScheduled(&s.Schedule)) },
-	"noWorkers":   func() template.HTML { return hint(present.NoWorkers) },
-	"noSchedules": func() template.HTML { return hint(present.NoSchedules) },
-	"noQueues":    func() template.HTML { return hint(present.NoQueues) },
-	"command":     func(text string) string { return visible(present.Command(text)) },
-	"text":        func(s *string) string { return visible(present.Empty(s)) },
+	"noWorkers":   func() template.HTML { return emptyListHint(present.NoWorkersText) },
+	"noSchedules": func() template.HTML { return emptyListHint(present.NoSchedulesText) },
+	"noQueues":    func() template.HTML { return emptyListHint(present.NoQueuesText) },
+	"command":     func(text string) string { return visible(present.CommandText(text)) },
+	"text":        func(s *string) string { return visible(present.EmptyIfNil(s)) },
 	"visible":     visible,
 }
 
-// onJob converts a function that describes a job to a function for templates.
-func onJob(describe func(*control.Job) string) func(control.Job) string {
+// jobTemplateFunc converts a function that describes a job to a function for templates.
+func jobTemplateFunc(describe func(*control.Job) string) func(control.Job) string {
 	return func(j control.Job) string { return visible(describe(&j)) }
 }
 
@@ -88,60 +88,60 @@ func withCommas(n int64) string {
 }
 
 // plural formats a number and its noun, like "1 job" or "1,200 jobs".
-func plural(n int64, what string) string { return present.PluralOf(n, what, withCommas) }
+func plural(n int64, what string) string { return present.PluralWith(n, what, withCommas) }
 
-// age returns the time since at as a clock that the browser advances. The function age in page.js
+// ageElement returns the time since at as a clock that the browser advances. The function age in page.js
 // formats its text in the same way.
-func age(at control.Time, now time.Time) template.HTML {
+func ageElement(at control.Time, now time.Time) template.HTML {
 	if at == 0 {
 		return ""
 	}
 	return template.HTML(fmt.Sprintf(`<time data-s="%d">%s</time>`,
-		max(0, now.Sub(queue.Millis(at).Time()))/time.Second, present.Age(at, now)))
+		max(0, now.Sub(queue.Millis(at).Time()))/time.Second, present.AgeText(at, now)))
 }
 
-// hint returns a text about an empty list. It marks up the command in the text.
-func hint(text string) template.HTML {
+// emptyListHint returns a text about an empty list. It marks up the command in the text.
+func emptyListHint(text string) template.HTML {
 	text, command, _ := strings.Cut(text, ": queuectl ")
 	return template.HTML(fmt.Sprintf(`<p class="none">%s: <code>queuectl %s</code></p>`, template.HTMLEscapeString(text),
 		template.HTMLEscapeString(command)))
 }
 
-// detail returns the most useful text about a job in a list: the reason for which it waits, and the
+// jobDetailText returns the most useful text about a job in a list: the reason for which it waits, and the
 // error or the reason of its last attempt.
-func detail(j control.Job, now time.Time) string {
-	text, why := cmp.Or(present.Empty(j.Error), present.Empty(j.Reason)), present.Waits(&j, now)
+func jobDetailText(j control.Job, now time.Time) string {
+	text, why := cmp.Or(present.EmptyIfNil(j.Error), present.EmptyIfNil(j.Reason)), present.WaitReasonOrDue(&j, now)
 	if text != "" && why != "" {
 		why += ": "
 	}
 	return visible(why + text)
 }
 
-// moment returns the time that a narrow list shows for a job. It is the first of these that exists:
+// relevantTime returns the time that a narrow list shows for a job. It is the first of these that exists:
 // the end, a due time in the future, the start, the creation.
-func moment(j control.Job, now time.Time) string {
-	due := present.Due(&j)
+func relevantTime(j control.Job, now time.Time) string {
+	due := present.DueTime(&j)
 	if !queue.Millis(due).Time().After(now) {
 		due = 0
 	}
-	return present.Clock(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
+	return present.ClockTime(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
 }
 
-// rows returns the properties of a job that have a value. It leaves out the queue, which the page
+// jobProperties returns the properties of a job that have a value. It leaves out the queue, which the page
 // shows as a link, the run time of a running job, which the page shows as a clock, and a waiting
 // time that is not final.
-func rows(j control.JobDetail) [][2]string {
+func jobProperties(j control.JobDetail) [][2]string {
 	if j.FinishedAt == 0 {
 		j.RunTimeMS = nil
 	}
-	return slices.DeleteFunc(present.Details(&j), func(row [2]string) bool {
-		return row[1] == "" || row[0] == "Queue" || row[0] == "Waited" && present.StateOf(j.State).Waiting()
+	return slices.DeleteFunc(present.DetailRows(&j), func(row [2]string) bool {
+		return row[1] == "" || row[0] == "Queue" || row[0] == "Waited" && present.ParseState(j.State).Waiting()
 	})
 }
 
 // attemptEnd returns how an attempt of a job ended, or that it is still running.
 func attemptEnd(h control.Attempt, j control.JobDetail) string {
-	text := present.Remarks(&h, j.Spec["allow_background"] == true)
+	text := present.AttemptRemarks(&h, j.Spec["allow_background"] == true)
 	switch {
 	case h.FinishedAt == 0:
 		return "running"
@@ -149,18 +149,18 @@ func attemptEnd(h control.Attempt, j control.JobDetail) string {
 		text = "; " + text
 		fallthrough
 	case h.Error == nil:
-		text = "exit code " + present.Empty(h.ExitCode) + text
+		text = "exit code " + present.EmptyIfNil(h.ExitCode) + text
 	}
 	return visible(text)
 }
 
-// countOf returns the number of jobs in a state. The function waitingCount returns the number of
+// stateCount returns the number of jobs in a state. The function waitingCount returns the number of
 // waiting jobs.
-func countOf(jobs map[string]int64, state any) int64 { return jobs[fmt.Sprint(state)] }
+func stateCount(jobs map[string]int64, state any) int64 { return jobs[fmt.Sprint(state)] }
 
 func waitingCount(jobs map[string]int64) (n int64) {
 	for state, count := range jobs {
-		if present.StateOf(state).Waiting() {
+		if present.ParseState(state).Waiting() {
 			n += count
 		}
 	}
@@ -169,22 +169,22 @@ func waitingCount(jobs map[string]int64) (n int64) {
 
 // line is one line of a job's output, split into runs of one colour.
 type line struct {
-	At  string `json:"at"`
-	Err bool   `json:"err,omitempty"`
-	// Runs contains pairs of a text and its colour. The colour is "" or the last digit of an SGR
+	At       string `json:"at"`
+	IsStderr bool   `json:"err,omitempty"`
+	// ColourRuns contains pairs of a text and its colour. The colour is "" or the last digit of an SGR
 	// code from 30 to 37.
-	Runs [][2]string `json:"runs,omitempty"`
-	// First says that this line starts a batch, which replaces all previous lines.
-	First   bool   `json:"first,omitempty"`
-	Part    bool   `json:"part,omitempty"`    // the line is unfinished, and the next line replaces it
-	Dropped string `json:"dropped,omitempty"` // text to show instead of output that was not kept
+	ColourRuns [][2]string `json:"runs,omitempty"`
+	// FirstAt says that this line starts a batch, which replaces all previous lines.
+	First      bool   `json:"first,omitempty"`
+	Unfinished bool   `json:"part,omitempty"`    // the line is unfinished, and the next line replaces it
+	Dropped    string `json:"dropped,omitempty"` // text to show instead of output that was not kept
 }
 
 // size returns the approximate memory use of a line in bytes.
 func (l *line) size() int {
-	n := lineCost + len(l.At) + len(l.Dropped)
-	for _, r := range l.Runs {
-		n += runCost + len(r[0])
+	n := lineCostBytes + len(l.At) + len(l.Dropped)
+	for _, r := range l.ColourRuns {
+		n += runCostBytes + len(r[0])
 	}
 	return n
 }
@@ -192,23 +192,23 @@ func (l *line) size() int {
 // These constants are the memory overhead in bytes of a line and of one of its runs, in addition to
 // their texts.
 const (
-	lineCost = 72
-	runCost  = 32
+	lineCostBytes = 72
+	runCostBytes  = 32
 )
 
-// maxRuns is the maximum number of runs of a line. The last run contains the rest of the line.
-const maxRuns = 200
+// maxColourRuns is the maximum number of runs of a line. The last run contains the rest of the line.
+const maxColourRuns = 200
 
 // These expressions match control sequences as defined by ECMA-48, and control characters except
 // tabs.
 var (
-	sequences = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ " +
+	controlSequences = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ " +
 		"-~]?|[\x00-\x08\x0b-\x1f\x7f]|[\u202a-\u202e\u2066-\u2069]")
-	colours = regexp.MustCompile("^\x1b\\[([0-9;]*)m$")
+	colourSequence = regexp.MustCompile("^\x1b\\[([0-9;]*)m$")
 )
 
-// runsOf splits a line into runs of one colour. It removes all other control sequences.
-func runsOf(text string) (runs [][2]string) {
+// splitColourRuns splits a line into runs of one colour. It removes all other control sequences.
+func splitColourRuns(text string) (runs [][2]string) {
 	colour, last := "", 0
 	var run strings.Builder // text of the current run
 	end := func() {
@@ -218,15 +218,15 @@ func runsOf(text string) (runs [][2]string) {
 		}
 	}
 	startRun := func(next string) {
-		if next != colour && len(runs) < maxRuns-1 {
+		if next != colour && len(runs) < maxColourRuns-1 {
 			end()
 			colour = next
 		}
 	}
-	for _, match := range sequences.FindAllStringIndex(text, -1) {
+	for _, match := range controlSequences.FindAllStringIndex(text, -1) {
 		run.WriteString(text[last:match[0]])
 		last = match[1]
-		if codes := colours.FindStringSubmatch(text[match[0]:match[1]]); codes != nil {
+		if codes := colourSequence.FindStringSubmatch(text[match[0]:match[1]]); codes != nil {
 			for code := range strings.SplitSeq(codes[1], ";") {
 				switch n, _ := strconv.Atoi(code); {
 				case n >= 30 && n <= 37:

@@ -26,7 +26,7 @@ func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 		{control.Job{State: "completed", RunAt: at(time.Hour), FinishedAt: at(-time.Minute)}, "", "11:59:00"},
 		{control.Job{State: "processing", StartedAt: at(-time.Minute), CreatedAt: at(-time.Hour)}, "", "11:59:00"},
 	} {
-		if got, moment := detail(c.job, now), moment(c.job, now); got != c.want || moment != c.moment {
+		if got, moment := jobDetailText(c.job, now), relevantTime(c.job, now); got != c.want || moment != c.moment {
 			t.Errorf("%s: got %q and %q, want %q and %q", c.job.State, got, moment, c.want, c.moment)
 		}
 	}

@@ -47,11 +47,11 @@ func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 
 // readPair reads a certificate and its key.
 func readPair(cert, key string) (pair tls.Certificate, err error) {
-	certText, err := readRegular(cert)
+	certText, err := readRegularFile(cert)
 	if err != nil {
 		return pair, queue.Invalid("web.tls_cert", "%v", err)
 	}
-	keyText, err := readRegular(key)
+	keyText, err := readRegularFile(key)
 	if err != nil {
 		return pair, queue.Invalid("web.tls_key", "%v", err)
 	}
@@ -61,9 +61,9 @@ func readPair(cert, key string) (pair tls.Certificate, err error) {
 	return pair, err
 }
 
-// readRegular reads a regular file. It returns an error for other files, because reading them could
+// readRegularFile reads a regular file. It returns an error for other files, because reading them could
 // block.
-func readRegular(path string) ([]byte, error) {
+func readRegularFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block until it has a writer
 	if err != nil {
 		return nil, err

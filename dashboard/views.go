@@ -24,30 +24,31 @@ const (
 
 // views contains the pages by path.
 var views = map[string]*view{
-	"/{$}": {"overview", "overview", "", "queuectl status", overview, []string{"verdict", "strip", "speed", "running",
+	"/{$}": {"overview", "overview", "", "queuectl status", overviewPage, []string{"verdict", "strip", "speed", "running",
 		"waiting", "queues", "deads", "done"}, nil, 0},
-	"/jobs": {"jobs", "jobs", "Jobs", "", jobs, []string{"tabs", "list"},
+	"/jobs": {"jobs", "jobs", "Jobs", "", jobsPage, []string{"tabs", "list"},
 		append(slices.Clone(filterNames), "cursor", "did", "n"), 0},
-	"/jobs/{id...}": {"job", "jobs", "", "", job, []string{"head", "why", "deps", "attempts", "facts"},
+	"/jobs/{id...}": {"job", "jobs", "", "", jobPage, []string{"head", "why", "deps", "attempts", "facts"},
 		[]string{"id", "attempt"}, 0},
-	"/dead": {"dead", "dead", "Dead letters", "queuectl dlq list", dead, []string{"list"},
-		append(slices.Clone(causeFields), "did", "n"), costlyInterval},
-	"/schedules": {"schedules", "schedules", "Schedules", "queuectl schedule list", schedules, []string{"list"},
-		[]string{"cursor"}, costlyInterval},
-	"/stats":   {"stats", "stats", "Statistics", "", statistics, []string{"figures"}, []string{"since"}, costlyInterval},
-	"/workers": {"workers", "workers", "Workers", "queuectl worker list", workers, []string{"workers"}, nil, 0},
+	"/dead": {"dead", "dead", "Dead letters", "queuectl dlq list", deadPage, []string{"list"},
+		append(slices.Clone(causeFields), "did", "n"), expensivePageInterval},
+	"/schedules": {"schedules", "schedules", "Schedules", "queuectl schedule list", schedulesPage, []string{"list"},
+		[]string{"cursor"}, expensivePageInterval},
+	"/stats": {"stats", "stats", "Statistics", "", statisticsPage, []string{"figures"}, []string{"since"},
+		expensivePageInterval},
+	"/workers": {"workers", "workers", "Workers", "queuectl worker list", workersPage, []string{"workers"}, nil, 0},
 }
 
-// costlyInterval is the update interval of pages with expensive queries.
-const costlyInterval = 5 * time.Second
+// expensivePageInterval is the update interval of pages with expensive queries.
+const expensivePageInterval = 5 * time.Second
 
-// overview fills the first page, which summarises the queue.
-func overview(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
-	screen, err := v.client.Screen(ctx, control.ScreenRows{Rows: overviewRows})
+// overviewPage fills the first page, which summarises the queue.
+func overviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
+	screen, err := v.client.Screen(ctx, control.ScreenParams{Rows: overviewRows})
 	if err != nil {
 		return err
 	}
-	queues, err := v.client.QueueList(ctx, control.Queues{})
+	queues, err := v.client.QueueList(ctx, control.QueueListParams{})
 	if err != nil {
 		return err
 	}
@@ -55,17 +56,18 @@ func overview(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
 	p.Status = &screen.Status
 	kind, text := verdict(&screen.Status)
 	p.Title = text
-	p.Main = overviewData{Screen: screen, Queues: queues.Queues, Hour: drawPlot(&hour, time.Minute), Kind: kind,
-		Headline: text}
+	p.Content = overviewData{Screen: screen, Queues: queues.Queues, LastHour: drawPlot(&hour, time.Minute),
+		VerdictKind: kind,
+		Headline:    text}
 	return err
 }
 
 // overviewData is the data of the overview.
 type overviewData struct {
-	Screen         control.Screen
-	Queues         []control.QueueView
-	Hour           plot
-	Kind, Headline string // the results of verdict
+	Screen                control.Screen
+	Queues                []control.QueueView
+	LastHour              plot
+	VerdictKind, Headline string // the results of verdict
 }
 
 // verdict returns the headline of the overview, and its kind: ok, attention, degraded or failing.
@@ -81,63 +83,63 @@ func verdict(st *control.Status) (kind, headline string) {
 	return kind, "All is well"
 }
 
-// jobs fills a page of the list of jobs.
-func jobs(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+// jobsPage fills a page of the list of jobs.
+func jobsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	f, err := filterOf(q)
 	if err != nil {
 		return err
 	}
-	p.CLI = f.command()
-	params := f.list()
+	p.CLICommand = f.cliCommand()
+	params := f.listRequest()
 	params.Limit, params.Cursor = listRows, q.Get("cursor")
 	list, err := v.client.List(ctx, params)
 	if err != nil {
 		return err
 	}
 	main := jobsData{Jobs: list.Jobs, Filter: f, Tabs: f.tabs(p.Status)}
-	if vb, err := verbNamed(q.Get("did")); err == nil {
+	if vb, err := findVerb(q.Get("did")); err == nil {
 		if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil {
-			main.Did, main.Done = vb.Name, n
+			main.LastAction, main.LastActionCount = vb.Name, n
 		}
 	}
 	if list.Next != nil {
-		next := f.Values()
+		next := f.Query()
 		next.Set("cursor", *list.Next)
 		main.Next = "/jobs?" + next.Encode()
 	}
-	p.Main = main
+	p.Content = main
 	return nil
 }
 
 // jobsData is the data of a page of the list of jobs.
 type jobsData struct {
-	Jobs   []control.Job
-	Filter filter
-	Tabs   []tab
-	Did    string // the action that was applied last; "" if none
-	Done   int64  // number of jobs to which that action was applied
-	Next   string // path of the next page; "" on the last page
+	Jobs            []control.Job
+	Filter          jobFilter
+	Tabs            []tab
+	LastAction      string // the action that was applied last; "" if none
+	LastActionCount int64  // number of jobs to which that action was applied
+	Next            string // path of the next page; "" on the last page
 }
 
-// jobOf returns the id of the job in a page's URL.
-func jobOf(u *url.URL) control.Name {
+// jobIDOf returns the id of the job in a page's URL.
+func jobIDOf(u *url.URL) control.JobID {
 	if u.Path == "/job" {
-		return control.Name(u.Query().Get("id"))
+		return control.JobID(u.Query().Get("id"))
 	}
-	return control.Name(strings.TrimPrefix(u.Path, "/jobs/"))
+	return control.JobID(strings.TrimPrefix(u.Path, "/jobs/"))
 }
 
-// job fills the page of one job.
-func job(ctx context.Context, v *visitor, u *url.URL, p *page) error {
-	id := jobOf(u)
-	p.Title, p.CLI = string(id), "queuectl show "+string(id)
+// jobPage fills the page of one job.
+func jobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+	id := jobIDOf(u)
+	p.Title, p.CLICommand = string(id), "queuectl show "+string(id)
 	d, err := v.client.Show(ctx, control.Show{ID: id, WithoutEnv: true})
 	if err != nil {
 		return err
 	}
-	main := jobData{Job: d, Output: !slices.Contains(d.Hidden, "command")}
-	if present.StateOf(d.State).Waiting() {
+	main := jobData{Job: d, MayReadOutput: !slices.Contains(d.HiddenParts, "command")}
+	if present.ParseState(d.State).Waiting() {
 		why, err := v.client.Why(ctx, control.WhyParams{ID: id})
 		if err != nil {
 			return err
@@ -149,43 +151,43 @@ func job(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 		return err
 	}
 	if len(tree.Edges) > 0 {
-		main.Deps = layoutTree(&tree)
+		main.DependencyTree = layoutTree(&tree)
 	}
-	if main.Output && len(d.History) > 0 {
+	if main.MayReadOutput && len(d.History) > 0 {
 		if text := u.Query().Get("attempt"); text != "" {
 			if main.Attempt, err = strconv.Atoi(text); err != nil || main.Attempt < 1 {
 				return queue.Invalid("attempt", "%q is not an attempt number; the first attempt is 1", queue.Clip(text))
 			}
 		}
-		if main.Lines, err = v.lines(ctx, id, main.Attempt); err != nil {
+		if main.Lines, err = v.readLastLines(ctx, id, main.Attempt); err != nil {
 			return err
 		}
 	}
-	p.Main = main
+	p.Content = main
 	return nil
 }
 
 // jobData is the data of the page of one job.
 type jobData struct {
-	Job     control.JobDetail
-	Why     *control.Why // nil if the job is not waiting
-	Deps    *tree        // nil if the job has neither dependencies nor dependants
-	Output  bool         // the visitor may see the output
-	Lines   []line       // the output of the attempt
-	Attempt int          // number of the attempt; 0 means the last one
+	Job            control.JobDetail
+	Why            *control.Why // nil if the job is not waiting
+	DependencyTree *tree        // nil if the job has neither dependencies nor dependants
+	MayReadOutput  bool         // the visitor may see the output
+	Lines          []line       // the output of the attempt
+	Attempt        int          // number of the attempt; 0 means the last one
 }
 
 // branch is a job in a dependency tree together with the jobs below it.
 type branch struct {
 	control.TreeNode
-	How   string
-	Below []branch
+	Condition string
+	Children  []branch
 }
 
 // tree contains the dependencies and the dependants of a job.
 type tree struct {
-	Above, Below []branch
-	More         bool // some branches are not drawn
+	Dependencies, Dependants []branch
+	More                     bool // some branches are not drawn
 }
 
 // layoutTree converts a tree to nested lists with at most maxBranches branches. If a job occurs
@@ -213,17 +215,17 @@ func layoutTree(t *control.TreeView) *tree {
 				break
 			}
 			remaining--
-			b := branch{TreeNode: nodes[other], How: e.Condition}
+			b := branch{TreeNode: nodes[other], Condition: e.Condition}
 			if !seen[other] && depth < maxDepth {
-				b.Below = follow(other, toParents, depth+1)
+				b.Children = follow(other, toParents, depth+1)
 			}
 			list = append(list, b)
 		}
 		return list
 	}
 	root := t.Nodes[0].Seq
-	result.Above = follow(root, true, 0)
-	result.Below = follow(root, false, 0)
+	result.Dependencies = follow(root, true, 0)
+	result.Dependants = follow(root, false, 0)
 	return result
 }
 
@@ -233,17 +235,17 @@ const (
 	maxBranches = 200
 )
 
-// lines returns the last output lines of an attempt of a job. Attempt 0 means the last attempt.
-func (v *visitor) lines(ctx context.Context, id control.Name, attempt int) (list []line, err error) {
+// readLastLines returns the last output lines of an attempt of a job. Attempt 0 means the last attempt.
+func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (list []line, err error) {
 	var o outputLines
-	n, bytes, dropped := shownLines, 0, false
-	_, err = v.client.Logs(ctx, control.Logs{ID: id, N: &n, Attempt: attempt}, func(p control.Piece) error {
-		for _, l := range o.next(&p) {
-			if n := len(list); n > 0 && list[n-1].Part {
+	n, bytes, dropped := maxShownLines, 0, false
+	_, err = v.client.Logs(ctx, control.Logs{ID: id, LastLines: &n, Attempt: attempt}, func(p control.OutputPiece) error {
+		for _, l := range o.linesOfPiece(&p) {
+			if n := len(list); n > 0 && list[n-1].Unfinished {
 				bytes -= list[n-1].size()
 			}
-			list, bytes = add(list, l), bytes+l.size()
-			for len(list) > shownLines || bytes > shownBytes {
+			list, bytes = appendLine(list, l), bytes+l.size()
+			for len(list) > maxShownLines || bytes > maxShownBytes {
 				bytes -= list[0].size()
 				list, dropped = list[1:], true
 			}
@@ -258,12 +260,12 @@ func (v *visitor) lines(ctx context.Context, id control.Name, attempt int) (list
 
 // These constants are the maximum numbers of output lines and of their bytes in a new page.
 const (
-	shownLines = 200
-	shownBytes = 256 << 10
+	maxShownLines = 200
+	maxShownBytes = 256 << 10
 )
 
-// schedules fills the page of recurring jobs.
-func schedules(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+// schedulesPage fills the page of recurring jobs.
+func schedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	list, err := v.client.ScheduleList(ctx, control.ScheduleList{Cursor: u.Query().Get("cursor")})
 	if err != nil {
 		return err
@@ -279,11 +281,11 @@ func schedules(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 		}
 		main.Schedules = append(main.Schedules, d)
 	}
-	main.Next = present.Empty(list.Next)
+	main.Next = present.EmptyIfNil(list.Next)
 	if len(list.Schedules) > listRows {
 		main.Next = list.Schedules[listRows-1].Name
 	}
-	p.Main = main
+	p.Content = main
 	return nil
 }
 
@@ -294,37 +296,37 @@ type schedulesData struct {
 }
 
 // span is a period of the statistics page and the length of the steps of its graphs.
-type span struct {
-	Name  string
-	span  time.Duration
-	grain string
-	step  time.Duration
+type statsRange struct {
+	Name   string
+	length time.Duration
+	grain  string
+	step   time.Duration
 }
 
-// ranges contains the periods that the statistics page offers.
-var ranges = []span{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour},
+// statsRanges contains the periods that the statistics page offers.
+var statsRanges = []statsRange{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour},
 	{"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
 
 // periodStart returns the start of a period that ends now.
 func periodStart(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
 
-// statistics fills the page of statistics by queue.
-func statistics(ctx context.Context, v *visitor, u *url.URL, p *page) error {
-	chosen := ranges[1]
+// statisticsPage fills the page of statistics by queue.
+func statisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
+	chosen := statsRanges[1]
 	if text := u.Query().Get("since"); text != "" {
-		i := slices.IndexFunc(ranges, func(r span) bool { return r.Name == text })
+		i := slices.IndexFunc(statsRanges, func(r statsRange) bool { return r.Name == text })
 		if i < 0 {
 			return queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: "+
-				"queuectl stats --since %s", queue.Clip(text), queue.ShellWord(queue.Clip(text)))
+				"queuectl stats --since %s", queue.Clip(text), queue.QuoteShellWord(queue.Clip(text)))
 		}
-		chosen = ranges[i]
+		chosen = statsRanges[i]
 	}
-	p.CLI = "queuectl stats --since " + chosen.Name
-	got, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(chosen.span), Grain: chosen.grain})
+	p.CLICommand = "queuectl stats --since " + chosen.Name
+	got, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(chosen.length), Grain: chosen.grain})
 	if err != nil {
 		return err
 	}
-	p.Main = statisticsData{Range: chosen.Name, Ranges: ranges, By: chosen.grain, Queues: got.Queues,
+	p.Content = statisticsData{Range: chosen.Name, Ranges: statsRanges, Grain: chosen.grain, Queues: got.Queues,
 		Plot: drawPlot(&got, chosen.step)}
 	return nil
 }
@@ -332,55 +334,57 @@ func statistics(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 // statisticsData is the data of the statistics page.
 type statisticsData struct {
 	Range  string // name of the chosen period
-	Ranges []span
-	By     string // length of the steps: minute, hour or day
+	Ranges []statsRange
+	Grain  string // length of the steps: minute, hour or day
 	Queues []control.QueueStats
 	Plot   plot
 }
 
 // plot is a graph of the number of attempts that ended in each step of a period.
 type plot struct {
-	Ended, Bad string // SVG paths in a box of plotWidth by plotHeight
-	Most, All  int64  // largest number in one period, and total number
-	Failed     int64  // number of failed attempts, part of All
-	From       control.Time
+	EndedPath, FailedPath string // SVG paths in a box of plotWidth by plotHeight
+	MaxPerStep, Total     int64  // largest number in one period, and total number
+	Failed                int64  // number of failed attempts, part of All
+	StartTime             control.Time
 }
 
 const plotWidth, plotHeight = 480.0, 44.0
 
 // drawPlot draws statistics as a graph with one bar per step.
 func drawPlot(s *control.Stats, step time.Duration) (g plot) {
-	g.From = s.Since
+	g.StartTime = s.Since
 	n := int64(1)
 	if s.Until > s.Since {
 		n = max(1, (int64(s.Until-s.Since)+step.Milliseconds()-1)/step.Milliseconds())
 	}
-	ended := func(f *control.Figures) int64 { return f.Completed + f.Failed + f.Dead + f.Cancelled + f.Returned }
+	ended := func(f *control.AttemptStatistics) int64 {
+		return f.Completed + f.Failed + f.Dead + f.Cancelled + f.Returned
+	}
 	for i := range s.Periods {
-		f := &s.Periods[i].Figures
-		g.Most, g.All, g.Failed = max(g.Most, ended(f)), g.All+ended(f), g.Failed+f.Failed+f.Dead
+		f := &s.Periods[i].AttemptStatistics
+		g.MaxPerStep, g.Total, g.Failed = max(g.MaxPerStep, ended(f)), g.Total+ended(f), g.Failed+f.Failed+f.Dead
 	}
 	wide := plotWidth / float64(n)
 	for i := range s.Periods {
-		f := &s.Periods[i].Figures
+		f := &s.Periods[i].AttemptStatistics
 		at := wide * float64(int64(s.Periods[i].StartTime-s.Since)/step.Milliseconds())
 		bar := func(count int64) string {
-			high := plotHeight * float64(count) / float64(max(g.Most, 1))
+			high := plotHeight * float64(count) / float64(max(g.MaxPerStep, 1))
 			return fmt.Sprintf("M%.1f %.1fV%.1fh%.1fV%.1f", at, plotHeight, plotHeight-high, wide*0.9, plotHeight)
 		}
 		if all := ended(f); all > 0 {
-			g.Ended += bar(all)
+			g.EndedPath += bar(all)
 		}
 		if bad := f.Failed + f.Dead; bad > 0 {
-			g.Bad += bar(bad)
+			g.FailedPath += bar(bad)
 		}
 	}
 	return g
 }
 
-// workers fills the page of workers.
-func workers(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
-	list, err := v.client.WorkerList(ctx, control.Nothing{})
-	p.Main = list.Workers
+// workersPage fills the page of workers.
+func workersPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
+	list, err := v.client.WorkerList(ctx, control.NoParams{})
+	p.Content = list.Workers
 	return err
 }

@@ -26,9 +26,9 @@ type lineReader struct {
 	io.Closer
 	reader        *bufio.Reader
 	output        io.Writer
-	began         bool   // the first message has been read
+	versionRead   bool   // the first message has been read
 	allowsBatches bool   // the protocol version permits batches: lines with several messages
-	unread        []byte // part of the last line that the library has not read yet
+	unreadPart    []byte // part of the last line that the library has not read yet
 	tracker       *requestTracker
 	ctx           context.Context // context of the session
 }
@@ -38,38 +38,38 @@ const unbatchedVersion = "2025-06-18"
 
 // Read implements io.Reader.
 func (l *lineReader) Read(p []byte) (int, error) {
-	for len(l.unread) == 0 {
-		line, whole, err := l.next()
+	for len(l.unreadPart) == 0 {
+		line, whole, err := l.nextLine()
 		switch {
 		case len(bytes.TrimSpace(line)) == 0:
 		case !whole:
-			l.refuse(null, -32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLine))
-		case !l.began:
-			l.begin(line)
-			l.began, l.unread = true, line
-			l.tracker.read(line)
+			l.replyError(nullID, -32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLineBytes))
+		case !l.versionRead:
+			l.readVersion(line)
+			l.versionRead, l.unreadPart = true, line
+			l.tracker.recordRequests(line)
 		case !json.Valid(line):
-			l.refuse(null, -32700, "the line is not valid JSON: "+queue.Clip(string(line)))
+			l.replyError(nullID, -32700, "the line is not valid JSON: "+queue.Clip(string(line)))
 		default:
-			if id, wrong := l.check(line); wrong != "" {
-				l.refuse(id, -32600, wrong)
+			if id, wrong := l.checkLine(line); wrong != "" {
+				l.replyError(id, -32600, wrong)
 				break
 			}
-			l.unread = line
-			l.tracker.read(line)
+			l.unreadPart = line
+			l.tracker.recordRequests(line)
 		}
-		if err != nil && len(l.unread) == 0 {
-			l.tracker.wait(l.ctx)
+		if err != nil && len(l.unreadPart) == 0 {
+			l.tracker.awaitAnswers(l.ctx)
 			return 0, err
 		}
 	}
-	n := copy(p, l.unread)
-	l.unread = l.unread[n:]
+	n := copy(p, l.unreadPart)
+	l.unreadPart = l.unreadPart[n:]
 	return n, nil
 }
 
-// begin reads the protocol version of the client from the first message.
-func (l *lineReader) begin(line []byte) {
+// readVersion reads the protocol version of the client from the first message.
+func (l *lineReader) readVersion(line []byte) {
 	var hello struct {
 		Params struct {
 			ProtocolVersion string `json:"protocolVersion"`
@@ -80,48 +80,48 @@ func (l *lineReader) begin(line []byte) {
 	}
 }
 
-// check returns what is wrong with a line. A line is valid if it is a valid message or, in a
+// checkLine returns what is wrong with a line. A line is valid if it is a valid message or, in a
 // session with batches, a valid batch. For a valid line, wrong is "". The result id is the id for
 // the reply: the id of the message, or null if the line is a batch or the id is invalid.
-func (l *lineReader) check(line []byte) (id json.RawMessage, wrong string) {
+func (l *lineReader) checkLine(line []byte) (id json.RawMessage, wrong string) {
 	var batch []json.RawMessage
 	if json.Unmarshal(line, &batch) != nil || batch == nil {
 		return checkMessage(line)
 	}
 	switch {
 	case !l.allowsBatches:
-		return null, "this protocol version does not support batches; send one message per line"
+		return nullID, "this protocol version does not support batches; send one message per line"
 	case len(batch) == 0:
-		return null, "the batch is empty; send at least one message"
+		return nullID, "the batch is empty; send at least one message"
 	}
 	ids := map[any]bool{}
 	for _, one := range batch {
 		if _, wrong := checkMessage(one); wrong != "" {
-			return null, wrong
+			return nullID, wrong
 		}
 		message, _ := jsonrpc.DecodeMessage(one) // no error, because checkMessage has already decoded the message
 		if request, is := message.(*jsonrpc.Request); is && request.ID.IsValid() {
 			if ids[request.ID.Raw()] {
-				return null, fmt.Sprintf("id: two requests in the batch have the id %v; use different ids", request.ID.Raw())
+				return nullID, fmt.Sprintf("id: two requests in the batch have the id %v; use different ids", request.ID.Raw())
 			}
 			ids[request.ID.Raw()] = true
 		}
 	}
-	return null, ""
+	return nullID, ""
 }
 
-var null = json.RawMessage("null")
+var nullID = json.RawMessage("null")
 
 // checkMessage is check for one message. Valid messages are requests, notifications and responses
 // of JSON-RPC 2.0. Their parameters must be an object, as MCP requires.
 func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) != nil || m == nil {
-		return null, "a message must be a JSON object"
+		return nullID, "a message must be a JSON object"
 	}
 	begins := func(name, first string) bool { return strings.IndexByte(first, m[name][0]) >= 0 }
 	given := func(name string) bool { return m[name] != nil }
-	id = null
+	id = nullID
 	if given("id") && begins("id", `"-0123456789`) {
 		id = m["id"]
 	}
@@ -129,8 +129,8 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	switch {
 	case string(m["jsonrpc"]) != `"2.0"`:
 		return id, `jsonrpc: must be "2.0"`
-	case given("id") && bytes.Equal(id, null):
-		return null, "id: must be a number or a string"
+	case given("id") && bytes.Equal(id, nullID):
+		return nullID, "id: must be a number or a string"
 	case given("method") && !begins("method", `"`):
 		return id, "method: must be a string"
 	case !given("method") && !answers:
@@ -146,13 +146,13 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	return id, ""
 }
 
-// next returns the next line. If the line is too long, whole is false and the returned line is
+// nextLine returns the next line. If the line is too long, whole is false and the returned line is
 // incomplete.
-func (l *lineReader) next() (line []byte, whole bool, err error) {
+func (l *lineReader) nextLine() (line []byte, whole bool, err error) {
 	for whole = true; ; {
 		part, err := l.reader.ReadSlice('\n')
-		// MaxLine does not include the newline.
-		if whole = whole && len(line)+len(part) <= control.MaxLine+1; whole {
+		// MaxLineBytes does not include the newline.
+		if whole = whole && len(line)+len(part) <= control.MaxLineBytes+1; whole {
 			line = append(line, part...)
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
@@ -161,8 +161,8 @@ func (l *lineReader) next() (line []byte, whole bool, err error) {
 	}
 }
 
-// refuse replies with an error to a line that is not passed on.
-func (l *lineReader) refuse(id json.RawMessage, code int, why string) {
+// replyError replies with an error to a line that is not passed on.
+func (l *lineReader) replyError(id json.RawMessage, code int, why string) {
 	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
 		"error": map[string]any{"code": code, "message": why}})
 	if err == nil {
@@ -173,15 +173,15 @@ func (l *lineReader) refuse(id json.RawMessage, code int, why string) {
 // sharedWriter is a writer for several goroutines. Each call of Write must contain whole lines.
 type sharedWriter struct {
 	io.WriteCloser
-	open *requestTracker
-	mu   sync.Mutex
+	tracker *requestTracker
+	mu      sync.Mutex
 }
 
-// Write implements io.Writer.
+// AllowChanges implements io.Writer.
 func (s *sharedWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, err := s.WriteCloser.Write(p)
-	s.open.removeAnswered(p)
+	s.tracker.removeAnswered(p)
 	return n, err
 }

@@ -75,7 +75,7 @@ func refusal(t *testing.T, line string, batches bool) (got errorReply, passed st
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // otherwise the end of the input would wait until all requests are answered
-	l := &lineReader{reader: bufio.NewReader(strings.NewReader(line + "\n")), output: &out, began: true,
+	l := &lineReader{reader: bufio.NewReader(strings.NewReader(line + "\n")), output: &out, versionRead: true,
 		allowsBatches: batches,
 		tracker:       newRequestTracker(), ctx: ctx}
 	raw, err := io.ReadAll(l)

@@ -10,10 +10,11 @@ import (
 // outputQueue is a queue whose method Logs returns the given pieces of output.
 type outputQueue struct {
 	api
-	pieces []control.Piece
+	pieces []control.OutputPiece
 }
 
-func (p outputQueue) Logs(_ context.Context, _ control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
+func (p outputQueue) Logs(_ context.Context, _ control.Logs, each func(control.OutputPiece) error) (control.LogsEnd,
+	error) {
 	for _, piece := range p.pieces {
 		if err := each(piece); err != nil {
 			return control.LogsEnd{}, err
@@ -25,9 +26,9 @@ func (p outputQueue) Logs(_ context.Context, _ control.Logs, each func(control.P
 // In the returned output, a line replaces missing bytes. If the stream of the missing bytes
 // is unknown, both streams have the line.
 func TestOutputMarksMissingBytes(t *testing.T) {
-	s := &server{api: outputQueue{pieces: []control.Piece{
+	s := &server{api: outputQueue{pieces: []control.OutputPiece{
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", DroppedBytes: 70}, {Stream: "stdout", Text: "last"},
-		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.Damage{Bytes: 2}},
+		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.DamagedRange{Bytes: 2}},
 	}}}
 	got, err := s.output(t.Context(), control.Logs{ID: "1"})
 	if err != nil {

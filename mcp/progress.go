@@ -14,14 +14,14 @@ import (
 // them with a token. The progress increases with each notification, as the protocol requires.
 // reporter is not safe for concurrent use.
 type reporter struct {
-	session *mcp.ServerSession
-	token   any
-	last    float64
+	session  *mcp.ServerSession
+	token    any
+	lastSent float64
 }
 
 // reporterOf returns the reporter for a call.
 func reporterOf(r *mcp.CallToolRequest) *reporter {
-	return &reporter{session: r.Session, token: r.Params.GetProgressToken(), last: -1}
+	return &reporter{session: r.Session, token: r.Params.GetProgressToken(), lastSent: -1}
 }
 
 // isRequested reports whether the client has requested progress notifications.
@@ -29,10 +29,10 @@ func (r *reporter) isRequested() bool { return r != nil && r.token != nil }
 
 // report sends the progress if it is higher than the last progress that was sent.
 func (r *reporter) report(ctx context.Context, done, total float64, message string) {
-	if !r.isRequested() || done <= r.last {
+	if !r.isRequested() || done <= r.lastSent {
 		return
 	}
-	r.last = done
+	r.lastSent = done
 	// Ignore the error, because the reply will follow.
 	r.session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 		ProgressToken: r.token, Progress: done, Total: total, Message: message,
@@ -45,17 +45,17 @@ func (s *server) lastEvent(ctx context.Context) *int64 {
 	if !s.progress.isRequested() {
 		return nil
 	}
-	status, err := s.api.Status(ctx, control.Nothing{})
+	status, err := s.api.Status(ctx, control.NoParams{})
 	if err != nil {
 		return nil // if the number is unknown, only later events are reported
 	}
-	return &status.LastEvent
+	return &status.LastEventSeq
 }
 
 // follow reports the progress of a job in percent. It reads the events after since or, if since is
 // nil, future events. The returned function stops the reporting and waits until the last
 // notification is sent. follow does nothing if the client has not requested progress notifications.
-func (s *server) follow(ctx context.Context, id control.Name, since *int64) (stop func()) {
+func (s *server) follow(ctx context.Context, id control.JobID, since *int64) (stop func()) {
 	if !s.progress.isRequested() {
 		return func() {}
 	}
@@ -66,8 +66,8 @@ func (s *server) follow(ctx context.Context, id control.Name, since *int64) (sto
 		defer close(done)
 		c := s.connect() // a stream would delay other replies on the same connection
 		defer c.Close()
-		p := control.Events{Follow: true, Since: since, ID: control.Names{string(id)}}
-		p.Event = control.Texts{string(queue.EventProgress)}
+		p := control.Events{Follow: true, Since: since, IDs: control.JobIDs{string(id)}}
+		p.Kinds = control.TextList{string(queue.EventProgress)}
 		// If Events fails, the client gets only the first and the last notification.
 		c.Events(ctx, p, func(e control.Event) error {
 			if e.Percent != nil && *e.Percent < 100 {

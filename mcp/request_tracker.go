@@ -21,28 +21,28 @@ const lingerTime = 5 * time.Second
 // answered. A call that waits for jobs gets no reply if it does not end within twice lingerTime.
 type requestTracker struct {
 	waitCtx      context.Context // ends when calls must stop waiting for jobs
-	stop         context.CancelFunc
+	stopWaiting  context.CancelFunc
 	mu           sync.Mutex
-	ids          map[any]bool  // unanswered requests by id; true if the call waits for jobs
+	waitsByID    map[any]bool  // unanswered requests by id; true if the call waits for jobs
 	answerSignal chan struct{} // closed at the next reply; nil unless a reader waits for a reply
 }
 
 func newRequestTracker() *requestTracker {
 	enough, stop := context.WithCancel(context.Background())
-	return &requestTracker{waitCtx: enough, stop: stop}
+	return &requestTracker{waitCtx: enough, stopWaiting: stop}
 }
 
-// read records the requests in a line.
-func (p *requestTracker) read(line []byte) {
+// recordRequests records the requests in a line.
+func (p *requestTracker) recordRequests(line []byte) {
 	for _, message := range messagesOf(line) {
 		request, is := message.(*jsonrpc.Request)
 		switch {
 		case is && request.ID.IsValid():
 			p.mu.Lock()
-			if p.ids == nil {
-				p.ids = map[any]bool{}
+			if p.waitsByID == nil {
+				p.waitsByID = map[any]bool{}
 			}
-			p.ids[request.ID.Raw()] = waitsForJobs(request)
+			p.waitsByID[request.ID.Raw()] = waitsForJobs(request)
 			p.mu.Unlock()
 		case is && request.Method == "notifications/cancelled": // a cancelled request gets no reply
 			var given struct {
@@ -80,23 +80,23 @@ func (p *requestTracker) removeAnswered(line []byte) {
 func (p *requestTracker) remove(id any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.ids, id)
+	delete(p.waitsByID, id)
 	if p.answerSignal != nil {
 		close(p.answerSignal)
 		p.answerSignal = nil
 	}
 }
 
-// wait returns when all requests are answered or ctx ends. After lingerTime, it makes calls stop
+// awaitAnswers returns when all requests are answered or ctx ends. After lingerTime, it makes calls stop
 // waiting for jobs. After twice lingerTime, it returns even if such calls are still unanswered.
-func (p *requestTracker) wait(ctx context.Context) {
+func (p *requestTracker) awaitAnswers(ctx context.Context) {
 	late, timer := false, time.After(2*lingerTime)
-	stop := time.AfterFunc(lingerTime, p.stop)
+	stop := time.AfterFunc(lingerTime, p.stopWaiting)
 	defer stop.Stop()
 	for {
 		p.mu.Lock()
 		open := false
-		for _, waits := range p.ids {
+		for _, waits := range p.waitsByID {
 			open = open || !waits || !late
 		}
 		answered := make(chan struct{})

@@ -28,14 +28,14 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newRequestTracker()
 			for _, line := range c.lines {
-				p.read([]byte(line))
+				p.recordRequests([]byte(line))
 			}
 			answer := time.AfterFunc(answerAfter, func() {
 				p.removeAnswered([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`))
 			})
 			defer answer.Stop()
 			begin := time.Now()
-			p.wait(t.Context())
+			p.awaitAnswers(t.Context())
 			if stopped := p.waitCtx.Err() != nil; stopped != (c.want > lingerTime) {
 				t.Errorf("%s: calls had to stop waiting for jobs: %t", c.name, stopped)
 			}

@@ -9,8 +9,8 @@ import (
 
 // These bounds are used in several tools.
 var (
-	idsBounds    = map[string]any{"maxItems": maxNamed}
-	atMostAnHour = map[string]any{"maximum": maxWait.Seconds()}
+	idListBounds = map[string]any{"maxItems": maxCallJobIDs}
+	waitBounds   = map[string]any{"maximum": maxWait.Seconds()}
 )
 
 // withBounds returns a copy of a parameter's schema with additional or replaced bounds.
@@ -20,9 +20,9 @@ func withBounds(parameter, bounds map[string]any) map[string]any {
 	return s
 }
 
-// waitTime returns the schema of a parameter that limits how long a tool waits.
-func waitTime(description string) map[string]any {
-	s := withBounds(control.ResultSchema(reflect.TypeFor[control.Span]()), atMostAnHour)
+// waitTimeSchema returns the schema of a parameter that limits how long a tool waits.
+func waitTimeSchema(description string) map[string]any {
+	s := withBounds(control.ResultSchema(reflect.TypeFor[control.Duration]()), waitBounds)
 	delete(s, "minimum")
 	s["exclusiveMinimum"], s["description"] = 0, description
 	return s
@@ -45,7 +45,7 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	// Clients reject allOf at the top level of a tool's schema, but accept it inside a condition.
 	if all := s["allOf"]; all != nil {
 		delete(s, "allOf")
-		s["if"], s["then"] = schemaOf("object"), map[string]any{"allOf": all}
+		s["if"], s["then"] = typeSchema("object"), map[string]any{"allOf": all}
 	}
 	return s
 }
@@ -55,5 +55,5 @@ func (t *tool) hiddenParams(others bool) []string {
 	if others || t.method == "enqueue" { // in enqueue, the parameter user is the account that runs the job
 		return t.omitParams
 	}
-	return append([]string{othersMember}, t.omitParams...)
+	return append([]string{userParam}, t.omitParams...)
 }

@@ -22,13 +22,13 @@ import (
 
 // Options configures a server.
 type Options struct {
-	Write bool // offer the tools that change something
+	AllowChanges bool // offer the tools that change something
 	// AllUsers includes the jobs of other users, within the rights of the caller.
 	AllUsers bool
 	Version  string
-	// Complete adds the caller's context, such as the working directory, to a job. It returns an
+	// AddContext adds the caller's context, such as the working directory, to a job. It returns an
 	// error if the service would reject the job.
-	Complete func(*queue.Spec) error
+	AddContext func(*queue.Spec) error
 	// Explain adds the user's next step to an error.
 	Explain func(error) error
 }
@@ -58,18 +58,18 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	for _, method := range methods {
 		schemas[method.Method] = method.Params
 	}
-	results := resultsOf(methods)
+	results := resultSchemas(methods)
 	withheld := map[string]bool{}
 	open := newRequestTracker()
-	defer open.stop()
+	defer open.stopWaiting()
 	for _, t := range tools {
-		if t.writes && !o.Write {
+		if t.writes && !o.AllowChanges {
 			withheld[t.name] = true
 			continue
 		}
 		m.AddTool(&mcp.Tool{
 			Name: t.name, Description: description(t.name), InputSchema: t.schema(schemas[t.method], o.AllUsers),
-			OutputSchema: t.output(results),
+			OutputSchema: t.outputSchema(results),
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.writes, DestructiveHint: &t.destroys, IdempotentHint: !t.writes,
 				OpenWorldHint: new(t.runs)},
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -88,9 +88,9 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			return next(ctx, method, r)
 		}
 	})
-	answers := &sharedWriter{WriteCloser: out, open: open}
+	answers := &sharedWriter{WriteCloser: out, tracker: open}
 	asked := &lineReader{Closer: in, reader: bufio.NewReader(in), output: answers, tracker: open, ctx: ctx}
-	err := m.Run(ctx, &mcp.IOTransport{Reader: asked, Writer: answers, MaxLineLength: control.MaxLine})
+	err := m.Run(ctx, &mcp.IOTransport{Reader: asked, Writer: answers, MaxLineLength: control.MaxLineBytes})
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -100,10 +100,10 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 // api contains the methods of a queue that the tools call.
 type api interface {
 	control.JobAPI
-	Whoami(ctx context.Context, p control.Nothing) (control.Whoami, error)
-	Status(ctx context.Context, p control.Nothing) (control.Status, error)
+	Whoami(ctx context.Context, p control.NoParams) (control.Whoami, error)
+	Status(ctx context.Context, p control.NoParams) (control.Status, error)
 	Why(ctx context.Context, p control.WhyParams) (control.Why, error)
-	Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error)
+	Logs(ctx context.Context, p control.Logs, each func(control.OutputPiece) error) (control.LogsEnd, error)
 	Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueResult, error)
 	Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error)
 	Retry(ctx context.Context, p control.Retry) (control.BulkResult, error)
@@ -157,23 +157,23 @@ func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any,
 	return t.call(s, ctx, a)
 }
 
-// caller returns the name of the user whose account runs the server.
-func (s *server) caller(ctx context.Context) (string, error) {
-	who, err := s.api.Whoami(ctx, control.Nothing{})
+// callerName returns the name of the user whose account runs the server.
+func (s *server) callerName(ctx context.Context) (string, error) {
+	who, err := s.api.Whoami(ctx, control.NoParams{})
 	return who.User, err
 }
 
-// checkOwn returns an error if another user has enqueued one of the jobs, unless Options.AllUsers
+// checkOwnJobs returns an error if another user has enqueued one of the jobs, unless Options.AllUsers
 // is set. See docs/decisions/0093.
-func (s *server) checkOwn(ctx context.Context, ids ...string) error {
+func (s *server) checkOwnJobs(ctx context.Context, ids ...string) error {
 	if s.opt.AllUsers {
 		return nil
 	}
-	me, err := s.caller(ctx)
+	me, err := s.callerName(ctx)
 	for _, id := range ids {
 		var d control.JobDetail
 		if err == nil {
-			d, err = s.api.Show(ctx, control.Show{ID: control.Name(id)})
+			d, err = s.api.Show(ctx, control.Show{ID: control.JobID(id)})
 		}
 		if err == nil && !d.Job.EnqueuedBy(me) {
 			err = queue.Errorf(queue.CodeDenied, "job %s belongs to another user; to include the jobs of all users, start the "+
@@ -183,9 +183,9 @@ func (s *server) checkOwn(ctx context.Context, ids ...string) error {
 	return err
 }
 
-// unlessRemoved adds to an error what happened to a job that was enqueued. The format gets the id and the error. If
+// enqueuedJobError adds to an error what happened to a job that was enqueued. The format gets the id and the error. If
 // the job does not exist any more, the error says that instead.
-func unlessRemoved(id control.Name, err error, format string) error {
+func enqueuedJobError(id control.JobID, err error, format string) error {
 	if errors.Is(err, queue.ErrNotFound) {
 		return queue.Errorf(queue.CodeNotFound, "job %s was enqueued, but has been removed since then", id)
 	}

@@ -19,17 +19,17 @@ import (
 
 // These constants limit results and waits.
 const (
-	defaultListLimit = 20          // default number of jobs in a page
-	maxListLimit     = 200         // maximum number of jobs in a page
-	maxNamed         = 100         // maximum number of job ids in one call
-	lastLines        = 40          // default number of lines of each stream
-	maxOutput        = 32 << 10    // maximum number of bytes of each stream
-	shortText        = 300         // maximum number of characters of a command or an error
-	defaultWait      = time.Minute // default time to wait for jobs
-	maxWait          = time.Hour   // maximum time to wait for jobs
-	waitsName        = "wait"      // parameter of run_and_wait
-	fullName         = "full"      // parameter of the tools that abbreviate jobs
-	othersMember     = "user"      // parameter that selects jobs of other users
+	defaultListLimit   = 20          // default number of jobs in a page
+	maxListLimit       = 200         // maximum number of jobs in a page
+	maxCallJobIDs      = 100         // maximum number of job ids in one call
+	defaultOutputLines = 40          // default number of lines of each stream
+	maxOutputBytes     = 32 << 10    // maximum number of bytes of each stream
+	maxShortTextChars  = 300         // maximum number of characters of a command or an error
+	defaultWait        = time.Minute // default time to wait for jobs
+	maxWait            = time.Hour   // maximum time to wait for jobs
+	waitParam          = "wait"      // parameter of run_and_wait
+	fullParam          = "full"      // parameter of the tools that abbreviate jobs
+	userParam          = "user"      // parameter that selects jobs of other users
 )
 
 // tool is one row of the table of tools. Most tools call one API method. descriptions.txt describes the tools.
@@ -45,9 +45,9 @@ type tool struct {
 	destroys bool // the changes cannot be undone
 	runs     bool // the tool runs any command, which may have effects outside the queue
 	waits    bool // the tool replies when jobs have ended
-	// adds contains the schemas of the members that the result has in addition to the result of the method.
-	adds map[string]any
-	call func(s *server, ctx context.Context, a arguments) (any, error)
+	// extraResults contains the schemas of the members that the result has in addition to the result of the method.
+	extraResults map[string]any
+	call         func(s *server, ctx context.Context, a arguments) (any, error)
 }
 
 // arguments contains the arguments of one call of a tool.
@@ -58,38 +58,40 @@ type arguments struct {
 	noRetry bool // the job is not retried, unless the parameters request retries
 }
 
-func schemaOf(kind string) map[string]any { return map[string]any{"type": kind} }
+func typeSchema(kind string) map[string]any { return map[string]any{"type": kind} }
 
-// outputMembers contains the schemas of the members with the output of a job.
-var outputMembers = map[string]any{"stdout": schemaOf("string"), "stderr": schemaOf("string"),
-	"cut": schemaOf("boolean")}
+// outputMemberSchemas contains the schemas of the members with the output of a job.
+var outputMemberSchemas = map[string]any{"stdout": typeSchema("string"), "stderr": typeSchema("string"),
+	"cut": typeSchema("boolean")}
 
-// endOfJob contains the schemas of the members that run_and_wait adds to a job.
-var endOfJob = map[string]any{
-	"stdout": schemaOf("string"), "stderr": schemaOf("string"), "cut": schemaOf("boolean"),
-	"timed_out": schemaOf("boolean"), "next": schemaOf("string"),
+// endMemberSchemas contains the schemas of the members that run_and_wait adds to a job.
+var endMemberSchemas = map[string]any{
+	"stdout": typeSchema("string"), "stderr": typeSchema("string"), "cut": typeSchema("boolean"),
+	"timed_out": typeSchema("boolean"), "next": typeSchema("string"),
 }
 
-var full = map[string]any{"type": "boolean", "description": "return complete objects instead of abbreviated ones"}
+var fullParamSchema = map[string]any{"type": "boolean",
+	"description": "return complete objects instead of abbreviated ones"}
 
 var tools = []tool{
-	{name: "list", method: "list", extraParams: map[string]any{fullName: full},
+	{name: "list", method: "list", extraParams: map[string]any{fullParam: fullParamSchema},
 		bounds: map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, call: (*server).list},
-	{name: "show", method: "show", extraParams: map[string]any{fullName: full},
-		adds: map[string]any{"attempts_in_history": schemaOf("integer")}, call: (*server).show},
-	{name: "logs", method: "logs", omitParams: []string{"all", "follow", "ends"}, adds: outputMembers,
+	{name: "show", method: "show", extraParams: map[string]any{fullParam: fullParamSchema},
+		extraResults: map[string]any{"attempts_in_history": typeSchema("integer")}, call: (*server).show},
+	{name: "logs", method: "logs", omitParams: []string{"all", "follow", "ends"}, extraResults: outputMemberSchemas,
 		call: (*server).logs},
-	{name: "wait", method: "wait", waits: true, extraParams: map[string]any{fullName: full},
-		bounds: map[string]any{"ids": idsBounds, "timeout": atMostAnHour}, call: (*server).wait},
+	{name: "wait", method: "wait", waits: true, extraParams: map[string]any{fullParam: fullParamSchema},
+		bounds: map[string]any{"ids": idListBounds, "timeout": waitBounds}, call: (*server).wait},
 	{name: "why", method: "why", call: (*server).why},
 	{name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true, call: (*server).enqueue},
-	{name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
-		extraParams: map[string]any{fullName: full,
-			waitsName: waitTime("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
+	{name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true,
+		extraResults: endMemberSchemas,
+		extraParams: map[string]any{fullParam: fullParamSchema,
+			waitParam: waitTimeSchema("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
 		call: (*server).runAndWait},
-	{name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": idsBounds},
+	{name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": idListBounds},
 		call: onSelection(api.Cancel, func(p *control.Selection) *control.Selection { return p })},
-	{name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": idsBounds},
+	{name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": idListBounds},
 		call: onSelection(api.Retry, func(p *control.Retry) *control.Selection { return &p.Selection })},
 }
 
@@ -99,7 +101,7 @@ func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err err
 	lacks := t.hiddenParams(others)
 	a.wait = defaultWait
 	rest := []byte{'{'}
-	err = queue.Members(raw, func(name string, value json.RawMessage) error {
+	err = queue.EachMember(raw, func(name string, value json.RawMessage) error {
 		switch {
 		case slices.Contains(lacks, name):
 			return queue.Invalid(name, "unknown parameter of this tool")
@@ -110,13 +112,13 @@ func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err err
 			key, err := json.Marshal(name)
 			rest = append(append(append(rest, key...), ':'), value...)
 			return err
-		case name == fullName:
+		case name == fullParam:
 			if err := json.Unmarshal(value, &a.full); err != nil {
 				return queue.Invalid(name, "must be true or false")
 			}
 			return nil
 		}
-		var d control.Span
+		var d control.Duration
 		if err := d.UnmarshalJSON(value); err != nil {
 			return queue.Invalid(name, "must be a duration, like 90 (seconds) or \"5m\"")
 		}
@@ -136,7 +138,7 @@ func checkWait(name string, d time.Duration) error {
 }
 
 func (s *server) list(ctx context.Context, a arguments) (any, error) {
-	p, err := control.ReadParams[control.List](a.raw)
+	p, err := control.ParseParams[control.List](a.raw)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +148,7 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 			`result as the parameter "cursor"`, maxListLimit)
 	}
 	if !s.opt.AllUsers {
-		if p.User, err = s.caller(ctx); err != nil {
+		if p.User, err = s.callerName(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -156,22 +158,22 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 	}
 	jobs := []map[string]any{}
 	for i := range page.Jobs {
-		jobs = append(jobs, s.brief(&page.Jobs[i]))
+		jobs = append(jobs, s.briefJob(&page.Jobs[i]))
 	}
 	return map[string]any{"jobs": jobs, "next": page.Next}, nil
 }
 
-// readOwn decodes parameters that name one job. It returns an error if another user has enqueued
+// readOwnJobParams decodes parameters that name one job. It returns an error if another user has enqueued
 // the job, unless Options.AllUsers is set.
-func readOwn[P any](s *server, ctx context.Context, a arguments, id func(*P) control.Name) (p P, err error) {
-	if p, err = control.ReadParams[P](a.raw); err == nil {
-		err = s.checkOwn(ctx, string(id(&p)))
+func readOwnJobParams[P any](s *server, ctx context.Context, a arguments, id func(*P) control.JobID) (p P, err error) {
+	if p, err = control.ParseParams[P](a.raw); err == nil {
+		err = s.checkOwnJobs(ctx, string(id(&p)))
 	}
 	return p, err
 }
 
 func (s *server) show(ctx context.Context, a arguments) (any, error) {
-	p, err := readOwn(s, ctx, a, func(p *control.Show) control.Name { return p.ID })
+	p, err := readOwnJobParams(s, ctx, a, func(p *control.Show) control.JobID { return p.ID })
 	if err != nil {
 		return nil, err
 	}
@@ -179,17 +181,17 @@ func (s *server) show(ctx context.Context, a arguments) (any, error) {
 	if err != nil || a.full {
 		return d, err
 	}
-	answer := s.brief(&d.Job)
+	answer := s.briefJob(&d.Job)
 	tty, _ := d.Spec["tty"].(bool)
-	setMember(answer, "output", readable(d.Output, tty))
-	setMember(answer, "stderr", readable(d.Stderr, tty))
+	setMember(answer, "output", readableOutput(d.Output, tty))
+	setMember(answer, "stderr", readableOutput(d.Stderr, tty))
 	setMember(answer, "result", d.Result)
 	answer["attempts_in_history"] = d.HistoryTotal
 	return answer, nil
 }
 
 func (s *server) why(ctx context.Context, a arguments) (any, error) {
-	p, err := readOwn(s, ctx, a, func(p *control.WhyParams) control.Name { return p.ID })
+	p, err := readOwnJobParams(s, ctx, a, func(p *control.WhyParams) control.JobID { return p.ID })
 	if err != nil {
 		return nil, err
 	}
@@ -197,28 +199,28 @@ func (s *server) why(ctx context.Context, a arguments) (any, error) {
 }
 
 func (s *server) logs(ctx context.Context, a arguments) (any, error) {
-	p, err := readOwn(s, ctx, a, func(p *control.Logs) control.Name { return p.ID })
+	p, err := readOwnJobParams(s, ctx, a, func(p *control.Logs) control.JobID { return p.ID })
 	if err != nil {
 		return nil, err
 	}
 	return s.output(ctx, p)
 }
 
-// output returns the end of both output streams of a job. Missing bytes are replaced by a line.
+// outputSchema returns the end of both output streams of a job. Missing bytes are replaced by a line.
 func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, error) {
-	if p.N == nil {
-		p.N = new(lastLines)
+	if p.LastLines == nil {
+		p.LastLines = new(defaultOutputLines)
 	}
 	streams, cut, damaged, tty := map[string][]byte{}, false, int64(0), false
-	end, err := s.api.Logs(ctx, p, func(piece control.Piece) error {
+	end, err := s.api.Logs(ctx, p, func(piece control.OutputPiece) error {
 		names := []string{piece.Stream}
 		if piece.Stream == "" {
 			names = []string{"stdout", "stderr"}
 		}
 		for _, name := range names {
 			text := piece.AppendTo(streams[name])
-			if len(text) > maxOutput {
-				text, cut = append(text[:0], output.Tail(text, maxOutput)...), true
+			if len(text) > maxOutputBytes {
+				text, cut = append(text[:0], output.Tail(text, maxOutputBytes)...), true
 			}
 			streams[name] = text
 		}
@@ -231,7 +233,7 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 	})
 	answer := map[string]any{"state": end.State}
 	for name, text := range streams {
-		setMember(answer, name, readable(string(text), tty))
+		setMember(answer, name, readableOutput(string(text), tty))
 	}
 	if cut {
 		answer["cut"] = true
@@ -242,26 +244,26 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 	return answer, err
 }
 
-// readable returns output as UTF-8. It removes control sequences if the output comes from a terminal.
-func readable(output string, tty bool) string {
+// readableOutput returns output as UTF-8. It removes control sequences if the output comes from a terminal.
+func readableOutput(output string, tty bool) string {
 	if tty {
-		return termtext.Text(output, false)
+		return termtext.RenderText(output, false)
 	}
 	return strings.ToValidUTF8(output, "\ufffd")
 }
 
 func (s *server) wait(ctx context.Context, a arguments) (any, error) {
-	p, err := control.ReadParams[control.Wait](a.raw)
+	p, err := control.ParseParams[control.Wait](a.raw)
 	if err == nil {
-		p.Timeout = cmp.Or(p.Timeout, control.Span(defaultWait))
+		p.Timeout = cmp.Or(p.Timeout, control.Duration(defaultWait))
 		err = checkWait("timeout", time.Duration(p.Timeout))
 	}
-	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
-	if err == nil && len(ids) > maxNamed {
-		err = queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), maxNamed)
+	ids := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
+	if err == nil && len(ids) > maxCallJobIDs {
+		err = queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), maxCallJobIDs)
 	}
 	if err == nil {
-		err = s.checkOwn(ctx, ids...)
+		err = s.checkOwnJobs(ctx, ids...)
 	}
 	if err != nil {
 		return nil, err
@@ -269,9 +271,9 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	ended := []any{}
 	stop, total := func() {}, float64(len(ids))
 	if len(ids) == 1 {
-		stop, total = s.follow(ctx, control.Name(ids[0]), nil), 100
+		stop, total = s.follow(ctx, control.JobID(ids[0]), nil), 100
 	}
-	left, err := s.await(ctx, p, func(e control.JobEndNotice) error {
+	left, err := s.awaitJobs(ctx, p, func(e control.JobEndNotice) error {
 		stop()
 		defer func() {
 			done := total / float64(len(ids)) * float64(len(ended))
@@ -280,39 +282,39 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 		if a.full {
 			ended = append(ended, e.Job)
 		} else {
-			ended = append(ended, s.brief(&e.Job))
+			ended = append(ended, s.briefJob(&e.Job))
 		}
 		return nil
 	})
 	stop()
-	return map[string]any{"ended": ended, "open": left.Open, "timed_out": left.TimedOut}, err
+	return map[string]any{"ended": ended, "open": left.UnfinishedIDs, "timed_out": left.TimedOut}, err
 }
 
-// await waits for jobs, as control.API.Wait does. If the client closes the input during the wait, await
+// awaitJobs waits for jobs, as control.API.Wait does. If the client closes the input during the wait, await
 // returns within lingerTime, as if the timeout in p had expired.
-func (s *server) await(
+func (s *server) awaitJobs(
 	ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	defer context.AfterFunc(s.waitCtx, giveUp)()
-	open := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
+	open := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
 	left, err := s.api.Wait(waiting, p, func(e control.JobEndNotice) error {
 		open = slices.DeleteFunc(open, func(id string) bool { return id == e.Job.ID })
 		return each(e)
 	})
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		return control.WaitResult{Open: open, TimedOut: true}, nil
+		return control.WaitResult{UnfinishedIDs: open, TimedOut: true}, nil
 	}
 	return left, err
 }
 
 func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
-	p, err := control.ReadParams[control.Enqueue](a.raw)
+	p, err := control.ParseParams[control.Enqueue](a.raw)
 	if err == nil && a.noRetry && p.Spec.MaxRetries == nil {
 		p.Spec.MaxRetries = new(int64) // the same default as in queuectl run
 	}
 	if err == nil {
-		err = s.opt.Complete(&p.Spec)
+		err = s.opt.AddContext(&p.Spec)
 	}
 	if err != nil {
 		return nil, err
@@ -327,26 +329,27 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := control.Name(got.(control.EnqueueResult).ID)
+	id := control.JobID(got.(control.EnqueueResult).ID)
 	stop := s.follow(ctx, id, since)
-	left, err := s.await(ctx, control.Wait{ID: id, Timeout: control.Span(a.wait)}, func(e control.JobEndNotice) error {
-		stop()
-		s.progress.report(ctx, 100, 100, fmt.Sprintf("job %s is %s", id, e.Job.State))
-		return nil
-	})
+	left, err := s.awaitJobs(ctx, control.Wait{ID: id, Timeout: control.Duration(a.wait)},
+		func(e control.JobEndNotice) error {
+			stop()
+			s.progress.report(ctx, 100, 100, fmt.Sprintf("job %s is %s", id, e.Job.State))
+			return nil
+		})
 	stop()
 	if err != nil {
-		return nil, unlessRemoved(id, err, "job %[1]s was enqueued, but waiting failed: %[2]w; to wait, use the tool wait")
+		return nil, enqueuedJobError(id, err, "job %[1]s was enqueued, but waiting failed: %[2]w; to wait, use the tool wait")
 	}
 	d, err := s.api.Show(ctx, control.Show{ID: id})
 	if err != nil {
-		return nil, unlessRemoved(id, err, "job %[1]s was enqueued, but its details cannot be read: %[2]w; to read the "+
+		return nil, enqueuedJobError(id, err, "job %[1]s was enqueued, but its details cannot be read: %[2]w; to read the "+
 			"details of job %[1]s, use the tool show")
 	}
 	if a.full {
 		return d, nil
 	}
-	answer := s.brief(&d.Job)
+	answer := s.briefJob(&d.Job)
 	if left.TimedOut {
 		answer["timed_out"] = true
 		answer["next"] = fmt.Sprintf("job %s has not finished; use the tool wait to wait for it, or the tool why to learn "+
@@ -369,7 +372,7 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 func onSelection[P any](method func(api, context.Context, P) (control.BulkResult, error),
 	selection func(*P) *control.Selection) func(s *server, ctx context.Context, a arguments) (any, error) {
 	return func(s *server, ctx context.Context, a arguments) (any, error) {
-		p, err := control.ReadParams[P](a.raw)
+		p, err := control.ParseParams[P](a.raw)
 		if err == nil {
 			err = s.ownSelection(ctx, selection(&p))
 		}
@@ -382,15 +385,15 @@ func onSelection[P any](method func(api, context.Context, P) (control.BulkResult
 
 // ownSelection limits a selection to the jobs of the caller, unless Options.AllUsers is set.
 func (s *server) ownSelection(ctx context.Context, p *control.Selection) (err error) {
-	ids := p.Names()
-	if len(ids) > maxNamed {
+	ids := p.AllIDs()
+	if len(ids) > maxCallJobIDs {
 		return queue.Invalid("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters", len(ids),
-			maxNamed)
+			maxCallJobIDs)
 	}
 	if len(ids) > 0 || s.opt.AllUsers {
-		return s.checkOwn(ctx, ids...)
+		return s.checkOwnJobs(ctx, ids...)
 	}
-	p.User, err = s.caller(ctx)
+	p.User, err = s.callerName(ctx)
 	return err
 }
 
@@ -399,8 +402,8 @@ var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv",
 	"exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at", "finished_at", "run_time_ms",
 	"depends_on", "waits_for", "progress", "paused_at", "hidden"}
 
-// brief returns a job in abbreviated form.
-func (s *server) brief(j *control.Job) map[string]any {
+// briefJob returns a job in abbreviated form.
+func (s *server) briefJob(j *control.Job) map[string]any {
 	raw, err := json.Marshal(j)
 	var all map[string]any
 	if err != nil || json.Unmarshal(raw, &all) != nil {
@@ -431,7 +434,7 @@ func setMember(to map[string]any, name string, value any) {
 			return
 		}
 		if name == "command" || name == "error" {
-			value = cut(v)
+			value = truncateText(v)
 		}
 	case map[string]any:
 		if len(v) == 0 {
@@ -443,7 +446,7 @@ func setMember(to map[string]any, name string, value any) {
 		}
 		for i, one := range v {
 			if text, ok := one.(string); ok {
-				v[i] = cut(text)
+				v[i] = truncateText(text)
 			}
 		}
 	case json.RawMessage:
@@ -454,9 +457,9 @@ func setMember(to map[string]any, name string, value any) {
 	to[name] = value
 }
 
-func cut(text string) string {
-	if runes := []rune(text); len(runes) > shortText {
-		return string(runes[:shortText]) + "…"
+func truncateText(text string) string {
+	if runes := []rune(text); len(runes) > maxShortTextChars {
+		return string(runes[:maxShortTextChars]) + "…"
 	}
 	return text
 }

@@ -27,13 +27,13 @@ const (
 // API contains the methods with which the metrics are computed. control.API implements it.
 type API interface {
 	control.StatsAPI
-	Status(ctx context.Context, p control.Nothing) (control.Status, error)
-	QueueList(ctx context.Context, p control.Queues) (control.QueueList, error)
+	Status(ctx context.Context, p control.NoParams) (control.Status, error)
+	QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error)
 }
 
 // Registry returns a registry with the current metrics of a queue, as the user of api may see them.
 func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
-	st, err := api.Status(ctx, control.Nothing{})
+	st, err := api.Status(ctx, control.NoParams{})
 	if err != nil {
 		return nil, err
 	}
@@ -43,9 +43,9 @@ func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 	}
 	c := &collector{status: st, queues: map[string]*queueMetrics{}}
 	for i := range stats.Queues {
-		c.queue(stats.Queues[i].Queue).add(&stats.Queues[i].Figures)
+		c.ensureQueue(stats.Queues[i].Queue).add(&stats.Queues[i].AttemptStatistics)
 	}
-	for ask := (control.Queues{}); ; {
+	for ask := (control.QueueListParams{}); ; {
 		list, err := api.QueueList(ctx, ask)
 		if err != nil {
 			return nil, err
@@ -66,36 +66,36 @@ type queueMetrics struct {
 	running, waiting, limit, paused float64
 	started                         int64
 	ended                           [len(outcomes)]int64
-	waits, runs                     histogram
+	waitTimes, runTimes             histogram
 }
 
 // outcomes lists the values of the label outcome.
 var outcomes = [...]string{"completed", "failed", "dead", "cancelled", "returned"}
 
-func (q *queueMetrics) add(f *control.Figures) {
+func (q *queueMetrics) add(f *control.AttemptStatistics) {
 	q.started += f.Started
 	for i, n := range [...]int64{f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned} {
 		q.ended[i] += n
 	}
-	q.waits.add(&f.Wait)
-	q.runs.add(&f.Run)
+	q.waitTimes.add(&f.WaitTimes)
+	q.runTimes.add(&f.RunTimes)
 }
 
 // histogram counts durations. Bucket i of a native histogram with schema 1 ends at 2^(i/2) seconds.
 type histogram struct {
 	// buckets contains the number of durations by bucket.
-	buckets map[int]int64
-	seconds float64 // sum of all durations
+	buckets    map[int]int64
+	sumSeconds float64 // sum of all durations
 }
 
-func (h *histogram) add(s *control.Spread) {
+func (h *histogram) add(s *control.DurationStatistics) {
 	if h.buckets == nil {
 		h.buckets = map[int]int64{}
 	}
 	for _, b := range s.Buckets {
 		h.buckets[int(b[0])] += b[1]
 	}
-	h.seconds += float64(s.SumMS) / 1000
+	h.sumSeconds += float64(s.SumMS) / 1000
 }
 
 // collector is a prometheus.Collector that reports the values that Registry has read.
@@ -104,8 +104,8 @@ type collector struct {
 	queues map[string]*queueMetrics
 }
 
-// queue returns the values of a queue. All values of a new queue are zero.
-func (c *collector) queue(name string) *queueMetrics {
+// ensureQueue returns the values of a queue. All values of a new queue are zero.
+func (c *collector) ensureQueue(name string) *queueMetrics {
 	q := c.queues[name]
 	if q == nil {
 		q = &queueMetrics{}
@@ -117,46 +117,46 @@ func (c *collector) queue(name string) *queueMetrics {
 // addState adds the state of a queue. If the queue gets no label, it adds the state to OtherQueues.
 func (c *collector) addState(q *control.QueueView) {
 	if c.queues[q.Queue] == nil && len(c.queues) >= MaxQueues && q.Concurrency == 0 && !q.Paused {
-		of := c.queue(OtherQueues)
+		of := c.ensureQueue(OtherQueues)
 		of.running, of.waiting = of.running+float64(q.Running), of.waiting+float64(q.Waiting)
 		return
 	}
-	of := c.queue(q.Queue)
+	of := c.ensureQueue(q.Queue)
 	of.running, of.waiting, of.limit, of.paused = float64(q.Running), float64(q.Waiting), float64(q.Concurrency),
 		boolValue(q.Paused)
 }
 
 const healthyHelp = "1 if the service accepts and runs jobs, 0 if it is degraded, failing or stopped."
 
-func describe(name, help string, labels ...string) *prometheus.Desc {
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("queuectl_"+name, help, labels, nil)
 }
 
 var (
-	build    = describe("build_info", "Always 1; the label version holds the version of the service.", "version")
-	started  = describe("start_time_seconds", "Start time of the service, in seconds since 1970.")
-	healthy  = describe("healthy", healthyHelp)
-	draining = describe("draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")
-	paused   = describe("paused", "1 while all jobs are paused, otherwise 0.")
-	jobs     = describe("jobs", "Number of jobs, by state.", "state")
-	enqueued = describe("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
-	oldest   = describe("oldest_waiting_timestamp_seconds",
+	buildDesc       = newDesc("build_info", "Always 1; the label version holds the version of the service.", "version")
+	startedDesc     = newDesc("start_time_seconds", "Start time of the service, in seconds since 1970.")
+	healthyDesc     = newDesc("healthy", healthyHelp)
+	drainingDesc    = newDesc("draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")
+	pausedDesc      = newDesc("paused", "1 while all jobs are paused, otherwise 0.")
+	jobsDesc        = newDesc("jobs", "Number of jobs, by state.", "state")
+	enqueuedDesc    = newDesc("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
+	oldestReadyDesc = newDesc("oldest_waiting_timestamp_seconds",
 		"Time since which the oldest waiting job has been ready to run, in seconds since 1970; 0 if no job is waiting.")
-	workers  = describe("workers", "Number of busy and idle workers, by state.", "state")
-	database = describe("database_bytes", "Size of the database in bytes.")
-	outputs  = describe("output_bytes", "Size of the stored output of all jobs in bytes.")
-	running  = describe("queue_running", "Number of running jobs, by queue.", "queue")
-	waiting  = describe("queue_waiting", "Number of waiting jobs, by queue.", "queue")
-	limit    = describe("queue_concurrency_limit",
+	workersDesc       = newDesc("workers", "Number of busy and idle workers, by state.", "state")
+	databaseBytesDesc = newDesc("database_bytes", "Size of the database in bytes.")
+	outputBytesDesc   = newDesc("output_bytes", "Size of the stored output of all jobs in bytes.")
+	queueRunningDesc  = newDesc("queue_running", "Number of running jobs, by queue.", "queue")
+	queueWaitingDesc  = newDesc("queue_waiting", "Number of waiting jobs, by queue.", "queue")
+	queueLimitDesc    = newDesc("queue_concurrency_limit",
 		"Largest number of jobs that may run at the same time, by queue; 0 means unlimited.", "queue")
-	stopped         = describe("queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.", "queue")
-	attemptsStarted = describe("attempts_started_total", "Number of started attempts, by queue.", "queue")
-	attemptsEnded   = describe("attempts_ended_total",
+	queuePausedDesc     = newDesc("queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.", "queue")
+	attemptsStartedDesc = newDesc("attempts_started_total", "Number of started attempts, by queue.", "queue")
+	attemptsEndedDesc   = newDesc("attempts_ended_total",
 		"Number of ended attempts, by queue and outcome. \"failed\" means that the job is retried; \"returned\" means that "+
 			"the job is back in the queue and the attempt does not count.", "queue", "outcome")
-	waitTimes = describe("attempt_wait_seconds",
+	waitTimesDesc = newDesc("attempt_wait_seconds",
 		"Time from when a job is ready to run until its attempt starts, in seconds.", "queue")
-	runTimes = describe("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
+	runTimesDesc = newDesc("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 )
 
 // Describe implements prometheus.Collector.
@@ -173,35 +173,35 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	st := &c.status
-	gauge(build, 1, st.Version)
-	gauge(started, seconds(st.Started))
-	gauge(healthy, boolValue(st.Health == "ok"))
-	gauge(draining, boolValue(st.Draining))
-	gauge(paused, boolValue(st.PausedAt != 0))
+	gauge(buildDesc, 1, st.Version)
+	gauge(startedDesc, toSeconds(st.StartedAt))
+	gauge(healthyDesc, boolValue(st.Health == "ok"))
+	gauge(drainingDesc, boolValue(st.Draining))
+	gauge(pausedDesc, boolValue(st.PausedAt != 0))
 	for state, n := range st.Jobs {
-		gauge(jobs, float64(n), state)
+		gauge(jobsDesc, float64(n), state)
 	}
-	count(enqueued, st.EnqueuedTotal)
-	gauge(oldest, seconds(st.Oldest))
-	gauge(workers, float64(st.Workers.Busy), "busy")
-	gauge(workers, float64(st.Workers.Idle), "idle")
-	gauge(database, float64(st.Bytes))
-	gauge(outputs, float64(st.Outputs))
+	count(enqueuedDesc, st.EnqueuedTotal)
+	gauge(oldestReadyDesc, toSeconds(st.OldestReadySince))
+	gauge(workersDesc, float64(st.Workers.Busy), "busy")
+	gauge(workersDesc, float64(st.Workers.Idle), "idle")
+	gauge(databaseBytesDesc, float64(st.DatabaseBytes))
+	gauge(outputBytesDesc, float64(st.OutputBytes))
 	for name, q := range c.queues {
-		gauge(running, q.running, name)
-		gauge(waiting, q.waiting, name)
-		gauge(limit, q.limit, name)
-		gauge(stopped, q.paused, name)
-		count(attemptsStarted, q.started, name)
+		gauge(queueRunningDesc, q.running, name)
+		gauge(queueWaitingDesc, q.waiting, name)
+		gauge(queueLimitDesc, q.limit, name)
+		gauge(queuePausedDesc, q.paused, name)
+		count(attemptsStartedDesc, q.started, name)
 		for i, n := range q.ended {
-			count(attemptsEnded, n, name, outcomes[i])
+			count(attemptsEndedDesc, n, name, outcomes[i])
 		}
-		to <- &native{waitTimes, name, &q.waits}
-		to <- &native{runTimes, name, &q.runs}
+		to <- &nativeHistogram{waitTimesDesc, name, &q.waitTimes}
+		to <- &nativeHistogram{runTimesDesc, name, &q.runTimes}
 	}
 }
 
-func seconds(at control.Time) float64 { return float64(at) / 1000 }
+func toSeconds(at control.Time) float64 { return float64(at) / 1000 }
 
 func boolValue(b bool) float64 {
 	if b {
@@ -210,36 +210,36 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-// native is a histogram of one queue. Clients that request native histograms get all buckets. Other
+// nativeHistogram is a histogram of one queue. Clients that request native histograms get all buckets. Other
 // clients get classic histograms with every fourth bucket.
-type native struct {
+type nativeHistogram struct {
 	desc  *prometheus.Desc
 	queue string
 	*histogram
 }
 
 // Desc implements prometheus.Metric.
-func (n *native) Desc() *prometheus.Desc { return n.desc }
+func (n *nativeHistogram) Desc() *prometheus.Desc { return n.desc }
 
 // The histograms of the store have schema 1: bucket i ends at 2^(i/2) seconds. The classic buckets
 // are every fourth of these buckets, from 1 ms to 12 days.
 const (
-	schema       = 1
-	classicFirst = -20
-	classicLast  = 40
-	classicStep  = 4
+	histogramSchema    = 1
+	firstClassicBucket = -20
+	lastClassicBucket  = 40
+	classicBucketStep  = 4
 )
 
 // Write implements prometheus.Metric.
-func (n *native) Write(out *dto.Metric) error {
+func (n *nativeHistogram) Write(out *dto.Metric) error {
 	out.Label = prometheus.MakeLabelPairs(n.desc, []string{n.queue})
-	h := &dto.Histogram{SampleSum: new(n.seconds), Schema: new(int32(schema)),
+	h := &dto.Histogram{SampleSum: new(n.sumSeconds), Schema: new(int32(histogramSchema)),
 		ZeroThreshold: new(prometheus.DefNativeHistogramZeroThreshold), ZeroCount: new(uint64(0))}
 	out.Histogram = h
-	total, last, next := int64(0), int64(0), classicFirst
+	total, last, next := int64(0), int64(0), firstClassicBucket
 	var classic []*dto.Bucket
 	upTo := func(i int) { // adds the classic buckets that end before bucket i
-		for ; next < i && next <= classicLast; next += classicStep {
+		for ; next < i && next <= lastClassicBucket; next += classicBucketStep {
 			classic = append(classic, &dto.Bucket{UpperBound: new(math.Exp2(float64(next) / 2)),
 				CumulativeCount: new(uint64(total))})
 		}
@@ -247,7 +247,7 @@ func (n *native) Write(out *dto.Metric) error {
 	for _, i := range slices.Sorted(maps.Keys(n.buckets)) {
 		count := n.buckets[i]
 		upTo(i)
-		h.PositiveSpan = withBucket(h.PositiveSpan, i)
+		h.PositiveSpan = appendBucket(h.PositiveSpan, i)
 		h.PositiveDelta = append(h.PositiveDelta, count-last)
 		total, last = total+count, count
 	}
@@ -256,9 +256,9 @@ func (n *native) Write(out *dto.Metric) error {
 	return nil
 }
 
-// withBucket returns spans with one additional bucket. The offset of a span is the number of buckets
+// appendBucket returns spans with one additional bucket. The offset of a span is the number of buckets
 // between it and the previous span.
-func withBucket(spans []*dto.BucketSpan, bucket int) []*dto.BucketSpan {
+func appendBucket(spans []*dto.BucketSpan, bucket int) []*dto.BucketSpan {
 	end := int32(0)
 	for _, s := range spans {
 		end += s.GetOffset() + int32(s.GetLength())

@@ -16,16 +16,17 @@ type fakeQueue struct {
 	err    error // error of every page after the first
 }
 
-func (f *fakeQueue) Status(context.Context, control.Nothing) (control.Status, error) {
+func (f *fakeQueue) Status(context.Context, control.NoParams) (control.Status, error) {
 	return control.Status{Health: "ok", Jobs: map[string]int64{"dead": 2}}, nil
 }
 
 func (f *fakeQueue) Stats(context.Context, control.StatsParams) (control.Stats, error) {
-	named := control.QueueStats{Queue: "a", Figures: control.Figures{Started: 5, Completed: 3, Dead: 2}}
+	named := control.QueueStats{Queue: "a", AttemptStatistics: control.AttemptStatistics{Started: 5, Completed: 3,
+		Dead: 2}}
 	return control.Stats{Queues: []control.QueueStats{named}}, nil
 }
 
-func (f *fakeQueue) QueueList(_ context.Context, p control.Queues) (list control.QueueList, err error) {
+func (f *fakeQueue) QueueList(_ context.Context, p control.QueueListParams) (list control.QueueList, err error) {
 	first := 0
 	if p.AfterName != "" {
 		if f.err != nil {

@@ -12,7 +12,7 @@ import (
 
 // WriteText writes the metrics of a queue in the text format of Prometheus.
 func WriteText(ctx context.Context, api API, w io.Writer) error {
-	families, err := gather(ctx, api)
+	families, err := gatherFamilies(ctx, api)
 	if err != nil {
 		return err
 	}
@@ -25,8 +25,8 @@ func WriteText(ctx context.Context, api API, w io.Writer) error {
 	return nil
 }
 
-// Unhealthy is the text that callers write for a queue whose service does not reply.
-const Unhealthy = "# HELP queuectl_healthy " + healthyHelp + "\n# TYPE queuectl_healthy gauge\nqueuectl_healthy 0\n"
+// UnhealthyText is the text that callers write for a queue whose service does not reply.
+const UnhealthyText = "# HELP queuectl_healthy " + healthyHelp + "\n# TYPE queuectl_healthy gauge\nqueuectl_healthy 0\n"
 
 // Family is a metric with the values for all its labels, for JSON output.
 type Family struct {
@@ -54,7 +54,7 @@ type Bucket struct {
 
 // Families returns the metrics of a queue, sorted by name.
 func Families(ctx context.Context, api API) ([]Family, error) {
-	families, err := gather(ctx, api)
+	families, err := gatherFamilies(ctx, api)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +86,8 @@ func Families(ctx context.Context, api API) ([]Family, error) {
 	return list, nil
 }
 
-// gather returns the metrics of a queue, sorted by name.
-func gather(ctx context.Context, api API) ([]*dto.MetricFamily, error) {
+// gatherFamilies returns the metrics of a queue, sorted by name.
+func gatherFamilies(ctx context.Context, api API) ([]*dto.MetricFamily, error) {
 	registry, err := Registry(ctx, api)
 	if err != nil {
 		return nil, err

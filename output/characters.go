@@ -62,28 +62,28 @@ func (st *stream) completeCharacters(p []byte) []byte {
 // capacity of the first half to the last half.
 func (st *stream) endHead(at int64) {
 	st.tail.region.capacity += st.head.region.capacity - at
-	st.head.region.capacity, st.tail.first = at, at
+	st.head.region.capacity, st.tail.startPosition = at, at
 }
 
 // alignTail makes the last half begin with a complete character. If the first bytes of a character
 // were dropped, alignTail drops the other bytes of the character too. The caller holds mu.
 func (l *Log) alignTail(st *stream) {
 	p := st.tail.pieces.first()
-	if p == nil || p.pos == st.tail.first || p.pos == st.alignedStart {
+	if p == nil || p.position == st.tail.startPosition || p.position == st.alignedStart {
 		return
 	}
-	n := l.continuedAt(&st.tail, p, p.pos)
-	st.tail.dropBefore(p.pos + n)
+	n := l.continuationBytes(&st.tail, p, p.position)
+	st.tail.dropBefore(p.position + n)
 	if p = st.tail.pieces.first(); p != nil {
-		st.alignedStart = p.pos
+		st.alignedStart = p.position
 	}
 }
 
-// continuedAt returns the number of bytes after the position pos that belong to a character that
+// continuationBytes returns the number of bytes after the position pos that belong to a character that
 // began before pos. The caller holds mu.
-func (l *Log) continuedAt(h *streamHalf, p *piece, pos int64) int64 {
-	b := make([]byte, min(utf8.UTFMax, p.pos+p.n-pos))
-	if _, err := l.store.read(&h.region, pos-h.first, b); err != nil {
+func (l *Log) continuationBytes(h *streamHalf, p *piece, pos int64) int64 {
+	b := make([]byte, min(utf8.UTFMax, p.position+p.byteCount-pos))
+	if _, err := l.store.read(&h.region, pos-h.startPosition, b); err != nil {
 		return 0 // ignore the error, which Read returns when it reads these bytes
 	}
 	return int64(LeadingPartial(b))

@@ -20,7 +20,7 @@ const (
 // Encode encodes all bytes and gaps of the log. It returns nil for an empty log.
 func (l *Log) Encode() (b []byte, err error) {
 	var at int64
-	err = l.readAll(InMemory, func(chunks []Chunk) error {
+	err = l.readAll(MaxMemoryBytes, func(chunks []Chunk) error {
 		b, at = AppendChunks(b, at, chunks)
 		return nil
 	})
@@ -53,7 +53,7 @@ func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.streams {
-		if gap := l.streams[s].total - next[s]; gap > 0 {
+		if gap := l.streams[s].writtenBytes - next[s]; gap > 0 {
 			chunks = append(chunks, Chunk{Stream: Stream(s), DroppedBytes: gap})
 		}
 	}
@@ -82,13 +82,13 @@ func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	return b, at
 }
 
-// errDamaged returns the error for an encoded log that contains an invalid record.
-func errDamaged(cause error) error {
+// damagedError returns the error for an encoded log that contains an invalid record.
+func damagedError(cause error) error {
 	return fmt.Errorf("the stored output is damaged (%w); check the database with: queuectl doctor --verify", cause)
 }
 
-// maxRecord limits the size of a record, so that a damaged length cannot use up all memory.
-const maxRecord = 4 * InMemory
+// maxRecordBytes limits the size of a record, so that a damaged length cannot use up all memory.
+const maxRecordBytes = 4 * MaxMemoryBytes
 
 // Decode calls the function each, in order, for the chunks of a log in a database row. If a record
 // is invalid or cut, Decode first passes on the chunks before it and then returns an error.
@@ -120,25 +120,25 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 		c.Time = at
 		switch {
 		case err != nil:
-			return errDamaged(fmt.Errorf("a part of it is cut off or invalid: %w", err))
+			return damagedError(fmt.Errorf("a part of it is cut off or invalid: %w", err))
 		case c.Stream > Stderr:
-			return errDamaged(fmt.Errorf("a part of it belongs to neither stdout nor stderr, but to stream %d", c.Stream))
+			return damagedError(fmt.Errorf("a part of it belongs to neither stdout nor stderr, but to stream %d", c.Stream))
 		case damaged:
 			if c.DamagedBytes = int64(n); c.DamagedBytes <= 0 || c.Offset < 0 {
-				return errDamaged(fmt.Errorf("a part of it is marked as lost, with the length %d (must be 1 or more) and the "+
+				return damagedError(fmt.Errorf("a part of it is marked as lost, with the length %d (must be 1 or more) and the "+
 					"position %d (must be 0 or more)", c.DamagedBytes, c.Offset))
 			}
 		case kind&gapBit != 0:
 			if c.DroppedBytes = int64(n); c.DroppedBytes <= 0 {
-				return errDamaged(fmt.Errorf("a part of it is marked as dropped to save space, with the length %d (must be 1 or "+
+				return damagedError(fmt.Errorf("a part of it is marked as dropped to save space, with the length %d (must be 1 or "+
 					"more)", c.DroppedBytes))
 			}
-		case n > maxRecord:
-			return errDamaged(fmt.Errorf("a part of it is %d bytes long, more than the maximum of %d", n, maxRecord))
+		case n > maxRecordBytes:
+			return damagedError(fmt.Errorf("a part of it is %d bytes long, more than the maximum of %d", n, maxRecordBytes))
 		default:
 			c.Data = make([]byte, n)
 			if _, err := io.ReadFull(in, c.Data); err != nil {
-				return errDamaged(fmt.Errorf("a part of it is cut off: %w", err))
+				return damagedError(fmt.Errorf("a part of it is cut off: %w", err))
 			}
 		}
 		if err := each(c); err != nil {

@@ -15,9 +15,9 @@ import (
 // for one more extent than the capacity of the region: an extent that is partly overwritten then
 // contains no kept bytes.
 type extent struct {
-	offset int64 // offset in the region, counted as if the region were not a ring
-	n      int64
-	sum    uint32
+	offset    int64 // offset in the region, counted as if the region were not a ring
+	byteCount int64
+	checksum  uint32
 }
 
 // extentBytes is the maximum size of an extent. It is therefore also the maximum number of bytes
@@ -45,14 +45,14 @@ func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	}
 	for len(p) > 0 {
 		i := len(r.extents) - 1
-		if i < 0 || r.extents[i].offset+r.extents[i].n != at || r.extents[i].n == extentBytes {
+		if i < 0 || r.extents[i].offset+r.extents[i].byteCount != at || r.extents[i].byteCount == extentBytes {
 			r.extents = append(r.extents, extent{offset: at})
 			i++
 		}
 		e := &r.extents[i]
-		n := min(extentBytes-e.n, int64(len(p)))
-		e.sum = crc32.Update(e.sum, castagnoli(), p[:n])
-		e.n += n
+		n := min(extentBytes-e.byteCount, int64(len(p)))
+		e.checksum = crc32.Update(e.checksum, castagnoli(), p[:n])
+		e.byteCount += n
 		p, at = p[n:], at+n
 	}
 	return nil
@@ -69,29 +69,30 @@ func (r *region) extentAfter(at int64) int {
 
 // readFile reads bytes that were written to the file and returns the number of bytes read. It
 // returns ErrDamaged if the extent of the next byte is damaged or missing.
-func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
+func (s *blockStore) readFile(r *region, at int64, p []byte) (n int, err error) {
 	for n < len(p) {
 		i := r.extentAfter(at+int64(n)) - 1
-		if i < 0 || at+int64(n) >= r.extents[i].offset+r.extents[i].n {
+		if i < 0 || at+int64(n) >= r.extents[i].offset+r.extents[i].byteCount {
 			return n, ErrDamaged
 		}
 		e := r.extents[i]
-		if s.lastRead.region != r || s.lastRead.extent != e {
-			s.lastRead.region, s.lastRead.bytes = nil, slices.Grow(s.lastRead.bytes[:0], extentBytes)[:e.n]
+		if s.lastCheckedExtent.region != r || s.lastCheckedExtent.extent != e {
+			s.lastCheckedExtent.region, s.lastCheckedExtent.bytes = nil, slices.Grow(s.lastCheckedExtent.bytes[:0],
+				extentBytes)[:e.byteCount]
 			readBlock := func(number, from int64, p []byte) error {
-				_, err := s.file.ReadAt(p, r.blocks[number]*fileBlockBytes+from)
+				_, err := s.file.ReadAt(p, r.fileBlockNumbers[number]*fileBlockBytes+from)
 				return err
 			}
-			err := eachBlock(e.offset, s.lastRead.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
-			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(s.lastRead.bytes, castagnoli()) != e.sum {
+			err := eachBlock(e.offset, s.lastCheckedExtent.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
+			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(s.lastCheckedExtent.bytes, castagnoli()) != e.checksum {
 				err = ErrDamaged
 			}
 			if err != nil {
 				return n, err
 			}
-			s.lastRead.region, s.lastRead.extent = r, e
+			s.lastCheckedExtent.region, s.lastCheckedExtent.extent = r, e
 		}
-		n += copy(p[n:], s.lastRead.bytes[at+int64(n)-e.offset:])
+		n += copy(p[n:], s.lastCheckedExtent.bytes[at+int64(n)-e.offset:])
 	}
 	return n, nil
 }
@@ -99,8 +100,8 @@ func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 // damagedBytes returns how many of the n bytes from the offset at are in the same extent as the
 // first byte. That extent is damaged, so all these bytes count as damaged.
 func (r *region) damagedBytes(at, n int64) int64 {
-	if i := r.extentAfter(at) - 1; i >= 0 && at < r.extents[i].offset+r.extents[i].n {
-		return min(n, r.extents[i].offset+r.extents[i].n-at)
+	if i := r.extentAfter(at) - 1; i >= 0 && at < r.extents[i].offset+r.extents[i].byteCount {
+		return min(n, r.extents[i].offset+r.extents[i].byteCount-at)
 	}
 	return n
 }

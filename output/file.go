@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	linkBit      = 0x40     // bit in the kind byte that marks a record of a file
-	endOfFile    = 0x3f     // kind byte of a trailer
-	recordBytes  = 32 << 10 // maximum number of bytes of data in one record
-	sumBytes     = 4
-	maxHeader    = 1 + 4*binary.MaxVarintLen64 + 2*sumBytes
-	trailerMagic = "qctl-end"
-	trailerBytes = 1 + 5*8 + sumBytes + len(trailerMagic)
-	maxPrinted   = 1 << 60 // maximum number of bytes of a stream; sums of it do not overflow
-	readAhead    = 64 << 10
+	fileRecordBit   = 0x40     // bit in the kind byte that marks a record of a file
+	trailerKind     = 0x3f     // kind byte of a trailer
+	recordBytes     = 32 << 10 // maximum number of bytes of data in one record
+	checksumBytes   = 4
+	maxHeaderBytes  = 1 + 4*binary.MaxVarintLen64 + 2*checksumBytes
+	trailerMagic    = "qctl-end"
+	trailerBytes    = 1 + 5*8 + checksumBytes + len(trailerMagic)
+	maxPrintedBytes = 1 << 60 // maximum number of bytes of a stream; sums of it do not overflow
+	readAhead       = 64 << 10
 )
 
 // castagnoli returns the table of CRC-32C, which processors compute with one instruction. Package
@@ -31,23 +31,23 @@ var ErrDamaged = errors.New("the output file is damaged")
 
 // header is a record of a file without its data.
 type header struct {
-	Chunk     // chunk of the record, in which Data is nil
-	distance  int64
-	position  int64
-	dataBytes int64 // length of the data in bytes
-	dataSum   uint32
-	length    int64 // length of the header in bytes
+	Chunk        // chunk of the record, in which Data is nil
+	distance     int64
+	position     int64
+	dataBytes    int64 // length of the data in bytes
+	dataChecksum uint32
+	headerBytes  int64 // length of the header in bytes
 }
 
 // trailer is the end of a file.
 type trailer struct {
-	last         [2]int64 // offset of each stream's last record; -1 for a stream without records
-	printedBytes [2]int64 // number of bytes that each stream printed
+	lastRecordOffset [2]int64 // offset of each stream's last record; -1 for a stream without records
+	printedBytes     [2]int64 // number of bytes that each stream printed
 }
 
 // EncodeTo writes all bytes that the log keeps in the file format.
 func (l *Log) EncodeTo(w io.Writer) error {
-	t := trailer{last: [2]int64{-1, -1}}
+	t := trailer{lastRecordOffset: [2]int64{-1, -1}}
 	at := int64(0)
 	var b []byte
 	err := l.readAll(recordBytes, func(chunks []Chunk) error {
@@ -61,11 +61,11 @@ func (l *Log) EncodeTo(w io.Writer) error {
 				continue
 			}
 			distance := int64(0)
-			if last := t.last[c.Stream]; last >= 0 {
+			if last := t.lastRecordOffset[c.Stream]; last >= 0 {
 				distance = begin - last
 			}
 			b = appendFileRecord(b, begin, distance, t.printedBytes[c.Stream], c)
-			t.last[c.Stream] = begin
+			t.lastRecordOffset[c.Stream] = begin
 			t.printedBytes[c.Stream] += c.Length()
 		}
 		at += int64(len(b))
@@ -81,7 +81,7 @@ func (l *Log) EncodeTo(w io.Writer) error {
 
 func appendFileRecord(b []byte, offset, distance, position int64, c *Chunk) []byte {
 	begin := len(b)
-	kind := byte(c.Stream) | linkBit
+	kind := byte(c.Stream) | fileRecordBit
 	if c.DroppedBytes > 0 {
 		kind |= gapBit
 	}
@@ -90,12 +90,12 @@ func appendFileRecord(b []byte, offset, distance, position int64, c *Chunk) []by
 	b = binary.AppendUvarint(b, uint64(position))
 	b = binary.AppendUvarint(b, uint64(c.Length()))
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(c.Data, castagnoli()))
-	b = binary.LittleEndian.AppendUint32(b, sumAt(offset, b[begin:]))
+	b = binary.LittleEndian.AppendUint32(b, checksumAt(offset, b[begin:]))
 	return append(b, c.Data...)
 }
 
-// sumAt returns the checksum of bytes at an offset of a file.
-func sumAt(offset int64, b []byte) uint32 {
+// checksumAt returns the checksum of bytes at an offset of a file.
+func checksumAt(offset int64, b []byte) uint32 {
 	var encoded [8]byte
 	binary.LittleEndian.PutUint64(encoded[:], uint64(offset))
 	return crc32.Update(crc32.Checksum(encoded[:], castagnoli()), castagnoli(), b)
@@ -108,7 +108,7 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	if len(b) > 0 {
 		kind = b[0]
 	}
-	if kind&^(gapBit|1) != linkBit {
+	if kind&^(gapBit|1) != fileRecordBit {
 		return h, false
 	}
 	in := bytes.NewReader(b[1:])
@@ -117,29 +117,29 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	position, err3 := binary.ReadUvarint(in)
 	n, err4 := binary.ReadUvarint(in)
 	end := len(b) - in.Len()
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || in.Len() < 2*sumBytes {
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || in.Len() < 2*checksumBytes {
 		return h, false
 	}
-	end += sumBytes
-	if binary.LittleEndian.Uint32(b[end:]) != sumAt(offset, b[:end]) {
+	end += checksumBytes
+	if binary.LittleEndian.Uint32(b[end:]) != checksumAt(offset, b[:end]) {
 		return h, false
 	}
 	h = header{Chunk: Chunk{Stream: Stream(kind & 1), Time: time}, distance: int64(distance), position: int64(position)}
-	h.dataSum, h.length = binary.LittleEndian.Uint32(b[end-sumBytes:]), int64(end+sumBytes)
+	h.dataChecksum, h.headerBytes = binary.LittleEndian.Uint32(b[end-checksumBytes:]), int64(end+checksumBytes)
 	if kind&gapBit != 0 {
 		h.DroppedBytes = int64(n)
-		ok = n > 0 && n < maxPrinted
+		ok = n > 0 && n < maxPrintedBytes
 	} else {
 		h.dataBytes = int64(n)
-		ok = n <= maxRecord
+		ok = n <= maxRecordBytes
 	}
-	return h, ok && distance <= uint64(offset) && position < maxPrinted
+	return h, ok && distance <= uint64(offset) && position < maxPrintedBytes
 }
 
 func (t trailer) append(b []byte, offset int64) []byte {
 	begin := len(b)
-	b = append(b, endOfFile)
-	for _, n := range []int64{t.last[0], t.last[1], t.printedBytes[0], t.printedBytes[1], offset} {
+	b = append(b, trailerKind)
+	for _, n := range []int64{t.lastRecordOffset[0], t.lastRecordOffset[1], t.printedBytes[0], t.printedBytes[1], offset} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
 	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli())), trailerMagic...)
@@ -148,14 +148,14 @@ func (t trailer) append(b []byte, offset int64) []byte {
 // parseTrailer parses the trailer at an offset of a file. The result ok is false if the trailer is
 // missing or damaged.
 func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
-	if len(b) != trailerBytes || b[0] != endOfFile || string(b[trailerBytes-len(trailerMagic):]) != trailerMagic {
+	if len(b) != trailerBytes || b[0] != trailerKind || string(b[trailerBytes-len(trailerMagic):]) != trailerMagic {
 		return t, false
 	}
 	field := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[1+8*i:])) }
-	t = trailer{last: [2]int64{field(0), field(1)}, printedBytes: [2]int64{field(2), field(3)}}
-	sum := b[trailerBytes-len(trailerMagic)-sumBytes:]
+	t = trailer{lastRecordOffset: [2]int64{field(0), field(1)}, printedBytes: [2]int64{field(2), field(3)}}
+	sum := b[trailerBytes-len(trailerMagic)-checksumBytes:]
 	ok = field(4) == offset && binary.LittleEndian.Uint32(sum) == crc32.Checksum(b[:len(b)-len(sum)], castagnoli())
-	return t, ok && max(t.printedBytes[0], t.printedBytes[1]) < maxPrinted
+	return t, ok && max(t.printedBytes[0], t.printedBytes[1]) < maxPrintedBytes
 }
 
 // DecodeFile calls the function each for every chunk of a file that originally had size bytes. For
@@ -166,7 +166,7 @@ func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 		h, err := d.nextHeader(at)
 		if err == nil {
 			err = d.passRecord(&h, at)
-			at += h.length + h.dataBytes
+			at += h.headerBytes + h.dataBytes
 		} else if t, trailerErr := d.trailer(at); trailerErr == nil {
 			return d.passMissingAtEnd(t)
 		} else if errors.Is(err, ErrDamaged) {
@@ -185,18 +185,18 @@ func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 // fileReader reads an output file from its beginning to its end.
 type fileReader struct {
 	window
-	each         func(Chunk) error
-	passedOn     [2]int64 // number of bytes of each stream that were passed on, as data or as missing
-	printedBytes [2]int64 // number of bytes of each stream up to the end of its last valid header
-	last         [2]int64 // by stream, the time of the last chunk that was passed on
-	skippedBytes int64    // number of bytes that were read without finding a valid header
+	each          func(Chunk) error
+	passedOnBytes [2]int64 // number of bytes of each stream that were passed on, as data or as missing
+	printedBytes  [2]int64 // number of bytes of each stream up to the end of its last valid header
+	lastChunkTime [2]int64 // by stream, the time of the last chunk that was passed on
+	skippedBytes  int64    // number of bytes that were read without finding a valid header
 }
 
 // nextHeader reads the header at an offset. It returns ErrDamaged if the offset has no valid
 // header.
 func (d *fileReader) nextHeader(at int64) (header, error) {
 	h, err := d.header(at)
-	if err == nil && (h.position < d.printedBytes[h.Stream] || at+h.length+h.dataBytes > d.size) {
+	if err == nil && (h.position < d.printedBytes[h.Stream] || at+h.headerBytes+h.dataBytes > d.size) {
 		err = fmt.Errorf("%w: the record at byte %d is out of sequence", ErrDamaged, at)
 	}
 	return h, err
@@ -209,8 +209,8 @@ func (d *fileReader) passRecord(h *header, at int64) error {
 	c := h.Chunk
 	d.printedBytes[c.Stream] = h.position + h.dataBytes + h.DroppedBytes
 	if h.dataBytes > 0 {
-		data, err := d.readExactly(at+h.length, int(h.dataBytes))
-		if errors.Is(err, ErrDamaged) || err == nil && crc32.Checksum(data, castagnoli()) != h.dataSum {
+		data, err := d.readExactly(at+h.headerBytes, int(h.dataBytes))
+		if errors.Is(err, ErrDamaged) || err == nil && crc32.Checksum(data, castagnoli()) != h.dataChecksum {
 			return nil
 		}
 		if err != nil {
@@ -221,25 +221,26 @@ func (d *fileReader) passRecord(h *header, at int64) error {
 	if err := d.passMissing(c.Stream, c.Time, h.position); err != nil {
 		return err
 	}
-	d.passedOn[c.Stream] += c.Length()
-	d.last[c.Stream] = c.Time
+	d.passedOnBytes[c.Stream] += c.Length()
+	d.lastChunkTime[c.Stream] = c.Time
 	return d.each(c)
 }
 
 // passMissing passes on a chunk for the bytes of a stream that are missing before a position.
 func (d *fileReader) passMissing(s Stream, at, position int64) error {
-	n := position - d.passedOn[s]
+	n := position - d.passedOnBytes[s]
 	if n <= 0 {
 		return nil
 	}
-	c := Chunk{Stream: s, Time: at, DamagedBytes: n, Offset: d.passedOn[s]}
-	d.passedOn[s] = position
+	c := Chunk{Stream: s, Time: at, DamagedBytes: n, Offset: d.passedOnBytes[s]}
+	d.passedOnBytes[s] = position
 	return d.each(c)
 }
 
 // passMissingAtEnd passes on a chunk for each stream that lacks bytes at its end.
 func (d *fileReader) passMissingAtEnd(t trailer) error {
-	return errors.Join(d.passMissing(Stdout, d.last[0], t.printedBytes[0]), d.passMissing(Stderr, d.last[1],
+	return errors.Join(d.passMissing(Stdout, d.lastChunkTime[0], t.printedBytes[0]), d.passMissing(Stderr,
+		d.lastChunkTime[1],
 		t.printedBytes[1]))
 }
 
@@ -254,7 +255,7 @@ func (d *fileReader) passUnknownLoss(n int64) error {
 		return nil // only the trailer is damaged, so no output is lost
 	}
 	return d.each(Chunk{
-		Time:          max(d.last[Stdout], d.last[Stderr]),
+		Time:          max(d.lastChunkTime[Stdout], d.lastChunkTime[Stderr]),
 		DamagedBytes:  max(1, n+d.skippedBytes),
 		StreamUnknown: true,
 	})
@@ -269,9 +270,9 @@ func (d *fileReader) findRecord(at int64) (int64, error) {
 			return 0, err
 		}
 		switch {
-		case b[0] == endOfFile:
+		case b[0] == trailerKind:
 			_, err = d.trailer(at)
-		case b[0]&^(gapBit|1) == linkBit:
+		case b[0]&^(gapBit|1) == fileRecordBit:
 			_, err = d.nextHeader(at)
 		default:
 			continue
@@ -284,7 +285,7 @@ func (d *fileReader) findRecord(at int64) (int64, error) {
 
 // header reads the header at an offset. It returns ErrDamaged if the offset has no valid header.
 func (w *window) header(at int64) (header, error) {
-	b, err := w.readUpTo(at, maxHeader)
+	b, err := w.readUpTo(at, maxHeaderBytes)
 	if err != nil {
 		return header{}, err
 	}

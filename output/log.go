@@ -18,9 +18,9 @@ const (
 	Stderr Stream = 1
 )
 
-// InMemory is the maximum number of bytes that a log keeps in memory. It is also the maximum size
+// MaxMemoryBytes is the maximum number of bytes that a log keeps in memory. It is also the maximum size
 // of an output that is sent within a result. A larger log is in a file.
-const InMemory = 64 << 10
+const MaxMemoryBytes = 64 << 10
 
 // Chunk is a part of one stream. A chunk without Data is a gap. It replaces DroppedBytes bytes of
 // the stream that were not kept, or DamagedBytes bytes that were kept and cannot be read.
@@ -41,8 +41,8 @@ type Chunk struct {
 // Length returns the number of bytes of the stream that the chunk contains or, for a gap, replaces.
 func (c *Chunk) Length() int64 { return int64(len(c.Data)) + c.DroppedBytes + c.DamagedBytes }
 
-// Skip returns the chunk without its first n bytes.
-func (c Chunk) Skip(n int64) Chunk {
+// WithoutFirst returns the chunk without its first n bytes.
+func (c Chunk) WithoutFirst(n int64) Chunk {
 	switch {
 	case c.DroppedBytes > 0:
 		c.DroppedBytes -= n
@@ -69,7 +69,7 @@ type Log struct {
 	mu           sync.Mutex
 	streams      [2]stream
 	pieceCount   int64 // number of pieces ever stored, which is the number of the next piece
-	store        store
+	store        blockStore
 	closed       bool
 	discarded    bool          // Discard was called
 	changeSignal chan struct{} // channel to close at the next change; nil if no reader waits
@@ -78,8 +78,8 @@ type Log struct {
 
 // stream describes the kept bytes of one stream.
 type stream struct {
-	total      int64  // number of bytes written, without those in incomplete
-	incomplete []byte // first bytes of a character whose other bytes have not been read yet
+	writtenBytes int64  // number of bytes written, without those in incomplete
+	incomplete   []byte // first bytes of a character whose other bytes have not been read yet
 	// alignedStart is the position at which the last half is known to begin with a complete character.
 	alignedStart int64
 	head, tail   streamHalf
@@ -88,24 +88,24 @@ type stream struct {
 // streamHalf keeps one half of a stream: bytes at consecutive positions, in a region of the store.
 // The region of the last half is a ring, in which new bytes overwrite the oldest bytes.
 type streamHalf struct {
-	first     int64 // position in the stream of the first byte of the half
-	keptBytes int64 // number of bytes that the half keeps
-	pieces    pieces
-	region    region
+	startPosition int64 // position in the stream of the first byte of the half
+	keptBytes     int64 // number of bytes that the half keeps
+	pieces        pieces
+	region        region
 }
 
-// New creates a log that keeps at most limit bytes of each stream. If the log exceeds InMemory
+// New creates a log that keeps at most limit bytes of each stream. If the log exceeds MaxMemoryBytes
 // bytes, New's parameter createFile creates the file in which the log is kept. Discard deletes the
 // file.
 func New(limit int64, createFile func() (*os.File, error)) *Log {
 	l := &Log{
 		maxPieceCount: int(min(max(limit/bytesPerPiece, minPieces), maxPieces)),
-		store:         store{createFile: createFile},
+		store:         blockStore{createFile: createFile},
 	}
 	for s := range l.streams {
 		st := &l.streams[s]
 		st.head.region.capacity = (limit + 1) / 2
-		st.tail.first, st.tail.region.capacity = (limit+1)/2, limit/2
+		st.tail.startPosition, st.tail.region.capacity = (limit+1)/2, limit/2
 	}
 	return l
 }
@@ -131,10 +131,10 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 		return
 	}
 	st := &l.streams[s]
-	if n := min(st.head.region.capacity-st.total, int64(len(p))); n > 0 {
+	if n := min(st.head.region.capacity-st.writtenBytes, int64(len(p))); n > 0 {
 		if n < int64(len(p)) {
 			n -= int64(TrailingPartial(p[:n]))
-			st.endHead(st.total + n)
+			st.endHead(st.writtenBytes + n)
 		}
 		l.addPiece(s, &st.head, at, p[:n])
 		p = p[n:]
@@ -142,11 +142,11 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 	// If p is longer than the last half, only the last bytes of p can be kept, so drop the others.
 	if excess := int64(len(p)) - st.tail.region.capacity; excess > 0 {
 		excess += int64(LeadingPartial(p[excess:]))
-		st.total += excess
+		st.writtenBytes += excess
 		p = p[excess:]
 	}
 	if len(p) > 0 {
-		st.tail.dropBefore(st.total + int64(len(p)) - st.tail.region.capacity)
+		st.tail.dropBefore(st.writtenBytes + int64(len(p)) - st.tail.region.capacity)
 		l.addPiece(s, &st.tail, at, p)
 	}
 	l.wakeReaders()
@@ -156,39 +156,39 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 // cannot be stored, they count as written and leave a gap.
 func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 	st := &l.streams[s]
-	pos, n := st.total, int64(len(p))
-	st.total += n
+	pos, n := st.writtenBytes, int64(len(p))
+	st.writtenBytes += n
 	piecesInUse := l.streams[0].head.pieces.len() + l.streams[1].head.pieces.len()
 	if h == &st.tail {
 		piecesInUse = l.streams[0].tail.pieces.len() + l.streams[1].tail.pieces.len()
 	}
 	last := h.pieces.last()
-	follows := last != nil && last.pos+last.n == pos
+	follows := last != nil && last.position+last.byteCount == pos
 	if last != nil && !follows && piecesInUse >= l.maxPieceCount {
 		return
 	}
-	if n == 0 || l.store.write(&h.region, pos-h.first, p) != nil {
+	if n == 0 || l.store.write(&h.region, pos-h.startPosition, p) != nil {
 		return
 	}
 	h.keptBytes += n
 	if follows && l.joinsPiece(last, at, piecesInUse) {
-		last.n += n
+		last.byteCount += n
 		return
 	}
-	h.pieces.push(piece{number: l.pieceCount, pos: pos, n: n, time: at})
+	h.pieces.push(piece{number: l.pieceCount, position: pos, byteCount: n, time: at})
 	l.pieceCount++
 }
 
-// Bytes are joined with the last piece of their stream if they arrive within joinWithin and no
+// Bytes are joined with the last piece of their stream if they arrive within joinWithinMillis and no
 // bytes of the other stream arrive between. When more than half of the pieces are used, bytes of
 // the other stream no longer prevent joining, and the time for joining grows with each further
 // piece. When all pieces are used, all further bytes are joined.
 const (
-	joinWithin    = 10 // in milliseconds
-	maxDoublings  = 8  // maximum number of times that joinWithin is doubled
-	bytesPerPiece = 64 // the log may have one piece per 64 bytes of its limit
-	minPieces     = 64
-	maxPieces     = 8192
+	joinWithinMillis = 10 // in milliseconds
+	maxDoublings     = 8  // maximum number of times that joinWithinMillis is doubled
+	bytesPerPiece    = 64 // the log may have one piece per 64 bytes of its limit
+	minPieces        = 64
+	maxPieces        = 8192
 )
 
 // joinsPiece reports whether bytes that were read at the time at are added to the last piece of the
@@ -198,27 +198,27 @@ func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
 	switch {
 	case piecesInUse >= l.maxPieceCount:
 		return true
-	case last.n >= InMemory:
+	case last.byteCount >= MaxMemoryBytes:
 		return false
 	case excess > 0:
-		return at-last.time < joinWithin<<(excess*maxDoublings/(l.maxPieceCount/2))
+		return at-last.time < joinWithinMillis<<(excess*maxDoublings/(l.maxPieceCount/2))
 	}
-	return last.number == l.pieceCount-1 && at-last.time < joinWithin
+	return last.number == l.pieceCount-1 && at-last.time < joinWithinMillis
 }
 
 // dropBefore drops the bytes before a position.
 func (h *streamHalf) dropBefore(position int64) {
 	for {
 		p := h.pieces.first()
-		if p == nil || p.pos >= position {
+		if p == nil || p.position >= position {
 			return
 		}
-		n := min(position-p.pos, p.n)
-		p.pos, p.n, h.keptBytes = p.pos+n, p.n-n, h.keptBytes-n
-		if p.n > 0 {
+		n := min(position-p.position, p.byteCount)
+		p.position, p.byteCount, h.keptBytes = p.position+n, p.byteCount-n, h.keptBytes-n
+		if p.byteCount > 0 {
 			return
 		}
-		h.pieces.drop()
+		h.pieces.dropFirst()
 	}
 }
 
@@ -242,7 +242,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 		st := &l.streams[s]
 		remaining[s] = [2][]piece{st.head.pieces.afterPosition(c[s]), st.tail.pieces.afterPosition(c[s])}
 	}
-	buffer := make([]byte, min(l.bytesAfter(c), int64(max(limit, 0))))
+	buffer := make([]byte, min(l.maxBytesAfter(c), int64(max(limit, 0))))
 	for {
 		s, p, h := l.takeOldest(&remaining)
 		if p == nil {
@@ -251,20 +251,20 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 		if limit <= 0 {
 			return chunks, next, false, nil
 		}
-		if gap := p.pos - next[s]; gap > 0 {
+		if gap := p.position - next[s]; gap > 0 {
 			chunks = append(chunks, Chunk{Stream: s, Time: p.time, DroppedBytes: gap})
-			next[s] = p.pos
+			next[s] = p.position
 		}
-		skip := next[s] - p.pos
-		n := min(p.n-skip, int64(limit))
+		skip := next[s] - p.position
+		n := min(p.byteCount-skip, int64(limit))
 		data := buffer[:n:n]
-		got, err := l.store.read(&h.region, next[s]-h.first, data)
+		got, err := l.store.read(&h.region, next[s]-h.startPosition, data)
 		switch {
 		case errors.Is(err, ErrDamaged) && got > 0:
 			n = int64(got) // return the bytes before the damage; the next Read reports the damaged bytes
 			data = data[:n:n]
 		case errors.Is(err, ErrDamaged):
-			n = h.region.damagedBytes(next[s]-h.first, n)
+			n = h.region.damagedBytes(next[s]-h.startPosition, n)
 			chunks = append(chunks, Chunk{Stream: s, Time: p.time, DamagedBytes: n, Offset: next[s]})
 			next[s] += n
 			return chunks, next, false, nil
@@ -272,7 +272,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			return chunks, next, false, fmt.Errorf("cannot read the temporary file that holds the output while the job "+
 				"runs: %w", err)
 		}
-		if n < p.n-skip {
+		if n < p.byteCount-skip {
 			complete := n - int64(TrailingPartial(data))
 			if complete == 0 && len(chunks) > 0 {
 				return chunks, next, false, nil
@@ -284,12 +284,12 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 		chunks = append(chunks, Chunk{Stream: s, Time: p.time, Data: data})
 		next[s] += n
 		limit -= int(n)
-		if n < p.n-skip {
+		if n < p.byteCount-skip {
 			return chunks, next, false, nil
 		}
 	}
 	for s := range l.streams { // report bytes that could not be stored at the end as a gap
-		if gap := l.streams[s].total - next[s]; gap > 0 && l.closed {
+		if gap := l.streams[s].writtenBytes - next[s]; gap > 0 && l.closed {
 			chunks = append(chunks, Chunk{Stream: Stream(s), DroppedBytes: gap})
 			next[s] += gap
 		}
@@ -308,20 +308,20 @@ func (l *Log) position(st *stream, c int64) int64 {
 	if c >= 0 {
 		return c
 	}
-	c = max(0, st.total+c)
+	c = max(0, st.writtenBytes+c)
 	for _, h := range []*streamHalf{&st.head, &st.tail} {
-		if list := h.pieces.afterPosition(c); len(list) > 0 && list[0].pos < c {
-			c += l.continuedAt(h, &list[0], c)
+		if list := h.pieces.afterPosition(c); len(list) > 0 && list[0].position < c {
+			c += l.continuationBytes(h, &list[0], c)
 		}
 	}
 	return c
 }
 
-// bytesAfter returns an upper bound of the number of bytes after a cursor. The caller holds mu.
-func (l *Log) bytesAfter(c Cursor) (n int64) {
+// maxBytesAfter returns an upper bound of the number of bytes after a cursor. The caller holds mu.
+func (l *Log) maxBytesAfter(c Cursor) (n int64) {
 	for s := range l.streams {
 		st := &l.streams[s]
-		n += max(0, min(st.total-c[s], st.head.keptBytes+st.tail.keptBytes))
+		n += max(0, min(st.writtenBytes-c[s], st.head.keptBytes+st.tail.keptBytes))
 	}
 	return n
 }
@@ -345,9 +345,9 @@ func (l *Log) takeOldest(remaining *[2][2][]piece) (s Stream, p *piece, h *strea
 	return s, p, h
 }
 
-// Changed returns a channel that is closed at the next Append, Close or Discard. After Close or
+// ChangeSignal returns a channel that is closed at the next Append, Close or Discard. After Close or
 // Discard, the channel is already closed.
-func (l *Log) Changed() <-chan struct{} {
+func (l *Log) ChangeSignal() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.changeSignal == nil {
@@ -414,7 +414,7 @@ func (l *Log) DroppedBytes() int64 {
 	defer l.mu.Unlock()
 	var n int64
 	for s := range l.streams {
-		n += l.streams[s].total - l.streams[s].kept()
+		n += l.streams[s].writtenBytes - l.streams[s].keptBytes()
 	}
 	return n
 }
@@ -423,7 +423,7 @@ func (l *Log) DroppedBytes() int64 {
 func (l *Log) KeptBytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.streams[0].kept() + l.streams[1].kept()
+	return l.streams[0].keptBytes() + l.streams[1].keptBytes()
 }
 
-func (st *stream) kept() int64 { return st.head.keptBytes + st.tail.keptBytes }
+func (st *stream) keptBytes() int64 { return st.head.keptBytes + st.tail.keptBytes }

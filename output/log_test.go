@@ -99,7 +99,7 @@ func TestOrderOfBothStreams(t *testing.T) {
 	}
 }
 
-// A log that exceeds InMemory is stored in one file. Discard removes that file.
+// A log that exceeds MaxMemoryBytes is stored in one file. Discard removes that file.
 func TestLargeLogsGoToAFile(t *testing.T) {
 	dir := t.TempDir()
 	l := output.New(1<<20, spill(dir))
@@ -110,7 +110,7 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 		}
 		return len(list)
 	}
-	l.Append(output.Stdout, 1, bytes.Repeat([]byte("a"), output.InMemory))
+	l.Append(output.Stdout, 1, bytes.Repeat([]byte("a"), output.MaxMemoryBytes))
 	if files() != 0 {
 		t.Error("a log that fits in memory has a file")
 	}
@@ -121,12 +121,12 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 	for range 100 {
 		l.Append(output.Stderr, 1, bytes.Repeat([]byte("c"), 100_000))
 	}
-	if files() != 1 || l.KeptBytes() != output.InMemory+1+1<<20 {
+	if files() != 1 || l.KeptBytes() != output.MaxMemoryBytes+1+1<<20 {
 		t.Errorf("got %d files, %d bytes kept", files(), l.KeptBytes())
 	}
 	l.Close()
 	var c output.Cursor
-	want := [2]string{strings.Repeat("a", output.InMemory) + "b",
+	want := [2]string{strings.Repeat("a", output.MaxMemoryBytes) + "b",
 		strings.Repeat("c", 1<<19) + fmt.Sprintf("[%d]", 10_000_000-1<<20) + strings.Repeat("c", 1<<19)}
 	if got := texts(readAll(t, l, &c, 100_000)); got != want {
 		t.Errorf("the streams have %d and %d bytes, or differ from the %d and %d bytes that were written",
@@ -152,7 +152,7 @@ func TestReadOfDiscardedLogFails(t *testing.T) {
 // Discard wakes the readers that wait for the log. Later readers do not wait.
 func TestDiscardWakesReaders(t *testing.T) {
 	l := output.New(1<<20, nil)
-	changed := l.Changed()
+	changed := l.ChangeSignal()
 	l.Discard()
 	select {
 	case <-changed:
@@ -160,7 +160,7 @@ func TestDiscardWakesReaders(t *testing.T) {
 		t.Error("a waiting reader was not woken")
 	}
 	select {
-	case <-l.Changed():
+	case <-l.ChangeSignal():
 	default:
 		t.Error("a later reader waits")
 	}
@@ -185,7 +185,7 @@ type model struct {
 	written [2][]byte
 }
 
-// kept reports whether a Log with the same bytes keeps a byte of a stream now.
+// keptBytes reports whether a Log with the same bytes keeps a byte of a stream now.
 func (m *model) kept(s, pos int) bool {
 	n := len(m.written[s])
 	return pos < (m.limit+1)/2 || pos >= n-m.limit/2 && pos < n
@@ -256,7 +256,7 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, chunks []output.Chu
 func TestChangedWakesReaders(t *testing.T) {
 	l := output.New(100, spill(t.TempDir()))
 	for _, change := range []func(){func() { l.Append(output.Stdout, 1, []byte("x")) }, l.Close, func() {}} {
-		changed := l.Changed()
+		changed := l.ChangeSignal()
 		change()
 		<-changed
 	}
@@ -277,7 +277,7 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 		l.Append(output.Stdout, 1_600_000_000_000, []byte("the clock went back"))
 		l.Close()
 		var c output.Cursor
-		want := readAll(t, l, &c, output.InMemory)
+		want := readAll(t, l, &c, output.MaxMemoryBytes)
 		inline, err := l.Encode()
 		if err != nil {
 			t.Fatal(err)

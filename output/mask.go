@@ -44,8 +44,8 @@ type maskedText struct {
 	// fallback contains, for each length of a matched prefix, the length of the longest shorter
 	// prefix that matches at the same end. If the next byte does not match, the search continues
 	// with that prefix.
-	fallback []int32
-	match    int // length of the longest prefix of the text with which the stream ends
+	fallback     []int32
+	matchedBytes int // length of the longest prefix of the text with which the stream ends
 }
 
 // span is the position of a found text. The field replaced says that the *** for it was already
@@ -83,14 +83,14 @@ func (m *mask) process(p []byte) []byte {
 		m.pendingBytes = append(m.pendingBytes, b)
 		end := m.pendingStart + int64(len(m.pendingBytes))
 		for i := range m.texts {
-			if t := &m.texts[i]; t.next(b) {
+			if t := &m.texts[i]; t.matchNext(b) {
 				m.recordMatch(end-int64(len(t.text)), end)
 			}
 		}
 	}
 	safe := m.pendingStart + int64(len(m.pendingBytes))
 	for i := range m.texts {
-		safe = min(safe, m.pendingStart+int64(len(m.pendingBytes)-m.texts[i].match))
+		safe = min(safe, m.pendingStart+int64(len(m.pendingBytes)-m.texts[i].matchedBytes))
 	}
 	return m.releasePending(safe)
 }
@@ -98,18 +98,18 @@ func (m *mask) process(p []byte) []byte {
 // flush returns the bytes in pendingBytes. Call it when no more bytes follow.
 func (m *mask) flush() []byte { return m.releasePending(m.pendingStart + int64(len(m.pendingBytes))) }
 
-// next processes the next byte of the stream. It reports whether the text ends with this byte.
-func (t *maskedText) next(b byte) bool {
-	if t.match == len(t.text) {
-		t.match = int(t.fallback[t.match])
+// matchNext processes the next byte of the stream. It reports whether the text ends with this byte.
+func (t *maskedText) matchNext(b byte) bool {
+	if t.matchedBytes == len(t.text) {
+		t.matchedBytes = int(t.fallback[t.matchedBytes])
 	}
-	for t.match > 0 && t.text[t.match] != b {
-		t.match = int(t.fallback[t.match])
+	for t.matchedBytes > 0 && t.text[t.matchedBytes] != b {
+		t.matchedBytes = int(t.fallback[t.matchedBytes])
 	}
-	if t.text[t.match] == b {
-		t.match++
+	if t.text[t.matchedBytes] == b {
+		t.matchedBytes++
 	}
-	return t.match == len(t.text)
+	return t.matchedBytes == len(t.text)
 }
 
 // recordMatch records a found text. If it overlaps texts found earlier, they are merged into one

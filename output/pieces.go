@@ -7,10 +7,10 @@ import (
 
 // piece is a range of consecutive kept bytes of one stream.
 type piece struct {
-	number int64 // number of pieces of both streams that arrived before this piece
-	pos    int64 // position in the stream of the first byte of the piece
-	n      int64 // number of bytes
-	time   int64 // time when the first byte of the piece was read
+	number    int64 // number of pieces of both streams that arrived before this piece
+	position  int64 // position in the stream of the first byte of the piece
+	byteCount int64 // number of bytes
+	time      int64 // time when the first byte of the piece was read
 }
 
 // pieces is the queue of the pieces of one half of a stream, sorted by number and position. Adding
@@ -38,8 +38,8 @@ func (q *pieces) last() *piece {
 
 func (q *pieces) push(p piece) { q.list = append(q.list, p) }
 
-// drop removes the first piece.
-func (q *pieces) drop() {
+// dropFirst removes the first piece.
+func (q *pieces) dropFirst() {
 	q.droppedCount++
 	// The number of moved pieces is at most the number of dropped pieces, so a drop takes constant
 	// time on average.
@@ -51,5 +51,5 @@ func (q *pieces) drop() {
 // afterPosition returns the pieces that have bytes after a position.
 func (q *pieces) afterPosition(pos int64) []piece {
 	list := q.list[q.droppedCount:]
-	return list[sort.Search(len(list), func(i int) bool { return list[i].pos+list[i].n > pos }):]
+	return list[sort.Search(len(list), func(i int) bool { return list[i].position+list[i].byteCount > pos }):]
 }

@@ -80,13 +80,13 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 		{30, []step{{9, 0, true}, {9, 1, false}, {9, 0, true}}},
 		{31, []step{{9, 1, true}, {9, 0, true}, {10, 0, false}}},
 		{34, []step{{19, 1, true}, {19, 0, true}, {20, 0, false}}},
-		{60, []step{{int64(joinWithin<<7) - 1, 0, true}, {joinWithin << 7, 0, false}}},
+		{60, []step{{int64(joinWithinMillis<<7) - 1, 0, true}, {joinWithinMillis << 7, 0, false}}},
 		{62, []step{{1 << 40, 0, true}, {1 << 50, 1, true}, {1 << 60, 0, true}}},
 	} {
 		l := New(1<<30, inFile(t.TempDir()))
 		l.maxPieceCount = 64
 		for i := range c.noted {
-			l.streams[0].head.pieces.push(piece{number: int64(i), pos: -2, n: 1})
+			l.streams[0].head.pieces.push(piece{number: int64(i), position: -2, byteCount: 1})
 		}
 		l.pieceCount = int64(c.noted)
 		l.Append(Stderr, 0, []byte("e"))
@@ -117,15 +117,15 @@ func TestGapsRespectPieceLimit(t *testing.T) {
 	written := 0
 	for range 3 * l.maxPieceCount {
 		l.Append(Stdout, int64(written), []byte("kept"))
-		l.Append(Stdout, int64(written), slices.Repeat([]byte("x"), InMemory+1))
-		written += 4 + InMemory + 1
+		l.Append(Stdout, int64(written), slices.Repeat([]byte("x"), MaxMemoryBytes+1))
+		written += 4 + MaxMemoryBytes + 1
 	}
 	for _, q := range l.all() {
 		if q.len() > l.maxPieceCount {
 			t.Errorf("%d pieces, want %d at most", q.len(), l.maxPieceCount)
 		}
 	}
-	if got := len(l.store.mem); got > maxMemBlocks {
+	if got := len(l.store.memBlocks); got > maxMemBlocks {
 		t.Errorf("%d blocks in memory, want %d at most", got, maxMemBlocks)
 	}
 	if l.KeptBytes()+l.DroppedBytes() != int64(written) {
@@ -139,7 +139,7 @@ func TestRegionsAreReadBack(t *testing.T) {
 	for _, room := range []int64{1, 100, memBlockBytes, memBlockBytes + 1, 3*fileBlockBytes - 7} {
 		for _, inFileFrom := range []int64{0, 2 * memBlockBytes, 1 << 40} {
 			t.Run(fmt.Sprint(room, " ", inFileFrom), func(t *testing.T) {
-				s := store{createFile: inFile(t.TempDir())}
+				s := blockStore{createFile: inFile(t.TempDir())}
 				defer s.discard()
 				r, other := &region{capacity: room}, &region{capacity: 1 << 20}
 				want := make([]byte, room)
@@ -173,7 +173,7 @@ func TestRegionsAreReadBack(t *testing.T) {
 				if n, err := s.read(other, 0, got); err != nil || n != len(got) || !slices.Equal(got, wantOther) {
 					t.Errorf("the bytes read back from another region differ from the written bytes: %v", err)
 				}
-				if info := s.memBytes; s.file == nil && info > InMemory {
+				if info := s.memBytes; s.file == nil && info > MaxMemoryBytes {
 					t.Errorf("the store keeps %d bytes in memory", info)
 				}
 			})

@@ -5,25 +5,26 @@ import (
 	"slices"
 )
 
-// store keeps the bytes of regions: up to InMemory bytes in memory, and more in one file. It
+// blockStore keeps the bytes of regions: up to MaxMemoryBytes bytes in memory, and more in one file. It
 // allocates a block when the block is first written, so it uses only as much space as was written.
 // The checksums of the bytes in the file stay in memory (extents.go), because only this process
 // reads the file. The mu of the log guards the store.
-type store struct {
-	createFile func() (*os.File, error)
-	mem        []memBlock // blocks in memory; nil once the file exists
-	memBytes   int64      // bytes in mem
-	file       *os.File
-	blocks     int64 // number of blocks in the file
-	lastRead   checkedExtent
+type blockStore struct {
+	createFile        func() (*os.File, error)
+	memBlocks         []memBlock // blocks in memory; nil once the file exists
+	memBytes          int64      // bytes in mem
+	file              *os.File
+	fileBlockCount    int64 // number of blocks in the file
+	lastCheckedExtent checkedExtent
 }
 
 // region is a ring buffer in the store. It keeps the last written bytes, at most capacity bytes.
 type region struct {
-	capacity int64
-	end      int64   // offset of the end of the newest byte, counted as if the region were not a ring
-	blocks   []int64 // by block of the region, the number of the block in the file; noBlock if it was never written
-	extents  []extent
+	capacity  int64
+	endOffset int64 // offset of the end of the newest byte, counted as if the region were not a ring
+	// by block of the region, the number of the block in the file; noBlock if it was never written
+	fileBlockNumbers []int64
+	extents          []extent
 }
 
 // memBlock is a block of a region in memory. The slice bytes contains only the written part.
@@ -36,27 +37,27 @@ type memBlock struct {
 const (
 	memBlockBytes  = 4 << 10  // size of a block in memory
 	fileBlockBytes = 64 << 10 // size of a block of the file
-	maxMemBlocks   = 64       // maximum number of blocks in memory, enough for InMemory bytes with some gaps
+	maxMemBlocks   = 64       // maximum number of blocks in memory, enough for MaxMemoryBytes bytes with some gaps
 	noBlock        = -1
 )
 
 // write writes bytes at an offset of a region, at most as many as the region has room for. If it
 // fails, the bytes that were stored there before are lost.
-func (s *store) write(r *region, at int64, p []byte) error {
+func (s *blockStore) write(r *region, at int64, p []byte) error {
 	if s.file == nil && !s.fitsInMemory(r, at, p) {
 		if err := s.moveToFile(); err != nil {
 			return err
 		}
 	}
 	if s.file != nil {
-		return writeFile(s.file, &s.blocks, r, at, p)
+		return writeFile(s.file, &s.fileBlockCount, r, at, p)
 	}
-	r.end = at + int64(len(p))
+	r.endOffset = at + int64(len(p))
 	eachBlock(at, p, memBlockBytes, r.capacity, func(number, from int64, p []byte) error {
 		b := s.block(r, number)
 		if b == nil {
-			s.mem = append(s.mem, memBlock{region: r, number: number})
-			b = &s.mem[len(s.mem)-1]
+			s.memBlocks = append(s.memBlocks, memBlock{region: r, number: number})
+			b = &s.memBlocks[len(s.memBlocks)-1]
 		}
 		oldLength := len(b.bytes)
 		if int64(oldLength) < from {
@@ -71,8 +72,8 @@ func (s *store) write(r *region, at int64, p []byte) error {
 }
 
 // fitsInMemory reports whether bytes can be written to memory.
-func (s *store) fitsInMemory(r *region, at int64, p []byte) bool {
-	used, blocks := s.memBytes, len(s.mem)
+func (s *blockStore) fitsInMemory(r *region, at int64, p []byte) bool {
+	used, blocks := s.memBytes, len(s.memBlocks)
 	eachBlock(at, p, memBlockBytes, r.capacity, func(number, from int64, p []byte) error {
 		oldLength := int64(0)
 		if b := s.block(r, number); b != nil {
@@ -83,14 +84,14 @@ func (s *store) fitsInMemory(r *region, at int64, p []byte) bool {
 		used += max(0, from+int64(len(p))-oldLength)
 		return nil
 	})
-	return used <= InMemory && blocks <= maxMemBlocks
+	return used <= MaxMemoryBytes && blocks <= maxMemBlocks
 }
 
 // block returns a block of a region in memory, or nil if the block was not written. It searches
 // from the newest block, which is usually the right one.
-func (s *store) block(r *region, number int64) *memBlock {
-	for i := len(s.mem) - 1; i >= 0; i-- {
-		if b := &s.mem[i]; b.region == r && b.number == number {
+func (s *blockStore) block(r *region, number int64) *memBlock {
+	for i := len(s.memBlocks) - 1; i >= 0; i-- {
+		if b := &s.memBlocks[i]; b.region == r && b.number == number {
 			return b
 		}
 	}
@@ -98,35 +99,35 @@ func (s *store) block(r *region, number int64) *memBlock {
 }
 
 // moveToFile moves the bytes in memory to a file.
-func (s *store) moveToFile() error {
+func (s *blockStore) moveToFile() error {
 	f, err := s.createFile()
 	if err != nil {
 		return err
 	}
 	var blocks int64
-	for i, b := range s.mem {
-		first := slices.IndexFunc(s.mem, func(other memBlock) bool { return other.region == b.region })
+	for i, b := range s.memBlocks {
+		first := slices.IndexFunc(s.memBlocks, func(other memBlock) bool { return other.region == b.region })
 		if err == nil && first == i { // true once per region
 			err = s.copyRegion(f, &blocks, b.region)
 		}
 	}
 	if err != nil {
-		for _, b := range s.mem {
-			b.region.blocks, b.region.extents = nil, nil
+		for _, b := range s.memBlocks {
+			b.region.fileBlockNumbers, b.region.extents = nil, nil
 		}
 		discard(f)
 		return err
 	}
-	s.mem, s.memBytes, s.file, s.blocks = nil, 0, f, blocks
+	s.memBlocks, s.memBytes, s.file, s.fileBlockCount = nil, 0, f, blocks
 	return nil
 }
 
 // copyRegion writes the bytes of a region in memory to a file, beginning with the oldest byte.
-func (s *store) copyRegion(f *os.File, blocks *int64, r *region) error {
-	for at := max(0, r.end-r.capacity); at < r.end; {
+func (s *blockStore) copyRegion(f *os.File, blocks *int64, r *region) error {
+	for at := max(0, r.endOffset-r.capacity); at < r.endOffset; {
 		ringOffset := at % r.capacity
 		blockOffset := ringOffset % memBlockBytes
-		n := min(memBlockBytes-blockOffset, r.capacity-ringOffset, r.end-at)
+		n := min(memBlockBytes-blockOffset, r.capacity-ringOffset, r.endOffset-at)
 		if b := s.block(r, ringOffset/memBlockBytes); b != nil && blockOffset < int64(len(b.bytes)) {
 			end := min(blockOffset+n, int64(len(b.bytes)))
 			if err := writeFile(f, blocks, r, at, b.bytes[blockOffset:end]); err != nil {
@@ -142,21 +143,21 @@ func (s *store) copyRegion(f *os.File, blocks *int64, r *region) error {
 // the file.
 func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	return eachBlock(at, p, fileBlockBytes, r.fileCapacity(), func(number, from int64, p []byte) error {
-		for int64(len(r.blocks)) <= number {
-			r.blocks = append(r.blocks, noBlock)
+		for int64(len(r.fileBlockNumbers)) <= number {
+			r.fileBlockNumbers = append(r.fileBlockNumbers, noBlock)
 		}
-		if r.blocks[number] == noBlock {
-			r.blocks[number] = *blocks
+		if r.fileBlockNumbers[number] == noBlock {
+			r.fileBlockNumbers[number] = *blocks
 			*blocks++
 		}
-		_, err := f.WriteAt(p, r.blocks[number]*fileBlockBytes+from)
+		_, err := f.WriteAt(p, r.fileBlockNumbers[number]*fileBlockBytes+from)
 		return err
 	})
 }
 
 // read reads bytes that were written and returns the number of bytes read. It returns ErrDamaged if
 // the next byte is damaged.
-func (s *store) read(r *region, at int64, p []byte) (int, error) {
+func (s *blockStore) read(r *region, at int64, p []byte) (int, error) {
 	if s.file != nil {
 		return s.readFile(r, at, p)
 	}
@@ -168,11 +169,11 @@ func (s *store) read(r *region, at int64, p []byte) (int, error) {
 }
 
 // discard frees the memory and deletes the file.
-func (s *store) discard() {
+func (s *blockStore) discard() {
 	if s.file != nil {
 		discard(s.file)
 	}
-	*s = store{}
+	*s = blockStore{}
 }
 
 func discard(f *os.File) {

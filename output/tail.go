@@ -25,7 +25,7 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 		return err
 	}
 	var records []record
-	for s := range t.last {
+	for s := range t.lastRecordOffset {
 		list, err := w.lastRecords(t, Stream(s), tail)
 		if err != nil {
 			return err
@@ -34,7 +34,7 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 	}
 	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.fileOffset, b.fileOffset) })
 	for i := range records {
-		if err := w.load(&records[i]); err != nil {
+		if err := w.loadRecordData(&records[i]); err != nil {
 			return err
 		}
 	}
@@ -54,17 +54,17 @@ type record struct {
 	wantedBytes int
 }
 
-// load reads the data of a record and verifies all of it. It keeps only the last wantedBytes bytes.
-func (w *window) load(rec *record) error {
+// loadRecordData reads the data of a record and verifies all of it. It keeps only the last wantedBytes bytes.
+func (w *window) loadRecordData(rec *record) error {
 	rec.Offset = rec.position
 	if rec.dataBytes == 0 {
 		return nil
 	}
-	b, err := w.readExactly(rec.fileOffset+rec.length, int(rec.dataBytes))
+	b, err := w.readExactly(rec.fileOffset+rec.headerBytes, int(rec.dataBytes))
 	if err != nil {
 		return err
 	}
-	if crc32.Checksum(b, castagnoli()) != rec.dataSum {
+	if crc32.Checksum(b, castagnoli()) != rec.dataChecksum {
 		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.fileOffset)
 	}
 	begin := len(b) - rec.wantedBytes
@@ -78,7 +78,7 @@ func (w *window) load(rec *record) error {
 func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []record, err error) {
 	const perByte = 2 // at most two records per byte, because a gap may precede each byte
 	end, position := w.size-int64(trailerBytes), t.printedBytes[s]
-	for at, maxRecords := t.last[s], perByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
+	for at, maxRecords := t.lastRecordOffset[s], perByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
 		if at >= end || maxRecords == 0 {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
@@ -86,7 +86,7 @@ func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []recor
 		if err != nil {
 			return nil, err
 		}
-		if h.Stream != s || at+h.length+h.dataBytes > end || h.position+h.dataBytes+h.DroppedBytes != position {
+		if h.Stream != s || at+h.headerBytes+h.dataBytes > end || h.position+h.dataBytes+h.DroppedBytes != position {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
 		n := int(min(h.dataBytes, int64(wantedBytes)))

@@ -31,7 +31,7 @@ func array(n int, value string) string {
 // are.
 func TestMembersAreBounded(t *testing.T) {
 	members := func(raw string) (n int, err error) {
-		return n, queue.Members([]byte(raw), func(string, json.RawMessage) error { n++; return nil })
+		return n, queue.EachMember([]byte(raw), func(string, json.RawMessage) error { n++; return nil })
 	}
 	if n, err := members(object(queue.MaxMembers, "1")); n != queue.MaxMembers || err != nil {
 		t.Errorf("at the limit: %d members, %v", n, err)
@@ -60,7 +60,7 @@ func TestSpecBoundsEntries(t *testing.T) {
 		{"ok_codes", array(queue.MaxExitCodes, "1"), array(queue.MaxExitCodes+1, "1")},
 		{"no_retry_codes", array(queue.MaxExitCodes, "1"), array(queue.MaxExitCodes+1, "1")},
 		{"defer_codes", array(queue.MaxExitCodes, "1"), array(queue.MaxExitCodes+1, "1")},
-		{"argv", array(queue.MaxArgsEnv, `""`), array(queue.MaxArgsEnv+1, `""`)},
+		{"argv", array(queue.MaxArgsEnvBytes, `""`), array(queue.MaxArgsEnvBytes+1, `""`)},
 		{"env", object(queue.MaxMembers, `""`), object(queue.MaxMembers+1, `""`)},
 	} {
 		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.at + `}`)); err != nil {
@@ -149,7 +149,8 @@ func TestClip(t *testing.T) {
 
 // If an edit does not change a large value, it neither encodes nor decodes that value.
 func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
-	large := &queue.Spec{Command: p("true"), Stdin: p(strings.Repeat("\x01", queue.MaxStdin)), Env: map[string]string{}}
+	large := &queue.Spec{Command: p("true"), Stdin: p(strings.Repeat("\x01", queue.MaxStdinBytes)),
+		Env: map[string]string{}}
 	for i := range 3 {
 		large.Env[fmt.Sprint("V", i)] = strings.Repeat("\x01", 128_000)
 	}

@@ -15,90 +15,94 @@ import (
 // For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message
 // `unknown value "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
 type Constraint struct {
-	Range         *Range   // smallest and largest number, or duration in seconds
-	Enum          []string // accepted texts; nil means any
-	Text          *Form    // form of a text
-	Entries       *Form    // form of each entry of a list, or of each value of a map
-	Names         *Form    // form of each name in a map
-	ReservedNames []string // names that must not occur in a map
-	MaxBytes      int      // size limit of a text, of each list entry, or of each map value; 0 means unlimited
-	MaxName       int      // size limit of each name in a map; 0 means unlimited
-	NotEmpty      bool     // a text, or the first entry of a list, must not be empty
-	MinItems      int      // smallest number of entries in a list
-	MaxItems      int      // largest number of entries in a list or a map; 0 means unlimited
-	Distinct      bool     // a list must not contain an entry twice
-	Note          string   // appended to the message about an empty value or one outside the range
+	Range         *Range      // smallest and largest number, or duration in seconds
+	Enum          []string    // accepted texts; nil means any
+	TextFormat    *TextFormat // form of a text
+	EntryFormat   *TextFormat // form of each entry of a list, or of each value of a map
+	NameFormat    *TextFormat // form of each name in a map
+	ReservedNames []string    // names that must not occur in a map
+	MaxBytes      int         // size limit of a text, of each list entry, or of each map value; 0 means unlimited
+	MaxNameBytes  int         // size limit of each name in a map; 0 means unlimited
+	NotEmpty      bool        // a text, or the first entry of a list, must not be empty
+	MinItems      int         // smallest number of entries in a list
+	MaxItems      int         // largest number of entries in a list or a map; 0 means unlimited
+	NoDuplicates  bool        // a list must not contain an entry twice
+	MessageSuffix string      // appended to the message about an empty value or one outside the range
 }
 
 // Range limits a number. Both ends are included.
 type Range struct {
-	Min, Max float64
-	Above    bool // Min itself is rejected
+	Min, Max     float64
+	ExclusiveMin bool // Min itself is rejected
 }
 
-// Form is a text format. Pattern is the JSON Schema regular expression for it. Valid reports
+// TextFormat is a text format. Pattern is the JSON Schema regular expression for it. Valid reports
 // whether a text has the form. A form with Check uses Check instead of Valid.
-type Form struct {
+type TextFormat struct {
 	Pattern     string
 	Valid       func(string) bool
 	Description string // second part of the message "… is not …", like "an id: 1 to 128 letters"
 	// Check returns an error that says what is wrong with a text. It is nil if Valid and Description suffice.
-	Check   func(text string) error
-	Private bool // messages must not repeat the text, which may be secret
+	Check  func(text string) error
+	Secret bool // messages must not repeat the text, which may be secret
 }
 
 // Accepts reports whether a text matches the form.
-func (f *Form) Accepts(text string) bool {
+func (f *TextFormat) Accepts(text string) bool {
 	if f.Check != nil {
 		return f.Check(text) == nil
 	}
 	return f.Valid(text)
 }
 
-const nameForm = " characters from A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"
+const nameCharsText = " characters from A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"
 
 // Parts of the patterns below.
 const (
 	keyPattern    = `[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}`
-	amountPattern = `0*([1-9][0-9]{0,3}|10000)` // a number from 1 to MaxDemand
+	amountPattern = `0*([1-9][0-9]{0,3}|10000)` // a number from 1 to MaxDemandAmount
 	pathPattern   = `(/|[A-Za-z]:[\\/])[^\x00]*`
 )
 
 // The forms of texts.
 var (
-	FormID = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid job id; use 1 to 128" + nameForm}
-	// FormQueue is the form of a queue's name.
-	FormQueue = &Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, Valid: ValidQueue,
-		Description: "a valid queue name; use 1 to 64" + nameForm}
-	formKey  = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid key; use 1 to 128" + nameForm}
-	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath,
+	IDFormat = &TextFormat{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid job id; use 1 to 128" +
+		nameCharsText}
+	// QueueNameFormat is the form of a queue's name.
+	QueueNameFormat = &TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, Valid: ValidQueue,
+		Description: "a valid queue name; use 1 to 64" + nameCharsText}
+	keyFormat = &TextFormat{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid key; use 1 to 128" +
+		nameCharsText}
+	pathFormat = &TextFormat{Pattern: "^(" + pathPattern + ")?$", Valid: validPath,
 		Description: "an absolute path; use the full path"}
-	// formNonBlank is the form of a text that is not just white space.
-	formNonBlank = &Form{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: isNotBlank, Description: "text"}
-	formPart     = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Description: "free of NUL bytes; remove them"}
-	formLock     = &Form{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Check: lockFault}
-	formRate     = &Form{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
-		Check: rateFault}
-	formNode = &Form{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, Valid: validNode,
+	// nonBlankFormat is the form of a text that is not just white space.
+	nonBlankFormat   = &TextFormat{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: isNotBlank, Description: "text"}
+	withoutNULFormat = &TextFormat{Pattern: `^[^\x00]*$`, Valid: hasNoNUL, Description: "free of NUL bytes; remove them"}
+	lockFormat       = &TextFormat{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Check: checkLock}
+	rateFormat       = &TextFormat{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
+		Check: checkRate}
+	nodeFormat = &TextFormat{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, Valid: validNode,
 		Description: "a node name or LABEL=VALUE; list the nodes with: queuectl node list"}
-	formDependency = &Form{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Check: dependencyFault}
-	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable,
+	dependencyFormat = &TextFormat{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Check: checkDependency}
+	variableFormat   = &TextFormat{Pattern: `^[^=\x00]+$`, Valid: validVariable,
 		Description: "a valid variable name; use one or more characters except ="}
-	formLabel    = &Form{Pattern: `^[^\x00]+$`, Check: labelFault}
-	formResource = &Form{Pattern: FormID.Pattern, Valid: ValidID, Description: "a valid resource name; use 1 to 128" +
-		nameForm}
-	formAmount = &Form{Pattern: "^" + amountPattern + "$", Valid: validAmount,
+	labelFormat    = &TextFormat{Pattern: `^[^\x00]+$`, Check: checkLabelName}
+	resourceFormat = &TextFormat{Pattern: IDFormat.Pattern, Valid: ValidID,
+		Description: "a valid resource name; use 1 to 128" +
+			nameCharsText}
+	amountFormat = &TextFormat{Pattern: "^" + amountPattern + "$", Valid: validAmount,
 		Description: "a number of resource units; use 1 to 10000"}
-	formSecret = &Form{Pattern: "^(" + pathPattern + "|" + credentialWord + "[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})$",
-		Valid: validReference, Private: true,
+	secretFormat = &TextFormat{Pattern: "^(" + pathPattern + "|" + credentialPrefix +
+		"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})$",
+		Valid: validReference, Secret: true,
 		Description: "an absolute path or credential:NAME; store the secret in a file and use its path"}
 )
 
-func withoutNUL(s string) bool { return strings.IndexByte(s, 0) < 0 }
+func hasNoNUL(s string) bool { return strings.IndexByte(s, 0) < 0 }
 
-func isNotBlank(s string) bool { return withoutNUL(s) && strings.Trim(s, " \t\n\v\f\r") != "" }
+func isNotBlank(s string) bool { return hasNoNUL(s) && strings.Trim(s, " \t\n\v\f\r") != "" }
 
-func validPath(s string) bool { return s == "" || isAbsolute(s) && withoutNUL(s) }
+func validPath(s string) bool { return s == "" || isAbsolute(s) && hasNoNUL(s) }
 
 func validNode(s string) bool { return validKey(Demand{Kind: GateNode, Key: s}) }
 
@@ -109,22 +113,22 @@ func validAmount(s string) bool {
 	return ok
 }
 
-func lockFault(text string) error { return errorOf(ParseLock(text)) }
+func checkLock(text string) error { return errorOf(ParseLock(text)) }
 
-func rateFault(text string) error { return errorOf(ParseRate(text)) }
+func checkRate(text string) error { return errorOf(ParseRate(text)) }
 
 func errorOf[T any](_ T, err error) error { return err }
 
-func dependencyFault(text string) error {
+func checkDependency(text string) error {
 	_, _, err := ParseDependency(text)
 	return err
 }
 
-func labelFault(name string) error {
+func checkLabelName(name string) error {
 	if name == "" {
 		return Invalid("labels", "a label has no name; write NAME=value")
 	}
-	if !withoutNUL(name) {
+	if !hasNoNUL(name) {
 		return Invalid("labels", "a label name must not contain a NUL byte")
 	}
 	return nil
@@ -137,45 +141,48 @@ func ConstraintOf(field string) *Constraint { return constraints()[field] }
 // constraints is computed at the first use, since a program that only sends jobs does not need it.
 var constraints = sync.OnceValue(func() map[string]*Constraint {
 	between := func(low, high float64, note string) *Constraint {
-		return &Constraint{Range: &Range{Min: low, Max: high}, Note: note}
+		return &Constraint{Range: &Range{Min: low, Max: high}, MessageSuffix: note}
 	}
 	oneOf := func(words ...string) *Constraint { return &Constraint{Enum: words} }
 	codes := func(least int) *Constraint {
 		return &Constraint{Range: &Range{Min: 0, Max: maxExitCode}, MinItems: least, MaxItems: MaxExitCodes}
 	}
-	hook := &Constraint{Text: formPart, MaxBytes: MaxHookLine}
+	hook := &Constraint{TextFormat: withoutNULFormat, MaxBytes: MaxHookCommandBytes}
 	return map[string]*Constraint{
-		"id":      {Text: FormID},
-		"command": {Text: formNonBlank, MaxBytes: MaxCommand},
-		"argv": {Entries: formPart, MaxBytes: MaxCommand, NotEmpty: true, MinItems: 1, MaxItems: MaxArgsEnv,
-			Note: "; set it to the program to run"},
-		"queue":                 {Text: FormQueue},
+		"id":      {TextFormat: IDFormat},
+		"command": {TextFormat: nonBlankFormat, MaxBytes: MaxCommandBytes},
+		"argv": {EntryFormat: withoutNULFormat, MaxBytes: MaxCommandBytes, NotEmpty: true, MinItems: 1,
+			MaxItems:      MaxArgsEnvBytes,
+			MessageSuffix: "; set it to the program to run"},
+		"queue":                 {TextFormat: QueueNameFormat},
 		"priority":              between(-MaxPriority, MaxPriority, ""),
 		"max_retries":           between(0, MaxAttempts-1, ""),
 		"max_attempts":          between(1, MaxAttempts, ""),
 		"timeout_ms":            between(0, float64(MaxDuration.Milliseconds()), ""),
-		"backoff_base":          {Range: &Range{Min: 0, Max: 1e9, Above: true}},
+		"backoff_base":          {Range: &Range{Min: 0, Max: 1e9, ExclusiveMin: true}},
 		"backoff_strategy":      oneOf(string(Exponential), string(Linear), string(Fixed)),
-		"backoff_max":           {Range: &Range{Min: 0, Max: MaxDuration.Seconds(), Above: true}},
+		"backoff_max":           {Range: &Range{Min: 0, Max: MaxDuration.Seconds(), ExclusiveMin: true}},
 		"jitter":                between(0, 1, ""),
-		"depends_on":            {Entries: formDependency, MaxItems: MaxDependencies, Distinct: true},
-		"lock":                  {Text: formLock},
-		"rate_limit":            {Text: formRate},
-		"on":                    {Text: formNode, MaxBytes: maxNodeKey},
+		"depends_on":            {EntryFormat: dependencyFormat, MaxItems: MaxDependencies, NoDuplicates: true},
+		"lock":                  {TextFormat: lockFormat},
+		"rate_limit":            {TextFormat: rateFormat},
+		"on":                    {TextFormat: nodeFormat, MaxBytes: maxNodeKeyBytes},
 		"on_dependency_failure": oneOf(dependencyFailureNames...),
-		"resources": {Range: &Range{Min: 1, Max: MaxDemand}, Entries: formAmount, Names: formResource,
-			MaxBytes: MaxLabel, MaxItems: MaxDemands},
-		"unique":      {Text: formKey},
-		"on_conflict": oneOf(conflicts...),
-		"env": {Entries: formPart, Names: formVariable, ReservedNames: ownVariables, MaxBytes: MaxCommand,
-			MaxName: MaxCommand, MaxItems: MaxMembers},
-		"env_secret": {Entries: formSecret, Names: formVariable, ReservedNames: ownVariables, MaxBytes: maxPath,
-			MaxName: MaxLabel, MaxItems: MaxSecrets},
-		"user":           {Text: formNonBlank, MaxBytes: maxAccount},
-		"cwd":            {Text: formPath, MaxBytes: maxPath},
-		"shell":          {Text: formNonBlank, MaxBytes: maxPath},
-		"stdin":          {MaxBytes: MaxStdin},
-		"stdin_file":     {Text: formPath, MaxBytes: maxPath},
+		"resources": {Range: &Range{Min: 1, Max: MaxDemandAmount}, EntryFormat: amountFormat, NameFormat: resourceFormat,
+			MaxBytes: MaxLabelBytes, MaxItems: MaxDemands},
+		"unique":      {TextFormat: keyFormat},
+		"on_conflict": oneOf(conflictNames...),
+		"env": {EntryFormat: withoutNULFormat, NameFormat: variableFormat, ReservedNames: queuectlVariables,
+			MaxBytes:     MaxCommandBytes,
+			MaxNameBytes: MaxCommandBytes, MaxItems: MaxMembers},
+		"env_secret": {EntryFormat: secretFormat, NameFormat: variableFormat, ReservedNames: queuectlVariables,
+			MaxBytes:     maxPathBytes,
+			MaxNameBytes: MaxLabelBytes, MaxItems: MaxSecrets},
+		"user":           {TextFormat: nonBlankFormat, MaxBytes: maxAccountNameBytes},
+		"cwd":            {TextFormat: pathFormat, MaxBytes: maxPathBytes},
+		"shell":          {TextFormat: nonBlankFormat, MaxBytes: maxPathBytes},
+		"stdin":          {MaxBytes: MaxStdinBytes},
+		"stdin_file":     {TextFormat: pathFormat, MaxBytes: maxPathBytes},
 		"ok_codes":       codes(1),
 		"no_retry_codes": codes(0),
 		"defer_codes":    codes(0),
@@ -189,15 +196,16 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 		"on_failed":      hook,
 		"on_dead":        hook,
 		"on_ended":       hook,
-		"labels": {Entries: formPart, Names: formLabel, MaxBytes: MaxLabel, MaxName: MaxLabel,
-			MaxItems: MaxLabels},
-		"output_limit": between(0, MaxOutput, ""),
+		"labels": {EntryFormat: withoutNULFormat, NameFormat: labelFormat, MaxBytes: MaxLabelBytes,
+			MaxNameBytes: MaxLabelBytes,
+			MaxItems:     MaxLabels},
+		"output_limit": between(0, MaxOutputLimit, ""),
 	}
 })
 
 // CheckNumber returns an error if the constraint does not accept the number.
 func (c *Constraint) CheckNumber(field string, n float64) error {
-	return c.checkRange(field, n, quantity{"a number", "small", "large", formatNumber})
+	return c.checkRange(field, n, quantityWords{"a number", "small", "large", formatNumber})
 }
 
 // CheckDuration returns an error if the constraint does not accept the duration.
@@ -205,28 +213,28 @@ func (c *Constraint) CheckDuration(field string, d time.Duration) error {
 	text := func(seconds float64) string {
 		return FormatDuration(time.Duration(math.Round(seconds * float64(time.Second))))
 	}
-	return c.checkRange(field, d.Seconds(), quantity{"a duration", "short", "long", text})
+	return c.checkRange(field, d.Seconds(), quantityWords{"a duration", "short", "long", text})
 }
 
 // checkSize returns an error if the constraint does not accept the number of bytes.
 func (c *Constraint) checkSize(field string, n int64) error {
 	text := func(n float64) string { return FormatSize(int64(n)) }
-	return c.checkRange(field, float64(n), quantity{"a size", "small", "large", text})
+	return c.checkRange(field, float64(n), quantityWords{"a size", "small", "large", text})
 }
 
-// quantity describes how messages write one kind of value, such as durations.
-type quantity struct {
+// quantityWords describes how messages write one kind of value, such as durations.
+type quantityWords struct {
 	name, lessWord, moreWord string // words for messages, like "a duration", "short" and "long"
 	text                     func(float64) string
 }
 
-// unbounded is the maximum of a Range without an upper limit. Messages do not mention it, because no value
+// noUpperLimit is the maximum of a Range without an upper limit. Messages do not mention it, because no value
 // reaches it.
-const unbounded = 1e18
+const noUpperLimit = 1e18
 
-func (c *Constraint) checkRange(field string, n float64, q quantity) error {
+func (c *Constraint) checkRange(field string, n float64, q quantityWords) error {
 	r := c.Range
-	if r == nil || n >= r.Min && n <= r.Max && !(r.Above && n == r.Min) {
+	if r == nil || n >= r.Min && n <= r.Max && !(r.ExclusiveMin && n == r.Min) {
 		return nil
 	}
 	wrong := q.lessWord
@@ -235,33 +243,33 @@ func (c *Constraint) checkRange(field string, n float64, q quantity) error {
 	}
 	give := "from " + q.text(r.Min) + " to " + q.text(r.Max)
 	switch {
-	case r.Above:
+	case r.ExclusiveMin:
 		give = "above " + q.text(r.Min) + ", at most " + q.text(r.Max)
-	case r.Max >= unbounded:
+	case r.Max >= noUpperLimit:
 		give = "of " + q.text(r.Min) + " or more"
 	}
-	return Invalid(field, "%s is too %s; use %s %s%s", q.text(n), wrong, q.name, give, c.Note)
+	return Invalid(field, "%s is too %s; use %s %s%s", q.text(n), wrong, q.name, give, c.MessageSuffix)
 }
 
-// CheckText returns an error if the constraint does not accept the text.
+// CheckSurrogates returns an error if the constraint does not accept the text.
 func (c *Constraint) CheckText(field, text string) error {
 	switch {
 	case c.Enum != nil:
 		return c.checkWord(field, text)
 	case c.NotEmpty && text == "":
-		return Invalid(field, "must not be empty%s", c.Note)
+		return Invalid(field, "must not be empty%s", c.MessageSuffix)
 	}
-	return checkForm(field, text, c.Text, c.MaxBytes)
+	return checkFormat(field, text, c.TextFormat, c.MaxBytes)
 }
 
 func (c *Constraint) checkWord(field, text string) error {
 	if slices.Contains(c.Enum, text) {
 		return nil
 	}
-	if near := Nearest(text, c.Enum); near != "" {
+	if near := DidYouMean(text, c.Enum); near != "" {
 		return Invalid(field, "unknown value %q%s", Clip(text), near)
 	}
-	return Invalid(field, "unknown value %q; use %s", Clip(text), alternatives(c.Enum))
+	return Invalid(field, "unknown value %q; use %s", Clip(text), joinAlternatives(c.Enum))
 }
 
 // CheckCount returns an error if the constraint does not accept a list or map of n entries.
@@ -280,30 +288,30 @@ func (c *Constraint) CheckEntry(field, text string) error {
 	if c.Enum != nil {
 		return c.checkWord(field, text)
 	}
-	return checkForm(field, text, c.Entries, c.MaxBytes)
+	return checkFormat(field, text, c.EntryFormat, c.MaxBytes)
 }
 
 // checkMember returns an error if the constraint does not accept a member of a map.
 func (c *Constraint) checkMember(field, name, value string) error {
-	if err := checkForm(field, name, c.Names, c.MaxName); err != nil {
+	if err := checkFormat(field, name, c.NameFormat, c.MaxNameBytes); err != nil {
 		return err
 	}
 	if slices.Contains(c.ReservedNames, name) {
 		return Invalid(field, "queuectl sets the variable %s itself; use another name", name)
 	}
-	switch err := checkForm(field, value, c.Entries, c.MaxBytes); {
+	switch err := checkFormat(field, value, c.EntryFormat, c.MaxBytes); {
 	case c.MaxBytes > 0 && len(value) > c.MaxBytes:
 		return Invalid(field, "the value of %q is too long (%d bytes); the maximum is %d bytes", Clip(name), len(value),
 			c.MaxBytes)
-	case err == nil || !withoutNUL(value):
+	case err == nil || !hasNoNUL(value):
 		return err
-	case c.Entries.Private:
-		return Invalid(field, "the value of variable %s is not %s", Clip(name), c.Entries.Description)
+	case c.EntryFormat.Secret:
+		return Invalid(field, "the value of variable %s is not %s", Clip(name), c.EntryFormat.Description)
 	}
-	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.Entries.Description)
+	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.EntryFormat.Description)
 }
 
-func checkForm(field, text string, form *Form, maxBytes int) error {
+func checkFormat(field, text string, form *TextFormat, maxBytes int) error {
 	switch {
 	case maxBytes > 0 && len(text) > maxBytes:
 		return Invalid(field, "too long (%d bytes); the maximum is %d bytes", len(text), maxBytes)
@@ -311,16 +319,16 @@ func checkForm(field, text string, form *Form, maxBytes int) error {
 		return nil
 	case form.Check != nil:
 		return form.Check(text)
-	case !withoutNUL(text):
+	case !hasNoNUL(text):
 		return Invalid(field, "must not contain a NUL byte")
-	case form == formNonBlank:
+	case form == nonBlankFormat:
 		return Invalid(field, "must not be empty")
 	}
 	return Invalid(field, "%q is not %s", Clip(text), form.Description)
 }
 
-// alternatives returns words as "a, b or c".
-func alternatives(words []string) string {
+// joinAlternatives returns words as "a, b or c".
+func joinAlternatives(words []string) string {
 	last := len(words) - 1
 	if last == 0 {
 		return words[0]
@@ -332,7 +340,7 @@ func alternatives(words []string) string {
 func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 // checkFields reports values of given fields that their constraints do not accept.
-func (s *Spec) checkFields(check checker) {
+func (s *Spec) checkFields(check fieldChecker) {
 	for i, c := range fieldConstraints() {
 		f := &fields[i]
 		var v any
@@ -361,7 +369,7 @@ var fieldConstraints = sync.OnceValue(func() []*Constraint {
 })
 
 // checkMembers reports the members of a map that the constraint does not accept.
-func (c *Constraint) checkMembers(check checker, field string, members map[string]string) {
+func (c *Constraint) checkMembers(check fieldChecker, field string, members map[string]string) {
 	for name, value := range members {
 		if e, _ := c.checkMember(field, name, value).(*Error); e != nil {
 			check(false, field, "%s", e.Message)
@@ -393,7 +401,7 @@ func (f *Field) check(c *Constraint, v any) *Error {
 	case []string:
 		err = c.CheckCount(f.Name, len(v))
 		if c.NotEmpty && len(v) > 0 && v[0] == "" {
-			err = Invalid(f.Name, "the first entry is empty%s", c.Note)
+			err = Invalid(f.Name, "the first entry is empty%s", c.MessageSuffix)
 		}
 		for i := 0; err == nil && i < len(v); i++ {
 			err = c.CheckEntry(f.Name, v[i])

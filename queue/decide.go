@@ -9,69 +9,69 @@ import (
 	"time"
 )
 
-// End is how an attempt ended, as observed.
-type End uint8
+// EndCause is how an attempt ended, as observed.
+type EndCause uint8
 
 // The ways an attempt can end. The numbers are sent between service and runner, so they must not
 // change.
 const (
-	Exited             End = iota + 1 // the command exited with an exit code
-	Signalled                         // a signal that queuectl did not send ended the command
-	TimedOut                          // the timeout expired
-	Killed                            // a user cancelled the job
-	Stopped                           // the service had to stop the attempt
-	Shortage                          // the command could not start, because the machine lacked resources
-	NeverStarted                      // the job was claimed, but the attempt never started
-	RunnerLost                        // the runner of the attempt died
-	Interrupted                       // the machine of the attempt went down
-	Unkillable                        // processes of the attempt survived SIGKILL
-	IdleTimedOut                      // the idle timeout expired
-	OutOfMemory                       // the kernel killed the command or, on Windows, refused it memory
-	HungStart                         // the start of the command hung, so it was aborted
-	PerhapsLost                       // the runner died; it is unknown whether the command had started
-	PerhapsInterrupted                // the machine went down; it is unknown whether the command had started
-	AccountChanged                    // not started, because a uid of the job now belongs to another account
-	CannotStart                       // not started, because a file that the job names is missing or unusable
+	EndExited             EndCause = iota + 1 // the command exited with an exit code
+	EndSignalled                              // a signal that queuectl did not send ended the command
+	EndTimedOut                               // the timeout expired
+	EndKilled                                 // a user cancelled the job
+	EndStopped                                // the service had to stop the attempt
+	EndShortage                               // the command could not start, because the machine lacked resources
+	EndNeverStarted                           // the job was claimed, but the attempt never started
+	EndRunnerLost                             // the runner of the attempt died
+	EndInterrupted                            // the machine of the attempt went down
+	EndUnkillable                             // processes of the attempt survived SIGKILL
+	EndIdleTimedOut                           // the idle timeout expired
+	EndOutOfMemory                            // the kernel killed the command or, on Windows, refused it memory
+	EndStartHung                              // the start of the command hung, so it was aborted
+	EndPerhapsRunnerLost                      // the runner died; it is unknown whether the command had started
+	EndPerhapsInterrupted                     // the machine went down; it is unknown whether the command had started
+	EndAccountChanged                         // not started, because a uid of the job now belongs to another account
+	EndCannotStart                            // not started, because a file that the job names is missing or unusable
 )
 
 // Outcome describes how an attempt ended, as observed.
 type Outcome struct {
-	End      End
+	EndCause EndCause
 	ExitCode int64 // exit code, if End is Exited; 126 or 127 also if the command could not be executed
-	Signal   int   // signal number, if End is Signalled
+	Signal   int   // signal number, if End is EndSignalled
 	Error    string
 	Isolated bool // true if the runner ran no other job
-	// MemoryLimit reports that a process of the attempt was killed, or refused memory, because of
+	// HitMemoryLimit reports that a process of the attempt was killed, or refused memory, because of
 	// the job's own limit.
-	MemoryLimit bool
-	// Paused reports that the job was still paused by a user when the attempt ended.
-	Paused bool
+	HitMemoryLimit bool
+	// WasPaused reports that the job was still paused by a user when the attempt ended.
+	WasPaused bool
 }
 
-// Strategy is how the retry delay grows from retry to retry.
-type Strategy string
+// BackoffStrategy is how the retry delay grows from retry to retry.
+type BackoffStrategy string
 
 // The strategies. After n failed attempts, the delay is base^n seconds (Exponential), base × n seconds
-// (Linear), or always Policy.RetryDelay (Fixed).
+// (Linear), or always RetryPolicy.RetryDelay (Fixed).
 const (
-	Exponential Strategy = "exponential"
-	Linear      Strategy = "linear"
-	Fixed       Strategy = "fixed"
+	Exponential BackoffStrategy = "exponential"
+	Linear      BackoffStrategy = "linear"
+	Fixed       BackoffStrategy = "fixed"
 )
 
 // Backoff holds the backoff settings of one job. A field that is 0, or a Jitter that is nil, means that the
 // service's setting applies.
 type Backoff struct {
-	Base     float64       `json:"base,omitempty"`
-	Strategy Strategy      `json:"strategy,omitempty"`
-	Max      time.Duration `json:"max,omitempty"`
-	Jitter   *float64      `json:"jitter,omitempty"`
+	Base     float64         `json:"base,omitempty"`
+	Strategy BackoffStrategy `json:"strategy,omitempty"`
+	Max      time.Duration   `json:"max,omitempty"`
+	Jitter   *float64        `json:"jitter,omitempty"`
 }
 
-// Policy holds the service's backoff settings. The service reads them at each failure.
-type Policy struct {
+// RetryPolicy holds the service's backoff settings. The service reads them at each failure.
+type RetryPolicy struct {
 	Base       float64 // seconds, greater than 0
-	Strategy   Strategy
+	Strategy   BackoffStrategy
 	Max        time.Duration
 	Jitter     float64 // 0 to 1: with 0.2, the delay varies by ±20 %
 	RetryDelay time.Duration
@@ -79,38 +79,38 @@ type Policy struct {
 
 // A job that could not start because the machine lacked resources waits for shortagePause. Each
 // further shortage in a row doubles the wait, up to maxShortagePause. A shortage is not the job's
-// fault, so it uses none of the job's attempts. But after MaxRefunds shortages in a row, the next
+// fault, so it uses none of the job's attempts. But after MaxShortages shortages in a row, the next
 // one counts as a failure, because the job itself may cause the shortage.
 const (
 	shortagePause    = time.Second
 	maxShortagePause = 30 * time.Second
-	MaxRefunds       = 100
+	MaxShortages     = 100
 )
 
 // Decision is the consequence of an outcome: the job's next state, and how the attempt counts. The time Delay
 // begins when the store records the decision.
 type Decision struct {
-	State        State
-	Reason       Reason
-	Error        string
-	UsesAttempt  bool // the attempt uses one of the job's attempts
-	Delay        time.Duration
-	Started      bool // the attempt gets its own row in the store
-	UsesDeferral bool // the attempt uses one of the job's deferrals
-	UsesRefund   bool // the attempt counts in the job's Refunds
-	Suspect      bool // the next attempt gets a separate runner
-	Crashed      bool // counts toward PoisonCrashes: the runner died while it ran only this job
+	State          State
+	Reason         Reason
+	Error          string
+	UsesAttempt    bool // the attempt uses one of the job's attempts
+	Delay          time.Duration
+	RecordsAttempt bool // the attempt gets its own row in the store
+	UsesDeferral   bool // the attempt uses one of the job's deferrals
+	CountsShortage bool // the attempt counts in the job's Shortages
+	NeedsIsolation bool // the next attempt gets a separate runner
+	CountsAsCrash  bool // counts toward PoisonCrashCount: the runner died while it ran only this job
 }
 
-// PoisonCrashes limits the Crashes of a job, which are the runners that died while they ran only
+// PoisonCrashCount limits the RunnerCrashes of a job, which are the runners that died while they ran only
 // this job. At this number the job is dead, even if attempts remain.
-const PoisonCrashes = 3
+const PoisonCrashCount = 3
 
 // Decide returns the consequence of an attempt of job j that ended with outcome o. No other code
 // makes this decision. j is the job as it was claimed.
-func Decide(j *Job, o Outcome, p Policy) Decision {
+func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
 	d := decide(j, o, p)
-	if o.MemoryLimit && o.End != OutOfMemory && (d.State == Failed || d.State == Dead) {
+	if o.HitMemoryLimit && o.EndCause != EndOutOfMemory && (d.State == Failed || d.State == Dead) {
 		d.Error += fmt.Sprintf("; the kernel killed a process because the job reached its memory limit of %s (--memory)",
 			DescribeSize(j.Memory))
 	}
@@ -118,19 +118,20 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 }
 
 // decide is like Decide, without the note about the memory limit.
-func decide(j *Job, o Outcome, p Policy) Decision {
-	d := Decision{Error: o.Error, Started: true}
-	switch o.End { // these ends do not show whether the job kills its runner, so a suspect remains a suspect
-	case Stopped, Shortage, NeverStarted, Interrupted, PerhapsLost, PerhapsInterrupted, AccountChanged:
-		d.Suspect = j.Suspect
+func decide(j *Job, o Outcome, p RetryPolicy) Decision {
+	d := Decision{Error: o.Error, RecordsAttempt: true}
+	switch o.EndCause { // these ends do not show whether the job kills its runner, so a suspect remains a suspect
+	case EndStopped, EndShortage, EndNeverStarted, EndInterrupted, EndPerhapsRunnerLost, EndPerhapsInterrupted,
+		EndAccountChanged:
+		d.NeedsIsolation = j.NeedsIsolation
 	}
-	switch o.End {
-	case HungStart:
+	switch o.EndCause {
+	case EndStartHung:
 		o.ExitCode = 126
 		return d.afterExit(j, o, p)
-	case Exited:
+	case EndExited:
 		return d.afterExit(j, o, p)
-	case CannotStart: // another attempt would fail too, so this counts like one of the job's no_retry_codes
+	case EndCannotStart: // another attempt would fail too, so this counts like one of the job's no_retry_codes
 		if o.ExitCode != 127 {
 			o.ExitCode = 126
 		}
@@ -138,50 +139,50 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 			d.State, d.Delay = Dead, 0
 		}
 		return d
-	case Signalled:
+	case EndSignalled:
 		d.Reason = ReasonSignal
 		d.Error = cmp.Or(d.Error, "ended by "+SignalText(o.Signal))
 		return d.afterFailure(j, p)
-	case OutOfMemory:
+	case EndOutOfMemory:
 		return d.afterOutOfMemory(j, o, p)
-	case TimedOut:
+	case EndTimedOut:
 		d.Reason = ReasonTimedOut
 		d.Error = cmp.Or(d.Error, "timed out after "+FormatDuration(j.Timeout))
 		return d.afterFailure(j, p)
-	case IdleTimedOut:
+	case EndIdleTimedOut:
 		d.Reason = ReasonTimedOut
 		d.Error = cmp.Or(d.Error, "the job printed nothing for "+FormatDuration(j.IdleTimeout)+" (--idle-timeout)")
 		return d.afterFailure(j, p)
-	case Killed:
+	case EndKilled:
 		d.State, d.Reason, d.UsesAttempt = Cancelled, ReasonCancelled, true
-	case Stopped:
+	case EndStopped:
 		d.State, d.Reason = Pending, ReasonStopped
-		if o.Paused { // a paused job must not run again until a user releases it
+		if o.WasPaused { // a paused job must not run again until a user releases it
 			d.State = Held
 		}
-	case Shortage:
+	case EndShortage:
 		return d.afterShortage(j, p)
-	case NeverStarted:
-		d.State, d.Started = Pending, false
-	case AccountChanged:
-		d.State, d.Reason, d.Started = Held, ReasonDisowned, false
-	case RunnerLost, Interrupted:
+	case EndNeverStarted:
+		d.State, d.RecordsAttempt = Pending, false
+	case EndAccountChanged:
+		d.State, d.Reason, d.RecordsAttempt = Held, ReasonDisowned, false
+	case EndRunnerLost, EndInterrupted:
 		return d.afterLoss(j, o)
-	case PerhapsLost, PerhapsInterrupted:
+	case EndPerhapsRunnerLost, EndPerhapsInterrupted:
 		return d.afterPossibleLoss(j, o)
-	case Unkillable:
+	case EndUnkillable:
 		d.State, d.Reason, d.UsesAttempt = Dead, ReasonUnkillable, true
 	default:
-		panic(fmt.Sprintf("queue: an attempt ended in an unknown way (%d)", o.End))
+		panic(fmt.Sprintf("queue: an attempt ended in an unknown way (%d)", o.EndCause))
 	}
 	return d
 }
 
-func (d Decision) afterOutOfMemory(j *Job, o Outcome, p Policy) Decision {
+func (d Decision) afterOutOfMemory(j *Job, o Outcome, p RetryPolicy) Decision {
 	d.Reason = ReasonOOM
 	switch {
 	case d.Error != "":
-	case o.MemoryLimit:
+	case o.HitMemoryLimit:
 		d.Error = fmt.Sprintf("out of memory, because the job reached its memory limit of %s (--memory)",
 			DescribeSize(j.Memory))
 	default:
@@ -190,22 +191,22 @@ func (d Decision) afterOutOfMemory(j *Job, o Outcome, p Policy) Decision {
 	return d.afterFailure(j, p)
 }
 
-func (d Decision) afterShortage(j *Job, p Policy) Decision {
+func (d Decision) afterShortage(j *Job, p RetryPolicy) Decision {
 	d.Reason = ReasonShortage
-	if j.Refunds >= MaxRefunds {
-		message := fmt.Sprintf("not started, because the system was out of resources %d times in a row", MaxRefunds+1)
+	if j.Shortages >= MaxShortages {
+		message := fmt.Sprintf("not started, because the system was out of resources %d times in a row", MaxShortages+1)
 		if d.Error != "" {
 			message += ": " + d.Error
 		}
 		d.Error = message
 		return d.afterFailure(j, p)
 	}
-	d.State, d.Started, d.UsesRefund = Pending, false, true
-	d.Delay = min(maxShortagePause, shortagePause<<min(j.Refunds, 5))
+	d.State, d.RecordsAttempt, d.CountsShortage = Pending, false, true
+	d.Delay = min(maxShortagePause, shortagePause<<min(j.Shortages, 5))
 	return d
 }
 
-func (d Decision) afterExit(j *Job, o Outcome, p Policy) Decision {
+func (d Decision) afterExit(j *Job, o Outcome, p RetryPolicy) Decision {
 	d.UsesAttempt = true
 	if o.ExitCode == 0 && len(j.OkCodes) == 0 || slices.Contains(j.OkCodes, int(o.ExitCode)) {
 		d.State, d.Error = Completed, ""
@@ -218,7 +219,7 @@ func (d Decision) afterExit(j *Job, o Outcome, p Policy) Decision {
 	case 127:
 		d.Reason = ReasonNotFound
 	}
-	if slices.Contains(j.DeferCodes, int(o.ExitCode)) && j.Deferred < MaxDeferrals {
+	if slices.Contains(j.DeferCodes, int(o.ExitCode)) && j.Deferrals < MaxDeferrals {
 		d.State, d.Reason, d.Delay = Pending, ReasonDeferred, p.RetryDelay
 		d.UsesAttempt, d.UsesDeferral = false, true
 		return d
@@ -232,7 +233,7 @@ func (d Decision) afterExit(j *Job, o Outcome, p Policy) Decision {
 
 // afterFailure completes the decision for a failure that uses an attempt: the job is retried if an attempt
 // remains, and dead otherwise.
-func (d Decision) afterFailure(j *Job, p Policy) Decision {
+func (d Decision) afterFailure(j *Job, p RetryPolicy) Decision {
 	d.UsesAttempt, d.State = true, Dead
 	if n := j.Attempts + 1; n < j.MaxAttempts {
 		d.State, d.Delay = Failed, p.retryDelay(j, n)
@@ -242,7 +243,7 @@ func (d Decision) afterFailure(j *Job, p Policy) Decision {
 
 // causeOfLoss returns why the outcome of an attempt is unknown: as a reason, and as a text.
 func (o *Outcome) causeOfLoss() (Reason, string) {
-	if o.End == Interrupted || o.End == PerhapsInterrupted {
+	if o.EndCause == EndInterrupted || o.EndCause == EndPerhapsInterrupted {
 		return ReasonInterrupted, "the machine went down"
 	}
 	return ReasonLost, "the runner died"
@@ -252,13 +253,13 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	d.UsesAttempt = true
 	reason, cause := o.causeOfLoss()
 	d.Reason, d.Error = reason, cmp.Or(d.Error, "outcome unknown, because "+cause)
-	if o.End == RunnerLost {
-		d.Suspect, d.Crashed = true, o.Isolated
+	if o.EndCause == EndRunnerLost {
+		d.NeedsIsolation, d.CountsAsCrash = true, o.Isolated
 	}
-	if d.Crashed && j.Crashes+1 >= PoisonCrashes {
+	if d.CountsAsCrash && j.RunnerCrashes+1 >= PoisonCrashCount {
 		d.State, d.Reason = Dead, ReasonPoison
 		d.Error = fmt.Sprintf("not retried, because %d runners (the processes that supervise jobs) died while this was "+
-			"their only job", PoisonCrashes)
+			"their only job", PoisonCrashCount)
 		return d
 	}
 	switch j.OnLost {
@@ -294,7 +295,7 @@ func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 
 // retryDelay returns the delay between the n-th failed attempt of j and the next attempt. It is
 // never negative and never exceeds the maximum, whatever the base.
-func (p Policy) retryDelay(j *Job, n int) time.Duration {
+func (p RetryPolicy) retryDelay(j *Job, n int) time.Duration {
 	settings := j.Backoff
 	if settings.Base != 0 {
 		p.Base = settings.Base

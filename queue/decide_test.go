@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-var policy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
+var policy = queue.RetryPolicy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
 // fourAttempts returns a job with four attempts, of which n have counted.
 func fourAttempts(n int, set ...func(*queue.Job)) *queue.Job {
@@ -23,23 +23,25 @@ func fourAttempts(n int, set ...func(*queue.Job)) *queue.Job {
 	return j
 }
 
-func exited(code int64) queue.Outcome { return queue.Outcome{End: queue.Exited, ExitCode: code} }
+func exited(code int64) queue.Outcome {
+	return queue.Outcome{EndCause: queue.EndExited, ExitCode: code}
+}
 
 func ok(codes ...int) func(*queue.Job)      { return func(j *queue.Job) { j.OkCodes = codes } }
 func noRetry(codes ...int) func(*queue.Job) { return func(j *queue.Job) { j.NoRetryCodes = codes } }
 
 // withCrashes makes a job a suspect: n runners have died while they ran only this job.
 func withCrashes(n int) func(*queue.Job) {
-	return func(j *queue.Job) { j.Suspect, j.Crashes = true, n }
+	return func(j *queue.Job) { j.NeedsIsolation, j.RunnerCrashes = true, n }
 }
 
 // withRefunds sets how many times in a row the job could not be started.
-func withRefunds(n int) func(*queue.Job) { return func(j *queue.Job) { j.Refunds = n } }
+func withRefunds(n int) func(*queue.Job) { return func(j *queue.Job) { j.Shortages = n } }
 
 func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
 
 func withDeferrals(n int) func(*queue.Job) {
-	return func(j *queue.Job) { j.DeferCodes, j.Deferred = []int{75}, n }
+	return func(j *queue.Job) { j.DeferCodes, j.Deferrals = []int{75}, n }
 }
 
 // For every kind of end in the table, Decide returns the listed state and delay, and whether the
@@ -53,143 +55,152 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		end  queue.Outcome
 		want row
 	}{
-		{"success", fourAttempts(0), exited(0), row{State: queue.Completed, UsesAttempt: true, Started: true}},
+		{"success", fourAttempts(0), exited(0), row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
 		{"success on the last attempt", fourAttempts(3), exited(0),
-			row{State: queue.Completed, UsesAttempt: true, Started: true}},
+			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
 		{"success by ok_codes", fourAttempts(0, ok(0, 3)), exited(3),
-			row{State: queue.Completed, UsesAttempt: true, Started: true}},
+			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
 		{"0 is not a success when ok_codes omit it", fourAttempts(0, ok(3)), exited(0),
-			row{State: queue.Failed, Error: "exit code 0", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"success outlives an error", fourAttempts(0), queue.Outcome{End: queue.Exited, Error: "output not kept"},
-			row{State: queue.Completed, UsesAttempt: true, Started: true}},
+			row{State: queue.Failed, Error: "exit code 0", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"success outlives an error", fourAttempts(0), queue.Outcome{EndCause: queue.EndExited, Error: "output not kept"},
+			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
 		{"failure", fourAttempts(0), exited(1), row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true,
-			Started: true, Delay: 2 * time.Second}},
+			RecordsAttempt: true, Delay: 2 * time.Second}},
 		{"third failure", fourAttempts(2), exited(1),
-			row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, Started: true, Delay: 8 * time.Second}},
+			row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, RecordsAttempt: true, Delay: 8 * time.Second}},
 		{"last failure", fourAttempts(3), exited(1),
-			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
+			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, RecordsAttempt: true}},
 		{"more attempts than allowed", fourAttempts(9), exited(1),
-			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
+			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, RecordsAttempt: true}},
 		{"large exit code of Windows", fourAttempts(3), exited(1<<32 - 1),
-			row{State: queue.Dead, Error: "exit code 4294967295", UsesAttempt: true, Started: true}},
-		{"signal", fourAttempts(0), queue.Outcome{End: queue.Signalled, Signal: 11},
+			row{State: queue.Dead, Error: "exit code 4294967295", UsesAttempt: true, RecordsAttempt: true}},
+		{"signal", fourAttempts(0), queue.Outcome{EndCause: queue.EndSignalled, Signal: 11},
 			row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", UsesAttempt: true,
-				Started: true, Delay: 2 * time.Second}},
-		{"timeout", fourAttempts(0), queue.Outcome{End: queue.TimedOut},
-			row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true, Started: true,
-				Delay: 2 * time.Second}},
-		{"last timeout", fourAttempts(3), queue.Outcome{End: queue.TimedOut},
-			row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true, Started: true}},
-		{"not found", fourAttempts(0), queue.Outcome{End: queue.Exited, ExitCode: 127, Error: "no such program"},
-			row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", UsesAttempt: true, Started: true,
-				Delay: 2 * time.Second}},
+				RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"timeout", fourAttempts(0), queue.Outcome{EndCause: queue.EndTimedOut},
+			row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true,
+				RecordsAttempt: true,
+				Delay:          2 * time.Second}},
+		{"last timeout", fourAttempts(3), queue.Outcome{EndCause: queue.EndTimedOut},
+			row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true,
+				RecordsAttempt: true}},
+		{"not found", fourAttempts(0), queue.Outcome{EndCause: queue.EndExited, ExitCode: 127, Error: "no such program"},
+			row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", UsesAttempt: true,
+				RecordsAttempt: true,
+				Delay:          2 * time.Second}},
 		{"not executable", fourAttempts(3), exited(126),
-			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", UsesAttempt: true, Started: true}},
+			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", UsesAttempt: true,
+				RecordsAttempt: true}},
 		{"no_retry_codes", fourAttempts(0, noRetry(5)), exited(5),
-			row{State: queue.Dead, Error: "exit code 5", UsesAttempt: true, Started: true}},
+			row{State: queue.Dead, Error: "exit code 5", UsesAttempt: true, RecordsAttempt: true}},
 		{"ok_codes win over no_retry_codes", fourAttempts(0, ok(5), noRetry(5)), exited(5),
-			row{State: queue.Completed, UsesAttempt: true, Started: true}},
+			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
 		{"defer_codes", fourAttempts(0, withDeferrals(0)), exited(75),
-			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true,
-				UsesDeferral: true}},
+			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute,
+				RecordsAttempt: true,
+				UsesDeferral:   true}},
 		{"the 100th deferral", fourAttempts(3, withDeferrals(99)), exited(75),
-			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true,
-				UsesDeferral: true}},
+			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute,
+				RecordsAttempt: true,
+				UsesDeferral:   true}},
 		{"the 101st deferral", fourAttempts(0, withDeferrals(100)), exited(75),
-			row{State: queue.Failed, Error: "exit code 75", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"out of memory", fourAttempts(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9},
+			row{State: queue.Failed, Error: "exit code 75", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"out of memory", fourAttempts(0), queue.Outcome{EndCause: queue.EndOutOfMemory, Signal: 9},
 			row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel", UsesAttempt: true,
-				Started: true, Delay: 2 * time.Second}},
-		{"the job's own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true},
+				RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"the job's own memory limit", small, queue.Outcome{EndCause: queue.EndOutOfMemory, Signal: 9, HitMemoryLimit: true},
 			row{State: queue.Failed, Reason: queue.ReasonOOM,
 				Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true,
-				Started: true, Delay: 2 * time.Second}},
-		{"a child hit the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true},
+				RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"a child hit the limit", small, queue.Outcome{EndCause: queue.EndExited, ExitCode: 137, HitMemoryLimit: true},
 			row{State: queue.Failed, Error: "exit code 137; the kernel killed a process because the job reached its memory " +
-				"limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child hit the limit, the job aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true},
+				"limit of 64MiB (--memory)", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"a child hit the limit, the job aborts", small, queue.Outcome{EndCause: queue.EndSignalled, Signal: 6,
+			HitMemoryLimit: true},
 			row{State: queue.Failed, Reason: queue.ReasonSignal,
 				Error: "ended by signal 6 (SIGABRT); the kernel killed a process because the job reached its memory limit " +
-					"of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child hit the limit, the job hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true},
+					"of 64MiB (--memory)", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"a child hit the limit, the job hangs", small, queue.Outcome{EndCause: queue.EndTimedOut, HitMemoryLimit: true},
 			row{State: queue.Failed, Reason: queue.ReasonTimedOut,
 				Error: "timed out after 1m; the kernel killed a process because the job reached its memory limit " +
-					"of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child hit the limit, the job succeeds", small, queue.Outcome{End: queue.Exited, MemoryLimit: true},
-			row{State: queue.Completed, UsesAttempt: true, Started: true}},
-		{"a start that hung", fourAttempts(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"},
+					"of 64MiB (--memory)", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"a child hit the limit, the job succeeds", small, queue.Outcome{EndCause: queue.EndExited, HitMemoryLimit: true},
+			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
+		{"a start that hung", fourAttempts(0), queue.Outcome{EndCause: queue.EndStartHung, Error: "it took too long"},
 			row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
-				Started: true, Delay: 2 * time.Second}},
-		{"the last start hung", fourAttempts(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"},
+				RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"the last start hung", fourAttempts(3), queue.Outcome{EndCause: queue.EndStartHung, Error: "it took too long"},
 			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
-				Started: true}},
+				RecordsAttempt: true}},
 		{"idle timeout", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
-			queue.Outcome{End: queue.IdleTimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut,
-				Error: "the job printed nothing for 5s (--idle-timeout)", UsesAttempt: true, Started: true}},
-		{"cancelled", fourAttempts(0), queue.Outcome{End: queue.Killed},
-			row{State: queue.Cancelled, Reason: queue.ReasonCancelled, UsesAttempt: true, Started: true}},
-		{"a shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxRefunds)),
-			queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{
+			queue.Outcome{EndCause: queue.EndIdleTimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut,
+				Error: "the job printed nothing for 5s (--idle-timeout)", UsesAttempt: true, RecordsAttempt: true}},
+		{"cancelled", fourAttempts(0), queue.Outcome{EndCause: queue.EndKilled},
+			row{State: queue.Cancelled, Reason: queue.ReasonCancelled, UsesAttempt: true, RecordsAttempt: true}},
+		{"a shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxShortages)),
+			queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"}, row{
 				State: queue.Failed, Reason: queue.ReasonShortage,
 				Error: "not started, because the system was out of resources 101 times in a row: no memory", UsesAttempt: true,
-				Started: true, Delay: 4 * time.Second}},
-		{"a shortage after all refunds, on the last attempt", fourAttempts(3, withRefunds(queue.MaxRefunds)),
-			queue.Outcome{End: queue.Shortage}, row{
+				RecordsAttempt: true, Delay: 4 * time.Second}},
+		{"a shortage after all refunds, on the last attempt", fourAttempts(3, withRefunds(queue.MaxShortages)),
+			queue.Outcome{EndCause: queue.EndShortage}, row{
 				State: queue.Dead, Reason: queue.ReasonShortage,
 				Error: "not started, because the system was out of resources 101 times in a row", UsesAttempt: true,
-				Started: true}},
-		{"a shortage", fourAttempts(3), queue.Outcome{End: queue.Shortage, Error: "no memory"},
-			row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, UsesRefund: true}},
-		{"stopped by the service", fourAttempts(3), queue.Outcome{End: queue.Stopped},
-			row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
-		{"never started", fourAttempts(3), queue.Outcome{End: queue.NeverStarted}, row{State: queue.Pending}},
-		{"another account's uid", fourAttempts(3, withCrashes(1)), queue.Outcome{End: queue.AccountChanged, Error: "why"},
-			row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", Suspect: true}},
-		{"lost, retry", fourAttempts(0), queue.Outcome{End: queue.RunnerLost},
+				RecordsAttempt: true}},
+		{"a shortage", fourAttempts(3), queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"},
+			row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second,
+				CountsShortage: true}},
+		{"stopped by the service", fourAttempts(3), queue.Outcome{EndCause: queue.EndStopped},
+			row{State: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true}},
+		{"never started", fourAttempts(3), queue.Outcome{EndCause: queue.EndNeverStarted}, row{State: queue.Pending}},
+		{"another account's uid", fourAttempts(3, withCrashes(1)), queue.Outcome{EndCause: queue.EndAccountChanged,
+			Error: "why"},
+			row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", NeedsIsolation: true}},
+		{"lost, retry", fourAttempts(0), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, Started: true, Suspect: true}},
-		{"lost, retry, last attempt", fourAttempts(3), queue.Outcome{End: queue.RunnerLost},
+				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"lost, retry, last attempt", fourAttempts(3), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, Started: true, Suspect: true}},
-		{"lost, dead", fourAttempts(0, onLost(queue.OnLostDead)), queue.Outcome{End: queue.RunnerLost},
+				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"lost, dead", fourAttempts(0, onLost(queue.OnLostDead)), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, Started: true, Suspect: true}},
-		{"lost, hold", fourAttempts(3, onLost(queue.OnLostHold)), queue.Outcome{End: queue.RunnerLost},
+				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"lost, hold", fourAttempts(3, onLost(queue.OnLostHold)), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, Started: true, Suspect: true}},
-		{"interrupted, retry", fourAttempts(0), queue.Outcome{End: queue.Interrupted},
+				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"interrupted, retry", fourAttempts(0), queue.Outcome{EndCause: queue.EndInterrupted},
 			row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
-				UsesAttempt: true, Started: true}},
-		{"interrupted, hold", fourAttempts(0, onLost(queue.OnLostHold)), queue.Outcome{End: queue.Interrupted},
+				UsesAttempt: true, RecordsAttempt: true}},
+		{"interrupted, hold", fourAttempts(0, onLost(queue.OnLostHold)), queue.Outcome{EndCause: queue.EndInterrupted},
 			row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
-				UsesAttempt: true, Started: true}},
-		{"lost alone", fourAttempts(0), queue.Outcome{End: queue.RunnerLost, Isolated: true},
+				UsesAttempt: true, RecordsAttempt: true}},
+		{"lost alone", fourAttempts(0), queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
 			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, Started: true, Suspect: true, Crashed: true}},
-		{"lost together with others", fourAttempts(1, withCrashes(2)), queue.Outcome{End: queue.RunnerLost},
+				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
+		{"lost together with others", fourAttempts(1, withCrashes(2)), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, Started: true, Suspect: true}},
-		{"poison", fourAttempts(0, withCrashes(2)), queue.Outcome{End: queue.RunnerLost, Isolated: true},
+				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"poison", fourAttempts(0, withCrashes(2)), queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
 			row{State: queue.Dead, Reason: queue.ReasonPoison,
 				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
 					"their only job", UsesAttempt: true,
-				Started: true, Suspect: true, Crashed: true}},
+				RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
 		{"poison that was to be held", fourAttempts(0, withCrashes(2), onLost(queue.OnLostHold)),
-			queue.Outcome{End: queue.RunnerLost, Isolated: true},
+			queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
 			row{State: queue.Dead, Reason: queue.ReasonPoison,
 				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
 					"their only job", UsesAttempt: true,
-				Started: true, Suspect: true, Crashed: true}},
-		{"a suspect that ended well", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Exited},
-			row{State: queue.Completed, UsesAttempt: true, Started: true}},
-		{"a suspect that was stopped", fourAttempts(0, withCrashes(1)), queue.Outcome{End: queue.Stopped},
-			row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true, Suspect: true}},
+				RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
+		{"a suspect that ended well", fourAttempts(0, withCrashes(1)), queue.Outcome{EndCause: queue.EndExited},
+			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
+		{"a suspect that was stopped", fourAttempts(0, withCrashes(1)), queue.Outcome{EndCause: queue.EndStopped},
+			row{State: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true, NeedsIsolation: true}},
 		{"a suspect whose machine went down", fourAttempts(0, withCrashes(1)),
-			queue.Outcome{End: queue.Interrupted, Isolated: true},
+			queue.Outcome{EndCause: queue.EndInterrupted, Isolated: true},
 			row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
-				UsesAttempt: true, Started: true, Suspect: true}},
-		{"unkillable", fourAttempts(0), queue.Outcome{End: queue.Unkillable},
-			row{State: queue.Dead, Reason: queue.ReasonUnkillable, UsesAttempt: true, Started: true}},
+				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"unkillable", fourAttempts(0), queue.Outcome{EndCause: queue.EndUnkillable},
+			row{State: queue.Dead, Reason: queue.ReasonUnkillable, UsesAttempt: true, RecordsAttempt: true}},
 	} {
 		if got := queue.Decide(c.job, c.end, policy); got != c.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
@@ -201,14 +212,14 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 // depends only on the job's own count of shortages.
 func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
-		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage},
+		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{EndCause: queue.EndShortage},
 			policy); d.Delay != want*time.Second {
 			t.Errorf("after %d shortages: waits %v, want %v", n, d.Delay, want*time.Second)
 		}
 	}
-	for _, n := range []int{64, queue.MaxRefunds - 1} {
-		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage},
-			policy); d.Delay != 30*time.Second || !d.UsesRefund || d.UsesAttempt {
+	for _, n := range []int{64, queue.MaxShortages - 1} {
+		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{EndCause: queue.EndShortage},
+			policy); d.Delay != 30*time.Second || !d.CountsShortage || d.UsesAttempt {
 			t.Errorf("after %d shortages the decision is %+v", n, d)
 		}
 	}
@@ -222,7 +233,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 			onLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t, "on_lost")),
 			ok(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...),
 			noRetry(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
-		o := queue.Outcome{End: queue.End(rapid.IntRange(1, int(queue.Unkillable)).Draw(t, "end")),
+		o := queue.Outcome{EndCause: queue.EndCause(rapid.IntRange(1, int(queue.EndUnkillable)).Draw(t, "end")),
 			ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
 		d := queue.Decide(j, o, policy)
 		if !queue.Processing.CanBecome(d.State) {
@@ -251,7 +262,7 @@ func TestDecidePanicsOnUnknownEnd(t *testing.T) {
 }
 
 // delaysAfterFailures returns the delays after the first n failures of a job.
-func delaysAfterFailures(p queue.Policy, backoff queue.Backoff, n int) (list []time.Duration) {
+func delaysAfterFailures(p queue.RetryPolicy, backoff queue.Backoff, n int) (list []time.Duration) {
 	for i := range n {
 		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Execution: queue.Execution{Backoff: backoff}}
 		list = append(list, queue.Decide(j, exited(1), p).Delay)
@@ -262,23 +273,24 @@ func delaysAfterFailures(p queue.Policy, backoff queue.Backoff, n int) (list []t
 // Every strategy gives the documented delays (docs/retries.md). Settings of the job take precedence
 // over settings of the service.
 func TestBackoffDelays(t *testing.T) {
-	exact, withPolicy := 0.0, func(f func(*queue.Policy)) queue.Policy { p := policy; f(&p); return p }
+	exact, withPolicy := 0.0, func(f func(*queue.RetryPolicy)) queue.RetryPolicy { p := policy; f(&p); return p }
 	for _, c := range []struct {
 		name   string
-		policy queue.Policy
+		policy queue.RetryPolicy
 		own    queue.Backoff
 		want   string
 	}{
 		{"exponential", policy, queue.Backoff{}, "2s 4s 8s 16s"},
-		{"base 1.5", withPolicy(func(p *queue.Policy) { p.Base = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
-		{"base below 1", withPolicy(func(p *queue.Policy) { p.Base = 0.5 }), queue.Backoff{}, "500ms 250ms"},
-		{"linear", withPolicy(func(p *queue.Policy) { p.Strategy = queue.Linear }), queue.Backoff{}, "2s 4s 6s 8s"},
-		{"fixed", withPolicy(func(p *queue.Policy) { p.Strategy = queue.Fixed }), queue.Backoff{}, "1m0s 1m0s"},
-		{"cap", withPolicy(func(p *queue.Policy) { p.Max = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
+		{"base 1.5", withPolicy(func(p *queue.RetryPolicy) { p.Base = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
+		{"base below 1", withPolicy(func(p *queue.RetryPolicy) { p.Base = 0.5 }), queue.Backoff{}, "500ms 250ms"},
+		{"linear", withPolicy(func(p *queue.RetryPolicy) { p.Strategy = queue.Linear }), queue.Backoff{}, "2s 4s 6s 8s"},
+		{"fixed", withPolicy(func(p *queue.RetryPolicy) { p.Strategy = queue.Fixed }), queue.Backoff{}, "1m0s 1m0s"},
+		{"cap", withPolicy(func(p *queue.RetryPolicy) { p.Max = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
 		{"own base", policy, queue.Backoff{Base: 3}, "3s 9s"},
 		{"own strategy", policy, queue.Backoff{Strategy: queue.Linear}, "2s 4s 6s"},
 		{"own cap", policy, queue.Backoff{Max: 3 * time.Second}, "2s 3s 3s"},
-		{"own jitter of none", withPolicy(func(p *queue.Policy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact}, "2s 4s 8s"},
+		{"own jitter of none", withPolicy(func(p *queue.RetryPolicy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact},
+			"2s 4s 8s"},
 	} {
 		var got []string
 		for _, d := range delaysAfterFailures(c.policy, c.own, len(strings.Fields(c.want))) {
@@ -296,9 +308,10 @@ func TestBackoffNeverOverflows(t *testing.T) {
 	bases := rapid.OneOf(rapid.Float64Range(math.SmallestNonzeroFloat64, 1e9),
 		rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e9, 1, math.Nextafter(1, 2), math.MaxFloat64}))
 	rapid.Check(t, func(t *rapid.T) {
-		p := queue.Policy{
-			Base:       bases.Draw(t, "base"),
-			Strategy:   rapid.SampledFrom([]queue.Strategy{queue.Exponential, queue.Linear, queue.Fixed}).Draw(t, "strategy"),
+		p := queue.RetryPolicy{
+			Base: bases.Draw(t, "base"),
+			Strategy: rapid.SampledFrom([]queue.BackoffStrategy{queue.Exponential, queue.Linear, queue.Fixed}).Draw(t,
+				"strategy"),
 			Max:        time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(queue.MaxDuration)).Draw(t, "max")),
 			Jitter:     rapid.Float64Range(0, 1).Draw(t, "jitter"),
 			RetryDelay: time.Duration(rapid.Int64Range(0, int64(queue.MaxDuration)).Draw(t, "delay")),
@@ -314,7 +327,7 @@ func TestBackoffNeverOverflows(t *testing.T) {
 // A jitter of 0.2 changes a delay by at most 20 %. Different attempts get different amounts, but the same
 // attempt always gets the same one.
 func TestJitterStaysInItsBounds(t *testing.T) {
-	p := queue.Policy{Base: 1, Strategy: queue.Fixed, Max: time.Hour, Jitter: 0.2, RetryDelay: 100 * time.Second}
+	p := queue.RetryPolicy{Base: 1, Strategy: queue.Fixed, Max: time.Hour, Jitter: 0.2, RetryDelay: 100 * time.Second}
 	least, most := time.Hour, time.Duration(0)
 	for seq := range int64(1000) {
 		j := &queue.Job{Seq: seq, MaxAttempts: 9}
@@ -332,7 +345,7 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 // If a file that a job names is missing, the job is dead after one attempt, because the file will be missing
 // at the next one too. The job's settings for the exit code take precedence.
 func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
-	policy := queue.Policy{Base: 2, Strategy: queue.Exponential}
+	policy := queue.RetryPolicy{Base: 2, Strategy: queue.Exponential}
 	for code, reason := range map[int64]queue.Reason{126: queue.ReasonNotRunnable, 127: queue.ReasonNotFound} {
 		codes := []int{int(code)}
 		for what, c := range map[string]struct {
@@ -345,13 +358,13 @@ func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 			"the code is not retried": {queue.Execution{ExitCodes: queue.ExitCodes{NoRetryCodes: codes}}, queue.Dead},
 		} {
 			j := &queue.Job{MaxAttempts: 4, Execution: c.execution}
-			d := queue.Decide(j, queue.Outcome{End: queue.CannotStart, ExitCode: code, Error: "it is missing"}, policy)
+			d := queue.Decide(j, queue.Outcome{EndCause: queue.EndCannotStart, ExitCode: code, Error: "it is missing"}, policy)
 			if d.State != c.state || c.state == queue.Dead &&
 				(d.Reason != reason || !d.UsesAttempt || d.Error != "it is missing") {
 				t.Errorf("exit code %d, %s: got %+v, want %s", code, what, d, c.state)
 			}
 		}
-		d := queue.Decide(&queue.Job{MaxAttempts: 4}, queue.Outcome{End: queue.Exited, ExitCode: code}, policy)
+		d := queue.Decide(&queue.Job{MaxAttempts: 4}, queue.Outcome{EndCause: queue.EndExited, ExitCode: code}, policy)
 		if d.State != queue.Failed {
 			t.Errorf("exit code %d of the command itself: got %+v, want a retry", code, d)
 		}

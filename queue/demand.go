@@ -36,7 +36,7 @@ type Demand struct {
 	Key  string   `json:"key"`  // key of the gate; for GateNode, a node's name or LABEL=VALUE
 	// N is, for a lock, the number of concurrent jobs; for a rate, the starts per period; for a
 	// resource, the units that the job takes; for a node, 1.
-	N      int           `json:"n"`
+	Amount int           `json:"n"`
 	Period time.Duration `json:"per,omitempty"` // period of a rate
 }
 
@@ -56,19 +56,19 @@ func (d Demand) HasLimit() bool { return d.Kind == GateLock || d.Kind == GateRat
 // Units returns how many units of the gate one job takes.
 func (d Demand) Units() int {
 	if d.Kind == GateResource {
-		return d.N
+		return d.Amount
 	}
 	return 1
 }
 
-// MaxDemand limits the number N in one demand, and MaxDemands limits the demands of one job.
+// MaxDemandAmount limits the number N in one demand, and MaxDemands limits the demands of one job.
 const (
-	MaxDemand  = 10_000
-	MaxDemands = 16
+	MaxDemandAmount = 10_000
+	MaxDemands      = 16
 )
 
-// reportBug is the advice for demands that no request of a user can contain.
-const reportBug = "this is a bug in queuectl; please report it"
+// reportBugAdvice is the advice for demands that no request of a user can contain.
+const reportBugAdvice = "this is a bug in queuectl; please report it"
 
 // words returns what users call the thing that a job demands, and the field of a job that contains the
 // demand.
@@ -97,7 +97,7 @@ func CheckDemands(list []Demand) error {
 		switch {
 		case !slices.Contains(demandedKinds, d.Kind):
 			return Invalid("resources", "the job needs %q, which is not a lock, rate limit, resource or node (kind %d); %s",
-				Clip(d.Key), d.Kind, reportBug)
+				Clip(d.Key), d.Kind, reportBugAdvice)
 		case d.Key == "":
 			return Invalid(field, "a %s of the job has no name; give one", noun)
 		case !validKey(d):
@@ -107,37 +107,38 @@ func CheckDemands(list []Demand) error {
 			}
 			return Invalid(field, "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, "+
 				"starting with a letter, a digit or @%s", Clip(d.Key), noun, byLabel)
-		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
-			return Invalid(field, "the %s %q has the amount %d; use 1 to %d", noun, Clip(d.Key), d.N, MaxDemand)
+		case d.Amount < 1 || d.Amount > MaxDemandAmount || d.Kind == GateNode && d.Amount != 1:
+			return Invalid(field, "the %s %q has the amount %d; use 1 to %d", noun, Clip(d.Key), d.Amount, MaxDemandAmount)
 		case d.Kind == GateRate && d.Period < time.Millisecond:
 			return Invalid(field, "the rate limit %q has the period %v; use 1ms or more", Clip(d.Key), d.Period)
 		case d.Kind != GateRate && d.Period >= time.Millisecond:
 			return Invalid(field, "the %s %q has the period %v, but only a rate limit can have one; %s", noun,
-				Clip(d.Key), d.Period, reportBug)
+				Clip(d.Key), d.Period, reportBugAdvice)
 		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
 			return Invalid(field, "the job needs the %s %q twice, or its needs are not sorted; %s", noun, Clip(d.Key),
-				reportBug)
+				reportBugAdvice)
 		}
 	}
 	return nil
 }
 
-// maxNodeKey is the maximum length of a node demand's key, in bytes. The key is a node name, or a
+// maxNodeKeyBytes is the maximum length of a node demand's key, in bytes. The key is a node name, or a
 // label and its value.
-const maxNodeKey = 512
+const maxNodeKeyBytes = 512
 
 // validKey reports whether the demand's key is valid for its kind.
 func validKey(d Demand) bool {
 	if d.Kind == GateNode {
 		label, value, labelled := strings.Cut(d.Key, "=")
-		return ValidID(label) && len(d.Key) <= maxNodeKey && (!labelled || !strings.ContainsFunc(value, unicode.IsControl))
+		return ValidID(label) && len(d.Key) <= maxNodeKeyBytes && (!labelled || !strings.ContainsFunc(value,
+			unicode.IsControl))
 	}
 	return ValidID(strings.TrimPrefix(d.Key, "@"))
 }
 
-// DemandsText returns a text that contains the gates of the demands, and how many units of each a job takes.
+// GateSignature returns a text that contains the gates of the demands, and how many units of each a job takes.
 // If two jobs have the same text, any room at the gates that suffices for one also suffices for the other.
-func DemandsText(list []Demand) string {
+func GateSignature(list []Demand) string {
 	var b strings.Builder
 	for _, d := range list {
 		fmt.Fprintf(&b, "%d %d %s\n", d.Kind, d.Units(), d.Key)

@@ -17,26 +17,26 @@ func ValidQueue(name string) bool { return len(name) <= MaxQueueName && ValidID(
 // periods maps the letters of the periods of a rate to durations.
 var periods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
-// parseAmount parses a number from 1 to MaxDemand. It accepts only digits.
+// parseAmount parses a number from 1 to MaxDemandAmount. It accepts only digits.
 func parseAmount(text string) (n int, ok bool) {
 	amount, err := strconv.ParseUint(text, 10, 32)
-	return int(amount), err == nil && amount >= 1 && amount <= MaxDemand
+	return int(amount), err == nil && amount >= 1 && amount <= MaxDemandAmount
 }
 
 // ParseLock parses a lock as users write it: KEY or KEY:n. For a shared key without a number, N is
 // 0, because a separate rule sets its limit.
 func ParseLock(text string) (Demand, error) {
 	key, count, counted := strings.Cut(text, ":")
-	d := Demand{Kind: GateLock, Key: key, N: 1}
+	d := Demand{Kind: GateLock, Key: key, Amount: 1}
 	if strings.HasPrefix(key, "@") && !counted {
-		d.N = 0
+		d.Amount = 0
 	}
 	if counted {
 		n, ok := parseAmount(count)
 		if !ok {
-			return d, Invalid("lock", "%q is not a lock; write KEY or KEY:N, with N from 1 to %d", Clip(text), MaxDemand)
+			return d, Invalid("lock", "%q is not a lock; write KEY or KEY:N, with N from 1 to %d", Clip(text), MaxDemandAmount)
 		}
-		d.N = n
+		d.Amount = n
 	}
 	if !validKey(d) {
 		return d, Invalid("lock", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
@@ -62,12 +62,12 @@ func ParseRate(text string) (Demand, error) {
 	n, ok := parseAmount(count)
 	if !ok || d.Period == 0 {
 		return d, Invalid("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a "+
-			"period of s, m, h or d", Clip(text), MaxDemand)
+			"period of s, m, h or d", Clip(text), MaxDemandAmount)
 	}
 	if !counted {
 		return d, Invalid("rate_limit", "the rate %q has no key; write it like api=%s", Clip(text), rate)
 	}
-	if d.N = n; !validKey(d) {
+	if d.Amount = n; !validKey(d) {
 		return d, Invalid("rate_limit", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with "+
 			"a letter, a digit, or @ for a key that all users share", Clip(key))
 	}
@@ -79,14 +79,14 @@ func ParseRate(text string) (Demand, error) {
 func (d Demand) String() string {
 	switch d.Kind {
 	case GateLock:
-		if d.N == 1 {
+		if d.Amount == 1 {
 			return d.Key
 		}
-		return fmt.Sprintf("%s:%d", d.Key, d.N)
+		return fmt.Sprintf("%s:%d", d.Key, d.Amount)
 	case GateRate:
-		return fmt.Sprintf("%s=%d/%s", d.Key, d.N, FormatPeriod(d.Period))
+		return fmt.Sprintf("%s=%d/%s", d.Key, d.Amount, FormatPeriod(d.Period))
 	case GateResource:
-		return fmt.Sprintf("%s=%d", d.Key, d.N)
+		return fmt.Sprintf("%s=%d", d.Key, d.Amount)
 	}
 	return d.Key
 }
@@ -101,8 +101,8 @@ func FormatPeriod(per time.Duration) string {
 	return FormatDuration(per)
 }
 
-// DemandText returns the job's first demand of a kind as users write it, or nil if it has none.
-func DemandText(j *Job, kind GateKind) *string {
+// FormatDemand returns the job's first demand of a kind as users write it, or nil if it has none.
+func FormatDemand(j *Job, kind GateKind) *string {
 	for _, d := range j.Demands {
 		if d.Kind == kind {
 			text := d.String()
@@ -113,22 +113,22 @@ func DemandText(j *Job, kind GateKind) *string {
 }
 
 // Units returns the number of units of each resource that a job needs, or nil if it needs none.
-func Units(j *Job) map[string]int {
+func DemandedUnits(j *Job) map[string]int {
 	var counts map[string]int
 	for _, d := range j.Demands {
 		if d.Kind == GateResource {
 			if counts == nil {
 				counts = map[string]int{}
 			}
-			counts[d.Key] = d.N
+			counts[d.Key] = d.Amount
 		}
 	}
 	return counts
 }
 
-func resourcesOf(j *Job) map[string]string {
+func demandedResources(j *Job) map[string]string {
 	var counts map[string]string
-	for name, n := range Units(j) {
+	for name, n := range DemandedUnits(j) {
 		if counts == nil {
 			counts = map[string]string{}
 		}
@@ -151,14 +151,14 @@ func resolveDemands(s *Spec) (list []Demand) {
 		add(ParseLock(*s.Lock))
 	}
 	if s.NodeSelector != nil {
-		add(Demand{Kind: GateNode, Key: *s.NodeSelector, N: 1}, nil)
+		add(Demand{Kind: GateNode, Key: *s.NodeSelector, Amount: 1}, nil)
 	}
 	if s.RateLimit != nil {
 		add(ParseRate(*s.RateLimit))
 	}
 	for name, count := range s.Resources {
 		n, _ := parseAmount(count)
-		add(Demand{Kind: GateResource, Key: name, N: n}, nil)
+		add(Demand{Kind: GateResource, Key: name, Amount: n}, nil)
 	}
 	return list
 }
@@ -171,13 +171,13 @@ func (d *Demand) isCheckedBefore(other *Demand) bool {
 	return d.Key < other.Key
 }
 
-// parentEndsByName maps the names that users write to values of DependencyCondition.
-var parentEndsByName = map[string]DependencyCondition{"completed": ParentCompleted, "dead": ParentDead,
+// conditionsByName maps the names that users write to values of DependencyCondition.
+var conditionsByName = map[string]DependencyCondition{"completed": ParentCompleted, "dead": ParentDead,
 	"ended": ParentEnded}
 
 // String returns the condition as users write it.
 func (e DependencyCondition) String() string {
-	for name, end := range parentEndsByName {
+	for name, end := range conditionsByName {
 		if end == e {
 			return name
 		}
@@ -199,7 +199,7 @@ func ParseDependency(text string) (id string, condition DependencyCondition, err
 	id, name, hasCondition := strings.Cut(text, ":")
 	condition = ParentCompleted
 	if hasCondition {
-		condition = parentEndsByName[name]
+		condition = conditionsByName[name]
 	}
 	if !ValidID(id) || condition == 0 {
 		return id, condition, Invalid("depends_on",
@@ -210,7 +210,7 @@ func ParseDependency(text string) (id string, condition DependencyCondition, err
 
 // resolveDependencies sets the job's dependencies and reports duplicates. The store finds the
 // parents by their ids later. checkFields has already reported malformed entries.
-func resolveDependencies(check checker, s *Spec, j *Job) {
+func resolveDependencies(check fieldChecker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
 	for _, text := range s.DependsOn {
 		id, condition, err := ParseDependency(text)
@@ -222,7 +222,8 @@ func resolveDependencies(check checker, s *Spec, j *Job) {
 		seen[id] = true
 		j.DependsOn = append(j.DependsOn, Dependency{ID: id, Condition: condition})
 	}
-	j.OnDependencyFailure = OnDependencyFailure(max(0, slices.Index(dependencyFailureNames, ValueOr(s.OnDependency, ""))))
+	j.OnDependencyFailure = OnDependencyFailure(max(0, slices.Index(dependencyFailureNames, ValueOr(s.OnDependencyFailure,
+		""))))
 }
 
 // FormatUnits appends the units of one resource that a job holds to text. The format is NAME=0,2
@@ -253,8 +254,8 @@ func ParseUnits(text string, each func(name string, units []int)) {
 	}
 }
 
-// FreeUnits returns the first n units that are not taken.
-func FreeUnits(n int, taken map[int]bool) (units []int) {
+// PickFreeUnits returns the first n units that are not taken.
+func PickFreeUnits(n int, taken map[int]bool) (units []int) {
 	for u := 0; len(units) < n; u++ {
 		if !taken[u] {
 			units = append(units, u)

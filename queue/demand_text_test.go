@@ -16,7 +16,8 @@ func TestResolveGatesAndParents(t *testing.T) {
 	j, err := queue.Resolve(&queue.Spec{
 		Command: p("true"), Queue: p("gpu"), Lock: p("db:2"), RateLimit: p("@api=10/h"),
 		Resources: map[string]string{"ram": "3", "gpu": "1"},
-		DependsOn: []string{"a", "b:dead", "c:ended"}, OnDependency: p("hold"), Unique: p("k"), UniqueFor: p(time.Hour),
+		DependsOn: []string{"a", "b:dead",
+			"c:ended"}, OnDependencyFailure: p("hold"), Unique: p("k"), UniqueFor: p(time.Hour),
 		OnConflict: p("replace"),
 	}, defaults)
 	if err != nil {

@@ -2,11 +2,11 @@ package queue
 
 // Dependency is a job for which another job waits.
 type Dependency struct {
-	ID  string `json:"-"`   // id that the user gave; used until the store has found the job
-	Job int64  `json:"job"` // number of the job
-	// Draft, if not 0, replaces Job. It is the number, from 1, of a draft in the same request.
-	Draft     int                 `json:"draft,omitempty"`
-	Condition DependencyCondition `json:"how"`
+	ID     string `json:"-"`   // id that the user gave; used until the store has found the job
+	JobSeq int64  `json:"job"` // number of the job
+	// DraftNumber, if not 0, replaces Job. It is the number, from 1, of a draft in the same request.
+	DraftNumber int                 `json:"draft,omitempty"`
+	Condition   DependencyCondition `json:"how"`
 }
 
 // MaxDependencies limits the dependencies of one job, and those of all jobs of a request together.

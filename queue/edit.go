@@ -13,23 +13,23 @@ func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
 	s := &Spec{
-		ID: &j.ID, Unique: Optional(j.Unique), UniqueFor: Optional(j.UniqueFor), Lock: DemandText(j, GateLock),
-		RateLimit: DemandText(j, GateRate), NodeSelector: DemandText(j, GateNode), Resources: resourcesOf(j),
+		ID: &j.ID, Unique: NonZeroPtr(j.Unique), UniqueFor: NonZeroPtr(j.UniqueFor), Lock: FormatDemand(j, GateLock),
+		RateLimit: FormatDemand(j, GateRate), NodeSelector: FormatDemand(j, GateNode), Resources: demandedResources(j),
 		Priority:   &j.Priority,
 		MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes,
-		IdleTimeout: Optional(j.IdleTimeout), StdinFile: Optional(j.StdinFile), OnLost: &onLost,
-		OutputLimit: &j.OutputLimit,
-		Jitter:      j.Backoff.Jitter, BackoffBase: Optional(j.Backoff.Base), BackoffMax: Optional(j.Backoff.Max),
-		BackoffStrategy: Optional(string(j.Backoff.Strategy)), Cwd: Optional(j.Cwd), Stdin: Optional(j.Stdin),
-		ExpiresAt: Optional(j.ExpiresAt), AllowBackground: Optional(j.AllowBackground), Memory: Optional(j.Memory),
-		CPUs: Optional(j.CPUs), Tasks: Optional(j.Tasks), Nice: Optional(j.Nice), NoFile: Optional(j.NoFile),
-		NoNewPrivileges: Optional(j.NoNewPrivileges), TTY: Optional(j.TTY), MaskSecrets: Optional(j.MaskSecrets),
-		OnCompleted: Optional(j.OnCompleted), OnFailed: Optional(j.OnFailed), OnDead: Optional(j.OnDead),
-		OnEnded: Optional(j.OnEnded),
+		IdleTimeout: NonZeroPtr(j.IdleTimeout), StdinFile: NonZeroPtr(j.StdinFile), OnLost: &onLost,
+		OutputLimit:   &j.OutputLimit,
+		BackoffJitter: j.Backoff.Jitter, BackoffBase: NonZeroPtr(j.Backoff.Base), BackoffMax: NonZeroPtr(j.Backoff.Max),
+		BackoffStrategy: NonZeroPtr(string(j.Backoff.Strategy)), Cwd: NonZeroPtr(j.Cwd), Stdin: NonZeroPtr(j.Stdin),
+		ExpiresAt: NonZeroPtr(j.ExpiresAt), AllowBackground: NonZeroPtr(j.AllowBackground), Memory: NonZeroPtr(j.Memory),
+		CPUs: NonZeroPtr(j.CPUs), Tasks: NonZeroPtr(j.Tasks), Nice: NonZeroPtr(j.Nice), NoFile: NonZeroPtr(j.NoFile),
+		NoNewPrivileges: NonZeroPtr(j.NoNewPrivileges), TTY: NonZeroPtr(j.TTY), MaskSecrets: NonZeroPtr(j.MaskSecrets),
+		OnCompleted: NonZeroPtr(j.OnCompleted), OnFailed: NonZeroPtr(j.OnFailed), OnDead: NonZeroPtr(j.OnDead),
+		OnEnded: NonZeroPtr(j.OnEnded),
 	}
 	if j.Queue != DefaultQueue {
-		s.Queue = Optional(j.Queue)
+		s.Queue = NonZeroPtr(j.Queue)
 	}
 	if j.RunAt > j.CreatedAt {
 		s.RunAt = &j.RunAt
@@ -62,8 +62,8 @@ func valuesByName(entries []string) map[string]string {
 	return values
 }
 
-// Optional returns a pointer to v, or nil if v is its type's zero value.
-func Optional[T comparable](v T) *T {
+// NonZeroPtr returns a pointer to v, or nil if v is its type's zero value.
+func NonZeroPtr[T comparable](v T) *T {
 	var zero T
 	if v == zero {
 		return nil
@@ -71,11 +71,11 @@ func Optional[T comparable](v T) *T {
 	return &v
 }
 
-// setFields sets fields to new values; nil removes a field. If a new value excludes other fields, these are
+// replaceFields sets fields to new values; nil removes a field. If a new value excludes other fields, these are
 // removed too, unless values contains them.
-func setFields(fields, values map[string]any) {
+func replaceFields(fields, values map[string]any) {
 	for name, value := range values {
-		for _, other := range excludes[name] {
+		for _, other := range excludedFields[name] {
 			if _, excluded := values[other]; !excluded && value != nil {
 				delete(fields, other)
 			}
@@ -87,9 +87,9 @@ func setFields(fields, values map[string]any) {
 	}
 }
 
-// setAsideUnchanged removes large values that the patch does not change from fields, so that they need not
+// detachUnchangedValues removes large values that the patch does not change from fields, so that they need not
 // be encoded and decoded. The returned function sets them in a spec.
-func setAsideUnchanged(fields, patch map[string]any) func(*Spec) {
+func detachUnchangedValues(fields, patch map[string]any) func(*Spec) {
 	take := func(name string) any {
 		value := fields[name]
 		if _, patched := patch[name]; patched {
@@ -119,7 +119,7 @@ func (f *Field) mergeMap(previous any, value json.RawMessage) (map[string]string
 	entries, _ := previous.(map[string]string)
 	merged := map[string]string{}
 	maps.Copy(merged, entries)
-	err := Members(value, func(key string, v json.RawMessage) error {
+	err := EachMember(value, func(key string, v json.RawMessage) error {
 		delete(merged, key)
 		if string(v) == "null" {
 			return nil
@@ -134,8 +134,9 @@ func (f *Field) mergeMap(previous any, value json.RawMessage) (map[string]string
 	return merged, nil
 }
 
-// excludes lists for each field the other fields that it excludes. When the field is given, it replaces them.
-var excludes = map[string][]string{
+// excludedFields lists for each field the other fields that it excludes. When the field is
+// given, it replaces them.
+var excludedFields = map[string][]string{
 	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"},
 	"command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"},
 	"delay": {"run_at"},
@@ -153,7 +154,7 @@ func (s *Spec) Override(flags *Spec) {
 			given[name] = combined
 		}
 	}
-	setFields(merged, given)
+	replaceFields(merged, given)
 	raw, err := json.Marshal(merged)
 	if err == nil {
 		err = s.UnmarshalJSON(raw)
@@ -177,8 +178,8 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if delay, given := patch["delay"]; given && delay == nil && patch["run_at"] == nil {
 		delete(fields, "run_at") // delay null removes run_at, since a stored job has no delay
 	}
-	setFields(fields, patch)
-	restoreLarge := setAsideUnchanged(fields, patch)
+	replaceFields(fields, patch)
+	restoreLarge := detachUnchangedValues(fields, patch)
 	if _, timeout := patch["timeout_ms"]; timeout && patch["timeout_ms"] == nil {
 		delete(fields, "timeout")
 	}
@@ -199,14 +200,15 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return Invalid("max_retries", "the job has already made %d attempts; use %[1]d or more, or cancel the job",
 			j.Attempts)
 	}
-	_, depends := patch[EditedTogether.With]
-	if _, alone := patch[EditedTogether.Field]; alone && !depends {
-		return Invalid(EditedTogether.Field, "can only be changed together with field %s; set both", EditedTogether.With)
+	_, depends := patch[JointEditFields.With]
+	if _, alone := patch[JointEditFields.Field]; alone && !depends {
+		return Invalid(JointEditFields.Field, "can only be changed together with field %s; set both", JointEditFields.With)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands,
 		edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
-	j.Unique, j.UniqueFor, j.Hooks = edited.Unique, edited.UniqueFor, edited.Hooks|j.Hooks&(HookItself|HookSettings)
+	j.Unique, j.UniqueFor, j.HookEvents = edited.Unique, edited.UniqueFor,
+		edited.HookEvents|j.HookEvents&(IsHook|HookFromSettings)
 	if depends {
 		j.DependsOn, j.OnDependencyFailure = edited.DependsOn, edited.OnDependencyFailure
 		if j.DependsOn == nil {
@@ -234,22 +236,22 @@ func (j *Job) setDueTime(edited *Job, given *Spec, patch map[string]any) {
 	}
 }
 
-// NotEdited is the only field that an edit cannot change.
-const NotEdited = "id"
+// UneditableField is the only field that an edit cannot change.
+const UneditableField = "id"
 
-// EditedTogether names a field that an edit may contain only together with the field With.
-var EditedTogether = struct{ Field, With string }{"on_dependency_failure", "depends_on"}
+// JointEditFields names a field that an edit may contain only together with the field With.
+var JointEditFields = struct{ Field, With string }{"on_dependency_failure", "depends_on"}
 
 // readPatch returns the fields that an edit sets. It merges maps in the edit into the job's maps.
 func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any, err error) {
 	patch = map[string]any{}
 	given := map[string]bool{} // for fields with two names: whether the field was already given
-	err = Members(set, func(name string, value json.RawMessage) error {
+	err = EachMember(set, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		switch {
 		case f == nil:
-			return Invalid(name, "unknown job field%s", nearField(name))
-		case f.Name == NotEdited:
+			return Invalid(name, "unknown job field%s", unknownFieldHint(name))
+		case f.Name == UneditableField:
 			return Invalid(name, "the id of a job cannot be changed; enqueue a new job and remove this one")
 		case given[f.Name]:
 			return Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias)

@@ -14,7 +14,7 @@ type Code string
 // The codes in the protocol's error table.
 const (
 	CodeInvalid        Code = "invalid"
-	CodeRequest        Code = "invalid_request"
+	CodeInvalidRequest Code = "invalid_request"
 	CodeParse          Code = "parse"
 	CodeTooLarge       Code = "too_large"
 	CodeUnsupported    Code = "unsupported"
@@ -22,7 +22,7 @@ const (
 	CodeExists         Code = "exists"
 	CodeWrongState     Code = "wrong_state"
 	CodeDenied         Code = "denied"
-	CodeFull           Code = "full"
+	CodeQueueFull      Code = "full"
 	CodeNoSpace        Code = "no_space"
 	CodeUnavailable    Code = "unavailable"
 	CodeOutcomeUnknown Code = "outcome_unknown"
@@ -66,7 +66,7 @@ func (e *Error) Is(target error) bool {
 // The sentinels, for errors.Is.
 var (
 	ErrInvalid        = &Error{Code: CodeInvalid, Message: "invalid"}
-	ErrRequest        = &Error{Code: CodeRequest, Message: "invalid request"}
+	ErrInvalidRequest = &Error{Code: CodeInvalidRequest, Message: "invalid request"}
 	ErrParse          = &Error{Code: CodeParse, Message: "invalid JSON"}
 	ErrTooLarge       = &Error{Code: CodeTooLarge, Message: "too large"}
 	ErrUnsupported    = &Error{Code: CodeUnsupported, Message: "unsupported"}
@@ -74,7 +74,7 @@ var (
 	ErrExists         = &Error{Code: CodeExists, Message: "already exists"}
 	ErrWrongState     = &Error{Code: CodeWrongState, Message: "wrong state"}
 	ErrDenied         = &Error{Code: CodeDenied, Message: "denied"}
-	ErrFull           = &Error{Code: CodeFull, Message: "the queue is full"}
+	ErrQueueFull      = &Error{Code: CodeQueueFull, Message: "the queue is full"}
 	ErrNoSpace        = &Error{Code: CodeNoSpace, Message: "no space left on the disk"}
 	ErrUnavailable    = &Error{Code: CodeUnavailable, Message: "unavailable"}
 	ErrOutcomeUnknown = &Error{Code: CodeOutcomeUnknown, Message: "the outcome of the request is unknown"}
@@ -91,12 +91,12 @@ func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: Clip(field), Message: fmt.Sprintf(format, args...)}
 }
 
-// maxClip is how much of a text an error repeats, in bytes of JSON.
-const maxClip = 80
+// maxClipBytes is how much of a text an error repeats, in bytes of JSON.
+const maxClipBytes = 80
 
 // Clip shortens a text for an error message. A text that takes more than 80 bytes as JSON is cut
 // after a whole character and ends with an ellipsis.
-func Clip(s string) string { return ClipJSON(s, maxClip) }
+func Clip(s string) string { return ClipJSON(s, maxClipBytes) }
 
 // ClipJSON shortens a text to the given number of JSON bytes, not counting quotes and the ellipsis.
 // A longer text is cut after a whole character and ends with an ellipsis.
@@ -132,19 +132,19 @@ func jsonSize(rest string, r rune) int {
 	return utf8.RuneLen(r)
 }
 
-// maxFaults is how many problems of one input an error lists.
-const maxFaults = 20
+// maxListedErrors is how many problems of one input an error lists.
+const maxListedErrors = 20
 
-// faults collects the problems of one input.
-type faults struct {
+// errorList collects the problems of one input.
+type errorList struct {
 	list      []error
 	truncated bool
 }
 
-// add records a problem. After maxFaults problems, it only notes that there are more, and does not call
+// add records a problem. After maxListedErrors problems, it only notes that there are more, and does not call
 // fault.
-func (f *faults) add(fault func() error) {
-	if len(f.list) == maxFaults {
+func (f *errorList) add(fault func() error) {
+	if len(f.list) == maxListedErrors {
 		f.truncated = true
 		return
 	}
@@ -153,7 +153,7 @@ func (f *faults) add(fault func() error) {
 
 // err combines all problems into one *Error with the field of the first. It returns nil if there
 // are none.
-func (f *faults) err() error {
+func (f *errorList) err() error {
 	if len(f.list) == 0 {
 		return nil
 	}
@@ -178,23 +178,23 @@ func (f *faults) err() error {
 	return &joined
 }
 
-// Nearest returns a suggestion of the known word closest to word, as "; did you mean …?", or "" if
+// DidYouMean returns a suggestion of the known word closest to word, as "; did you mean …?", or "" if
 // none is close. It uses the Levenshtein distance, which may be at most a third of the longer word.
-func Nearest(word string, known []string) string {
+func DidYouMean(word string, known []string) string {
 	if best := NearestWord(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
 	}
 	return ""
 }
 
-// NearestWord returns the word that Nearest suggests, or "".
+// NearestWord returns the word that DidYouMean suggests, or "".
 func NearestWord(word string, known []string) (best string) {
 	bestDistance := 1 << 30
 	if len(word) > 64 {
 		return ""
 	}
 	for _, k := range known {
-		d := distance(strings.ReplaceAll(word, "-", "_"), strings.ReplaceAll(k, "-", "_"))
+		d := levenshteinDistance(strings.ReplaceAll(word, "-", "_"), strings.ReplaceAll(k, "-", "_"))
 		if d < bestDistance && 3*d <= max(len(k), len(word))+1 {
 			best, bestDistance = k, d
 		}
@@ -202,8 +202,8 @@ func NearestWord(word string, known []string) (best string) {
 	return best
 }
 
-// distance returns the Levenshtein distance (1965), computed row by row.
-func distance(a, b string) int {
+// levenshteinDistance returns the Levenshtein distance (1965), computed row by row.
+func levenshteinDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -223,9 +223,9 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// NoJob returns the error for an id that no job has. A user who types "retry all" or "retry dead" gets this
-// error for the id "all" or "dead". NoJob then suggests the right option.
-func NoJob(id string) error {
+// NoJobError returns the error for an id that no job has. A user who types "retry all" or "retry dead" gets this
+// error for the id "all" or "dead". NoJobError then suggests the right option.
+func NoJobError(id string) error {
 	option, hint := "", ""
 	if id == "all" {
 		option = "--all"

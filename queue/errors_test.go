@@ -26,7 +26,7 @@ func TestNearest(t *testing.T) {
 	for word, want := range map[string]string{"comand": "command", "max-retries": "max_retries",
 		"max-retry": "max_retries", "xyzzy": "", "": "", "ids": "id", strings.Repeat("c", 65): "",
 		strings.Repeat("c", 1<<20): ""} {
-		got := queue.Nearest(word, known)
+		got := queue.DidYouMean(word, known)
 		if want == "" && got != "" || want != "" && !strings.Contains(got, `"`+want+`"`) {
 			t.Errorf("%.20q: got %q, want %q", word, got, want)
 		}

@@ -7,7 +7,7 @@ import "slices"
 // that is null, false, or an empty map counts as not given.
 //
 // For example, {Field: "unique_for", Others: []string{"unique"}, Requires: true, …} rejects
-// {"unique_for": "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}},
+// {"unique_for": "1h"}. Its schema is {"requireAnyOf": [{"not": {"required": ["unique_for"]}},
 // {"required": ["unique"]}]}.
 type FieldRule struct {
 	Field    string // field that the error names
@@ -24,13 +24,13 @@ type FieldRule struct {
 func FieldRules() []FieldRule { return fieldRules }
 
 var fieldRules = []FieldRule{
-	{"command", []string{"argv"}, false, `differs from field "argv"; use only one of them`, sameCommand},
+	{"command", []string{"argv"}, false, `differs from field "argv"; use only one of them`, sameCommandAndArgv},
 	{"shell", []string{"argv"}, false, `works only with field "command"; argv runs without a shell`, nil},
 	{"stdin", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; use only one of them", nil},
-	{"tty", []string{"stdin"}, false, `cannot be combined with field "stdin"; ` + terminalReads, nil},
-	{"tty", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; " + terminalReads, nil},
+	{"tty", []string{"stdin"}, false, `cannot be combined with field "stdin"; ` + terminalInputMessage, nil},
+	{"tty", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; " + terminalInputMessage, nil},
 	{"max_attempts", []string{"max_retries"}, false,
-		"must be one more than field max_retries; use only one of them", sameAttempts},
+		"must be one more than field max_retries; use only one of them", sameAttemptsAndRetries},
 	// This row is needed only for the schema. For a spec, Decode itself compares the two fields.
 	{"timeout_ms", []string{"timeout"}, false, `differs from field "timeout"; use only one of them`, nil},
 	{"delay", []string{"run_at"}, false, "cannot be combined with field run_at; use only one of them", nil},
@@ -39,27 +39,27 @@ var fieldRules = []FieldRule{
 	{"mask_secrets", []string{"env_secret"}, true, "works only with field env_secret; use both or neither", nil},
 }
 
-// terminalReads is the message for a job with a terminal that also has another standard input.
-const terminalReads = "a job with a terminal reads its input from the terminal; use only one of these fields"
+// terminalInputMessage is the message for a job with a terminal that also has another standard input.
+const terminalInputMessage = "a job with a terminal reads its input from the terminal; use only one of these fields"
 
-func sameCommand(s *Spec) bool { return *s.Command == CommandText("", s.Argv) }
+func sameCommandAndArgv(s *Spec) bool { return *s.Command == CommandText("", s.Argv) }
 
-func sameAttempts(s *Spec) bool { return *s.MaxAttempts == *s.MaxRetries+1 }
+func sameAttemptsAndRetries(s *Spec) bool { return *s.MaxAttempts == *s.MaxRetries+1 }
 
 // checkRules reports fields that exclude each other, and fields that need another field which is not given.
-func (s *Spec) checkRules(check checker) {
+func (s *Spec) checkRules(check fieldChecker) {
 	for i := range fieldRules {
 		r := &fieldRules[i]
-		if !s.has(r.Field) {
+		if !s.hasField(r.Field) {
 			continue
 		}
-		hasOther := slices.ContainsFunc(r.Others, s.has)
+		hasOther := slices.ContainsFunc(r.Others, s.hasField)
 		check(hasOther == r.Requires || hasOther && r.equivalent != nil && r.equivalent(s), r.Field, "%s", r.Message)
 	}
 }
 
-// has reports whether a field is given: not null, not false and not an empty map.
-func (s *Spec) has(name string) bool {
+// hasField reports whether a field is given: not null, not false and not an empty map.
+func (s *Spec) hasField(name string) bool {
 	switch v := fieldsByName()[name].get(s).(type) {
 	case nil:
 		return false

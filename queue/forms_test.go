@@ -9,14 +9,14 @@ import (
 
 // forms returns the forms of all fields of jobs and of two parameters. The keys say where each form
 // is used.
-func forms() map[string]*Form {
-	signal := &Form{Pattern: SignalPattern(), Check: func(text string) error {
+func forms() map[string]*TextFormat {
+	signal := &TextFormat{Pattern: SignalPattern(), Check: func(text string) error {
 		_, err := ParseSignal(text)
 		return err
 	}}
-	all := map[string]*Form{"glob": FormGlob, "signal": signal}
+	all := map[string]*TextFormat{"glob": GlobFormat, "signal": signal}
 	for name, c := range constraints() {
-		for part, form := range map[string]*Form{"": c.Text, " entries": c.Entries, " names": c.Names} {
+		for part, form := range map[string]*TextFormat{"": c.TextFormat, " entries": c.EntryFormat, " names": c.NameFormat} {
 			if form != nil {
 				all[name+part] = form
 			}
@@ -51,6 +51,6 @@ func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
 
 // beyondPattern reports whether a form may reject a text although its pattern matches. The reason is the
 // length of the text, or a reversed range like [z-a] in a glob.
-func beyondPattern(form *Form, text string) bool {
-	return len(text) > 250 || form == FormGlob && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
+func beyondPattern(form *TextFormat, text string) bool {
+	return len(text) > 250 || form == GlobFormat && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
 }

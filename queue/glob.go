@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// MaxGlob is the maximum length of a pattern, in bytes.
-const MaxGlob = 256
+// MaxGlobBytes is the maximum length of a pattern, in bytes.
+const MaxGlobBytes = 256
 
 // Glob returns a function that reports whether a whole text matches the pattern. In a pattern, * matches any
 // text, ? any one character, [a-z] one of these characters, and [!a-z] any character except these. Matching
@@ -22,18 +22,18 @@ func Glob(pattern string) (func(string) bool, error) {
 	}, nil
 }
 
-// FormGlob is the form of a pattern. Its regular expression also accepts reversed ranges like
+// GlobFormat is the form of a pattern. Its regular expression also accepts reversed ranges like
 // [z-a], which Glob rejects.
-var FormGlob = &Form{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, Check: globFault}
+var GlobFormat = &TextFormat{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, Check: checkGlob}
 
-func globFault(pattern string) error {
+func checkGlob(pattern string) error {
 	_, err := parseGlob(pattern)
 	return err
 }
 
 func parseGlob(pattern string) (g glob, err error) {
-	if len(pattern) > MaxGlob {
-		return nil, Invalid("id_glob", "too long (%d bytes); the maximum is %d bytes", len(pattern), MaxGlob)
+	if len(pattern) > MaxGlobBytes {
+		return nil, Invalid("id_glob", "too long (%d bytes); the maximum is %d bytes", len(pattern), MaxGlobBytes)
 	}
 	for i := 0; i < len(pattern); {
 		r, size := utf8.DecodeRuneInString(pattern[i:])

@@ -94,7 +94,7 @@ func FuzzGlob(f *testing.F) {
 		}
 		match, err := queue.Glob(pattern)
 		list, ok := piecesOf(pattern)
-		if ok = ok && len(pattern) <= queue.MaxGlob; ok != (err == nil) || err != nil &&
+		if ok = ok && len(pattern) <= queue.MaxGlobBytes; ok != (err == nil) || err != nil &&
 			(!errors.Is(err, queue.ErrInvalid) || len(err.Error()) > 1024) {
 			t.Fatalf("%q: got %v, want a pattern: %t", pattern, err, ok)
 		}

@@ -52,7 +52,7 @@ func TestGlob(t *testing.T) {
 
 // An invalid pattern, or one that is too long, is rejected with the field's name.
 func TestGlobRefuses(t *testing.T) {
-	long := strings.Repeat("a", MaxGlob)
+	long := strings.Repeat("a", MaxGlobBytes)
 	if match, err := Glob(long); err != nil || !match(long) || match(long[1:]) {
 		t.Errorf("the longest pattern: %v", err)
 	}
@@ -76,13 +76,13 @@ func TestGlobRefuses(t *testing.T) {
 func TestGlobStepsAreBounded(t *testing.T) {
 	text := strings.Repeat("a", 10_000)
 	for _, pattern := range []string{
-		strings.Repeat("*a", MaxGlob/2-1) + "*b",
-		strings.Repeat("a*", MaxGlob/2-1) + "b",
-		"*" + strings.Repeat("a", MaxGlob-2) + "b",
-		strings.Repeat("*?", MaxGlob/2-1) + "*b",
-		strings.Repeat("*[!b]", MaxGlob/5-1) + "*b",
+		strings.Repeat("*a", MaxGlobBytes/2-1) + "*b",
+		strings.Repeat("a*", MaxGlobBytes/2-1) + "b",
+		"*" + strings.Repeat("a", MaxGlobBytes-2) + "b",
+		strings.Repeat("*?", MaxGlobBytes/2-1) + "*b",
+		strings.Repeat("*[!b]", MaxGlobBytes/5-1) + "*b",
 	} {
-		if len(pattern) > MaxGlob {
+		if len(pattern) > MaxGlobBytes {
 			t.Fatalf("%.20q has %d bytes", pattern, len(pattern))
 		}
 		g, err := parseGlob(pattern)

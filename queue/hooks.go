@@ -2,23 +2,23 @@ package queue
 
 import "slices"
 
-// HookSet is a set of events of a job. For each of them another job, a hook, can be created.
-type HookSet uint8
+// HookEvents is a set of events of a job. For each of them another job, a hook, can be created.
+type HookEvents uint8
 
-// The events, and two flags. HookItself means that the job is itself a hook, so it cannot have hooks.
-// HookSettings means that the hook was requested by the settings, so that only operators may see it. The
+// The events, and two flags. IsHook means that the job is itself a hook, so it cannot have hooks.
+// HookFromSettings means that the hook was requested by the settings, so that only operators may see it. The
 // numbers are stored, so they must not change.
 const (
-	HookCompleted HookSet = 1 << 0
-	HookFailed    HookSet = 1 << 1 // an attempt failed and will be retried
-	HookDead      HookSet = 1 << 2
-	HookEnded     HookSet = 1 << 3 // the job is completed, dead or cancelled
-	HookSettings  HookSet = 1 << 6
-	HookItself    HookSet = 1 << 7
+	HookCompleted    HookEvents = 1 << 0
+	HookFailed       HookEvents = 1 << 1 // an attempt failed and will be retried
+	HookDead         HookEvents = 1 << 2
+	HookEnded        HookEvents = 1 << 3 // the job is completed, dead or cancelled
+	HookFromSettings HookEvents = 1 << 6
+	IsHook           HookEvents = 1 << 7
 )
 
-// Hooks lists the events, in the order in which their hooks are created.
-var Hooks = []HookSet{HookCompleted, HookFailed, HookDead, HookEnded}
+// HookEvents lists the events, in the order in which their hooks are created.
+var Hooks = []HookEvents{HookCompleted, HookFailed, HookDead, HookEnded}
 
 // HookQueue is the queue of hooks. MaxHooks limits the waiting hooks of one user. Further hooks are not
 // created.
@@ -27,9 +27,9 @@ const (
 	MaxHooks  = 10_000
 )
 
-// HooksAt returns the events that occur when a job enters a state. For Failed, the job must enter
+// HookEventsOf returns the events that occur when a job enters a state. For Failed, the job must enter
 // it because an attempt ended.
-func HooksAt(s State) HookSet {
+func HookEventsOf(s State) HookEvents {
 	switch s {
 	case Completed:
 		return HookCompleted | HookEnded
@@ -44,18 +44,18 @@ func HooksAt(s State) HookSet {
 }
 
 // String returns the name of an event in the settings.
-func (h HookSet) String() string { return h.choose("completed", "failed", "dead", "ended") }
+func (h HookEvents) String() string { return h.choose("completed", "failed", "dead", "ended") }
 
 // choose returns the text for one event. texts are in the order of Hooks.
-func (h HookSet) choose(texts ...string) string {
+func (h HookEvents) choose(texts ...string) string {
 	if i := slices.Index(Hooks, h); i >= 0 {
 		return texts[i]
 	}
 	return ""
 }
 
-// HookLines holds the shell commands of a job's hooks; "" means no hook.
-type HookLines struct {
+// HookCommands holds the shell commands of a job's hooks; "" means no hook.
+type HookCommands struct {
 	OnCompleted string `json:"on_completed,omitempty"`
 	OnFailed    string `json:"on_failed,omitempty"`
 	OnDead      string `json:"on_dead,omitempty"`
@@ -63,12 +63,12 @@ type HookLines struct {
 }
 
 // CommandFor returns the command for one event.
-func (l *HookLines) CommandFor(event HookSet) string {
+func (l *HookCommands) CommandFor(event HookEvents) string {
 	return event.choose(l.OnCompleted, l.OnFailed, l.OnDead, l.OnEnded)
 }
 
-// Set returns the events that have a command.
-func (l *HookLines) Set() (set HookSet) {
+// CommandEvents returns the events that have a command.
+func (l *HookCommands) CommandEvents() (set HookEvents) {
 	for _, event := range Hooks {
 		if l.CommandFor(event) != "" {
 			set |= event
@@ -79,8 +79,8 @@ func (l *HookLines) Set() (set HookSet) {
 
 // Private returns the uid of the job's user if only this user and operators may see the job, because it is a
 // hook of the settings. It returns nil for any other job.
-func (j *Job) Private() *int {
-	if j.Hooks&HookSettings == 0 {
+func (j *Job) RestrictedToUID() *int {
+	if j.HookEvents&HookFromSettings == 0 {
 		return nil
 	}
 	return new(j.UID)

@@ -11,35 +11,35 @@ const (
 	// DatabaseID identifies a queue's database file. It is the application id at byte 68: "qctl".
 	DatabaseID = 0x7163746c
 
-	MaxCommand    = 131_071   // shell command line; also each entry of argv and env
-	MaxArgsEnv    = 512 << 10 // all entries of argv and env together
-	MaxStdin      = 256 << 10
-	MaxLabels     = 32 // number of labels
-	MaxLabel      = 256
-	MaxPriority   = 1_000_000 // priorities are from -MaxPriority to MaxPriority
-	MaxAttempts   = 1_000_000
-	MaxOutput     = 1 << 30 // maximum of output_limit
-	MinMemory     = 1 << 20 // minimum of memory
-	MaxMemory     = 1 << 50
-	MinCPUs       = 0.01 // minimum of cpus
-	MaxCPUs       = 4096
-	MaxTasks      = 4 << 20 // maximum of tasks; Linux allows no more
-	MinNice       = -20     // minimum of nice
-	MaxNice       = 19
-	MaxNoFile     = 1 << 20 // maximum of nofile; the default maximum on Linux
-	MaxKey        = 128
-	DefaultQueue  = "default"
-	MaxBatch      = 1000 // jobs in one request
-	MaxExitCodes  = 256  // entries of each list of exit codes
-	MaxDeferrals  = 100  // how many times defer_codes may postpone one job
-	MaxErrorBytes = 4 << 10
-	MaxSecrets    = 32       // entries of env_secret
-	MaxResult     = 64 << 10 // result of an attempt, as JSON
-	MaxProgress   = 256      // text of an attempt's progress
-	MaxDeps       = 1 << 20  // input with the results of a job's dependencies
-	MaxHookLine   = 16 << 10 // shell command line of each hook
-	maxPath       = 4096     // path, and command line of the shell itself
-	maxAccount    = 256      // account name
+	MaxCommandBytes          = 131_071   // shell command line; also each entry of argv and env
+	MaxArgsEnvBytes          = 512 << 10 // all entries of argv and env together
+	MaxStdinBytes            = 256 << 10
+	MaxLabels                = 32 // number of labels
+	MaxLabelBytes            = 256
+	MaxPriority              = 1_000_000 // priorities are from -MaxPriority to MaxPriority
+	MaxAttempts              = 1_000_000
+	MaxOutputLimit           = 1 << 30 // maximum of output_limit
+	MinMemory                = 1 << 20 // minimum of memory
+	MaxMemory                = 1 << 50
+	MinCPUs                  = 0.01 // minimum of cpus
+	MaxCPUs                  = 4096
+	MaxTasks                 = 4 << 20 // maximum of tasks; Linux allows no more
+	MinNice                  = -20     // minimum of nice
+	MaxNice                  = 19
+	MaxNoFile                = 1 << 20 // maximum of nofile; the default maximum on Linux
+	MaxKeyBytes              = 128
+	DefaultQueue             = "default"
+	MaxJobsPerRequest        = 1000 // jobs in one request
+	MaxExitCodes             = 256  // entries of each list of exit codes
+	MaxDeferrals             = 100  // how many times defer_codes may postpone one job
+	MaxErrorBytes            = 4 << 10
+	MaxSecrets               = 32       // entries of env_secret
+	MaxResultBytes           = 64 << 10 // result of an attempt, as JSON
+	MaxProgressTextBytes     = 256      // text of an attempt's progress
+	MaxDependencyResultBytes = 1 << 20  // input with the results of a job's dependencies
+	MaxHookCommandBytes      = 16 << 10 // shell command line of each hook
+	maxPathBytes             = 4096     // path, and command line of the shell itself
+	maxAccountNameBytes      = 256      // account name
 )
 
 // OnLost selects what happens to a job when its runner or machine dies during an attempt.
@@ -77,7 +77,7 @@ type Execution struct {
 	OutputLimit     int64             `json:"output_limit"` // bytes per output stream
 	Limits
 	TTY bool `json:"tty,omitempty"`
-	HookLines
+	HookCommands
 	User string `json:"user,omitempty"`
 	// AsUID is the uid of the account User that the job runs as. nil means that no account was requested. The
 	// service's rule then decides which account is used.
@@ -102,7 +102,7 @@ type Limits struct {
 	NoNewPrivileges bool    `json:"no_new_privileges,omitempty"`
 }
 
-// Job is a command to be run to completion, as the store keeps it. Resolve returns a draft: it has
+// JobSeq is a command to be run to completion, as the store keeps it. Resolve returns a draft: it has
 // no Seq, an ID only if one was requested, and no times except those that were requested.
 type Job struct {
 	Seq      int64
@@ -119,72 +119,72 @@ type Job struct {
 	// to the job if one of them does not end as required, or is removed.
 	DependsOn           []Dependency        `json:"After"`
 	OnDependencyFailure OnDependencyFailure `json:"OtherwiseDo"`
-	Parents             int                 // number of dependencies, including removed ones
-	// Deps holds the results of the job's dependencies as JSON, for the attempt. It is not stored.
-	Deps []byte `json:"-"`
+	ParentCount         int                 // number of dependencies, including removed ones
+	// DependencyResults holds the results of the job's dependencies as JSON, for the attempt. It is not stored.
+	DependencyResults []byte `json:"-"`
 	// Unique, if not "", is a key of the job's user. No other unfinished job of this user has it, and none
 	// that ended less than UniqueFor ago. OnConflict selects what happens to a draft if another job already
 	// has its key.
 	Unique     string
 	UniqueFor  time.Duration
-	OnConflict Conflict
+	OnConflict ConflictAction
 	Schedule   string // schedule that created the job; "" if none did
-	// Hooks holds the events for which HookLines has a command, and whether the job is a hook
+	// HookEvents holds the events for which HookCommands has a command, and whether the job is a hook
 	// itself.
-	Hooks HookSet
+	HookEvents HookEvents
 	// OwnRetention reports that the job's queue had its own retention when the job ended. Outputs is the
 	// size of its outputs in bytes.
 	OwnRetention bool `json:"Kept"`
 	HookUID      int  // for a hook: uid of the user whose job caused it
-	Outputs      int64
+	OutputBytes  int64
 	// InputRemoved holds the parts of Env and Stdin that were removed after the job had ended. Such
 	// a job cannot run again.
 	InputRemoved InputParts
 	Execution
 
-	State    State
-	Reason   Reason
-	Error    string // error of the last attempt; "" if it succeeded
-	Attempts int    // counted attempts since the job was last put in the queue
-	Runs     int    // attempts ever started; the next attempt has number Runs + 1
-	Deferred int    // attempts postponed by defer_codes since the job was last put in the queue
-	// Refunds counts the starts that failed because the machine lacked resources, since the last
+	State           State
+	Reason          Reason
+	Error           string // error of the last attempt; "" if it succeeded
+	Attempts        int    // counted attempts since the job was last put in the queue
+	StartedAttempts int    // attempts ever started; the next attempt has number Runs + 1
+	Deferrals       int    // attempts postponed by defer_codes since the job was last put in the queue
+	// Shortages counts the starts that failed because the machine lacked resources, since the last
 	// attempt or since the job was last put in the queue.
-	Refunds  int
-	Suspect  bool   // a runner died during an attempt, so the next attempt gets a separate runner
-	Crashes  int    // runners that died while running only this job, since the job was last put in the queue
-	Fence    int64  // number of the job's newest lease; each claim raises it
-	ExitCode int64  // exit code of the last attempt; -1 means none
-	Signal   int    // signal that ended the last attempt; 0 means none
-	WorkerID string // worker that runs the job, while processing
+	Shortages      int
+	NeedsIsolation bool   // a runner died during an attempt, so the next attempt gets a separate runner
+	RunnerCrashes  int    // runners that died while running only this job, since the job was last put in the queue
+	Fence          int64  // number of the job's newest lease; each claim raises it
+	ExitCode       int64  // exit code of the last attempt; -1 means none
+	Signal         int    // signal that ended the last attempt; 0 means none
+	WorkerID       string // worker that runs the job, while processing
 	// Units lists the units of resources that the leased job holds, in the format of FormatUnits.
-	Units    string
-	Progress *Progress // progress of the last attempt; nil if it reported none; never modified
-	PID      int       // process id of the job, while processing
+	HeldUnits string
+	Progress  *Progress // progress of the last attempt; nil if it reported none; never modified
+	PID       int       // process id of the job, while processing
 	// PausedAt is when a user paused the running job; 0 if it is not paused.
 	PausedAt Millis
 	PausedBy int // uid of the user who paused the job
 
-	Delay     time.Duration // time from the insertion of a draft until it is due
-	CreatedAt Millis
-	UpdatedAt Millis
-	RunAt     Millis // when the job was first due
-	DueAt     Millis // when the job is due now; for a failed job, the time of its retry
-	Since     Millis // when ageing started, which is when the job was first runnable
-	Arrival   int64  // number of jobs that had been enqueued when ageing started, including this one
-	Rank      int64  // result of Order.Rank; 0 unless a claim or the list of leases returned the job
-	// Start is the place of a claimed job in the order of starts; zero for other jobs. It usually
+	Delay         time.Duration // time from the insertion of a draft until it is due
+	CreatedAt     Millis
+	UpdatedAt     Millis
+	RunAt         Millis // when the job was first due
+	DueAt         Millis // when the job is due now; for a failed job, the time of its retry
+	AgingSince    Millis // when ageing started, which is when the job was first runnable
+	ArrivalNumber int64  // number of jobs that had been enqueued when ageing started, including this one
+	Rank          int64  // result of Order.Rank; 0 unless a claim or the list of leases returned the job
+	// StartPosition is the place of a claimed job in the order of starts; zero for other jobs. It usually
 	// contains the job's own Rank and Seq. If fairness lets the job's user go first, the job goes
 	// before a better-ranked one and gets the Rank and Seq of that job. Jobs with the same place
 	// start in the order of their claims.
-	Start     Place
-	ExpiresAt Millis
-	StartedAt Millis // start of the last attempt
-	EndedAt   Millis // time when the job ended; 0 if it has not
+	StartPosition StartPosition
+	ExpiresAt     Millis
+	StartedAt     Millis // start of the last attempt
+	EndedAt       Millis // time when the job ended; 0 if it has not
 }
 
-// Place is a position in the order in which the claimed jobs of a queue start.
-type Place struct{ Rank, Seq int64 }
+// StartPosition is a position in the order in which the claimed jobs of a queue start.
+type StartPosition struct{ Rank, Seq int64 }
 
 // Disowned reports whether the job has no account to run as: the account that enqueued it no longer exists,
 // and the job does not name another one.
@@ -200,18 +200,18 @@ func (j *Job) Fingerprint() uint64 {
 	return max(1, h.Sum64())
 }
 
-// Conflict selects what happens to a draft whose unique key another job has.
-type Conflict uint8
+// ConflictAction selects what happens to a draft whose unique key another job has.
+type ConflictAction uint8
 
-// The values of Conflict.
+// The values of ConflictAction.
 const (
-	ConflictReturn  Conflict = iota // nothing is stored; the request returns the other job
-	ConflictReject                  // the request fails with ErrExists
-	ConflictReplace                 // the other job is cancelled if it waits; otherwise as ConflictReject
+	ConflictReturn  ConflictAction = iota // nothing is stored; the request returns the other job
+	ConflictReject                        // the request fails with ErrExists
+	ConflictReplace                       // the other job is cancelled if it waits; otherwise as ConflictReject
 )
 
-// conflicts maps the values to their names.
-var conflicts = []string{ConflictReturn: "return", ConflictReject: "reject", ConflictReplace: "replace"}
+// conflictNames maps the values to their names.
+var conflictNames = []string{ConflictReturn: "return", ConflictReject: "reject", ConflictReplace: "replace"}
 
 // InputParts is the set of parts of a job's input that were removed after the job had ended, to
 // make room for other jobs.
@@ -247,7 +247,7 @@ func (j *Job) Lease() Lease { return Lease{j.Seq, j.Fence} }
 // QueueTime returns how long the job waited until it started or ended, or until now. It measures from the
 // time when the job could first run or, if later, was last released or retried.
 func (j *Job) QueueTime(now Millis) time.Duration {
-	from := max(j.RunAt, j.CreatedAt, j.Since)
+	from := max(j.RunAt, j.CreatedAt, j.AgingSince)
 	end := now
 	if j.StartedAt >= from {
 		end = j.StartedAt
@@ -259,7 +259,7 @@ func (j *Job) QueueTime(now Millis) time.Duration {
 
 // Attempt is one execution of a job.
 type Attempt struct {
-	N            int // number of the attempt, from 1; equal to the job's Runs after it started
+	Number       int // number of the attempt, from 1; equal to the job's Runs after it started
 	Fence        int64
 	Worker       string
 	Node         string
@@ -271,7 +271,7 @@ type Attempt struct {
 	Reason       Reason
 	Error        string
 	Counted      bool
-	CPU          time.Duration // user and system time of all processes that the runner reaped
+	CPUTime      time.Duration // user and system time of all processes that the runner reaped
 	PeakRSS      int64         // bytes
 	PeakTasks    int64         // highest number of concurrent processes and threads; 0 if unknown
 	Leftovers    int           // background processes that were ended after the main process
@@ -281,7 +281,7 @@ type Attempt struct {
 	// of them is set.
 	Output    []byte
 	OutputRef string
-	// OutputBytes is the number of bytes of output that are kept. It is OutputForgotten or OutputOverQuota if
+	// OutputBytes is the number of bytes of output that are kept. It is OutputOverRetention or OutputOverQuota if
 	// the output was removed to make room.
 	OutputBytes int64
 	// Result is the attempt's result as JSON; nil means none. ResultError says why the attempt's
@@ -299,8 +299,8 @@ type Progress struct {
 
 // Values of an attempt's output size after the output was removed to make room.
 const (
-	OutputForgotten = -1 // all outputs, or those of the queue, exceeded retention_output
-	OutputOverQuota = -2 // the jobs of the user exceeded max_bytes_per_user
+	OutputOverRetention = -1 // all outputs, or those of the queue, exceeded retention_output
+	OutputOverQuota     = -2 // the jobs of the user exceeded max_bytes_per_user
 )
 
 // EventKind is the kind of an Event.
@@ -323,25 +323,25 @@ const (
 	EventRemoved   EventKind = "removed"   // by a user
 	// EventHeld means that a job was held: by a user, or because it cannot be read or its owner no
 	// longer exists.
-	EventHeld     EventKind = "held"
-	EventReleased EventKind = "released" // by a user
-	EventEdited   EventKind = "edited"   // by a user
-	EventPaused   EventKind = "paused"   // a user paused a running job, or all jobs
-	EventResumed  EventKind = "resumed"  // by a user
-	EventSetting  EventKind = "setting"
-	EventAudit    EventKind = "audit" // an action of a user that no other event records
-	// EventNoHook records that a hook was not created: too many hooks wait, the quota is used up,
+	EventHeld           EventKind = "held"
+	EventReleased       EventKind = "released" // by a user
+	EventEdited         EventKind = "edited"   // by a user
+	EventPaused         EventKind = "paused"   // a user paused a running job, or all jobs
+	EventResumed        EventKind = "resumed"  // by a user
+	EventSettingChanged EventKind = "setting"
+	EventAudit          EventKind = "audit" // an action of a user that no other event records
+	// EventHookDropped records that a hook was not created: too many hooks wait, the quota is used up,
 	// or the user no longer exists.
-	EventNoHook EventKind = "hook_dropped"
+	EventHookDropped EventKind = "hook_dropped"
 
 	// EventScheduleAdded means that a schedule was added or replaced. All events below name the
 	// schedule.
-	EventScheduleAdded   EventKind = "schedule_added"
-	EventScheduleRemoved EventKind = "schedule_removed"
-	EventSchedulePaused  EventKind = "schedule_paused"
-	EventScheduleResumed EventKind = "schedule_resumed"
-	EventScheduleFired   EventKind = "schedule_fired"  // an occurrence created a job
-	EventScheduleMissed  EventKind = "schedule_missed" // occurrences were missed; this is the last of them
+	EventScheduleAdded    EventKind = "schedule_added"
+	EventScheduleRemoved  EventKind = "schedule_removed"
+	EventSchedulePaused   EventKind = "schedule_paused"
+	EventScheduleResumed  EventKind = "schedule_resumed"
+	EventScheduleEnqueued EventKind = "schedule_fired"  // an occurrence created a job
+	EventScheduleMissed   EventKind = "schedule_missed" // occurrences were missed; this is the last of them
 	// EventScheduleSkipped records that an occurrence created no job, because of its overlap policy
 	// or lack of room.
 	EventScheduleSkipped EventKind = "schedule_skipped"
@@ -350,39 +350,40 @@ const (
 // EventKinds returns all kinds.
 func EventKinds() []EventKind {
 	return []EventKind{EventEnqueued, EventStarted, EventProgress, EventEnded, EventExpired, EventCancelled, EventRetried,
-		EventRemoved, EventHeld, EventReleased, EventEdited, EventPaused, EventResumed, EventSetting, EventAudit, EventNoHook,
-		EventScheduleAdded, EventScheduleRemoved, EventSchedulePaused, EventScheduleResumed, EventScheduleFired,
+		EventRemoved, EventHeld, EventReleased, EventEdited, EventPaused, EventResumed, EventSettingChanged, EventAudit,
+		EventHookDropped,
+		EventScheduleAdded, EventScheduleRemoved, EventSchedulePaused, EventScheduleResumed, EventScheduleEnqueued,
 		EventScheduleMissed, EventScheduleSkipped}
 }
 
 // Event is one row of the event sequence, which is durable and has no gaps.
 type Event struct {
-	Seq     int64
-	Time    Millis
-	Kind    EventKind
-	Job     int64 // number of the job; 0 if the event concerns no job
-	ID      string
-	State   State // state of the job after the event; 0 if it was removed
-	Detail  EventDetail
-	Private *int // see Job.Private
+	Seq             int64
+	Time            Millis
+	Kind            EventKind
+	JobSeq          int64 // number of the job; 0 if the event concerns no job
+	JobID           string
+	State           State // state of the job after the event; 0 if it was removed
+	Detail          EventDetail
+	RestrictedToUID *int // see JobSeq.RestrictedToUID
 }
 
 // EventDetail holds the data of an event in addition to its kind and job.
 type EventDetail struct {
-	Attempt   int    `json:"attempt,omitempty"`
-	StartedAt Millis `json:"started_at,omitempty"`
-	ExitCode  *int64 `json:"exit_code,omitempty"`
-	Signal    int    `json:"signal,omitempty"`
-	Reason    Reason `json:"reason,omitempty"`
-	Output    bool   `json:"output,omitempty"`  // the attempt has printed something
-	Percent   *int   `json:"percent,omitempty"` // progress in percent
-	UID       *int   `json:"uid,omitempty"`     // user who caused the event
-	Key       string `json:"key,omitempty"`     // name of the setting
-	Value     string `json:"value,omitempty"`
-	Verb      string `json:"verb,omitempty"`   // action that caused the event, if the kind does not imply it
-	Target    string `json:"target,omitempty"` // object of the action, if that is not a job
-	PID       int    `json:"pid,omitempty"`    // process id of the client that caused the event
-	Schedule  string `json:"schedule,omitempty"`
-	Instant   Millis `json:"instant,omitempty"` // planned time of the occurrence
-	Count     int    `json:"count,omitempty"`   // number of missed occurrences
+	Attempt      int    `json:"attempt,omitempty"`
+	StartedAt    Millis `json:"started_at,omitempty"`
+	ExitCode     *int64 `json:"exit_code,omitempty"`
+	Signal       int    `json:"signal,omitempty"`
+	Reason       Reason `json:"reason,omitempty"`
+	Output       bool   `json:"output,omitempty"`  // the attempt has printed something
+	Percent      *int   `json:"percent,omitempty"` // progress in percent
+	UID          *int   `json:"uid,omitempty"`     // user who caused the event
+	Setting      string `json:"key,omitempty"`     // name of the setting
+	Value        string `json:"value,omitempty"`
+	Verb         string `json:"verb,omitempty"`   // action that caused the event, if the kind does not imply it
+	Target       string `json:"target,omitempty"` // object of the action, if that is not a job
+	ClientPID    int    `json:"pid,omitempty"`    // process id of the client that caused the event
+	Schedule     string `json:"schedule,omitempty"`
+	OccurrenceAt Millis `json:"instant,omitempty"` // planned time of the occurrence
+	Count        int    `json:"count,omitempty"`   // number of missed occurrences
 }

@@ -17,7 +17,7 @@ const MaxMembers = 16_384
 
 // CheckJSON returns an error unless line is one JSON value in UTF-8 that is nested at most 32
 // levels deep and contains no raw NUL. The error is an *Error of CodeParse that says where the
-// fault is. Members, Elements and Text rely on this check.
+// fault is. Members, EachElement and Text rely on this check.
 //
 // For speed, CheckJSON checks long strings itself and passes only the rest to the library, because much of
 // the input is job output.
@@ -31,7 +31,7 @@ func CheckJSON(line []byte) error {
 		switch line[i] {
 		case '"':
 			end := skipString(line, i)
-			if end-i > longString && end < len(line) && wellFormed(line[i+1:end]) {
+			if end-i > longStringBytes && end < len(line) && isPlainJSONText(line[i+1:end]) {
 				frame = append(frame, line[from:i+1]...)
 				from = end
 			}
@@ -63,13 +63,13 @@ func CheckJSON(line []byte) error {
 	return Errorf(CodeParse, "invalid JSON: %v", err)
 }
 
-// longString is the length above which a string is checked separately, in bytes.
-const longString = 256
+// longStringBytes is the length above which a string is checked separately, in bytes.
+const longStringBytes = 256
 
-// wellFormed reports whether the text of a JSON string is certainly valid, because it contains no control
+// isPlainJSONText reports whether the text of a JSON string is certainly valid, because it contains no control
 // characters and only one-letter escapes. text must be UTF-8. If the result is false, the text may still be
 // valid.
-func wellFormed(text []byte) bool {
+func isPlainJSONText(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c < ' ':
@@ -83,10 +83,10 @@ func wellFormed(text []byte) bool {
 	return true
 }
 
-// Members calls the function each for the members, in order, of a JSON object that CheckJSON has accepted. It
+// EachMember calls the function each for the members, in order, of a JSON object that CheckJSON has accepted. It
 // takes linear time. It fails if data is not an object, has more than MaxMembers members, or contains a name
 // twice.
-func Members(data []byte, each func(name string, value json.RawMessage) error) error {
+func EachMember(data []byte, each func(name string, value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
 		return Errorf(CodeInvalid, "must be a JSON object")
@@ -94,7 +94,7 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 	seen := map[string]bool{}
 	for i = skipSpace(data, i+1); data[i] != '}'; {
 		end := skipValue(data, i)
-		name, err := Text(data[i:end])
+		name, err := DecodeJSONString(data[i:end])
 		if err != nil {
 			return err
 		}
@@ -117,9 +117,9 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 	return nil
 }
 
-// Elements calls the function each for the elements, in order, of a JSON array that CheckJSON has accepted.
+// EachElement calls the function each for the elements, in order, of a JSON array that CheckJSON has accepted.
 // It fails if data is not an array.
-func Elements(data []byte, each func(value json.RawMessage) error) error {
+func EachElement(data []byte, each func(value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '[' {
 		return Errorf(CodeInvalid, "must be a JSON array")
@@ -194,7 +194,7 @@ func skipString(data []byte, i int) int {
 // Text returns the text of a JSON string that CheckJSON has accepted. For speed, Text decodes one-letter
 // escapes itself and leaves others to the library, because much of the input is job output with many escaped
 // newlines.
-func Text(raw json.RawMessage) (string, error) {
+func DecodeJSONString(raw json.RawMessage) (string, error) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return textOf(raw)
 	}
@@ -219,12 +219,12 @@ func textOf(raw json.RawMessage) (s string, err error) {
 	if json.Unmarshal(raw, &s) != nil {
 		return "", fmt.Errorf("must be text")
 	}
-	return s, CheckText(raw)
+	return s, CheckSurrogates(raw)
 }
 
-// CheckText returns an error if a JSON string that CheckJSON has accepted escapes only half of a surrogate
+// CheckSurrogates returns an error if a JSON string that CheckJSON has accepted escapes only half of a surrogate
 // pair. Half of a pair is not a character (RFC 8259, section 8.2), and the library would silently replace it.
-func CheckText(raw json.RawMessage) error {
+func CheckSurrogates(raw json.RawMessage) error {
 	for at := 0; ; {
 		next := bytes.IndexByte(raw[at:], '\\')
 		if next < 0 {
@@ -260,8 +260,8 @@ var escapeChars = [256]byte{'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\
 // needs no escape.
 var escapeLetters = [256]byte{'\n': 'n', '\r': 'r', '\t': 't', '"': '"', '\\': '\\', '\b': 'b', '\f': 'f'}
 
-// AppendText appends a text, which must be UTF-8, as a JSON string.
-func AppendText(to []byte, s string) []byte {
+// AppendJSONString appends a text, which must be UTF-8, as a JSON string.
+func AppendJSONString(to []byte, s string) []byte {
 	to = append(to, '"')
 	from := 0
 	for i := range len(s) {

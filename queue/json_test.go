@@ -53,7 +53,7 @@ func TestHalfSurrogatePairIsRejected(t *testing.T) {
 		`"\ud800"`:          "", `"a\udc00"`: "", `"\ud83d\ud83d\ude00"`: "", `"\ud83d."`: "", `"\uD83D\n"`: "",
 		`"\\\udfff"`: "", `"\ud800\\udc00"`: "",
 	} {
-		got, err := queue.Text([]byte(raw))
+		got, err := queue.DecodeJSONString([]byte(raw))
 		if want == "" && (err == nil || !strings.Contains(err.Error(), "surrogate")) || want != "" &&
 			(err != nil || got != want) {
 			t.Errorf("%s: got %q, %v, want %q", raw, got, err, want)
@@ -72,7 +72,7 @@ func TestHalfSurrogatePairIsRejected(t *testing.T) {
 	}
 }
 
-// Members and Elements agree with the standard decoder about every value. CheckJSON accepts exactly
+// Members and EachElement agree with the standard decoder about every value. CheckJSON accepts exactly
 // the input that is valid JSON, UTF-8, and not nested too deeply.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{`{}`, `[]`, ` { "a" : 1 , "b":[1,{"c":"\"}"}] } `, `[1,"\\",null,true,{"a":[]}]`,
@@ -90,8 +90,8 @@ func FuzzJSON(f *testing.F) {
 			}
 		}
 		if utf8.Valid(raw) {
-			line := queue.AppendText([]byte{' '}, string(raw))
-			text, err := queue.Text(line[1:])
+			line := queue.AppendJSONString([]byte{' '}, string(raw))
+			text, err := queue.DecodeJSONString(line[1:])
 			var same string
 			if err != nil || text != string(raw) || queue.CheckJSON(line) != nil || json.Unmarshal(line, &same) != nil ||
 				same != text {
@@ -104,7 +104,7 @@ func FuzzJSON(f *testing.F) {
 		}
 		var list []json.RawMessage
 		var got []string
-		err := queue.Elements(raw, func(v json.RawMessage) error { got = append(got, string(v)); return nil })
+		err := queue.EachElement(raw, func(v json.RawMessage) error { got = append(got, string(v)); return nil })
 		if isArray := json.Unmarshal(raw, &list) == nil && strings.TrimSpace(string(raw)) != "null"; isArray != (err == nil) {
 			t.Fatalf("%q: got %v, want an array: %v", raw, err, isArray)
 		}
@@ -121,7 +121,7 @@ func compareMembers(t *testing.T, raw []byte) {
 	var m map[string]json.RawMessage
 	isObject := json.Unmarshal(raw, &m) == nil && strings.TrimSpace(string(raw)) != "null"
 	got, names := map[string]string{}, []string{}
-	err := queue.Members(raw, func(name string, v json.RawMessage) error {
+	err := queue.EachMember(raw, func(name string, v json.RawMessage) error {
 		got[name] = string(v)
 		names = append(names, name)
 		return nil

@@ -2,25 +2,25 @@ package queue
 
 import "slices"
 
-// Extent is the degree to which a limit of jobs is enforced.
-type Extent int
+// EnforcementExtent is the degree to which a limit of jobs is enforced.
+type EnforcementExtent int
 
 // The values of Extent.
 const (
-	Unenforced Extent = iota
-	ForEach           // enforced for each process separately instead of for all processes together
-	Enforced          // enforced as specified
+	Unenforced         EnforcementExtent = iota
+	EnforcedPerProcess                   // enforced for each process separately instead of for all processes together
+	Enforced                             // enforced as specified
 )
 
 // Enforcement describes how one limit of jobs is enforced where they run.
 type Enforcement struct {
 	Limit     string // name of the job field with the limit
-	Extent    Extent
+	Extent    EnforcementExtent
 	Mechanism string // mechanism that enforces it; if no mechanism does, the reason
 }
 
-// limits lists the fields that limit a job, with functions that report whether a job has the limit.
-var limits = []struct {
+// jobLimits lists the fields that limit a job, with functions that report whether a job has the limit.
+var jobLimits = []struct {
 	name string
 	has  func(j *Job) bool
 }{
@@ -35,7 +35,7 @@ var limits = []struct {
 // Enforcements returns the enforcement of every limit. A limit that is not in the list known counts as not
 // enforced.
 func Enforcements(known []Enforcement) (list []Enforcement) {
-	for _, l := range limits {
+	for _, l := range jobLimits {
 		e := Enforcement{Limit: l.name,
 			Mechanism: "the runners, which supervise jobs, have not reported that they can enforce it"}
 		if i := slices.IndexFunc(known, func(e Enforcement) bool { return e.Limit == l.name }); i >= 0 {
@@ -46,10 +46,10 @@ func Enforcements(known []Enforcement) (list []Enforcement) {
 	return list
 }
 
-// AnyLimit reports whether any of the jobs has a limit.
-func AnyLimit(jobs []Job) bool {
+// HasAnyLimit reports whether any of the jobs has a limit.
+func HasAnyLimit(jobs []Job) bool {
 	for i := range jobs {
-		for _, l := range limits {
+		for _, l := range jobLimits {
 			if l.has(&jobs[i]) {
 				return true
 			}
@@ -58,21 +58,21 @@ func AnyLimit(jobs []Job) bool {
 	return false
 }
 
-// Shortfall is a limit that is not enforced as specified. Index is the index of the first job that has this
+// UnenforcedLimit is a limit that is not enforced as specified. Index is the index of the first job that has this
 // limit.
-type Shortfall struct {
+type UnenforcedLimit struct {
 	Enforcement
-	Index int
+	JobIndex int
 }
 
-// Shortfalls returns the limits of the jobs that are not enforced as specified, in the order of the fields.
-func Shortfalls(jobs []Job, known []Enforcement) (list []Shortfall) {
+// UnenforcedLimits returns the limits of the jobs that are not enforced as specified, in the order of the fields.
+func UnenforcedLimits(jobs []Job, known []Enforcement) (list []UnenforcedLimit) {
 	for i, e := range Enforcements(known) {
 		if e.Extent == Enforced {
 			continue
 		}
-		if at := slices.IndexFunc(jobs, func(j Job) bool { return limits[i].has(&j) }); at >= 0 {
-			list = append(list, Shortfall{e, at})
+		if at := slices.IndexFunc(jobs, func(j Job) bool { return jobLimits[i].has(&j) }); at >= 0 {
+			list = append(list, UnenforcedLimit{e, at})
 		}
 	}
 	return list

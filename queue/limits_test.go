@@ -14,25 +14,25 @@ func TestShortfalls(t *testing.T) {
 			Limits: queue.Limits{Memory: 1, CPUs: 1, Tasks: 1, Nice: nice, NoFile: nofile}}}
 	}
 	known := []queue.Enforcement{
-		{Limit: "memory", Extent: queue.ForEach, Mechanism: "a"}, {Limit: "cpus", Mechanism: "b"},
+		{Limit: "memory", Extent: queue.EnforcedPerProcess, Mechanism: "a"}, {Limit: "cpus", Mechanism: "b"},
 		{Limit: "tasks", Extent: queue.Enforced}, {Limit: "nice", Extent: queue.Enforced},
 	}
 	const older = "the runners, which supervise jobs, have not reported that they can enforce it"
 	for name, c := range map[string]struct {
 		jobs  []queue.Job
 		known []queue.Enforcement
-		want  []queue.Shortfall
+		want  []queue.UnenforcedLimit
 	}{
 		"no limits": {[]queue.Job{{}}, nil, nil},
 		"all": {[]queue.Job{{}, all(-1, 0), all(0, 5)}, known,
-			[]queue.Shortfall{{known[0], 1}, {known[1], 1}, {queue.Enforcement{Limit: "nofile", Mechanism: older}, 2}}},
+			[]queue.UnenforcedLimit{{known[0], 1}, {known[1], 1}, {queue.Enforcement{Limit: "nofile", Mechanism: older}, 2}}},
 		"no new": {[]queue.Job{{Execution: queue.Execution{Limits: queue.Limits{NoNewPrivileges: true}}}}, nil,
-			[]queue.Shortfall{{queue.Enforcement{Limit: "no_new_privileges", Mechanism: older}, 0}}},
+			[]queue.UnenforcedLimit{{queue.Enforcement{Limit: "no_new_privileges", Mechanism: older}, 0}}},
 		"older runner": {[]queue.Job{{Execution: queue.Execution{Limits: queue.Limits{Nice: 3}}}}, nil,
-			[]queue.Shortfall{{queue.Enforcement{Limit: "nice", Mechanism: older}, 0}}},
+			[]queue.UnenforcedLimit{{queue.Enforcement{Limit: "nice", Mechanism: older}, 0}}},
 	} {
-		got := queue.Shortfalls(c.jobs, c.known)
-		if !reflect.DeepEqual(got, c.want) || queue.AnyLimit(c.jobs) != (name != "no limits") {
+		got := queue.UnenforcedLimits(c.jobs, c.known)
+		if !reflect.DeepEqual(got, c.want) || queue.HasAnyLimit(c.jobs) != (name != "no limits") {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 		}
 	}

@@ -16,12 +16,12 @@ const maxExitCode = 255
 // SameVariable reports whether two names denote the same environment variable.
 func SameVariable(a, b string) bool { return a == b }
 
-// plainSigns contains the characters, except letters and digits, that need no quoting in a POSIX shell.
-const plainSigns = "%+,-./:=@_"
+// unquotedChars contains the characters, except letters and digits, that need no quoting in a POSIX shell.
+const unquotedChars = "%+,-./:=@_"
 
-// isKeyword reports whether a POSIX shell or bash treats a word as a keyword where it expects a program's
+// isShellKeyword reports whether a POSIX shell or bash treats a word as a keyword where it expects a program's
 // name. It lists only keywords made of letters. Others, such as { and !, are always quoted.
-func isKeyword(word string) bool {
+func isShellKeyword(word string) bool {
 	return slices.Contains([]string{
 		"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time",
 		"until", "while",

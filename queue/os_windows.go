@@ -11,11 +11,11 @@ const maxExitCode = 1<<32 - 1
 // SameVariable reports whether two names denote the same environment variable.
 func SameVariable(a, b string) bool { return strings.EqualFold(a, b) }
 
-// plainSigns contains the characters, except letters and digits, that need no quoting in cmd.exe.
-const plainSigns = `+,-./:=@_\~`
+// unquotedChars contains the characters, except letters and digits, that need no quoting in cmd.exe.
+const unquotedChars = `+,-./:=@_\~`
 
-// isKeyword reports whether a word has a special meaning to cmd.exe where a program's name is expected.
-func isKeyword(word string) bool {
+// isShellKeyword reports whether a word has a special meaning to cmd.exe where a program's name is expected.
+func isShellKeyword(word string) bool {
 	return slices.Contains([]string{"for", "if", "rem"}, strings.ToLower(word))
 }
 

@@ -16,22 +16,22 @@ const (
 	ByArrival  Scheduling = "fifo"
 )
 
-// Aging is the unit in which a job's waiting is measured.
-type Aging string
+// AgingUnit is the unit in which a job's waiting is measured.
+type AgingUnit string
 
-// The values of Aging. With AgingTime, a job earns one point per interval of time; with AgingEnqueue, one
+// The values of Aging. With AgingByTime, a job earns one point per interval of time; with AgingByEnqueues, one
 // point for each job enqueued after it.
 const (
-	AgingTime    Aging = "time"
-	AgingEnqueue Aging = "enqueue"
+	AgingByTime     AgingUnit = "time"
+	AgingByEnqueues AgingUnit = "enqueue"
 )
 
-// Order defines how ranks are computed. With AgingTime, Interval is the waiting time that is worth one point
+// Order defines how ranks are computed. With AgingByTime, Interval is the waiting time that is worth one point
 // of priority.
 type Order struct {
-	Scheduling Scheduling
-	Aging      Aging
-	Interval   time.Duration
+	Scheduling    Scheduling
+	AgingUnit     AgingUnit
+	AgingInterval time.Duration
 }
 
 // Rank returns a job's sort key, lower first. Jobs with equal ranks run in order of Seq. The rank is fixed
@@ -43,22 +43,22 @@ func (o Order) Rank(priority int64, since Millis, arrival int64) int64 {
 		return -priority
 	case o.Scheduling == ByArrival:
 		return int64(since)
-	case o.Aging == AgingEnqueue:
+	case o.AgingUnit == AgingByEnqueues:
 		return saturatingSub(arrival, priority)
 	}
-	return saturatingSub(int64(since), saturatingMul(priority, o.Interval.Milliseconds()))
+	return saturatingSub(int64(since), saturatingMul(priority, o.AgingInterval.Milliseconds()))
 }
 
-// Points returns how much priority a job has earned by waiting, at least 0. arrivals is the number
+// AgingPoints returns how much priority a job has earned by waiting, at least 0. arrivals is the number
 // of jobs ever enqueued.
-func (o Order) Points(since, now Millis, arrival, arrivals int64) int64 {
+func (o Order) AgingPoints(since, now Millis, arrival, arrivals int64) int64 {
 	switch {
 	case o.Scheduling != ByAging || since == 0:
 		return 0
-	case o.Aging == AgingEnqueue:
+	case o.AgingUnit == AgingByEnqueues:
 		return max(0, arrivals-arrival)
 	}
-	return max(0, int64(now-since)/max(1, o.Interval.Milliseconds()))
+	return max(0, int64(now-since)/max(1, o.AgingInterval.Milliseconds()))
 }
 
 // EffectivePriority returns an upper bound: no job with this rank or a worse one has a higher priority,
@@ -68,10 +68,10 @@ func (o Order) EffectivePriority(rank int64, now Millis, arrivals int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:
 		return saturatingSub(0, rank)
-	case o.Aging == AgingEnqueue:
+	case o.AgingUnit == AgingByEnqueues:
 		return saturatingSub(arrivals, rank)
 	}
-	return saturatingSub(int64(now), rank) / max(1, o.Interval.Milliseconds())
+	return saturatingSub(int64(now), rank) / max(1, o.AgingInterval.Milliseconds())
 }
 
 func saturatingMul(a, b int64) int64 {

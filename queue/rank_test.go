@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-var byTime = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
-var byEnqueue = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute}
+var byTime = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
+var byEnqueue = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute}
 
 // Of jobs with priority and points (3,5), (5,3), (8,0) and (2,7), the last one runs first because
 // its sum is nine. The three with a sum of eight follow in order of arrival.
@@ -22,7 +22,7 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	type job struct{ seq, priority, points int64 }
 	jobs := []job{{2, 3, 5}, {3, 5, 3}, {4, 8, 0}, {1, 2, 7}}
 	for _, j := range jobs {
-		if got := byEnqueue.Points(1, 2, arrivals-j.points, arrivals); got != j.points {
+		if got := byEnqueue.AgingPoints(1, 2, arrivals-j.points, arrivals); got != j.points {
 			t.Errorf("job %d: got %d points, want %d", j.seq, got, j.points)
 		}
 	}
@@ -40,7 +40,7 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := rapid.SampledFrom([]queue.Order{byTime, byEnqueue}).Draw(t, "order")
-		interval := o.Interval.Milliseconds()
+		interval := o.AgingInterval.Milliseconds()
 		draw := func(name string) (priority, since int64) {
 			return rapid.Int64Range(-queue.MaxPriority, queue.MaxPriority).Draw(t, name),
 				rapid.Int64Range(1, 1<<42).Draw(t, name+" since")
@@ -50,7 +50,7 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 		now := max(s1, s2) + rapid.Int64Range(0, 1<<42).Draw(t, "later")
 		// The exact effective priority, in milliseconds of ageing or in points.
 		e1, e2 := p1*interval+now-s1, p2*interval+now-s2
-		if o.Aging == queue.AgingEnqueue {
+		if o.AgingUnit == queue.AgingByEnqueues {
 			e1, e2 = p1+now-s1, p2+now-s2
 		}
 		r1, r2 := o.Rank(p1, queue.Millis(s1), s1), o.Rank(p2, queue.Millis(s2), s2)
@@ -67,8 +67,8 @@ func TestRankSaturates(t *testing.T) {
 		math.MaxInt64 - 1, math.MaxInt64}))
 	rapid.Check(t, func(t *rapid.T) {
 		o := queue.Order{Scheduling: queue.ByAging,
-			Aging:    rapid.SampledFrom([]queue.Aging{queue.AgingTime, queue.AgingEnqueue}).Draw(t, "aging"),
-			Interval: time.Duration(rapid.Int64Range(int64(time.Millisecond), math.MaxInt64).Draw(t, "interval"))}
+			AgingUnit:     rapid.SampledFrom([]queue.AgingUnit{queue.AgingByTime, queue.AgingByEnqueues}).Draw(t, "aging"),
+			AgingInterval: time.Duration(rapid.Int64Range(int64(time.Millisecond), math.MaxInt64).Draw(t, "interval"))}
 		p, q := any64.Draw(t, "p"), any64.Draw(t, "q")
 		s := any64.Draw(t, "since")
 		if lo, hi := min(p, q), max(p, q); o.Rank(hi, queue.Millis(s), s) > o.Rank(lo, queue.Millis(s), s) {
@@ -90,7 +90,7 @@ func TestRankWithoutAgeing(t *testing.T) {
 	if f.Rank(5, 7, 1) != f.Rank(9, 7, 1) || f.Rank(5, 7, 1) >= f.Rank(9, 8, 1) {
 		t.Error("ByArrival considers the priority, or does not put the earlier job first")
 	}
-	if got := p.Points(1, 1<<40, 0, 9) + f.Points(1, 1<<40, 0, 9); got != 0 {
+	if got := p.AgingPoints(1, 1<<40, 0, 9) + f.AgingPoints(1, 1<<40, 0, 9); got != 0 {
 		t.Errorf("got %d points without ageing, want 0", got)
 	}
 }
@@ -102,7 +102,7 @@ func TestPointsAreWholeIntervals(t *testing.T) {
 		since, now queue.Millis
 		want       int64
 	}{{1, 60_000, 0}, {1, 60_001, 1}, {1, 600_001, 10}, {0, 600_000, 0}, {600_000, 1, 0}} {
-		if got := byTime.Points(c.since, c.now, 0, 0); got != c.want {
+		if got := byTime.AgingPoints(c.since, c.now, 0, 0); got != c.want {
 			t.Errorf("since %d, now %d: got %d, want %d", c.since, c.now, got, c.want)
 		}
 	}
@@ -113,13 +113,13 @@ func TestPointsAreWholeIntervals(t *testing.T) {
 func TestEffectivePriorityOfRankIsAnUpperBound(t *testing.T) {
 	const now, arrivals = queue.Millis(1_000_000), 500
 	for _, o := range []queue.Order{
-		{Scheduling: queue.ByPriority}, {Scheduling: queue.ByAging, Aging: queue.AgingEnqueue},
-		{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute},
+		{Scheduling: queue.ByPriority}, {Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues},
+		{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute},
 	} {
 		for _, priority := range []int64{-queue.MaxPriority, -5, 0, 15, queue.MaxPriority} {
 			for _, waited := range []int64{0, 1, 59, 60, 61, 400} {
 				since, arrival := now-queue.Millis(waited*1000), arrivals-waited
-				want := priority + o.Points(since, now, arrival, arrivals)
+				want := priority + o.AgingPoints(since, now, arrival, arrivals)
 				rank := o.Rank(priority, since, arrival)
 				if got := o.EffectivePriority(rank, now, arrivals); got < want || got > want+1 {
 					t.Errorf("%v: a job of priority %d that waited %d: got %d, want %d", o, priority, waited, got, want)

@@ -21,7 +21,7 @@ type Defaults struct {
 // Resolve checks a spec and returns a draft of the job. The error is an *Error of CodeInvalid that lists all
 // problems, up to a limit.
 func Resolve(s *Spec, d Defaults) (Job, error) {
-	var wrong faults
+	var wrong errorList
 	check := func(ok bool, field, format string, args ...any) {
 		if !ok {
 			wrong.add(func() error { return Invalid(field, format, args...) })
@@ -39,7 +39,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 		MaxAttempts: int(ValueOr(s.MaxAttempts, ValueOr(s.MaxRetries, d.MaxRetries)+1)),
 		Unique:      ValueOr(s.Unique, ""),
 		UniqueFor:   ValueOr(s.UniqueFor, 0),
-		OnConflict:  Conflict(max(0, slices.Index(conflicts, ValueOr(s.OnConflict, "")))),
+		OnConflict:  ConflictAction(max(0, slices.Index(conflictNames, ValueOr(s.OnConflict, "")))),
 		Execution: Execution{
 			Command:         ValueOr(s.Command, ""),
 			Argv:            s.Argv,
@@ -66,17 +66,17 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			},
 			TTY:         ValueOr(s.TTY, false),
 			MaskSecrets: ValueOr(s.MaskSecrets, false),
-			HookLines: HookLines{ValueOr(s.OnCompleted, ""), ValueOr(s.OnFailed, ""), ValueOr(s.OnDead, ""),
+			HookCommands: HookCommands{ValueOr(s.OnCompleted, ""), ValueOr(s.OnFailed, ""), ValueOr(s.OnDead, ""),
 				ValueOr(s.OnEnded, "")},
 			Backoff: Backoff{
 				Base:     ValueOr(s.BackoffBase, 0),
-				Strategy: Strategy(ValueOr(s.BackoffStrategy, "")),
+				Strategy: BackoffStrategy(ValueOr(s.BackoffStrategy, "")),
 				Max:      ValueOr(s.BackoffMax, 0),
-				Jitter:   s.Jitter,
+				Jitter:   s.BackoffJitter,
 			},
 		},
 	}
-	j.Hooks = j.HookLines.Set()
+	j.HookEvents = j.HookCommands.CommandEvents()
 
 	s.checkFields(check)
 	s.checkRules(check)
@@ -90,11 +90,11 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	return j, wrong.err()
 }
 
-// checker reports a problem with a field unless ok is true. Problems are listed in the order of the
+// fieldChecker reports a problem with a field unless ok is true. Problems are listed in the order of the
 // calls.
-type checker = func(ok bool, field, format string, args ...any)
+type fieldChecker = func(ok bool, field, format string, args ...any)
 
-func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
+func resolveCommand(check fieldChecker, s *Spec, j *Job, d Defaults) {
 	if s.Argv == nil {
 		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
 		j.Shell = ValueOr(s.Shell, d.Shell)
@@ -104,13 +104,13 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	check(s.EnvPass == nil, "env_pass", `cannot be used here; give the variables with their values in field "env"`)
 }
 
-func resolveEnv(check checker, s *Spec) []string {
+func resolveEnv(check fieldChecker, s *Spec) []string {
 	env := make([]string, 0, len(s.Env))
 	total := 0
 	for name, value := range s.Env {
 		// checkMember reports a name or a value that is too long by itself.
-		if size := len(name) + 1 + len(value); max(len(name), len(value)) <= MaxCommand && size > MaxCommand {
-			check(false, "env", pairTooLong, Clip(name), size, MaxCommand)
+		if size := len(name) + 1 + len(value); max(len(name), len(value)) <= MaxCommandBytes && size > MaxCommandBytes {
+			check(false, "env", pairTooLongMessage, Clip(name), size, MaxCommandBytes)
 		}
 		env = append(env, name+"="+value)
 		total += len(name) + len(value) + 2
@@ -119,15 +119,16 @@ func resolveEnv(check checker, s *Spec) []string {
 	for _, a := range s.Argv {
 		total += len(a) + 1
 	}
-	check(total <= MaxArgsEnv, "env", `fields "env" and "argv" are too long together (%d bytes); the maximum is %d bytes`,
-		total, MaxArgsEnv)
+	check(total <= MaxArgsEnvBytes, "env",
+		`fields "env" and "argv" are too long together (%d bytes); the maximum is %d bytes`,
+		total, MaxArgsEnvBytes)
 	return env
 }
 
-// ownVariables lists the variables that queuectl sets for every attempt.
-var ownVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER",
+// queuectlVariables lists the variables that queuectl sets for every attempt.
+var queuectlVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER",
 	"QUEUECTL_SOCKET",
-	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", CookieName}
+	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", CookieVariable}
 
 // Traceparent and Tracestate are the names of environment variables. They contain the trace that a job
 // belongs to, in the format of the W3C Trace Context headers. The client passes them on from its own
@@ -152,18 +153,19 @@ func (s *Spec) WithoutTrace() *Spec {
 	return &other
 }
 
-// CookieName is the variable that marks every process of an attempt. The runner uses it to find processes
+// CookieVariable is the variable that marks every process of an attempt. The runner uses it to find processes
 // that have left the attempt's session. Each attempt has a unique value.
-const CookieName = "QUEUECTL_COOKIE"
+const CookieVariable = "QUEUECTL_COOKIE"
 
-// pairTooLong is the message about a name and a value that are too long together.
-const pairTooLong = "%q is too long (%d bytes with its value); the maximum is %d bytes"
+// pairTooLongMessage is the message about a name and a value that are too long together.
+const pairTooLongMessage = "%q is too long (%d bytes with its value); the maximum is %d bytes"
 
-func checkLabels(check checker, labels map[string]string) {
+func checkLabels(check fieldChecker, labels map[string]string) {
 	for k, v := range labels {
 		size := len(k) + len(v)
 		// checkMember reports a name or a value that is too long by itself.
-		check(size <= MaxLabel || max(len(k), len(v)) > MaxLabel, "labels", pairTooLong, Clip(k), size, MaxLabel)
+		check(size <= MaxLabelBytes || max(len(k), len(v)) > MaxLabelBytes, "labels", pairTooLongMessage, Clip(k), size,
+			MaxLabelBytes)
 	}
 }
 

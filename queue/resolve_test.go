@@ -106,7 +106,7 @@ func integers(name string) func(n int64) func(*queue.Spec) {
 	}
 }
 
-func limits() []limit {
+func jobLimits() []limit {
 	priority, retries, attempts, output := integers("priority"), integers("max_retries"), integers("max_attempts"),
 		integers("output_limit")
 	codes := func(n int) []int { return make([]int, n) }
@@ -133,10 +133,10 @@ func limits() []limit {
 			set(func(s *queue.Spec) { s.Labels = labelsOf(33) })},
 		{"label", "labels", set(func(s *queue.Spec) { s.Labels = map[string]string{"k": bytes(255)} }),
 			set(func(s *queue.Spec) { s.Labels = map[string]string{"k": bytes(256)} })},
-		{"jitter", "jitter", set(func(s *queue.Spec) { s.Jitter = p(1.0) }),
-			set(func(s *queue.Spec) { s.Jitter = p(1.0000001) })},
-		{"no jitter", "jitter", set(func(s *queue.Spec) { s.Jitter = p(0.0) }),
-			set(func(s *queue.Spec) { s.Jitter = p(-0.0000001) })},
+		{"jitter", "jitter", set(func(s *queue.Spec) { s.BackoffJitter = p(1.0) }),
+			set(func(s *queue.Spec) { s.BackoffJitter = p(1.0000001) })},
+		{"no jitter", "jitter", set(func(s *queue.Spec) { s.BackoffJitter = p(0.0) }),
+			set(func(s *queue.Spec) { s.BackoffJitter = p(-0.0000001) })},
 		{"least base", "backoff_base", set(func(s *queue.Spec) { s.BackoffBase = p(1e-9) }),
 			set(func(s *queue.Spec) { s.BackoffBase = p(0.0) })},
 		{"most base", "backoff_base", set(func(s *queue.Spec) { s.BackoffBase = p(1e9) }),
@@ -157,7 +157,7 @@ func limits() []limit {
 // Every limit is exact: Resolve accepts the value at the limit, and rejects the next one with an error that
 // names the field.
 func TestResolveKeepsEveryLimit(t *testing.T) {
-	for _, l := range limits() {
+	for _, l := range jobLimits() {
 		at, beyond := queue.Spec{Command: p("true")}, queue.Spec{Command: p("true")}
 		l.atLimit(&at)
 		l.beyondLimit(&beyond)
@@ -219,7 +219,8 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 		{"env with = in its name", "env", func(s *queue.Spec) { s.Env = map[string]string{"A=B": "x"} }},
 		{"env with a NUL", "env", func(s *queue.Spec) { s.Env = map[string]string{"A": "x\x00"} }},
 		{"env with a reserved name", "env", func(s *queue.Spec) { s.Env = map[string]string{"QUEUECTL_JOB_ID": "x"} }},
-		{"env with the name of the cookie", "env", func(s *queue.Spec) { s.Env = map[string]string{queue.CookieName: "x"} }},
+		{"env with the name of the cookie", "env",
+			func(s *queue.Spec) { s.Env = map[string]string{queue.CookieVariable: "x"} }},
 		{"delay and run_at", "delay", func(s *queue.Spec) { s.Delay, s.RunAt = p(time.Second), p(queue.Millis(1)) }},
 		{"retries and other attempts", "max_attempts",
 			func(s *queue.Spec) { s.MaxRetries, s.MaxAttempts = p[int64](3), p[int64](3) }},
@@ -247,7 +248,7 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 		{"a parent that is not an id", "depends_on", after("a:done")},
 		{"a parent twice", "depends_on", after("a", "a:dead")},
 		{"a dependency on the job itself", "depends_on", func(s *queue.Spec) { s.ID, s.DependsOn = p("a"), []string{"a"} }},
-		{"unknown on_dependency_failure", "on_dependency_failure", func(s *queue.Spec) { s.OnDependency = p("fail") }},
+		{"unknown on_dependency_failure", "on_dependency_failure", func(s *queue.Spec) { s.OnDependencyFailure = p("fail") }},
 		{"a unique key with a space", "unique", word(unique, "a b")},
 		{"unique_for alone", "unique_for", func(s *queue.Spec) { s.UniqueFor = p(time.Hour) }},
 		{"on_conflict alone", "on_conflict", func(s *queue.Spec) { s.OnConflict = p("reject") }},

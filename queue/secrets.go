@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// credentialWord is the prefix of a reference to a credential of the runner. The credential's name follows
+// credentialPrefix is the prefix of a reference to a credential of the runner. The credential's name follows
 // it.
-const credentialWord = "credential:"
+const credentialPrefix = "credential:"
 
 // CredentialName returns the name of the credential that a reference denotes. ok is false if it
 // denotes a file.
 func CredentialName(reference string) (name string, ok bool) {
-	return strings.CutPrefix(reference, credentialWord)
+	return strings.CutPrefix(reference, credentialPrefix)
 }
 
 // resolveSecrets returns the references to secrets, in the form NAME=reference. Only the runner can
 // read the secrets.
-func resolveSecrets(check checker, s *Spec) []string {
+func resolveSecrets(check fieldChecker, s *Spec) []string {
 	var list []string
 	for name, reference := range s.EnvSecret {
 		_, duplicate := s.Env[name]
@@ -34,7 +34,7 @@ func validReference(text string) bool {
 	if name, ok := CredentialName(text); ok {
 		return validCredential(name)
 	}
-	return isAbsolute(text) && withoutNUL(text)
+	return isAbsolute(text) && hasNoNUL(text)
 }
 
 // validCredential reports whether name is a valid credential name, by the rules of systemd. Such a name

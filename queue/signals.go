@@ -18,8 +18,8 @@ var signalNames = [...]string{
 
 // The range of real-time signals that programs can use, in the numbering of glibc.
 const (
-	firstRealTime = 34
-	lastSignal    = 64
+	firstRealTimeSignal = 34
+	lastSignal          = 64
 )
 
 // SignalName returns a signal's name, such as SIGUSR1, or "signal N" if it has none.
@@ -27,10 +27,10 @@ func SignalName(n int) string {
 	switch {
 	case n > 0 && n < len(signalNames):
 		return "SIG" + signalNames[n]
-	case n == firstRealTime:
+	case n == firstRealTimeSignal:
 		return "SIGRTMIN"
-	case n > firstRealTime && n <= lastSignal:
-		return "SIGRTMIN+" + strconv.Itoa(n-firstRealTime)
+	case n > firstRealTimeSignal && n <= lastSignal:
+		return "SIGRTMIN+" + strconv.Itoa(n-firstRealTimeSignal)
 	}
 	return fmt.Sprintf("signal %d", n)
 }
@@ -69,11 +69,11 @@ func ParseSignal(text string) (int, error) {
 	}
 	if after, isRealTime := strings.CutPrefix(name, "RTMIN"); isRealTime {
 		n, err := strconv.ParseUint(strings.TrimPrefix(after, "+"), 10, 8)
-		if after == "" || err == nil && strings.HasPrefix(after, "+") && n <= lastSignal-firstRealTime {
-			return firstRealTime + int(n), nil
+		if after == "" || err == nil && strings.HasPrefix(after, "+") && n <= lastSignal-firstRealTimeSignal {
+			return firstRealTimeSignal + int(n), nil
 		}
 	}
-	hint := Nearest(name, signalNames[1:])
+	hint := DidYouMean(name, signalNames[1:])
 	hint = cmp.Or(hint, fmt.Sprintf("; use a name like TERM or a number from 1 to %d", lastSignal))
 	return 0, Invalid("signal", "%q is not a signal%s", Clip(text), hint)
 }

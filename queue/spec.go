@@ -19,85 +19,85 @@ import (
 // the table fields lists; other members are rejected.
 // See docs/decisions/0066.
 type Spec struct {
-	ID              *string
-	Command         *string
-	Argv            []string
-	Queue           *string
-	Priority        *int64
-	MaxRetries      *int64
-	MaxAttempts     *int64
-	Timeout         *time.Duration
-	KillAfter       *time.Duration
-	BackoffBase     *float64
-	BackoffStrategy *string
-	BackoffMax      *time.Duration
-	Jitter          *float64
-	RunAt           *Millis
-	Delay           *time.Duration
-	ExpiresAt       *Millis
-	Env             map[string]string
-	EnvPass         []string // names of variables; the client replaces them by Env, and Resolve rejects them
-	EnvSecret       map[string]string
-	MaskSecrets     *bool
-	User            *string
-	Cwd             *string
-	Umask           *int
-	Shell           *string
-	Stdin           *string
-	StdinFile       *string
-	IdleTimeout     *time.Duration
-	OkCodes         []int
-	NoRetryCodes    []int
-	DeferCodes      []int
-	OnLost          *string
-	AllowBackground *bool
-	Labels          map[string]string
-	OutputLimit     *int64
-	Memory          *int64
-	CPUs            *float64
-	Tasks           *int64
-	Nice            *int64
-	NoFile          *int64
-	NoNewPrivileges *bool
-	TTY             *bool
-	Lock            *string           // KEY or KEY:n
-	NodeSelector    *string           // node name, or LABEL=VALUE
-	RateLimit       *string           // KEY=N/PERIOD, or @KEY for a shared key
-	Resources       map[string]string // NAME=n
-	DependsOn       []string          // ID or ID:condition
-	OnDependency    *string           // what to do if a dependency does not end as required
-	Unique          *string
-	UniqueFor       *time.Duration
-	OnConflict      *string
-	OnCompleted     *string
-	OnFailed        *string
-	OnDead          *string
-	OnEnded         *string
+	ID                  *string
+	Command             *string
+	Argv                []string
+	Queue               *string
+	Priority            *int64
+	MaxRetries          *int64
+	MaxAttempts         *int64
+	Timeout             *time.Duration
+	KillAfter           *time.Duration
+	BackoffBase         *float64
+	BackoffStrategy     *string
+	BackoffMax          *time.Duration
+	BackoffJitter       *float64
+	RunAt               *Millis
+	Delay               *time.Duration
+	ExpiresAt           *Millis
+	Env                 map[string]string
+	EnvPass             []string // names of variables; the client replaces them by Env, and Resolve rejects them
+	EnvSecret           map[string]string
+	MaskSecrets         *bool
+	User                *string
+	Cwd                 *string
+	Umask               *int
+	Shell               *string
+	Stdin               *string
+	StdinFile           *string
+	IdleTimeout         *time.Duration
+	OkCodes             []int
+	NoRetryCodes        []int
+	DeferCodes          []int
+	OnLost              *string
+	AllowBackground     *bool
+	Labels              map[string]string
+	OutputLimit         *int64
+	Memory              *int64
+	CPUs                *float64
+	Tasks               *int64
+	Nice                *int64
+	NoFile              *int64
+	NoNewPrivileges     *bool
+	TTY                 *bool
+	Lock                *string           // KEY or KEY:n
+	NodeSelector        *string           // node name, or LABEL=VALUE
+	RateLimit           *string           // KEY=N/PERIOD, or @KEY for a shared key
+	Resources           map[string]string // NAME=n
+	DependsOn           []string          // ID or ID:condition
+	OnDependencyFailure *string           // what to do if a dependency does not end as required
+	Unique              *string
+	UniqueFor           *time.Duration
+	OnConflict          *string
+	OnCompleted         *string
+	OnFailed            *string
+	OnDead              *string
+	OnEnded             *string
 }
 
-// Kind is the form of a field's value on a command line.
-type Kind uint8
+// FieldKind is the form of a field's value on a command line.
+type FieldKind uint8
 
 // The kinds. Lists and maps are repeated flags: each flag adds a list entry, or a map entry NAME=value. The
 // kind for exit codes is a list of integers, comma-separated or in repeated flags.
 const (
-	KindText Kind = iota
+	KindText FieldKind = iota
 	KindInteger
 	KindNumber
 	KindDuration
-	KindInstant
+	KindTime
 	KindSize
 	KindBool
 	KindList
 	KindMap
-	KindCodes
+	KindExitCodes
 )
 
 // Field is one row of the table of fields.
 type Field struct {
 	Name  string // name in JSON; the flag has - instead of _
 	Alias string // alternative name; "" means none
-	Kind  Kind
+	Kind  FieldKind
 	at    func(s *Spec) any // returns a pointer to the member of the spec that holds the value
 }
 
@@ -138,12 +138,12 @@ var fields = []Field{
 	{"backoff_base", "", KindNumber, func(s *Spec) any { return &s.BackoffBase }},
 	{"backoff_strategy", "", KindText, func(s *Spec) any { return &s.BackoffStrategy }},
 	{"backoff_max", "", KindDuration, func(s *Spec) any { return &s.BackoffMax }},
-	{"jitter", "", KindNumber, func(s *Spec) any { return &s.Jitter }},
-	{"run_at", "next_run_at", KindInstant, func(s *Spec) any { return &s.RunAt }},
+	{"jitter", "", KindNumber, func(s *Spec) any { return &s.BackoffJitter }},
+	{"run_at", "next_run_at", KindTime, func(s *Spec) any { return &s.RunAt }},
 	{"delay", "", KindDuration, func(s *Spec) any { return &s.Delay }},
-	{"expires_at", "", KindInstant, func(s *Spec) any { return &s.ExpiresAt }},
+	{"expires_at", "", KindTime, func(s *Spec) any { return &s.ExpiresAt }},
 	{"depends_on", "", KindList, func(s *Spec) any { return &s.DependsOn }},
-	{"on_dependency_failure", "", KindText, func(s *Spec) any { return &s.OnDependency }},
+	{"on_dependency_failure", "", KindText, func(s *Spec) any { return &s.OnDependencyFailure }},
 	{"lock", "", KindText, func(s *Spec) any { return &s.Lock }},
 	{"rate_limit", "", KindText, func(s *Spec) any { return &s.RateLimit }},
 	{"on", "", KindText, func(s *Spec) any { return &s.NodeSelector }},
@@ -161,9 +161,9 @@ var fields = []Field{
 	{"shell", "", KindText, func(s *Spec) any { return &s.Shell }},
 	{"stdin", "", KindText, func(s *Spec) any { return &s.Stdin }},
 	{"stdin_file", "", KindText, func(s *Spec) any { return &s.StdinFile }},
-	{"ok_codes", "", KindCodes, func(s *Spec) any { return &s.OkCodes }},
-	{"no_retry_codes", "", KindCodes, func(s *Spec) any { return &s.NoRetryCodes }},
-	{"defer_codes", "", KindCodes, func(s *Spec) any { return &s.DeferCodes }},
+	{"ok_codes", "", KindExitCodes, func(s *Spec) any { return &s.OkCodes }},
+	{"no_retry_codes", "", KindExitCodes, func(s *Spec) any { return &s.NoRetryCodes }},
+	{"defer_codes", "", KindExitCodes, func(s *Spec) any { return &s.DeferCodes }},
 	{"memory", "", KindSize, func(s *Spec) any { return &s.Memory }},
 	{"cpus", "", KindNumber, func(s *Spec) any { return &s.CPUs }},
 	{"tasks", "", KindInteger, func(s *Spec) any { return &s.Tasks }},
@@ -210,9 +210,9 @@ func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
 // CheckJSON.
 func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
-	var wrong faults
+	var wrong errorList
 	var given []*Field
-	err := Members(data, func(name string, value json.RawMessage) error {
+	err := EachMember(data, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		if f == nil && other != nil {
 			took, err := other(name, value)
@@ -228,7 +228,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 				if len(wrong.list) > 0 {
 					return Invalid(name, "unknown job field")
 				}
-				return Invalid(name, "unknown job field%s", nearField(name))
+				return Invalid(name, "unknown job field%s", unknownFieldHint(name))
 			})
 			return nil
 		}
@@ -244,7 +244,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 		}
 		timeout := s.Timeout
 		if err := f.set(s, value); err != nil {
-			wrong.add(func() error { return fieldFault(f.Name, err) })
+			wrong.add(func() error { return fieldError(f.Name, err) })
 		} else if timeout != nil && *s.Timeout != *timeout {
 			wrong.add(func() error { return Invalid(name, "differs from field timeout_ms; use only one of them") })
 		}
@@ -270,7 +270,7 @@ func (s *Spec) GivenFields() map[string]any {
 	return m
 }
 
-// CheckText returns an error if a text of the spec is not valid UTF-8. JSON cannot contain such a
+// CheckSurrogates returns an error if a text of the spec is not valid UTF-8. JSON cannot contain such a
 // text and would silently replace it.
 func (s *Spec) CheckText() error {
 	for i := range fields {
@@ -287,35 +287,35 @@ func (s *Spec) CheckText() error {
 		}
 		for _, t := range texts {
 			if !utf8.ValidString(t) {
-				return Invalid(fields[i].Name, notUTF8, Clip(t))
+				return Invalid(fields[i].Name, notUTF8Message, Clip(t))
 			}
 		}
 	}
 	return nil
 }
 
-const notUTF8 = "%q is not valid UTF-8; put binary data into a file or a script"
+const notUTF8Message = "%q is not valid UTF-8; put binary data into a file or a script"
 
 // SetText sets a field from the text of a flag. Each call adds to lists, maps and codes.
 func (s *Spec) SetText(name, value string) error {
 	f := fieldsByName()[name]
 	if f == nil {
-		return Invalid(name, "unknown job field%s", nearField(name))
+		return Invalid(name, "unknown job field%s", unknownFieldHint(name))
 	}
 	if !utf8.ValidString(value) {
-		return Invalid(name, notUTF8, Clip(value))
+		return Invalid(name, notUTF8Message, Clip(value))
 	}
 	err := f.setText(s, value)
-	return fieldFault(f.Name, err)
+	return fieldError(f.Name, err)
 }
 
 func (f *Field) setText(s *Spec, text string) (err error) {
 	var value any = text
 	switch f.Kind {
 	case KindInteger:
-		value, err = ReadInteger(text)
+		value, err = ParseInteger(text)
 	case KindNumber:
-		value, err = ReadNumber(text)
+		value, err = ParseNumber(text)
 	case KindBool:
 		if text != "true" && text != "false" {
 			return fmt.Errorf("%q is not true or false", Clip(text))
@@ -334,7 +334,7 @@ func (f *Field) setText(s *Spec, text string) (err error) {
 		maps.Copy(entries, m)
 		entries[k] = v
 		value = entries
-	case KindCodes:
+	case KindExitCodes:
 		list, _ := f.get(s).([]int)
 		list = slices.Clone(list)
 		for part := range strings.SplitSeq(text, ",") {
@@ -356,7 +356,7 @@ func (f *Field) setText(s *Spec, text string) (err error) {
 	return f.set(s, raw)
 }
 
-func fieldFault(name string, err error) error {
+func fieldError(name string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -369,14 +369,14 @@ func fieldFault(name string, err error) error {
 // CheckField returns an error if a job has no field with this name.
 func CheckField(name string) error {
 	if fieldsByName()[name] == nil {
-		return Invalid(name, "unknown job field%s", nearField(name))
+		return Invalid(name, "unknown job field%s", unknownFieldHint(name))
 	}
 	return nil
 }
 
-// nearField returns a hint for an unknown field: the field that was probably meant, or where all fields are
+// unknownFieldHint returns a hint for an unknown field: the field that was probably meant, or where all fields are
 // listed.
-func nearField(name string) string {
+func unknownFieldHint(name string) string {
 	for _, pair := range [...][2]string{
 		{"cmd", "command"}, {"dir", "cwd"}, {"name", "id"}, {"retries", "max_retries"},
 		{"after", "depends_on"}, {"at", "run_at"}, {"tags", "labels"},
@@ -385,5 +385,5 @@ func nearField(name string) string {
 			return fmt.Sprintf("; did you mean %q?", pair[1])
 		}
 	}
-	return cmp.Or(Nearest(name, FieldNames()), "; list all fields with: queuectl enqueue --help --all")
+	return cmp.Or(DidYouMean(name, FieldNames()), "; list all fields with: queuectl enqueue --help --all")
 }

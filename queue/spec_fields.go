@@ -17,14 +17,14 @@ func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
 		if f.Kind == KindSize {
 			return readInto(to, v, readSize)
 		}
-		return readInto(to, v, readInteger)
+		return readInto(to, v, decodeInteger)
 	case **float64:
 		return readInto(to, v, readNumber)
 	case **time.Duration:
 		if f.Kind == KindInteger {
 			return setTimeoutMS(to, v)
 		}
-		return readInto(to, v, ReadDuration)
+		return readInto(to, v, DecodeDuration)
 	case **Millis:
 		return readInto(to, v, readInstant)
 	case **bool:
@@ -49,7 +49,7 @@ func readInto[T any](to **T, v json.RawMessage, read func(json.RawMessage) (T, e
 	return err
 }
 
-// get returns the value of the field as written to JSON, or nil if the field is not given. For timeout_ms, it
+// fieldGetter returns the value of the field as written to JSON, or nil if the field is not given. For timeout_ms, it
 // always returns nil, because timeout has the value.
 func (f *Field) get(s *Spec) any {
 	switch from := f.at(s).(type) {
@@ -116,5 +116,5 @@ func (f *Field) maxEntries() int {
 	case "labels":
 		return MaxLabels
 	}
-	return MaxArgsEnv // each entry takes at least one byte
+	return MaxArgsEnvBytes // each entry takes at least one byte
 }

@@ -33,8 +33,8 @@ func drawSpec(t *rapid.T) *queue.Spec {
 		MaxRetries: maybe(t, "retries", number), MaxAttempts: maybe(t, "attempts", number),
 		Timeout: maybe(t, "timeout", span), KillAfter: maybe(t, "kill", span), BackoffBase: maybe(t, "base", rapid.Float64()),
 		BackoffStrategy: maybe(t, "strategy", text), BackoffMax: maybe(t, "max", span),
-		Jitter: maybe(t, "jitter", rapid.Float64()),
-		RunAt:  maybe(t, "run_at", instant), Delay: maybe(t, "delay", span), ExpiresAt: maybe(t, "expires", instant),
+		BackoffJitter: maybe(t, "jitter", rapid.Float64()),
+		RunAt:         maybe(t, "run_at", instant), Delay: maybe(t, "delay", span), ExpiresAt: maybe(t, "expires", instant),
 		Cwd: maybe(t, "cwd", text), Umask: maybe(t, "umask", rapid.IntRange(0, 0o777)), Shell: maybe(t, "shell", text),
 		Stdin: maybe(t, "stdin", text), OnLost: maybe(t, "on_lost", text),
 		AllowBackground: maybe(t, "background", rapid.Bool()), NoNewPrivileges: maybe(t, "no_new_privileges", rapid.Bool()),
@@ -70,7 +70,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 
 // Flags can express every spec that JSON can, with the same meaning.
 func TestSpecSurvivesFlags(t *testing.T) {
-	kinds := map[string]queue.Kind{}
+	kinds := map[string]queue.FieldKind{}
 	for _, f := range queue.Fields() {
 		kinds[f.Name] = f.Kind
 	}
@@ -91,7 +91,7 @@ func TestSpecSurvivesFlags(t *testing.T) {
 }
 
 // flagsOf returns the flag values that a user would write for a value.
-func flagsOf(kind queue.Kind, value any) (flags []string) {
+func flagsOf(kind queue.FieldKind, value any) (flags []string) {
 	switch v := value.(type) {
 	case []string:
 		return v

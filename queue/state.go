@@ -2,7 +2,7 @@
 // means for it. It is pure: no I/O, no clock, no randomness, no goroutines.
 //
 // Start with Job and State. Resolve turns a Spec (a user's request) into a Job. Decide turns the
-// outcome of an attempt into the job's next state. Verb.Act applies a user's action to a job.
+// outcome of an attempt into the job's next state. Verb.EffectOn applies a user's action to a job.
 package queue
 
 import (
@@ -107,7 +107,7 @@ func ParseStates(name string) ([]State, error) {
 	}
 	known := append(slices.Clone(stateNames[1:]), "waiting", "done")
 	return nil, Invalid("state", "unknown state %q%s", Clip(name),
-		cmp.Or(Nearest(name, known), "; use one of "+strings.Join(known, ", ")))
+		cmp.Or(DidYouMean(name, known), "; use one of "+strings.Join(known, ", ")))
 }
 
 // StateForWord returns the name of the state that a word denotes, in queuectl or in similar programs.

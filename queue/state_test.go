@@ -87,7 +87,7 @@ func TestStatesAreSelectedByName(t *testing.T) {
 	}
 	for id, want := range map[string]string{"all": "take --all instead of an id", "dead": "take --state dead instead of an id",
 		"running": "take --state processing instead of an id", "7": `no job "7"`} {
-		if err := queue.NoJob(id); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), want) {
+		if err := queue.NoJobError(id); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", id, err, want)
 		}
 	}

@@ -15,14 +15,14 @@ import (
 // duration is added to a time.
 const MaxDuration = 10 * 365 * 24 * time.Hour
 
-// unit is a unit of a duration. The units are a slice because a map would be built at every start
+// durationUnit is a unit of a duration. The units are a slice because a map would be built at every start
 // of the program.
-type unit struct {
+type durationUnit struct {
 	name     string
 	duration time.Duration
 }
 
-var units = []unit{
+var durationUnits = []durationUnit{
 	{"ns", time.Nanosecond}, {"us", time.Microsecond}, {"µs", time.Microsecond}, {"ms", time.Millisecond},
 	{"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour}, {"w", 7 * 24 * time.Hour},
 }
@@ -31,7 +31,7 @@ var units = []unit{
 // It rejects negative durations and those above MaxDuration.
 func ParseDuration(text string) (time.Duration, error) {
 	if seconds, err := parseDecimal(text); err == nil {
-		return Seconds(seconds)
+		return DurationOfSeconds(seconds)
 	}
 	if rest, negative := strings.CutPrefix(text, "-"); negative {
 		if _, err := ParseDuration(rest); err == nil {
@@ -52,11 +52,11 @@ func ParseDuration(text string) (time.Duration, error) {
 		if u < 0 {
 			u = len(rest)
 		}
-		i := slices.IndexFunc(units, func(o unit) bool { return o.name == rest[:u] })
+		i := slices.IndexFunc(durationUnits, func(o durationUnit) bool { return o.name == rest[:u] })
 		if err != nil || i < 0 {
 			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", Clip(text))
 		}
-		part, err := Seconds(number * float64(units[i].duration) / float64(time.Second))
+		part, err := DurationOfSeconds(number * float64(durationUnits[i].duration) / float64(time.Second))
 		if err != nil {
 			return 0, err
 		}
@@ -90,40 +90,40 @@ var (
 	ErrNegative = errors.New("cannot be negative; use 0 or more")
 )
 
-// ReadInteger parses a whole number. Its error says what is wrong and what to write instead.
-func ReadInteger(text string) (int64, error) {
+// ParseInteger parses a whole number. Its error says what is wrong and what to write instead.
+func ParseInteger(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
 	case err == nil:
 		return n, nil
 	case errors.Is(err, strconv.ErrRange):
-		return 0, outOfRange(text)
+		return 0, outOfRangeError(text)
 	}
 	return 0, fmt.Errorf("%q is not a whole number; use digits only, for example 10", Clip(text))
 }
 
-// ReadNumber parses a number. Its error says what is wrong and what to write instead.
-func ReadNumber(text string) (float64, error) {
+// ParseNumber parses a number. Its error says what is wrong and what to write instead.
+func ParseNumber(text string) (float64, error) {
 	n, err := parseDecimal(text)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("%q is not a number; write it like 0.5", Clip(text))
 	case math.IsInf(n, 0):
-		return 0, outOfRange(text)
+		return 0, outOfRangeError(text)
 	}
 	return n, nil
 }
 
-// outOfRange returns the error for a number that is too large or too small for its type.
-func outOfRange(text string) error {
+// outOfRangeError returns the error for a number that is too large or too small for its type.
+func outOfRangeError(text string) error {
 	if strings.HasPrefix(text, "-") {
 		return fmt.Errorf("%s is too small; use a larger number", Clip(text))
 	}
 	return fmt.Errorf("%s is too large; use a smaller number", Clip(text))
 }
 
-// Seconds converts seconds to a duration. It rejects values below 0 and above MaxDuration.
-func Seconds(seconds float64) (time.Duration, error) {
+// DurationOfSeconds converts seconds to a duration. It rejects values below 0 and above MaxDuration.
+func DurationOfSeconds(seconds float64) (time.Duration, error) {
 	switch {
 	case seconds < 0:
 		return 0, ErrNegative
@@ -161,7 +161,7 @@ func FormatDuration(d time.Duration) string {
 	return b.String()
 }
 
-var sizes = []struct {
+var sizeUnits = []struct {
 	suffix string
 	bytes  int64
 }{
@@ -174,7 +174,7 @@ var sizes = []struct {
 // 1024.
 func ParseSize(text string) (int64, error) {
 	lower := strings.ToLower(strings.Trim(text, " "))
-	for _, s := range sizes {
+	for _, s := range sizeUnits {
 		number, found := strings.CutSuffix(lower, s.suffix)
 		if !found || number == "" {
 			continue
@@ -182,7 +182,7 @@ func ParseSize(text string) (int64, error) {
 		n, err := parseDecimal(strings.TrimRight(number, " "))
 		switch {
 		case err != nil:
-			return 0, notSize(text)
+			return 0, invalidSizeError(text)
 		case n < 0:
 			return 0, ErrNegative
 		case n*float64(s.bytes) > 1<<50:
@@ -190,10 +190,10 @@ func ParseSize(text string) (int64, error) {
 		}
 		return int64(n * float64(s.bytes)), nil
 	}
-	return 0, notSize(text)
+	return 0, invalidSizeError(text)
 }
 
-func notSize(text string) error {
+func invalidSizeError(text string) error {
 	return fmt.Errorf("%q is not a size; write it like 4096, 64K or 1MiB", Clip(text))
 }
 
@@ -245,8 +245,8 @@ func (m Millis) Add(d time.Duration) Millis {
 	return m + Millis((d+time.Millisecond-1)/time.Millisecond)
 }
 
-// ParseInstant parses an RFC 3339 time between the years 1970 and 9999.
-func ParseInstant(text string) (Millis, error) {
+// ParseTime parses an RFC 3339 time between the years 1970 and 9999.
+func ParseTime(text string) (Millis, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	_, offset := t.Zone()
 	const day, hours = 24 * 60 * 60, len("2006-01-02T15") // time.Parse also accepts one-digit hours and a comma
@@ -260,26 +260,26 @@ func ParseInstant(text string) (Millis, error) {
 }
 
 // CommandText returns command if it is not "". If it is "", CommandText returns argv as one line that a shell
-// splits into the same words. A line that takes more than MaxCommand bytes as JSON is cut and ends in ….
+// splits into the same words. A line that takes more than MaxCommandBytes bytes as JSON is cut and ends in ….
 func CommandText(command string, argv []string) string {
 	if command != "" || len(argv) == 0 {
 		return command
 	}
 	words := make([]string, len(argv))
 	for i, word := range argv {
-		words[i] = ShellWord(word)
+		words[i] = QuoteShellWord(word)
 	}
 	// If the first word were not quoted, the shell could take it for an assignment or a keyword.
-	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || isKeyword(argv[0])) {
+	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || isShellKeyword(argv[0])) {
 		words[0] = quoteWord(argv[0])
 	}
-	return ClipJSON(strings.Join(words, " "), MaxCommand)
+	return ClipJSON(strings.Join(words, " "), MaxCommandBytes)
 }
 
-// ShellWord returns a text, quoted if necessary, as one word of a shell command line.
-func ShellWord(text string) string {
+// QuoteShellWord returns a text, quoted if necessary, as one word of a shell command line.
+func QuoteShellWord(text string) string {
 	plain := func(r rune) bool {
-		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(plainSigns, r)
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(unquotedChars, r)
 	}
 	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
 		return text

@@ -27,7 +27,7 @@ func TestTextMatchesLibrary(t *testing.T) {
 		if err := json.Unmarshal(raw, &want); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Text(raw); err != nil || got != want {
+		if got, err := DecodeJSONString(raw); err != nil || got != want {
 			t.Fatalf("%s: got %q, %v, want %q", raw, got, err, want)
 		}
 		if got := skipValue(append(raw, ",1"...), 0); got != len(raw) {
@@ -35,12 +35,12 @@ func TestTextMatchesLibrary(t *testing.T) {
 		}
 	})
 	for raw, want := range map[string]string{`"\/\b\f\n\r\t\"\\"`: "/\b\f\n\r\t\"\\", `"\u00e9\ud83d\ude00\n"`: "é😀\n"} {
-		if got, err := Text([]byte(raw)); err != nil || got != want {
+		if got, err := DecodeJSONString([]byte(raw)); err != nil || got != want {
 			t.Errorf("%s: got %q, %v", raw, got, err)
 		}
 	}
 	for _, raw := range []string{`7`, `{}`, `[""]`, `true`, `"\ud800"`} {
-		if got, err := Text([]byte(raw)); err == nil {
+		if got, err := DecodeJSONString([]byte(raw)); err == nil {
 			t.Errorf("%s is read as %q", raw, got)
 		}
 	}
@@ -50,14 +50,14 @@ func TestCommandTextIsBounded(t *testing.T) {
 	if got := CommandText("make all", nil); got != "make all" {
 		t.Errorf("CommandText returned %q", got)
 	}
-	for n, cut := range map[int]bool{MaxCommand - len("x "): false, MaxCommand - len("x ") + 1: true} {
+	for n, cut := range map[int]bool{MaxCommandBytes - len("x "): false, MaxCommandBytes - len("x ") + 1: true} {
 		got := CommandText("", []string{"x", strings.Repeat("y", n)})
-		if len(got) > MaxCommand+len("…") || strings.HasSuffix(got, "…") != cut {
+		if len(got) > MaxCommandBytes+len("…") || strings.HasSuffix(got, "…") != cut {
 			t.Errorf("an argument of %d bytes: got %d bytes, cut: %v, want at most %d, cut: %v", n, len(got),
-				strings.HasSuffix(got, "…"), MaxCommand+len("…"), cut)
+				strings.HasSuffix(got, "…"), MaxCommandBytes+len("…"), cut)
 		}
 	}
-	if got := CommandText("", []string{"x", strings.Repeat("é", MaxCommand)}); !utf8.ValidString(got) {
+	if got := CommandText("", []string{"x", strings.Repeat("é", MaxCommandBytes)}); !utf8.ValidString(got) {
 		t.Error("a character is cut in two")
 	}
 }

@@ -10,18 +10,18 @@ import (
 
 // The functions below read the JSON value of one field. Their errors say what the value must be.
 
-func readText(v json.RawMessage) (string, error) {
+func decodeText(v json.RawMessage) (string, error) {
 	if v[0] != '"' {
 		return "", fmt.Errorf("must be text")
 	}
-	return Text(v)
+	return DecodeJSONString(v)
 }
 
-func readInteger(v json.RawMessage) (int64, error) {
+func decodeInteger(v json.RawMessage) (int64, error) {
 	if !isNumber(v) {
 		return 0, fmt.Errorf("must be a whole number, without quotes")
 	}
-	return ReadInteger(string(v))
+	return ParseInteger(string(v))
 }
 
 // isNumber reports whether a JSON value is a number.
@@ -31,22 +31,22 @@ func readNumber(v json.RawMessage) (float64, error) {
 	if !isNumber(v) {
 		return 0, fmt.Errorf("must be a number, without quotes")
 	}
-	return ReadNumber(string(v))
+	return ParseNumber(string(v))
 }
 
 // textOrNumber returns a text, or the digits of a number. Its error describes what the value must be.
 func textOrNumber(v json.RawMessage, description string) (string, error) {
 	switch {
 	case v[0] == '"':
-		return Text(v)
+		return DecodeJSONString(v)
 	case isNumber(v):
 		return string(v), nil
 	}
 	return "", fmt.Errorf("must be %s", description)
 }
 
-// ReadDuration parses a JSON value that is a number of seconds, or a text like "90s".
-func ReadDuration(v json.RawMessage) (time.Duration, error) {
+// DecodeDuration parses a JSON value that is a number of seconds, or a text like "90s".
+func DecodeDuration(v json.RawMessage) (time.Duration, error) {
 	t, err := textOrNumber(v, `a number of seconds, or text like "90s"`)
 	if err != nil {
 		return 0, err
@@ -57,7 +57,7 @@ func ReadDuration(v json.RawMessage) (time.Duration, error) {
 func readSize(v json.RawMessage) (int64, error) {
 	t, err := textOrNumber(v, `a number of bytes, or text like "64MiB"`)
 	if err == nil && v[0] != '"' {
-		_, err = ReadInteger(t)
+		_, err = ParseInteger(t)
 	}
 	if err != nil {
 		return 0, err
@@ -66,19 +66,19 @@ func readSize(v json.RawMessage) (int64, error) {
 }
 
 func readInstant(v json.RawMessage) (Millis, error) {
-	t, err := readText(v)
+	t, err := decodeText(v)
 	if err != nil {
 		return 0, err
 	}
-	return ParseInstant(t)
+	return ParseTime(t)
 }
 
 func setTimeoutMS(timeout **time.Duration, v json.RawMessage) error {
-	ms, err := readInteger(v)
+	ms, err := decodeInteger(v)
 	if err != nil {
 		return err
 	}
-	d, err := Seconds(float64(ms) / 1000)
+	d, err := DurationOfSeconds(float64(ms) / 1000)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func setTimeoutMS(timeout **time.Duration, v json.RawMessage) error {
 }
 
 func readUmask(v json.RawMessage) (int, error) {
-	t, err := readText(v)
+	t, err := decodeText(v)
 	if err != nil {
 		return 0, fmt.Errorf("must be an octal number in quotes, like \"022\"")
 	}
@@ -109,10 +109,10 @@ func readBool(v json.RawMessage) (bool, error) {
 	return b, nil
 }
 
-// readText reads a text of the field: its value, or an entry of it.
+// decodeText reads a text of the field: its value, or an entry of it.
 func (f *Field) readText(v json.RawMessage) (string, error) {
 	if !f.numbersAsText() {
-		return readText(v)
+		return decodeText(v)
 	}
 	if t := string(v); strings.Trim(t, "-0123456789") == "" { // valid JSON of digits and -, so an integer
 		return t, nil
@@ -120,12 +120,12 @@ func (f *Field) readText(v json.RawMessage) (string, error) {
 	if v[0] != '"' {
 		return "", fmt.Errorf("must be text or a whole number")
 	}
-	return Text(v)
+	return DecodeJSONString(v)
 }
 
 func (f *Field) readList(v json.RawMessage) ([]string, error) {
 	list := []string{}
-	err := Elements(v, func(e json.RawMessage) error {
+	err := EachElement(v, func(e json.RawMessage) error {
 		if len(list) == f.maxEntries() {
 			return fmt.Errorf("too many entries; the maximum is %d", f.maxEntries())
 		}
@@ -141,7 +141,7 @@ func (f *Field) readList(v json.RawMessage) ([]string, error) {
 
 func (f *Field) readMap(v json.RawMessage) (map[string]string, error) {
 	m := map[string]string{}
-	err := Members(v, func(name string, value json.RawMessage) error {
+	err := EachMember(v, func(name string, value json.RawMessage) error {
 		if len(m) == f.maxEntries() {
 			return fmt.Errorf("too many entries; the maximum is %d", f.maxEntries())
 		}
@@ -157,11 +157,11 @@ func (f *Field) readMap(v json.RawMessage) (map[string]string, error) {
 
 func readCodes(v json.RawMessage) ([]int, error) {
 	list := []int{}
-	err := Elements(v, func(e json.RawMessage) error {
+	err := EachElement(v, func(e json.RawMessage) error {
 		if len(list) == MaxExitCodes {
 			return fmt.Errorf("too many entries; the maximum is %d", MaxExitCodes)
 		}
-		n, err := readInteger(e)
+		n, err := decodeInteger(e)
 		list = append(list, int(n))
 		if err != nil || n < 0 || n > maxExitCode {
 			return fmt.Errorf("must be a list of exit codes; use numbers from 0 to %d", int64(maxExitCode))

@@ -19,51 +19,53 @@ const (
 
 // verbRule is one row of the table of verbs.
 type verbRule struct {
-	actsIn    []State // states in which the verb acts
-	doneIn    []State // states in which the verb has no effect, because its goal is already reached
-	startsJob bool    // the verb lets the job run
-	nextState func(State) State
-	event     EventKind
-	accepts   string // which jobs the verb accepts, for the error about a job in another state
+	actsIn       []State // states in which the verb acts
+	noEffectIn   []State // states in which the verb has no effect, because its goal is already reached
+	startsJob    bool    // the verb lets the job run
+	nextState    func(State) State
+	event        EventKind
+	acceptedJobs string // which jobs the verb accepts, for the error about a job in another state
 }
 
-func toState(to State) func(State) State { return func(State) State { return to } }
+func alwaysState(to State) func(State) State { return func(State) State { return to } }
 
 func keepState(s State) State { return s }
 
 var verbRules = map[Verb]verbRule{
-	VerbCancel: {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, toState(Cancelled), EventCancelled,
+	VerbCancel: {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, alwaysState(Cancelled),
+		EventCancelled,
 		"only unfinished jobs can be cancelled"},
-	VerbRetry: {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, toState(Pending), EventRetried,
+	VerbRetry: {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, alwaysState(Pending), EventRetried,
 		"only failed, completed, dead and cancelled jobs can be retried"},
-	VerbRetryDead: {[]State{Dead}, nil, true, toState(Pending), EventRetried,
+	VerbRetryDead: {[]State{Dead}, nil, true, alwaysState(Pending), EventRetried,
 		"only dead jobs are in the dead-letter queue"},
-	VerbHold: {[]State{Blocked, Pending, Failed}, []State{Held}, false, toState(Held), EventHeld,
+	VerbHold: {[]State{Blocked, Pending, Failed}, []State{Held}, false, alwaysState(Held), EventHeld,
 		"only waiting jobs can be held"},
-	VerbRelease: {[]State{Held}, []State{Blocked, Pending, Failed}, true, toState(Pending), EventReleased,
+	VerbRelease: {[]State{Held}, []State{Blocked, Pending, Failed}, true, alwaysState(Pending), EventReleased,
 		"only held jobs can be released"},
 	VerbEdit: {[]State{Blocked, Held, Pending, Failed}, nil, false, keepState, EventEdited,
 		"only waiting jobs can be changed"},
-	VerbRemove: {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, toState(0), EventRemoved,
+	VerbRemove: {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, alwaysState(0),
+		EventRemoved,
 		"only jobs that are not running can be removed"},
 }
 
-// Act returns the effect of a verb on a job: its next state, or 0 if the job is removed, and the
+// EffectOn returns the effect of a verb on a job: its next state, or 0 if the job is removed, and the
 // event to record. acts is false if nothing has to be done. If the verb does not act in the job's
-// state, Act returns ErrWrongState.
-func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
+// state, EffectOn returns ErrWrongState.
+func (v Verb) EffectOn(j *Job) (to State, event EventKind, acts bool, err error) {
 	r := verbRules[v]
 	switch {
 	case r.startsJob && j.Disowned():
 		return 0, "", false, Errorf(CodeWrongState,
 			"the account of job %s no longer exists; an admin can set another account: queuectl edit %s '{\"user\":\"NAME\"}'",
 			j.ID, j.ID)
-	case slices.Contains(r.doneIn, j.State):
+	case slices.Contains(r.noEffectIn, j.State):
 		return j.State, "", false, nil
 	case slices.Contains(r.actsIn, j.State):
 		return r.nextState(j.State), r.event, true, nil
 	}
-	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.accepts, v.suggestCommand(j))
+	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.acceptedJobs, v.suggestCommand(j))
 }
 
 // suggestCommand returns the command that the user probably needs for a job on which the verb does not

@@ -24,7 +24,7 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 	} {
 		for _, s := range queue.States() {
 			j := queue.Job{ID: "x", State: s}
-			to, event, acts, err := verb.Act(&j)
+			to, event, acts, err := verb.EffectOn(&j)
 			switch {
 			case acts != strings.Contains(takes, s.String()):
 				t.Errorf("%s of a %s job acts: %t", verb, s, acts)
@@ -65,7 +65,7 @@ func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
 		{queue.VerbRemove, queue.Processing, "only jobs that are not running can be removed; cancel it first " +
 			"with: queuectl cancel x"},
 	} {
-		_, _, _, err := c.verb.Act(&queue.Job{ID: "x", State: c.state})
+		_, _, _, err := c.verb.EffectOn(&queue.Job{ID: "x", State: c.state})
 		if want := "job x is " + c.state.String() + "; " + c.want; err == nil || err.Error() != want {
 			t.Errorf("%s of a %s job: got %v, want %s", c.verb, c.state, err, want)
 		}

@@ -63,19 +63,19 @@ func (b startedProcess) stat(t *testing.T) []string {
 // directory lists the process self as the runner and the processes in jobs as the runner's jobs.
 func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...startedProcess) (dir string) {
 	t.Helper()
-	dir = filepath.Join(base, rundir.AccountPrefix+"daemon", "1.a")
+	dir = filepath.Join(base, rundir.AccountDirPrefix+"daemon", "1.a")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chown(filepath.Dir(dir), 1, 1); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := rundir.Lock(filepath.Join(dir, rundir.LockName), 0o600)
+	lock, ok, err := rundir.Lock(filepath.Join(dir, rundir.LockFileName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	t.Cleanup(func() { lock.Close() })
-	table, err := rundir.MakeTable(dir, 0o600, self.pid, self.ticks)
+	table, err := rundir.CreateTable(dir, 0o600, self.pid, self.ticks)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...star
 	return dir
 }
 
-// An account can write any pid into its runner's directory. EndAll, called by root, still ends only
+// An account can write any pid into its runner's directory. EndAllRunners, called by root, still ends only
 // processes of that account.
 func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, who ends the runners of all users; .ci/run runs it as root")
@@ -95,10 +95,10 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 
 	base := t.TempDir()
 	dir := accountsRunner(t, base, foreign, foreignJob)
-	if pid := PID(dir); pid != 0 {
+	if pid := PIDOf(dir); pid != 0 {
 		t.Errorf("its runner is process %d, of another account", pid)
 	}
-	if n, err := (Location{Dir: base}).EndAll(0); n != 0 || err == nil {
+	if n, err := (Location{Dir: base}).EndAllRunners(0); n != 0 || err == nil {
 		t.Errorf("a runner with the pid of another account's process: ended %d, %v", n, err)
 	}
 
@@ -110,10 +110,10 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 
 	base = t.TempDir()
 	dir = accountsRunner(t, base, own, ownJob, foreignJob)
-	if pid := PID(dir); pid != int64(own.pid) {
+	if pid := PIDOf(dir); pid != int64(own.pid) {
 		t.Errorf("its runner is process %d, want %d", pid, own.pid)
 	}
-	if n, err := (Location{Dir: base}).EndAll(0); n != 1 || err != nil {
+	if n, err := (Location{Dir: base}).EndAllRunners(0); n != 1 || err != nil {
 		t.Errorf("the account's own runner: ended %d, %v", n, err)
 	}
 	for what, c := range map[string]struct {

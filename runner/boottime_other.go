@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SinceBoot returns the time since the machine was booted. No user can set this clock, and all
+// TimeSinceBoot returns the time since the machine was booted. No user can set this clock, and all
 // processes see the same value.
-func SinceBoot() time.Duration {
+func TimeSinceBoot() time.Duration {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // this clock always exists
 	return time.Duration(now.Nano())

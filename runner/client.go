@@ -19,10 +19,10 @@ import (
 // methods except Run and Close may be called from any goroutine.
 type Client struct {
 	Dir string // the runner's directory
-	// Reply is the runner's answer to Hello.
-	Reply wire.HelloReply
+	// HelloReply is the runner's answer to Hello.
+	HelloReply wire.HelloReply
 
-	net    net.Conn
+	conn   net.Conn
 	outbox *wire.Outbox
 
 	mu     sync.Mutex
@@ -32,8 +32,8 @@ type Client struct {
 	pendingReplies map[int64]chan<- wire.Frame
 }
 
-// ErrSuperseded means that a newer service has connected to the runner.
-var ErrSuperseded = errors.New("a running runner has already worked with a newer database")
+// ErrNewerDatabase means that a newer service has connected to the runner.
+var ErrNewerDatabase = errors.New("a running runner has already worked with a newer database")
 
 // ErrNoReply means that the runner will not answer: the connection or the attempt has ended.
 var ErrNoReply = errors.New("no reply from the runner: the connection to it was lost, or the job's attempt has ended")
@@ -46,31 +46,31 @@ const helloTimeout = 10 * time.Second
 
 // IsAlive reports whether the runner in a directory is alive, that is, whether its lock is held.
 func IsAlive(dir string) (bool, error) {
-	return rundir.LockHeld(filepath.Join(dir, rundir.LockName))
+	return rundir.IsLockHeld(filepath.Join(dir, rundir.LockFileName))
 }
 
 // Connect connects to the living runner in a directory, as the service with the given epoch. From then
 // on the runner rejects frames of services with earlier epochs. The answer must come within
 // helloTimeout.
 func Connect(dir string, epoch int64, version string) (*Client, error) {
-	conn, err := rundir.Dial(filepath.Join(dir, rundir.SockName))
+	conn, err := rundir.Dial(filepath.Join(dir, rundir.SocketFileName))
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
 	}
-	c := &Client{Dir: dir, net: conn, outbox: wire.NewOutbox(conn), pendingReplies: map[int64]chan<- wire.Frame{}}
-	hello := wire.Append(nil, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch, Version: version})
-	if _, err := c.net.Write(hello); err != nil {
-		c.net.Close()
+	c := &Client{Dir: dir, conn: conn, outbox: wire.NewOutbox(conn), pendingReplies: map[int64]chan<- wire.Frame{}}
+	hello := wire.Append(nil, &wire.Hello{ProtocolVersion: wire.ProtocolVersion, Epoch: epoch, Version: version})
+	if _, err := c.conn.Write(hello); err != nil {
+		c.conn.Close()
 		return nil, fmt.Errorf("cannot connect to the runner: it read no request: %w", err)
 	}
 	if err := c.readReply(epoch); err != nil {
-		c.net.Close()
+		c.conn.Close()
 		return nil, err
 	}
 	// An account's runner could send any PID, and messages advise people to end a process that
 	// hangs. So take the PID from the kernel.
 	if HasSwitchedAccount(dir) {
-		c.Reply.PID = rundir.PeerPID(conn)
+		c.HelloReply.PID = rundir.PeerPID(conn)
 	}
 	return c, nil
 }
@@ -83,43 +83,43 @@ func listAttempts(dir string) (list []wire.Lease, err error) {
 		return nil, err
 	}
 	defer c.Close()
-	for _, a := range c.Reply.Attempts {
+	for _, a := range c.HelloReply.Attempts {
 		list = append(list, a.Lease)
 	}
-	return append(list, c.Reply.EndedLeases...), nil
+	return append(list, c.HelloReply.EndedLeases...), nil
 }
 
-// Newest returns the highest job number that the runner knew at Connect, or 0 if it had no attempts.
-func (c *Client) Newest() (seq int64) {
-	for _, a := range c.Reply.Attempts {
+// NewestJobSeq returns the highest job number that the runner knew at Connect, or 0 if it had no attempts.
+func (c *Client) NewestJobSeq() (seq int64) {
+	for _, a := range c.HelloReply.Attempts {
 		seq = max(seq, a.Seq)
 	}
-	for _, l := range c.Reply.EndedLeases {
+	for _, l := range c.HelloReply.EndedLeases {
 		seq = max(seq, l.Seq)
 	}
 	return seq
 }
 
 // Close closes a connection for which Run is not called.
-func (c *Client) Close() { c.net.Close() }
+func (c *Client) Close() { c.conn.Close() }
 
-// checkRunner is the advice after a reply that no known version of a runner sends.
-const checkRunner = "check which program uses the socket in the runner's directory"
+// checkSocketAdvice is the advice after a reply that no known version of a runner sends.
+const checkSocketAdvice = "check which program uses the socket in the runner's directory"
 
 // readReply reads the answer to a Hello with the given epoch. It reads no byte beyond that answer.
 func (c *Client) readReply(epoch int64) error {
-	c.net.SetReadDeadline(time.Now().Add(helloTimeout))
-	defer c.net.SetReadDeadline(time.Time{})
+	c.conn.SetReadDeadline(time.Now().Add(helloTimeout))
+	defer c.conn.SetReadDeadline(time.Time{})
 	head := make([]byte, 4)
-	if _, err := io.ReadFull(c.net, head); err != nil {
+	if _, err := io.ReadFull(c.conn, head); err != nil {
 		return fmt.Errorf("cannot connect to the runner: it sent no reply: %w", err)
 	}
 	n := int(head[0]) | int(head[1])<<8 | int(head[2])<<16 | int(head[3])<<24
-	if n < 1 || n > wire.MaxFrame {
-		return fmt.Errorf("cannot connect to the runner: its reply has the invalid length %d; %s", n, checkRunner)
+	if n < 1 || n > wire.MaxFrameBytes {
+		return fmt.Errorf("cannot connect to the runner: its reply has the invalid length %d; %s", n, checkSocketAdvice)
 	}
 	frame := append(head, make([]byte, n)...)
-	if _, err := io.ReadFull(c.net, frame[4:]); err != nil {
+	if _, err := io.ReadFull(c.conn, frame[4:]); err != nil {
 		return fmt.Errorf("cannot connect to the runner: it sent only a part of its reply: %w", err)
 	}
 	f, _, err := wire.Parse(frame)
@@ -128,28 +128,28 @@ func (c *Client) readReply(epoch int64) error {
 	}
 	switch f := f.(type) {
 	case *wire.HelloReply:
-		c.Reply = *f
+		c.HelloReply = *f
 		return nil
 	case *wire.HelloRefusal:
 		if f.Epoch < epoch {
 			return errors.New("cannot connect to the runner: the runner is shutting down")
 		}
-		return ErrSuperseded
+		return ErrNewerDatabase
 	}
-	return errors.New("cannot connect to the runner: it sent an unexpected reply; " + checkRunner)
+	return errors.New("cannot connect to the runner: it sent an unexpected reply; " + checkSocketAdvice)
 }
 
 // Run reads frames until the connection or ctx ends. If several frames arrive together, it passes them
 // all to one call of the function deliver. Answers to requests go to the goroutines that wait for them
 // instead.
 func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
-	stop := context.AfterFunc(ctx, func() { c.net.Close() })
+	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	defer stop()
 	var writer sync.WaitGroup
 	defer writer.Wait()
 	writer.Go(c.outbox.Run)
 	var batch []wire.Frame
-	reader := &batchReader{r: c.net, beforeRead: func() {
+	reader := &batchReader{r: c.conn, beforeRead: func() {
 		if len(batch) > 0 {
 			failpoint.Hit("result-received")
 			deliver(batch)
@@ -158,16 +158,16 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	}}
 	err := wire.ReadFrames(reader, func(f wire.Frame) bool {
 		switch f := f.(type) {
-		case *wire.Chunk:
-			c.deliverReply(f.ID, f)
+		case *wire.ReadOutputReply:
+			c.deliverReply(f.RequestID, f)
 		case *wire.RecoverReply:
-			c.deliverReply(f.ID, f)
-		case *wire.PurgeReply:
-			c.deliverReply(f.ID, f)
-		case *wire.TypeReply:
-			c.deliverReply(f.ID, f)
+			c.deliverReply(f.RequestID, f)
+		case *wire.PurgeOutputsReply:
+			c.deliverReply(f.RequestID, f)
+		case *wire.TypeInputReply:
+			c.deliverReply(f.RequestID, f)
 		case *wire.PauseReply:
-			c.deliverReply(f.ID, f)
+			c.deliverReply(f.RequestID, f)
 		default:
 			batch = append(batch, f)
 		}
@@ -198,15 +198,15 @@ func (b *batchReader) Read(p []byte) (int, error) {
 	return b.r.Read(p)
 }
 
-// maxBacklog bounds the bytes that are queued for a runner that does not read. Beyond it, the
+// maxUnsentBytes bounds the bytes that are queued for a runner that does not read. Beyond it, the
 // connection is closed.
-const maxBacklog = 64 << 20
+const maxUnsentBytes = 64 << 20
 
 // Send sends frames together and in order. It never blocks. If the runner is gone or does not read, Run
 // returns.
 func (c *Client) Send(frames ...wire.Frame) {
-	if c.outbox.SendFrames(frames...) > maxBacklog {
-		c.net.Close()
+	if c.outbox.SendFrames(frames...) > maxUnsentBytes {
+		c.conn.Close()
 	}
 }
 
@@ -256,26 +256,27 @@ func request[T wire.Frame](
 // Read reads output of an attempt after a cursor. If stop is not nil, Read waits for output until
 // stop is closed. The field Gone of the Chunk means that the runner does not have the attempt, or
 // no longer has it. Read returns ErrNoReply if the connection ends or stop is closed.
-func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, stop <-chan struct{}) (*wire.Chunk, error) {
-	return request[*wire.Chunk](ctx, c, stop, func(id int64) wire.Frame {
-		return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: stop != nil}
+func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
+	stop <-chan struct{}) (*wire.ReadOutputReply, error) {
+	return request[*wire.ReadOutputReply](ctx, c, stop, func(id int64) wire.Frame {
+		return &wire.ReadOutput{Lease: l, RequestID: id, Cursor: cursor, Wait: stop != nil}
 	})
 }
 
-// Type writes to the terminal of a running attempt, and returns how many bytes the terminal took. The
-// caller can try the rest again once the attempt's program has read some input. Type returns ErrNoReply if
+// TypeInput writes to the terminal of a running attempt, and returns how many bytes the terminal took. The
+// caller can try the rest again once the attempt's program has read some input. TypeInput returns ErrNoReply if
 // the attempt does not run in that runner, has no terminal, or the connection ends.
-func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wire.TypeReply, err error) {
-	t, err := request[*wire.TypeReply](ctx, c, nil, func(id int64) wire.Frame {
-		return &wire.Type{Lease: l, ID: id, Data: data}
+func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (typed wire.TypeInputReply, err error) {
+	t, err := request[*wire.TypeInputReply](ctx, c, nil, func(id int64) wire.Frame {
+		return &wire.TypeInput{Lease: l, RequestID: id, Data: data}
 	})
 	switch {
 	case err != nil:
 		return typed, err
-	case t.Gone:
+	case t.NoTerminal:
 		return typed, ErrNoReply
 	}
-	t.Written = min(max(t.Written, 0), int64(len(data)))
+	t.WrittenBytes = min(max(t.WrittenBytes, 0), int64(len(data)))
 	return *t, nil
 }
 
@@ -284,19 +285,20 @@ func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wir
 // ended, and ErrNoReply if the connection ends.
 func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged int, err error) {
 	paused, err := request[*wire.PauseReply](ctx, c, nil, func(id int64) wire.Frame {
-		return &wire.Pause{Lease: l, ID: id, On: on}
+		return &wire.Pause{Lease: l, RequestID: id, Paused: on}
 	})
 	switch {
 	case err != nil:
 		return 0, err
-	case paused.Gone:
+	case paused.NotRunning:
 		return 0, ErrAttemptEnding
 	}
 	return int(max(paused.UnchangedProcesses, 0)), nil
 }
 
 // Purge makes the runner delete output files. It returns after the runner has tried.
-func (c *Client) Purge(ctx context.Context, refs []string) error {
-	_, err := request[*wire.PurgeReply](ctx, c, nil, func(id int64) wire.Frame { return &wire.Purge{ID: id, Refs: refs} })
+func (c *Client) PurgeOutputs(ctx context.Context, refs []string) error {
+	_, err := request[*wire.PurgeOutputsReply](ctx, c, nil,
+		func(id int64) wire.Frame { return &wire.PurgeOutputs{RequestID: id, Refs: refs} })
 	return err
 }

@@ -11,14 +11,14 @@ import (
 // The pid of an account's runner comes from the kernel, not from the runner's reply. The reply could
 // name any process, and messages ask people to end the process of a runner that hangs.
 func TestAccountRunnerPIDComesFromKernel(t *testing.T) {
-	for parent, want := range map[string]int{"": 1, rundir.AccountPrefix + "daemon": os.Getpid()} {
-		c, err := Connect(fakeRunner(t, parent, &wire.HelloReply{Protocol: 1, PID: 1}), 7, "1")
+	for parent, want := range map[string]int{"": 1, rundir.AccountDirPrefix + "daemon": os.Getpid()} {
+		c, err := Connect(fakeRunner(t, parent, &wire.HelloReply{ProtocolVersion: 1, PID: 1}), 7, "1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.net.Close()
-		if c.Reply.PID != int64(want) {
-			t.Errorf("parent directory %q: the reply has pid %d, want %d", parent, c.Reply.PID, want)
+		c.conn.Close()
+		if c.HelloReply.PID != int64(want) {
+			t.Errorf("parent directory %q: the reply has pid %d, want %d", parent, c.HelloReply.PID, want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func fakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l, err := rundir.Listen(filepath.Join(dir, rundir.SockName), 0o600)
+	l, err := rundir.Listen(filepath.Join(dir, rundir.SocketFileName), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,18 +43,18 @@ func fakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
 	return dir
 }
 
-// A runner that is ending rejects every service. ErrSuperseded is returned only if the runner has already
+// A runner that is ending rejects every service. ErrNewerDatabase is returned only if the runner has already
 // accepted the same or a newer epoch.
 func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
 		_, err := Connect(fakeRunner(t, "", &wire.HelloRefusal{Epoch: epoch}), 7, "1")
-		if err == nil || errors.Is(err, ErrSuperseded) != newer {
+		if err == nil || errors.Is(err, ErrNewerDatabase) != newer {
 			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
 		}
 	}
 }
 
-// EndAll counts a runner that ends by itself, and returns no error for it, even if its files no longer
+// EndAllRunners counts a runner that ends by itself, and returns no error for it, even if its files no longer
 // name a process.
 func TestEndAllAcceptsEndingRunner(t *testing.T) {
 	base := t.TempDir()
@@ -62,12 +62,12 @@ func TestEndAllAcceptsEndingRunner(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := rundir.Lock(filepath.Join(dir, rundir.LockName), 0o600)
+	lock, ok, err := rundir.Lock(filepath.Join(dir, rundir.LockFileName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { lock.Close() })
-	if n, err := (Location{Dir: base}).EndAll(10 * time.Second); n != 1 || err != nil {
+	if n, err := (Location{Dir: base}).EndAllRunners(10 * time.Second); n != 1 || err != nil {
 		t.Errorf("EndAll ended %d runners, error %v; want 1", n, err)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// Patience returns how long to wait after SIGKILL before the remaining processes of a tree are
+// UnkillableAfter returns how long to wait after SIGKILL before the remaining processes of a tree are
 // considered unkillable.
-func Patience() time.Duration {
-	if failpoint.On("impatient") {
+func UnkillableAfter() time.Duration {
+	if failpoint.IsEnabled("impatient") {
 		return 300 * time.Millisecond
 	}
 	return 30 * time.Second
@@ -20,14 +20,14 @@ func Patience() time.Duration {
 // StopGrace returns the longest time that a command gets between SIGTERM and SIGKILL when the service
 // or its runner ends. The user who enqueued a job sets how long its command may take to end, but this
 // must not delay the shutdown of the machine.
-func StopGrace() time.Duration { return Patience() }
+func StopGrace() time.Duration { return UnkillableAfter() }
 
-// GraceOf returns how long a command gets between SIGTERM and SIGKILL when the context of its service
+// StopGraceOf returns how long a command gets between SIGTERM and SIGKILL when the context of its service
 // or runner has ended. The time is shorter than StopGrace if the context ended because the user's
 // session ends, which leaves less time.
-func GraceOf(ended context.Context) time.Duration {
+func StopGraceOf(ended context.Context) time.Duration {
 	if session.IsEnding(ended) {
-		return session.Grace
+		return session.GracePeriod
 	}
 	return StopGrace()
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Launcher describes the process that starts root's runners on systems without systemd.
+// LauncherPID describes the process that starts root's runners on systems without systemd.
 type Launcher struct {
 	Socket string       // path of the socket; each connection to it starts a runner
 	PID    int          // process id; 0 if another process started the launcher
@@ -17,7 +17,7 @@ type Launcher struct {
 type LauncherError struct {
 	PID     int    // pid of the process that should start the runners; 0 if no process listens
 	Problem string // what is wrong with that process, or with the socket if PID is 0
-	Next    string // what an operator can do
+	Advice  string // what an operator can do
 }
 
 // Error returns the process and the problem. The service shows Next separately.
@@ -30,13 +30,13 @@ func (e *LauncherError) Error() string {
 
 // CheckLauncher returns a LauncherError if the launcher of this service is stopped, for example by
 // SIGSTOP. It reads /proc and sends nothing to the launcher.
-func (h Location) CheckLauncher() error { return stoppedLauncher(h.Launcher) }
+func (h Location) CheckLauncher() error { return stoppedLauncherError(h.LauncherPID) }
 
-// stoppedLauncher returns a LauncherError if a process is stopped. It returns nil for pid 0.
-func stoppedLauncher(pid int) error {
+// stoppedLauncherError returns a LauncherError if a process is stopped. It returns nil for pid 0.
+func stoppedLauncherError(pid int) error {
 	if pid == 0 || !process.IsStopped(pid) {
 		return nil
 	}
 	next := fmt.Sprintf("resume this process as root: kill -CONT %d", pid)
-	return &LauncherError{PID: pid, Problem: "is stopped and cannot start runners for jobs", Next: next}
+	return &LauncherError{PID: pid, Problem: "is stopped and cannot start runners for jobs", Advice: next}
 }

@@ -23,24 +23,24 @@ func StartedAttempts(dir string, leases []wire.Lease) (hasProcess map[wire.Lease
 		hasProcess[a.Lease] = a.PID != 0
 	}
 	isWanted := func(l wire.Lease) bool { return slices.Contains(leases, l) }
-	results, complete, journalErr := rundir.ReadJournal(dir, t.Journal, isWanted)
+	results, complete, journalErr := rundir.ReadJournal(dir, t.JournalSize, isWanted)
 	for _, r := range results {
 		hasProcess[r.Lease] = true
 	}
 	return hasProcess, err == nil && journalErr == nil && t.Intact && complete
 }
 
-// PID returns the pid of the living runner of a directory, or 0 if it is unknown.
-func PID(dir string) int64 {
-	t, _, _ := readLiving(dir)
+// PIDOf returns the pid of the living runner of a directory, or 0 if it is unknown.
+func PIDOf(dir string) int64 {
+	t, _, _ := readLivingTable(dir)
 	return int64(t.PID)
 }
 
-// readLiving reads a living runner's table. owner is the account that the runner's directory belongs
+// readLivingTable reads a living runner's table. owner is the account that the runner's directory belongs
 // to, or nil if it does not belong to an account. An account can write anything into its table, so pid
 // is set to 0 unless that process belongs to the account.
-func readLiving(dir string) (t rundir.RunningTable, owner *uint32, err error) {
-	if owner, err = accountOf(dir); err == nil {
+func readLivingTable(dir string) (t rundir.RunningTable, owner *uint32, err error) {
+	if owner, err = ownerUID(dir); err == nil {
 		t, err = rundir.ReadTable(dir)
 	}
 	if owner != nil && !process.IsOwnedBy(*owner, t.PID) {
@@ -54,7 +54,7 @@ func Kill(dir string) error { return signalRunner(dir, process.Kill) }
 
 // signalRunner calls send for the process of the living runner of a directory.
 func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) error) error {
-	t, owner, err := readLiving(dir)
+	t, owner, err := readLivingTable(dir)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) err
 		return fmt.Errorf("cannot end the runner in %s, because the pid in its files is missing or belongs to a process of "+
 			"another account; find the process \"queuectl runner\" with ps, and end it", dir)
 	}
-	if err := send(t.PID, t.Ticks, owner); err != nil {
+	if err := send(t.PID, t.StartTicks, owner); err != nil {
 		return fmt.Errorf("cannot end the runner in %s; check whether its process %d belongs to another account: %w", dir,
 			t.PID, err)
 	}

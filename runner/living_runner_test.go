@@ -14,7 +14,7 @@ import (
 // newTable creates the running table of a runner with pid 4711 and start time 99.
 func newTable(t *testing.T, dir string) *rundir.Table {
 	t.Helper()
-	table, err := rundir.MakeTable(dir, 0o600, 4711, 99)
+	table, err := rundir.CreateTable(dir, 0o600, 4711, 99)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 	table.SetStarting(1, leaseOf(1), 7)
 	table.SetStarting(2, leaseOf(2), 7)
 	putResult(t, j, leaseOf(2))
-	table.Free(2)
+	table.FreeSlot(2)
 	table.SetStarting(4, leaseOf(4), 7)
 	table.SetForked(4, 4711, 8)
 	hasProcess, ok := StartedAttempts(dir, []wire.Lease{leaseOf(1), leaseOf(2), leaseOf(3), leaseOf(4)})
@@ -76,16 +76,17 @@ func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for note, c := range map[string]struct{ same, damaged bool }{
-		rundir.NoteOf(boot): {true, false}, "": {true, true}, boot[:1]: {true, true}, boot: {true, true},
-		"x" + rundir.NoteOf(boot)[1:]: {true, true}, rundir.NoteOf("x" + boot[1:]): {false, true},
+		rundir.WithChecksum(boot): {true, false}, "": {true, true}, boot[:1]: {true, true}, boot: {true, true},
+		"x" + rundir.WithChecksum(boot)[1:]: {true, true}, rundir.WithChecksum("x" + boot[1:]): {false, true},
 	} {
 		dir := t.TempDir()
 		newTable(t, dir)
-		if err := os.WriteFile(filepath.Join(dir, rundir.BootName), []byte(note), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, rundir.BootIDFileName), []byte(note), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := Read(dir, nil); r.SameBoot != c.same || r.Damaged != c.damaged || err != nil {
-			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", note, r.SameBoot, r.Damaged, err, c.same, c.damaged)
+		if r, err := ReadDeadRunner(dir, nil); r.SameBoot != c.same || r.FilesDamaged != c.damaged || err != nil {
+			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", note, r.SameBoot, r.FilesDamaged, err, c.same,
+				c.damaged)
 		}
 	}
 }

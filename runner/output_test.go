@@ -33,7 +33,7 @@ func TestOutputSizeIsBounded(t *testing.T) {
 
 // A valid reference names only a file in the output directory, so Purge removes nothing else.
 func TestValidRefNamesOnlyOutputs(t *testing.T) {
-	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !ValidRef(ref) {
+	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !IsOutputRef(ref) {
 		t.Errorf("OutputRef returned %q, want the valid reference 12-3", ref)
 	}
 	root := t.TempDir()
@@ -46,7 +46,7 @@ func TestValidRefNamesOnlyOutputs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	Purge(root, []string{"12-3", "../victim", "x", "", ".", "..", "/victim", "1\x002", "99-9"})
+	RemoveOutputs(root, []string{"12-3", "../victim", "x", "", ".", "..", "/victim", "1\x002", "99-9"})
 	for p, want := range map[string]bool{"output/12-3": false, "output/x": true, "victim": true, "output": true} {
 		if _, err := os.Stat(filepath.Join(root, p)); (err == nil) != want {
 			t.Errorf("%s: exists: %v, want %v", p, err == nil, want)
@@ -68,7 +68,7 @@ func TestPurgeRemovesOpenOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	Purge(home.Dir, []string{"1-1"})
+	RemoveOutputs(home.Dir, []string{"1-1"})
 	f.Close()
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the output still exists: %v", err)

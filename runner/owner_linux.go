@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// accountOf returns the uid of the account that a runner's directory belongs to. It returns nil for a
+// ownerUID returns the uid of the account that a runner's directory belongs to. It returns nil for a
 // runner that is not in an account's directory. Root created the parent directory and gave it to the
 // account, so the owner of that directory can be trusted.
-func accountOf(dir string) (*uint32, error) {
+func ownerUID(dir string) (*uint32, error) {
 	if !HasSwitchedAccount(dir) {
 		return nil, nil
 	}

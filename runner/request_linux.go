@@ -18,7 +18,7 @@ func (h Location) requestRunner(r SpawnRequest) (name string, err error) {
 	if err := h.CheckLauncher(); err != nil {
 		return "", err
 	}
-	c, err := sockpath.DialWithin(h.Socket, StartTimeout)
+	c, err := sockpath.DialWithin(h.SpawnSocket, StartTimeout)
 	if err != nil {
 		return "", h.unreachableError(err)
 	}
@@ -27,7 +27,7 @@ func (h Location) requestRunner(r SpawnRequest) (name string, err error) {
 	if _, err := fmt.Fprintln(c, r); err != nil {
 		return "", err
 	}
-	name, err = readReady(c)
+	name, err = readReadyReply(c)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = h.noReplyError(int(rundir.PeerPID(c)), err)
 	}
@@ -38,21 +38,21 @@ func (h Location) requestRunner(r SpawnRequest) (name string, err error) {
 // contains the next step.
 func (h Location) unreachableError(err error) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("socket %s: %w", h.Socket, err)
+		return fmt.Errorf("socket %s: %w", h.SpawnSocket, err)
 	}
 	return &LauncherError{
-		Problem: fmt.Sprintf("no launcher listens on the socket %s (%v)", h.Socket, err),
-		Next:    "start the launcher: systemctl start queuectl-runner.socket (without systemd: restart the service)",
+		Problem: fmt.Sprintf("no launcher listens on the socket %s (%v)", h.SpawnSocket, err),
+		Advice:  "start the launcher: systemctl start queuectl-runner.socket (without systemd: restart the service)",
 	}
 }
 
 // noReplyError returns the error of a request that got no answer within StartTimeout. pid is the
 // process that listens on Socket: the launcher, or systemd.
 func (h Location) noReplyError(pid int, err error) error {
-	if stopped := stoppedLauncher(pid); stopped != nil {
+	if stopped := stoppedLauncherError(pid); stopped != nil {
 		return stopped
 	}
-	if pid == 0 || h.OwnAccount {
+	if pid == 0 || h.SpawnsOwnAccount {
 		return err
 	}
 	next := fmt.Sprintf("as root, find out what process %d is waiting for: cat /proc/%[1]d/stack; "+
@@ -60,5 +60,5 @@ func (h Location) noReplyError(pid int, err error) error {
 	if pid == 1 {
 		next = "see the runner's log: journalctl -u 'queuectl-runner@*'"
 	}
-	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started no runner within %v", StartTimeout), Next: next}
+	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started no runner within %v", StartTimeout), Advice: next}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // OutputPath returns the path of the file that an OutputRef names.
-func OutputPath(root, ref string) string { return filepath.Join(root, rundir.OutputsName, ref) }
+func OutputPath(root, ref string) string { return filepath.Join(root, rundir.OutputsDirName, ref) }
 
 // OutputSize returns the size of an output file, or 0 if the file is missing. Jobs of an account's
 // runner can write to the file, so OutputSize returns at most the largest valid size for the given
@@ -28,22 +28,22 @@ func OutputSize(root, ref string, limit int64) int64 {
 	if err != nil || !info.Mode().IsRegular() {
 		return 0
 	}
-	return min(info.Size(), 2*limit+limit/2+maxFraming)
+	return min(info.Size(), 2*limit+limit/2+maxFramingBytes)
 }
 
-// maxFraming bounds how many bytes an output file has in addition to the output and the overhead that
+// maxFramingBytes bounds how many bytes an output file has in addition to the output and the overhead that
 // grows with it.
-const maxFraming = 1 << 20
+const maxFramingBytes = 1 << 20
 
 // IsolatedSuffix ends the name of the directory of a runner that runs one isolated job.
 const IsolatedSuffix = ".alone"
 
-// Isolated reports whether the runner of a directory runs one isolated job only.
-func Isolated(dir string) bool { return strings.HasSuffix(dir, IsolatedSuffix) }
+// IsIsolated reports whether the runner of a directory runs one isolated job only.
+func IsIsolated(dir string) bool { return strings.HasSuffix(dir, IsolatedSuffix) }
 
-// Worker returns the name of a runner's worker, given its slot.
-func Worker(dir string, slot int64) string {
-	if Isolated(dir) {
+// WorkerName returns the name of a runner's worker, given its slot.
+func WorkerName(dir string, slot int64) string {
+	if IsIsolated(dir) {
 		pid, _, _ := strings.Cut(filepath.Base(dir), ".")
 		return "lone-" + pid
 	}
@@ -58,9 +58,9 @@ func OutputRef(l wire.Lease) string {
 	return strconv.FormatInt(l.Seq, 10) + "-" + strconv.FormatInt(l.Fence, 10)
 }
 
-// ValidRef reports whether a reference is valid. A valid reference names only files in the output
+// IsOutputRef reports whether a reference is valid. A valid reference names only files in the output
 // directory.
-func ValidRef(ref string) bool {
+func IsOutputRef(ref string) bool {
 	for _, c := range []byte(ref) {
 		if (c < '0' || c > '9') && c != '-' {
 			return false
@@ -70,9 +70,9 @@ func ValidRef(ref string) bool {
 }
 
 // Purge deletes output files below root.
-func Purge(root string, refs []string) {
+func RemoveOutputs(root string, refs []string) {
 	for _, ref := range refs {
-		if ValidRef(ref) {
+		if IsOutputRef(ref) {
 			os.Remove(OutputPath(root, ref)) // an error does not matter, since the file may be gone already
 		}
 	}

@@ -15,13 +15,13 @@ import (
 // See docs/decisions/0043.
 const lingerDir = "/var/lib/systemd/linger"
 
-// scopes returns the command prefixes that start a runner in a scope of its user's systemd manager. The
+// scopeCommands returns the command prefixes that start a runner in a scope of its user's systemd manager. The
 // scope ends with the runner, and the runner may divide the scope's control group. If a prefix
-// fails, the next one is for an older systemd. scopes returns nil if the user has no manager. It also
+// fails, the next one is for an older systemd. scopeCommands returns nil if the user has no manager. It also
 // returns nil if the manager ends when the user logs out, because the jobs would end with it.
-func scopes() [][]string {
+func scopeCommands() [][]string {
 	program, err := exec.LookPath("systemd-run")
-	if err != nil || !exists(filepath.Join(managerDir(), "systemd/private")) {
+	if err != nil || !exists(filepath.Join(systemdUserDir(), "systemd/private")) {
 		return nil
 	}
 	account, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
@@ -39,8 +39,8 @@ func scopes() [][]string {
 	}
 }
 
-// managerDir returns the directory that contains the sockets of a user's systemd manager.
-func managerDir() string {
+// systemdUserDir returns the directory that contains the sockets of a user's systemd manager.
+func systemdUserDir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return dir
 	}

@@ -2,8 +2,8 @@
 
 package runner
 
-// scopes returns nil: this system has no control groups for runners.
-func scopes() [][]string { return nil }
+// scopeCommands returns nil: this system has no control groups for runners.
+func scopeCommands() [][]string { return nil }
 
-// managerDir returns "", because this system has no systemd.
-func managerDir() string { return "" }
+// systemdUserDir returns "", because this system has no systemd.
+func systemdUserDir() string { return "" }

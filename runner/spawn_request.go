@@ -21,44 +21,44 @@ import (
 // so the words never change.
 
 // Words of a request. accountArg and the name of an account ask for a runner that switches to that
-// account. tmpdirArg comes last, because the rest of the line is a path. endArg requests no runner, but
+// account. tmpdirArg comes last, because the rest of the line is a path. killArg requests no runner, but
 // the end of the runner whose name follows.
 const (
 	requestPrefix = "queuectl wants a runner"
-	aloneArg      = "alone"
+	isolatedArg   = "alone"
 	accountArg    = "as="
 	tmpdirArg     = "tmpdir="
-	endArg        = "end="
+	killArg       = "end="
 )
 
-// Words of the reply. ReadyPrefix begins the line in which a new runner names its directory.
-// RefusedPrefix begins a line with the reason why no runner was started.
+// Words of the reply. ReadyReplyPrefix begins the line in which a new runner names its directory.
+// RefusedReplyPrefix begins a line with the reason why no runner was started.
 const (
-	ReadyPrefix   = "queuectl runner "
-	RefusedPrefix = "queuectl refused "
+	ReadyReplyPrefix   = "queuectl runner "
+	RefusedReplyPrefix = "queuectl refused "
 )
 
 // SpawnRequest is a service's request for a runner.
 type SpawnRequest struct {
-	Alone  bool   // the runner runs one isolated job
-	As     string // account that the runner switches to for good; "" if it does not switch
-	Tmpdir string // job_tmpdir of a runner of the service's own account
-	// End is the path of the directory of a runner that is to be killed, relative to the directory
+	Isolated bool   // the runner runs one isolated job
+	Account  string // account that the runner switches to for good; "" if it does not switch
+	Tmpdir   string // job_tmpdir of a runner of the service's own account
+	// KillDir is the path of the directory of a runner that is to be killed, relative to the directory
 	// of root's runners. It is "" in a request for a new runner.
-	End string
+	KillDir string
 }
 
 // String returns the request as one line, without the newline.
 func (r SpawnRequest) String() string {
 	line := requestPrefix
-	if r.End != "" {
-		return line + " " + endArg + r.End
+	if r.KillDir != "" {
+		return line + " " + killArg + r.KillDir
 	}
-	if r.Alone {
-		line += " " + aloneArg
+	if r.Isolated {
+		line += " " + isolatedArg
 	}
-	if r.As != "" {
-		line += " " + accountArg + r.As
+	if r.Account != "" {
+		line += " " + accountArg + r.Account
 	}
 	if r.Tmpdir != "" {
 		line += " " + tmpdirArg + r.Tmpdir
@@ -76,14 +76,14 @@ func ParseSpawnRequest(line string) (r SpawnRequest, err error) {
 	words, r.Tmpdir, _ = strings.Cut(words, " "+tmpdirArg)
 	for _, word := range strings.Fields(words) {
 		account, isAccount := strings.CutPrefix(word, accountArg)
-		end, isEnd := strings.CutPrefix(word, endArg)
+		end, isEnd := strings.CutPrefix(word, killArg)
 		switch {
-		case word == aloneArg:
-			r.Alone = true
+		case word == isolatedArg:
+			r.Isolated = true
 		case isAccount:
-			r.As = account
+			r.Account = account
 		case isEnd && end != "":
-			r.End = end
+			r.KillDir = end
 		default:
 			return r, fmt.Errorf("unknown word %q in the service's request: the service is newer than this "+
 				"runner; install the same version of both", word)
@@ -92,14 +92,14 @@ func ParseSpawnRequest(line string) (r SpawnRequest, err error) {
 	return r, nil
 }
 
-// readReady reads the reply of a new runner and returns the name of its directory.
-func readReady(r io.Reader) (name string, err error) {
+// readReadyReply reads the reply of a new runner and returns the name of its directory.
+func readReadyReply(r io.Reader) (name string, err error) {
 	line, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
 	line = strings.TrimSuffix(line, "\n")
-	if reason, refused := strings.CutPrefix(line, RefusedPrefix); refused {
+	if reason, refused := strings.CutPrefix(line, RefusedReplyPrefix); refused {
 		return "", errors.New(reason)
 	}
-	name, ok := strings.CutPrefix(line, ReadyPrefix)
+	name, ok := strings.CutPrefix(line, ReadyReplyPrefix)
 	if err != nil {
 		return "", fmt.Errorf("the new process ended or hung before it was ready (%w); its own error message is in "+
 			"the journal or in the service's log", err)

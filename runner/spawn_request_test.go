@@ -10,11 +10,11 @@ import (
 func TestSpawnRequestLines(t *testing.T) {
 	for line, want := range map[string]SpawnRequest{
 		"queuectl wants a runner":                            {},
-		"queuectl wants a runner alone":                      {Alone: true},
-		"queuectl wants a runner alone as=mail":              {Alone: true, As: "mail"},
+		"queuectl wants a runner alone":                      {Isolated: true},
+		"queuectl wants a runner alone as=mail":              {Isolated: true, Account: "mail"},
 		"queuectl wants a runner tmpdir=/mnt/a tmpdir=b c":   {Tmpdir: "/mnt/a tmpdir=b c"},
-		"queuectl wants a runner alone tmpdir=/mnt as=x":     {Alone: true, Tmpdir: "/mnt as=x"},
-		"queuectl wants a runner end=as-mail/4711.18a2b3c4d": {End: "as-mail/4711.18a2b3c4d"},
+		"queuectl wants a runner alone tmpdir=/mnt as=x":     {Isolated: true, Tmpdir: "/mnt as=x"},
+		"queuectl wants a runner end=as-mail/4711.18a2b3c4d": {KillDir: "as-mail/4711.18a2b3c4d"},
 	} {
 		if got := want.String(); got != line {
 			t.Errorf("%+v: got the line %q, want %q", want, got, line)

@@ -24,16 +24,16 @@ func (h Location) spawn(alone bool) (name string, err error) {
 		return "", err // report the error here, because the runner can only log it
 	}
 	args := append(h.args(alone), h.logArgs()...)
-	for _, scope := range scopes() {
-		cmd := Command(append(scope, h.Command...), append(args, "--delegated")...)
-		cmd.Stderr, cmd.Env = h.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+managerDir())
-		if name, err = launch(cmd, func() {}); err == nil {
+	for _, scope := range scopeCommands() {
+		cmd := NewCommand(append(scope, h.Command...), append(args, "--delegated")...)
+		cmd.Stderr, cmd.Env = h.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+systemdUserDir())
+		if name, err = startAndAwaitReady(cmd, func() {}); err == nil {
 			return name, nil
 		}
 	}
-	cmd := Command(h.Command, args...)
+	cmd := NewCommand(h.Command, args...)
 	cmd.Stderr = h.Log
-	return launch(cmd, func() {})
+	return startAndAwaitReady(cmd, func() {})
 }
 
 // logArgs returns the flag with the path of the log, so that the runner can reopen the file. It returns
@@ -53,26 +53,26 @@ func (h Location) ReopenLogs() {
 	}
 	live, _ := h.ListLiving() // if a runner is not found, it keeps using the moved file
 	for _, dir := range live {
-		if pid := PID(dir); pid > 0 {
+		if pid := PIDOf(dir); pid > 0 {
 			syscall.Kill(int(pid), syscall.SIGHUP)
 		}
 	}
 }
 
-// Command returns the command of a runner, or of the launcher, which starts runners. argv is the
+// NewCommand returns the command of a runner, or of the launcher, which starts runners. argv is the
 // command line that starts this program as the runner or the launcher. The new process outlives this
 // one. It therefore gets none of the descriptors that this process has inherited.
-func Command(argv []string, args ...string) *exec.Cmd {
+func NewCommand(argv []string, args ...string) *exec.Cmd {
 	cleanstart.CloseOnExec() // if this fails, the new process inherits the descriptors
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], args...)...)
-	cmd.Env, cmd.Dir = Env(), "/"
+	cmd.Env, cmd.Dir = ProcessEnv(), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
 }
 
-// launch starts a command that reports its directory by ReportReady. When the command has ended, launch
-// calls onExit.
-func launch(cmd *exec.Cmd, onExit func()) (name string, err error) {
+// startAndAwaitReady starts a command that reports its directory by ReportReady. When the command has
+// ended, startAndAwaitReady calls onExit.
+func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (name string, err error) {
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
@@ -89,7 +89,7 @@ func launch(cmd *exec.Cmd, onExit func()) (name string, err error) {
 		onExit()
 	}()
 	ready.SetReadDeadline(time.Now().Add(StartTimeout))
-	if name, err = readReady(ready); err != nil {
+	if name, err = readReadyReply(ready); err != nil {
 		cmd.Process.Kill() // the caller does not know this runner, so it must not start later
 	}
 	return name, err
@@ -98,16 +98,16 @@ func launch(cmd *exec.Cmd, onExit func()) (name string, err error) {
 // ReportReady reports the name of this process's directory to the process that started it, on descriptor 3.
 func ReportReady(dir string) {
 	f := os.NewFile(3, "ready")
-	fmt.Fprintln(f, ReadyPrefix+filepath.Base(dir)) // does not block if the other process has gone
+	fmt.Fprintln(f, ReadyReplyPrefix+filepath.Base(dir)) // does not block if the other process has gone
 	f.Close()
 }
 
-// Env returns the variables of the service's environment that a runner gets: those that this
+// ProcessEnv returns the variables of the service's environment that a runner gets: those that this
 // program and its Go runtime read.
-func Env() []string {
+func ProcessEnv() []string {
 	return append(inherited("QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"),
 		"PATH=/usr/local/bin:/usr/bin:/bin")
 }
 
-// RemovePrograms returns true: on this system, runners do not run copies of the program.
-func RemovePrograms(string) bool { return true }
+// RemoveProgramCopies returns true: on this system, runners do not run copies of the program.
+func RemoveProgramCopies(string) bool { return true }

@@ -23,17 +23,17 @@ import (
 // installed next to the program. If the copy is missing, spawn makes a copy in the runners'
 // directory, where policies of the machine may forbid programs to run. See docs/decisions/0089.
 func (h Location) spawn(alone bool) (name string, err error) {
-	return h.spawnBy((*exec.Cmd).Start, alone)
+	return h.spawnWith((*exec.Cmd).Start, alone)
 }
 
-func (h Location) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err error) {
+func (h Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)
 	}
 	if err := h.checkWorkspaces(); err != nil {
 		return "", err // report the error here, because the runner can only log it
 	}
-	copyDir := filepath.Join(h.Dir, rundir.ProgramsName)
+	copyDir := filepath.Join(h.Dir, rundir.ProgramsDirName)
 	program, err := copies.Find(h.Command[0], copies.DirFor(h.Command[0]), copyDir)
 	if err == nil && program == "" {
 		copies.Remove(copyDir) // remove the copies of earlier versions
@@ -53,7 +53,7 @@ func (h Location) spawnBy(start func(*exec.Cmd) error, alone bool) (name string,
 	// its processes together with the service.
 	for _, breakaway := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
-		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = Env(), h.Dir, out, h.Log
+		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = ProcessEnv(), h.Dir, out, h.Log
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | breakaway,
 		}
@@ -63,30 +63,32 @@ func (h Location) spawnBy(start func(*exec.Cmd) error, alone bool) (name string,
 	}
 	out.Close()
 	if err != nil {
-		return "", process.ExplainBlocked(program, err)
+		return "", process.ExplainBlockedProgram(program, err)
 	}
 	go cmd.Wait() // this goroutine ends when the runner or this process ends
 	timer := time.AfterFunc(StartTimeout, func() { cmd.Process.Kill() })
 	defer timer.Stop()
-	return readReady(ready)
+	return readReadyReply(ready)
 }
 
 // ReopenLogs does nothing: on Windows, an open file cannot be moved.
 func (h Location) ReopenLogs() {}
 
-// RemovePrograms removes those copies of the program in a runners' directory that no process runs. It
+// RemoveProgramCopies removes those copies of the program in a runners' directory that no process runs. It
 // reports whether it has removed all copies.
-func RemovePrograms(root string) bool { return copies.Remove(filepath.Join(root, rundir.ProgramsName)) }
+func RemoveProgramCopies(root string) bool {
+	return copies.Remove(filepath.Join(root, rundir.ProgramsDirName))
+}
 
 // ReportReady reports the name of this runner's directory to the process that started it, on standard output.
 func ReportReady(dir string) {
-	fmt.Println(ReadyPrefix + filepath.Base(dir)) // does not block if the other process has gone
+	fmt.Println(ReadyReplyPrefix + filepath.Base(dir)) // does not block if the other process has gone
 	os.Stdout.Close()
 }
 
-// Env returns the variables of the service's environment that a runner gets: those that Windows
+// ProcessEnv returns the variables of the service's environment that a runner gets: those that Windows
 // programs, this program and its Go runtime read.
-func Env() []string {
+func ProcessEnv() []string {
 	return inherited(
 		"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATH", "PATHEXT", "TEMP", "TMP",
 		"USERPROFILE", "APPDATA", "LOCALAPPDATA", "ProgramData",

@@ -62,7 +62,7 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	runs := func(want string) {
 		t.Helper()
 		started := ""
-		_, err := h.spawnBy(func(cmd *exec.Cmd) error {
+		_, err := h.spawnWith(func(cmd *exec.Cmd) error {
 			started = cmd.Path
 			return &os.PathError{Op: "fork/exec", Path: cmd.Path, Err: windows.ERROR_ACCESS_DISABLED_BY_POLICY}
 		}, false)
@@ -71,7 +71,7 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 			t.Errorf("started %s, want one in %s; %v", started, want, err)
 		}
 	}
-	own, installed := filepath.Join(h.Dir, rundir.ProgramsName), copies.DirFor(program)
+	own, installed := filepath.Join(h.Dir, rundir.ProgramsDirName), copies.DirFor(program)
 	write("one")
 	runs(own)
 	if _, err := copies.Make(program, installed); err != nil {

@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// LauncherSocket is the name of the launcher's socket in the runners' directory. On systems without
+// LauncherSocketName is the name of the launcher's socket in the runners' directory. On systems without
 // systemd, the launcher's socket replaces the socket unit.
-const LauncherSocket = "spawn.sock"
+const LauncherSocketName = "spawn.sock"
 
 // StartLauncher starts the launcher, the process that starts root's runners on systems without systemd.
 // The caller must be root. The launcher starts a runner for each connection of the service's account.
@@ -23,10 +23,10 @@ func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
 	defer end.Close()
-	cmd := Command(argv, "--dir", dir, "--policy", policy, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
+	cmd := NewCommand(argv, "--dir", dir, "--policy", policy, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
 	cmd.Stdin, cmd.Stderr = end, log
 	exited := make(chan error, 1)
-	_, err = launch(cmd, func() {
+	_, err = startAndAwaitReady(cmd, func() {
 		lifeline.Close()
 		exited <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + cmd.ProcessState.String() + ")"}
 	})
@@ -34,5 +34,5 @@ func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File
 		lifeline.Close() // closing the pipe ends the launcher if it is running
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
-	return Launcher{Socket: filepath.Join(dir, LauncherSocket), PID: cmd.Process.Pid, Exit: exited}, nil
+	return Launcher{Socket: filepath.Join(dir, LauncherSocketName), PID: cmd.Process.Pid, Exit: exited}, nil
 }

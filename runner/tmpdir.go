@@ -14,7 +14,7 @@ func (h Location) HasTmpdir(dir string) bool {
 	if h.External() {
 		return true
 	}
-	tmpdir, err := rundir.StartedTmpdir(dir)
+	tmpdir, err := rundir.ReadTmpdir(dir)
 	return err == nil && tmpdir == h.Tmpdir
 }
 
@@ -33,7 +33,7 @@ func (h Location) checkWorkspaces() error {
 	if h.Tmpdir != "" {
 		return h.CheckTmpdir()
 	}
-	if err := rundir.CheckWorkspaces(filepath.Join(h.Dir, rundir.WorkspacesName)); !errors.Is(err, os.ErrNotExist) {
+	if err := rundir.CheckWorkspaces(filepath.Join(h.Dir, rundir.WorkspacesDirName)); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil

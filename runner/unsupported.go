@@ -4,8 +4,8 @@ package runner
 
 import "github.com/queuectl/queuectl/runner/process"
 
-// accountOf returns nil: on this system, all runners belong to the service's account.
-func accountOf(string) (*uint32, error) { return nil, nil }
+// ownerUID returns nil: on this system, all runners belong to the service's account.
+func ownerUID(string) (*uint32, error) { return nil, nil }
 
 // requestRunner returns process.ErrUnsupported, because only Linux has runners of root.
 func (h Location) requestRunner(SpawnRequest) (string, error) { return "", process.ErrUnsupported }

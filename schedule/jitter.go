@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Jitter returns the delay of an occurrence of the schedule called name. The delay is at least 0
+// JitterDelay returns the delay of an occurrence of the schedule called name. The delay is at least 0
 // and less than limit. It depends only on the name and on the planned time at.
-func Jitter(name string, at time.Time, limit time.Duration) time.Duration {
+func JitterDelay(name string, at time.Time, limit time.Duration) time.Duration {
 	if limit <= 0 {
 		return 0
 	}
@@ -17,14 +17,14 @@ func Jitter(name string, at time.Time, limit time.Duration) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// gaps is the maximum number of intervals between occurrences that Gap compares.
-const gaps = 100
+// maxComparedGaps is the maximum number of intervals between occurrences that ShortestGap compares.
+const maxComparedGaps = 100
 
-// Gap returns the shortest interval between two consecutive occurrences after the time after. It
+// ShortestGap returns the shortest interval between two consecutive occurrences after the time after. It
 // considers only the next gaps intervals. It returns 0 if fewer than two occurrences exist.
-func (l *Line) Gap(after, since time.Time, zone *time.Location) (least time.Duration) {
+func (l *CronLine) ShortestGap(after, since time.Time, zone *time.Location) (least time.Duration) {
 	last := l.Next(after, since, zone)
-	for i := 0; i < gaps && !last.IsZero(); i++ {
+	for i := 0; i < maxComparedGaps && !last.IsZero(); i++ {
 		next := l.Next(last, since, zone)
 		if d := next.Sub(last); !next.IsZero() && (least == 0 || d < least) {
 			least = d

@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// checkOwnRunners returns an error if run_as needs root's runners and the service cannot have them.
-func checkOwnRunners(set *config.Settings, _ *worker.Account) error {
+// checkRunAsSupported returns an error if run_as needs root's runners and the service cannot have them.
+func checkRunAsSupported(set *config.Settings, _ *worker.Account) error {
 	if set.RunAs == config.RunAsService {
 		return nil
 	}
@@ -36,9 +36,9 @@ func checkOwnRunners(set *config.Settings, _ *worker.Account) error {
 		"set run_as = service", set.RunAs)
 }
 
-// InUse reports whether a service holds the lock of the state directory.
-func InUse(dir string) bool {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|unix.O_NOFOLLOW, 0)
+// IsStateDirInUse reports whether a service holds the lock of the state directory.
+func IsStateDirInUse(dir string) bool {
+	f, err := os.OpenFile(filepath.Join(dir, lockFileName), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
 	}
@@ -60,28 +60,28 @@ func (l *dirLock) Close() error {
 
 // lockDir locks the state directory until the process ends or the lock is closed.
 func lockDir(dir string) (*dirLock, error) {
-	path := filepath.Join(dir, lockName)
+	path := filepath.Join(dir, lockFileName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock the state directory: %w", err)
 	}
-	l, err := takeLock(f, dir)
+	l, err := acquireLock(f, dir)
 	if err != nil {
 		return nil, err
 	}
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintln(f, os.Getpid()) // the pid is used only in takeLock's error message
+		fmt.Fprintln(f, os.Getpid()) // the pid is used only in acquireLock's error message
 	}
 	return l, nil
 }
 
-// lockRetryTimeout is how long takeLock retries after the service that held the lock has died. A process
+// lockRetryTimeout is how long acquireLock retries after the service that held the lock has died. A process
 // that the dead service had just forked holds the lock until its exec. A program that only reads the
 // queue's files holds it for a moment.
 const lockRetryTimeout = 2 * time.Second
 
-// takeLock locks a state directory and the open lock file f. If it fails, it closes f.
-func takeLock(f *os.File, dir string) (*dirLock, error) {
+// acquireLock locks a state directory and the open lock file f. If it fails, it closes f.
+func acquireLock(f *os.File, dir string) (*dirLock, error) {
 	stateDir, err := os.Open(dir)
 	if err != nil {
 		f.Close()
@@ -140,14 +140,14 @@ func lockForReading(dir string) (*dirLock, error) {
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 		return nil, queue.Errorf(queue.CodeDenied, "the state directory %s belongs to uid %d; run doctor as that user: "+
-			"sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.ShellWord(dir))
+			"sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.QuoteShellWord(dir))
 	}
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(filepath.Join(dir, lockFileName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock the state directory: %w", err)
 	}
-	return takeLock(f, dir)
+	return acquireLock(f, dir)
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// checkOwnRunners returns an error unless run_as names the service's own account. A Windows service cannot
+// checkRunAsSupported returns an error unless run_as names the service's own account. A Windows service cannot
 // run jobs as another user without that user's password.
-func checkOwnRunners(set *config.Settings, account *worker.Account) error {
+func checkRunAsSupported(set *config.Settings, account *worker.Account) error {
 	name := set.FixedUser()
 	switch {
 	case set.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, account.User):
@@ -33,34 +33,34 @@ func checkOwnRunners(set *config.Settings, account *worker.Account) error {
 }
 
 // bootstrapRoot does nothing, since Windows has no runners of root. If the settings need them,
-// checkOwnRunners reports that to the user.
+// checkRunAsSupported reports that to the user.
 func (*startup) bootstrapRoot() error { return nil }
 
-// InUse reports whether a service holds the lock of the state directory.
-func InUse(dir string) bool {
-	held, err := lockfile.IsHeld(filepath.Join(dir, lockName))
+// IsStateDirInUse reports whether a service holds the lock of the state directory.
+func IsStateDirInUse(dir string) bool {
+	held, err := lockfile.IsHeld(filepath.Join(dir, lockFileName))
 	return held && err == nil
 }
 
 // lockDir locks the state directory until the process ends or the lock is closed.
 func lockDir(dir string) (*os.File, error) {
-	f, err := takeLock(dir, true)
+	f, err := acquireLock(dir, true)
 	if err != nil {
 		return nil, err
 	}
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintln(f, os.Getpid()) // the pid is used only in takeLock's error message
+		fmt.Fprintln(f, os.Getpid()) // the pid is used only in acquireLock's error message
 	}
 	return f, nil
 }
 
-// lockRetryTimeout is how long takeLock retries. A program that only reads the queue's files may hold the
+// lockRetryTimeout is how long acquireLock retries. A program that only reads the queue's files may hold the
 // lock for a moment. Also, Windows closes the files of a process shortly after its end.
 const lockRetryTimeout = 2 * time.Second
 
-// takeLock takes the lock file of a state directory. It creates the file if create is set.
-func takeLock(dir string, create bool) (*os.File, error) {
-	path := filepath.Join(dir, lockName)
+// acquireLock takes the lock file of a state directory. It creates the file if create is set.
+func acquireLock(dir string, create bool) (*os.File, error) {
+	path := filepath.Join(dir, lockFileName)
 	for deadline := time.Now().Add(lockRetryTimeout); ; time.Sleep(5 * time.Millisecond) {
 		f, ok, err := lockfile.Acquire(path, create)
 		switch {
@@ -71,14 +71,14 @@ func takeLock(dir string, create bool) (*os.File, error) {
 		}
 		content, _ := os.ReadFile(path) // the content, a pid, is used in the error message
 		pid := strings.TrimSpace(string(content))
-		if number, err := strconv.Atoi(pid); err == nil && runs(number) || time.Now().After(deadline) {
+		if number, err := strconv.Atoi(pid); err == nil && isProcessRunning(number) || time.Now().After(deadline) {
 			return nil, inUseError(pid, dir)
 		}
 	}
 }
 
-// runs reports whether a process exists. A process that the caller may not open does exist.
-func runs(pid int) bool {
+// isProcessRunning reports whether a process exists. A process that the caller may not open does exist.
+func isProcessRunning(pid int) bool {
 	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {
 		return !errors.Is(err, windows.ERROR_INVALID_PARAMETER)
@@ -94,7 +94,7 @@ func lockForReading(dir string) (*os.File, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("cannot read the state folder: %w", err)
 	}
-	f, err := takeLock(dir, false)
+	f, err := acquireLock(dir, false)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

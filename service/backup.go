@@ -21,38 +21,38 @@ import (
 // rootRunnersDir returns the directory of root's runners for a service that is not running. The directory
 // is known only for the packaged service, which rootRunnersDir recognizes by its state directory. For any
 // other service it returns "".
-func rootRunnersDir(p config.Places) string {
-	if p.State == config.SystemPlaces().State {
+func rootRunnersDir(p config.Paths) string {
+	if p.StateDir == config.SystemPaths().StateDir {
 		return config.RunnerDir
 	}
 	return ""
 }
 
-// restoreDir returns the directory that holds the output files of a backup during a restore.
-func restoreDir(p config.Places) string { return filepath.Join(p.State, "restore.outputs") }
+// restoreTempDir returns the directory that holds the output files of a backup during a restore.
+func restoreTempDir(p config.Paths) string { return filepath.Join(p.StateDir, "restore.outputs") }
 
-// EndRunnersWithin returns how long EndRunners waits for the runners of a directory to end.
-func EndRunnersWithin() time.Duration { return runner.StopGrace() + endGrace }
+// EndRunnersTimeout returns how long EndRunners waits for the runners of a directory to end.
+func EndRunnersTimeout() time.Duration { return runner.StopGrace() + runnerEndMargin }
 
 // EndRunners ends the runners of a queue that no service uses. Their jobs get SIGTERM and, after the grace
 // period, SIGKILL, as in a shutdown of the system. The results are kept for the next service. roots is the
 // directory of root's runners; "" means the usual one. EndRunners returns the number of runners.
-func EndRunners(p config.Places, roots string) (ended int, err error) {
-	lock, err := lockDir(p.State)
+func EndRunners(p config.Paths, roots string) (ended int, err error) {
+	lock, err := lockDir(p.StateDir)
 	if err != nil {
 		return 0, err
 	}
 	defer lock.Close()
-	for _, h := range runnerHomes(p, roots) {
-		n, failed := h.EndAll(EndRunnersWithin())
+	for _, h := range runnerLocations(p, roots) {
+		n, failed := h.EndAllRunners(EndRunnersTimeout())
 		ended, err = ended+n, errors.Join(err, failed)
 	}
 	return ended, err
 }
 
-// runnerHomes returns the locations of all runners of a service. roots is the directory of the runners that run
+// runnerLocations returns the locations of all runners of a service. roots is the directory of the runners that run
 // as root; "" means the usual one.
-func runnerHomes(p config.Places, roots string) []runner.Location {
+func runnerLocations(p config.Paths, roots string) []runner.Location {
 	homes := []runner.Location{{Dir: cluster.RunnersDir(p)}}
 	if roots = cmp.Or(roots, rootRunnersDir(p)); roots != "" {
 		homes = append(homes, runner.Location{Dir: roots})
@@ -62,8 +62,8 @@ func runnerHomes(p config.Places, roots string) []runner.Location {
 
 // HasLiveRunners reports whether runners of a stopped service are alive. It ignores runners in directories
 // that the caller may not read. roots is the directory of root's runners; "" means the usual one.
-func HasLiveRunners(p config.Places, roots string) bool {
-	return slices.ContainsFunc(runnerHomes(p, roots), func(h runner.Location) bool {
+func HasLiveRunners(p config.Paths, roots string) bool {
+	return slices.ContainsFunc(runnerLocations(p, roots), func(h runner.Location) bool {
 		dirs, _ := h.ListDirs()
 		return slices.ContainsFunc(dirs, func(dir string) bool {
 			lives, err := runner.IsAlive(dir)
@@ -72,30 +72,30 @@ func HasLiveRunners(p config.Places, roots string) bool {
 	})
 }
 
-// endGrace is the time that a runner may take to end in addition to the grace period of its jobs.
-const endGrace = 10 * time.Second
+// runnerEndMargin is the time that a runner may take to end in addition to the grace period of its jobs.
+const runnerEndMargin = 10 * time.Second
 
-// RestoreResult describes a restored backup. AsideDir is the directory to which the previous files were moved,
+// RestoreResult describes a restored backup. PreviousFilesDir is the directory to which the previous files were moved,
 // or "" if there were none.
 type RestoreResult struct {
-	Jobs     int64  `json:"jobs"`
-	Outputs  int64  `json:"outputs"`
-	AsideDir string `json:"aside"`
+	Jobs             int64  `json:"jobs"`
+	Outputs          int64  `json:"outputs"`
+	PreviousFilesDir string `json:"aside"`
 }
 
 // Restore replaces a queue by a backup. It fails if a service or a runner uses the queue. It moves the
 // previous files to another directory. It calls the function each with the number of copied bytes.
-func Restore(p config.Places, file string, each func(done, total int64)) (done RestoreResult, err error) {
+func Restore(p config.Paths, file string, each func(done, total int64)) (done RestoreResult, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
 	}
-	if location, err := locationIn(p); err != nil || location.URL != "" {
+	if location, err := locationFromSettings(p); err != nil || location.URL != "" {
 		return done, cmp.Or(err, error(doctor.ErrNoFiles))
 	}
-	if err := statedir.Make(p.State); err != nil {
+	if err := statedir.Make(p.StateDir); err != nil {
 		return done, err
 	}
-	lock, err := lockDir(p.State)
+	lock, err := lockDir(p.StateDir)
 	if err != nil {
 		return done, err
 	}
@@ -107,15 +107,15 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 	if len(live) > 0 {
 		return done, queue.Errorf(queue.CodeWrongState,
 			"jobs of the queue in %[1]s are still running (runner %[2]s); end them first: queuectl --dir %[3]s "+
-				"service stop --runners", p.State, filepath.Base(live[0]), queue.ShellWord(p.State))
+				"service stop --runners", p.StateDir, filepath.Base(live[0]), queue.QuoteShellWord(p.StateDir))
 	}
-	tmp := restoreDir(p)
+	tmp := restoreTempDir(p)
 	defer os.RemoveAll(tmp)
 	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(filepath.Dir(runner.OutputPath(tmp, "1")), 0o700)); err != nil {
 		return done, err
 	}
-	got, replace, err := restoreEngine(p.State, file, func(ref string) (io.WriteCloser, error) {
-		if !runner.ValidRef(ref) {
+	got, replace, err := restoreEngine(p.StateDir, file, func(ref string) (io.WriteCloser, error) {
+		if !runner.IsOutputRef(ref) {
 			return nil, queue.Invalid("backup", "contains an output file with the invalid name %q; use another backup", ref)
 		}
 		return os.OpenFile(runner.OutputPath(tmp, ref), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -124,27 +124,27 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 		return done, err
 	}
 	done.Jobs, done.Outputs = got.Jobs, got.Outputs
-	done.AsideDir = filepath.Join(p.State, "before-restore-"+time.Now().UTC().Format("20060102T150405.000Z"))
-	if err := os.Mkdir(done.AsideDir, 0o700); err != nil {
+	done.PreviousFilesDir = filepath.Join(p.StateDir, "before-restore-"+time.Now().UTC().Format("20060102T150405.000Z"))
+	if err := os.Mkdir(done.PreviousFilesDir, 0o700); err != nil {
 		return done, err
 	}
-	err = replace(done.AsideDir, func() error {
-		if err := os.Rename(cluster.RunnersDir(p), filepath.Join(done.AsideDir, "runner")); err != nil &&
+	err = replace(done.PreviousFilesDir, func() error {
+		if err := os.Rename(cluster.RunnersDir(p), filepath.Join(done.PreviousFilesDir, "runner")); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old output files aside, so nothing was restored: %w; solve this, then repeat "+
-				"the restore (the old database is in %s)", err, done.AsideDir)
+				"the restore (the old database is in %s)", err, done.PreviousFilesDir)
 		}
 		if err := os.Rename(tmp, cluster.RunnersDir(p)); err != nil {
 			return fmt.Errorf("cannot move the restored output files into place, so nothing was restored: %w; solve this, then "+
-				"repeat the restore (the old files are in %s)", err, done.AsideDir)
+				"repeat the restore (the old files are in %s)", err, done.PreviousFilesDir)
 		}
 		return nil
 	})
 	if err != nil {
 		return done, err
 	}
-	if os.Remove(done.AsideDir) == nil { // succeeds only if the directory is empty
-		done.AsideDir = ""
+	if os.Remove(done.PreviousFilesDir) == nil { // succeeds only if the directory is empty
+		done.PreviousFilesDir = ""
 	}
 	return done, nil
 }

@@ -26,7 +26,7 @@ func (b *startup) bootstrapRoot() error {
 	if err != nil {
 		return err
 	}
-	state, r := b.opt.Places.State, &b.opt.Runners
+	state, r := b.options.Paths.StateDir, &b.options.ExternalRunners
 	err = os.Mkdir(state, 0o700)
 	if err == nil {
 		err = os.Chown(state, uid, gid)
@@ -34,15 +34,16 @@ func (b *startup) bootstrapRoot() error {
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot create the state directory: %w; choose another one with --dir", err)
 	}
-	if filepath.Dir(b.opt.Places.Socket) != state {
-		if b.boundSocket, err = bindForGroup(b.opt.Places.Socket); err != nil {
+	if filepath.Dir(b.options.Paths.Socket) != state {
+		if b.boundSocket, err = bindForGroup(b.options.Paths.Socket); err != nil {
 			return err
 		}
 	}
-	if b.launcher, err = runner.StartLauncher(b.opt.Runner, r.Dir, r.Policy, uid, gid, b.opt.Log); err != nil {
+	if b.launcher, err = runner.StartLauncher(b.options.RunnerCommand, r.Dir, r.PolicyFile, uid, gid,
+		b.options.LogFile); err != nil {
 		return err
 	}
-	r.Socket = b.launcher.Socket
+	r.SpawnSocket = b.launcher.Socket
 	return dropPrivileges(uid, gid)
 }
 
@@ -79,7 +80,7 @@ func bindForGroup(path string) (*socket.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return socket.Inherited(l), nil
+	return socket.WrapInherited(l), nil
 }
 
 // dropPrivileges switches this process irrevocably to an account.
@@ -99,5 +100,5 @@ func dropPrivileges(uid, gid int) error {
 		return errors.New("the service was not started, because it could regain root rights after switching to its own " +
 			"account; start it without securebits that keep capabilities (SecureBits=)")
 	}
-	return seal()
+	return setNoNewPrivs()
 }

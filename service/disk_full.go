@@ -15,22 +15,22 @@ import (
 func (b *startup) retryWhileFull(ctx context.Context, do func() error) error {
 	for logged, doubted := false, false; ; logged = true {
 		err := do()
-		full := errors.Is(err, queue.ErrNoSpace) || diskFull(err)
+		full := errors.Is(err, queue.ErrNoSpace) || isDiskFullError(err)
 		if err == nil || !full && (!logged || doubted) {
 			return err
 		}
 		doubted = !full
 		if !logged {
 			b.log.Error("the disk is full; the service starts once there is space", "error", err)
-			if b.opt.OnDiskFull != nil {
-				b.opt.OnDiskFull(err)
+			if b.options.OnDiskFull != nil {
+				b.options.OnDiskFull(err)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-b.launcher.Exit:
-			return endWithLauncher(err)
+			return launcherEndedError(err)
 		case <-time.After(diskFullRetryDelay):
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskFull reports whether an error means that the disk or a quota is full.
-func diskFull(err error) bool {
+// isDiskFullError reports whether an error means that the disk or a quota is full.
+func isDiskFullError(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }

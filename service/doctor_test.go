@@ -17,11 +17,11 @@ import (
 // Advice about a runner with an unknown pid never suggests to kill process 0, since that would signal the
 // user's own process group.
 func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
-	if got := doctor.HowToEnd(0); strings.ContainsAny(got, "0123456789") ||
+	if got := doctor.EndRunnerAdvice(0); strings.ContainsAny(got, "0123456789") ||
 		strings.Contains(strings.ToLower(got), "kill") {
 		t.Errorf("of a runner whose process is unknown: %s", got)
 	}
-	if got := doctor.HowToEnd(4711); !strings.Contains(got, "4711") {
+	if got := doctor.EndRunnerAdvice(4711); !strings.Contains(got, "4711") {
 		t.Errorf("of process 4711: %s", got)
 	}
 }
@@ -29,22 +29,22 @@ func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
 // Root's runners of the packaged service are found by the service's state directory, even if --dir names it.
 // Other services' runners are found by their own directory.
 func TestRunnersToEndAreFound(t *testing.T) {
-	state := config.SystemPlaces().State
+	state := config.SystemPaths().StateDir
 	for _, c := range []struct{ state, roots, command, found string }{
 		{state, config.RunnerDir, "queuectl --dir " + state + " service stop --runners", config.RunnerDir},
 		{"/srv/q", "/srv/r", "queuectl --dir /srv/q service stop --runners --runner-dir /srv/r", ""},
 		{"/srv/q", "", "queuectl --dir /srv/q service stop --runners", ""},
 	} {
-		p := config.PlacesIn(c.state)
+		p := config.PathsIn(c.state)
 		if got := rootRunnersDir(p); got != c.found {
 			t.Errorf("root's runners of %s are in %q, want %q", c.state, got, c.found)
 		}
-		s := &Service{startup: &startup{opt: Options{Places: p}}, Dependencies: &handlers.Dependencies{
-			Data: handlers.Data{Home: runner.Location{Dir: cluster.RunnersDir(p)}}}}
+		s := &Service{startup: &startup{options: Options{Paths: p}}, Dependencies: &handlers.Dependencies{
+			CoreParts: handlers.CoreParts{RunnerLocation: runner.Location{Dir: cluster.RunnersDir(p)}}}}
 		if c.roots != "" {
-			s.Home = runner.Location{Dir: c.roots, Socket: "spawn.sock"}
+			s.RunnerLocation = runner.Location{Dir: c.roots, SpawnSocket: "spawn.sock"}
 		}
-		if got := s.adoptionError(runner.ErrSuperseded).Error(); !strings.HasSuffix(got, ": "+c.command) {
+		if got := s.adoptionError(runner.ErrNewerDatabase).Error(); !strings.HasSuffix(got, ": "+c.command) {
 			t.Errorf("%+v: got %s", c, got)
 		}
 	}
@@ -52,7 +52,7 @@ func TestRunnersToEndAreFound(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := EndRunners(config.PlacesIn(t.TempDir()), file); runtime.GOOS != "windows" &&
+	if _, err := EndRunners(config.PathsIn(t.TempDir()), file); runtime.GOOS != "windows" &&
 		(err == nil || !strings.Contains(err.Error(), file)) {
 		t.Errorf("runners in a file instead of a directory: %v", err)
 	}

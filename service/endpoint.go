@@ -10,12 +10,12 @@ import (
 // endpoint is the control socket, with the accounts that may connect.
 type endpoint struct {
 	*startup
-	socket       *socket.Listener // nil until the socket is open
-	inherited    bool             // the service did not create the socket, so the settings do not control its mode
-	webListeners []net.Listener   // listeners for the web page that the system passed to the service
+	socket            *socket.Listener // nil until the socket is open
+	isSocketInherited bool             // the service did not create the socket, so the settings do not control its mode
+	webListeners      []net.Listener   // listeners for the web page that the system passed to the service
 }
 
-// open opens the control socket: the one that the system passed to the service, the one that was bound while the
+// openService opens the control socket: the one that the system passed to the service, the one that was bound while the
 // service was root, or a new one.
 func (e *endpoint) open(perms socket.Perms) error {
 	listener, handed, err := e.inheritedSockets()
@@ -26,8 +26,8 @@ func (e *endpoint) open(perms socket.Perms) error {
 	if listener == nil {
 		listener = e.boundSocket
 	}
-	if e.inherited = listener != nil; !e.inherited {
-		if listener, err = socket.Listen(e.opt.Places.Socket, perms); err != nil {
+	if e.isSocketInherited = listener != nil; !e.isSocketInherited {
+		if listener, err = socket.Listen(e.options.Paths.Socket, perms); err != nil {
 			return err
 		}
 	}
@@ -35,5 +35,5 @@ func (e *endpoint) open(perms socket.Perms) error {
 	return nil
 }
 
-// Inherited reports whether the service did not create the socket.
-func (e *endpoint) Inherited() bool { return e.inherited }
+// SocketInherited reports whether the service did not create the socket.
+func (e *endpoint) SocketInherited() bool { return e.isSocketInherited }

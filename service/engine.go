@@ -36,33 +36,33 @@ type (
 	}
 )
 
-// moveEngine moves a queue between two locations. m is the node of the state directory.
-func moveEngine(ctx context.Context, from, to storeLocation, m member,
+// moveQueue moves a queue between two locations. m is the node of the state directory.
+func moveQueue(ctx context.Context, from, to storeLocation, m nodeIdentity,
 	each func(table string, rows int64)) (move.Result, error) {
 	return move.Move(ctx, from, to, move.Member{Name: m.Name, DirID: m.DirID}, each)
 }
 
-// opener opens the store of a directory. The function orderOf derives from the stored settings how jobs are
+// storeOpener opens the store of a directory. The function orderOf derives from the stored settings how jobs are
 // ranked.
-type opener func(ctx context.Context, dir string, log *slog.Logger,
+type storeOpener func(ctx context.Context, dir string, log *slog.Logger,
 	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
 
-func openEngine(ctx context.Context, dir string, log *slog.Logger,
+func openSQLite(ctx context.Context, dir string, log *slog.Logger,
 	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 	if err := checkStoreFile(dir); err != nil {
 		return nil, err
 	}
-	return sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
+	return sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderFromSettings: orderOf})
 }
 
 // member is the identity of a node that shares a queue.
-type member = postgres.NodeConfig
+type nodeIdentity = postgres.NodeConfig
 
-// openServer returns an opener for the store in a server database, which this service joins as node m.
-func openServer(url string, m member) opener {
+// postgresOpener returns an opener for the store in a server database, which this service joins as node m.
+func postgresOpener(url string, m nodeIdentity) storeOpener {
 	return func(ctx context.Context, _ string, log *slog.Logger,
 		orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-		return postgres.Open(ctx, url, postgres.Options{Log: log, OrderOf: orderOf, Node: m})
+		return postgres.Open(ctx, url, postgres.Options{Log: log, OrderFromSettings: orderOf, Node: m})
 	}
 }
 
@@ -78,5 +78,5 @@ func rejectReadOnly(context.Context, string, *slog.Logger, func([]store.Setting)
 // openReadOnly opens the store of a directory that no service uses, read-only.
 func openReadOnly(_ context.Context, dir string, log *slog.Logger,
 	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
+	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderFromSettings: orderOf})
 }

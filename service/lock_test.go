@@ -22,7 +22,7 @@ func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
 		free bool
 	}{{dead.Process.Pid, true}, {os.Getpid(), false}} {
 		dir := t.TempDir()
-		holder, err := holdLock(filepath.Join(dir, lockName))
+		holder, err := holdLock(filepath.Join(dir, lockFileName))
 		if err != nil {
 			t.Fatal(err)
 		}

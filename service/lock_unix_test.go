@@ -19,7 +19,7 @@ func TestLockHoldsWithoutItsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
+	if err := os.Remove(filepath.Join(dir, lockFileName)); err != nil {
 		t.Fatal(err)
 	}
 	if again, err := lockDir(dir); !errors.Is(err, queue.ErrWrongState) {

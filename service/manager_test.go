@@ -48,10 +48,11 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	listens, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	o := Options{
-		Places: config.PlacesIn(dir + "/state"), Flags: map[string]string{"workers": "1", "run_as": config.RunAsService},
+		Paths: config.PathsIn(dir + "/state"), Flags: map[string]string{"workers": "1", "run_as": config.RunAsService},
 		KeepJobs: true, Version: "test",
-		Runner: []string{os.Args[0], "-test.run=^$"}, Log: log,
-		Manager: &Manager{OnListening: func() { close(listens) }, ExtendStopTimeout: func() {}, Log: slog.DiscardHandler},
+		RunnerCommand: []string{os.Args[0], "-test.run=^$"}, LogFile: log,
+		Manager: &Manager{OnListening: func() { close(listens) }, ExtendStopTimeout: func() {},
+			LogHandler: slog.DiscardHandler},
 		OnReady: func() { close(ready) },
 		openLocal: func(_ context.Context, _ string, _ *slog.Logger,
 			orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
@@ -69,14 +70,14 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	}()
 	waitClosed(t, "call of OnListening", listens)
 	waitClosed(t, "call of the store", s.callSignal)
-	c := control.NewClient(o.Places.Socket)
+	c := control.NewClient(o.Paths.Socket)
 	defer c.Close()
 	if err := c.Connect(ctx); err != nil {
 		t.Fatal(err)
 	}
 	close(s.unblock)
 	waitClosed(t, "call of OnReady", ready)
-	if _, err := c.Status(ctx, control.Nothing{}); err != nil {
+	if _, err := c.Status(ctx, control.NoParams{}); err != nil {
 		t.Errorf("the early client got %v", err)
 	}
 }

@@ -18,33 +18,33 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 	if err != nil {
 		return done, &ExitError{ExitConfig, err}
 	}
-	current, err := b.locationOf(from, "from")
+	current, err := b.parseStoreLocation(from, "from")
 	if err != nil {
 		return done, err
 	}
-	target, err := b.locationOf(to, "to")
+	target, err := b.parseStoreLocation(to, "to")
 	if err != nil {
 		return done, err
 	}
-	if err := statedir.Make(o.Places.State); err != nil {
+	if err := statedir.Make(o.Paths.StateDir); err != nil {
 		return done, err
 	}
-	lock, err := lockDir(o.Places.State)
+	lock, err := lockDir(o.Paths.StateDir)
 	if err != nil {
 		return done, err
 	}
 	defer lock.Close()
-	node, err := b.member()
+	node, err := b.loadNodeIdentity()
 	if err != nil {
 		return done, err
 	}
-	moved, err := moveEngine(ctx, current, target, node, each)
+	moved, err := moveQueue(ctx, current, target, node, each)
 	return MigrateResult{moved, current.String(), target.String()}, err
 }
 
-// locationOf returns the location of a store. field is the name of the parameter, for error messages.
-func (b *startup) locationOf(store, field string) (p storeLocation, err error) {
-	p.Dir = b.opt.Places.State
+// parseStoreLocation returns the location of a store. field is the name of the parameter, for error messages.
+func (b *startup) parseStoreLocation(store, field string) (p storeLocation, err error) {
+	p.Dir = b.options.Paths.StateDir
 	if store == "" {
 		p.URL, err = b.settings.Current().StoreURL()
 	} else if store != config.StoreSQLite {
@@ -60,11 +60,11 @@ func (b *startup) locationOf(store, field string) (p storeLocation, err error) {
 	return p, err
 }
 
-// locationIn returns the location of a queue whose service is not running, as defined by its settings.
-func locationIn(p config.Places) (storeLocation, error) {
-	b, err := readStartup(Options{Places: p})
+// locationFromSettings returns the location of a queue whose service is not running, as defined by its settings.
+func locationFromSettings(p config.Paths) (storeLocation, error) {
+	b, err := readStartup(Options{Paths: p})
 	if err != nil {
 		return storeLocation{}, &ExitError{ExitConfig, err}
 	}
-	return b.locationOf("", "store")
+	return b.parseStoreLocation("", "store")
 }

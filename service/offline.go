@@ -22,10 +22,10 @@ import (
 // only methods that change nothing, and no other process can use it. It returns an error if other accounts
 // can change the directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
 func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
-	if err := statedir.Check(o.Places.State); err != nil {
+	if err := statedir.Check(o.Paths.StateDir); err != nil {
 		return nil, queue.Errorf(queue.CodeDenied, "%v", err)
 	}
-	o.openLocal, o.openRemote = openReadOnly, func(string, member) opener { return rejectReadOnly }
+	o.openLocal, o.openRemote = openReadOnly, func(string, nodeIdentity) storeOpener { return rejectReadOnly }
 	b, err := readStartup(o)
 	if err != nil {
 		return nil, &ExitError{ExitConfig, err}
@@ -37,7 +37,7 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	}
 	// The runners' location is needed to find the output files. The pool of this service never runs; methods that
 	// read its state need it.
-	home := runner.Location{Dir: cluster.RunnersDir(o.Places)}
+	home := runner.Location{Dir: cluster.RunnersDir(o.Paths)}
 	s := newService(b, q, home, b.directory.AccountOf(accounts.CurrentUser()), nil)
 	if err := s.Owners.Load(ctx); err != nil {
 		return nil, err
@@ -52,37 +52,37 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 
 // Examine checks the files of a service that is not running. The parameter start is the command that starts
 // the service, and begin is the command that creates its queue.
-func Examine(p config.Places, start, begin string, verify bool) (control.Diagnosis, error) {
-	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
+func Examine(p config.Paths, start, begin string, verify bool) (control.Diagnosis, error) {
+	if _, err := os.Stat(p.StateDir); errors.Is(err, fs.ErrNotExist) {
 		return doctor.Diagnose([]store.Finding{{Check: "service", Level: store.LevelWarning,
-			Message: "there is no queue in " + p.State + " yet", Next: "create it with: " + begin}}), nil
+			Message: "there is no queue in " + p.StateDir + " yet", Advice: "create it with: " + begin}}), nil
 	}
-	lock, err := lockForReading(p.State)
+	lock, err := lockForReading(p.StateDir)
 	if err != nil {
 		return control.Diagnosis{}, err
 	}
 	defer lock.Close()
 	list := []store.Finding{{Check: "service", Level: store.LevelWarning,
-		Message: "the service is not running, so only its files were checked", Next: "start it with: " + start}}
-	switch location, err := locationIn(p); {
+		Message: "the service is not running, so only its files were checked", Advice: "start it with: " + start}}
+	switch location, err := locationFromSettings(p); {
 	case err != nil:
 		list = append(list, store.Finding{Check: "settings", Level: store.LevelFailure, Message: err.Error(),
-			Next: "queuectl config validate"})
+			Advice: "queuectl config validate"})
 	case location.URL == "":
-		list = append(list, examineEngine(p.State, outputsOf(p), verify)...)
+		list = append(list, examineEngine(p.StateDir, outputDirsOf(p), verify)...)
 	case verify:
 		return control.Diagnosis{}, doctor.ErrNoFiles
 	default:
-		list = append(append(list, examineServer(context.Background(), location.URL)...), examineStoreDir(p.State)...)
+		list = append(append(list, examineServer(context.Background(), location.URL)...), examineStoreDir(p.StateDir)...)
 	}
-	return doctor.Diagnose(append(list, doctor.ExaminePlaces(p, 0o777)...)), nil
+	return doctor.Diagnose(append(list, doctor.ExaminePaths(p, 0o777)...)), nil
 }
 
-// outputsOf returns the output directories of a service that is not running. These are the service's own
+// outputDirsOf returns the output directories of a service that is not running. These are the service's own
 // directories, and those of root's runners if there are any.
-func outputsOf(p config.Places) store.OutputDirs {
-	dirs := store.OutputDirs{OwnedSince: cluster.OutputsSince(p.State)}
-	for _, h := range runnerHomes(p, "") {
+func outputDirsOf(p config.Paths) store.OutputDirs {
+	dirs := store.OutputDirs{OwnedSince: cluster.DirFirstUsedAt(p.StateDir)}
+	for _, h := range runnerLocations(p, "") {
 		dirs.Dirs = append(dirs.Dirs, h.OutputDirs()...)
 	}
 	return dirs

@@ -17,30 +17,32 @@ import (
 // runnerPolicy returns the policy that decides as which accounts root's runners run jobs. It returns nil if the
 // service has its own runners.
 func (b *startup) runnerPolicy() *launcher.Accounts {
-	r := &b.opt.Runners
-	if !r.fromRoot() {
+	r := &b.options.ExternalRunners
+	if !r.ownedByRoot() {
 		return nil
 	}
-	return &launcher.Accounts{Policy: r.Policy, Service: accounts.CurrentUser(), Directory: &b.directory.Directory}
+	return &launcher.Accounts{PolicyFile: r.PolicyFile, ServiceUID: accounts.CurrentUser(),
+		Directory: &b.directory.Directory}
 }
 
-// runnerHome returns where the runners of the service are. It passes the setting job_tmpdir to the service's own
-// runners. Root's runners do not use the setting, but the policy file of root.
-func (b *startup) runnerHome() (runner.Location, error) {
-	r, set := &b.opt.Runners, b.settings.Current()
+// chooseRunnerLocation returns where the runners of the service are. It passes the setting job_tmpdir
+// to the service's own runners. Root's runners do not use the setting, but the policy file of root.
+func (b *startup) chooseRunnerLocation() (runner.Location, error) {
+	r, set := &b.options.ExternalRunners, b.settings.Current()
 	home := runner.Location{
-		Dir: cluster.RunnersDir(b.opt.Places), Socket: r.Socket, OwnAccount: r.OwnAccount, Launcher: b.launcher.PID,
-		Command: b.opt.Runner, Log: b.opt.Log,
+		Dir: cluster.RunnersDir(
+			b.options.Paths), SpawnSocket: r.SpawnSocket, SpawnsOwnAccount: r.SpawnsOwnAccount, LauncherPID: b.launcher.PID,
+		Command: b.options.RunnerCommand, Log: b.options.LogFile,
 	}
-	if r.fromRoot() {
+	if r.ownedByRoot() {
 		home.Dir, home.Account = r.Dir, set.FixedUser()
 	}
 	switch {
 	case set.JobTmpdir == "":
 		return home, nil
-	case r.fromRoot():
+	case r.ownedByRoot():
 		return home, queue.Invalid("job_tmpdir", "this setting has no effect if root starts the runners; remove it here, "+
-			"and set it in %s", r.Policy)
+			"and set it in %s", r.PolicyFile)
 	}
 	home.Tmpdir = filepath.Clean(set.JobTmpdir)
 	if err := home.CheckTmpdir(); err != nil { // only warn, since the directory may be mounted later
@@ -49,15 +51,15 @@ func (b *startup) runnerHome() (runner.Location, error) {
 	return home, nil
 }
 
-// fromRoot reports whether the service uses root's runners.
-func (r *Runners) fromRoot() bool { return r.Socket != "" && !r.OwnAccount }
+// ownedByRoot reports whether the service uses root's runners.
+func (r *ExternalRunners) ownedByRoot() bool { return r.SpawnSocket != "" && !r.SpawnsOwnAccount }
 
-// accountBy returns the account that jobs run as with the given settings. It returns an error if the
+// jobAccountFor returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
 func (b *startup) accountBy(set *config.Settings) (worker.Account, error) {
 	a := b.directory.AccountOf(accounts.CurrentUser())
-	if !b.opt.Runners.fromRoot() {
-		if err := checkOwnRunners(set, &a); err != nil || accounts.CurrentUser() != 0 {
+	if !b.options.ExternalRunners.ownedByRoot() {
+		if err := checkRunAsSupported(set, &a); err != nil || accounts.CurrentUser() != 0 {
 			return a, err
 		}
 	}
@@ -68,13 +70,13 @@ func (b *startup) accountBy(set *config.Settings) (worker.Account, error) {
 		}
 		a = known
 	}
-	a.PerJob = set.RunAs == config.RunAsSubmitter
+	a.RunsAsJobAccount = set.RunAs == config.RunAsSubmitter
 	return a, nil
 }
 
-// startError returns the error for a setting that keeps the service from starting. If the value is stored,
+// settingStartError returns the error for a setting that keeps the service from starting. If the value is stored,
 // the error says how to remove it.
-func (b *startup) startError(key string, err error) *ExitError {
+func (b *startup) settingStartError(key string, err error) *ExitError {
 	if b.settings.Current().Origin(key) == config.FromStored {
 		k, _, _ := config.FindKey(key, "") // ignore the error, since key is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the "+

@@ -23,7 +23,7 @@ func TestRunAsOnWindows(t *testing.T) {
 		"submitter": "without that user's password", `fixed:NT AUTHORITY\LocalService`: "service install --user",
 	} {
 		for _, m := range []*Manager{nil, {}} {
-			o := Options{Manager: m, Places: config.PlacesIn(t.TempDir()), Flags: map[string]string{}}
+			o := Options{Manager: m, Paths: config.PathsIn(t.TempDir()), Flags: map[string]string{}}
 			if runAs != "" {
 				o.Flags["run_as"] = runAs
 			}

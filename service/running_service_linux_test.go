@@ -65,8 +65,8 @@ func serveRunner(words []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return daemon.Serve(ctx, daemon.Options{
-		Root: dir, Alone: alone, Service: os.Geteuid(), Ready: runner.ReportReady, Version: "test",
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Watchdog: []string{os.Args[0], runnerWord, "--watchdog"},
+		Root: dir, Isolated: alone, ServiceUID: os.Geteuid(), OnReady: runner.ReportReady, Version: "test",
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), WatchdogCommand: []string{os.Args[0], runnerWord, "--watchdog"},
 	})
 }
 
@@ -74,8 +74,8 @@ func serveRunner(words []string) error {
 type runningService struct {
 	testing.TB
 	*control.Client
-	places          config.Places
-	open            opener
+	places          config.Paths
+	open            storeOpener
 	concurrentCalls atomic.Int64            // number of calls of Options.OnConcurrencyLimit
 	stop            context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
 	requestStop     context.CancelFunc      // requests a stop
@@ -100,9 +100,9 @@ func (w *runningService) startWithin(tries int) {
 	w.stop, w.requestStop, w.exit = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
-		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs,
-		Version: "test",
-		Runner:  []string{os.Args[0], runnerWord}, Log: log, OnReady: func() { close(ready) }, openLocal: w.open,
+		Paths: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs,
+		Version:       "test",
+		RunnerCommand: []string{os.Args[0], runnerWord}, LogFile: log, OnReady: func() { close(ready) }, openLocal: w.open,
 		OnConcurrencyLimit: func() { w.concurrentCalls.Add(1) },
 	}
 	go func() { w.exit <- Run(ctx, o, nil) }() // this goroutine ends when stop is called
@@ -160,11 +160,12 @@ func (unclosedStore) Close() error { return nil }
 // forEachStore runs a test against a running service with the SQL engine, with a server database, and with
 // the in-memory model. The model shows that the service uses only the contract of the store.
 func forEachStore(t *testing.T, test func(w *runningService)) {
-	for name, open := range map[string]opener{
-		"engine": openEngine,
+	for name, open := range map[string]storeOpener{
+		"engine": openSQLite,
 		"server": nil, // the server database of the tests, if PostgreSQL is installed
-		"model": func() opener {
-			model := memstore.New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
+		"model": func() storeOpener {
+			model := memstore.New(queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime,
+				AgingInterval: time.Minute})
 			return func(_ context.Context, _ string, _ *slog.Logger,
 				orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 				settings, err := model.Settings(context.Background())
@@ -182,13 +183,13 @@ func forEachStore(t *testing.T, test func(w *runningService)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if open == nil {
-				open = openServer(pgserver.Shared(t).Create(t), member{Name: "one", DirID: "one"})
+				open = postgresOpener(pgserver.Shared(t).Create(t), nodeIdentity{Name: "one", DirID: "one"})
 			}
 			dir, err := os.MkdirTemp("", "qw")
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := &runningService{TB: t, places: config.PlacesIn(dir), open: open}
+			w := &runningService{TB: t, places: config.PathsIn(dir), open: open}
 			w.start()
 			t.Cleanup(func() {
 				w.end()
@@ -218,7 +219,7 @@ func (w *runningService) enqueue(s queue.Spec) {
 func (w *runningService) waitEnded(ids ...string) map[string]string {
 	w.Helper()
 	how := map[string]string{}
-	got, err := w.Wait(w.Context(), control.Wait{IDs: ids, Timeout: control.Span(20 * time.Second)},
+	got, err := w.Wait(w.Context(), control.Wait{IDs: ids, Timeout: control.Duration(20 * time.Second)},
 		func(e control.JobEndNotice) error {
 			how[e.Job.ID] = e.Job.State
 			return nil
@@ -233,7 +234,7 @@ func (w *runningService) waitEnded(ids ...string) map[string]string {
 func (w *runningService) waitForState(id, state string) control.JobDetail {
 	w.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		j, err := w.Show(w.Context(), control.Show{ID: control.Name(id)})
+		j, err := w.Show(w.Context(), control.Show{ID: control.JobID(id)})
 		if err == nil && j.State == state {
 			return j
 		}
@@ -246,7 +247,7 @@ func (w *runningService) waitForState(id, state string) control.JobDetail {
 // apply applies a verb to a job.
 func (w *runningService) apply(do func(context.Context, control.Selection) (control.BulkResult, error), id string) {
 	w.Helper()
-	got, err := do(w.Context(), control.Selection{IDs: control.Names{id}})
+	got, err := do(w.Context(), control.Selection{IDs: control.JobIDs{id}})
 	if err != nil || len(got.DoneIDs) != 1 {
 		w.Fatalf("%s: %+v, %v", id, got, err)
 	}
@@ -266,7 +267,7 @@ func TestServiceRunsJobs(t *testing.T) {
 		}
 		said := map[string]string{}
 		if _, err := w.Logs(ctx, control.Logs{ID: "good"},
-			func(p control.Piece) error { said[p.Stream] += string(p.Bytes()); return nil }); err != nil ||
+			func(p control.OutputPiece) error { said[p.Stream] += string(p.Bytes()); return nil }); err != nil ||
 			said["stdout"] != "one\n" || said["stderr"] != "two\n" {
 			w.Errorf("it said %q, %v", said, err)
 		}
@@ -286,8 +287,8 @@ func TestServiceRunsJobs(t *testing.T) {
 		}
 		var kinds []string
 		zero := int64(0)
-		if _, err := w.Events(ctx, control.Events{Since: &zero, ID: control.Names{"good"}},
-			func(e control.Event) error { kinds = append(kinds, e.Event); return nil }); err != nil {
+		if _, err := w.Events(ctx, control.Events{Since: &zero, IDs: control.JobIDs{"good"}},
+			func(e control.Event) error { kinds = append(kinds, e.Kind); return nil }); err != nil {
 			w.Fatal(err)
 		}
 		// Ignore started events: a job that runs for some milliseconds may or may not have one.
@@ -295,7 +296,7 @@ func TestServiceRunsJobs(t *testing.T) {
 		if !slices.Equal(kinds, []string{"enqueued", "ended"}) {
 			w.Errorf("events: %v", kinds)
 		}
-		st, err := w.Status(ctx, control.Nothing{})
+		st, err := w.Status(ctx, control.NoParams{})
 		if err != nil || st.Jobs["completed"] != 1 || st.Jobs["dead"] != 1 || st.EnqueuedTotal != 2 || st.Workers.Total != 4 {
 			w.Errorf("status: %+v, %v", st, err)
 		}
@@ -354,7 +355,7 @@ func TestServiceAppliesVerbs(t *testing.T) {
 		}
 		w.apply(w.Cancel, "again")
 		w.waitForState("again", "cancelled")
-		if got, err := w.Clear(ctx, control.ClearParams{Yes: true}); err != nil || got.Count != 5 {
+		if got, err := w.Clear(ctx, control.ClearParams{Confirmed: true}); err != nil || got.Count != 5 {
 			w.Errorf("cleared: %+v, %v", got, err)
 		}
 	})
@@ -414,7 +415,7 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 			w.Fatal(err)
 		}
 		ids := slices.Sorted(maps.Keys(seen))
-		for step := range slices.Chunk(ids, control.MaxWaits) {
+		for step := range slices.Chunk(ids, control.MaxWaitIDs) {
 			w.waitEnded(step...)
 		}
 		none := 0.0
@@ -463,7 +464,7 @@ func TestServiceDetectsStoreCapabilities(t *testing.T) {
 		// The database server of the tests does not sync to disk, and doctor reports that.
 		unsafe := strings.HasSuffix(w.Name(), "server")
 		bytes := int64(0)
-		end, err := w.Backup(ctx, control.Nothing{},
+		end, err := w.Backup(ctx, control.NoParams{},
 			func(p control.BackupPiece) error { bytes += int64(len(p.Base64)); return nil })
 		if files && (err != nil || end.Bytes != bytes || bytes == 0) || !files && !errors.Is(err, queue.ErrUnsupported) {
 			w.Errorf("backup: %d bytes, %+v, %v", bytes, end, err)

@@ -14,31 +14,32 @@ import (
 )
 
 // notices reports the state of the service to systemd.
-type notices struct {
+type systemdNotifier struct {
 	*Service
 	endpoint *endpoint
 }
 
 // statusLine returns a summary of the queue in one line.
-func (n *notices) statusLine() string {
+func (n *systemdNotifier) statusLine() string {
 	c := n.Store.Counts()
-	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", n.Pool.Busy(), c.Waiting(), c.States[queue.Dead],
-		n.Pool.Workers())
-	if n.Pool.Draining() {
+	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", n.Pool.BusyWorkers(), c.Waiting(),
+		c.States[queue.Dead],
+		n.Pool.WantedWorkers())
+	if n.Pool.IsDraining() {
 		line += "; draining"
 	}
-	if n.Pool.AllPaused() {
+	if n.Pool.IsAllPaused() {
 		line += "; paused"
 	}
 	return line
 }
 
-// statusEvery is the minimum interval between two status lines for systemctl status.
-const statusEvery = time.Second
+// minStatusInterval is the minimum interval between two status lines for systemctl status.
+const minStatusInterval = time.Second
 
 // notifySystemd notifies systemd that the service is ready, and sends a new status line whenever the queue
 // changes. It runs only after changes, so it does not wake an idle service.
-func (n *notices) notifySystemd(ctx context.Context) {
+func (n *systemdNotifier) notifySystemd(ctx context.Context) {
 	sent := ""
 	for first := true; ; first = false {
 		_, changed := n.Store.LastEvent()
@@ -58,21 +59,23 @@ func (n *notices) notifySystemd(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(statusEvery): // wait, because the end of one job causes several changes
+		case <-time.After(minStatusInterval): // wait, because the end of one job causes several changes
 		}
 	}
 }
 
-// reloading notifies systemd that the service reads its settings again.
-func (n *notices) reloading() { systemd.Notify("RELOADING=1", systemd.Monotonic(monotonic())) }
+// notifyReloading notifies systemd that the service reads its settings again.
+func (n *systemdNotifier) notifyReloading() {
+	systemd.Notify("RELOADING=1", systemd.MonotonicLine(monotonic()))
+}
 
-// reloaded notifies systemd that the service has read its settings again.
-func (n *notices) reloaded() { systemd.Notify("READY=1", "STATUS="+n.statusLine()) }
+// notifyReloaded notifies systemd that the service has read its settings again.
+func (n *systemdNotifier) notifyReloaded() { systemd.Notify("READY=1", "STATUS="+n.statusLine()) }
 
 // feedWatchdog notifies the systemd watchdog each time the service passes its self-check, which commits a
 // change and sends a request. A disk that delays the check does no harm if the check succeeds
 // within the watchdog's timeout.
-func (n *notices) feedWatchdog(ctx context.Context, every time.Duration) {
+func (n *systemdNotifier) feedWatchdog(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -93,13 +96,13 @@ func (n *notices) feedWatchdog(ctx context.Context, every time.Duration) {
 // selfCheck commits a change and sends a request to the service's own socket. A full disk or a rejected
 // connection is not a failure: to end the service would help no client, and a service that has ended cannot
 // answer. See docs/decisions/0080.
-func (n *notices) selfCheck(ctx context.Context) error {
+func (n *systemdNotifier) selfCheck(ctx context.Context) error {
 	// Any change would do; this one is harmless, since no runner has received the new epoch.
 	if _, err := n.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
-	c, err := socket.Dial(ctx, n.opt.Places.Socket)
-	if n.endpoint.inherited && errors.Is(err, fs.ErrNotExist) {
+	c, err := socket.Dial(ctx, n.options.Paths.Socket)
+	if n.endpoint.isSocketInherited && errors.Is(err, fs.ErrNotExist) {
 		// No failure: without the socket no client can connect, but a restarted service would inherit the
 		// same socket.
 		return nil

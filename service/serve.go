@@ -22,9 +22,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	e := &endpoint{startup: s.startup}
 	perms, err := e.socketPerms(&s.Settings.Current().Settings)
 	if err != nil {
-		return s.startError("socket_group", err)
+		return s.settingStartError("socket_group", err)
 	}
-	runners, err := s.Home.Lock()
+	runners, err := s.RunnerLocation.LockRunners()
 	if err != nil {
 		return &ExitError{ExitConfig, err}
 	}
@@ -35,42 +35,42 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		return err
 	}
 	s.setTraces()
-	if s.DrainState.IsAll() {
-		s.Pool.Drain(true)
+	if s.DrainState.IsAllDrained() {
+		s.Pool.SetDraining(true)
 	}
 	if s.Pauses.Current() != nil { // a runner learns of the pause when it connects
-		s.Pool.PauseAll(true)
+		s.Pool.SetAllPaused(true)
 	}
 	bind := func() error {
 		return s.retryWhileFull(ctx, func() error { return e.open(perms) })
 	}
-	if s.opt.Manager != nil {
+	if s.options.Manager != nil {
 		// Bind the socket before the adoption. The manager ends a service that takes long to start, and
 		// adopting jobs may take long.
 		if err := bind(); err != nil {
-			return unlessCancelled(ctx, err)
+			return nilIfCancelled(ctx, err)
 		}
 		defer e.socket.Close() // this disconnects the clients that are waiting
-		s.opt.Manager.OnListening()
+		s.options.Manager.OnListening()
 	}
-	if err := s.Lease.ExtendLease(ctx); err != nil {
+	if err := s.LeaseKeeper.RenewLease(ctx); err != nil {
 		return err
 	}
 	r := newPartGroup(ctx)
 	defer r.stop()
-	if adopted, err := s.adopt(ctx, r); err != nil || !adopted {
+	if adopted, err := s.adoptJobs(ctx, r); err != nil || !adopted {
 		return err
 	}
 	if e.socket == nil {
 		if err := bind(); err != nil {
-			return unlessCancelled(ctx, err)
+			return nilIfCancelled(ctx, err)
 		}
 	}
-	f := newFront(s, e)
+	f := newFrontEnd(s, e)
 	defer f.page.Close()
 	s.runParts(r, f)
-	s.opt.OnReady()
-	return s.untilStopped(ctx, hup, r.failures, f)
+	s.options.OnReady()
+	return s.waitAndStop(ctx, hup, r.failures, f)
 }
 
 // partGroup runs the parts of the service until one of them fails or all are stopped.
@@ -81,11 +81,11 @@ type partGroup struct {
 	failures chan error // the errors of the parts that have failed
 }
 
-// maxFailing is the number of parts that can fail.
-const maxFailing = 4
+// maxFailures is the number of parts that can fail.
+const maxFailures = 4
 
 func newPartGroup(ctx context.Context) *partGroup {
-	r := &partGroup{failures: make(chan error, maxFailing)}
+	r := &partGroup{failures: make(chan error, maxFailures)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return r
 }
@@ -99,26 +99,26 @@ func (r *partGroup) run(part func(context.Context) error) {
 	})
 }
 
-// keep runs a part that cannot fail.
-func (r *partGroup) keep(part func(context.Context)) { r.parts.Go(func() { part(r.ctx) }) }
+// runWithoutError runs a part that cannot fail.
+func (r *partGroup) runWithoutError(part func(context.Context)) { r.parts.Go(func() { part(r.ctx) }) }
 
-// stop stops the parts and waits for their end.
+// stopRequests stops the parts and waits for their end.
 func (r *partGroup) stop() {
 	r.cancel()
 	r.parts.Wait()
 }
 
-// adopt starts the pool, which adopts the jobs of an earlier service. It reports whether the adoption is
+// adoptJobs starts the pool, which adopts the jobs of an earlier service. It reports whether the adoption is
 // complete. It is not complete if ctx ended, for example while the disk is full. The next service then adopts the
 // running jobs.
-func (s *Service) adopt(ctx context.Context, r *partGroup) (complete bool, err error) {
+func (s *Service) adoptJobs(ctx context.Context, r *partGroup) (complete bool, err error) {
 	adopted := make(chan struct{})
-	r.keep(s.Lease.KeepLease)
+	r.runWithoutError(s.LeaseKeeper.RunRenewals)
 	r.run(s.watchLauncher)
 	r.run(func(ctx context.Context) error { return s.Pool.Run(ctx, func() { close(adopted) }) })
 	select {
 	case <-adopted:
-		r.keep(s.Lease.TakeOverLostNodes)
+		r.runWithoutError(s.LeaseKeeper.RunTakeovers)
 		return true, nil
 	case err := <-r.failures:
 		return false, s.adoptionError(err)
@@ -128,24 +128,25 @@ func (s *Service) adopt(ctx context.Context, r *partGroup) (complete bool, err e
 }
 
 // runParts starts the parts that answer requests, and those that work while no request arrives.
-func (s *Service) runParts(r *partGroup, f *front) {
+func (s *Service) runParts(r *partGroup, f *frontEnd) {
 	r.run(func(ctx context.Context) error { return f.server.Run(ctx, f.endpoint.socket) })
-	r.keep(func(ctx context.Context) { f.endpoint.socket.Guard(ctx, s.Log) })
-	if s.Files != nil {
-		r.keep(s.Files.Guard)
-		r.keep(s.Files.Compact)
+	r.runWithoutError(func(ctx context.Context) { f.endpoint.socket.WatchFile(ctx, s.Log) })
+	if s.Maintainer != nil {
+		r.runWithoutError(s.Maintainer.WatchFiles)
+		r.runWithoutError(s.Maintainer.Compact)
 	}
-	r.run(func(ctx context.Context) error { return upkeep.Run(ctx, s.duties(f)) })
-	r.keep(s.admission.SeparateOwners)
-	r.keep(f.api.PauseFrozenQueues)
-	r.keep(func(ctx context.Context) {
-		upkeep.RunUnownedSearch(ctx, s.Store, s.Home.OutputDirs, cluster.OutputsSince(s.opt.Places.State), s.Log)
+	r.run(func(ctx context.Context) error { return upkeep.Run(ctx, s.upkeepDuties(f)) })
+	r.runWithoutError(s.admission.SeparateOwners)
+	r.runWithoutError(f.api.PauseJobsOfFrozenQueues)
+	r.runWithoutError(func(ctx context.Context) {
+		upkeep.RunUnownedSearch(ctx, s.Store, s.RunnerLocation.OutputDirs, cluster.DirFirstUsedAt(s.options.Paths.StateDir),
+			s.Log)
 	})
-	r.keep(f.notices.notifySystemd)
-	r.keep(func(ctx context.Context) { f.submissions.Run(ctx, f.server) })
-	r.keep(f.responder.ServeCluster)
-	if every := systemd.Watchdog() / 8; every > 0 {
-		r.keep(func(ctx context.Context) { f.notices.feedWatchdog(ctx, every) })
+	r.runWithoutError(f.notifier.notifySystemd)
+	r.runWithoutError(func(ctx context.Context) { f.submissionReceiver.Run(ctx, f.server) })
+	r.runWithoutError(f.responder.ServeCluster)
+	if every := systemd.WatchdogTimeout() / 8; every > 0 {
+		r.runWithoutError(func(ctx context.Context) { f.notifier.feedWatchdog(ctx, every) })
 	}
 }
 
@@ -153,56 +154,60 @@ func (s *Service) runParts(r *partGroup, f *front) {
 // error occurs if the database is older than the state of the queue that a runner has already worked with,
 // for example after a restore. The runner then rejects the service.
 func (s *Service) adoptionError(err error) error {
-	if !errors.Is(err, runner.ErrSuperseded) && !errors.Is(err, worker.ErrStoreOlder) {
+	if !errors.Is(err, runner.ErrNewerDatabase) && !errors.Is(err, worker.ErrStoreOlder) {
 		return err
 	}
 	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is outdated: %w; restore a newer backup: "+
-		"queuectl --dir %s restore FILE; or, to keep this database, end the runner and its jobs%s", s.opt.Places.State, err,
-		queue.ShellWord(s.opt.Places.State), s.endRunnersHint())}
+		"queuectl --dir %s restore FILE; or, to keep this database, end the runner and its jobs%s", s.options.Paths.StateDir,
+		err,
+		queue.QuoteShellWord(s.options.Paths.StateDir), s.endRunnersHint())}
 }
 
 // endRunnersHint returns the end of an error message. It says how a user can end all runners.
 func (s *Service) endRunnersHint() string {
 	who, where := "", ""
-	if s.Home.External() {
+	if s.RunnerLocation.External() {
 		who = ", as root"
-		if s.Home.Dir != rootRunnersDir(s.opt.Places) {
-			where = " --runner-dir " + s.Home.Dir
+		if s.RunnerLocation.Dir != rootRunnersDir(s.options.Paths) {
+			where = " --runner-dir " + s.RunnerLocation.Dir
 		}
 	}
-	return fmt.Sprintf("%s: queuectl --dir %s service stop --runners%s", who, queue.ShellWord(s.opt.Places.State), where)
+	return fmt.Sprintf("%s: queuectl --dir %s service stop --runners%s", who,
+		queue.QuoteShellWord(s.options.Paths.StateDir), where)
 }
 
-// purge deletes output files. It deletes the service's own files and asks root's runners to delete those that
+// purgeOutputs deletes output files. It deletes the service's own files and asks root's runners to delete those that
 // only root can delete. It reports whether all files were deleted.
-func (s *Service) purge(ctx context.Context, refs []string) bool {
-	runner.Purge(cluster.RunnersDir(s.opt.Places), refs)
-	return !s.Home.External() || s.Pool.Purge(ctx, refs)
+func (s *Service) purgeOutputs(ctx context.Context, refs []string) bool {
+	runner.RemoveOutputs(cluster.RunnersDir(s.options.Paths), refs)
+	return !s.RunnerLocation.External() || s.Pool.PurgeOutputs(ctx, refs)
 }
 
-// maxEvents is the maximum number of stored events.
-const maxEvents = 1_000_000
+// maxStoredEvents is the maximum number of stored events.
+const maxStoredEvents = 1_000_000
 
-// duties returns what package upkeep needs.
-func (s *Service) duties(f *front) upkeep.Duties {
+// upkeepDuties returns what package upkeep needs.
+func (s *Service) upkeepDuties(f *frontEnd) upkeep.Duties {
 	return upkeep.Duties{
 		Timers:   s.Store,
-		Retainer: s.Store, Retention: s.retention,
-		Outputs: s.Store, Purge: s.purge,
-		Schedules: s.Store, RecurringJobs: f.api.Recurring(),
-		Wake: f.changes.Changed(), OnIdleCheck: s.opt.OnIdleCheck, Log: s.Log,
+		Retainer: s.Store, Retention: s.upkeepRetention,
+		DeletableOutputs: s.Store, PurgeOutputs: s.purgeOutputs,
+		Schedules: s.Store, RecurringJobs: f.api.RecurringJobs(),
+		Wake: f.settingsChanger.ChangeSignal(), OnIdleCheck: s.options.OnIdleCheck, Log: s.Log,
 	}
 }
 
-// retention returns which jobs and events upkeep removes.
-func (s *Service) retention() upkeep.Retention {
+// upkeepRetention returns which jobs and events upkeep removes.
+func (s *Service) upkeepRetention() upkeep.Retention {
 	c := s.Settings.Current()
 	return upkeep.Retention{
-		States: map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled,
-			queue.Dead: c.RetentionDead},
-		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput,
-		UserBytes:      s.Quota.QuotaThreshold(),
-		QueueRetention: s.QueueRules.Retention,
+		AgeByState: map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted,
+			queue.Cancelled: c.RetentionCancelled,
+			queue.Dead:      c.RetentionDead},
+		MaxJobs: c.RetentionMaxJobs, EventAge: c.RetentionEvents, MaxEvents: maxStoredEvents,
+		MaxOutputBytes:  c.RetentionOutputBytes,
+		MaxBytesPerUser: s.Quota.NearQuotaBytes(),
+		QueueRetention:  s.QueueRules.Retention,
 	}
 }
 
@@ -211,21 +216,21 @@ func (s *Service) retention() upkeep.Retention {
 func (s *Service) watchLauncher(ctx context.Context) error {
 	select {
 	case err := <-s.launcher.Exit:
-		return endWithLauncher(err)
+		return launcherEndedError(err)
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-// endWithLauncher returns the error with which the service ends because its launcher has ended.
-func endWithLauncher(err error) error {
+// launcherEndedError returns the error with which the service ends because its launcher has ended.
+func launcherEndedError(err error) error {
 	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }
 
-// setTraces makes the exporter send attempts to the collector in the settings. If that fails, it returns a
+// applySettings makes the exporter send attempts to the collector in the settings. If that fails, it returns a
 // message; it returns "" if it succeeds.
 func (s *Service) setTraces() (trouble string) {
-	if err := s.traces.Set(s.Settings.Current().TracesEndpoint); err != nil {
+	if err := s.traces.SetEndpoint(s.Settings.Current().TracesEndpoint); err != nil {
 		s.Log.Error("the service sends no traces; correct the setting traces.endpoint", "error", err)
 		return "the service sends no traces; correct the setting traces.endpoint: " + err.Error()
 	}

@@ -52,13 +52,13 @@ func (e *ExitError) ExitsWith() int { return e.Code }
 
 // Options configure how a service starts.
 type Options struct {
-	Places     config.Places
-	NeedFile   bool              // the user named the settings file, so a missing file is an error
-	Flags      map[string]string // settings from the command line, by key
-	KeepJobs   bool              // SIGTERM stops the service but leaves runners and jobs running
-	Unit       systemd.Unit      // if KeepJobs is set and systemd is stopping this unit, the jobs end too
-	Runners    Runners           // how to use root's runners; empty if the service starts its own runners
-	Background bool              // a client started the service on demand
+	Paths               config.Paths
+	RequireSettingsFile bool              // the user named the settings file, so a missing file is an error
+	Flags               map[string]string // settings from the command line, by key
+	KeepJobs            bool              // SIGTERM stops the service but leaves runners and jobs running
+	SystemdUnit         systemd.Unit      // if KeepJobs is set and systemd is stopping this unit, the jobs end too
+	ExternalRunners     ExternalRunners   // how to use root's runners; empty if the service starts its own runners
+	StartedOnDemand     bool              // a client started the service on demand
 	// InheritedRestrictions are process attributes that the service inherited from the program that started it on
 	// demand, and that could not be reset.
 	InheritedRestrictions []string
@@ -68,23 +68,23 @@ type Options struct {
 	Manager          *Manager // the service manager that started the service; nil if none did
 	AllowSlowReaders bool     // a client that reads a stream may stop reading for any length of time
 	Version          string
-	Runner           []string // command line that starts a runner
-	// Webhook is the command line of the program that sends a webhook. The program posts its standard input to the
+	RunnerCommand    []string // command line that starts a runner
+	// WebhookCommand is the command line of the program that sends a webhook. The program posts its standard input to the
 	// address in its environment. An empty command line disables webhooks.
-	Webhook     []string
-	Log         *os.File    // destination of log messages
-	Terminal    bool        // whether Log is a terminal
-	OnReady     func()      // called when the socket accepts requests
-	OnIdleCheck func()      // called periodically, at most twice a minute; may be nil
-	OnDiskFull  func(error) // called when the start waits for free disk space, with the error; may be nil
+	WebhookCommand []string
+	LogFile        *os.File    // destination of log messages
+	LogIsTerminal  bool        // whether Log is a terminal
+	OnReady        func()      // called when the socket accepts requests
+	OnIdleCheck    func()      // called periodically, at most twice a minute; may be nil
+	OnDiskFull     func(error) // called when the start waits for free disk space, with the error; may be nil
 	// OnConcurrencyLimit is called for each request that arrives while another request is in progress or another
 	// connection is open. It may be nil.
 	OnConcurrencyLimit func()
 
 	// openLocal opens the store in the state directory; nil means the SQLite engine.
-	openLocal opener
+	openLocal storeOpener
 	// openRemote returns an opener for the store in the database server that the settings name.
-	openRemote func(url string, node member) opener
+	openRemote func(url string, node nodeIdentity) storeOpener
 }
 
 // Manager is a service manager that the service notifies by calling functions, such as the one of Windows.
@@ -94,45 +94,45 @@ type Manager struct {
 	OnListening func()
 	// ExtendStopTimeout is called when the service begins to stop, and repeatedly while the stop makes progress.
 	ExtendStopTimeout func()
-	Log               slog.Handler // receives every log record, in addition to Options.Log
+	LogHandler        slog.Handler // receives every log record, in addition to Options.LogFile
 }
 
-// Runners names the directory and policy file of root's runners, and the socket that starts one.
-type Runners struct {
-	Socket, Dir, Policy string
-	OwnAccount          bool // the socket starts runners of the service's own account, not root's
+// ExternalRunners names the directory and policy file of root's runners, and the socket that starts one.
+type ExternalRunners struct {
+	SpawnSocket, Dir, PolicyFile string
+	SpawnsOwnAccount             bool // the socket starts runners of the service's own account, not root's
 }
 
 // Run runs a service until ctx ends or the service receives a stop request. Each signal from the channel
 // hup makes it read its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	if o.openLocal == nil {
-		o.openLocal, o.openRemote = openEngine, openServer
+		o.openLocal, o.openRemote = openSQLite, postgresOpener
 	}
 	b, err := newStartup(o)
 	if err != nil {
 		return err
 	}
-	if err := statedir.Make(o.Places.State); err != nil {
+	if err := statedir.Make(o.Paths.StateDir); err != nil {
 		return err
 	}
-	lock, err := lockDir(o.Places.State)
+	lock, err := lockDir(o.Paths.StateDir)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	b.endOrphans()
+	b.endOrphanProcesses()
 	var s *Service
 	err = b.retryWhileFull(ctx, func() (err error) {
-		s, err = b.open(ctx)
+		s, err = b.openService(ctx)
 		return err
 	})
 	if err != nil {
-		b.endOrphans()
-		return unlessCancelled(ctx, err)
+		b.endOrphanProcesses()
+		return nilIfCancelled(ctx, err)
 	}
 	if err = s.serve(ctx, hup); err != nil {
-		b.endOrphans()
+		b.endOrphanProcesses()
 	}
 	if closed := s.Store.Close(); err == nil {
 		err = closed
@@ -143,9 +143,9 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	return err
 }
 
-// unlessCancelled returns err. If ctx has ended, it returns nil, because the end of ctx is the cause of the
+// nilIfCancelled returns err. If ctx has ended, it returns nil, because the end of ctx is the cause of the
 // error.
-func unlessCancelled(ctx context.Context, err error) error {
+func nilIfCancelled(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -160,8 +160,8 @@ type Service struct {
 	traces    *traces.Exporter // nil exports no traces
 }
 
-// openQueue is the open store, and the information that this node has about it.
-type openQueue struct {
+// openedStore is the open store, and the information that this node has about it.
+type openedStore struct {
 	store    store.Store
 	location storeLocation // where the store is
 	node     string        // name of this node
@@ -169,40 +169,41 @@ type openQueue struct {
 
 // newService returns the parts that work on an open queue. The runners in home run its jobs as account. A nil
 // exporter exports no traces.
-func newService(b *startup, q openQueue, home runner.Location, account worker.Account,
+func newService(b *startup, q openedStore, home runner.Location, account worker.Account,
 	exporter *traces.Exporter) *Service {
 	files, _ := q.store.(store.Maintainer)
 	shared, _ := q.store.(store.Cluster)
 	requests, _ := q.store.(store.NodeRequests)
 	d := &handlers.Dependencies{
-		About: handlers.About{
-			Version: b.opt.Version, Places: b.opt.Places, Node: q.node, Location: q.location, StartedAt: q.store.Now(),
-			ReadOnly: b.readOnly, Background: b.opt.Background, InheritedRestrictions: b.opt.InheritedRestrictions,
-			AdviseBoot: b.opt.BootAdvice, Unit: b.opt.Unit, Programs: b.programs,
+		ServiceInfo: handlers.ServiceInfo{
+			Version: b.options.Version, Paths: b.options.Paths, Node: q.node, Location: q.location, StartedAt: q.store.Now(),
+			ReadOnly: b.readOnly, StartedOnDemand: b.options.StartedOnDemand,
+			InheritedRestrictions: b.options.InheritedRestrictions,
+			BootAdvice:            b.options.BootAdvice, SystemdUnit: b.options.SystemdUnit, Programs: b.programs,
 		},
-		Data: handlers.Data{
-			Store: q.store, Files: files, Cluster: shared, Home: home, Account: account, Log: b.log,
-			OutputFiles: &cluster.OutputFiles{Home: home, Places: b.opt.Places}, Shares: control.NewUserLimits(),
+		CoreParts: handlers.CoreParts{
+			Store: q.store, Maintainer: files, Cluster: shared, RunnerLocation: home, Account: account, Log: b.log,
+			OutputFiles: &cluster.OutputFiles{RunnerLocation: home, Paths: b.options.Paths}, UserLimits: control.NewUserLimits(),
 		},
 		SettingsParts: handlers.SettingsParts{
 			Settings: b.settings, Lock: settings.NewLock(), StoredSettings: b.storedSettings, Pauses: b.pauses,
 			QueueRules: &settings.QueueRules{Store: q.store, Settings: b.settings},
 			GateRules:  &settings.GateRules{Store: q.store},
-			Quota:      &settings.Quota{Files: files, Store: q.store, Settings: b.settings},
+			Quota:      &settings.Quota{Maintainer: files, Store: q.store, Settings: b.settings},
 		},
-		AccountBy: b.accountBy, ExamineStoreDir: examineStoreDir, BeforeReload: func() {}, AfterReload: func() {},
+		JobAccountFor: b.accountBy, ExamineStoreDir: examineStoreDir, BeforeReload: func() {}, AfterReload: func() {},
 	}
-	if b.opt.Background || b.opt.Manager != nil {
-		d.LogFile = b.opt.Log
+	if b.options.StartedOnDemand || b.options.Manager != nil {
+		d.LogFile = b.options.LogFile
 	}
 	s := &Service{startup: b, Dependencies: d, traces: exporter}
-	d.SetTraces = s.setTraces
+	d.ApplyTraceSettings = s.setTraces
 	d.Directory, d.Rights, d.Owners = b.directory, b.rights, access.NewOwners(q.store, shared, b.directory, account)
 	d.Guard = &access.Guard{Owners: d.Owners, Rights: b.rights}
-	d.RunAs = &access.RunAs{Home: home, Owners: d.Owners, Rights: b.rights, Accounts: b.runnerPolicy()}
+	d.RunAs = &access.RunAs{RunnerLocation: home, Owners: d.Owners, Rights: b.rights, RunnerPolicy: b.runnerPolicy()}
 	d.Self = &cluster.ThisNode{Node: q.node, Store: q.store, Owners: d.Owners, Settings: b.settings}
 	d.Hooks = &hooks.Hooks{
-		Account: account, Log: b.log, Store: q.store, Webhook: b.opt.Webhook, Directory: b.directory,
+		Account: account, Log: b.log, Store: q.store, WebhookCommand: b.options.WebhookCommand, Directory: b.directory,
 		Owners: d.Owners, Quota: d.Quota, Settings: b.settings,
 	}
 	workers := 0 // the pool of read-only mode never runs
@@ -211,28 +212,29 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 	}
 	d.Pool = worker.New(q.store, s.poolConfig(), workers)
 	d.NodeList = &cluster.NodeList{
-		ThisNode: d.Self, Cluster: shared, Pool: d.Pool, StartedAt: d.StartedAt, Version: b.opt.Version,
+		ThisNode: d.Self, Cluster: shared, Pool: d.Pool, StartedAt: d.StartedAt, Version: b.options.Version,
 	}
 	d.Router = &cluster.JobRouter{
-		NodeList: d.NodeList, Requests: requests, OutputFiles: d.OutputFiles, RemoteWaits: cluster.NewRemoteWaits(),
+		NodeList: d.NodeList, NodeRequests: requests, OutputFiles: d.OutputFiles,
+		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
 	d.DrainState = b.drainState
-	d.Drains = &cluster.Drains{Cluster: shared, Pool: d.Pool, DrainState: b.drainState}
-	d.Lease = cluster.NewLeaseKeeper(b.log, d.Drains, d.NodeList)
+	d.Drainer = &cluster.Drainer{Cluster: shared, Pool: d.Pool, DrainState: b.drainState}
+	d.LeaseKeeper = cluster.NewLeaseKeeper(b.log, d.Drainer, d.NodeList)
 	s.admission = &access.Admission{
-		Log: b.log, Lock: d.Lock, Owners: d.Owners, Rights: b.rights, ApplyNode: d.Self.ApplyNode,
+		Log: b.log, Lock: d.Lock, Owners: d.Owners, Rights: b.rights, StoreNodeRecord: d.Self.StoreNodeRecord,
 	}
 	return s
 }
 
-// load reads everything from the store that must be in effect before the first claim.
-func (s *Service) load(ctx context.Context) error {
-	return errors.Join(handlers.ApplyUserLimit(ctx, s.Store, s.Settings), s.Self.ApplyNode(ctx),
+// loadStoredState reads everything from the store that must be in effect before the first claim.
+func (s *Service) loadStoredState(ctx context.Context) error {
+	return errors.Join(handlers.ApplyMaxRunningPerUser(ctx, s.Store, s.Settings), s.Self.StoreNodeRecord(ctx),
 		s.QueueRules.LoadRules(ctx), s.GateRules.LoadGates(ctx), s.Owners.Load(ctx))
 }
 
-// open opens the store, and returns the parts that work on it.
-func (b *startup) open(ctx context.Context) (*Service, error) {
+// openService opens the store, and returns the parts that work on it.
+func (b *startup) openService(ctx context.Context) (*Service, error) {
 	q, err := b.openStore(ctx)
 	switch {
 	case errors.Is(err, store.ErrNewerSchema), errors.Is(err, queue.ErrInvalid):
@@ -240,7 +242,7 @@ func (b *startup) open(ctx context.Context) (*Service, error) {
 	case err != nil:
 		return nil, &ExitError{ExitDatabase, err}
 	}
-	s, failed := b.prepare(ctx, q)
+	s, failed := b.prepareService(ctx, q)
 	if failed != nil {
 		failed.Err = errors.Join(failed.Err, q.store.Close())
 		return nil, failed
@@ -248,23 +250,23 @@ func (b *startup) open(ctx context.Context) (*Service, error) {
 	return s, nil
 }
 
-// prepare returns the parts that work on a store that was just opened. It reads everything from the store that
+// prepareService returns the parts that work on a store that was just opened. It reads everything from the store that
 // must be in effect before the first claim.
-func (b *startup) prepare(ctx context.Context, q openQueue) (*Service, *ExitError) {
+func (b *startup) prepareService(ctx context.Context, q openedStore) (*Service, *ExitError) {
 	// A restore that was killed may have left this directory. Files that cannot be removed are harmless, so
 	// errors are ignored.
-	os.RemoveAll(restoreDir(b.opt.Places))
+	os.RemoveAll(restoreTempDir(b.options.Paths))
 	b.settings.RecordStartConfig()
 	account, err := b.accountBy(&b.settings.Current().Settings)
 	if err != nil {
-		return nil, b.startError("run_as", err)
+		return nil, b.settingStartError("run_as", err)
 	}
-	home, err := b.runnerHome()
+	home, err := b.chooseRunnerLocation()
 	if err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	s := newService(b, q, home, account, traces.New(b.opt.Version, q.node, b.log))
-	if err := s.load(ctx); err != nil {
+	s := newService(b, q, home, account, traces.New(b.options.Version, q.node, b.log))
+	if err := s.loadStoredState(ctx); err != nil {
 		return nil, &ExitError{ExitDatabase, err}
 	}
 	if err := s.Hooks.ApplyHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
@@ -277,26 +279,26 @@ func (b *startup) prepare(ctx context.Context, q openQueue) (*Service, *ExitErro
 func (s *Service) poolConfig() worker.Config {
 	now := func() *config.Config { return s.Settings.Current() }
 	return worker.Config{
-		Runners:     s.Home,
-		Version:     s.opt.Version,
-		Node:        s.Node,
-		Socket:      s.opt.Places.Socket,
-		Account:     s.Account,
-		Log:         s.Log,
-		Policy:      func() queue.Policy { return now().Policy() },
-		Clock:       s.Store.Now,
-		StopTimeout: func() time.Duration { return now().StopTimeout },
-		OutputGrace: func() time.Duration { return now().OutputGrace },
-		SettleDelay: func() time.Duration { return now().SettleDelay },
-		UserQuota:   s.Quota.MaxBytesUser,
-		CheckStart:  s.Owners.CheckOwner,
-		Units:       s.Settings.UnitVariables,
-		Traceparent: s.traces.Parent,
+		RunnerLocation:  s.RunnerLocation,
+		Version:         s.options.Version,
+		Node:            s.Node,
+		Socket:          s.options.Paths.Socket,
+		Account:         s.Account,
+		Log:             s.Log,
+		Policy:          func() queue.RetryPolicy { return now().RetryPolicy() },
+		Clock:           s.Store.Now,
+		StopTimeout:     func() time.Duration { return now().StopTimeout },
+		OutputGrace:     func() time.Duration { return now().OutputGrace },
+		SettleDelay:     func() time.Duration { return now().SettleDelay },
+		UserQuota:       s.Quota.MaxBytesPerUser,
+		CheckStart:      s.Owners.CheckOwner,
+		ResourceUnitEnv: s.Settings.UnitVariables,
+		Traceparent:     s.traces.Traceparent,
 		OnAttemptEnded: func(j *queue.Job, e *store.Settlement) {
 			s.traces.ExportAttempt(j, e.Lease, &e.Attempt, &e.Decision)
 		},
-		Frozen:            s.QueueRules.IsFrozen,
-		HungRunnerAdvice:  doctor.HowToEnd,
+		RunningJobsPaused: s.QueueRules.RunningJobsPaused,
+		HungRunnerAdvice:  doctor.EndRunnerAdvice,
 		HeartbeatInterval: func() time.Duration { return now().HeartbeatInterval },
 		StaleAfter:        func() time.Duration { return now().WorkerTimeout },
 	}

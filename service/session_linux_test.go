@@ -38,7 +38,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			began := time.Now()
 			w.stop(session.ErrSessionEnding)
 			w.exit <- <-w.exit
-			if took := time.Since(began); took < session.Grace || took > 20*time.Second {
+			if took := time.Since(began); took < session.GracePeriod || took > 20*time.Second {
 				// A service that waited for its jobs would take 30 s, its stop_timeout.
 				t.Errorf("stopping before %t: it took %v", stops, took)
 			}

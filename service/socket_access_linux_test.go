@@ -12,7 +12,7 @@ func TestSocketGroupOfADirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.directory.Lookup = func(database, key string) (string, error) {
+	b.directory.LookupFunc = func(database, key string) (string, error) {
 		return map[string]string{"group dirgroup": "dirgroup:*:61411:dora"}[database+" "+key], nil
 	}
 	if err := b.settings.ReplaceFile(config.Layer{Origin: config.FromFile,

@@ -25,12 +25,12 @@ func (e *endpoint) inheritedSockets() (*socket.Listener, []net.Listener, error) 
 	if passed.Control == nil || err != nil {
 		return nil, passed.Web, err
 	}
-	return socket.Inherited(passed.Control), passed.Web, nil
+	return socket.WrapInherited(passed.Control), passed.Web, nil
 }
 
 // socketPerms returns the socket permissions that the settings define.
 func (e *endpoint) socketPerms(set *config.Settings) (socket.Perms, error) {
-	mode, group := set.Socket()
+	mode, group := set.SocketPermissions()
 	perms := socket.Perms{Mode: mode, GID: -1}
 	if group == "" {
 		return perms, nil

@@ -20,11 +20,11 @@ func (*endpoint) inheritedSockets() (*socket.Listener, []net.Listener, error) { 
 // socketPerms returns the permissions of the control pipe: every account with a right in [access] may
 // connect. ResolveAccess has already looked up the ids of these accounts.
 func (e *endpoint) socketPerms(*config.Settings) (socket.Perms, error) {
-	who := e.rights.Current()
+	who := e.rights.CurrentAccess()
 	var clients []*windows.SID
 	for _, ids := range []map[int]control.Right{who.Users, who.Groups} {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
-			sid, known := accounts.SID(id)
+			sid, known := accounts.SIDOfID(id)
 			if !known {
 				e.log.Warn("[access] contains an account number that this machine does not know; write the name "+
 					"or SID of the account", "number", id)
@@ -33,7 +33,7 @@ func (e *endpoint) socketPerms(*config.Settings) (socket.Perms, error) {
 			clients = append(clients, sid)
 		}
 	}
-	return socket.Perms{SDDL: pipe.Descriptor(clients...)}, nil
+	return socket.Perms{SDDL: pipe.AccessDescriptor(clients...)}, nil
 }
 
 // CheckSettings returns nil, because on Windows no settings of the pipe can keep the service from
@@ -44,7 +44,7 @@ func (e *endpoint) CheckSettings(*config.Settings) error { return nil }
 func (e *endpoint) UpdateAccess() {
 	perms, err := e.socketPerms(&e.settings.Current().Settings)
 	if err == nil {
-		err = e.socket.Admit(perms)
+		err = e.socket.SetPermissions(perms)
 	}
 	if err != nil {
 		e.log.Error("cannot change the access list of the pipe; the new [access] settings take effect after a "+

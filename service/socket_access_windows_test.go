@@ -42,7 +42,7 @@ type accessRig struct {
 func newServiceWithAccess(t *testing.T, access map[string]string) (*accessRig, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	b, err := readStartup(Options{Places: config.Places{File: `C:\q.toml`,
+	b, err := readStartup(Options{Paths: config.Paths{SettingsFile: `C:\q.toml`,
 		Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}})
 	if err == nil {
 		err = b.settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: access})
@@ -67,7 +67,7 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := pipe.OwnerOnly()
+	own := pipe.OwnerOnlyDescriptor()
 	rest, ok := strings.CutPrefix(perms.SDDL, own)
 	if !ok || !strings.HasPrefix(own, "D:P(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;S-1-5-") {
 		t.Errorf("got %s", perms.SDDL)
@@ -76,15 +76,16 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 		t.Errorf("clients are %s, want %s", rest, want)
 	}
 	for _, name := range []string{"no.such.user", "@no.such.group"} {
-		if !strings.Contains(s.rights.UnknownNames(), name) {
-			t.Errorf("%s is not reported: %s", name, s.rights.UnknownNames())
+		if !strings.Contains(s.rights.UnknownNamesMessage(), name) {
+			t.Errorf("%s is not reported: %s", name, s.rights.UnknownNamesMessage())
 		}
 	}
 	if !strings.Contains(log.String(), "9007199254740991") {
 		t.Errorf("an unknown number is not reported: %s", log.String())
 	}
-	if s, _ := newServiceWithAccess(t, nil); len(s.rights.Current().Users)+len(s.rights.Current().Groups) != 0 {
-		t.Errorf("a user's own service admits others: %+v", s.rights.Current())
+	if s, _ := newServiceWithAccess(t,
+		nil); len(s.rights.CurrentAccess().Users)+len(s.rights.CurrentAccess().Groups) != 0 {
+		t.Errorf("a user's own service admits others: %+v", s.rights.CurrentAccess())
 	}
 }
 
@@ -97,17 +98,18 @@ func TestRightsByAccount(t *testing.T) {
 		peer control.Peer
 		want control.Right
 	}{
-		{control.Peer{UID: 0}, control.Admin}, {control.Peer{UID: accounts.CurrentUser()}, control.Admin},
-		{control.Peer{UID: 1 << 52, Groups: []int{544, 545}}, control.Admin},
-		{control.Peer{UID: 1 << 52, GID: -1, Groups: []int{545}}, control.Submit},
-		{control.Peer{UID: 1 << 52, GID: -1}, control.None},
+		{control.Peer{UID: 0}, control.RightAdmin}, {control.Peer{UID: accounts.CurrentUser()}, control.RightAdmin},
+		{control.Peer{UID: 1 << 52, Groups: []int{544, 545}}, control.RightAdmin},
+		{control.Peer{UID: 1 << 52, GID: -1, Groups: []int{545}}, control.RightSubmit},
+		{control.Peer{UID: 1 << 52, GID: -1}, control.RightNone},
 	} {
 		if got := s.rights.Right(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
 	var e *queue.Error
-	if err := s.rights.Refuse(&control.Peer{UID: 1 << 52, Right: control.None}, "list", control.Read); !errors.As(err,
+	if err := s.rights.Refuse(&control.Peer{UID: 1 << 52, Right: control.RightNone}, "list",
+		control.RightRead); !errors.As(err,
 		&e) || !strings.Contains(e.Message, `net localgroup S-1-5-32-545 "4503599627370496" /add`) {
 		t.Errorf("got %v", err)
 	}
@@ -132,7 +134,7 @@ func TestChangedAccessHoldsForThePipe(t *testing.T) {
 	s.endpoint.UpdateAccess()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, err := socket.Dial(ctx, s.opt.Places.Socket)
+	c, err := socket.Dial(ctx, s.options.Paths.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}

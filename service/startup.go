@@ -25,7 +25,7 @@ import (
 
 // startup holds the parts that exist before the store is open.
 type startup struct {
-	opt            Options
+	options        Options
 	readOnly       bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
 	log            *slog.Logger
 	settings       *settings.Keeper
@@ -47,11 +47,11 @@ func newStartup(o Options) (*startup, error) {
 	if err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	var w io.Writer = o.Log
-	if o.Background || o.Manager != nil {
-		w = logs.RotatingFile{File: o.Log}
+	var w io.Writer = o.LogFile
+	if o.StartedOnDemand || o.Manager != nil {
+		w = logs.RotatingFile{File: o.LogFile}
 	}
-	b.log = newLog(&o, b.settings, w)
+	b.log = newLogger(&o, b.settings, w)
 	if err := doctor.CheckFileLimits(); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
@@ -59,29 +59,29 @@ func newStartup(o Options) (*startup, error) {
 		b.log.Warn("the service inherited restrictions from the process that started it", "inherited",
 			strings.Join(o.InheritedRestrictions, "; "))
 	}
-	if err := socket.CheckPath(o.Places.Socket); err != nil {
+	if err := socket.CheckPath(o.Paths.Socket); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	if runAs := b.settings.Current().RunAs; o.Runners.Socket == "" && accounts.CurrentUser() == 0 &&
+	if runAs := b.settings.Current().RunAs; o.ExternalRunners.SpawnSocket == "" && accounts.CurrentUser() == 0 &&
 		runAs != config.RunAsService {
 		if err := b.bootstrapRoot(); err != nil {
 			return nil, &ExitError{ExitConfig, fmt.Errorf("cannot prepare the service for run_as = %q: %w", runAs, err)}
 		}
 	}
-	b.programs = doctor.ProgramFiles(o.Runner[0])
+	b.programs = doctor.ProgramFiles(o.RunnerCommand[0])
 	return b, nil
 }
 
 // readStartup reads the settings that are available before the store is open. The result logs nothing.
 func readStartup(o Options) (*startup, error) {
-	b := &startup{opt: o, log: slog.New(slog.DiscardHandler), directory: &access.Directory{},
+	b := &startup{options: o, log: slog.New(slog.DiscardHandler), directory: &access.Directory{},
 		drainState: &cluster.DrainState{}, pauses: &settings.AllPause{}}
 	var err error
-	if b.settings, err = settings.New(settings.Options{File: o.Places.File, NeedFile: o.NeedFile,
-		Defaults: ownDefaults(&o, b.directory), Flags: o.Flags}); err != nil {
+	if b.settings, err = settings.New(settings.Options{File: o.Paths.SettingsFile, NeedFile: o.RequireSettingsFile,
+		Defaults: defaultsForManager(&o, b.directory), Flags: o.Flags}); err != nil {
 		return nil, err
 	}
-	b.rights = &access.Rights{Places: o.Places, Directory: b.directory, Settings: b.settings}
+	b.rights = &access.Rights{Paths: o.Paths, Directory: b.directory, Settings: b.settings}
 	b.storedSettings = &handlers.StoredSettings{DrainState: b.drainState, Pauses: b.pauses, Rights: b.rights,
 		Settings: b.settings}
 	return b, nil
@@ -89,35 +89,35 @@ func readStartup(o Options) (*startup, error) {
 
 // openStore opens the store and takes the settings stored in it. If the node's identity was copied from
 // another state directory, openStore creates a new identity and opens the store again.
-func (b *startup) openStore(ctx context.Context) (q openQueue, err error) {
-	q, err = b.openOnce(ctx)
+func (b *startup) openStore(ctx context.Context) (q openedStore, err error) {
+	q, err = b.tryOpenStore(ctx)
 	if errors.Is(err, errCopied) {
 		if err = b.replaceNodeID(); err == nil {
-			q, err = b.openOnce(ctx)
+			q, err = b.tryOpenStore(ctx)
 		}
 	}
 	return q, err
 }
 
-func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
-	open := b.opt.openLocal
+func (b *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) {
+	open := b.options.openLocal
 	url, err := b.settings.Current().StoreURL()
 	if err != nil {
 		return q, err
 	}
 	q.node = b.nodeName()
-	q.location = storeLocation{Dir: b.opt.Places.State, URL: url}
+	q.location = storeLocation{Dir: b.options.Paths.StateDir, URL: url}
 	if url != "" {
-		var node member
+		var node nodeIdentity
 		if !b.readOnly {
-			if node, err = b.member(); err != nil {
+			if node, err = b.loadNodeIdentity(); err != nil {
 				return q, err
 			}
 		}
-		open = b.opt.openRemote(url, node)
+		open = b.options.openRemote(url, node)
 	}
-	q.store, err = open(ctx, b.opt.Places.State, b.log, func(stored []store.Setting) (queue.Order, error) {
-		if err := b.storedSettings.SetStored(stored); err != nil {
+	q.store, err = open(ctx, b.options.Paths.StateDir, b.log, func(stored []store.Setting) (queue.Order, error) {
+		if err := b.storedSettings.ApplyStored(stored); err != nil {
 			return queue.Order{}, err
 		}
 		return b.settings.Current().Order(), nil
@@ -125,9 +125,9 @@ func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
 	return q, err
 }
 
-// ownDefaults returns default settings that depend on how the service was started. A service that a Manager
+// defaultsForManager returns default settings that depend on how the service was started. A service that a Manager
 // has started runs all jobs as its own account by default.
-func ownDefaults(o *Options, d *access.Directory) map[string]string {
+func defaultsForManager(o *Options, d *access.Directory) map[string]string {
 	if o.Manager == nil {
 		return nil
 	}
@@ -145,11 +145,12 @@ func (b *startup) nodeName() string {
 	return "localhost"
 }
 
-// lockName is the name of the lock file in the state directory.
-const lockName = "service.lock"
+// lockFileName is the name of the lock file in the state directory.
+const lockFileName = "service.lock"
 
 // inUseError returns the error for a state directory that another service has locked.
 func inUseError(pid, dir string) error {
 	return queue.Errorf(queue.CodeWrongState,
-		"a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.ShellWord(dir))
+		"a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.QuoteShellWord(
+			dir))
 }

@@ -20,17 +20,17 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 )
 
-// nodeFile is the name of a file in the state directory. It contains a random id that distinguishes this node
+// nodeIDFileName is the name of a file in the state directory. It contains a random id that distinguishes this node
 // from others with the same name.
-const nodeFile = "node.id"
+const nodeIDFileName = "node.id"
 
 // member returns the identity with which this service joins a queue that several nodes share.
-func (b *startup) member() (member, error) {
-	m := member{Name: b.nodeName(), Version: b.opt.Version, Lease: b.settings.Current().NodeLease}
-	path := filepath.Join(b.opt.Places.State, nodeFile)
+func (b *startup) loadNodeIdentity() (nodeIdentity, error) {
+	m := nodeIdentity{Name: b.nodeName(), Version: b.options.Version, LeaseDuration: b.settings.Current().NodeLease}
+	path := filepath.Join(b.options.Paths.StateDir, nodeIDFileName)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		raw, err = makeNodeFile(path)
+		raw, err = createNodeIDFile(path)
 	}
 	m.DirID = strings.TrimSpace(string(raw))
 	if err == nil && m.DirID == "" {
@@ -43,8 +43,8 @@ func (b *startup) member() (member, error) {
 	return m, err
 }
 
-// makeNodeFile writes a new random id to the file.
-func makeNodeFile(path string) (content []byte, err error) {
+// createNodeIDFile writes a new random id to the file.
+func createNodeIDFile(path string) (content []byte, err error) {
 	id := make([]byte, 16)
 	rand.Read(id) // rand.Read never fails
 	content = []byte(hex.EncodeToString(id) + "\n")
@@ -54,17 +54,17 @@ func makeNodeFile(path string) (content []byte, err error) {
 // replaceNodeID gives this node a new identity. It is needed if the state directory is a copy of another
 // node's directory, as on machines that were created from one image.
 func (b *startup) replaceNodeID() error {
-	path := filepath.Join(b.opt.Places.State, nodeFile)
+	path := filepath.Join(b.options.Paths.StateDir, nodeIDFileName)
 	b.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this "+
 		"service continues as a separate node", "file", path)
-	_, err := makeNodeFile(path)
+	_, err := createNodeIDFile(path)
 	return err
 }
 
 // checkStoreFile keeps the service from starting a new queue in a directory by mistake. It returns an error
 // if the queue is in a server database that the settings no longer name.
 func checkStoreFile(dir string) error {
-	path := filepath.Join(dir, cluster.StoreFile)
+	path := filepath.Join(dir, cluster.StoreFileName)
 	database, err := os.ReadFile(path)
 	_, has := os.Stat(storeLocation{Dir: dir}.String())
 	if err != nil || len(bytes.TrimSpace(database)) == 0 || !errors.Is(has, fs.ErrNotExist) {
@@ -79,7 +79,7 @@ func checkStoreFile(dir string) error {
 // it returns an error. This service must neither end such jobs nor start them again, unless a migration has
 // moved them to this store.
 func (s *Service) prepareStoreChange(ctx context.Context) error {
-	path := filepath.Join(s.opt.Places.State, cluster.StoreFile)
+	path := filepath.Join(s.options.Paths.StateDir, cluster.StoreFileName)
 	raw, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -89,7 +89,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 		now = s.Cluster.Database()
 	}
 	if now == strings.TrimSpace(string(raw)) {
-		return s.keepOlderOutputs(now)
+		return s.recordOlderOutputs(now)
 	}
 	leftover, err := s.Store.PreviousSession(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	for i := range leftover.LeasedJobs {
 		known[leftover.LeasedJobs[i].Lease()] = true
 	}
-	dirs, err := s.Home.ListDirs()
+	dirs, err := s.RunnerLocation.ListDirs()
 	if err != nil {
 		return err
 	}
@@ -125,46 +125,46 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 			queue.Clip(strings.Join(unknown, ", ")), s.endRunnersHint())}
 	}
 	for _, dir := range idle {
-		if err := s.Home.KillRunner(dir); err != nil {
+		if err := s.RunnerLocation.KillRunner(dir); err != nil {
 			return fmt.Errorf("cannot end the idle runner in %s, which belongs to the previous store; wait a minute "+
 				"until it ends by itself, then start the service again: %w", dir, err)
 		}
 	}
-	return s.setStoreFile(now)
+	return s.writeStoreFile(now)
 }
 
-func (s *Service) setStoreFile(database string) error {
+func (s *Service) writeStoreFile(database string) error {
 	if database != "" {
 		database += "\n"
 	}
-	return atomicfile.Write(filepath.Join(s.opt.Places.State, cluster.StoreFile), []byte(database), 0o600)
+	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreFileName), []byte(database), 0o600)
 }
 
-// keepOlderOutputs records that a new queue starts in a directory that contains output files of an earlier
+// recordOlderOutputs records that a new queue starts in a directory that contains output files of an earlier
 // queue, such as one whose database was moved away. A queue is new if no job was ever enqueued in it, so it
 // owns no output files.
-func (s *Service) keepOlderOutputs(database string) error {
+func (s *Service) recordOlderOutputs(database string) error {
 	if s.Store.Counts().EnqueuedTotal > 0 {
 		return nil
 	}
-	for _, dir := range s.Home.OutputDirs() {
+	for _, dir := range s.RunnerLocation.OutputDirs() {
 		if files, err := os.ReadDir(dir); err == nil && len(files) > 0 {
-			return s.setStoreFile(database)
+			return s.writeStoreFile(database)
 		}
 	}
 	return nil
 }
 
-// endOrphans ends the processes that dead runners have left. It is called when the service is about to
+// endOrphanProcesses ends the processes that dead runners have left. It is called when the service is about to
 // start or has failed to start. The store may be unavailable for a long time, and other nodes will soon
 // take over this node's leases. A dead runner cannot end its jobs.
-func (b *startup) endOrphans() {
+func (b *startup) endOrphanProcesses() {
 	if url, err := b.settings.Current().StoreURL(); err != nil || url == "" || b.settings.Current().OnPartition != "stop" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endOrphansTimeout)
 	defer cancel()
-	dirs, err := runner.Location{Dir: cluster.RunnersDir(b.opt.Places)}.ListDirs()
+	dirs, err := runner.Location{Dir: cluster.RunnersDir(b.options.Paths)}.ListDirs()
 	for _, dir := range dirs {
 		if alive, unknown := runner.IsAlive(dir); alive || unknown != nil {
 			continue
@@ -179,5 +179,5 @@ func (b *startup) endOrphans() {
 	}
 }
 
-// endOrphansTimeout bounds the duration of endOrphans.
+// endOrphansTimeout bounds the duration of endOrphanProcesses.
 const endOrphansTimeout = 5 * time.Second

@@ -10,34 +10,35 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// untilStopped waits until the service must stop. If the jobs are not to be kept, it then lets them finish
+// waitAndStop waits until the service must stop. If the jobs are not to be kept, it then lets them finish
 // and ends the runners. See docs/decisions/0080.
-func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed <-chan error, f *front) error {
+func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed <-chan error, f *frontEnd) error {
 	for {
-		keep := s.opt.KeepJobs
+		keep := s.options.KeepJobs
 		select {
 		case err := <-failed:
 			return err
 		case <-s.Store.Broken():
 			return s.Store.Err()
 		case <-hup:
-			if _, err := f.changes.Reload(context.WithoutCancel(ctx)); err != nil {
+			if _, err := f.settingsChanger.Reload(context.WithoutCancel(ctx)); err != nil {
 				s.Log.Error("cannot reload the settings; the old settings stay in effect", "error", err)
 			}
 			continue
-		case keep = <-f.stop:
-			keep = keep || s.opt.KeepJobs
+		case keep = <-f.stopRequests:
+			keep = keep || s.options.KeepJobs
 		case <-ctx.Done():
 			// If ctx ended because a console window was closed, keep the jobs, since they do not use that
 			// console.
-			keep = session.ConsoleClosed(ctx) || keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingQueryTimeout))
+			keep = session.ConsoleClosed(ctx) || keep && (s.options.SystemdUnit == "" ||
+				!s.options.SystemdUnit.IsStopping(stoppingQueryTimeout))
 		}
 		systemd.Notify("STOPPING=1")
-		s.reportStopping()
+		s.reportStopProgress()
 		s.Log.Info("stopping", "keep_jobs", keep)
 		if !keep {
-			s.drainAndStop(ctx, failed, f.notices)
-			s.removePrograms()
+			s.drainAndStop(ctx, failed, f.notifier)
+			s.removeProgramCopies()
 		}
 		return nil
 	}
@@ -47,13 +48,15 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 // the store can still write, drainAndStop asks the system for more time, because the system may end a
 // service that seems to hang. If the user's session ends before or during the drain, jobs are stopped and
 // returned to the queue immediately.
-func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n *notices) {
-	within, grace, ending := s.Settings.Current().StopTimeout, runner.GraceOf(stopping), session.EndingChannel(stopping)
+func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n *systemdNotifier) {
+	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopping), session.EndingChannel(
+		stopping)
 	if session.IsEnding(stopping) {
 		within, ending = 0, nil
-		s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running", s.Pool.Busy(),
+		s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running",
+			s.Pool.BusyWorkers(),
 			"grace", grace.String())
-	} else if n := s.Pool.Busy(); n > 0 {
+	} else if n := s.Pool.BusyWorkers(); n > 0 {
 		s.Log.Info("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue", "running",
 			n, "stop_timeout", within.String())
 	}
@@ -79,9 +82,9 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 			ending = nil
 			if session.IsEnding(stopping) {
 				s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running",
-					s.Pool.Busy())
-				go s.Pool.EndNow(ctx, session.Grace) // EndNow returns when the pool has stopped or ctx ends
-				deadline = time.After(session.Grace + stopMargin)
+					s.Pool.BusyWorkers())
+				go s.Pool.HastenStop(ctx, session.GracePeriod) // HastenStop returns when the pool has stopped or ctx ends
+				deadline = time.After(session.GracePeriod + stopMargin)
 			}
 			continue
 		case <-nextProgress:
@@ -92,7 +95,7 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 			continue
 		case err := <-stored:
 			if err == nil {
-				s.reportStopping()
+				s.reportStopProgress()
 				systemd.ExtendStopTimeout()
 				systemd.Notify("STATUS=stopping: " + n.statusLine())
 			}
@@ -103,22 +106,23 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 	}
 }
 
-// reportStopping notifies the manager that the service is stopping and makes progress.
-func (s *Service) reportStopping() {
-	if s.opt.Manager != nil {
-		s.opt.Manager.ExtendStopTimeout()
+// reportStopProgress notifies the manager that the service is stopping and makes progress.
+func (s *Service) reportStopProgress() {
+	if s.options.Manager != nil {
+		s.options.Manager.ExtendStopTimeout()
 	}
 }
 
-// removePrograms removes the copies of the program that the runners have used. It first waits a moment for
+// removeProgramCopies removes the copies of the program that the runners have used. It first waits a moment for
 // the runners to end.
-func (s *Service) removePrograms() {
-	for end := time.Now().Add(removeProgramsTimeout); !runner.RemovePrograms(s.Home.Dir) && time.Now().Before(end); {
+func (s *Service) removeProgramCopies() {
+	for end := time.Now().Add(removeProgramsTimeout); !runner.RemoveProgramCopies(s.RunnerLocation.Dir) &&
+		time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// removeProgramsTimeout bounds the wait of removePrograms.
+// removeProgramsTimeout bounds the wait of removeProgramCopies.
 const removeProgramsTimeout = time.Second
 
 // stopMargin is the time that a stop may take in addition to the time that its jobs get to end.

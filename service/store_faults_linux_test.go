@@ -27,17 +27,17 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 		t.Fatal(err)
 	}
 	var calls *faultstore.Store
-	w := &runningService{TB: t, places: config.PlacesIn(dir),
+	w := &runningService{TB: t, places: config.PathsIn(dir),
 		open: func(ctx context.Context, dir string, log *slog.Logger,
 			orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-			s, err := openEngine(ctx, dir, log, orderOf)
+			s, err := openSQLite(ctx, dir, log, orderOf)
 			calls = faultstore.New(s)
-			calls.On(hook)
+			calls.SetHook(hook)
 			return calls, err
 		}}
 	w.start()
 	t.Cleanup(func() {
-		calls.On(nil)
+		calls.SetHook(nil)
 		w.end()
 		w.endRunners()
 		os.RemoveAll(dir)
@@ -48,7 +48,7 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 // A verb on selected running jobs leaves out jobs that end between the search and the change.
 func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	t.Parallel()
-	running := control.Selection{State: control.Texts{queue.Processing.String()}}
+	running := control.Selection{State: control.TextList{queue.Processing.String()}}
 	for _, c := range []struct {
 		name, exit, newState string
 		verb                 func(*runningService) error
@@ -69,17 +69,17 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 			spec.BackoffBase, spec.MaxRetries = new(3600.0), new(int64(1))
 			w.enqueue(spec)
 			w.waitForState("a", queue.Processing.String())
-			calls.On(func(_ context.Context, call faultstore.Call) error {
-				if call.Method != "Select" || !call.After {
+			calls.SetHook(func(_ context.Context, call faultstore.Call) error {
+				if call.Method != "ListRefs" || !call.Succeeded {
 					return nil
 				}
-				calls.On(nil)
+				calls.SetHook(nil)
 				if err := os.WriteFile(gate, nil, 0o600); err != nil {
 					t.Error(err)
 				}
 				w.waitForState("a", c.newState)
 				for busy := true; busy; time.Sleep(time.Millisecond) { // wait until no worker has the job
-					list, err := w.WorkerList(t.Context(), control.Nothing{})
+					list, err := w.WorkerList(t.Context(), control.NoParams{})
 					busy = err == nil && slices.ContainsFunc(list.Workers, func(k control.Worker) bool { return k.Job != nil })
 				}
 				return nil
@@ -97,7 +97,7 @@ func TestTheStoreKnowsItsNode(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 10)
 	startWithHook(t, func(_ context.Context, c faultstore.Call) error {
-		if n, is := c.Arg.(store.Node); is && !c.After {
+		if n, is := c.Arg.(store.Node); is && !c.Succeeded {
 			names <- n.Name
 		}
 		return nil
@@ -115,13 +115,13 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 	var callCount atomic.Uint64
 	hook := func(_ context.Context, c faultstore.Call) error {
 		n := callCount.Add(1) * 0x9e3779b97f4a7c15 >> 40
-		if time.Sleep(time.Duration(n%4) * time.Millisecond); c.After || n%5 != 0 {
+		if time.Sleep(time.Duration(n%4) * time.Millisecond); c.Succeeded || n%5 != 0 {
 			return nil
 		}
 		return queue.Errorf(queue.CodeUnavailable, "refused on purpose; try again later")
 	}
 	w, calls := startWithHook(t, nil)
-	calls.On(hook)
+	calls.SetHook(hook)
 	ran := filepath.Join(t.TempDir(), "ran")
 	retry := func(what string, do func() error) {
 		t.Helper()
@@ -147,7 +147,7 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 	}
 	for _, id := range ids {
 		retry("wait", func() error {
-			_, err := w.Wait(t.Context(), control.Wait{IDs: control.Names{id}, Timeout: control.Span(20 * time.Second)},
+			_, err := w.Wait(t.Context(), control.Wait{IDs: control.JobIDs{id}, Timeout: control.Duration(20 * time.Second)},
 				func(e control.JobEndNotice) error {
 					if e.Job.State != "completed" || e.Job.Attempts != 1 {
 						t.Errorf("job %s is %s after %d attempts", id, e.Job.State, e.Job.Attempts)
@@ -172,9 +172,9 @@ func TestRequeuedJobHasEndedAgain(t *testing.T) {
 	w, calls := startWithHook(t, nil)
 	w.enqueue(command("a", "[ $QUEUECTL_ATTEMPT = 2 ] || sleep 600"))
 	w.waitForState("a", queue.Processing.String())
-	calls.On(func(_ context.Context, call faultstore.Call) error {
-		if j, err := calls.Store.Get(t.Context(), "a"); call.Method == "Get" && (err != nil || j.Runs > 0) {
-			calls.On(nil)
+	calls.SetHook(func(_ context.Context, call faultstore.Call) error {
+		if j, err := calls.Store.Get(t.Context(), "a"); call.Method == "Get" && (err != nil || j.StartedAttempts > 0) {
+			calls.SetHook(nil)
 			w.waitForState("a", queue.Completed.String())
 		}
 		return nil

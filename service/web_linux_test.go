@@ -21,7 +21,7 @@ func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		link, err := w.WebOpen(ctx, control.Nothing{})
+		link, err := w.WebOpen(ctx, control.NoParams{})
 		if err != nil {
 			w.Fatal(err)
 		}

@@ -13,10 +13,10 @@ type Batches interface {
 	// StageBatch stores one frame of a batch, which Request.Batch names. Claims, lists and counts ignore its
 	// jobs, but no other job can get their ids. Enqueue with the same Batch commits all frames. The drafts of
 	// that request are the last frame, which may be empty. Before the commit, the jobs count only toward
-	// MaxPendingUser.
+	// MaxPendingPerUser.
 	//
 	// If the jobs do not fit in MaxPending, the commit is rejected and the batch stays staged, so the client
-	// can repeat the commit. A batch is discarded if its next frame does not come within StageMemory, or if
+	// can repeat the commit. A batch is discarded if its next frame does not come within StagingTimeout, or if
 	// it is not committed when the store is closed. Further frames for it then return ErrBatchDiscarded.
 	StageBatch(ctx context.Context, r Request) (Receipt, error)
 	// AbortBatch discards a staged batch that its client no longer wants to commit.
@@ -29,34 +29,35 @@ type Batches interface {
 
 // Limits of staged batches.
 const (
-	MaxStagedUser  = 16               // batches of one user
-	MaxStagedJobs  = 1_000_000        // jobs of one batch
-	MaxStagedNames = 1_000_000        // jobs whose id the client chose, in all batches of one user
-	StageMemory    = 10 * time.Minute // a batch is discarded if no frame comes for this time
-	// ForgottenMemory is the minimum time for which the store remembers the name of a discarded batch.
-	ForgottenMemory = 24 * time.Hour
+	MaxStagedBatches = 16               // batches of one user
+	MaxStagedJobs    = 1_000_000        // jobs of one batch
+	MaxStagedIDs     = 1_000_000        // jobs whose id the client chose, in all batches of one user
+	StagingTimeout   = 10 * time.Minute // a batch is discarded if no frame comes for this time
+	// DiscardedNameRetention is the minimum time for which the store remembers the name of a discarded batch.
+	DiscardedNameRetention = 24 * time.Hour
 )
 
-// BatchVerb is the verb of audit events about staged batches.
-const BatchVerb = "enqueue.batch"
+// BatchAuditVerb is the verb of audit events about staged batches.
+const BatchAuditVerb = "enqueue.batch"
 
-// BatchTarget returns the target of an audit event about a staged batch: the batch's name, what happened to
+// BatchAuditTarget returns the target of an audit event about a staged batch: the batch's name, what happened to
 // it, and its number of jobs.
-func BatchTarget(name, action string, jobs int64) string {
+func BatchAuditTarget(name, action string, jobs int64) string {
 	return fmt.Sprintf("%q %s with %d jobs", name, action, jobs)
 }
 
-// ErrManyBatches is returned if a user begins a batch and already has MaxStagedUser of them. ErrManyNames is
-// returned if a user's staged batches would contain more than MaxStagedNames jobs with an id.
+// ErrTooManyBatches is returned if a user begins a batch and already has MaxStagedBatches of them. ErrTooManyIDs is
+// returned if a user's staged batches would contain more than MaxStagedIDs jobs with an id.
 var (
-	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "you have %d unfinished batches (lists of jobs that are still "+
-		"being sent), the maximum per user; wait until one is finished; abandoned ones are removed after %v",
-		MaxStagedUser, StageMemory)
-	ErrManyNames = queue.Errorf(queue.CodeUnavailable, "your unfinished batches (lists of jobs that are still being "+
-		"sent) contain more than %d jobs with ids; wait until one is finished, or leave the ids out", MaxStagedNames)
+	ErrTooManyBatches = queue.Errorf(queue.CodeUnavailable,
+		"you have %d unfinished batches (lists of jobs that are still "+
+			"being sent), the maximum per user; wait until one is finished; abandoned ones are removed after %v",
+		MaxStagedBatches, StagingTimeout)
+	ErrTooManyIDs = queue.Errorf(queue.CodeUnavailable, "your unfinished batches (lists of jobs that are still being "+
+		"sent) contain more than %d jobs with ids; wait until one is finished, or leave the ids out", MaxStagedIDs)
 )
 
 // ErrBatchDiscarded is returned for further frames of a batch that was discarded.
 var ErrBatchDiscarded = queue.Errorf(queue.CodeWrongState,
 	"the batch was discarded, because the service was restarted "+
-		"or no request for the batch came for %v; send the batch again from the beginning under another name", StageMemory)
+		"or no request for the batch came for %v; send the batch again from the beginning under another name", StagingTimeout)

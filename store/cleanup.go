@@ -12,10 +12,10 @@ type Cleanup interface {
 	// Purge removes the matching jobs that ended first, at most limit of them, with their history. It returns
 	// the number of removed jobs. by is the user who requested the removal, or nil for a periodic duty.
 	Purge(ctx context.Context, of EndedFilter, limit int, by *int) (int, error)
-	// Keeping lists, by name, the queues with jobs that ended while the queue had its own retention. It reads
+	// OwnRetentionQueues lists, by name, the queues with jobs that ended while the queue had its own retention. It reads
 	// no job.
-	Keeping(ctx context.Context) ([]OwnRetentionQueue, error)
-	// TrimJobs removes jobs in BoundedStates, those that ended first, until at most keep of them are stored. One
+	OwnRetentionQueues(ctx context.Context) ([]OwnRetentionQueue, error)
+	// TrimJobs removes jobs in RetentionStates, those that ended first, until at most keep of them are stored. One
 	// call removes at most limit jobs. If queue is a name, TrimJobs considers the jobs that ended while that
 	// queue had its own retention. If queue is "", it considers the jobs of all queues that ended while their
 	// queue had none. It reports whether there are more to remove.
@@ -26,12 +26,12 @@ type Cleanup interface {
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
 	// TrimOutputs removes a limited number of outputs if all outputs together have more bytes than keep. It
 	// takes them from the users with the most output, so no user loses any while another has more. Within one
-	// user it uses TrimUser's order. The attempts stay, with their output size set to OutputForgotten. It
+	// user it uses TrimUserData's order. The attempts stay, with their output size set to OutputOverRetention. It
 	// reports whether there is more to remove.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
-	// TrimOutputsOf does the same as TrimOutputs for the jobs of a queue that ended while the queue had its
+	// TrimQueueOutputs does the same as TrimOutputs for the jobs of a queue that ended while the queue had its
 	// own retention. It starts with the job that ended first.
-	TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error)
+	TrimQueueOutputs(ctx context.Context, queue string, keep int64) (more bool, err error)
 }
 
 // EndedFilter selects jobs that ended in one of States before an instant.
@@ -45,7 +45,7 @@ type EndedFilter struct {
 
 // OwnRetentionQueue is a queue with jobs that ended while it had its own retention.
 type OwnRetentionQueue struct {
-	Name    string
-	Jobs    int64 // number of these jobs in BoundedStates
-	Outputs int64 // bytes of the outputs of these jobs
+	Name        string
+	Jobs        int64 // number of these jobs in RetentionStates
+	OutputBytes int64 // bytes of the outputs of these jobs
 }

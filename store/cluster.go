@@ -17,20 +17,20 @@ type Cluster interface {
 	Database() string
 	// HasOthers reports whether another node had a valid lease as of the last transaction.
 	HasOthers() bool
-	// Lease returns the duration of a node lease.
-	Lease() time.Duration
-	// ExtendLease renews the node's lease, which then lasts at least for the duration Lease from the call of
-	// ExtendLease. It also stores load, which the other nodes can read; see NodeState.
-	ExtendLease(ctx context.Context, load Load) (Membership, error)
-	// TakeOver transfers up to MaxTakeOver leases of nodes whose node lease has ended to this node, each with
+	// NodeLeaseDuration returns the duration of a node lease.
+	NodeLeaseDuration() time.Duration
+	// RenewNodeLease renews the node's lease, which then lasts at least for the duration Lease from the call of
+	// RenewNodeLease. It also stores load, which the other nodes can read; see NodeState.
+	RenewNodeLease(ctx context.Context, load Load) (Membership, error)
+	// TakeOver transfers up to MaxTakenOverLeases leases of nodes whose node lease has ended to this node, each with
 	// a new fence. The caller must settle them as lost.
 	TakeOver(ctx context.Context) ([]LostLease, error)
 	// IsDrained reports whether this node must not claim jobs.
 	IsDrained(ctx context.Context) (bool, error)
-	// Changes returns a channel that receives a hint when another node may have changed shared data, like
+	// ChangeHints returns a channel that receives a hint when another node may have changed shared data, like
 	// settings, until the store is closed.
-	Changes() <-chan struct{}
-	// Nodes lists nodes in the order of their names: at most MaxNodes nodes, with names after the parameter
+	ChangeHints() <-chan struct{}
+	// Nodes lists nodes in the order of their names: at most MaxNodesPage nodes, with names after the parameter
 	// after.
 	Nodes(ctx context.Context, after string) ([]NodeState, error)
 	// DrainNode makes a node stop claiming jobs, or claim again.
@@ -40,11 +40,11 @@ type Cluster interface {
 	// LeaseHolder returns the number of the node that has leased a job, or 0 if that is this node or the job is
 	// not leased.
 	LeaseHolder(ctx context.Context, seq int64) (int64, error)
-	// NodesOf returns for each job, by its seq, the name of the node that leased it last.
-	NodesOf(ctx context.Context, seqs []int64) (map[int64]string, error)
+	// LastNodeNames returns for each job, by its seq, the name of the node that leased it last.
+	LastNodeNames(ctx context.Context, seqs []int64) (map[int64]string, error)
 }
 
-// Membership is the result of ExtendLease for the node.
+// Membership is the result of RenewNodeLease for the node.
 type Membership struct {
 	Drained    bool
 	HasOrphans bool // true if another node's lease has ended, so that its jobs can be taken over
@@ -63,7 +63,7 @@ type LostLease struct {
 type NodeState struct {
 	Node
 	IsSelf        bool // this is the node whose store returned the list
-	Alive         bool // the node's lease is valid
+	LeaseValid    bool // the node's lease is valid
 	Stopped       bool // the node's service was stopped and has given up the node lease
 	Drained       bool
 	Load              // the load that the node reported at the time LastHeartbeat
@@ -77,15 +77,15 @@ type NodeState struct {
 type Load struct {
 	Workers       int `json:"workers"`
 	EndedAttempts int `json:"ended,omitempty"` // attempts that ended in the last minute
-	// EndedOf contains the part of EndedAttempts in each queue, for the MaxLoadQueues busiest queues.
-	EndedOf map[string]int `json:"ended_of,omitempty"`
+	// EndedByQueue contains the part of EndedAttempts in each queue, for the MaxLoadQueues busiest queues.
+	EndedByQueue map[string]int `json:"ended_of,omitempty"`
 }
 
 // MaxLoadQueues limits the queues in a node's load, so that the stored load stays below 3 KiB.
 const MaxLoadQueues = 32
 
-// MaxTakeOver limits the leases that one call of TakeOver transfers.
-const MaxTakeOver = 500
+// MaxTakenOverLeases limits the leases that one call of TakeOver transfers.
+const MaxTakenOverLeases = 500
 
-// MaxNodes limits the nodes that one call of Nodes returns.
-const MaxNodes = 250
+// MaxNodesPage limits the nodes that one call of Nodes returns.
+const MaxNodesPage = 250

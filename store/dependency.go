@@ -2,8 +2,8 @@ package store
 
 import "github.com/queuectl/queuectl/queue"
 
-// Link is a job at the other end of a dependency, past or present.
-type Link struct {
+// DependencyLink is a job at the other end of a dependency, past or present.
+type DependencyLink struct {
 	Seq       int64       // number of the job at the other end
 	ID        string      // "" if the job at the other end was removed
 	State     queue.State // 0 if the job at the other end was removed

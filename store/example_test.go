@@ -25,7 +25,7 @@ func Example() {
 	must(err)
 
 	// Claim the job. Until its start is reported, its state is still pending.
-	granted, err := s.Exchange(ctx, store.Report{Want: 1})
+	granted, err := s.Exchange(ctx, store.Report{WantedJobs: 1})
 	must(err)
 	job := granted.Jobs[0]
 	fmt.Println(job.ID, job.State, job.Command)
@@ -35,7 +35,8 @@ func Example() {
 	must(err)
 
 	// The command has ended with exit code 2. The outcome decides the next state of the job.
-	decision := queue.Decide(&job, queue.Outcome{End: queue.Exited, ExitCode: 2}, queue.Policy{Base: 2, Max: time.Hour})
+	decision := queue.Decide(&job, queue.Outcome{EndCause: queue.EndExited, ExitCode: 2}, queue.RetryPolicy{Base: 2,
+		Max: time.Hour})
 	_, err = s.Exchange(ctx, store.Report{Settlements: []store.Settlement{{Lease: job.Lease(), Decision: decision,
 		Attempt: queue.Attempt{StartedAt: started.StartedAt, EndedAt: s.Now(), ExitCode: 2, Counted: decision.UsesAttempt}}}})
 	must(err)

@@ -10,34 +10,34 @@ import (
 // Forecast returns which jobs start next, and what keeps the others from starting. No method changes
 // anything.
 type Forecast interface {
-	// Obstacles returns, by seq, the gates without room that keep jobs from starting. It checks jobs that are
+	// WaitReasons returns, by seq, the gates without room that keep jobs from starting. It checks jobs that are
 	// pending or failed, due and not leased, and does not consider workers. A job that the next claim may
 	// take has no obstacles. For a job that is not due, only a pause of its queue is an obstacle. The map has
 	// no entry for a job without obstacles, or for a seq without a job.
-	Obstacles(ctx context.Context, seqs []int64) (map[int64][]Obstacle, error)
+	WaitReasons(ctx context.Context, seqs []int64) (map[int64][]WaitReason, error)
 	// Simulate returns up to n jobs that claims would take next if n workers were free now. It changes
 	// nothing.
 	Simulate(ctx context.Context, n int) (Simulation, error)
-	// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be
-	// retried, and is not leased. The cost does not depend on the number of jobs. BestWaiting reads one job
+	// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits to be
+	// retried, and is not leased. The cost does not depend on the number of jobs. BestWaitingPriority reads one job
 	// in each queue where the user has waiting jobs, in up to 1,000 queues and up to 1,000 lanes with
 	// demands. It also reads each leased job that is not known to have started. If it reaches these limits,
 	// it returns an upper bound.
-	BestWaiting(ctx context.Context, uid int) (WaitingPriority, error)
+	BestWaitingPriority(ctx context.Context, uid int) (WaitingPriority, error)
 }
 
-// Obstacle is the reason why a job cannot start: its queue, or a gate without room.
-type Obstacle struct {
-	Gate    queue.GateKind // 0 means the queue
-	Key     string         // key of the gate, or name of the queue
-	Usage   int
-	Limit   int
-	Need    int          // units that the job needs
-	OpensAt queue.Millis // for a rate: when the oldest start leaves the period, which makes room; 0 if unknown
-	Paused  bool         // the queue is paused
-	// KeptForOther reports that the resource has enough free units, but they are kept for another job. That job
+// WaitReason is the reason why a job cannot start: its queue, or a gate without room.
+type WaitReason struct {
+	GateKind    queue.GateKind // 0 means the queue
+	Key         string         // key of the gate, or name of the queue
+	Usage       int
+	Limit       int
+	NeededUnits int          // units that the job needs
+	OpensAt     queue.Millis // for a rate: when the oldest start leaves the period, which makes room; 0 if unknown
+	Paused      bool         // the queue is paused
+	// KeptForOtherJob reports that the resource has enough free units, but they are kept for another job. That job
 	// ranks first in the same queue and needs more units than are free.
-	KeptForOther bool
+	KeptForOtherJob bool
 }
 
 // WaitingPriority is the effective priority of a user's best-ranked waiting job, including points for
@@ -47,7 +47,7 @@ type WaitingPriority struct {
 	Found    bool  // false if the user has no such job
 	// Bound reports that the search stopped at its limit. Priority is then only an upper bound: no job
 	// exceeds it, but perhaps no job has it.
-	Bound bool
+	IsUpperBound bool
 }
 
 // MaxWaitingPriority is below the largest int64, so that adding the points that waiting jobs gain from each

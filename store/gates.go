@@ -13,17 +13,17 @@ import (
 // resources. A job starts only while each gate that it needs has room.
 type Gates interface {
 	// Gates lists shared locks, rates and resources, and those of the user uid, in the order of
-	// GateState.Follows. It lists at most MaxGates gates, which follow the gate after. A lock or rate without a
+	// GateState.Follows. It lists at most MaxGatesPage gates, which follow the gate after. A lock or rate without a
 	// stored rule is listed while jobs name it.
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
 	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If N is 0, it removes the
 	// stored rule. The first job that names the key then sets the rule, which lasts while unfinished jobs
 	// name the key.
 	SetGate(ctx context.Context, rule queue.Demand) error
-	// SetMaxRunningUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, as in a
+	// SetMaxRunningPerUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, as in a
 	// store that was just opened. Leases above the limit are not ended. Jobs that the limit holds back stay
 	// in the queue. They are claimed in their usual order once fewer jobs of their user are leased.
-	SetMaxRunningUser(ctx context.Context, n int) error
+	SetMaxRunningPerUser(ctx context.Context, n int) error
 	// SetNode sets the node that this store runs on, until the store is closed. Jobs that may not run on it,
 	// or need more resources than it has, wait. Leased jobs keep their units of resources until they end.
 	SetNode(ctx context.Context, node Node) error
@@ -33,7 +33,7 @@ type Gates interface {
 type GateState struct {
 	queue.Demand       // the rule of the gate; for a resource, N is the number of its units
 	UID          int   // owner of the key; queue.SharedOwner for a shared key
-	Set          bool  // true if SetGate has stored the rule
+	RuleStored   bool  // true if SetGate has stored the rule
 	Usage        int   // number of jobs that hold the lock, of starts in the period, or of units in use
 	Jobs         int64 // number of unfinished jobs that name the lock or rate
 }
@@ -43,8 +43,8 @@ func (g *GateState) Follows(h *GateState) bool {
 	return cmp.Or(cmp.Compare(g.UID, h.UID), cmp.Compare(g.Kind, h.Kind), cmp.Compare(g.Key, h.Key)) > 0
 }
 
-// MaxGates limits the shared keys that may have a rule, and the gates that one call of Gates lists.
-const MaxGates = 1000
+// MaxGatesPage limits the shared keys that may have a rule, and the gates that one call of Gates lists.
+const MaxGatesPage = 1000
 
 // Node contains the properties of a machine that decide which jobs may run on it.
 // See docs/decisions/0017.
@@ -56,8 +56,8 @@ type Node struct {
 	UnknownUIDs map[int]bool   // uids whose jobs the node does not claim, because it lacks their accounts
 }
 
-// Matches reports whether a job that requires on may run on the node. on is the node's name, or label=value.
-func (n *Node) Matches(on string) bool {
+// MatchesSelector reports whether a job that requires on may run on the node. on is the node's name, or label=value.
+func (n *Node) MatchesSelector(on string) bool {
 	label, value, labelled := strings.Cut(on, "=")
 	if !labelled {
 		return on == n.Name

@@ -4,10 +4,10 @@ import "context"
 
 // Submission is a job that a client has submitted with its own database transaction.
 type Submission struct {
-	N    int64
-	Role string // database role that ran the transaction
-	ID   string // id of the job
-	Spec []byte // the job's fields as JSON
+	Number int64
+	Role   string // database role that ran the transaction
+	ID     string // id of the job
+	Spec   []byte // the job's fields as JSON
 }
 
 // Inbox is a store that accepts jobs through the database instead of the service. A submission exists only if
@@ -17,19 +17,19 @@ type Inbox interface {
 	SetRoles(ctx context.Context, roles []string) error
 	// Submissions lists submissions that were not rejected, from the roles passed to SetRoles and from roles
 	// that no service has passed to SetRoles. For each role it lists the oldest submissions: up to limit(role)
-	// and up to MaxSubmitted bytes, but at least one. To enqueue a submission, set Request.Submission to its
+	// and up to MaxListedSubmissionBytes bytes, but at least one. To enqueue a submission, set Request.Submission to its
 	// number.
 	Submissions(ctx context.Context, limit func(role string) int) ([]Submission, error)
-	// Refuse marks a submission that cannot be enqueued as rejected, with the reason. The newest MaxRefused
-	// of each role are kept.
-	Refuse(ctx context.Context, n int64, why string) error
-	// Arrivals returns a channel that receives a hint when new submissions may exist, until ctx ends.
-	Arrivals(ctx context.Context) <-chan struct{}
+	// RejectSubmission marks a submission that cannot be enqueued as rejected, with the reason. The
+	// newest MaxRejectedSubmissions of each role are kept.
+	RejectSubmission(ctx context.Context, n int64, why string) error
+	// SubmissionHints returns a channel that receives a hint when new submissions may exist, until ctx ends.
+	SubmissionHints(ctx context.Context) <-chan struct{}
 }
 
-// MaxSubmitted limits the bytes of one role's submissions in a list. A submission that is larger is listed
+// MaxListedSubmissionBytes limits the bytes of one role's submissions in a list. A submission that is larger is listed
 // alone.
-const MaxSubmitted = 1 << 20
+const MaxListedSubmissionBytes = 1 << 20
 
-// MaxRefused limits the rejected submissions of a role that are kept.
-const MaxRefused = 1000
+// MaxRejectedSubmissions limits the rejected submissions of a role that are kept.
+const MaxRejectedSubmissions = 1000

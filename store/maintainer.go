@@ -17,7 +17,7 @@ type Finding struct {
 	Check   string
 	Level   Level
 	Message string
-	Next    string
+	Advice  string
 }
 
 // Level is the severity of a finding.
@@ -35,17 +35,17 @@ type Maintainer interface {
 	Examiner
 	// SpaceError returns an error while the disk has no space for new jobs.
 	SpaceError() error
-	// Capacity returns the size of the files' file system in bytes, or 0 if it is unknown.
-	Capacity() int64
+	// DiskCapacity returns the size of the files' file system in bytes, or 0 if it is unknown.
+	DiskCapacity() int64
 	// CheckpointError returns an error while committed pages cannot be moved from the write-ahead log into the
 	// database, because a read transaction does not end.
 	CheckpointError() error
 	// SlowCommitError returns an error while a commit takes so long that the disk may be frozen or failing. It never
 	// blocks.
 	SlowCommitError() error
-	// Guard watches the store's files. It makes the store fail soon after they are removed or replaced,
+	// WatchFiles watches the store's files. It makes the store fail soon after they are removed or replaced,
 	// because further changes would be lost. It runs until ctx ends.
-	Guard(ctx context.Context)
+	WatchFiles(ctx context.Context)
 	// Compact returns free space inside the files to the disk, in steps between other changes. It runs until
 	// ctx ends.
 	Compact(ctx context.Context)
@@ -55,7 +55,7 @@ type Maintainer interface {
 	// Backup makes a checked copy with its output files. The copy contains every change that was acknowledged
 	// before the call, and may contain later ones. Backup also reports its progress to the function each.
 	// Only one copy is made at a time.
-	Backup(ctx context.Context, outputs Outputs, each func(done, of int64) error) (Copy, error)
+	Backup(ctx context.Context, outputs OutputOpener, each func(done, of int64) error) (BackupReader, error)
 }
 
 // OutputDirs names the directories that may contain output files. Another store may have used the directories
@@ -67,10 +67,10 @@ type OutputDirs struct {
 }
 
 // Outputs opens an output file by name. It returns os.ErrNotExist if the file is gone.
-type Outputs func(ref string) (io.ReadCloser, error)
+type OutputOpener func(ref string) (io.ReadCloser, error)
 
-// Copy is a finished backup, which is read from its beginning. Close deletes it.
-type Copy interface {
+// BackupReader is a finished backup, which is read from its beginning. Close deletes it.
+type BackupReader interface {
 	io.ReadCloser
 	Size() int64 // in bytes
 }

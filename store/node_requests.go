@@ -5,23 +5,23 @@ import "context"
 // NodeRequests carries requests between the nodes of a Cluster, through the database. A store that implements
 // Cluster implements NodeRequests too.
 type NodeRequests interface {
-	// Ask sends a request to another node, and waits for the answer until ctx ends. Slow requests, which may
+	// SendRequest sends a request to another node, and waits for the answer until ctx ends. Slow requests, which may
 	// be many, are queued separately, so that other requests do not wait for them.
-	Ask(ctx context.Context, node int64, ask []byte, slow bool) (answer []byte, err error)
-	// Hints returns a channel that receives a hint when the node may have a new request. It receives none
+	SendRequest(ctx context.Context, node int64, ask []byte, slow bool) (answer []byte, err error)
+	// RequestHints returns a channel that receives a hint when the node may have a new request. It receives none
 	// after the store is closed.
-	Hints() <-chan struct{}
-	// Asked returns up to limit new requests to this node. It returns each request only once.
-	Asked(ctx context.Context, slow bool, limit int) ([]NodeRequest, error)
-	// Wanted returns the numbers of the unanswered requests to this node whose senders are still waiting.
-	Wanted(ctx context.Context) (map[int64]bool, error)
-	// Answer answers the request with the number n.
-	Answer(ctx context.Context, n int64, answer []byte) error
+	RequestHints() <-chan struct{}
+	// TakeRequests returns up to limit new requests to this node. It returns each request only once.
+	TakeRequests(ctx context.Context, slow bool, limit int) ([]NodeRequest, error)
+	// AwaitedRequests returns the numbers of the unanswered requests to this node whose senders are still waiting.
+	AwaitedRequests(ctx context.Context) (map[int64]bool, error)
+	// SendReply answers the request with the number n.
+	SendReply(ctx context.Context, n int64, answer []byte) error
 }
 
 // NodeRequest is a request from another node.
 type NodeRequest struct {
-	N       int64
+	Number  int64
 	Payload []byte
 }
 

@@ -7,9 +7,9 @@ import "context"
 type OutputFiles interface {
 	// DeletableOutputs lists up to limit output files whose attempts are gone.
 	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
-	// OutputsDeleted removes files from the list of DeletableOutputs after the caller has deleted them.
-	OutputsDeleted(ctx context.Context, refs []string) error
-	// UnownedOutputs returns those of the given output files that belong to no attempt and no lease, and are not
+	// ForgetDeletedOutputs removes files from the list of DeletableOutputs after the caller has deleted them.
+	ForgetDeletedOutputs(ctx context.Context, refs []string) error
+	// MarkUnownedOutputs returns those of the given output files that belong to no attempt and no lease, and are not
 	// listed as deletable. It adds them to the list of DeletableOutputs.
-	UnownedOutputs(ctx context.Context, refs []string) ([]string, error)
+	MarkUnownedOutputs(ctx context.Context, refs []string) ([]string, error)
 }

@@ -12,7 +12,7 @@ import (
 type Queue interface {
 	// Enqueue stores all drafts of a request, or none; see Receipt.
 	Enqueue(ctx context.Context, r Request) (Receipt, error)
-	// Change applies a verb to a job, with the effect that queue.Verb.Act returns. It returns ErrLeased for a
+	// Change applies a verb to a job, with the effect that queue.Verb.EffectOn returns. It returns ErrLeased for a
 	// leased job. A retried job starts with no used attempts, no error and no expires_at. A released job
 	// keeps these values, but has at least one attempt left. The job's history stays; removing the job also
 	// removes its history.
@@ -23,30 +23,31 @@ type Queue interface {
 
 // Request contains the jobs to be enqueued by one call of Enqueue.
 type Request struct {
-	Drafts []queue.Job // drafts made by queue.Resolve, at most queue.MaxBatch
+	Drafts []queue.Job // drafts made by queue.Resolve, at most queue.MaxJobsPerRequest
 	UID    int         // the user who made the request
 	Owner  string      // the current name of UID; the store keeps the first one
-	// Key, if set, makes the request safe to repeat for KeyMemory. A later request with the same UID and Key
-	// gets the receipt of the first one. If its Sum differs, it gets ErrExists.
-	Key string
-	Sum [32]byte
+	// IdempotencyKey, if set, makes the request safe to repeat for IdempotencyKeyRetention. A later
+	// request with the same UID and IdempotencyKey gets the receipt of the first one. If its Sum
+	// differs, it gets ErrExists.
+	IdempotencyKey string
+	Checksum       [32]byte
 	// Batch, if set, is the name under which the batch's frames were staged.
 	Batch string
 	// Submission, if not 0, is the number of the Inbox submission that this request enqueues. The same
 	// transaction deletes the submission. If it was already deleted, nothing is enqueued, and the receipt has
 	// Duplicate set.
 	Submission int64
-	// MaxPending limits all waiting jobs, and MaxPendingUser those of UID. Enqueue returns ErrFull for a
+	// MaxPending limits all waiting jobs, and MaxPendingPerUser those of UID. Enqueue returns ErrQueueFull for a
 	// request that would exceed either limit. 0 means unlimited.
-	MaxPending     int64
-	MaxPendingUser int64
-	// MaxBytesUser limits the bytes that UID's jobs hold; see UserBytes. Enqueue returns ErrFull for a
+	MaxPending        int64
+	MaxPendingPerUser int64
+	// MaxBytesPerUser limits the bytes that UID's jobs hold; see UserBytes. Enqueue returns ErrQueueFull for a
 	// request that would exceed it. 0 means unlimited.
-	MaxBytesUser int64
+	MaxBytesPerUser int64
 }
 
-// KeyMemory is the minimum time for which a key is remembered.
-const KeyMemory = 10 * time.Minute
+// IdempotencyKeyRetention is the minimum time for which a key is remembered.
+const IdempotencyKeyRetention = 10 * time.Minute
 
 // Receipt names the stored jobs, in the order of their drafts. Enqueue returns ErrExists instead if the id of
 // a draft is taken. If another job has a draft's unique key, the receipt may name that job; see Found.
@@ -70,26 +71,26 @@ type Change struct {
 	// KeepDependants leaves dependants that were cancelled because of this job unchanged when the job is retried. If
 	// KeepDependants is false, these dependants wait for the job again.
 	KeepDependants bool
-	// Only lists the states in which the change applies; in other states, Change returns ErrStateChanged. If it is
+	// OnlyStates lists the states in which the change applies; in other states, Change returns ErrStateChanged. If it is
 	// empty, any state will do.
-	Only []queue.State
-	// MaxPending and MaxPendingUser limit waiting jobs as in Request. They are checked only if the change
+	OnlyStates []queue.State
+	// MaxPending and MaxPendingPerUser limit waiting jobs as in Request. They are checked only if the change
 	// makes an ended job wait again.
-	MaxPending     int64
-	MaxPendingUser int64
-	// MaxBytesUser limits the user's bytes as in Request. It is checked only for an edit that makes the job
+	MaxPending        int64
+	MaxPendingPerUser int64
+	// MaxBytesPerUser limits the user's bytes as in Request. It is checked only for an edit that makes the job
 	// larger.
-	MaxBytesUser int64
+	MaxBytesPerUser int64
 }
 
-// Act returns the effect of the change on a job; see queue.Verb.Act.
+// Act returns the effect of the change on a job; see queue.Verb.EffectOn.
 func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts bool, err error) {
-	if len(c.Only) > 0 && !slices.Contains(c.Only, j.State) {
+	if len(c.OnlyStates) > 0 && !slices.Contains(c.OnlyStates, j.State) {
 		return 0, "", false, ErrStateChanged
 	}
-	to, event, acts, err = c.Verb.Act(j)
+	to, event, acts, err = c.Verb.EffectOn(j)
 	if err == nil && acts && to.Waiting() && !j.State.Waiting() {
-		err = InputGone(j)
+		err = CheckInputKept(j)
 	}
 	return to, event, acts, err
 }
@@ -100,7 +101,7 @@ type Audit struct {
 	UID    int
 	PID    int
 	Verb   string
-	Job    int64
-	ID     string
+	JobSeq int64
+	JobID  string
 	Target string // object of the action, described for people
 }

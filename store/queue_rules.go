@@ -24,35 +24,35 @@ type QueueRule struct {
 	Weight      int   `json:"weight"`                // share of the starts, at least 1
 	Concurrency int   `json:"concurrency,omitempty"` // limit of the queue's leased jobs; 0 means unlimited
 	MaxPending  int64 `json:"max_pending,omitempty"` // limit of the queue's waiting jobs; 0 means unlimited
-	// Defaults contains the default fields of its jobs as JSON. The store does not interpret them.
-	Defaults string `json:"defaults,omitempty"`
-	Paused   bool   `json:"paused,omitempty"` // jobs of the queue are not claimed
+	// JobDefaults contains the default fields of its jobs as JSON. The store does not interpret them.
+	JobDefaults string `json:"defaults,omitempty"`
+	Paused      bool   `json:"paused,omitempty"` // jobs of the queue are not claimed
 	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and Reason the user's reason.
 	// Promote ends the pause at Until; 0 means never.
-	PausedBy int          `json:"paused_by,omitempty"`
-	PausedAt queue.Millis `json:"paused_at,omitempty"`
-	Reason   string       `json:"reason,omitempty"`
-	Until    queue.Millis `json:"until,omitempty"`
-	Keep     Retention    `json:"keep,omitzero"`
-	// Frozen reports that the queue's running jobs were paused too. The store does not interpret it.
-	Frozen bool `json:"frozen,omitempty"`
+	PausedBy    int          `json:"paused_by,omitempty"`
+	PausedAt    queue.Millis `json:"paused_at,omitempty"`
+	PauseReason string       `json:"reason,omitempty"`
+	PausedUntil queue.Millis `json:"until,omitempty"`
+	Retention   Retention    `json:"keep,omitzero"`
+	// RunningJobsPaused reports that the queue's running jobs were paused too. The store does not interpret it.
+	RunningJobsPaused bool `json:"frozen,omitempty"`
 }
 
 // Retention says how long a queue's completed and cancelled jobs are kept. For a field that is 0, the general
 // settings apply.
 type Retention struct {
-	Age     time.Duration `json:"age,omitempty"`      // longest time since a job's end, or Forever
+	MaxAge  time.Duration `json:"age,omitempty"`      // longest time since a job's end, or Forever
 	MaxJobs int64         `json:"max_jobs,omitempty"` // number of jobs kept; the oldest are removed first
-	// Output is how many bytes of outputs are kept. The oldest outputs are removed first.
-	Output int64 `json:"output,omitempty"`
+	// MaxOutputBytes is how many bytes of outputs are kept. The oldest outputs are removed first.
+	MaxOutputBytes int64 `json:"output,omitempty"`
 }
 
-// Forever as Retention.Age means that jobs are kept without a time limit.
+// Forever as Retention.MaxAge means that jobs are kept without a time limit.
 const Forever = -1
 
-// Resumed returns the rule without its pause.
-func (r QueueRule) Resumed() QueueRule {
-	r.Paused, r.PausedBy, r.PausedAt, r.Reason, r.Until, r.Frozen = false, 0, 0, "", 0, false
+// WithoutPause returns the rule without its pause.
+func (r QueueRule) WithoutPause() QueueRule {
+	r.Paused, r.PausedBy, r.PausedAt, r.PauseReason, r.PausedUntil, r.RunningJobsPaused = false, 0, 0, "", 0, false
 	return r
 }
 
@@ -67,7 +67,7 @@ type QueueState struct {
 	Leased  int
 	// Oldest is the time since which the oldest job that could start has waited, or 0 if none could start.
 	// Only the first jobs of the best lanes are considered.
-	Oldest queue.Millis
+	OldestReadySince queue.Millis
 }
 
 // MaxQueues limits the queues without a rule that one user may have begun and that have unfinished jobs.

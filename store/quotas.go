@@ -14,20 +14,20 @@ import (
 type Quotas interface {
 	// UserBytes returns how many bytes a user's jobs hold as of the last commit. It counts the stored
 	// Execution of each job, and JobBytes for the rest of its row. It adds DependencyBytes for each
-	// dependency, RecordSize of each attempt, and the outputs. Batches that are not in the queue yet count
+	// dependency, AttemptRecordSize of each attempt, and the outputs. Batches that are not in the queue yet count
 	// too. Like Counts, it reads no table and does not wait for a commit.
 	UserBytes(uid int) int64
-	// UsersOver lists the users whose jobs hold more bytes than keep, most bytes first. It reads no table.
-	UsersOver(keep int64) []UserBytes
-	// RemovableBytes returns how many bytes of a user's data TrimUser can remove. It stops counting once it
+	// UsersOverBytes lists the users whose jobs hold more bytes than keep, most bytes first. It reads no table.
+	UsersOverBytes(keep int64) []UserBytes
+	// RemovableBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting once it
 	// has reached need bytes.
 	RemovableBytes(ctx context.Context, uid int, need int64) (int64, error)
-	// TrimUser removes a limited number of inputs and outputs of a user's jobs while the user holds more than
+	// TrimUserData removes a limited number of inputs and outputs of a user's jobs while the user holds more than
 	// keep bytes (UserBytes). It takes them first from jobs that have not ended, then from ended jobs, in the
 	// order in which they ended. It removes the outputs of all attempts that have ended. It removes inputs
-	// longer than KeptInput if LosesInput is true for the job's state. The rows of the jobs stay. It reports
+	// longer than MaxKeptInputBytes if LosesInput is true for the job's state. The rows of the jobs stay. It reports
 	// whether there is more to remove.
-	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)
+	TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error)
 }
 
 // UserBytes is the number of bytes that the jobs of one user hold.
@@ -43,8 +43,8 @@ func SortUserBytes(list []UserBytes) {
 	})
 }
 
-// QuotaField is the field of the error that QuotaExceeded returns.
-const QuotaField = "max_bytes_per_user"
+// QuotaErrorField is the field of the error that NewQuotaError returns.
+const QuotaErrorField = "max_bytes_per_user"
 
 // QuotaError rejects a request that needs more bytes than a user may still use. It wraps a queue.Error.
 type QuotaError struct {
@@ -59,41 +59,41 @@ func (e *QuotaError) Error() string { return e.rejection.Error() }
 // Unwrap returns the queue.Error.
 func (e *QuotaError) Unwrap() error { return e.rejection }
 
-// QuotaExceeded returns the error for a request that needs more bytes than a user may still use.
-func QuotaExceeded(used, limit, added int64) error {
+// NewQuotaError returns the error for a request that needs more bytes than a user may still use.
+func NewQuotaError(used, limit, added int64) error {
 	message := fmt.Sprintf("the jobs and schedules of this user use %d of %d bytes, and this request needs %d more; "+
 		"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, "+
 		"or ask an admin to raise the limit", used, limit, added)
 	return &QuotaError{
 		UsedBytes: used, Limit: limit, NeededBytes: added,
-		rejection: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: message},
+		rejection: &queue.Error{Code: queue.CodeQueueFull, Field: QuotaErrorField, Message: message},
 	}
 }
 
-// KeptInput is the largest input of a job, in bytes as stored, that stays until the job's row is removed.
-// Larger inputs are removed if other jobs of the same user need the room; see TrimUser.
-const KeptInput = 1 << 10
+// MaxKeptInputBytes is the largest input of a job, in bytes as stored, that stays until the job's row is removed.
+// Larger inputs are removed if other jobs of the same user need the room; see TrimUserData.
+const MaxKeptInputBytes = 1 << 10
 
 // Limits of the outputs and inputs that are removed to make room for the attempts and hooks of one
 // transaction.
 const (
-	// RemovedTogether is the limit for all attempts and hooks of a transaction together. Each of them may use
-	// RemovedForOne even if the others have used up this limit.
-	RemovedTogether = 500
-	RemovedForOne   = 10
+	// MaxRemovedTotal is the limit for all attempts and hooks of a transaction together. Each of them may use
+	// MaxRemovedEach even if the others have used up this limit.
+	MaxRemovedTotal = 500
+	MaxRemovedEach  = 10
 )
 
 // RemovalLimit returns how many outputs and inputs may be removed to make room for an attempt or a hook.
 // examined is the number of outputs and inputs that the transaction has already read to make room for earlier
 // attempts and hooks, even if that made no room.
-func RemovalLimit(examined int) int { return max(RemovedForOne, RemovedTogether-examined) }
+func RemovalLimit(examined int) int { return max(MaxRemovedEach, MaxRemovedTotal-examined) }
 
 // LosesInput reports whether jobs that ended in this state lose long inputs if room is needed. Dead jobs keep
 // theirs, because a user has yet to decide whether they run again.
-func LosesInput(s queue.State) bool { return slices.Contains(BoundedStates, s) }
+func LosesInput(s queue.State) bool { return slices.Contains(RetentionStates, s) }
 
-// InputGone returns an error if a job cannot run again because its input was removed.
-func InputGone(j *queue.Job) error {
+// CheckInputKept returns an error if a job cannot run again because its input was removed.
+func CheckInputKept(j *queue.Job) error {
 	fields := j.InputRemoved.Fields()
 	if len(fields) == 0 {
 		return nil

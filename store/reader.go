@@ -14,7 +14,7 @@ type Reader interface {
 	// GetFull reads one job by id, with its Env and Stdin.
 	GetFull(ctx context.Context, id string) (queue.Job, error)
 	// History reads a page of a job's attempts, without output: the newest attempts with numbers below before
-	// (0 means all), in ascending order. The page ends after limit attempts, 1 to MaxPage, or MaxHistoryBytes
+	// (0 means all), in ascending order. The page ends after limit attempts, 1 to MaxPageRows, or MaxHistoryBytes
 	// of text, but has at least one attempt.
 	History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error)
 	// Attempt reads one attempt with its output. If n is 0, it reads the last attempt.
@@ -22,13 +22,13 @@ type Reader interface {
 	// List reads a page of jobs, newest first, each without Env and Stdin. The page ends after Filter.Limit
 	// jobs or MaxPageBytes of text, but has at least one job.
 	List(ctx context.Context, f Filter) (Page, error)
-	// Select reads a page of references to the jobs that match a filter, newest first.
-	Select(ctx context.Context, f Filter) (RefPage, error)
-	// Links returns up to limit parents and up to limit children of a job, past and present. Undecided
+	// ListRefs reads a page of references to the jobs that match a filter, newest first.
+	ListRefs(ctx context.Context, f Filter) (RefPage, error)
+	// DependencyLinks returns up to limit parents and up to limit children of a job, past and present. Undecided
 	// dependencies come first, in the order in which they were added.
-	Links(ctx context.Context, seq int64, limit int) (parents, children []Link, err error)
+	DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []DependencyLink, err error)
 	// Screen reads an overview for people: up to f.Rows jobs of each part, each without Env and Stdin. Jobs
-	// of users other than f.Submitter have only the Labels of their Execution. A part ends after MaxPartBytes
+	// of users other than f.Submitter have only the Labels of their Execution. A part ends after MaxScreenPartBytes
 	// of text, but has at least one job. The cost does not depend on the number of jobs, or on the size of
 	// other users' jobs.
 	Screen(ctx context.Context, f ScreenFilter) (Screen, error)
@@ -50,14 +50,14 @@ type Filter struct {
 	Until     queue.Millis // the same time must be before Until; 0 means no upper bound
 	Glob      string       // pattern of ids, see queue.Glob; "" means any
 	BeforeSeq int64        // only jobs with a lower seq; 0 means start with the newest job
-	Limit     int          // 1 to MaxPage
+	Limit     int          // 1 to MaxPageRows
 }
 
 // Limits of a page.
 const (
-	MaxPage         = 1000      // jobs or attempts
-	MaxPageBytes    = 1 << 20   // text of jobs, as measured by TextSize
-	MaxHistoryBytes = 256 << 10 // text of attempts, as measured by AttemptSize
+	MaxPageRows     = 1000      // jobs or attempts
+	MaxPageBytes    = 1 << 20   // text of jobs, as measured by JobTextSize
+	MaxHistoryBytes = 256 << 10 // text of attempts, as measured by AttemptTextSize
 )
 
 // Page is part of a list. Next is the value of Filter.BeforeSeq for the next page, or 0 at the end. A page
@@ -67,8 +67,8 @@ type Page struct {
 	Next int64
 }
 
-// Ref contains the values of a job that a selector needs.
-type Ref struct {
+// JobRef contains the values of a job that a selector needs.
+type JobRef struct {
 	Seq   int64
 	ID    string
 	State queue.State
@@ -77,14 +77,14 @@ type Ref struct {
 
 // RefPage is a page of references to matching jobs. Next is as in Page.
 type RefPage struct {
-	Refs []Ref
+	Refs []JobRef
 	Next int64
 }
 
 // ScreenFilter says how much of a Screen is read.
 type ScreenFilter struct {
-	Rows      int  // number of jobs of each part, 1 to MaxScreen
-	Submitter *int // the user whose jobs are read with their Execution; nil for all
+	Rows          int  // number of jobs of each part, 1 to MaxScreenRows
+	DetailsForUID *int // the user whose jobs are read with their Execution; nil for all
 }
 
 // Screen is an overview of the queue, in parts.
@@ -99,8 +99,8 @@ type Screen struct {
 	Done          []queue.Job // completed and cancelled jobs; the one that ended last is first
 }
 
-// MaxScreen limits the jobs in each part of a Screen.
-const MaxScreen = 100
+// MaxScreenRows limits the jobs in each part of a Screen.
+const MaxScreenRows = 100
 
-// MaxPartBytes limits the text of a part of a Screen, as measured by TextSize.
-const MaxPartBytes = 128 << 10
+// MaxScreenPartBytes limits the text of a part of a Screen, as measured by JobTextSize.
+const MaxScreenPartBytes = 128 << 10

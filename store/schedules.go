@@ -10,12 +10,12 @@ import (
 
 // Limits of schedules.
 const (
-	MaxSchedules     = 1000 // schedules of one user
-	MaxScheduleName  = 100  // maximum length in bytes; a job's id appends the time of the occurrence to it
-	MaxScheduleRuns  = 100  // number of records kept of each schedule; the oldest are deleted
-	MaxUnfinished    = 1000 // unfinished jobs of one schedule; at this number, no further job is created
-	MaxOccurrences   = 100  // occurrences carried out or recorded as missed in one OccurrenceRequest
-	MaxSchedulesPage = 1000 // schedules listed by one call
+	MaxSchedules         = 1000 // schedules of one user
+	MaxScheduleName      = 100  // maximum length in bytes; a job's id appends the time of the occurrence to it
+	MaxOccurrenceRecords = 100  // number of records kept of each schedule; the oldest are deleted
+	MaxUnfinishedJobs    = 1000 // unfinished jobs of one schedule; at this number, no further job is created
+	MaxOccurrences       = 100  // occurrences carried out or recorded as missed in one OccurrenceRequest
+	MaxSchedulesPage     = 1000 // schedules listed by one call
 )
 
 // Overlap says what happens to an occurrence if an earlier job of the schedule has not ended.
@@ -43,23 +43,23 @@ type Outcome string
 
 // The values of Outcome.
 const (
-	OutcomeFired   Outcome = "fired"
-	OutcomeMissed  Outcome = "missed"
-	OutcomeSkipped Outcome = "skipped" // an earlier job had not ended
-	OutcomeRefused Outcome = "refused" // no job could be created; the note contains the reason
+	OutcomeEnqueued Outcome = "fired"
+	OutcomeMissed   Outcome = "missed"
+	OutcomeSkipped  Outcome = "skipped" // an earlier job had not ended
+	OutcomeRefused  Outcome = "refused" // no job could be created; the note contains the reason
 )
 
 // Schedule is the definition and the state of a recurring job.
 type Schedule struct {
 	Name string
-	// Gen distinguishes this definition from earlier ones with the same name. The store assigns it.
-	Gen     int64
-	UID     int // uid of the owner; below 0 if the uid belongs to another account now
-	Cron    string
-	Zone    string
-	Jitter  time.Duration
-	CatchUp CatchUp
-	Overlap Overlap
+	// Generation distinguishes this definition from earlier ones with the same name. The store assigns it.
+	Generation int64
+	UID        int // uid of the owner; below 0 if the uid belongs to another account now
+	Cron       string
+	TimeZone   string
+	Jitter     time.Duration
+	CatchUp    CatchUp
+	Overlap    Overlap
 	// Spec is the requested job spec as JSON. Draft is the job that the service has made of it.
 	Spec  string
 	Draft queue.Job
@@ -72,7 +72,7 @@ type Schedule struct {
 	// AtBoot reports that the schedule runs once per boot. Boot is the id of the last boot for which it has
 	// run.
 	AtBoot bool
-	Boot   string
+	BootID string
 	// PausedAt is the time when the schedule was paused, or 0. PausedBy is the user who paused it, or nil.
 	// Note is the reason for the pause.
 	PausedAt queue.Millis
@@ -82,78 +82,78 @@ type Schedule struct {
 	Damaged bool
 }
 
-// ScheduleRun is the record of one occurrence.
-type ScheduleRun struct {
-	Instant     queue.Millis
-	RecordedAt  queue.Millis // time when the record was made
-	Outcome     Outcome
-	Job         int64 // seq of the created job, 0 if none; ID is its id
-	ID          string
-	RequestedBy *int   // the user who requested the run; nil if the schedule was due
-	Note        string // why the run was refused, or the id of the unfinished job because of which it was skipped
+// OccurrenceRecord is the record of one occurrence.
+type OccurrenceRecord struct {
+	OccurrenceAt queue.Millis
+	RecordedAt   queue.Millis // time when the record was made
+	Outcome      Outcome
+	JobSeq       int64 // seq of the created job, 0 if none; ID is its id
+	JobID        string
+	RequestedBy  *int   // the user who requested the run; nil if the schedule was due
+	Note         string // why the run was refused, or the id of the unfinished job because of which it was skipped
 }
 
 // SchedulePut is a request to store a schedule.
 type SchedulePut struct {
 	Schedule
-	// Replaces is the Gen of the schedule of the same name to be replaced; 0 for a new schedule.
-	Replaces int64
+	// ReplacedGeneration is the Generation of the schedule of the same name to be replaced; 0 for a new schedule.
+	ReplacedGeneration int64
 	// RequestedBy is the uid of the user who made the request.
 	RequestedBy int
-	// MaxBytesUser is how many bytes the jobs and schedules of the schedule's user may use; 0 means
+	// MaxBytesPerUser is how many bytes the jobs and schedules of the schedule's user may use; 0 means
 	// unlimited.
-	MaxBytesUser int64
+	MaxBytesPerUser int64
 }
 
 // SchedulePause is a request to pause or resume a schedule.
 type SchedulePause struct {
 	Name        string
-	Gen         int64
+	Generation  int64
 	RequestedBy *int
 	Note        string
 	Pause       bool
 	// LastAt, NextAt, DueAt and Boot replace the schedule's values when it is resumed.
 	LastAt, NextAt, DueAt queue.Millis
-	Boot                  string
+	BootID                string
 }
 
 // OccurrenceRequest is a request to carry out and record occurrences of a schedule.
 type OccurrenceRequest struct {
-	Name string
-	Gen  int64
-	// Last and Boot are the values that the schedule is expected to have. If the schedule has other values,
+	Name       string
+	Generation int64
+	// ExpectedLastAt and Boot are the values that the schedule is expected to have. If the schedule has other values,
 	// or is paused, nothing happens. For a run that a user requests, neither the values nor the pause are
 	// checked.
-	Last queue.Millis
-	Boot string
+	ExpectedLastAt queue.Millis
+	ExpectedBootID string
 
-	Runs           []queue.Millis // occurrences to be carried out, oldest first; each job waits for the one before it
-	MissedInstants []queue.Millis // occurrences to be recorded as missed, oldest first
-	RequestedBy    *int           // the user who requests the only run; nil if the runs are due
-	// IDs returns the nth candidate for the id of an occurrence's job, from n = 1. The first free id is used.
-	IDs func(instant queue.Millis, n int) string
+	Occurrences       []queue.Millis // occurrences to be carried out, oldest first; each job waits for the one before it
+	MissedOccurrences []queue.Millis // occurrences to be recorded as missed, oldest first
+	RequestedBy       *int           // the user who requests the only run; nil if the runs are due
+	// CandidateID returns the nth candidate for the id of an occurrence's job, from n = 1. The first free id is used.
+	CandidateID func(instant queue.Millis, n int) string
 
-	// LastAt, NextAt, DueAt and NextBoot are the schedule's values after the request was carried out.
+	// LastAt, NextAt, DueAt and NextBootID are the schedule's values after the request was carried out.
 	LastAt, NextAt, DueAt queue.Millis
-	NextBoot              string
+	NextBootID            string
 
 	// Owner is the current name of the schedule's user; see Request.
-	Owner                      string
-	MaxPending, MaxPendingUser int64 // as in Request
-	MaxBytesUser               int64 // as in Request
-	// FailOverQuota makes Fire return the QuotaError that rejects the job of the first of Runs, and change
+	Owner                         string
+	MaxPending, MaxPendingPerUser int64 // as in Request
+	MaxBytesPerUser               int64 // as in Request
+	// FailOverQuota makes RunOccurrences return the QuotaError that rejects the job of the first of Runs, and change
 	// nothing. If FailOverQuota is false, the run is recorded as refused.
 	FailOverQuota bool
 }
 
-// MaxIDs is the number of ids that are tried for the job of an occurrence. Users cannot predict the last of
+// MaxCandidateIDs is the number of ids that are tried for the job of an occurrence. Users cannot predict the last of
 // these ids, so they cannot take all of them in advance.
-const MaxIDs = 100
+const MaxCandidateIDs = 100
 
 // OccurrenceResult is the result of an OccurrenceRequest. Done reports whether the request was carried out.
 type OccurrenceResult struct {
-	Done bool
-	Runs []ScheduleRun // one record for each occurrence in OccurrenceRequest.Runs
+	CarriedOut bool
+	Records    []OccurrenceRecord // one record for each occurrence in OccurrenceRequest.Occurrences
 	// LeasedSeqs lists running jobs that must be ended before the new jobs can replace them. If it is not empty,
 	// nothing has happened.
 	LeasedSeqs []int64
@@ -162,8 +162,8 @@ type OccurrenceResult struct {
 // ErrScheduleChanged is returned for a change of a schedule that another request has changed.
 var ErrScheduleChanged = errors.New("another request changed the schedule; try again")
 
-// ErrManySchedules is returned if a user has MaxSchedules schedules and adds another.
-var ErrManySchedules = queue.Errorf(queue.CodeFull,
+// ErrTooManySchedules is returned if a user has MaxSchedules schedules and adds another.
+var ErrTooManySchedules = queue.Errorf(queue.CodeQueueFull,
 	"you have %d schedules, the maximum per user; remove one with: queuectl schedule rm NAME", MaxSchedules)
 
 // DisownedNote is the note of a schedule that was paused because the uid of its owner now belongs to another
@@ -174,12 +174,12 @@ const DisownedNote = "the uid of the schedule's owner now belongs to another acc
 // Schedules stores schedules and the records of their occurrences. Methods return ErrNotFound for a name that
 // no schedule has.
 type Schedules interface {
-	// PutSchedule stores a schedule, and returns it with its new Gen. It returns ErrScheduleChanged if the schedule
-	// that it replaces has changed, and ErrFull if the schedule's user already has MaxSchedules schedules or
-	// would use more than MaxBytesUser.
+	// PutSchedule stores a schedule, and returns it with its new Generation. It returns ErrScheduleChanged if the schedule
+	// that it replaces has changed, and ErrQueueFull if the schedule's user already has MaxSchedules schedules or
+	// would use more than MaxBytesPerUser.
 	PutSchedule(ctx context.Context, p SchedulePut) (Schedule, error)
-	// Schedule reads a schedule and its newest records, newest first, up to MaxScheduleRuns.
-	Schedule(ctx context.Context, name string) (Schedule, []ScheduleRun, error)
+	// Schedule reads a schedule and its newest records, newest first, up to MaxOccurrenceRecords.
+	Schedule(ctx context.Context, name string) (Schedule, []OccurrenceRecord, error)
 	// Schedules lists schedules in the order of their names: at most limit schedules, with names after the
 	// parameter after. Their drafts have no Env and Stdin.
 	Schedules(ctx context.Context, after string, limit int) ([]Schedule, error)
@@ -194,8 +194,8 @@ type Schedules interface {
 	// now. AtBoot schedules are due if they have not run for the given boot; if boot is "", none of them is
 	// due.
 	DueSchedules(ctx context.Context, boot string, limit int) (due []Schedule, next time.Duration, err error)
-	// Fire carries out and records occurrences in one transaction: their records, their jobs and the
+	// RunOccurrences carries out and records occurrences in one transaction: their records, their jobs and the
 	// schedule's next occurrence are all stored, or none. If an earlier job of the schedule has not ended,
 	// Overlap decides what happens. An occurrence whose job does not fit in the queue is recorded as refused.
-	Fire(ctx context.Context, f OccurrenceRequest) (OccurrenceResult, error)
+	RunOccurrences(ctx context.Context, f OccurrenceRequest) (OccurrenceResult, error)
 }

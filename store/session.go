@@ -24,28 +24,28 @@ type Session interface {
 	// and ErrLeased for a lease that is not known to have started.
 	Pause(ctx context.Context, p Pause) error
 	// Parents returns the jobs that a job has waited for, except removed ones, in the order in which the
-	// dependencies were added. Their Results have at most queue.MaxDeps bytes in total; a Result that does not
-	// fit is left out.
+	// dependencies were added. Their Results have at most queue.MaxDependencyResultBytes bytes in total;
+	// a Result that does not fit is left out.
 	Parents(ctx context.Context, seq int64) ([]Parent, error)
 	// PreviousSession returns the leases and runners of an earlier service, for a service that is starting.
 	PreviousSession(ctx context.Context) (PreviousSession, error)
 	// NextEpoch increments the service's epoch and returns it.
 	NextEpoch(ctx context.Context) (int64, error)
-	// NoteRunners stores the directories of the runners that may have leases, in any order, for the next
+	// StoreRunnerDirs stores the directories of the runners that may have leases, in any order, for the next
 	// service. After this call, the store no longer counts as a copy; see PreviousSession.IsCopy.
-	NoteRunners(ctx context.Context, dirs []string) error
+	StoreRunnerDirs(ctx context.Context, dirs []string) error
 }
 
 // PreviousSession contains the leases and runners of an earlier service.
 type PreviousSession struct {
 	// LeasedJobs contains all leased jobs, ordered by seq. A job that was reported as started is Processing.
 	LeasedJobs []queue.Job
-	// Runners contains the directories last passed to NoteRunners.
-	Runners []string
+	// RunnerDirs contains the directories last passed to StoreRunnerDirs.
+	RunnerDirs []string
 	// LastSeq is the highest seq that any job of the store has had; 0 if there was none. No lease of this
 	// store has a higher seq.
 	LastSeq int64
-	// IsCopy reports that the store is a copy or was restored, and that NoteRunners has not been called since.
+	// IsCopy reports that the store is a copy or was restored, and that StoreRunnerDirs has not been called since.
 	// Its leases may belong to the original store.
 	IsCopy bool
 }
@@ -58,16 +58,16 @@ type Report struct {
 	Settlements []Settlement
 	// Releases contains leases that were never started. Their jobs are runnable again at their old positions.
 	Releases []queue.Lease
-	// Changes contains changes of jobs with further leases that were never started. Each of these leases is
+	// ChangeHints contains changes of jobs with further leases that were never started. Each of these leases is
 	// released, and then its job is changed as by the method Change.
-	Changes []LeasedChange
-	Want    int
-	// MaxBytesUser limits the bytes that one user's jobs may hold; 0 means unlimited. If an ended attempt
-	// would exceed it, outputs and inputs of the same user are removed, as TrimUser does. Nothing is removed
+	Changes    []LeasedChange
+	WantedJobs int
+	// MaxBytesPerUser limits the bytes that one user's jobs may hold; 0 means unlimited. If an ended attempt
+	// would exceed it, outputs and inputs of the same user are removed, as TrimUserData does. Nothing is removed
 	// if the number that RemovalLimit allows would not make enough room. The attempt is then recorded without
 	// its output, and its output size is set to OutputOverQuota. If not even the attempt's record fits, it
-	// replaces the oldest record of a job that has KeptRecords of them.
-	MaxBytesUser int64
+	// replaces the oldest record of a job that has KeptAttemptRecords of them.
+	MaxBytesPerUser int64
 }
 
 // LeasedChange is a change that was requested while the job was leased.
@@ -91,7 +91,7 @@ type Progress struct {
 }
 
 // Settlement describes how an attempt ended and what happens to its job. The store records the Attempt if
-// Decision.Started is true, and assigns its number N.
+// Decision.RecordsAttempt is true, and assigns its number N.
 type Settlement struct {
 	queue.Lease
 	Attempt  queue.Attempt
@@ -113,19 +113,19 @@ type Settlement struct {
 // Grant is the result of an Exchange: the jobs that the pool has leased, with their fences; the stale leases
 // of the report, for which nothing was recorded; and the rejected changes.
 type Grant struct {
-	Jobs     []queue.Job
-	Stale    []queue.Lease
-	Refusals map[queue.Lease]error // errors that Change would have returned
+	Jobs            []queue.Job
+	StaleLeases     []queue.Lease
+	RejectedChanges map[queue.Lease]error // errors that Change would have returned
 }
 
 // Pause pauses or resumes a leased job, on behalf of a user.
 type Pause struct {
 	queue.Lease
-	On  bool
-	UID int
+	Paused bool
+	UID    int
 }
 
-// ErrStateChanged is returned for a change of a job whose state is not listed in Only, and for a stale lease.
+// ErrStateChanged is returned for a change of a job whose state is not listed in OnlyStates, and for a stale lease.
 var ErrStateChanged = errors.New("the state of the job has changed")
 
 // ErrLeased is returned for a change of a leased job. The owner of the lease must give it back or end the job

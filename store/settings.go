@@ -23,7 +23,7 @@ type Setting struct {
 	Value string
 	UID   int
 	SetAt queue.Millis
-	// Kind is the kind of the event that records the change; "" means EventSetting. It is not stored.
+	// Kind is the kind of the event that records the change; "" means EventSettingChanged. It is not stored.
 	Kind queue.EventKind
 	// Secret leaves the value out of the event. It is not stored.
 	Secret bool
@@ -37,20 +37,20 @@ func (s *Setting) EventValue() string {
 	return s.Value
 }
 
-// Hooks says which hooks the settings request, and when the store creates them; see queue.HookSet. The store
-// also creates the hooks that a job requests itself (HookLines).
+// Hooks says which hooks the settings request, and when the store creates them; see queue.HookEvents. The store
+// also creates the hooks that a job requests itself (HookCommands).
 type Hooks struct {
-	Moments queue.HookSet // moments at which Make is called for every job that is not a hook
-	// Make returns the hooks of a job for the given moments, as drafts without an id. j is the job in its new
-	// state. Make is called inside a transaction, possibly again if the transaction is undone. So it must not
-	// wait or use the store. A nil Make creates no hooks.
-	Make func(j *queue.Job, on queue.HookSet) []queue.Job
+	Triggers queue.HookEvents // moments at which Make is called for every job that is not a hook
+	// MakeHooks returns the hooks of a job for the given moments, as drafts without an id. j is the job in its new
+	// state. MakeHooks is called inside a transaction, possibly again if the transaction is undone. So it must not
+	// wait or use the store. A nil MakeHooks creates no hooks.
+	MakeHooks func(j *queue.Job, on queue.HookEvents) []queue.Job
 	// UID and Owner are the uid and the name of the account that owns hooks which do not run as the job's
 	// user.
 	UID   int
 	Owner string
-	// MaxBytesUser limits the bytes that one user's jobs may hold; 0 means unlimited. If a hook would exceed
-	// it, room is made as for the end of an attempt; see Report.MaxBytesUser. If that does not make enough
+	// MaxBytesPerUser limits the bytes that one user's jobs may hold; 0 means unlimited. If a hook would exceed
+	// it, room is made as for the end of an attempt; see Report.MaxBytesPerUser. If that does not make enough
 	// room, the hook is not created.
-	MaxBytesUser int64
+	MaxBytesPerUser int64
 }

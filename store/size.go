@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// TextSize returns how many bytes the texts of a job take in a page of JSON, including quotes, commas and
+// JobTextSize returns how many bytes the texts of a job take in a page of JSON, including quotes, commas and
 // escapes. A page does not contain Env and Stdin.
-func TextSize(j *queue.Job) int {
+func JobTextSize(j *queue.Job) int {
 	n := 0
 	for _, s := range slices.Concat([]string{
 		j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID,
@@ -25,8 +25,8 @@ func TextSize(j *queue.Job) int {
 	return n
 }
 
-// AttemptSize returns how many bytes the texts of an attempt take in a page of JSON.
-func AttemptSize(a *queue.Attempt) int {
+// AttemptTextSize returns how many bytes the texts of an attempt take in a page of JSON.
+func AttemptTextSize(a *queue.Attempt) int {
 	return jsonSize(a.Worker) + jsonSize(a.Node) + jsonSize(a.Error) + jsonSize(string(a.Reason)) +
 		jsonSize(a.ResultError)
 }
@@ -82,13 +82,13 @@ const (
 	DependencyBytes = 64  // each dependency of a job, even if the parent has ended
 )
 
-// KeptRecords is the number of attempt records that each job keeps, even if its user exceeds the limit on
+// KeptAttemptRecords is the number of attempt records that each job keeps, even if its user exceeds the limit on
 // bytes.
-const KeptRecords = 10
+const KeptAttemptRecords = 10
 
-// RecordSize returns how many bytes the record of an attempt counts for, without the output. earlier is the
+// AttemptRecordSize returns how many bytes the record of an attempt counts for, without the output. earlier is the
 // number of the job's earlier attempts.
-func RecordSize(e *Settlement, earlier int) int64 {
+func AttemptRecordSize(e *Settlement, earlier int) int64 {
 	n := int64(len(e.Decision.Error) + len(e.Attempt.ResultError))
 	if earlier > 0 {
 		n += AttemptBytes

@@ -26,9 +26,9 @@ func TestTextIsMeasuredAsJSONWritesIt(t *testing.T) {
 	}
 }
 
-// TextSize counts every text of a job that a page shows, and no other text.
+// JobTextSize counts every text of a job that a page shows, and no other text.
 func TestTextOfAJob(t *testing.T) {
-	empty := TextSize(&queue.Job{})
+	empty := JobTextSize(&queue.Job{})
 	for name, c := range map[string]struct {
 		job  queue.Job
 		want int
@@ -40,7 +40,7 @@ func TestTextOfAJob(t *testing.T) {
 		"error":  {queue.Job{Error: "\x01"}, 6},
 		"env":    {queue.Job{Execution: queue.Execution{Env: []string{"A=1"}, Stdin: "text"}}, 0},
 	} {
-		if got := TextSize(&c.job) - empty; got != c.want {
+		if got := JobTextSize(&c.job) - empty; got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
 	}
@@ -56,11 +56,12 @@ func TestTextOfAJob(t *testing.T) {
 		default:
 			continue
 		}
-		if name, got := at.Field(i).Name, TextSize(&j)-empty; got < 7 && name != "Env" && name != "Stdin" {
+		if name, got := at.Field(i).Name, JobTextSize(&j)-empty; got < 7 && name != "Env" && name != "Stdin" {
 			t.Errorf("%s of 7 bytes: got %d", name, got)
 		}
 	}
-	if got := AttemptSize(&queue.Attempt{Error: "\n", Output: []byte("x")}) - AttemptSize(&queue.Attempt{}); got != 2 {
+	if got := AttemptTextSize(&queue.Attempt{Error: "\n",
+		Output: []byte("x")}) - AttemptTextSize(&queue.Attempt{}); got != 2 {
 		t.Errorf("an attempt's error: got %d, want 2", got)
 	}
 }

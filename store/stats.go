@@ -15,20 +15,20 @@ type Statistics interface {
 	// table.
 	Counts() Counts
 	// Oldest returns the time at which the longest wait of a ready job began; 0 if no job waits.
-	Oldest(ctx context.Context) (queue.Millis, error)
+	OldestReadySince(ctx context.Context) (queue.Millis, error)
 	// Stats reads statistics of attempts. They are updated in the transaction that records the start or end,
 	// so a crash neither loses nor repeats any. Removing a job does not change them.
 	Stats(ctx context.Context, f StatsFilter) (Stats, error)
-	// Usual returns the typical run time of jobs with this queue.Job.Fingerprint, computed from completed
+	// TypicalRuntime returns the typical run time of jobs with this queue.Job.Fingerprint, computed from completed
 	// jobs; 0 if it is not known. It reads no table. After a crash, it may not include the last two minutes.
-	Usual(fingerprint uint64) time.Duration
+	TypicalRuntime(fingerprint uint64) time.Duration
 }
 
-// Figures contains the statistics of the attempts of one queue in one period. An attempt counts in the
+// AttemptStatistics contains the statistics of the attempts of one queue in one period. An attempt counts in the
 // periods in which its start and its end were recorded, by the store's clock. Over all periods, Started
 // equals the number of ends plus the running attempts. A job that ends without an attempt, such as a waiting
 // job that is cancelled, does not count.
-type Figures struct {
+type AttemptStatistics struct {
 	Started   int64
 	Completed int64 // number of ended attempts whose job is completed; the next fields count the other states of the job
 	Failed    int64 // the attempt failed and is to be retried
@@ -36,18 +36,18 @@ type Figures struct {
 	Cancelled int64
 	Returned  int64 // the job is pending or held: it was stopped, deferred, or lost without using an attempt
 
-	Waits Histogram // one entry for each start: the time since the job was due and ready
-	Runs  Histogram // one entry for each end: the run time of the attempt
+	WaitTimes Histogram // one entry for each start: the time since the job was due and ready
+	RunTimes  Histogram // one entry for each end: the run time of the attempt
 }
 
-// Begin counts the start of an attempt after a wait.
-func (f *Figures) Begin(wait time.Duration) {
+// CountStart counts the start of an attempt after a wait.
+func (f *AttemptStatistics) CountStart(wait time.Duration) {
 	f.Started++
-	f.Waits.Observe(wait)
+	f.WaitTimes.Observe(wait)
 }
 
-// End counts the end of an attempt after a run, by the state of its job afterwards.
-func (f *Figures) End(as queue.State, run time.Duration) {
+// CountEnd counts the end of an attempt after a run, by the state of its job afterwards.
+func (f *AttemptStatistics) CountEnd(as queue.State, run time.Duration) {
 	switch as {
 	case queue.Completed:
 		f.Completed++
@@ -60,50 +60,50 @@ func (f *Figures) End(as queue.State, run time.Duration) {
 	default:
 		f.Returned++
 	}
-	f.Runs.Observe(run)
+	f.RunTimes.Observe(run)
 }
 
 // Add adds g to f.
-func (f *Figures) Add(g *Figures) {
+func (f *AttemptStatistics) Add(g *AttemptStatistics) {
 	f.Started += g.Started
 	f.Completed += g.Completed
 	f.Failed += g.Failed
 	f.Dead += g.Dead
 	f.Cancelled += g.Cancelled
 	f.Returned += g.Returned
-	f.Waits.add(&g.Waits)
-	f.Runs.add(&g.Runs)
+	f.WaitTimes.add(&g.WaitTimes)
+	f.RunTimes.add(&g.RunTimes)
 }
 
 // The buckets of a Histogram. Bucket k contains durations longer than Bound(k-1) and up to Bound(k). The
 // first bucket also contains durations below 1 ms, and the last one also longer durations.
 const (
-	Buckets     = 64
-	FirstBucket = -20 // index of the first bucket in the schema of Prometheus
+	BucketCount      = 64
+	FirstBucketIndex = -20 // index of the first bucket in the schema of Prometheus
 )
 
-// Bound returns the upper bound of bucket k in seconds: 2^((k+FirstBucket)/2), from under 1 ms to 34 days.
+// Bound returns the upper bound of bucket k in seconds: 2^((k+FirstBucketIndex)/2), from under 1 ms to 34 days.
 // The bounds are those of Prometheus' native histograms with schema 1.
-func Bound(k int) float64 { return math.Exp2(float64(k+FirstBucket) / 2) }
+func BucketUpperBound(k int) float64 { return math.Exp2(float64(k+FirstBucketIndex) / 2) }
 
 // Histogram counts durations in exponential buckets.
 type Histogram struct {
-	Counts [Buckets]int64
+	Counts [BucketCount]int64
 	Sum    int64 // sum of all durations in milliseconds
 }
 
-// longest is the highest duration that is counted. A longer duration is counted as longest.
-const longest = 34 * 24 * time.Hour
+// maxObservedDuration is the highest duration that is counted. A longer duration is counted as longest.
+const maxObservedDuration = 34 * 24 * time.Hour
 
 // Observe counts one duration, truncated to milliseconds. A negative duration counts as 0.
 func (h *Histogram) Observe(d time.Duration) {
-	d = min(max(0, d.Truncate(time.Millisecond)), longest)
+	d = min(max(0, d.Truncate(time.Millisecond)), maxObservedDuration)
 	h.Sum += d.Milliseconds()
 	k := 0
 	if d > 0 {
-		k = int(math.Ceil(2*math.Log2(d.Seconds()))) - FirstBucket
+		k = int(math.Ceil(2*math.Log2(d.Seconds()))) - FirstBucketIndex
 	}
-	h.Counts[min(max(0, k), Buckets-1)]++
+	h.Counts[min(max(0, k), BucketCount-1)]++
 }
 
 func (h *Histogram) add(g *Histogram) {
@@ -134,13 +134,13 @@ func (h *Histogram) Quantile(q float64) (d time.Duration, known bool) {
 		if k == 0 {
 			return 0, true
 		}
-		seconds := Bound(k) * math.Exp2(((rank-below)/float64(n)-1)/2)
+		seconds := BucketUpperBound(k) * math.Exp2(((rank-below)/float64(n)-1)/2)
 		return time.Duration(seconds*1000+0.5) * time.Millisecond, true
 	}
 	return 0, false
 }
 
-// Append appends the histogram to b in a compact form, which ReadHistogram reads. It appends nothing if the
+// Append appends the histogram to b in a compact form, which ParseHistogram reads. It appends nothing if the
 // histogram is empty.
 func (h *Histogram) Append(b []byte) []byte {
 	empty := uint64(0)
@@ -159,8 +159,8 @@ func (h *Histogram) Append(b []byte) []byte {
 	return b
 }
 
-// ReadHistogram reads what Append has written. It returns an empty histogram if b is damaged.
-func ReadHistogram(b []byte) (h Histogram) {
+// ParseHistogram reads what Append has written. It returns an empty histogram if b is damaged.
+func ParseHistogram(b []byte) (h Histogram) {
 	damaged := false
 	next := func(limit uint64) uint64 {
 		v, n := binary.Uvarint(b)
@@ -175,7 +175,7 @@ func ReadHistogram(b []byte) (h Histogram) {
 		h.Sum = int64(next(math.MaxInt64))
 	}
 	for k := 0; len(b) > 0; k++ {
-		if k += int(next(Buckets)); k < Buckets {
+		if k += int(next(BucketCount)); k < BucketCount {
 			h.Counts[k] = int64(next(math.MaxInt64))
 		} else {
 			damaged = true
@@ -215,14 +215,14 @@ func (g Grain) Length() time.Duration { return grains[g].length }
 // Retention returns the minimum time for which the statistics of a period are kept.
 func (g Grain) Retention() time.Duration { return grains[g].kept }
 
-// Floor returns the start of the period that contains an instant.
-func (g Grain) Floor(at queue.Millis) queue.Millis {
+// PeriodStart returns the start of the period that contains an instant.
+func (g Grain) PeriodStart(at queue.Millis) queue.Millis {
 	return at - at%queue.Millis(g.Length().Milliseconds())
 }
 
 // Oldest returns the start of the oldest period that is kept at an instant.
-func (g Grain) Oldest(now queue.Millis) queue.Millis {
-	return g.Floor(now - queue.Millis(g.Retention().Milliseconds()))
+func (g Grain) OldestPeriodStart(now queue.Millis) queue.Millis {
+	return g.PeriodStart(now - queue.Millis(g.Retention().Milliseconds()))
 }
 
 // Limits of statistics.
@@ -246,8 +246,8 @@ type StatsFilter struct {
 	Since, Until queue.Millis
 	// Grain is the length of the periods; 0 selects the finest grain that is kept back to Since.
 	Grain Grain
-	// Series adds the statistics of each period.
-	Series bool
+	// WithPeriods adds the statistics of each period.
+	WithPeriods bool
 	// AllTime selects the totals of all time instead, by queue. The totals never decrease. If AllTime is set, the
 	// other fields are ignored.
 	AllTime bool
@@ -258,14 +258,14 @@ type StatsFilter struct {
 func (f *StatsFilter) Range(now queue.Millis) (g Grain, since, until queue.Millis) {
 	g = f.Grain
 	if g == 0 {
-		for g = Minute; g < Day && g.Floor(f.Since) < g.Oldest(now); {
+		for g = Minute; g < Day && g.PeriodStart(f.Since) < g.OldestPeriodStart(now); {
 			g++
 		}
 	}
 	if until = f.Until; until == 0 || until > now {
 		until = now + 1
 	}
-	return g, max(g.Floor(f.Since), g.Oldest(now)), g.Floor(until - 1).Add(g.Length())
+	return g, max(g.PeriodStart(f.Since), g.OldestPeriodStart(now)), g.PeriodStart(until - 1).Add(g.Length())
 }
 
 // Stats contains the statistics of a range of whole periods.
@@ -280,13 +280,13 @@ type Stats struct {
 // QueueStatistics contains the statistics of a queue over the whole range.
 type QueueStatistics struct {
 	Queue string
-	Figures
+	AttemptStatistics
 }
 
 // PeriodStatistics contains the statistics of the period that begins at StartTime.
 type PeriodStatistics struct {
 	StartTime queue.Millis
-	Figures
+	AttemptStatistics
 }
 
 // MaxEstimates limits the commands whose typical run time is remembered. If there are more, those that
@@ -296,18 +296,18 @@ const MaxEstimates = 4096
 // Estimate is the typical run time of a command: the geometric mean of its runs, in which about the last
 // eight runs have most of the weight. The zero value contains no runs.
 type Estimate struct {
-	Log  float64 // natural logarithm of the mean in milliseconds
-	Runs uint8   // number of runs, up to maxWeightedRuns
+	LogMean float64 // natural logarithm of the mean in milliseconds
+	Runs    uint8   // number of runs, up to maxWeightedRuns
 }
 
 // maxWeightedRuns limits how many runs the mean is assumed to contain. A new run therefore has at least a
 // weight of 1/maxWeightedRuns, and old runs lose their influence.
 const maxWeightedRuns = 8
 
-// Note adds a run.
-func (e *Estimate) Note(run time.Duration) {
+// AddRuntime adds a run.
+func (e *Estimate) AddRuntime(run time.Duration) {
 	e.Runs = min(e.Runs+1, maxWeightedRuns)
-	e.Log += (math.Log(float64(max(1, run.Milliseconds()))) - e.Log) / float64(e.Runs)
+	e.LogMean += (math.Log(float64(max(1, run.Milliseconds()))) - e.LogMean) / float64(e.Runs)
 }
 
 // TypicalRuntime returns the typical run time, at least 1 ms; 0 if there were no runs.
@@ -315,7 +315,7 @@ func (e *Estimate) TypicalRuntime() time.Duration {
 	if e.Runs == 0 {
 		return 0
 	}
-	return time.Duration(math.Exp(e.Log)+0.5) * time.Millisecond
+	return time.Duration(math.Exp(e.LogMean)+0.5) * time.Millisecond
 }
 
 // Counts contains totals of the whole queue. Each change updates them, so reading them costs the same however
@@ -324,21 +324,21 @@ type Counts struct {
 	States        [queue.Cancelled + 1]int64 // number of jobs in each state
 	EnqueuedTotal int64                      // number of jobs ever enqueued
 	// Reranking reports that Rerank has more to do.
-	Reranking bool
-	Bytes     int64 // bytes of the database
-	Outputs   int64 // bytes of all outputs, in the database and in files
+	Reranking     bool
+	DatabaseBytes int64 // bytes of the database
+	OutputBytes   int64 // bytes of all outputs, in the database and in files
 	// UnderOwnRetention is the number of completed and cancelled jobs that ended while their queue had its own retention.
 	UnderOwnRetention int64
 }
 
-// BoundedStates lists the states in which a retention limits the number of jobs. Dead jobs stay until a user
+// RetentionStates lists the states in which a retention limits the number of jobs. Dead jobs stay until a user
 // handles them.
-var BoundedStates = []queue.State{queue.Completed, queue.Cancelled}
+var RetentionStates = []queue.State{queue.Completed, queue.Cancelled}
 
-// Bounded returns the number of jobs that the retention for all queues limits.
-func (c Counts) Bounded() int64 {
+// UnderGeneralRetention returns the number of jobs that the retention for all queues limits.
+func (c Counts) UnderGeneralRetention() int64 {
 	n := -c.UnderOwnRetention
-	for _, s := range BoundedStates {
+	for _, s := range RetentionStates {
 		n += c.States[s]
 	}
 	return n

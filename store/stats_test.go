@@ -13,7 +13,7 @@ import (
 // Each duration is counted in the bucket whose bounds contain it. Shorter durations are in the first bucket,
 // and longer ones in the last.
 func TestBuckets(t *testing.T) {
-	if first, last := Bound(0), Bound(Buckets-1); first > 0.001 || last < 30*24*3600 {
+	if first, last := BucketUpperBound(0), BucketUpperBound(BucketCount-1); first > 0.001 || last < 30*24*3600 {
 		t.Errorf("the buckets end at %v and %v seconds", first, last)
 	}
 	for _, d := range []time.Duration{-time.Second, 0, 1e5, time.Millisecond, 2 * time.Millisecond, 499 * time.Millisecond,
@@ -23,8 +23,9 @@ func TestBuckets(t *testing.T) {
 		var h Histogram
 		h.Observe(d)
 		k := slices.Index(h.Counts[:], 1)
-		whole := min(max(0, d.Truncate(time.Millisecond)), longest)
-		if s := whole.Seconds(); k < 0 || k > 0 && s <= Bound(k-1) || k < Buckets-1 && s > Bound(k) ||
+		whole := min(max(0, d.Truncate(time.Millisecond)), maxObservedDuration)
+		if s := whole.Seconds(); k < 0 || k > 0 && s <= BucketUpperBound(k-1) || k < BucketCount-1 &&
+			s > BucketUpperBound(k) ||
 			h.Sum != whole.Milliseconds() {
 			t.Errorf("%v stands in bucket %d, with the sum %d", d, k, h.Sum)
 		}
@@ -56,7 +57,7 @@ func TestQuantilesAreNear(t *testing.T) {
 	}
 }
 
-// ReadHistogram returns what Append has written, in few bytes. It returns an empty histogram for damaged
+// ParseHistogram returns what Append has written, in few bytes. It returns an empty histogram for damaged
 // input, and never panics.
 func FuzzHistogram(f *testing.F) {
 	var h Histogram
@@ -64,16 +65,16 @@ func FuzzHistogram(f *testing.F) {
 	h.Observe(0)
 	h.Observe(time.Hour)
 	h.Observe(1 << 62)
-	if b := h.Append(nil); ReadHistogram(b) != h || len(b) > 16 {
-		f.Errorf("%d bytes for %+v, and %+v is read", len(b), h, ReadHistogram(b))
+	if b := h.Append(nil); ParseHistogram(b) != h || len(b) > 16 {
+		f.Errorf("%d bytes for %+v, and %+v is read", len(b), h, ParseHistogram(b))
 	} else {
 		f.Add(b)
 		f.Add(b[:len(b)-1])
 	}
 	f.Add([]byte{0, 200, 1, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h := ReadHistogram(b)
-		if again := ReadHistogram(h.Append(nil)); again != h && h.Count() > 0 {
+		h := ParseHistogram(b)
+		if again := ParseHistogram(h.Append(nil)); again != h && h.Count() > 0 {
 			t.Errorf("%v: %+v is written, and %+v is read", b, h, again)
 		}
 		h.Quantile(0.5)
@@ -87,7 +88,7 @@ func TestPeriods(t *testing.T) {
 		Minute: time.Date(2026, 11, 25, 20, 49, 0, 0, time.UTC), Hour: time.Date(2026, 11, 25, 20, 0, 0, 0, time.UTC),
 		Day: time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC),
 	} {
-		if got := g.Floor(at); got != queue.MillisOf(want) || g.Floor(got) != got {
+		if got := g.PeriodStart(at); got != queue.MillisOf(want) || g.PeriodStart(got) != got {
 			t.Errorf("the %v of %v begins at %v, want %v", g, at, got, want)
 		}
 	}

@@ -10,7 +10,7 @@ type Timers interface {
 	// Promote makes due jobs runnable, cancels expired jobs and deletes old keys, a limited number of each.
 	// It returns the time until something is due again: 0 if more is due now, and at most an hour.
 	Promote(ctx context.Context) (next time.Duration, err error)
-	// DueSooner returns a channel that receives a hint when something is due before the time that the
+	// PromoteHints returns a channel that receives a hint when something is due before the time that the
 	// last call of Promote returned.
-	DueSooner() <-chan struct{}
+	PromoteHints() <-chan struct{}
 }

@@ -19,11 +19,11 @@ type Client struct {
 // Reader contains the methods that read the data on the screen.
 type Reader interface {
 	control.StatusAPI
-	Whoami(ctx context.Context, p control.Nothing) (control.Whoami, error)
+	Whoami(ctx context.Context, p control.NoParams) (control.Whoami, error)
 	List(ctx context.Context, p control.List) (control.JobPage, error)
 	Why(ctx context.Context, p control.WhyParams) (control.Why, error)
-	Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error)
-	QueueList(ctx context.Context, p control.Queues) (control.QueueList, error)
+	Logs(ctx context.Context, p control.Logs, each func(control.OutputPiece) error) (control.LogsEnd, error)
+	QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error)
 	ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error)
 }
 
@@ -45,6 +45,6 @@ type Controls interface {
 	SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error)
 	ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error)
 	ScheduleRun(ctx context.Context, p control.ScheduleName) (control.EnqueueResult, error)
-	WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error)
+	WorkerStart(ctx context.Context, p control.WorkerStart) (control.WorkerCount, error)
 	WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error)
 }

@@ -46,9 +46,10 @@ func job(id string, state queue.State, more func(*control.Job)) control.Job {
 
 // testSnapshot returns the snapshot with which most tests start.
 func testSnapshot(right control.Right) snapshot {
-	s := snapshot{who: &control.Whoami{User: "mira", Right: right}}
+	s := snapshot{whoami: &control.Whoami{User: "mira", Right: right}}
 	s.screen = control.Screen{
-		Status: control.Status{Health: "ok", PID: 1, Workers: control.WorkerSummary{Total: 4, Busy: 3}, Throughput: 412,
+		Status: control.Status{Health: "ok", PID: 1, Workers: control.WorkerSummary{Total: 4, Busy: 3},
+			ThroughputPerMinute: 412,
 			Jobs: map[string]int64{"processing": 3, "pending": 1204, "held": 1, "blocked": 1, "failed": 1, "dead": 2,
 				"completed": 1000000}},
 		Running: []control.ScreenJob{
@@ -64,7 +65,7 @@ func testSnapshot(right control.Right) snapshot {
 		},
 		Ready: []control.Job{job("next", queue.Pending, nil),
 			job("locked", queue.Pending, func(j *control.Job) { j.WaitsFor = &control.Reason{Kind: "lock", Key: "db"} })},
-		Timed: []control.Job{job("again", queue.Failed, nil),
+		Delayed: []control.Job{job("again", queue.Failed, nil),
 			job("later", queue.Pending, func(j *control.Job) { j.RunAt = timeAgo(-7 * time.Hour) })},
 		HeldOrBlocked: []control.Job{job("kept", queue.Held, nil),
 			job("after", queue.Blocked, func(j *control.Job) { j.DependsOn = []string{"build"} })},
@@ -164,7 +165,7 @@ func (s *screen) wantNoText(texts ...string) {
 // refresh sends the reply to the fetch of the model.
 func (s *screen) refresh(change func(*snapshot)) []effect {
 	got := testSnapshot(s.whoami.Right)
-	got.who, got.list = nil, s.list
+	got.whoami, got.list = nil, s.list
 	if change != nil {
 		change(&got)
 	}

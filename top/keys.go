@@ -170,14 +170,14 @@ func (m *model) handleListKey(k key) []effect {
 
 // handleActionKey handles a key for an action on the selected row or on the service.
 func (m *model) handleActionKey(k key) []effect {
-	r := m.chosen()
+	r := m.selectedRow()
 	for _, h := range m.availableKeys() {
 		if h.key != k.name && h.alias != k.name {
 			continue
 		}
 		switch h.key {
 		case "f":
-			m.page = &page{job: r.job, end: true}
+			m.page = &page{job: r.job, followEnd: true}
 			return nil
 		case "w":
 			m.notice = "why " + termtext.SafeText(r.id) + termtext.LocaleText(" …")
@@ -210,7 +210,7 @@ func (m *model) move(by int) {
 func (m *model) switchList(l listID) []effect {
 	m.list, m.search = l, ""
 	clear(m.markedIDs)
-	m.refetch = m.fetching // a pending reply belongs to the previous list
+	m.fetchAgain = m.fetching // a pending reply belongs to the previous list
 	return m.requestFetch()
 }
 
@@ -220,7 +220,7 @@ type keyHelp struct{ key, alias, action string }
 // availableKeys returns the keys that work in the current state and that the user may use, the most
 // useful first.
 func (m *model) availableKeys() (list []keyHelp) {
-	r := m.chosen()
+	r := m.selectedRow()
 	if r != nil && r.job != nil {
 		if m.mayReadOutput(r.job) && outputOf(r.job, 1).id != "" {
 			list = append(list, keyHelp{"f", "enter", "follow"})

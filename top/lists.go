@@ -27,28 +27,28 @@ const (
 
 // listing is the definition of a list: its names, its states, and the function that builds it.
 type listing struct {
-	name, short string
-	states      []queue.State // states of the jobs in the list; nil if the list contains no jobs
-	build       func(*model) table
-	empty       string
+	name, shortName string
+	states          []queue.State // states of the jobs in the list; nil if the list contains no jobs
+	buildTable      func(*model) table
+	emptyText       string
 }
 
 func listings() [listCount]listing {
 	return [listCount]listing{
-		{"Running", "run", []queue.State{queue.Processing}, (*model).running, "nothing running"},
-		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waiting,
+		{"Running", "run", []queue.State{queue.Processing}, (*model).runningTable, "nothing running"},
+		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waitingTable,
 			"nothing waiting"},
-		{"Failed", "fail", []queue.State{queue.Failed, queue.Dead}, (*model).failed, "nothing failed"},
-		{"Queues", "queues", nil, (*model).queues, present.NoQueues},
-		{"Schedules", "cron", nil, (*model).schedules, present.NoSchedules},
+		{"Failed", "fail", []queue.State{queue.Failed, queue.Dead}, (*model).failedTable, "nothing failed"},
+		{"Queues", "queues", nil, (*model).queuesTable, present.NoQueuesText},
+		{"Schedules", "cron", nil, (*model).schedulesTable, present.NoSchedulesText},
 	}
 }
 
-// narrowWindow is the width below which only the most important columns are shown. From the width
-// wideWindow on, all columns are shown.
+// narrowWindowWidth is the width below which only the most important columns are shown. From the width
+// wideWindowWidth on, all columns are shown.
 const (
-	narrowWindow = 60
-	wideWindow   = 100
+	narrowWindowWidth = 60
+	wideWindowWidth   = 100
 )
 
 // row is one line of a list.
@@ -64,14 +64,14 @@ type row struct {
 
 // table is a list in the form in which it is displayed.
 type table struct {
-	head []string
-	rows []row
-	more int64  // number of jobs that are not in rows, or unknown
-	all  string // command that prints all jobs of the list
+	headings       []string
+	rows           []row
+	hiddenRows     int64  // number of jobs that are not in rows, or unknown
+	listAllCommand string // command that prints all jobs of the list
 }
 
-// unknown is the value of table.more if there are more rows but the service does not say how many.
-const unknown = -1
+// unknownCount is the value of table.hiddenRows if there are more rows but the service does not say how many.
+const unknownCount = -1
 
 // countOf returns the number of jobs in a list, including the jobs that were not fetched.
 func (m *model) countOf(id listID) (n int64) {
@@ -84,7 +84,7 @@ func (m *model) countOf(id listID) (n int64) {
 // table returns the current list, filtered by the text to find.
 func (m *model) table() table {
 	l := listings()[m.list]
-	t := l.build(m)
+	t := l.buildTable(m)
 	if m.search == "" {
 		return t
 	}
@@ -96,7 +96,7 @@ func (m *model) table() table {
 func (r *row) matches(text string) bool {
 	in := r.id + "\x00" + strings.Join(r.cells, "\x00")
 	if r.job != nil {
-		in += "\x00" + present.Title(r.job) + "\x00" + r.job.Queue + "\x00" + r.job.User
+		in += "\x00" + present.JobTitle(r.job) + "\x00" + r.job.Queue + "\x00" + r.job.User
 		for name, value := range r.job.Labels {
 			in += "\x00" + name + "=" + value
 		}
@@ -111,28 +111,28 @@ func (m *model) screenTexts() present.ScreenText {
 // column is a column in a list of jobs: the heading, the widths of windows that show it, and the
 // content.
 type column struct {
-	head string
+	heading string
 	// The column is shown if the width of the window is at least minWidth and less than widthBelow.
 	// A widthBelow of 0 means no upper limit.
 	minWidth, widthBelow int
 	text                 func(*control.Job, *row) string
 }
 
-// jobs returns a list of jobs with the columns that fit in the window.
-func (m *model) jobs(list []row, columns []column) (t table) {
+// jobsTable returns a list of jobs with the columns that fit in the window.
+func (m *model) jobsTable(list []row, columns []column) (t table) {
 	columns = slices.DeleteFunc(columns, func(c column) bool {
-		return m.width < c.minWidth || c.widthBelow > 0 && m.width >= c.widthBelow || c.head == "QUEUE" &&
+		return m.width < c.minWidth || c.widthBelow > 0 && m.width >= c.widthBelow || c.heading == "QUEUE" &&
 			!slices.ContainsFunc(list, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
-			c.head == "USER" && !slices.ContainsFunc(list, func(r row) bool { return r.job.User != m.whoami.User }) ||
-			(c.head == "PROGRESS" || c.head == "%") &&
+			c.heading == "USER" && !slices.ContainsFunc(list, func(r row) bool { return r.job.User != m.whoami.User }) ||
+			(c.heading == "PROGRESS" || c.heading == "%") &&
 				!slices.ContainsFunc(list, func(r row) bool { return r.job.Progress != nil })
 	})
 	for _, c := range columns {
-		t.head = append(t.head, c.head)
+		t.headings = append(t.headings, c.heading)
 	}
 	for _, r := range list {
 		r.id = r.job.ID
-		_, r.colour = present.MarkedID(r.job)
+		_, r.colour = present.SignedIDAndColour(r.job)
 		for _, c := range columns {
 			r.cells = append(r.cells, c.text(r.job, &r))
 		}
@@ -143,15 +143,15 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 
 // These columns occur in several lists.
 var (
-	idColumn = column{head: "JOB", text: func(j *control.Job, _ *row) string {
-		text, _ := present.MarkedID(j)
+	idColumn = column{heading: "JOB", text: func(j *control.Job, _ *row) string {
+		text, _ := present.SignedIDAndColour(j)
 		return text
 	}}
-	queueColumn = column{head: "QUEUE", minWidth: narrowWindow,
+	queueColumn = column{heading: "QUEUE", minWidth: narrowWindowWidth,
 		text: func(j *control.Job, _ *row) string { return j.Queue }}
-	userColumn = column{head: "USER", minWidth: narrowWindow,
+	userColumn = column{heading: "USER", minWidth: narrowWindowWidth,
 		text: func(j *control.Job, _ *row) string { return j.User }}
-	commandColumn = column{head: "COMMAND", text: func(j *control.Job, _ *row) string { return present.Title(j) }}
+	commandColumn = column{heading: "COMMAND", text: func(j *control.Job, _ *row) string { return present.JobTitle(j) }}
 )
 
 // withSearchResults returns the jobs of a list, followed by the jobs that the service has found for
@@ -167,7 +167,7 @@ func (m *model) withSearchResults(list []row) []row {
 	return list
 }
 
-func (m *model) running() table {
+func (m *model) runningTable() table {
 	var list []row
 	for i := range m.snapshot.screen.Running {
 		j := &m.snapshot.screen.Running[i]
@@ -178,22 +178,22 @@ func (m *model) running() table {
 		list = append(list, r)
 	}
 	n := len(list)
-	worker := column{"WORKER", wideWindow, 0, func(j *control.Job, _ *row) string { return orDash(j.WorkerID) }}
+	worker := column{"WORKER", wideWindowWidth, 0, func(j *control.Job, _ *row) string { return orDash(j.WorkerID) }}
 	if slices.ContainsFunc(list, func(r row) bool { return r.job.Node != "" }) {
 		// If several nodes share the queue, jobs have a node, which is more useful than the worker.
 		worker = column{"NODE", 0, 0, func(j *control.Job, _ *row) string { return cmp.Or(j.Node, "-") }}
 	}
-	t := m.jobs(m.withSearchResults(list), []column{
+	t := m.jobsTable(m.withSearchResults(list), []column{
 		idColumn,
 		worker,
 		queueColumn, userColumn,
 		{"FOR", 0, 0, func(j *control.Job, _ *row) string { return m.runTime(j) }},
-		{"%", 0, narrowWindow, func(j *control.Job, _ *row) string { return present.Percent(j) }},
-		{"PROGRESS", narrowWindow, 0, func(j *control.Job, _ *row) string { return bar(j, m.barWidth()) }},
+		{"%", 0, narrowWindowWidth, func(j *control.Job, _ *row) string { return present.PercentText(j) }},
+		{"PROGRESS", narrowWindowWidth, 0, func(j *control.Job, _ *row) string { return progressBar(j, m.barWidth()) }},
 		commandColumn,
-		{"LAST LINE", narrowWindow, 0, func(_ *control.Job, r *row) string { return r.lastLine }},
+		{"LAST LINE", narrowWindowWidth, 0, func(_ *control.Job, r *row) string { return r.lastLine }},
 	})
-	t.more, t.all = m.countOf(runningList)-int64(n), "queuectl ps"
+	t.hiddenRows, t.listAllCommand = m.countOf(runningList)-int64(n), "queuectl ps"
 	return t
 }
 
@@ -207,48 +207,49 @@ func jobRows(lists ...[]control.Job) (rows []row) {
 	return rows
 }
 
-func (m *model) waiting() table {
+func (m *model) waitingTable() table {
 	s := &m.snapshot.screen
-	list := jobRows(s.Ready, s.Timed, s.HeldOrBlocked)
+	list := jobRows(s.Ready, s.Delayed, s.HeldOrBlocked)
 	n := len(list)
-	t := m.jobs(m.withSearchResults(list), []column{
+	t := m.jobsTable(m.withSearchResults(list), []column{
 		idColumn, queueColumn, userColumn,
-		{"WHEN", 0, 0, func(j *control.Job, _ *row) string { return m.screenTexts().Starts(j) }},
-		{"PRIORITY", narrowWindow, 0, func(j *control.Job, _ *row) string { return fmt.Sprint(j.EffectivePriority) }},
+		{"WHEN", 0, 0, func(j *control.Job, _ *row) string { return m.screenTexts().StartText(j) }},
+		{"PRIORITY", narrowWindowWidth, 0, func(j *control.Job, _ *row) string { return fmt.Sprint(j.EffectivePriority) }},
 		commandColumn,
 	})
-	t.more, t.all = m.countOf(waitingList)-int64(n), "queuectl list -s waiting"
+	t.hiddenRows, t.listAllCommand = m.countOf(waitingList)-int64(n), "queuectl list -s waiting"
 	return t
 }
 
-func (m *model) failed() table {
+func (m *model) failedTable() table {
 	s := &m.snapshot.screen
-	list := slices.DeleteFunc(jobRows(s.Ready, s.Timed), func(r row) bool { return r.job.State != queue.Failed.String() })
+	list := slices.DeleteFunc(jobRows(s.Ready, s.Delayed),
+		func(r row) bool { return r.job.State != queue.Failed.String() })
 	for i := range s.Dead {
 		list = append(list, row{job: &s.Dead[i].Job, lastLine: s.Dead[i].LastLine})
 	}
 	n := len(list)
 	texts := m.screenTexts()
-	t := m.jobs(m.withSearchResults(list), []column{
+	t := m.jobsTable(m.withSearchResults(list), []column{
 		idColumn, queueColumn, userColumn,
-		{"ATTEMPTS", narrowWindow, 0, func(j *control.Job, _ *row) string { return present.AttemptsText(j) }},
+		{"ATTEMPTS", narrowWindowWidth, 0, func(j *control.Job, _ *row) string { return present.AttemptsText(j) }},
 		{"WHEN", 0, 0, func(j *control.Job, _ *row) string {
 			if j.State == queue.Failed.String() {
-				return texts.Starts(j)
+				return texts.StartText(j)
 			}
-			return texts.Ago(j.FinishedAt)
+			return texts.AgoText(j.FinishedAt)
 		}},
-		{"COMMAND", narrowWindow, 0, commandColumn.text},
+		{"COMMAND", narrowWindowWidth, 0, commandColumn.text},
 		{"WHY", 0, 0, func(j *control.Job, r *row) string {
-			return texts.Why(&control.ScreenJob{Job: *j, LastLine: r.lastLine})
+			return texts.FailureReason(&control.ScreenJob{Job: *j, LastLine: r.lastLine})
 		}},
 	})
-	t.more, t.all = m.countOf(failedList)-int64(n), "queuectl list --failed"
+	t.hiddenRows, t.listAllCommand = m.countOf(failedList)-int64(n), "queuectl list --failed"
 	return t
 }
 
-func (m *model) queues() table {
-	t := table{head: m.pickColumns(present.QueueHead(), 0, 1, 2, 9)}
+func (m *model) queuesTable() table {
+	t := table{headings: m.pickColumns(present.QueueHeadings(), 0, 1, 2, 9)}
 	for i := range m.snapshot.queues {
 		q := &m.snapshot.queues[i]
 		r := row{id: q.Queue, queue: q, cells: m.pickColumns(present.QueueRow(q, m.currentTime), 0, 1, 2, 9)}
@@ -257,18 +258,18 @@ func (m *model) queues() table {
 		}
 		t.rows = append(t.rows, r)
 	}
-	if m.snapshot.more {
-		t.more, t.all = unknown, "queuectl queue list"
+	if m.snapshot.hasMore {
+		t.hiddenRows, t.listAllCommand = unknownCount, "queuectl queue list"
 	}
 	return t
 }
 
-func (m *model) schedules() table {
+func (m *model) schedulesTable() table {
 	rows := make([][]string, len(m.snapshot.schedules))
 	for i := range rows {
 		rows[i] = present.ScheduleRow(&m.snapshot.schedules[i])
 	}
-	t := table{head: m.pickColumns(termtext.NameZones(present.ScheduleHead(), rows), 0, 3, 4)}
+	t := table{headings: m.pickColumns(termtext.MoveZonesToHeadings(present.ScheduleHeadings(), rows), 0, 3, 4)}
 	for i := range m.snapshot.schedules {
 		s := &m.snapshot.schedules[i]
 		r := row{id: s.Name, schedule: s, cells: m.pickColumns(rows[i], 0, 3, 4)}
@@ -277,8 +278,8 @@ func (m *model) schedules() table {
 		}
 		t.rows = append(t.rows, r)
 	}
-	if m.snapshot.more {
-		t.more, t.all = unknown, "queuectl schedule list"
+	if m.snapshot.hasMore {
+		t.hiddenRows, t.listAllCommand = unknownCount, "queuectl schedule list"
 	}
 	return t
 }
@@ -286,7 +287,7 @@ func (m *model) schedules() table {
 // pickColumns returns all cells. In a narrow window, it returns only the cells with the given
 // indexes.
 func (m *model) pickColumns(cells []string, narrow ...int) (list []string) {
-	if m.width >= narrowWindow {
+	if m.width >= narrowWindowWidth {
 		return cells
 	}
 	for _, i := range narrow {
@@ -305,7 +306,7 @@ func orDash(text *string) string {
 // runTime returns how long a job has been running or paused. The pane below the list shows which
 // user paused it.
 func (m *model) runTime(j *control.Job) string {
-	text, _, _ := strings.Cut(m.screenTexts().Runs(j), " by ")
+	text, _, _ := strings.Cut(m.screenTexts().RunTimeText(j), " by ")
 	return text
 }
 
@@ -317,17 +318,17 @@ const (
 )
 
 func (m *model) barWidth() int {
-	if m.width < wideWindow {
+	if m.width < wideWindowWidth {
 		return shortBar
 	}
 	return longBar
 }
 
-// bar returns a progress bar followed by the percentage.
-func bar(j *control.Job, width int) string {
+// progressBar returns a progress bar followed by the percentage.
+func progressBar(j *control.Job, width int) string {
 	if j.Progress == nil {
 		return ""
 	}
 	full := width * min(max(j.Progress.Percent, 0), 100) / 100
-	return termtext.LocaleText(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + present.Percent(j)
+	return termtext.LocaleText(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + present.PercentText(j)
 }

@@ -11,7 +11,7 @@ import (
 
 // These constants are the timing of the screen. See docs/decisions/0065.
 const (
-	fetchEvery       = time.Second      // interval between two fetches from the service
+	fetchInterval    = time.Second      // interval between two fetches from the service
 	maxRetryInterval = 30 * time.Second // maximum interval between two attempts to reach an unavailable service
 )
 
@@ -82,13 +82,13 @@ type (
 
 // snapshot is the state of the queue at one time, as the service has returned it.
 type snapshot struct {
-	who       *control.Whoami // nil if it was not fetched
+	whoami    *control.Whoami // nil if it was not fetched
 	screen    control.Screen
 	list      listID // list to which the fields below belong
 	queues    []control.QueueView
 	schedules []control.Schedule
 	matches   []control.Job // jobs whose ids match the search text
-	more      bool          // more queues or schedules exist
+	hasMore   bool          // more queues or schedules exist
 }
 
 // model is the state of the screen. It depends only on the messages that the model has received.
@@ -102,17 +102,17 @@ type model struct {
 	receivedAt    time.Time // time at which snapshot was received
 	outage        *outage   // nil while the service replies
 	fetching      bool
-	refetch       bool // the state has changed since the pending fetch was sent
+	fetchAgain    bool // the state has changed since the pending fetch was sent
 
-	list       listID
-	selections [listCount]selection
-	markedIDs  map[string]bool // ids of the rows to which the next verb applies
-	search     string
-	question   *question
-	page       *page // page that covers the screen; nil while the lists are shown
-	notice     string
-	acts       []act // the first action is being executed, the others wait
-	output     output
+	list        listID
+	selections  [listCount]selection
+	markedIDs   map[string]bool // ids of the rows to which the next verb applies
+	search      string
+	question    *question
+	page        *page // page that covers the screen; nil while the lists are shown
+	notice      string
+	pendingActs []act // the first action is being executed, the others wait
+	output      output
 }
 
 // outage describes a service that does not reply.
@@ -132,8 +132,8 @@ type selection struct {
 // newModel returns the model for a service that has returned its first snapshot.
 func newModel(host string, now time.Time, s snapshot) *model {
 	m := &model{host: host, currentTime: now, receivedAt: now, snapshot: s, markedIDs: map[string]bool{}}
-	if s.who != nil {
-		m.whoami = *s.who
+	if s.whoami != nil {
+		m.whoami = *s.whoami
 	}
 	return m
 }
@@ -169,9 +169,9 @@ func (m *model) update(msg any) []effect {
 	case editResult:
 		m.notice = "job " + termtext.SafeText(msg.id) + ": editor closed; your changes, if any, are stored"
 		if msg.err != nil {
-			m.notice = message(msg.err)
+			m.notice = errorText(msg.err)
 		}
-		m.refetch = true
+		m.fetchAgain = true
 		todo = m.requestFetch()
 	}
 	m.keepSelection()
@@ -183,16 +183,16 @@ func (m *model) requestFetch() []effect {
 	if m.fetching {
 		return nil
 	}
-	m.fetching, m.refetch = true, false
+	m.fetching, m.fetchAgain = true, false
 	_, rows := m.listLayout()
-	return []effect{fetch{rows: min(max(m.selections[m.list].offset+2*rows, minFetched), maxFetched), list: m.list,
+	return []effect{fetch{rows: min(max(m.selections[m.list].offset+2*rows, minFetchedRows), maxFetchedRows), list: m.list,
 		search: m.search, who: m.outage != nil}}
 }
 
-// A fetch requests at least minFetched and at most maxFetched jobs for each part of the screen.
+// A fetch requests at least minFetchedRows and at most maxFetchedRows jobs for each part of the screen.
 const (
-	minFetched = 20
-	maxFetched = 100
+	minFetchedRows = 20
+	maxFetchedRows = 100
 )
 
 // handleFetched handles the reply to a fetch. If the service does not reply, the old state stays on
@@ -201,21 +201,21 @@ func (m *model) handleFetched(msg *fetchResult) []effect {
 	m.fetching = false
 	if msg.err != nil {
 		if m.outage == nil {
-			m.outage = &outage{startedAt: m.receivedAt, wait: fetchEvery / 2}
+			m.outage = &outage{startedAt: m.receivedAt, wait: fetchInterval / 2}
 		}
-		m.outage.reason = message(msg.err)
+		m.outage.reason = errorText(msg.err)
 		m.outage.wait = min(2*m.outage.wait, maxRetryInterval)
 		m.outage.retryAt = m.currentTime.Add(m.outage.wait)
 		return nil
 	}
-	if m.outage != nil || m.output.broken {
+	if m.outage != nil || m.output.connectionLost {
 		m.outage, m.output = nil, output{}
 	}
-	if msg.who != nil {
-		m.whoami = *msg.who
+	if msg.whoami != nil {
+		m.whoami = *msg.whoami
 	}
 	m.snapshot, m.receivedAt = msg.snapshot, m.currentTime
-	if m.refetch || msg.list != m.list {
+	if m.fetchAgain || msg.list != m.list {
 		return m.requestFetch()
 	}
 	return nil
@@ -252,8 +252,8 @@ func (m *model) keepSelection() {
 	}
 }
 
-// chosen returns the selected row, or nil if the list is empty.
-func (m *model) chosen() *row {
+// selectedRow returns the selected row, or nil if the list is empty.
+func (m *model) selectedRow() *row {
 	rows := m.table().rows
 	if p := m.selections[m.list]; p.index < len(rows) {
 		return &rows[p.index]
@@ -272,7 +272,7 @@ func (m *model) job(id string) *control.Job {
 			}
 		}
 	}
-	for _, list := range [][]control.Job{s.Ready, s.Timed, s.HeldOrBlocked, s.Done, m.snapshot.matches} {
+	for _, list := range [][]control.Job{s.Ready, s.Delayed, s.HeldOrBlocked, s.Done, m.snapshot.matches} {
 		for i := range list {
 			if list[i].ID == id {
 				return &list[i]
@@ -296,7 +296,7 @@ func (m *model) owns(j *control.Job) bool {
 // showReasons shows the reasons for which a job does not run.
 func (m *model) showReasons(msg *explainResult) {
 	if m.notice = ""; msg.err != nil {
-		m.notice = message(msg.err)
+		m.notice = errorText(msg.err)
 		return
 	}
 	p := &page{title: "why job \"" + termtext.SafeText(msg.id) + "\" does not run"}
@@ -306,5 +306,5 @@ func (m *model) showReasons(msg *explainResult) {
 	m.page = p
 }
 
-// message returns an error as one line.
-func message(err error) string { return termtext.SafeText(fault.Message(err)) }
+// errorText returns an error as one line.
+func errorText(err error) string { return termtext.SafeText(fault.Message(err)) }

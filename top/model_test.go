@@ -48,7 +48,7 @@ func TestScreens(t *testing.T) {
 			s.typeKeys("2 j w")
 			s.send(explainResult{id: "locked", why: control.Why{ID: "locked", State: "pending",
 				Reasons: []control.Reason{{Kind: "lock", Text: "the lock db is taken by build",
-					Next: "queuectl list -s processing"}}, JobsAhead: new(3)}})
+					Advice: "queuectl list -s processing"}}, JobsAhead: new(3)}})
 		},
 		"refused": func(s *screen) {
 			s.typeKeys("c y")
@@ -65,7 +65,7 @@ func TestScreens(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(screens)) {
 		var got strings.Builder
 		for _, window := range sizes {
-			s := newScreen(t, control.Admin, window[0], window[1])
+			s := newScreen(t, control.RightAdmin, window[0], window[1])
 			screens[name](s)
 			fmt.Fprintf(&got, "-- %dx%d --\n%s\n", window[0], window[1], strings.Join(s.lines(), "\n"))
 		}
@@ -82,7 +82,7 @@ func TestScreens(t *testing.T) {
 }
 
 func withQueues(s *snapshot) {
-	s.queues = []control.QueueView{{Queue: "default", Running: 2, Waiting: 7, Weight: 1, Throughput: 300},
+	s.queues = []control.QueueView{{Queue: "default", Running: 2, Waiting: 7, Weight: 1, ThroughputPerMinute: 300},
 		{Queue: "render", Waiting: 40, Weight: 3, Concurrency: 2, Paused: true, PausedBy: new("ada"),
 			PausedAt: timeAgo(time.Hour), PauseReason: new("driver update")}}
 }
@@ -97,7 +97,7 @@ func withSchedules(s *snapshot) {
 // window shows a text with the size that is needed.
 func TestAnySize(t *testing.T) {
 	for _, keys := range []string{"", "2", "3", "4", "5", "f", "?", "2 x x c", "2 P", "/"} {
-		s := newScreen(t, control.Admin, 80, 24)
+		s := newScreen(t, control.RightAdmin, 80, 24)
 		s.typeKeys(keys)
 		s.printOutput(strings.Repeat("長い a line of output ", 40) + "\n")
 		for width := 40; width <= 210; width += 10 {
@@ -135,7 +135,7 @@ func TestKeys(t *testing.T) {
 		{"-", "remove a worker"}, {"down up pgdown pgup home end g G tab shift+tab g c y", "cancel job build"},
 		{"2 / l o c k enter c y", "cancel job locked"}, {"2 / l o c k esc g c y", "cancel job next"},
 	} {
-		s := newScreen(t, control.Admin, 80, 24)
+		s := newScreen(t, control.RightAdmin, 80, 24)
 		s.typeKeys(c.keys)
 		if got := strings.Join(s.actions(), "; "); got != c.want {
 			t.Errorf("keys %s: got actions %q, want %q", c.keys, got, c.want)
@@ -143,31 +143,31 @@ func TestKeys(t *testing.T) {
 	}
 	for keys, want := range map[string]effect{"q": quit{}, "ctrl+c": quit{}, "c ctrl+c": quit{}, "? ctrl+c": quit{},
 		"ctrl+z": suspend{}, "ctrl+l": redraw{}, "2 e": edit{"next"}, "2 w": explain{"next"}} {
-		s := newScreen(t, control.Admin, 80, 24)
+		s := newScreen(t, control.RightAdmin, 80, 24)
 		if got := s.typeKeys(keys); !slices.Contains(got, want) {
 			t.Errorf("keys %s: got effects %v, want %v", keys, got, want)
 		}
 	}
-	s := newScreen(t, control.Admin, 80, 24)
+	s := newScreen(t, control.RightAdmin, 80, 24)
 	if got := s.typeKeys("2 P - 4 2 enter"); len(got) == 0 || got[len(got)-1].(act).number != -42 {
 		t.Errorf("entering the priority -42: got effects %v", got)
 	}
-	s = newScreen(t, control.Admin, 80, 24)
-	for range 2 * maxActs { // simulates a key that is held down
+	s = newScreen(t, control.RightAdmin, 80, 24)
+	for range 2 * maxPendingActs { // simulates a key that is held down
 		s.typeKeys("+")
 	}
 	s.wantText("add a worker …")
 	ended := 0
-	for s.typeKeys("c y"); len(s.model.acts) > 0; ended++ {
-		s.send(actResult{act: s.model.acts[0]})
-		if n := len(s.actions()); n != min(len(s.model.acts), 1) {
+	for s.typeKeys("c y"); len(s.model.pendingActs) > 0; ended++ {
+		s.send(actResult{act: s.model.pendingActs[0]})
+		if n := len(s.actions()); n != min(len(s.model.pendingActs), 1) {
 			t.Fatalf("%d actions were requested at the same time", n)
 		}
 	}
-	if ended != maxActs {
-		t.Errorf("%d actions were executed, want %d", ended, maxActs)
+	if ended != maxPendingActs {
+		t.Errorf("%d actions were executed, want %d", ended, maxPendingActs)
 	}
-	s = newScreen(t, control.Admin, 80, 24)
+	s = newScreen(t, control.RightAdmin, 80, 24)
 	s.typeKeys("4")
 	s.refresh(withQueues)
 	if s.typeKeys("p y"); strings.Join(s.actions(), "") != "pause queue default" {
@@ -184,7 +184,7 @@ func TestKeys(t *testing.T) {
 
 // A search also asks the service, because the service has more rows than the screen.
 func TestSearchAsksTheService(t *testing.T) {
-	s := newScreen(t, control.Admin, 80, 24)
+	s := newScreen(t, control.RightAdmin, 80, 24)
 	s.refresh(nil)
 	s.typeKeys("2")
 	s.refresh(nil)
@@ -210,7 +210,7 @@ func TestSearchAsksTheService(t *testing.T) {
 
 // Pasted text is inserted into the answer to a question. It is never handled as key presses.
 func TestPastedTextIsNoKey(t *testing.T) {
-	s := newScreen(t, control.Admin, 80, 24)
+	s := newScreen(t, control.RightAdmin, 80, 24)
 	if s.send(paste{"cy"}, paste{"q"}); len(s.effects) != 0 {
 		t.Errorf("pasted text that contains keys has the effects %v", s.effects)
 	}
@@ -228,7 +228,7 @@ func TestPastedTextIsNoKey(t *testing.T) {
 func TestOnlyPermittedActionsAreOffered(t *testing.T) {
 	keys := []string{"c", "r", "p", "h", "e", "P", "+", "-"}
 	for _, list := range []string{"1", "2", "3"} {
-		s := newScreen(t, control.Read, 200, 24)
+		s := newScreen(t, control.RightRead, 200, 24)
 		s.typeKeys(list)
 		s.wantNoText("cancel", "retry", "pause ", "hold", "edit", "+ -")
 		for _, k := range keys {
@@ -240,20 +240,20 @@ func TestOnlyPermittedActionsAreOffered(t *testing.T) {
 		s.typeKeys("?")
 		s.wantNoText("cancel", "retry", "pause", "hold", "$EDITOR", "+ -")
 	}
-	s := newScreen(t, control.Submit, 200, 24)
+	s := newScreen(t, control.RightSubmit, 200, 24)
 	s.wantText("c cancel", "p pause")
 	s.wantNoText("+ -")
 	s.typeKeys("j") // selects a job of the user ada
 	s.wantNoText("c cancel", "f follow")
 	s.wantText("you may not read the output of this job")
-	s = newScreen(t, control.Operate, 200, 24)
+	s = newScreen(t, control.RightOperate, 200, 24)
 	s.typeKeys("j")
 	s.wantText("c cancel", "p resume", "f follow", "+ - workers")
 }
 
 // The selected row stays selected when rows before it are added or removed.
 func TestChosenRowStays(t *testing.T) {
-	s := newScreen(t, control.Admin, 80, 24)
+	s := newScreen(t, control.RightAdmin, 80, 24)
 	s.typeKeys("2 j j")
 	s.wantText("> ↻ again")
 	s.refresh(func(got *snapshot) { got.screen.Ready = nil })
@@ -264,7 +264,7 @@ func TestChosenRowStays(t *testing.T) {
 		}
 	})
 	s.wantText("> ↻ again")
-	s.refresh(func(got *snapshot) { got.screen.Timed = nil })
+	s.refresh(func(got *snapshot) { got.screen.Delayed = nil })
 	s.wantText("> ")
 	s.typeKeys("1")
 	s.refresh(func(got *snapshot) { got.screen.Running, got.screen.Status.Jobs["processing"] = nil, 0 })
@@ -277,12 +277,12 @@ func TestChosenRowStays(t *testing.T) {
 // Output from a terminal is shown as text: the final state of each line. The result does not depend
 // on how the output is split into pieces.
 func TestOutputOfATerminalIsText(t *testing.T) {
-	s := newScreen(t, control.Admin, 80, 24)
+	s := newScreen(t, control.RightAdmin, 80, 24)
 	s.typeKeys("f")
 	for _, one := range []piece{
 		{text: "\x1b]0;title\a 10%\r\x1b[K 2"}, {text: "0%\b\b\b30%\x1b[?1049hscr"},
 		{text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
-		{text: "[3 bytes were not kept]\n", gap: true}, {text: "ask\x1b[2K\rsure? "},
+		{text: "[3 bytes were not kept]\n", isGap: true}, {text: "ask\x1b[2K\rsure? "},
 	} {
 		one.stream, one.tty = "stdout", true
 		s.send(newOutput{source: s.output.source, text: []piece{one}})
@@ -295,9 +295,9 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 // A note about missing output is on a separate line, even if the output before it does not end with
 // a newline.
 func TestMissingOutputHasItsOwnLine(t *testing.T) {
-	s := newScreen(t, control.Admin, 80, 24)
+	s := newScreen(t, control.RightAdmin, 80, 24)
 	s.typeKeys("f")
-	for _, one := range []piece{{text: "first"}, {text: "[3 bytes were not kept]\n", gap: true}, {text: "last\n"}} {
+	for _, one := range []piece{{text: "first"}, {text: "[3 bytes were not kept]\n", isGap: true}, {text: "last\n"}} {
 		one.stream = "stdout"
 		s.send(newOutput{source: s.output.source, text: []piece{one}})
 	}
@@ -309,7 +309,7 @@ func TestMissingOutputHasItsOwnLine(t *testing.T) {
 // The screen reads only the output of the selected job. It reads the output again when the job
 // starts a new attempt.
 func TestOutputOfTheChosenJob(t *testing.T) {
-	s := newScreen(t, control.Admin, 80, 24)
+	s := newScreen(t, control.RightAdmin, 80, 24)
 	reads := func() (list []string) {
 		for _, e := range s.effects {
 			if f, ok := e.(follow); ok {
@@ -360,7 +360,7 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 
 // The keys scroll a page. The page follows its end until the user scrolls up.
 func TestPageScrolls(t *testing.T) {
-	s := newScreen(t, control.Admin, 80, 24)
+	s := newScreen(t, control.RightAdmin, 80, 24)
 	s.typeKeys("f")
 	first := func() string { s.Helper(); return s.lines()[1] }
 	var text strings.Builder
@@ -389,7 +389,7 @@ func TestPageScrolls(t *testing.T) {
 		t.Errorf("the page keeps %d lines", n)
 	}
 	s.printOutput(strings.Repeat("y", 3*maxLineBytes))
-	if n := len(s.output.parts[0].text); n != maxLineBytes {
+	if n := len(s.output.unfinishedLines[0].text); n != maxLineBytes {
 		t.Errorf("the page keeps %d bytes of a line", n)
 	}
 	for _, k := range []string{"q", "esc"} {
@@ -403,7 +403,7 @@ func TestPageScrolls(t *testing.T) {
 // grows to 30 s. The old state stays on the screen, with the time of the last reply. When the
 // service replies again, the screen continues as before.
 func TestLostService(t *testing.T) {
-	s := newScreen(t, control.Admin, 80, 24)
+	s := newScreen(t, control.RightAdmin, 80, 24)
 	at := now
 	fetchesAfter := func(d time.Duration) (n int) {
 		for end := at.Add(d); at.Before(end); {
@@ -457,7 +457,7 @@ func TestLostService(t *testing.T) {
 	}
 	fetchesAfter(time.Second)
 	fail()
-	who := control.Whoami{User: "mira", Right: control.Read}
-	s.send(fetchResult{snapshot: snapshot{screen: s.snapshot.screen, who: &who}})
+	who := control.Whoami{User: "mira", Right: control.RightRead}
+	s.send(fetchResult{snapshot: snapshot{screen: s.snapshot.screen, whoami: &who}})
 	s.wantNoText("no answer", "c cancel") // the user may have lost the right after the failure
 }

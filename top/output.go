@@ -31,7 +31,7 @@ type piece struct {
 	time   control.Time
 	text   string
 	tty    bool // output from a terminal
-	gap    bool // note that replaces output that cannot be read
+	isGap  bool // note that replaces output that cannot be read
 }
 
 // line is one line of output in the form in which it is displayed.
@@ -42,31 +42,31 @@ type line struct {
 
 // output contains the last lines of a job's output.
 type output struct {
-	source    outputSource
-	lines     []line
-	parts     [2]line           // unfinished lines of standard output and standard error
-	tty       termtext.Renderer // renders output from a terminal, of which only the last lines are read
-	ended     bool
-	broken    bool   // the connection to the service was lost during the read
-	readError string // reason for which the output cannot be read
+	source          outputSource
+	lines           []line
+	unfinishedLines [2]line           // unfinished lines of standard output and standard error
+	tty             termtext.Renderer // renders output from a terminal, of which only the last lines are read
+	ended           bool
+	connectionLost  bool   // the connection to the service was lost during the read
+	readError       string // reason for which the output cannot be read
 }
 
 // add appends output.
 func (o *output) add(p *newOutput) {
 	for i := range p.text {
 		one := &p.text[i]
-		part := &o.parts[0]
+		part := &o.unfinishedLines[0]
 		if one.stream == "stderr" {
-			part = &o.parts[1]
+			part = &o.unfinishedLines[1]
 		}
 		shown := one.text
 		switch {
-		case one.tty && one.gap:
+		case one.tty && one.isGap:
 			if part.text = ""; o.tty.Line() != "" {
 				shown = o.tty.Line() + "\n" + shown
 			}
 			o.tty = termtext.Renderer{StartsMidway: true}
-		case one.gap && part.text != "":
+		case one.isGap && part.text != "":
 			shown = "\n" + shown
 		case one.tty:
 			part.text = "" // Write returns the unfinished line again
@@ -95,16 +95,16 @@ func (o *output) add(p *newOutput) {
 	switch {
 	case p.err == nil:
 	case isUnreachable(p.err):
-		o.broken = true
+		o.connectionLost = true
 	default:
-		o.readError = message(p.err)
+		o.readError = errorText(p.err)
 	}
 }
 
 // allLines returns all lines, including unfinished ones.
 func (o *output) allLines() []line {
 	list := o.lines
-	for _, part := range o.parts {
+	for _, part := range o.unfinishedLines {
 		if part.text != "" {
 			list = append(slices.Clip(list), line{part.time, termtext.SafeLine(part.text)})
 		}
@@ -133,8 +133,8 @@ func (m *model) shownOutput() outputSource {
 		}
 		return outputOf(m.page.job, pageOutputLines)
 	}
-	r := m.chosen()
-	if _, paneHeight := m.heights(); paneHeight == 0 || r == nil || r.job == nil || !m.mayReadOutput(r.job) {
+	r := m.selectedRow()
+	if _, paneHeight := m.paneHeights(); paneHeight == 0 || r == nil || r.job == nil || !m.mayReadOutput(r.job) {
 		return outputSource{}
 	}
 	return outputOf(r.job, paneOutputLines)

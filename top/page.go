@@ -10,8 +10,8 @@ type page struct {
 	title      string
 	paragraphs []string
 	job        *control.Job
-	top        int  // index of the first visible line
-	end        bool // scroll to the end when output is added
+	firstLine  int  // index of the first visible line
+	followEnd  bool // scroll to the end when output is added
 }
 
 // lines returns the lines of the page, wrapped to the window's width.
@@ -39,10 +39,10 @@ func (p *page) clampScroll(m *model) {
 		}
 	}
 	last := max(len(p.lines(m))-m.pageRows(), 0)
-	if p.end {
-		p.top = last
+	if p.followEnd {
+		p.firstLine = last
 	}
-	p.top = max(min(p.top, last), 0)
+	p.firstLine = max(min(p.firstLine, last), 0)
 }
 
 // pageRows returns the number of visible lines of a page: all except the title and the keys.
@@ -62,7 +62,7 @@ func (m *model) handlePageKey(k key) []effect {
 	case "pgup":
 		by = -m.pageRows()
 	case "g", "home":
-		by = -p.top
+		by = -p.firstLine
 	case "G", "end":
 		by = len(p.lines(m))
 	case "q", "esc", "?":
@@ -72,7 +72,7 @@ func (m *model) handlePageKey(k key) []effect {
 	if by == 0 {
 		return nil
 	}
-	p.top += by
-	p.end = p.job != nil && p.top >= len(p.lines(m))-m.pageRows()
+	p.firstLine += by
+	p.followEnd = p.job != nil && p.firstLine >= len(p.lines(m))-m.pageRows()
 	return nil
 }

@@ -47,8 +47,8 @@ const (
 	// followDelay is the delay before the output of a newly selected job is read. While the user
 	// holds a key down, the selection changes quickly, and reading the output of every job would be
 	// wasteful.
-	followDelay = 100 * time.Millisecond
-	printEvery  = 100 * time.Millisecond // interval at which new output is displayed
+	followDelay   = 100 * time.Millisecond
+	printInterval = 100 * time.Millisecond // interval at which new output is displayed
 )
 
 // framesPerSecond is the maximum rate of writes to the terminal.
@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options) error {
 // with the maximum size. The method measure detects later changes of the size.
 func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	w, h, err := term.GetSize(int(terminal.Fd()))
-	if bounded := bound(w, h); err == nil && bounded != (tea.WindowSizeMsg{Width: w, Height: h}) {
+	if bounded := limitSize(w, h); err == nil && bounded != (tea.WindowSizeMsg{Width: w, Height: h}) {
 		return []tea.ProgramOption{
 			tea.WithOutput(struct{ io.Writer }{terminal}), tea.WithWindowSize(bounded.Width, bounded.Height),
 			tea.WithColorProfile(colorprofile.Detect(terminal, os.Environ())),
@@ -78,17 +78,17 @@ func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	return []tea.ProgramOption{tea.WithOutput(terminal)}
 }
 
-// bound reduces the size of a terminal to the maximum size of a screen.
-func bound(width, height int) tea.WindowSizeMsg {
+// limitSize reduces the size of a terminal to the maximum size of a screen.
+func limitSize(width, height int) tea.WindowSizeMsg {
 	width = min(width, maxWidth)
 	return tea.WindowSizeMsg{Width: width, Height: min(height, maxHeight, maxCells/max(width, 1))}
 }
 
-// boundSize reduces the sizes that Bubble Tea reports, before its renderer allocates memory for
+// limitReportedSize reduces the sizes that Bubble Tea reports, before its renderer allocates memory for
 // them.
-func boundSize(_ tea.Model, msg tea.Msg) tea.Msg {
+func limitReportedSize(_ tea.Model, msg tea.Msg) tea.Msg {
 	if size, ok := msg.(tea.WindowSizeMsg); ok {
-		return bound(size.Width, size.Height)
+		return limitSize(size.Width, size.Height)
 	}
 	return msg
 }
@@ -96,16 +96,16 @@ func boundSize(_ tea.Model, msg tea.Msg) tea.Msg {
 func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // cancels pending requests
-	s := &shell{ctx: ctx, opt: o, api: o.Connect(), unfollow: func() {}}
+	s := &shell{ctx: ctx, opt: o, api: o.Connect(), stopFollowing: func() {}}
 	defer s.api.Close()
-	first := s.fetch(fetch{rows: minFetched, who: true})
+	first := s.fetch(fetch{rows: minFetchedRows, who: true})
 	if first.err != nil {
 		return first.err
 	}
 	s.m = newModel(o.Host, time.Now(), first.snapshot)
 	go s.endOnInterrupt(ctx, cancel) // this goroutine ends when ctx ends
 	options := []tea.ProgramOption{
-		tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(boundSize), tea.WithoutSignalHandler(),
+		tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(limitReportedSize), tea.WithoutSignalHandler(),
 	}
 	_, err := tea.NewProgram(s, append(options, more...)...).Run()
 	ended := ctx.Err() != nil
@@ -124,8 +124,8 @@ type shell struct {
 	api           Client
 	m             *model
 	size          tea.WindowSizeMsg // size of the terminal, reduced to the limits
-	reader        *reader           // reader of the followed output; nil if no output is followed
-	unfollow      func()
+	reader        *outputReader     // reader of the followed output; nil if no output is followed
+	stopFollowing func()
 	editors       sync.WaitGroup
 	editing       atomic.Bool
 	editorEndedAt atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
@@ -167,10 +167,10 @@ func (s *shell) edit(id string) error {
 }
 
 // Init starts the clock.
-func (s *shell) Init() tea.Cmd { return s.clock() }
+func (s *shell) Init() tea.Cmd { return s.nextTick() }
 
-// clock sends a tick at each full second.
-func (s *shell) clock() tea.Cmd {
+// nextTick sends a tick at each full second.
+func (s *shell) nextTick() tea.Cmd {
 	return tea.Every(time.Second, func(now time.Time) tea.Msg { return tick{now} })
 }
 
@@ -199,33 +199,33 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.ResumeMsg:
 		own = tick{time.Now()}
 	case tick:
-		commands = append(commands, s.clock(), s.measure)
+		commands = append(commands, s.nextTick(), s.detectResize)
 	case newOutput:
 		if s.reader != nil && msg.source == s.reader.source && !msg.ended {
-			commands = append(commands, s.reader.next)
+			commands = append(commands, s.reader.nextMessage)
 		}
 	}
 	for _, e := range s.m.update(own) {
-		commands = append(commands, s.perform(e))
+		commands = append(commands, s.commandFor(e))
 	}
 	return s, tea.Batch(commands...)
 }
 
-// measure returns the size of the terminal if it differs from the last size that Bubble Tea has
+// detectResize returns the size of the terminal if it differs from the last size that Bubble Tea has
 // reported.
-func (s *shell) measure() tea.Msg {
+func (s *shell) detectResize() tea.Msg {
 	if s.opt.Stdout == nil {
 		return nil
 	}
 	w, h, err := term.GetSize(int(s.opt.Stdout.Fd()))
-	if size := bound(w, h); err == nil && w > 0 && h > 0 && size != s.size {
+	if size := limitSize(w, h); err == nil && w > 0 && h > 0 && size != s.size {
 		return size
 	}
 	return nil
 }
 
-// perform returns the Bubble Tea command that executes an effect.
-func (s *shell) perform(e effect) tea.Cmd {
+// commandFor returns the Bubble Tea command that executes an effect.
+func (s *shell) commandFor(e effect) tea.Cmd {
 	switch e := e.(type) {
 	case fetch:
 		return func() tea.Msg { return s.fetch(e) }
@@ -281,14 +281,14 @@ func (s *shell) withNextStep(err error) error {
 
 func (s *shell) act(a act) actResult {
 	r, err := request(s, actTimeout, func(ctx context.Context, c Client) (control.BulkResult, error) {
-		return a.verb.do(ctx, c, &a)
+		return a.verb.run(ctx, c, &a)
 	})
 	return actResult{a, r, err}
 }
 
 func (s *shell) explain(e explain) explainResult {
 	why, err := request(s, fetchTimeout, func(ctx context.Context, c Client) (control.Why, error) {
-		return c.Why(ctx, control.WhyParams{ID: control.Name(e.id)})
+		return c.Why(ctx, control.WhyParams{ID: control.JobID(e.id)})
 	})
 	return explainResult{e.id, why, err}
 }
@@ -308,26 +308,26 @@ func (s *shell) fetch(f fetch) fetchResult {
 func snapshotOf(ctx context.Context, api Reader, f fetch) (s snapshot, err error) {
 	s.list = f.list
 	if f.who {
-		who, err := api.Whoami(ctx, control.Nothing{})
+		who, err := api.Whoami(ctx, control.NoParams{})
 		if err != nil {
 			return s, err
 		}
-		s.who = &who
+		s.whoami = &who
 	}
-	if s.screen, err = api.Screen(ctx, control.ScreenRows{Rows: f.rows}); err != nil {
+	if s.screen, err = api.Screen(ctx, control.ScreenParams{Rows: f.rows}); err != nil {
 		return s, err
 	}
 	switch states := listings()[f.list].states; {
 	case f.list == queueList:
-		page, err := api.QueueList(ctx, control.Queues{})
-		s.queues, s.more = page.Queues, page.Next != ""
+		page, err := api.QueueList(ctx, control.QueueListParams{})
+		s.queues, s.hasMore = page.Queues, page.Next != ""
 		return s, err
 	case f.list == scheduleList:
 		page, err := api.ScheduleList(ctx, control.ScheduleList{})
-		s.schedules, s.more = page.Schedules, page.Next != nil
+		s.schedules, s.hasMore = page.Schedules, page.Next != nil
 		return s, err
 	case f.search != "":
-		p := control.List{Limit: maxFetched, IDGlob: f.search, State: queue.StateNames(states)}
+		p := control.List{Limit: maxFetchedRows, IDGlob: f.search, State: queue.StateNames(states)}
 		if !strings.ContainsAny(f.search, "*?[") {
 			p.IDGlob = "*" + f.search + "*"
 		}
@@ -343,15 +343,15 @@ func snapshotOf(ctx context.Context, api Reader, f fetch) (s snapshot, err error
 
 // follow starts reading an output and stops reading the previous one.
 func (s *shell) follow(f follow) tea.Cmd {
-	s.unfollow()
-	s.unfollow, s.reader = func() {}, nil
+	s.stopFollowing()
+	s.stopFollowing, s.reader = func() {}, nil
 	if f.id == "" {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	r := &reader{source: f.outputSource, ctx: ctx, updateSignal: make(chan struct{}, 1)}
-	s.unfollow, s.reader = cancel, r
-	return tea.Batch(r.next, func() tea.Msg {
+	r := &outputReader{source: f.outputSource, ctx: ctx, updateSignal: make(chan struct{}, 1)}
+	s.stopFollowing, s.reader = cancel, r
+	return tea.Batch(r.nextMessage, func() tea.Msg {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -360,7 +360,7 @@ func (s *shell) follow(f follow) tea.Cmd {
 		c := s.opt.Connect()
 		defer c.Close()
 		lines := f.lines
-		_, err := c.Logs(ctx, control.Logs{ID: control.Name(f.id), Follow: f.running, N: &lines}, r.add)
+		_, err := c.Logs(ctx, control.Logs{ID: control.JobID(f.id), Follow: f.running, LastLines: &lines}, r.add)
 		r.finish(s.withNextStep(err))
 		return nil
 	})
@@ -370,8 +370,8 @@ func (s *shell) follow(f follow) tea.Cmd {
 // arrives, the oldest is dropped.
 const maxUnreadBytes = 1 << 20
 
-// reader collects the output of a job, so that frequent output is displayed in larger pieces.
-type reader struct {
+// outputReader collects the output of a job, so that frequent output is displayed in larger pieces.
+type outputReader struct {
 	source       outputSource
 	ctx          context.Context
 	updateSignal chan struct{} // receives a value when output has arrived or the output has ended
@@ -384,13 +384,13 @@ type reader struct {
 }
 
 // add adds a piece of the stream.
-func (r *reader) add(p control.Piece) error {
+func (r *outputReader) add(p control.OutputPiece) error {
 	r.mu.Lock()
-	text, gap := p.String(), p.Gap()
+	text, gap := p.String(), p.GapText()
 	if gap != "" {
 		text = gap + "\n"
 	}
-	r.text = append(r.text, piece{stream: p.Stream, time: p.Time, text: text, tty: p.TTY, gap: gap != ""})
+	r.text = append(r.text, piece{stream: p.Stream, time: p.Time, text: text, tty: p.TTY, isGap: gap != ""})
 	r.size += len(text)
 	first := 0
 	for ; r.size > maxUnreadBytes; first++ {
@@ -398,34 +398,34 @@ func (r *reader) add(p control.Piece) error {
 	}
 	r.text = slices.Delete(r.text, 0, first)
 	r.mu.Unlock()
-	r.signal()
+	r.wakeUp()
 	return nil
 }
 
 // finish records the end of the stream.
-func (r *reader) finish(err error) {
+func (r *outputReader) finish(err error) {
 	r.mu.Lock()
 	r.ended, r.err = true, err
 	r.mu.Unlock()
-	r.signal()
+	r.wakeUp()
 }
 
-func (r *reader) signal() {
+func (r *outputReader) wakeUp() {
 	select {
 	case r.updateSignal <- struct{}{}:
 	default: // a wake-up is already pending
 	}
 }
 
-// next waits for output and returns it as a message.
-func (r *reader) next() tea.Msg {
+// nextMessage waits for output and returns it as a message.
+func (r *outputReader) nextMessage() tea.Msg {
 	select {
 	case <-r.updateSignal:
 	case <-r.ctx.Done():
 		return nil
 	}
 	select { // wait, because more output may follow soon
-	case <-time.After(printEvery):
+	case <-time.After(printInterval):
 	case <-r.ctx.Done():
 		return nil
 	}

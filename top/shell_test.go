@@ -43,15 +43,15 @@ func (c closer) Close() error {
 	return nil
 }
 
-func (f *fake) Whoami(context.Context, control.Nothing) (control.Whoami, error) {
+func (f *fake) Whoami(context.Context, control.NoParams) (control.Whoami, error) {
 	return control.Whoami{User: "mira", Right: f.rights}, nil
 }
 
-func (f *fake) Screen(context.Context, control.ScreenRows) (control.Screen, error) {
+func (f *fake) Screen(context.Context, control.ScreenParams) (control.Screen, error) {
 	return testSnapshot(f.rights).screen, f.onFetch(int(f.fetches.Add(1)))
 }
 
-func (f *fake) Logs(ctx context.Context, p control.Logs, _ func(control.Piece) error) (control.LogsEnd, error) {
+func (f *fake) Logs(ctx context.Context, p control.Logs, _ func(control.OutputPiece) error) (control.LogsEnd, error) {
 	return control.LogsEnd{}, f.logs(ctx, string(p.ID))
 }
 
@@ -67,7 +67,7 @@ func runsOn(f *fake, keys io.Reader) (string, error) {
 
 // After a panic, the terminal shows the main screen and the cursor again.
 func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
-	f := &fake{rights: control.Read, onFetch: func(n int) error {
+	f := &fake{rights: control.RightRead, onFetch: func(n int) error {
 		if n > 2 { // the screen has been displayed for a second
 			panic("a mistake")
 		}
@@ -99,7 +99,7 @@ func TestRunReturnsTheFirstError(t *testing.T) {
 func TestOneOutputIsRead(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
-	f := &fake{rights: control.Admin, onFetch: func(int) error { return nil },
+	f := &fake{rights: control.RightAdmin, onFetch: func(int) error { return nil },
 		logs: func(ctx context.Context, id string) error {
 			events <- event{"begins", id}
 			<-ctx.Done()
@@ -140,13 +140,13 @@ func TestOneOutputIsRead(t *testing.T) {
 
 // If output arrives faster than it is displayed, only the newest maxUnreadBytes are kept.
 func TestFloodIsBounded(t *testing.T) {
-	r := &reader{ctx: t.Context(), updateSignal: make(chan struct{}, 1)}
+	r := &outputReader{ctx: t.Context(), updateSignal: make(chan struct{}, 1)}
 	for range 100 {
-		r.add(control.Piece{Stream: "stdout", Text: strings.Repeat("x", maxUnreadBytes/10)})
+		r.add(control.OutputPiece{Stream: "stdout", Text: strings.Repeat("x", maxUnreadBytes/10)})
 	}
-	r.add(control.Piece{Stream: "stdout", Text: "the end", DroppedBytes: 0})
+	r.add(control.OutputPiece{Stream: "stdout", Text: "the end", DroppedBytes: 0})
 	r.finish(nil)
-	p := r.next().(newOutput)
+	p := r.nextMessage().(newOutput)
 	size := 0
 	for _, one := range p.text {
 		size += len(one.text)

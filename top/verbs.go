@@ -17,11 +17,11 @@ import (
 type verb struct {
 	key, name   string
 	object      string // kind of the objects to which the action applies
-	doneWord    string // word that describes the result
+	resultWord  string // word that describes the result
 	method      string // API method whose right the user needs
 	needsNumber bool   // the user must enter a number first; otherwise, the user must confirm an action on rows
 	appliesTo   func(*row) bool
-	do          action
+	run         action
 }
 
 // action executes a verb on its objects.
@@ -40,31 +40,31 @@ func verbs() []verb {
 	anySchedule := func(r *row) bool { return r.schedule != nil }
 	return []verb{
 		{"r", "retry", "job", "pending again", "retry", false, inStates(queue.VerbRetry.ActsIn()...), retryJobs},
-		{"c", "cancel", "job", "cancelled", "cancel", false, inStates(cancellable...), onJobs(JobActions.Cancel)},
-		{"p", "pause", "job", "paused", "pause", false, runningRows(false), onJobs(JobActions.Pause)},
-		{"p", "resume", "job", "resumed", "resume", false, runningRows(true), onJobs(JobActions.Resume)},
-		{"h", "hold", "job", "held", "hold", false, inStates(queue.VerbHold.ActsIn()...), onJobs(JobActions.Hold)},
+		{"c", "cancel", "job", "cancelled", "cancel", false, inStates(cancellable...), jobsAction(JobActions.Cancel)},
+		{"p", "pause", "job", "paused", "pause", false, runningRows(false), jobsAction(JobActions.Pause)},
+		{"p", "resume", "job", "resumed", "resume", false, runningRows(true), jobsAction(JobActions.Resume)},
+		{"h", "hold", "job", "held", "hold", false, inStates(queue.VerbHold.ActsIn()...), jobsAction(JobActions.Hold)},
 		{"h", "release", "job", "released", "release", false, inStates(queue.VerbRelease.ActsIn()...),
-			onJobs(JobActions.Release)},
+			jobsAction(JobActions.Release)},
 		{"P", "priority", "job", "changed", "edit", true, inStates(queue.VerbEdit.ActsIn()...), setPriority},
-		{"p", "pause", "queue", "paused", "queue.pause", false, queueWith(false), onNames(Controls.QueuePause,
+		{"p", "pause", "queue", "paused", "queue.pause", false, queueWith(false), eachNameAction(Controls.QueuePause,
 			func(name string) control.QueuePause { return control.QueuePause{Name: name} })},
-		{"p", "resume", "queue", "resumed", "queue.resume", false, queueWith(true), onNames(Controls.QueueResume,
+		{"p", "resume", "queue", "resumed", "queue.resume", false, queueWith(true), eachNameAction(Controls.QueueResume,
 			func(name string) control.QueueName { return control.QueueName{Name: name} })},
 		{"p", "pause", "schedule", "paused", "schedule.pause", false, scheduleWith(false),
-			onNames(Controls.SchedulePause, scheduleName)},
+			eachNameAction(Controls.SchedulePause, scheduleName)},
 		{"p", "resume", "schedule", "resumed", "schedule.resume", false, scheduleWith(true),
-			onNames(Controls.ScheduleResume, scheduleName)},
+			eachNameAction(Controls.ScheduleResume, scheduleName)},
 		{"r", "run", "schedule", "job enqueued", "schedule.run", false, anySchedule,
-			onNames(Controls.ScheduleRun, scheduleName)},
+			eachNameAction(Controls.ScheduleRun, scheduleName)},
 	}
 }
 
 // scalingVerbs returns the actions on workers. They need no selected row.
 func scalingVerbs() []verb {
 	return []verb{
-		{key: "+", name: "add a worker", method: "worker.start", do: addWorker},
-		{key: "-", name: "remove a worker", method: "worker.scale", do: removeWorker},
+		{key: "+", name: "add a worker", method: "worker.start", run: addWorker},
+		{key: "-", name: "remove a worker", method: "worker.scale", run: removeWorker},
 	}
 }
 
@@ -95,15 +95,15 @@ func setPriority(ctx context.Context, c Client, a *act) (control.BulkResult, err
 	return c.Edit(ctx, control.Edit{Selection: a.selection(), Set: set})
 }
 
-func onJobs(method func(JobActions, context.Context, control.Selection) (control.BulkResult, error)) action {
+func jobsAction(method func(JobActions, context.Context, control.Selection) (control.BulkResult, error)) action {
 	return func(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
 		return method(c, ctx, a.selection())
 	}
 }
 
-// onNames returns an action that calls a method for each name in turn. The function params returns the
+// eachNameAction returns an action that calls a method for each name in turn. The function params returns the
 // parameters of the method. The action stops at the first error.
-func onNames[P, R any](method func(Controls, context.Context, P) (R, error), params func(name string) P) action {
+func eachNameAction[P, R any](method func(Controls, context.Context, P) (R, error), params func(name string) P) action {
 	return func(ctx context.Context, c Client, a *act) (r control.BulkResult, err error) {
 		for _, name := range a.ids {
 			if _, err := method(c, ctx, params(name)); err != nil {
@@ -118,13 +118,13 @@ func onNames[P, R any](method func(Controls, context.Context, P) (R, error), par
 func scheduleName(name string) control.ScheduleName { return control.ScheduleName{Name: name} }
 
 func addWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
-	_, err := c.WorkerStart(ctx, control.Count{})
+	_, err := c.WorkerStart(ctx, control.WorkerStart{})
 	return control.BulkResult{}, err
 }
 
 func removeWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
 	// The displayed number may be outdated, so ask the service.
-	st, err := c.Status(ctx, control.Nothing{})
+	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
 		_, err = c.WorkerScale(ctx, control.WorkerScale{Count: max(st.Workers.Total-1, 0)})
 	}
@@ -141,16 +141,17 @@ func (a *act) describe() string {
 	case 1:
 		return a.verb.object + " " + termtext.SafeText(a.ids[0])
 	default:
-		text := fmt.Sprintf("%d %ss, %s", n, a.verb.object, termtext.SafeText(strings.Join(a.ids[:min(n, maxNamed)], ", ")))
-		if n > maxNamed {
+		text := fmt.Sprintf("%d %ss, %s", n, a.verb.object, termtext.SafeText(strings.Join(a.ids[:min(n, maxDescribedNames)],
+			", ")))
+		if n > maxDescribedNames {
 			text += termtext.LocaleText(" …")
 		}
 		return text
 	}
 }
 
-// maxNamed is the maximum number of names in the text of describe.
-const maxNamed = 3
+// maxDescribedNames is the maximum number of names in the text of describe.
+const maxDescribedNames = 3
 
 // text describes the result of an action. If an object was rejected, the text is about the first
 // rejected object.
@@ -158,23 +159,23 @@ func (a *actResult) text() string {
 	done := act{verb: a.verb, ids: a.result.DoneIDs}
 	switch {
 	case a.err != nil:
-		return message(a.err)
+		return errorText(a.err)
 	case len(a.result.Refusals) > 0:
 		text := ""
 		if len(done.ids) > 0 {
-			text = done.describe() + ": " + a.verb.doneWord + "; "
+			text = done.describe() + ": " + a.verb.resultWord + "; "
 		}
 		if n := len(a.result.Refusals); n > 1 {
 			text += fmt.Sprintf("%d %ss refused, such as ", n, a.verb.object)
 		}
 		first := a.result.Refusals[0]
-		name, reason := a.verb.object+" "+termtext.SafeText(first.ID), message(first.Err())
+		name, reason := a.verb.object+" "+termtext.SafeText(first.ID), errorText(first.Err())
 		if !strings.Contains(reason, name) {
 			reason = name + ": " + reason
 		}
 		return text + reason
 	case len(done.ids) > 0:
-		return done.describe() + ": " + a.verb.doneWord
+		return done.describe() + ": " + a.verb.resultWord
 	}
 	return a.verb.name
 }
@@ -182,7 +183,7 @@ func (a *actResult) text() string {
 // verbForKey returns the action of a key in the current state. It returns nil if the key has no
 // action that the user may use.
 func (m *model) verbForKey(name string) *verb {
-	if r := m.chosen(); r != nil {
+	if r := m.selectedRow(); r != nil {
 		for _, v := range verbs() {
 			if v.key == name && v.appliesTo(r) && m.isAllowed(v.method, m.ownsRow(r)) {
 				return &v
@@ -218,7 +219,7 @@ func (m *model) askOrStart(v *verb) []effect {
 			}
 		}
 		if len(a.ids) == 0 {
-			a.ids = []string{m.chosen().id}
+			a.ids = []string{m.selectedRow().id}
 		}
 	}
 	switch {
@@ -232,18 +233,18 @@ func (m *model) askOrStart(v *verb) []effect {
 	return m.startAct(a)
 }
 
-// maxActs is the maximum number of running and waiting actions. It limits what a key that is held
+// maxPendingActs is the maximum number of running and waiting actions. It limits what a key that is held
 // down can cause.
-const maxActs = 8
+const maxPendingActs = 8
 
 // startAct queues an action. Actions are executed one at a time.
 func (m *model) startAct(a act) []effect {
-	if len(m.acts) == maxActs {
+	if len(m.pendingActs) == maxPendingActs {
 		m.notice = "too many actions pending; wait until the service has answered"
 		return nil
 	}
 	clear(m.markedIDs)
-	if m.acts = append(m.acts, a); len(m.acts) > 1 {
+	if m.pendingActs = append(m.pendingActs, a); len(m.pendingActs) > 1 {
 		return nil
 	}
 	return m.nextAct()
@@ -251,18 +252,18 @@ func (m *model) startAct(a act) []effect {
 
 // nextAct returns the first queued action as an effect, if one exists.
 func (m *model) nextAct() []effect {
-	if len(m.acts) == 0 {
+	if len(m.pendingActs) == 0 {
 		return nil
 	}
-	return []effect{m.acts[0]}
+	return []effect{m.pendingActs[0]}
 }
 
 // handleActed handles the result of an action and starts the next action. It also requests a fetch,
 // because the displayed state is outdated.
 func (m *model) handleActed(msg *actResult) []effect {
-	m.acts, m.notice = m.acts[1:], msg.text()
+	m.pendingActs, m.notice = m.pendingActs[1:], msg.text()
 	todo := m.nextAct()
-	m.refetch = true
+	m.fetchAgain = true
 	return append(todo, m.requestFetch()...)
 }
 

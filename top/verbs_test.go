@@ -37,7 +37,7 @@ func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (co
 // before that one as done.
 func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 	c := &fakeControls{rejectedSchedule: "b"}
-	run := onNames(Controls.ScheduleRun, scheduleName)
+	run := eachNameAction(Controls.ScheduleRun, scheduleName)
 	r, err := run(t.Context(), Client{Controls: c}, &act{ids: []string{"a", "b", "c"}})
 	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.DoneIDs, want) ||
 		!slices.Equal(c.ran, want) {
@@ -51,7 +51,7 @@ type workersOf struct {
 	total int
 }
 
-func (w workersOf) Status(context.Context, control.Nothing) (control.Status, error) {
+func (w workersOf) Status(context.Context, control.NoParams) (control.Status, error) {
 	return control.Status{Workers: control.WorkerSummary{Total: w.total}}, nil
 }
 

@@ -14,12 +14,12 @@ import (
 
 // These constants are sizes of windows in columns and lines.
 const (
-	minWidth  = 40 // smaller windows show only a message
-	minHeight = 10
-	lowWindow = 16   // height below which empty lines, headings and output are omitted
-	maxWidth  = 1000 // larger sizes are reduced, because the memory that the screen uses grows with its size
-	maxHeight = 500
-	maxCells  = 1 << 17 // maximum of width times height; a screen of that size uses about 40 MiB
+	minWidth        = 40 // smaller windows show only a message
+	minHeight       = 10
+	lowWindowHeight = 16   // height below which empty lines, headings and output are omitted
+	maxWidth        = 1000 // larger sizes are reduced, because the memory that the screen uses grows with its size
+	maxHeight       = 500
+	maxCells        = 1 << 17 // maximum of width times height; a screen of that size uses about 40 MiB
 )
 
 // These constants are the SGR parameters of colours and styles.
@@ -42,15 +42,15 @@ func paint(text, style string) string {
 // tooSmall reports whether the window is too small for the screen.
 func (m *model) tooSmall() bool { return m.width < minWidth || m.height < minHeight }
 
-// heights returns the height of the list and of the output pane below the list. The height of the
+// paneHeights returns the height of the list and of the output pane below the list. The height of the
 // list includes its heading and the line about rows that are not shown. The height of the pane
 // includes its title.
-func (m *model) heights() (list, output int) {
-	footerHeight := len(m.footer())
-	if m.height < lowWindow {
+func (m *model) paneHeights() (list, output int) {
+	footerHeight := len(m.footerLines())
+	if m.height < lowWindowHeight {
 		return max(m.height-2-footerHeight, 1), 0 // two lines are above the list
 	}
-	body := m.height - aboveLists - 1 - footerHeight // one line contains the names of the lists
+	body := m.height - linesAboveLists - 1 - footerHeight // one line contains the names of the lists
 	output = max(body/3, minOutputHeight)
 	return body - output, output
 }
@@ -61,7 +61,7 @@ const minOutputHeight = 4
 // listLayout reports whether the list has a heading and how many rows it shows. One more line says
 // how many rows are not shown.
 func (m *model) listLayout() (head bool, rows int) {
-	list, output := m.heights()
+	list, output := m.paneHeights()
 	if head = output > 0; head {
 		list--
 	}
@@ -84,7 +84,7 @@ func (m *model) view() string {
 	} else {
 		lines = m.listView()
 	}
-	footer := m.footer()
+	footer := m.footerLines()
 	for len(lines) < m.height-len(footer) {
 		lines = append(lines, "")
 	}
@@ -102,7 +102,7 @@ func (m *model) view() string {
 func (m *model) outageLine() string {
 	retry := "retrying now"
 	if wait := m.outage.retryAt.Sub(m.currentTime); wait > 0 && !m.fetching {
-		retry = "retrying in " + present.Roughly(wait)
+		retry = "retrying in " + present.RoughDuration(wait)
 	}
 	return termtext.Truncate("no answer since "+m.outage.startedAt.Format("15:04:05")+", "+retry+": "+m.outage.reason,
 		m.width)
@@ -120,10 +120,10 @@ func (m *model) listView() []string {
 	lines := m.verdict(head)
 	lines = append(lines, m.tabs())
 	lines = append(lines, m.tableView(head, rows)...)
-	list, output := m.heights()
+	list, output := m.paneHeights()
 	linesAbove := len(lines)
 	if head {
-		for ; linesAbove < aboveLists+1+list; linesAbove++ {
+		for ; linesAbove < linesAboveLists+1+list; linesAbove++ {
 			lines = append(lines, "")
 		}
 		lines = append(lines, m.outputView(output)...)
@@ -131,15 +131,15 @@ func (m *model) listView() []string {
 	return lines
 }
 
-// aboveLists is the number of lines above the lists in windows that are high enough. These lines
+// linesAboveLists is the number of lines above the lists in windows that are high enough. These lines
 // show the verdict and the number of jobs in each state.
-const aboveLists = 3
+const linesAboveLists = 3
 
 // verdict returns the lines above the lists: the status line and, if full is true, the counts. The
 // clock is at the right end of the first line that has space for it.
 func (m *model) verdict(full bool) []string {
 	texts := m.screenTexts()
-	level, text, colour := texts.Verdict()
+	level, text, colour := texts.HealthLine()
 	status, clock := paint(level, colour)+text, m.currentTime.Format("15:04:05")
 	if !full {
 		return []string{m.alignEnds(status, clock)}
@@ -148,8 +148,8 @@ func (m *model) verdict(full bool) []string {
 	if right := clock + " " + user; termtext.Width(status)+1+termtext.Width(right) <= m.width {
 		clock = right
 	}
-	lines := append(termtext.WrapLines(m.width, status), termtext.WrapLines(m.width, texts.Counts())...)
-	lines = append(lines, make([]string, aboveLists)...)[:aboveLists]
+	lines := append(termtext.WrapLines(m.width, status), termtext.WrapLines(m.width, texts.CountsText())...)
+	lines = append(lines, make([]string, linesAboveLists)...)[:linesAboveLists]
 	free := slices.IndexFunc(lines, func(l string) bool { return termtext.Width(l)+1+termtext.Width(clock) <= m.width })
 	lines[max(free, 0)] = m.alignEnds(lines[max(free, 0)], clock)
 	return lines
@@ -160,8 +160,8 @@ func (m *model) tabs() string {
 	var b strings.Builder
 	for id, l := range listings() {
 		text := fmt.Sprintf("%d %s", id+1, l.name)
-		if m.width < narrowWindow {
-			text = l.short
+		if m.width < narrowWindowWidth {
+			text = l.shortName
 		}
 		if l.states != nil {
 			text += fmt.Sprintf(" %d", m.countOf(listID(id)))
@@ -186,13 +186,13 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 		cells[i] = shown[i].cells
 	}
 	const marks = 2 // number of columns before the table, for the marks
-	list := termtext.TableLines(m.width-marks, t.head, cells)
+	list := termtext.TableLines(m.width-marks, t.headings, cells)
 	if len(shown) == 0 {
-		empty := listings()[m.list].empty
+		empty := listings()[m.list].emptyText
 		if m.search != "" {
 			empty = "no match for " + termtext.SafeText(m.search)
-			if t.more != 0 { // some rows were not fetched
-				empty = "no match for " + termtext.SafeText(m.search) + " in the rows shown; to see all: " + t.all
+			if t.hiddenRows != 0 { // some rows were not fetched
+				empty = "no match for " + termtext.SafeText(m.search) + " in the rows shown; to see all: " + t.listAllCommand
 			}
 		}
 		return []string{termtext.Truncate("  "+empty, m.width)}
@@ -235,19 +235,19 @@ func (m *model) moreText(t *table, from, to int) string {
 		parts = append(parts, fmt.Sprintf("%d more below", below))
 	}
 	switch {
-	case t.more == unknown:
-		parts = append(parts, "more: "+t.all)
-	case t.more > 0 && m.search != "":
-		parts = append(parts, fmt.Sprintf("%d not searched; see: %s", t.more, t.all))
-	case t.more > 0:
-		parts = append(parts, fmt.Sprintf("%d more: %s", t.more, t.all))
+	case t.hiddenRows == unknownCount:
+		parts = append(parts, "more: "+t.listAllCommand)
+	case t.hiddenRows > 0 && m.search != "":
+		parts = append(parts, fmt.Sprintf("%d not searched; see: %s", t.hiddenRows, t.listAllCommand))
+	case t.hiddenRows > 0:
+		parts = append(parts, fmt.Sprintf("%d more: %s", t.hiddenRows, t.listAllCommand))
 	}
 	return strings.Join(parts, termtext.LocaleText(" · "))
 }
 
 // outputView returns the pane about the selected job, with the last lines of the job's output.
 func (m *model) outputView(height int) []string {
-	r := m.chosen()
+	r := m.selectedRow()
 	if r == nil || r.job == nil {
 		return nil
 	}
@@ -271,7 +271,7 @@ func (m *model) outputView(height int) []string {
 
 // lineWithTime returns a line of output. In wide windows, the time of the line precedes it.
 func (m *model) lineWithTime(l line) string {
-	if m.width < narrowWindow || l.time == 0 {
+	if m.width < narrowWindowWidth || l.time == 0 {
 		return l.text
 	}
 	return paint(queue.Millis(l.time).Time().In(m.currentTime.Location()).Format("15:04:05"), faint) + " " + l.text
@@ -279,13 +279,13 @@ func (m *model) lineWithTime(l line) string {
 
 // jobLine describes the state and the progress of a job in one line.
 func (m *model) jobLine(j *control.Job) string {
-	mark, colour := present.MarkedID(j)
-	text := termtext.SafeText(present.StateText(j))
+	mark, colour := present.SignedIDAndColour(j)
+	text := termtext.SafeText(present.StateWithReason(j))
 	if j.StartedAt != 0 {
-		text += fmt.Sprintf(", attempt %d of %d", max(present.Attempts(j), 1), j.MaxAttempts)
+		text += fmt.Sprintf(", attempt %d of %d", max(present.UsedAttempts(j), 1), j.MaxAttempts)
 	}
 	if j.PausedAt != 0 {
-		text += ", " + m.screenTexts().Runs(j)
+		text += ", " + m.screenTexts().RunTimeText(j)
 	}
 	if j.PID != nil {
 		text += fmt.Sprintf(", pid %d", *j.PID)
@@ -294,9 +294,10 @@ func (m *model) jobLine(j *control.Job) string {
 		text += ", " + termtext.SafeText(*j.Error)
 	}
 	if j.Progress != nil {
-		text += "  " + bar(j, longBar) + " " + termtext.SafeText(j.Progress.Text)
+		text += "  " + progressBar(j, longBar) + " " + termtext.SafeText(j.Progress.Text)
 	}
-	return paint(termtext.SafeText(mark), colour) + " " + text + "  " + paint(termtext.SafeText(present.Title(j)), faint)
+	return paint(termtext.SafeText(mark), colour) + " " + text + "  " + paint(termtext.SafeText(present.JobTitle(j)),
+		faint)
 }
 
 // pageView returns the lines of a full-screen page.
@@ -307,27 +308,27 @@ func (m *model) pageView() []string {
 		title = termtext.Truncate(m.jobLine(p.job), m.width)
 	}
 	lines := p.lines(m)
-	return append([]string{title}, lines[min(p.top, len(lines)):min(p.top+m.pageRows(), len(lines))]...)
+	return append([]string{title}, lines[min(p.firstLine, len(lines)):min(p.firstLine+m.pageRows(), len(lines))]...)
 }
 
 // maxFooterLines is the maximum number of lines of a question or message at the bottom.
 const maxFooterLines = 3
 
-// footer returns the last lines of the screen: a question, a message about the last key, or the
+// footerLines returns the last lines of the screen: a question, a message about the last key, or the
 // list of keys.
-func (m *model) footer() []string {
+func (m *model) footerLines() []string {
 	text, style := "", ""
 	switch {
 	case m.question != nil:
 		text, style = m.question.text(), bold
-	case len(m.acts) > 0:
-		text = strings.TrimSpace(m.acts[0].verb.name+" "+m.acts[0].describe()) + termtext.LocaleText(" …")
+	case len(m.pendingActs) > 0:
+		text = strings.TrimSpace(m.pendingActs[0].verb.name+" "+m.pendingActs[0].describe()) + termtext.LocaleText(" …")
 	case m.notice != "":
 		text = m.notice
 	case m.page != nil:
-		return []string{m.keys([]keyHelp{{"j k", "", "scroll"}, {"g G", "", "top, end"}}, keyHelp{"q", "", "back"})}
+		return []string{m.keysLine([]keyHelp{{"j k", "", "scroll"}, {"g G", "", "top, end"}}, keyHelp{"q", "", "back"})}
 	default:
-		return []string{m.keys(append([]keyHelp{{"j k", "", "select"}}, m.availableKeys()...), keyHelp{"?", "", "keys"},
+		return []string{m.keysLine(append([]keyHelp{{"j k", "", "select"}}, m.availableKeys()...), keyHelp{"?", "", "keys"},
 			keyHelp{"q", "", "quit"})}
 	}
 	lines := termtext.WrapLines(m.width, text)
@@ -340,9 +341,9 @@ func (m *model) footer() []string {
 	return lines
 }
 
-// keys returns a line that explains keys of the keyboard: as many of those in list as fit, then all of
+// keysLine returns a line that explains keys of the keyboard: as many of those in list as fit, then all of
 // those in last.
-func (m *model) keys(list []keyHelp, last ...keyHelp) string {
+func (m *model) keysLine(list []keyHelp, last ...keyHelp) string {
 	const gap = "  "
 	texts := func(list []keyHelp) (texts []string) {
 		for _, o := range list {

@@ -23,7 +23,7 @@ import (
 type sender struct {
 	endpoint string
 	header   http.Header
-	http     http.Client
+	client   http.Client
 	sendCtx  context.Context // ends when no more spans may be sent
 	stop     context.CancelFunc
 }
@@ -36,8 +36,8 @@ func newSender(endpoint string) (*sender, error) {
 	if strings.Trim(u.Path, "/") == "" {
 		u.Path = "/v1/traces" // see the section "OTLP/HTTP Request"
 	}
-	s := &sender{endpoint: u.String(), header: headers(), http: http.Client{
-		Timeout: sendWithin,
+	s := &sender{endpoint: u.String(), header: headersFromEnv(), client: http.Client{
+		Timeout: sendTimeout,
 		// A redirect would send the headers, which may contain secrets, to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -45,9 +45,9 @@ func newSender(endpoint string) (*sender, error) {
 	return s, nil
 }
 
-// headers returns the headers in the environment variables of OpenTelemetry. They have the form
+// headersFromEnv returns the headers in the environment variables of OpenTelemetry. They have the form
 // NAME=VALUE,NAME=VALUE and are percent-encoded.
-func headers() http.Header {
+func headersFromEnv() http.Header {
 	h := http.Header{}
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
 		for pair := range strings.SplitSeq(os.Getenv(variable), ",") {
@@ -82,7 +82,7 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.sendCtx, cancel)()
-	for wait := sendEvery; ; wait = min(2*wait, sendWithin) {
+	for wait := sendInterval; ; wait = min(2*wait, sendTimeout) {
 		again, after, err := s.post(ctx, body)
 		if !again {
 			return err
@@ -95,9 +95,9 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	}
 }
 
-// noNetwork reports whether an error means that this process has no network access to the
+// isNoNetwork reports whether an error means that this process has no network access to the
 // collector. In that case, retrying does not help.
-func noNetwork(err error) bool {
+func isNoNetwork(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }
 
@@ -109,13 +109,13 @@ func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.
 		return false, 0, err
 	}
 	r.Header = s.header.Clone()
-	got, err := s.http.Do(r)
+	got, err := s.client.Do(r)
 	if err != nil {
-		return !noNetwork(err), 0, err
+		return !isNoNetwork(err), 0, err
 	}
 	defer got.Body.Close()
 	// Read the body, which also lets the connection be reused.
-	said, _ := io.ReadAll(io.LimitReader(got.Body, maxErrorText))
+	said, _ := io.ReadAll(io.LimitReader(got.Body, maxErrorTextBytes))
 	switch got.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
 		return false, 0, nil
@@ -123,7 +123,7 @@ func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		retry = true
 		if seconds, err := strconv.Atoi(got.Header.Get("Retry-After")); err == nil {
-			after = min(time.Duration(seconds)*time.Second, giveUpAfter)
+			after = min(time.Duration(seconds)*time.Second, exportTimeout)
 		}
 	}
 	return retry, after, fmt.Errorf("the collector %s answered %s: %q", s.endpoint, got.Status, said)

@@ -32,24 +32,24 @@ import (
 // These constants limit the spans that wait for the collector, and the time for which they wait.
 // See docs/decisions/0087.
 const (
-	maxQueued   = 8192 // maximum number of spans that wait; further spans are discarded
-	sendEvery   = time.Second
-	sendWithin  = 10 * time.Second
-	giveUpAfter = 30 * time.Second // time limit for one export with all its retries
-	closeWithin = 500 * time.Millisecond
-	warnEvery   = time.Minute // minimum time between two log lines about failures
-	// maxState is the maximum length of TRACESTATE in bytes. A longer TRACESTATE is left out, as
+	maxQueuedSpans = 8192 // maximum number of spans that wait; further spans are discarded
+	sendInterval   = time.Second
+	sendTimeout    = 10 * time.Second
+	exportTimeout  = 30 * time.Second // time limit for one export with all its retries
+	closeTimeout   = 500 * time.Millisecond
+	warnInterval   = time.Minute // minimum time between two log lines about failures
+	// maxTracestateBytes is the maximum length of TRACESTATE in bytes. A longer TRACESTATE is left out, as
 	// W3C Trace Context, section 3.3.1.5, permits.
-	maxState     = 512
-	maxErrorText = 500 // maximum number of bytes of an error in the log
+	maxTracestateBytes = 512
+	maxErrorTextBytes  = 500 // maximum number of bytes of an error in the log
 )
 
 // Exporter sends attempts to a collector. It sends nothing until Set is called. Its methods are
 // safe for concurrent use.
 type Exporter struct {
-	log     *slog.Logger
-	version string
-	node    string
+	log      *slog.Logger
+	version  string
+	nodeName string
 
 	mu       sync.Mutex // held by Set and Close
 	pipeline atomic.Pointer[pipeline]
@@ -67,7 +67,7 @@ type pipeline struct {
 // New returns an exporter for a service with the given version and node. The exporter logs failures
 // at most once a minute.
 func New(version, node string, log *slog.Logger) *Exporter {
-	e := &Exporter{log: log, version: version, node: node}
+	e := &Exporter{log: log, version: version, nodeName: node}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(e.logFailure))
 	return e
 }
@@ -75,22 +75,22 @@ func New(version, node string, log *slog.Logger) *Exporter {
 // logFailure logs that spans cannot be sent to the collector.
 func (e *Exporter) logFailure(err error) {
 	now := time.Now().UnixNano()
-	if last := e.warnedAt.Load(); now-last < int64(warnEvery) || !e.warnedAt.CompareAndSwap(last, now) {
+	if last := e.warnedAt.Load(); now-last < int64(warnInterval) || !e.warnedAt.CompareAndSwap(last, now) {
 		return
 	}
-	attrs := []any{"error", queue.ClipJSON(err.Error(), maxErrorText)}
-	if noNetwork(err) {
+	attrs := []any{"error", queue.ClipJSON(err.Error(), maxErrorTextBytes)}
+	if isNoNetwork(err) {
 		attrs = append(attrs, "next", "the systemd unit of the service does not allow network access; docs/tracing.md "+
 			"shows the lines to add")
 	}
 	e.log.Warn("the service discards trace spans, because they cannot be sent to the collector", attrs...)
 }
 
-// Set makes the exporter send spans to the collector at a URL such as http://127.0.0.1:4318. The
+// SetEndpoint makes the exporter send spans to the collector at a URL such as http://127.0.0.1:4318. The
 // endpoint "" turns the exporter off. Spans that wait for the previous collector are still sent,
 // for at most half a second. The exporter sends the headers in the environment variable
 // OTEL_EXPORTER_OTLP_HEADERS.
-func (e *Exporter) Set(endpoint string) error {
+func (e *Exporter) SetEndpoint(endpoint string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	was := e.pipeline.Load()
@@ -100,7 +100,7 @@ func (e *Exporter) Set(endpoint string) error {
 	var is *pipeline
 	if endpoint != "" {
 		var err error
-		if is, err = e.open(endpoint); err != nil {
+		if is, err = e.newPipeline(endpoint); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func (p *pipeline) close() {
 	if p == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	p.provider.Shutdown(ctx) // discards the spans that are not accepted within the time limit
 	p.exporter.closed.Store(true)
@@ -143,12 +143,13 @@ func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnly
 	return c.SpanExporter.ExportSpans(ctx, spans)
 }
 
-// errFull is the error for a collector that is too slow.
-var errFull = fmt.Errorf("the collector is too slow, and the buffer of %d spans is full; check the collector's load",
-	maxQueued)
+// errBufferFull is the error for a collector that is too slow.
+var errBufferFull = fmt.Errorf(
+	"the collector is too slow, and the buffer of %d spans is full; check the collector's load",
+	maxQueuedSpans)
 
-// open prepares a pipeline to a collector. It does not connect yet.
-func (e *Exporter) open(endpoint string) (*pipeline, error) {
+// newPipeline prepares a pipeline to a collector. It does not connect yet.
+func (e *Exporter) newPipeline(endpoint string) (*pipeline, error) {
 	to, err := newSender(endpoint)
 	if err != nil {
 		return nil, err
@@ -159,25 +160,25 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 	}
 	exporter := &countingExporter{SpanExporter: by}
 	provider := sdk.NewTracerProvider(
-		sdk.WithBatcher(exporter, sdk.WithMaxQueueSize(2*maxQueued), sdk.WithBatchTimeout(sendEvery),
-			sdk.WithExportTimeout(giveUpAfter)),
+		sdk.WithBatcher(exporter, sdk.WithMaxQueueSize(2*maxQueuedSpans), sdk.WithBatchTimeout(sendInterval),
+			sdk.WithExportTimeout(exportTimeout)),
 		sdk.WithIDGenerator(fixedIDs{}), sdk.WithSampler(sdk.AlwaysSample()),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "queuectl"),
-			attribute.String("service.version", e.version), attribute.String("host.name", e.node))),
+			attribute.String("service.version", e.version), attribute.String("host.name", e.nodeName))),
 	)
 	return &pipeline{endpoint: endpoint, exporter: exporter, provider: provider,
 		tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
-// spanOf returns the span of an attempt and the parent of that span. If the environment of the job
+// attemptSpan returns the span of an attempt and the parent of that span. If the environment of the job
 // names no parent, the parent is invalid. Both depend only on the job and the lease, so a service
 // that takes over a running attempt computes the same span.
-func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
+func attemptSpan(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}
 	for _, e := range j.Env {
 		// A span keeps its trace state until it is sent, so the copy from the environment must be
 		// bounded.
-		if name, value, _ := strings.Cut(e, "="); len(value) <= maxState &&
+		if name, value, _ := strings.Cut(e, "="); len(value) <= maxTracestateBytes &&
 			(name == queue.Traceparent || name == queue.Tracestate) {
 			carrier[strings.ToLower(name)] = strings.Clone(value)
 		}
@@ -195,13 +196,13 @@ func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	return trace.NewSpanContext(c), parent
 }
 
-// Parent returns the value of TRACEPARENT for an attempt that is about to start. It returns "" if
+// Traceparent returns the value of TRACEPARENT for an attempt that is about to start. It returns "" if
 // the environment of the job must stay unchanged.
-func (e *Exporter) Parent(j *queue.Job) string {
+func (e *Exporter) Traceparent(j *queue.Job) string {
 	if e.pipeline.Load() == nil {
 		return ""
 	}
-	span, _ := spanOf(j, j.Lease())
+	span, _ := attemptSpan(j, j.Lease())
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), span), carrier)
 	return carrier["traceparent"]
@@ -232,13 +233,13 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	if to == nil {
 		return
 	}
-	is, parent := spanOf(j, lease)
+	is, parent := attemptSpan(j, lease)
 	if !is.IsSampled() {
 		return
 	}
-	if to.exporter.waitingSpans.Add(1) > maxQueued {
+	if to.exporter.waitingSpans.Add(1) > maxQueuedSpans {
 		to.exporter.waitingSpans.Add(-1)
-		e.logFailure(errFull)
+		e.logFailure(errBufferFull)
 		return
 	}
 	ctx := context.WithValue(context.Background(), idsKey{}, is)
@@ -249,7 +250,7 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	attrs := []attribute.KeyValue{
 		attribute.String("messaging.system", "queuectl"), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", j.Queue), attribute.String("messaging.message.id", j.ID),
-		attribute.Int("queuectl.attempt", j.Runs+1), attribute.String("queuectl.state", d.State.String()),
+		attribute.Int("queuectl.attempt", j.StartedAttempts+1), attribute.String("queuectl.state", d.State.String()),
 		attribute.Int("queuectl.uid", j.UID),
 		attribute.String("queuectl.worker", a.Worker), attribute.Int64("queuectl.created_at_ms", int64(j.CreatedAt)),
 	}

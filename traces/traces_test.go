@@ -47,11 +47,11 @@ func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 	defer silent.Close()
 	var log strings.Builder
 	e := New("test", "node", slog.New(slog.NewTextHandler(&log, nil)))
-	if err := e.Set("http://" + silent.Addr().String()); err != nil {
+	if err := e.SetEndpoint("http://" + silent.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
 	within(t, 20*time.Second, "what is more than waits", func() {
-		for i := range 2 * maxQueued {
+		for i := range 2 * maxQueuedSpans {
 			e.ExportAttempt(attempt(i))
 		}
 	})
@@ -72,14 +72,14 @@ func TestPreviousCollectorGetsNothing(t *testing.T) {
 	}))
 	defer busy.Close()
 	e := New("test", "node", slog.New(slog.DiscardHandler))
-	if err := e.Set(busy.URL); err != nil {
+	if err := e.SetEndpoint(busy.URL); err != nil {
 		t.Fatal(err)
 	}
-	for i := range maxQueued {
+	for i := range maxQueuedSpans {
 		e.ExportAttempt(attempt(i))
 	}
 	<-asked
-	if err := e.Set(""); err != nil {
+	if err := e.SetEndpoint(""); err != nil {
 		t.Fatal(err)
 	}
 	busy.CloseClientConnections()
@@ -125,7 +125,7 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 	at := l.Addr().String()
 	l.Close()
 	e := New("test", "node", slog.New(slog.DiscardHandler))
-	if err := e.Set("http://" + at); err != nil {
+	if err := e.SetEndpoint("http://" + at); err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
@@ -160,8 +160,8 @@ func TestHostileTraces(t *testing.T) {
 	for _, state := range []string{"a=b" + strings.Repeat(" ", 131_000), "a=b" + strings.Repeat(",", 131_000),
 		strings.Repeat("a", 1<<17), "a=\x00\xff"} {
 		j, lease, _, _ := attempt(1, parent, "TRACESTATE="+state)
-		span, from := spanOf(j, lease)
-		if !from.IsValid() || span.TraceID() != from.TraceID() || len(span.TraceState().String()) > maxState {
+		span, from := attemptSpan(j, lease)
+		if !from.IsValid() || span.TraceID() != from.TraceID() || len(span.TraceState().String()) > maxTracestateBytes {
 			t.Errorf("trace state %.20q: got span %v with parent %v", state, span, from)
 		}
 	}
@@ -171,7 +171,7 @@ func TestHostileTraces(t *testing.T) {
 	}
 	defer silent.Close()
 	e := New("test", "node", slog.New(slog.DiscardHandler))
-	if err := e.Set("http://" + silent.Addr().String()); err != nil {
+	if err := e.SetEndpoint("http://" + silent.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
@@ -189,14 +189,14 @@ func TestHostileTraces(t *testing.T) {
 	}
 }
 
-// For the same lease, spanOf always returns the same span. For another lease of the job, it returns
+// For the same lease, attemptSpan always returns the same span. For another lease of the job, it returns
 // another span in the same trace.
 func TestSpansFollowFromTheLease(t *testing.T) {
 	j, lease, _, _ := attempt(1)
-	one, _ := spanOf(j, lease)
-	again, _ := spanOf(j, lease)
+	one, _ := attemptSpan(j, lease)
+	again, _ := attemptSpan(j, lease)
 	lease.Fence++
-	next, _ := spanOf(j, lease)
+	next, _ := attemptSpan(j, lease)
 	if one.SpanID() != again.SpanID() || one.TraceID() != next.TraceID() || one.SpanID() == next.SpanID() ||
 		!one.IsValid() || !one.IsSampled() {
 		t.Errorf("spans of one lease: %v and %v; of the next lease: %v", one, again, next)

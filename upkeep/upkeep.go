@@ -1,7 +1,8 @@
 // Package upkeep performs the periodic duties of a queue, such as retention and schedules. Each
 // duty can be repeated safely.
 //
-// Start with Run. The function Plan in fire.go decides which occurrences of a schedule create jobs.
+// Start with Run. The function PlanOccurrences in schedule_runner.go decides which occurrences of a
+// schedule create jobs.
 package upkeep
 
 import (
@@ -28,8 +29,8 @@ const retainInterval = 5 * time.Second
 // deleted.
 const changesInterval = retainInterval
 
-// sweepStep is the number of files that are deleted at a time.
-const sweepStep = 100
+// maxFilesPerSweep is the number of files that are deleted at a time.
+const maxFilesPerSweep = 100
 
 // Timers is the part of the store that makes jobs runnable when they are due.
 type Timers interface {
@@ -49,8 +50,8 @@ type Duties struct {
 	Retention func() Retention
 
 	// Outputs lists the output files that Purge deletes.
-	Outputs Garbage
-	Purge   Purge
+	DeletableOutputs DeletableOutputs
+	PurgeOutputs     PurgeOutputs
 
 	Schedules     Schedules
 	RecurringJobs RecurringJobs
@@ -91,7 +92,7 @@ func Run(ctx context.Context, d Duties) error {
 			d.OnIdleCheck()
 		}
 		if l.waitForPass(ctx, counts, min(delay, maxPassInterval)) {
-			l.retainedAt = time.Time{}
+			l.retentionDoneAt = time.Time{}
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -102,8 +103,8 @@ func Run(ctx context.Context, d Duties) error {
 // loop is the state of Run between its passes.
 type loop struct {
 	Duties
-	schedules  *scheduleRunner
-	retainedAt time.Time // time when retain last found nothing more to remove
+	schedules       *scheduleRunner
+	retentionDoneAt time.Time // time when retain last found nothing more to remove
 }
 
 // pass performs each duty once and stops at the first error. It returns the time until the next
@@ -116,18 +117,18 @@ func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 			delay = 0
 		}
 	}
-	if since := time.Since(l.retainedAt); err == nil && since < retainInterval {
+	if since := time.Since(l.retentionDoneAt); err == nil && since < retainInterval {
 		delay = min(delay, retainInterval-since)
 	} else if err == nil {
 		var more bool
-		if more, err = retain(ctx, l.Retainer, l.Retention()); more {
+		if more, err = applyRetention(ctx, l.Retainer, l.Retention()); more {
 			delay = 0
 		} else if err == nil {
-			l.retainedAt = time.Now()
+			l.retentionDoneAt = time.Now()
 		}
 	}
 	if err == nil || errors.Is(err, queue.ErrNoSpace) { // also if the disk is full, because deleting makes room
-		more, failed := sweep(ctx, l.Outputs, l.Purge)
+		more, failed := purgeDeletable(ctx, l.DeletableOutputs, l.PurgeOutputs)
 		if err = cmp.Or(err, failed); more {
 			delay = 0
 		}
@@ -152,7 +153,7 @@ func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.D
 		select {
 		case <-ctx.Done():
 			return false
-		case <-l.Timers.DueSooner():
+		case <-l.Timers.PromoteHints():
 			return false
 		case <-l.Wake:
 			return true
@@ -168,21 +169,21 @@ func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.D
 	}
 }
 
-// Garbage is the part of the store that lists the output files to delete.
-type Garbage interface {
+// DeletableOutputs is the part of the store that lists the output files to delete.
+type DeletableOutputs interface {
 	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
-	OutputsDeleted(ctx context.Context, refs []string) error
+	ForgetDeletedOutputs(ctx context.Context, refs []string) error
 }
 
-// Purge deletes output files and ignores missing files. It reports whether it succeeded.
-type Purge func(ctx context.Context, refs []string) bool
+// PurgeOutputs deletes output files and ignores missing files. It reports whether it succeeded.
+type PurgeOutputs func(ctx context.Context, refs []string) bool
 
-// sweep deletes a limited number of unneeded output files and removes their records. It reports
+// purgeDeletable deletes a limited number of unneeded output files and removes their records. It reports
 // whether more may exist. The next pass tries again to delete files that could not be deleted.
-func sweep(ctx context.Context, s Garbage, purge Purge) (more bool, err error) {
-	refs, err := s.DeletableOutputs(ctx, sweepStep)
+func purgeDeletable(ctx context.Context, s DeletableOutputs, purge PurgeOutputs) (more bool, err error) {
+	refs, err := s.DeletableOutputs(ctx, maxFilesPerSweep)
 	if err != nil || len(refs) == 0 || !purge(ctx, refs) {
 		return false, err
 	}
-	return len(refs) == sweepStep, s.OutputsDeleted(ctx, refs)
+	return len(refs) == maxFilesPerSweep, s.ForgetDeletedOutputs(ctx, refs)
 }

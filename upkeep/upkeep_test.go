@@ -40,7 +40,7 @@ func (k *fakeStore) Counts() store.Counts {
 	return store.Counts{States: k.endedCounts, EnqueuedTotal: k.enqueuedTotal.Load()}
 }
 func (k *fakeStore) Now() queue.Millis { return queue.MillisOf(time.Now()) }
-func (k *fakeStore) Keeping(context.Context) ([]store.OwnRetentionQueue, error) {
+func (k *fakeStore) OwnRetentionQueues(context.Context) ([]store.OwnRetentionQueue, error) {
 	return k.keepingQueues, nil
 }
 func (k *fakeStore) TrimJobs(ctx context.Context, name string, keep int64, limit int) (bool, error) {
@@ -48,15 +48,15 @@ func (k *fakeStore) TrimJobs(ctx context.Context, name string, keep int64, limit
 		k.trimCalls = append(k.trimCalls, fmt.Sprint("jobs of ", name, " ", keep))
 		return false, nil
 	}
-	excess := store.Counts{States: k.endedCounts}.Bounded() - keep
+	excess := store.Counts{States: k.endedCounts}.UnderGeneralRetention() - keep
 	if excess <= 0 {
 		return false, nil
 	}
-	n, err := k.Purge(ctx, store.EndedFilter{States: store.BoundedStates, Cutoff: k.Now(), RetentionQueue: &name},
+	n, err := k.Purge(ctx, store.EndedFilter{States: store.RetentionStates, Cutoff: k.Now(), RetentionQueue: &name},
 		int(min(excess, int64(limit))), nil)
 	return int64(n) < excess, err
 }
-func (k *fakeStore) TrimOutputsOf(_ context.Context, name string, keep int64) (bool, error) {
+func (k *fakeStore) TrimQueueOutputs(_ context.Context, name string, keep int64) (bool, error) {
 	k.trimCalls = append(k.trimCalls, fmt.Sprint("outputs of ", name, " ", keep))
 	return false, nil
 }
@@ -91,17 +91,17 @@ func (k *fakeStore) TrimOutputs(_ context.Context, keep int64) (bool, error) {
 	return false, nil
 }
 func (k *fakeStore) Rerank(context.Context) (bool, error) { return false, nil }
-func (k *fakeStore) DueSooner() <-chan struct{}           { return k.dueSooner }
+func (k *fakeStore) PromoteHints() <-chan struct{}        { return k.dueSooner }
 func (k *fakeStore) DeletableOutputs(_ context.Context, limit int) ([]string, error) {
 	return k.refs[:min(limit, len(k.refs))], nil
 }
-func (k *fakeStore) OutputsDeleted(_ context.Context, refs []string) error {
+func (k *fakeStore) ForgetDeletedOutputs(_ context.Context, refs []string) error {
 	k.refs = k.refs[len(refs):]
 	return nil
 }
 
-func (k *fakeStore) UsersOver(int64) []store.UserBytes { return nil }
-func (k *fakeStore) TrimUser(context.Context, int, int64) (bool, error) {
+func (k *fakeStore) UsersOverBytes(int64) []store.UserBytes { return nil }
+func (k *fakeStore) TrimUserData(context.Context, int, int64) (bool, error) {
 	return false, nil
 }
 
@@ -116,11 +116,11 @@ func (noSchedules) DueSchedules(context.Context, string, int) ([]store.Schedule,
 func dutiesOn[S interface {
 	Timers
 	Retainer
-	Garbage
+	DeletableOutputs
 	Schedules
-}](s S, retention func() Retention, purge Purge) Duties {
+}](s S, retention func() Retention, purge PurgeOutputs) Duties {
 	return Duties{
-		Timers: s, Retainer: s, Retention: retention, Outputs: s, Purge: purge, Schedules: s,
+		Timers: s, Retainer: s, Retention: retention, DeletableOutputs: s, PurgeOutputs: purge, Schedules: s,
 		Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -252,9 +252,9 @@ func TestRunRetriesAfterStoreFailure(t *testing.T) {
 // Output files that belong to no attempt are deleted in steps without pauses. The store then
 // removes them from its list.
 func TestGarbageIsDeleted(t *testing.T) {
-	k := &fakeStore{next: time.Hour, refs: make([]string, 2*sweepStep+7)}
+	k := &fakeStore{next: time.Hour, refs: make([]string, 2*maxFilesPerSweep+7)}
 	purged, err := runUpkeep(t, k, func() {})
-	if err != nil || purged != 2*sweepStep+7 || len(k.refs) != 0 {
+	if err != nil || purged != 2*maxFilesPerSweep+7 || len(k.refs) != 0 {
 		t.Errorf("%d files were deleted, %d remain in the list, %v", purged, len(k.refs), err)
 	}
 }
@@ -277,9 +277,9 @@ func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 // jobs and events beyond their maximum number.
 func TestRetentionWorksInSteps(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
-	k.endedCounts[queue.Completed], k.endedCounts[queue.Dead] = 2*retainStep+1, 5
-	_, err := runUpkeepWith(t, k, Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour,
-		queue.Dead: 0}, Events: time.Minute, MaxEvents: 9, Outputs: 8}, func() {})
+	k.endedCounts[queue.Completed], k.endedCounts[queue.Dead] = 2*maxRemovedPerStep+1, 5
+	_, err := runUpkeepWith(t, k, Retention{AgeByState: map[queue.State]time.Duration{queue.Completed: time.Hour,
+		queue.Dead: 0}, EventAge: time.Minute, MaxEvents: 9, MaxOutputBytes: 8}, func() {})
 	want := []string{"[completed] 100 older than 1h0m0s", "[completed] 100 older than 1h0m0s",
 		"[completed] 1 older than 1h0m0s"}
 	if err != nil || !slices.Equal(k.removals, want) || k.trimCalls[0] != "1m0s 9" || k.trimCalls[1] != "outputs 8" {
@@ -297,15 +297,15 @@ func TestRetentionWorksInSteps(t *testing.T) {
 // The retention of a queue applies to the jobs of the queue. The general retention applies to each
 // value that the queue does not set.
 func TestQueueRetentionIsApplied(t *testing.T) {
-	k := &fakeStore{next: time.Hour, keepingQueues: []store.OwnRetentionQueue{{Name: "bulk", Jobs: 6, Outputs: 10},
-		{Name: "full", Jobs: 5, Outputs: 9}, {Name: "left", Jobs: 9, Outputs: 99}}}
+	k := &fakeStore{next: time.Hour, keepingQueues: []store.OwnRetentionQueue{{Name: "bulk", Jobs: 6, OutputBytes: 10},
+		{Name: "full", Jobs: 5, OutputBytes: 9}, {Name: "left", Jobs: 9, OutputBytes: 99}}}
 	retentionOf := func(name string) store.Retention {
 		if name != "left" {
-			return store.Retention{Age: time.Minute, MaxJobs: 5, Output: 9}
+			return store.Retention{MaxAge: time.Minute, MaxJobs: 5, MaxOutputBytes: 9}
 		}
 		return store.Retention{}
 	}
-	r := Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1,
+	r := Retention{AgeByState: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1,
 		QueueRetention: retentionOf}
 	_, err := runUpkeepWith(t, k, r, func() {})
 	want := []string{"[completed] 0 older than 1h0m0s", "of bulk [completed] 100 older than 1m0s",
@@ -323,7 +323,7 @@ func TestQueueRetentionIsApplied(t *testing.T) {
 type quotaStore struct {
 	Retainer
 	bytes map[int]int64 // by uid
-	steps int           // number of TrimUser calls that report that more can be removed
+	steps int           // number of TrimUserData calls that report that more can be removed
 }
 
 func (q *quotaStore) Now() queue.Millis { return 0 }
@@ -332,7 +332,7 @@ func (q *quotaStore) TrimEvents(context.Context, queue.Millis, int64) (bool, err
 	return false, nil
 }
 
-func (q *quotaStore) UsersOver(keep int64) (list []store.UserBytes) {
+func (q *quotaStore) UsersOverBytes(keep int64) (list []store.UserBytes) {
 	for uid, n := range q.bytes {
 		if n > keep {
 			list = append(list, store.UserBytes{UID: uid, Bytes: n})
@@ -342,7 +342,7 @@ func (q *quotaStore) UsersOver(keep int64) (list []store.UserBytes) {
 	return list
 }
 
-func (q *quotaStore) TrimUser(_ context.Context, uid int, keep int64) (bool, error) {
+func (q *quotaStore) TrimUserData(_ context.Context, uid int, keep int64) (bool, error) {
 	q.bytes[uid] = keep
 	q.steps--
 	return q.steps >= 0, nil
@@ -352,15 +352,15 @@ func (q *quotaStore) TrimUser(_ context.Context, uid int, keep int64) (bool, err
 // the store does so for any of these users. Without a limit, it trims no user.
 func TestRetentionTrimsUsersOverTheirLimit(t *testing.T) {
 	s := &quotaStore{bytes: map[int]int64{1: 10, 2: 99, 3: 11}, steps: 1}
-	if more, err := retain(t.Context(), s, Retention{}); more || err != nil || s.bytes[2] != 99 {
+	if more, err := applyRetention(t.Context(), s, Retention{}); more || err != nil || s.bytes[2] != 99 {
 		t.Errorf("without a limit: user 2 holds %d bytes, more %t, %v; want 99 and no more", s.bytes[2], more, err)
 	}
-	more, err := retain(t.Context(), s, Retention{UserBytes: 10})
+	more, err := applyRetention(t.Context(), s, Retention{MaxBytesPerUser: 10})
 	if want := (map[int]int64{1: 10, 2: 10, 3: 10}); !more || err != nil || !maps.Equal(s.bytes, want) {
 		t.Errorf("first pass: users hold %v, more %t, %v; want %v and more", s.bytes, more, err, want)
 	}
 	s.bytes[1] = 11
-	if more, err = retain(t.Context(), s, Retention{UserBytes: 10}); more || err != nil || s.bytes[1] != 10 {
+	if more, err = applyRetention(t.Context(), s, Retention{MaxBytesPerUser: 10}); more || err != nil || s.bytes[1] != 10 {
 		t.Errorf("second pass: user 1 holds %d bytes, more %t, %v; want 10 and no more", s.bytes[1], more, err)
 	}
 }

@@ -19,7 +19,7 @@ func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner 
 		t.Fatal(err)
 	}
 	f := newRunner(t, dir, "theirs")
-	if err := s.NoteRunners(t.Context(), []string{f.dir}); err != nil {
+	if err := s.StoreRunnerDirs(t.Context(), []string{f.dir}); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -32,7 +32,7 @@ func TestAccountRunnerCannotBlockPool(t *testing.T) {
 	for name, misbehave := range map[string]func(f *fakeRunner){
 		"refuses Hello": func(f *fakeRunner) { f.refusesHello = true },
 		"stuck attempts": func(f *fakeRunner) {
-			f.afterHello = []wire.Frame{&wire.Stuck{Attempts: make([]wire.Attempt, 100)}}
+			f.afterHello = []wire.Frame{&wire.StuckReport{Attempts: make([]wire.Attempt, 100)}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestAccountRunnerCannotBlockPool(t *testing.T) {
 			start, _ := awaitFrame[*wire.Start](t, f, 1)
 			f.send(succeeded(start.Lease, longRun))
 			s.awaitState(1, queue.Completed)
-			check(t, "workers", len(p.List(t.Context())), 1)
+			check(t, "workers", len(p.ListWorkers(t.Context())), 1)
 		})
 	}
 }
@@ -66,7 +66,7 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	newAccountRunner(t, s, root)
 	unknownRunner := newRunner(t, filepath.Join(root, "as-x"), "planted")
 	s.enqueue(0)
-	if _, err := s.Exchange(t.Context(), store.Report{Want: 1}); err != nil {
+	if _, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1}); err != nil {
 		t.Fatal(err)
 	}
 	unknownRunner.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}
@@ -87,5 +87,5 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	unknownRunner.mu.Unlock()
 	f.send(succeeded(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)
-	check(t, "attempts", s.job(1).Runs, 1)
+	check(t, "attempts", s.job(1).StartedAttempts, 1)
 }

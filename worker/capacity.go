@@ -14,17 +14,17 @@ import (
 // mayStartLocked reports whether jobs may be sent to runners now. It returns false during a stop, a
 // drain or a pause of all jobs, and after the leases of this pool have lapsed.
 func (l *loop) mayStartLocked() bool {
-	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapse.passed(time.Now())
+	return !l.stopping && !l.draining && !l.allPaused && !l.leaseDeadline.passed(time.Now())
 }
 
-// capacityLocked returns how many jobs may be claimed now: one for each free worker, plus some jobs
+// claimCapacityLocked returns how many jobs may be claimed now: one for each free worker, plus some jobs
 // to prefetch if recent jobs were short.
-func (l *loop) capacityLocked() int {
+func (l *loop) claimCapacityLocked() int {
 	if time.Now().Before(l.claimsPausedUntil) {
 		return 0
 	}
 	l.claimsPausedUntil = time.Time{}
-	workers := l.usableWorkersLocked()
+	workers := l.usableWorkerCountLocked()
 	if !l.mayStartLocked() || l.leases.recallingLocked() {
 		return 0
 	}
@@ -33,46 +33,46 @@ func (l *loop) capacityLocked() int {
 	}
 	prefetch := 0
 	if l.meanRunTime > 0 {
-		prefetch = min(maxPrefetch, int(prefetchWork*time.Duration(workers)/max(l.meanRunTime, time.Microsecond)))
+		prefetch = min(maxPrefetch, int(prefetchDuration*time.Duration(workers)/max(l.meanRunTime, time.Microsecond)))
 		if prefetch < workers {
 			prefetch = 0 // jobs run too long to be prefetched, so claim only for free workers
 		}
 	}
-	if failpoint.On("ahead") {
+	if failpoint.IsEnabled("ahead") {
 		prefetch = maxPrefetch
 	}
 	return max(0, workers+prefetch-l.leases.countOpenLocked())
 }
 
-// stuckWorkersLocked returns how many workers are occupied by processes that survive SIGKILL.
-func (p *Pool) stuckWorkersLocked() (n int) {
+// stuckWorkerCountLocked returns how many workers are occupied by processes that survive SIGKILL.
+func (p *Pool) stuckWorkerCountLocked() (n int) {
 	for _, conn := range p.runners.clients {
-		n += p.stuckWorkersOfLocked(conn)
+		n += p.stuckWorkerCountOfLocked(conn)
 	}
 	return n
 }
 
-// stuckWorkersOfLocked returns how many workers of one runner are occupied by processes that
+// stuckWorkerCountOfLocked returns how many workers of one runner are occupied by processes that
 // survive SIGKILL. A runner that has switched to another account may send false reports. Its
 // reports are ignored if it takes no new jobs. If it takes new jobs, at least one worker remains
 // usable.
-func (p *Pool) stuckWorkersOfLocked(conn *runnerConn) int {
+func (p *Pool) stuckWorkerCountOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.HasSwitchedAccount(conn.Dir):
-		return len(conn.stuck)
-	case filepath.Dir(conn.Dir) != p.cfg.Runners.Root():
+		return len(conn.stuckAttempts)
+	case filepath.Dir(conn.Dir) != p.cfg.RunnerLocation.Root():
 		return 0
 	}
-	return min(len(conn.stuck), max(p.wantedWorkers-1, 0))
+	return min(len(conn.stuckAttempts), max(p.wantedWorkers-1, 0))
 }
 
-// usableWorkersLocked returns how many of the wanted workers can run jobs.
-func (p *Pool) usableWorkersLocked() int {
+// usableWorkerCountLocked returns how many of the wanted workers can run jobs.
+func (p *Pool) usableWorkerCountLocked() int {
 	atLeast := 0
-	if p.cfg.Runners.Account != "" {
+	if p.cfg.RunnerLocation.Account != "" {
 		atLeast = min(p.wantedWorkers, 1)
 	}
-	return max(atLeast, p.wantedWorkers-p.stuckWorkersLocked())
+	return max(atLeast, p.wantedWorkers-p.stuckWorkerCountLocked())
 }
 
 // learnFromResultLocked uses a result to update the state that later claims depend on: whether the
@@ -81,25 +81,25 @@ func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		text := "a job could not be started; the service tries again later, without using one of the job's attempts"
-		if h.job.Refunds >= queue.MaxRefunds {
+		if h.job.Shortages >= queue.MaxShortages {
 			text = "a job could not be started, again and again, so this start counts as a failed attempt"
 		}
 		l.cfg.Log.Warn(text, "job", h.job.ID, "error", r.Error)
 		// A start that hangs is not a sign that the machine lacks resources.
-		if r.Cause != int64(queue.HungStart) && l.shortage.record(h.job.Seq, time.Now()) {
+		if r.Cause != int64(queue.EndStartHung) && l.shortage.recordFailedStart(h.job.Seq, time.Now()) {
 			l.pauseClaimsLocked(r.Error)
 		}
-	case r.Cause == int64(queue.HungStart):
+	case r.Cause == int64(queue.EndStartHung):
 		l.recordHungStart(&h.job)
 	default:
-		l.shortage = shortage{nextPause: shortagePauseMin}
+		l.shortage = shortageTracker{nextPause: shortagePauseMin}
 		l.updateMeanRunTime(r)
 	}
 }
 
-// shortage tracks starts that fail for lack of resources. If one job cannot start, only this job is
+// shortageTracker tracks starts that fail for lack of resources. If one job cannot start, only this job is
 // postponed. If several jobs cannot start, the pool claims fewer jobs.
-type shortage struct {
+type shortageTracker struct {
 	lastSeq int64     // job number of the last failed start
 	lastAt  time.Time // time of the last failed start
 	// nextPause is the length of the next pause of claims.
@@ -110,21 +110,21 @@ type shortage struct {
 // pool concludes that the machine lacks resources.
 const shortageWindow = 5 * time.Second
 
-// record notes that a job could not be started. It reports whether the whole machine lacks
+// recordFailedStart notes that a job could not be started. It reports whether the whole machine lacks
 // resources, and not only this job.
-func (s *shortage) record(seq int64, now time.Time) bool {
+func (s *shortageTracker) recordFailedStart(seq int64, now time.Time) bool {
 	machineWide := s.lastSeq != 0 && s.lastSeq != seq && now.Sub(s.lastAt) < shortageWindow
 	s.lastSeq, s.lastAt = seq, now
 	return machineWide
 }
 
-// maxStartErr is the maximum length of the error in ThrottleReason, in bytes of JSON.
-const maxStartErr = 400
+// maxStartErrBytes is the maximum length of the error in ThrottleReason, in bytes of JSON.
+const maxStartErrBytes = 400
 
 // pauseClaimsLocked pauses claims because a job failed to start with this error. While starts keep failing,
 // each pause is longer than the one before.
 func (l *loop) pauseClaimsLocked(startErr string) {
-	l.lastStartErr = queue.ClipJSON(startErr, maxStartErr)
+	l.lastStartErr = queue.ClipJSON(startErr, maxStartErrBytes)
 	// A start that fails during a pause does not extend the pause.
 	if now := time.Now(); now.After(l.claimsPausedUntil) {
 		l.claimsPausedUntil = now.Add(l.shortage.nextPause)
@@ -135,41 +135,41 @@ func (l *loop) pauseClaimsLocked(startErr string) {
 // updateMeanRunTime updates the mean of recent run times. Each new run time has a weight of a
 // quarter.
 func (l *loop) updateMeanRunTime(r *wire.Result) {
-	run := time.Duration(r.EndedAt-r.StartedAt) * time.Millisecond
+	run := time.Duration(r.EndedAtMillis-r.StartedAtMillis) * time.Millisecond
 	run = max(run, time.Millisecond/2)
 	l.meanRunTime = cmp.Or(l.meanRunTime, run)
 	l.meanRunTime += (run - l.meanRunTime) / 4
 }
 
-// Throughput returns how many attempts were recorded as ended in the last minute.
-func (p *Pool) Throughput() (total int) {
+// ThroughputPerMinute returns how many attempts were recorded as ended in the last minute.
+func (p *Pool) ThroughputPerMinute() (total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, n := range p.endedRates.sums(time.Now()) {
+	for _, n := range p.endedByQueue.sums(time.Now()) {
 		total += n
 	}
 	return total
 }
 
-// Throughputs returns, for each queue, how many attempts were recorded as ended in the last minute.
+// QueueThroughputsPerMinute returns, for each queue, how many attempts were recorded as ended in the last minute.
 // Queues without ended attempts are omitted.
-func (p *Pool) Throughputs() map[string]int {
+func (p *Pool) QueueThroughputsPerMinute() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sums := p.endedRates.sums(time.Now())
+	sums := p.endedByQueue.sums(time.Now())
 	delete(sums, "") // attempts of other nodes, whose queues are not known here
 	return sums
 }
 
-// endedRates counts the attempts that ended in the last minute, by second and queue.
+// endedByQueue counts the attempts that ended in the last minute, by second and queue.
 type endedRates struct {
 	perSecond    [60]map[string]int // the index is the Unix second modulo 60
 	newestSecond int64              // newest Unix second counted
 }
 
-// maxQueueRates limits for how many queues the attempts that end in one second are counted, because each
+// maxQueueCounters limits for how many queues the attempts that end in one second are counted, because each
 // count takes memory. Ended attempts of further queues are not counted.
-const maxQueueRates = 4096
+const maxQueueCounters = 4096
 
 // add counts one ended attempt.
 func (r *endedRates) add(queueName string, now time.Time) {
@@ -178,7 +178,7 @@ func (r *endedRates) add(queueName string, now time.Time) {
 	if *counts == nil {
 		*counts = map[string]int{}
 	}
-	if (*counts)[queueName] > 0 || len(*counts) < maxQueueRates {
+	if (*counts)[queueName] > 0 || len(*counts) < maxQueueCounters {
 		(*counts)[queueName]++
 	}
 }

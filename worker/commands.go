@@ -22,9 +22,9 @@ var ErrAttemptEnded = errors.New("the attempt ended before it could be requeued"
 // attempt ends by itself first, it waits until that end is recorded. It reports whether the job was
 // leased.
 func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
-	leased, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
+	leased, err := p.ChangeUnstarted(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
 	if errors.Is(err, ErrAttemptStarted) {
-		h, err := p.endAttempt(ctx, seq, queue.Killed, uid, "cancel")
+		h, err := p.endAttempt(ctx, seq, queue.EndKilled, uid, "cancel")
 		return h != nil, err
 	}
 	return leased, err
@@ -34,7 +34,7 @@ func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 // until the return is recorded. If the attempt ends in another way first, it returns ErrAttemptEnded. It
 // reports whether the job was leased.
 func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
-	h, err := p.endAttempt(ctx, seq, queue.Stopped, uid, "requeue")
+	h, err := p.endAttempt(ctx, seq, queue.EndStopped, uid, "requeue")
 	if h == nil || err != nil {
 		return h != nil, err
 	}
@@ -46,18 +46,18 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	return true, err
 }
 
-// Change changes a leased job that has not started. The change and the job's return to the queue
-// are stored in one commit, for which Change waits. If the attempt has started, Change returns
+// ChangeUnstarted changes a leased job that has not started. The change and the job's return to the queue
+// are stored in one commit, for which ChangeUnstarted waits. If the attempt has started, ChangeUnstarted returns
 // ErrAttemptStarted. It reports whether it handled the job. If not, the lease has ended, and the
 // caller can change the job in the store.
-func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, error) {
+func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	if h == nil {
 		p.mu.Unlock()
 		return false, nil
 	}
-	if h.phase.isOver() { // wait for the end of the lease, which the store may already show
+	if h.phase.isEndDecided() { // wait for the end of the lease, which the store may already show
 		p.mu.Unlock()
 		_, err := p.awaitAnswer(ctx, h, nil)
 		return err != nil, err
@@ -81,11 +81,11 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 	return answered || err != nil, err
 }
 
-// GiveBack returns a leased job that has not started to the queue, changes nothing else, and waits
-// until the return is stored. If the attempt has started, GiveBack returns ErrAttemptStarted.
-func (p *Pool) GiveBack(ctx context.Context, seq int64) error {
+// ReturnUnstarted returns a leased job that has not started to the queue, changes nothing else, and waits
+// until the return is stored. If the attempt has started, ReturnUnstarted returns ErrAttemptStarted.
+func (p *Pool) ReturnUnstarted(ctx context.Context, seq int64) error {
 	edit := func(*queue.Job) error { return store.ErrStateChanged }
-	_, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbEdit, Edit: edit})
+	_, err := p.ChangeUnstarted(ctx, seq, store.Change{Verb: queue.VerbEdit, Edit: edit})
 	if errors.Is(err, store.ErrStateChanged) { // the job was returned, and edit then refused the change as intended
 		err = nil
 	}
@@ -100,7 +100,7 @@ type pendingChange struct {
 
 // endAttempt ends the attempt of a leased job and waits until it is settled or returned. It returns
 // nil if the job is not leased.
-func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.End, uid int, verb string) (*lease, error) {
+func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.EndCause, uid int, verb string) (*lease, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	p.mu.Unlock()
@@ -123,11 +123,11 @@ func withConsequence(err error, consequence string) error {
 
 // requestEnd ends an attempt that has started. If the attempt has not started, requestEnd returns
 // the job to the queue.
-func (p *Pool) requestEnd(h *lease, end queue.End, endedBy *int, verb string) {
+func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h.endRequest == nil || end == queue.Killed {
-		h.endRequest = &endRequest{end: end, grace: h.job.KillAfter, endedBy: endedBy, verb: verb}
+	if h.endRequest == nil || end == queue.EndKilled {
+		h.endRequest = &endRequest{cause: end, grace: h.job.KillAfter, endedBy: endedBy, auditVerb: verb}
 	}
 	// The service waits for the job's full kill_after only if the job's own user ends it.
 	if p.stopping || endedBy == nil || *endedBy != h.job.UID || verb == "worker.stop" {
@@ -160,7 +160,7 @@ func (p *Pool) sendDropLocked(h *lease) {
 // Signal sends a signal to all processes of a running job. It reports whether the job runs. If the
 // job's runner does not answer, the error names that runner.
 func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
-	h := p.runningSoon(ctx, seq, signalStartWait)
+	h := p.awaitRunningLease(ctx, seq, signalStartWait)
 	if h == nil {
 		return false, nil
 	}
@@ -172,9 +172,9 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 	return true, withConsequence(p.checkRunnerOf(ctx, h), "the signal will be sent when the runner answers")
 }
 
-// runningSoon returns the lease of a running job. If the job was sent to a runner, it waits up to
+// awaitRunningLease returns the lease of a running job. If the job was sent to a runner, it waits up to
 // timeout for the job's start. It returns nil if the job does not run by then.
-func (p *Pool) runningSoon(ctx context.Context, seq int64, timeout time.Duration) *lease {
+func (p *Pool) awaitRunningLease(ctx context.Context, seq int64, timeout time.Duration) *lease {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	mayRun := h != nil && (h.conn != nil || h.hasStarted())
@@ -191,32 +191,32 @@ func (p *Pool) runningSoon(ctx context.Context, seq int64, timeout time.Duration
 // with the next results, but immediately if the service watches the job.
 const signalStartWait = 100 * time.Millisecond
 
-// Watch makes the runner of a job report the job's end immediately. This applies to the current
+// WatchEnd makes the runner of a job report the job's end immediately. This applies to the current
 // attempt and later ones, until the caller calls the returned function stop.
-func (p *Pool) Watch(seq int64) (stop func()) {
+func (p *Pool) WatchEnd(seq int64) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leases.watchers[seq]++
+	p.leases.watcherCounts[seq]++
 	if h := p.leases.bySeq[seq]; h != nil && h.conn != nil {
-		h.conn.Send(&wire.Watch{Lease: h.wireLease()})
+		h.conn.Send(&wire.ReportImmediately{Lease: h.wireLease()})
 	}
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.leases.watchers[seq]--; p.leases.watchers[seq] <= 0 {
-			delete(p.leases.watchers, seq)
+		if p.leases.watcherCounts[seq]--; p.leases.watcherCounts[seq] <= 0 {
+			delete(p.leases.watcherCounts, seq)
 		}
 	}
 }
 
-// Read reads output of a running job after a cursor. With wait, it waits for output until the lease
+// ReadOutput reads output of a running job after a cursor. With wait, it waits for output until the lease
 // ends. Without wait, a runner that does not answer causes an error that names the runner.
 //
 // ok is false if the job's runner is not connected or the lease has ended. After the end of the
 // lease, the store has the output or will get it, or the job runs under another lease. See
-// wire.Chunk for the result.
-func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (
-	chunk *wire.Chunk, ok bool, err error,
+// wire.ReadOutputReply for the result.
+func (p *Pool) ReadOutput(ctx context.Context, seq int64, cursor [2]int64, wait bool) (
+	chunk *wire.ReadOutputReply, ok bool, err error,
 ) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -228,32 +228,32 @@ func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) 
 	if conn == nil {
 		return nil, false, nil
 	}
-	readCtx, cancel, leaseDone := ctx, func() {}, h.done
+	readCtx, cancel, leaseDone := ctx, func() {}, h.storedSignal
 	if !wait {
 		readCtx, cancel = context.WithTimeout(ctx, livenessTimeout)
 		leaseDone = nil
 	}
 	defer cancel()
-	chunk, err = conn.Read(readCtx, h.wireLease(), cursor, leaseDone)
+	chunk, err = conn.ReadOutput(readCtx, h.wireLease(), cursor, leaseDone)
 	switch {
 	case errors.Is(err, runner.ErrNoReply):
 		// The caller reads the job's state from the store, or uses RunnerConnected to wait for the next
 		// connection.
 		return nil, false, nil
 	case err != nil && ctx.Err() == nil:
-		return nil, false, p.unresponsiveError(conn.Reply.PID, h)
-	case err != nil || chunk.Gone:
+		return nil, false, p.unresponsiveError(conn.HelloReply.PID, h)
+	case err != nil || chunk.AttemptGone:
 		return nil, false, err
 	}
 	return chunk, true, nil
 }
 
-// Running returns the number of the leased attempt of a job, or 0 if the job is not leased here.
-func (p *Pool) Running(seq int64) int {
+// LeasedAttemptNumber returns the number of the leased attempt of a job, or 0 if the job is not leased here.
+func (p *Pool) LeasedAttemptNumber(seq int64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h := p.leases.bySeq[seq]; h != nil {
-		return h.job.Runs + 1
+		return h.job.StartedAttempts + 1
 	}
 	return 0
 }

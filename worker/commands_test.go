@@ -66,7 +66,7 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Killed), Grace: 3 * time.Second})
+	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
 	release := s.blockSettlements()
 	end := succeeded(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
@@ -90,7 +90,7 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.DropReply{Lease: lease(1)})
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Killed), Grace: 3 * time.Second})
+	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
 	checkUnanswered(t, answer, "before the end")
 	end := succeeded(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
@@ -120,18 +120,18 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0, 0)
 	s.awaitState(1, queue.Processing)
-	p.Watch(1)
-	watch, _ := awaitFrame[*wire.Watch](t, f, 1)
+	p.WatchEnd(1)
+	watch, _ := awaitFrame[*wire.ReportImmediately](t, f, 1)
 	check(t, "watched lease", watch.Lease, lease(1))
-	p.Watch(2)
-	p.Watch(3)()
+	p.WatchEnd(2)
+	p.WatchEnd(3)()
 	f.send(succeeded(lease(1), longRun))
-	watch, _ = awaitFrame[*wire.Watch](t, f, 2)
+	watch, _ = awaitFrame[*wire.ReportImmediately](t, f, 2)
 	check(t, "watched lease", watch.Lease, lease(2))
 	s.awaitState(2, queue.Processing)
 	f.send(succeeded(lease(2), longRun))
 	s.awaitState(3, queue.Processing)
-	check(t, "number of watches", len(received[*wire.Watch](f)), 2)
+	check(t, "number of watches", len(received[*wire.ReportImmediately](f)), 2)
 }
 
 // A read that waits for output ends with the lease, even if the runner never replies to the read.
@@ -149,10 +149,10 @@ func TestReadEndsWithItsLease(t *testing.T) {
 			awaitFrame[*wire.Drop](t, f, 1)
 			answer := make(chan callResult, 1)
 			go func() { // this goroutine ends when the lease or the test ends
-				_, ok, err := p.Read(t.Context(), 1, [2]int64{}, true)
+				_, ok, err := p.ReadOutput(t.Context(), 1, [2]int64{}, true)
 				answer <- callResult{ok, err}
 			}()
-			read, _ := awaitFrame[*wire.Read](t, f, 1)
+			read, _ := awaitFrame[*wire.ReadOutput](t, f, 1)
 			check(t, "read", []any{read.Lease, read.Wait}, []any{lease(1), true})
 			f.send(end)
 			check(t, "answer", receive(t, "the end of the read", answer), callResult{false, nil})
@@ -165,17 +165,17 @@ func TestReadEndsWithItsLease(t *testing.T) {
 func TestSettleEndsYoungestJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
-	p.Scale(2)
+	p.SetWantedWorkers(2)
 	s.enqueue(0)
 	s.awaitState(2, queue.Processing)
-	p.Scale(1)
+	p.SetWantedWorkers(1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		p.WaitForScaleDown(t.Context(), 0, nil)
 	}()
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(2), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
+	check(t, "killed", *kill, wire.Kill{Lease: lease(2), Cause: int64(queue.EndStopped), Grace: 3 * time.Second})
 	end := succeeded(lease(2), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
@@ -204,14 +204,14 @@ func (c signalingContext) Done() <-chan struct{} {
 func TestScaleUpDuringWaitKeepsJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
-	p.Scale(2)
+	p.SetWantedWorkers(2)
 	s.enqueue(0)
 	s.awaitState(2, queue.Processing)
-	p.Scale(1)
+	p.SetWantedWorkers(1)
 	done, waits := make(chan error), signalingContext{t.Context(), make(chan struct{}, 9)}
 	go func() { done <- p.WaitForScaleDown(waits, 100*time.Millisecond, nil) }()
 	receive(t, "the first check of WaitForScaleDown", waits.waitSignal)
-	p.Scale(2)
+	p.SetWantedWorkers(2)
 	check(t, "the result of WaitForScaleDown", receive(t, "the result of WaitForScaleDown", done), nil)
 	check(t, "killed", len(received[*wire.Kill](f)), 0)
 	f.send(succeeded(lease(1), longRun), succeeded(lease(2), longRun))
@@ -228,7 +228,7 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	change := func(verb queue.Verb) <-chan callResult {
 		answer := make(chan callResult, 1)
 		go func() {
-			done, err := p.Change(context.Background(), 1, store.Change{Verb: verb, UID: 7})
+			done, err := p.ChangeUnstarted(context.Background(), 1, store.Change{Verb: verb, UID: 7})
 			answer <- callResult{done, err}
 		}()
 		return answer
@@ -248,7 +248,7 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	drop, _ := awaitFrame[*wire.Drop](t, f, 3)
 	held := make(chan error, 1)
 	go func() {
-		_, err := p.Change(context.Background(), 2, store.Change{Verb: queue.VerbHold, UID: 7})
+		_, err := p.ChangeUnstarted(context.Background(), 2, store.Change{Verb: queue.VerbHold, UID: 7})
 		held <- err
 	}()
 	awaitFrame[*wire.Drop](t, f, 4)
@@ -272,7 +272,7 @@ func TestChangeWaitsForEndBeingStored(t *testing.T) {
 	called := make(chan struct{})
 	go func() {
 		close(called)
-		done, err := p.Change(context.Background(), 1, store.Change{Verb: queue.VerbRemove})
+		done, err := p.ChangeUnstarted(context.Background(), 1, store.Change{Verb: queue.VerbRemove})
 		answer <- callResult{done, err}
 	}()
 	<-called
@@ -290,7 +290,7 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 	answer := make(chan error, 1)
 	go func() {
 		edit := func(*queue.Job) error { return queue.Invalid("priority", "no") }
-		_, err := p.Change(context.Background(), 1, store.Change{Verb: queue.VerbEdit, Edit: edit})
+		_, err := p.ChangeUnstarted(context.Background(), 1, store.Change{Verb: queue.VerbEdit, Edit: edit})
 		answer <- err
 	}()
 	awaitFrame[*wire.Drop](t, f, 2)
@@ -331,14 +331,14 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 		answer <- callResult{leased, err}
 	}()
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
+	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndStopped), Grace: 3 * time.Second})
 	f.ignoreStarts()
 	end := succeeded(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
-	if j := s.job(1); j.Attempts != 0 || j.Runs != 1 {
-		t.Errorf("after Requeue the job has %d counted attempts and %d runs, want 0 and 1", j.Attempts, j.Runs)
+	if j := s.job(1); j.Attempts != 0 || j.StartedAttempts != 1 {
+		t.Errorf("after Requeue the job has %d counted attempts and %d runs, want 0 and 1", j.Attempts, j.StartedAttempts)
 	}
 	s.checkEndedBy(1, 7, "requeue")
 }
@@ -352,7 +352,7 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 1)
 	held := make(chan error, 1)
 	go func() {
-		_, err := p.Change(context.Background(), 1, store.Change{Verb: queue.VerbHold})
+		_, err := p.ChangeUnstarted(context.Background(), 1, store.Change{Verb: queue.VerbHold})
 		held <- err
 	}()
 	awaitFrame[*wire.Drop](t, f, 2)
@@ -375,8 +375,8 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	foreign := runner.Location{Dir: root, Socket: "unused"}
-	if worker.New(newStore(t), worker.Config{Runners: foreign}, 1).Purge(t.Context(), []string{"1-1"}) {
+	foreign := runner.Location{Dir: root, SpawnSocket: "unused"}
+	if worker.New(newStore(t), worker.Config{RunnerLocation: foreign}, 1).PurgeOutputs(t.Context(), []string{"1-1"}) {
 		t.Error("Purge succeeded although no runner was connected")
 	}
 	if err := os.Mkdir(filepath.Join(root, "as-x"), 0o700); err != nil {
@@ -384,27 +384,27 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	}
 	s := newStore(t)
 	s.enqueue(0)
-	if _, err := s.Exchange(t.Context(), store.Report{Want: 1}); err != nil {
+	if _, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1}); err != nil {
 		t.Fatal(err)
 	}
 	first, other := newRunner(t, root, "1"), newRunner(t, filepath.Join(root, "as-x"), "2")
 	other.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))} // a runner without attempts would be ended
-	if err := s.NoteRunners(t.Context(), []string{other.dir}); err != nil {
+	if err := s.StoreRunnerDirs(t.Context(), []string{other.dir}); err != nil {
 		t.Fatal(err)
 	}
 	p, _ := runWith(t, s, foreign, 1)
 	refs := []string{"1-1", "2-1"}
-	check(t, "deleted while both answer", p.Purge(t.Context(), refs), true)
+	check(t, "deleted while both answer", p.PurgeOutputs(t.Context(), refs), true)
 	for _, f := range []*fakeRunner{first, other} {
-		purge, _ := awaitFrame[*wire.Purge](t, f, 1)
+		purge, _ := awaitFrame[*wire.PurgeOutputs](t, f, 1)
 		check(t, "files to be deleted", purge.Refs, refs)
 	}
 	for _, f := range []*fakeRunner{first, other} {
 		f.setUnresponsive(true)
-		check(t, "deleted while one runner does not answer", p.Purge(t.Context(), refs), false)
+		check(t, "deleted while one runner does not answer", p.PurgeOutputs(t.Context(), refs), false)
 		f.setUnresponsive(false)
 	}
-	check(t, "deleted once both answer", p.Purge(t.Context(), refs), true)
+	check(t, "deleted once both answer", p.PurgeOutputs(t.Context(), refs), true)
 }
 
 // A user who ends another user's job waits no longer than a stop does, even if the job sets a
@@ -431,10 +431,10 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	foreign := runner.Location{Dir: root, Socket: "unused"}
+	foreign := runner.Location{Dir: root, SpawnSocket: "unused"}
 	s := newStore(t)
 	s.enqueue(0)
-	if _, err := s.Exchange(t.Context(), store.Report{Want: 1}); err != nil {
+	if _, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1}); err != nil {
 		t.Fatal(err)
 	}
 	old, newest := newRunner(t, root, "1"), newRunner(t, root, "2")
@@ -442,9 +442,9 @@ func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	old.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))} // a runner without attempts would be ended
 	p, _ := runWith(t, s, foreign, 1)
 	refs := []string{"1-1"}
-	check(t, "deleted while both answer", p.Purge(t.Context(), refs), true)
+	check(t, "deleted while both answer", p.PurgeOutputs(t.Context(), refs), true)
 	check(t, "requests to the old and the new runner",
-		[]int{len(received[*wire.Purge](old)), len(received[*wire.Purge](newest))}, []int{0, 1})
+		[]int{len(received[*wire.PurgeOutputs](old)), len(received[*wire.PurgeOutputs](newest))}, []int{0, 1})
 	newest.setUnresponsive(true)
-	check(t, "deleted while the newest hangs", p.Purge(t.Context(), refs), true)
+	check(t, "deleted while the newest hangs", p.PurgeOutputs(t.Context(), refs), true)
 }

@@ -38,8 +38,8 @@ const (
 	launcherRetryMax = time.Second
 )
 
-// contact is a runner that the pool is trying to connect to.
-type contact struct {
+// runnerContact is a runner that the pool is trying to connect to.
+type runnerContact struct {
 	dir            string
 	origin         contactOrigin
 	maxAssignedSeq int64 // the store's highest assigned job number; 0 unless origin.atStart
@@ -61,11 +61,11 @@ const (
 	contactUnknown
 )
 
-// atStart reports whether the runner's directory existed when the service started.
-func (o contactOrigin) atStart() bool { return o >= contactFound }
+// existedAtStart reports whether the runner's directory existed when the service started.
+func (o contactOrigin) existedAtStart() bool { return o >= contactFound }
 
-// unreachableAt returns the time at which the pool has tried to connect to the runner for limit.
-func (c *contact) unreachableAt(limit time.Duration) deadline {
+// unreachableDeadline returns the time at which the pool has tried to connect to the runner for limit.
+func (c *runnerContact) unreachableDeadline(limit time.Duration) deadline {
 	return deadlineAfter(c.tryingSince, limit)
 }
 
@@ -84,7 +84,7 @@ var ErrStoreOlder = errors.New("a running runner has jobs that were never enqueu
 // adoptLeases starts to connect to living runners and to recover dead ones. It adds every lease of
 // earlier services to the pool, which keeps the lease until its runner is found.
 func (l *loop) adoptLeases() error {
-	found, err := l.cfg.Runners.ListDirs()
+	found, err := l.cfg.RunnerLocation.ListDirs()
 	if err != nil {
 		return err
 	}
@@ -96,8 +96,8 @@ func (l *loop) adoptLeases() error {
 	if previous.IsCopy { // the store is a copy or was restored, so runners may have newer jobs
 		maxAssignedSeq = math.MaxInt64
 	}
-	contacts := l.contactsFor(found, previous.Runners, maxAssignedSeq)
-	uncertain := slices.DeleteFunc(previous.Runners, func(dir string) bool { return slices.Contains(found, dir) })
+	contacts := l.contactsFor(found, previous.RunnerDirs, maxAssignedSeq)
+	uncertain := slices.DeleteFunc(previous.RunnerDirs, func(dir string) bool { return slices.Contains(found, dir) })
 	l.recovery = recovery{storeMoved: previous.IsCopy, uncertainDirs: uncertain, dirMissing: len(uncertain) > 0}
 	l.mu.Lock()
 	for i := range previous.LeasedJobs {
@@ -113,27 +113,27 @@ func (l *loop) adoptLeases() error {
 		l.connectOrRecover(c)
 	}
 	if len(contacts) == 0 {
-		l.searchStrays()
+		l.searchStrayProcesses()
 	}
 	return nil
 }
 
-// maxUnknown is the maximum number of runners in account directories that the service contacts
+// maxUnknownRunners is the maximum number of runners in account directories that the service contacts
 // although the store does not know them. A runner that an earlier service started but did not
 // record is idle and ends itself.
-const maxUnknown = 16
+const maxUnknownRunners = 16
 
 // contactsFor returns the contacts for a starting service. maxAssignedSeq is the highest job number
 // that the store has assigned. An account can create any files in the directory of its runners. So
 // contactsFor ignores an unknown runner in another account's directory, unless jobs run as that
-// account now. It returns at most maxUnknown unknown runners.
-func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list []*contact) {
+// account now. It returns at most maxUnknownRunners unknown runners.
+func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list []*runnerContact) {
 	unknown := 0
 	for _, dir := range dirs {
-		c := &contact{dir: dir, origin: contactFound, maxAssignedSeq: maxAssignedSeq, tryingSince: time.Now()}
+		c := &runnerContact{dir: dir, origin: contactFound, maxAssignedSeq: maxAssignedSeq, tryingSince: time.Now()}
 		if runner.HasSwitchedAccount(dir) && !slices.Contains(recorded, dir) {
 			c.origin = contactUnknown
-			if unknown++; unknown > maxUnknown || filepath.Dir(dir) != p.cfg.Runners.Root() {
+			if unknown++; unknown > maxUnknownRunners || filepath.Dir(dir) != p.cfg.RunnerLocation.Root() {
 				continue
 			}
 		}
@@ -144,7 +144,7 @@ func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list 
 
 // connectOrRecover connects to a runner, or recovers it if it is dead. It retries until one of
 // these succeeds.
-func (l *loop) connectOrRecover(c *contact) {
+func (l *loop) connectOrRecover(c *runnerContact) {
 	l.mu.Lock()
 	l.runners.contacts[c.dir] = c
 	l.mu.Unlock()
@@ -156,13 +156,13 @@ func (l *loop) connectOrRecover(c *contact) {
 				l.post(func() error { return l.finishContact(c, f) })
 				return
 			}
-			if !logged && c.unreachableAt(replaceAfter).passed(time.Now()) && l.ctx.Err() == nil {
+			if !logged && c.unreachableDeadline(replaceAfter).passed(time.Now()) && l.ctx.Err() == nil {
 				logged = true
 				l.cfg.Log.Error("the service cannot find out which jobs of a runner have ended, so these jobs stay in state "+
 					"processing; trying again; see: queuectl doctor", "dir", c.dir, "error", err)
 			}
 			l.wake() // Run checks whether another runner is needed now
-			if !pause(l.ctx, wait) {
+			if !sleepOrDone(l.ctx, wait) {
 				return
 			}
 		}
@@ -171,7 +171,7 @@ func (l *loop) connectOrRecover(c *contact) {
 
 // tryContact tries once to connect to a runner or to recover it. If it returns an error, the caller
 // retries.
-func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err error) {
+func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (f contactResult, err error) {
 	alive, err := runner.IsAlive(c.dir)
 	if err != nil {
 		return f, err
@@ -182,7 +182,7 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 	}
 	// Each attempt to connect needs a new epoch: the runner may have accepted the previous epoch,
 	// although its answer came too late.
-	epoch, err := p.epoch(ctx)
+	epoch, err := p.nextEpoch(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -190,12 +190,12 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 	switch {
 	// Only a trusted runner's refusal ends the service. A runner that has switched to another
 	// account may send any answer.
-	case errors.Is(err, runner.ErrSuperseded) && !runner.HasSwitchedAccount(c.dir):
+	case errors.Is(err, runner.ErrNewerDatabase) && !runner.HasSwitchedAccount(c.dir):
 		return contactResult{err: fmt.Errorf("%w (the runner in %s)", err, c.dir)}, nil
 	case err != nil:
 		return f, err
 	}
-	if newestSeq := client.Newest(); c.origin.atStart() && newestSeq > c.maxAssignedSeq &&
+	if newestSeq := client.NewestJobSeq(); c.origin.existedAtStart() && newestSeq > c.maxAssignedSeq &&
 		!runner.HasSwitchedAccount(c.dir) {
 		client.Close()
 		err := fmt.Errorf("%w (the runner in %s; its newest job is job %d, but the newest job of this queue is job %d)",
@@ -205,28 +205,28 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 	return contactResult{client: client}, nil
 }
 
-// epoch raises the service's epoch and returns it. It retries temporary errors until ctx ends.
-func (p *Pool) epoch(ctx context.Context) (int64, error) {
+// nextEpoch raises the service's epoch and returns it. It retries temporary errors until ctx ends.
+func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 	for wait := storeRetryMin; ; wait = min(2*wait, storeRetryMax) {
 		epoch, err := p.store.NextEpoch(ctx)
 		if !isTemporary(err) {
 			return epoch, err
 		}
 		p.cfg.Log.Warn("could not write to the store; trying again", "error", err, "in_ms", wait.Milliseconds())
-		if !pause(ctx, wait) {
+		if !sleepOrDone(ctx, wait) {
 			return 0, ctx.Err()
 		}
 	}
 }
 
 // finishContact handles the outcome of a contact in Run's goroutine.
-func (l *loop) finishContact(c *contact, f contactResult) error {
+func (l *loop) finishContact(c *runnerContact, f contactResult) error {
 	if f.err != nil {
 		return f.err
 	}
 	l.mu.Lock()
 	delete(l.runners.contacts, c.dir)
-	lastFoundAtStart := c.origin.atStart() && !l.runners.adoptingLocked()
+	lastFoundAtStart := c.origin.existedAtStart() && !l.runners.hasUnadoptedLocked()
 	state := connOther
 	if c.origin == contactCurrent || f.client != nil && l.runners.canTakeNewJobs(f.client) {
 		state = connCurrent
@@ -236,12 +236,12 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 		l.adopt(f.client, state)
 		// This settles the leases that the runner does not know. They were sent to the runner, but
 		// never arrived.
-		l.settleDeadRunner(&deadRunner{dir: c.dir, Remains: runner.Remains{SameBoot: true}})
+		l.settleDeadRunner(&deadRunner{dir: c.dir, RecoveryResult: runner.RecoveryResult{SameBoot: true}})
 	} else {
 		l.finishRecovery(f.deadRunner)
 	}
 	if lastFoundAtStart {
-		l.searchStrays()
+		l.searchStrayProcesses()
 	}
 	return nil
 }
@@ -251,14 +251,14 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 	conn := newRunnerConn(c, state)
 	l.mu.Lock()
-	for _, a := range c.Reply.Attempts {
+	for _, a := range c.HelloReply.Attempts {
 		h := l.leases.byLease[queue.Lease(a.Lease)]
 		switch {
 		case h == nil: // the lease of the job has ended, so the attempt is not needed
 			l.cfg.Log.Warn("a runner still has a job that the queue does not list as running, so the service ends the "+
-				"job's process there", "runner", c.Reply.PID, "job", a.Seq, "pid", a.PID)
+				"job's process there", "runner", c.HelloReply.PID, "job", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease},
-				&wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
+				&wire.Kill{Lease: a.Lease, Cause: int64(queue.EndStopped), Grace: runner.StopGrace()})
 			continue
 		case h.conn != nil || h.phase.neverSent():
 			continue // another runner holds the lease, or no runner ever received it
@@ -270,7 +270,7 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 		l.resendRequestsLocked(h)
 		l.resendPauseLocked(h)
 	}
-	for _, lease := range c.Reply.EndedLeases {
+	for _, lease := range c.HelloReply.EndedLeases {
 		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.conn == nil && !h.phase.neverSent() {
 			h.assignToLocked(conn)
 			h.markStartedLocked()
@@ -282,19 +282,20 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 	l.mu.Unlock()
 	l.receiveFrames(conn)
 	l.sendSetup()
-	l.cfg.Log.Debug("runner met", "pid", c.Reply.PID, "running", len(c.Reply.Attempts), "ended", len(c.Reply.EndedLeases))
+	l.cfg.Log.Debug("runner met", "pid", c.HelloReply.PID, "running", len(c.HelloReply.Attempts), "ended",
+		len(c.HelloReply.EndedLeases))
 	return conn
 }
 
 // resendRequestsLocked repeats the requests for a lease, since they may have been lost with an earlier
 // connection.
 func (l *loop) resendRequestsLocked(h *lease) {
-	if l.leases.watchers[h.job.Seq] > 0 {
-		h.conn.Send(&wire.Watch{Lease: h.wireLease()})
+	if l.leases.watcherCounts[h.job.Seq] > 0 {
+		h.conn.Send(&wire.ReportImmediately{Lease: h.wireLease()})
 	}
 	switch {
 	case h.endRequest != nil && h.hasStarted():
-		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(h.endRequest.end), Grace: h.endRequest.grace})
+		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(h.endRequest.cause), Grace: h.endRequest.grace})
 	case h.endRequest != nil, len(h.pendingChanges) > 0:
 		l.sendDropLocked(h)
 	}
@@ -306,7 +307,7 @@ func (l *loop) recordStartLocked(h *lease, a wire.Attempt) {
 	if !h.markStartedLocked() {
 		return
 	}
-	h.attempt = attemptInfo{runner.Worker(h.conn.Dir, a.Slot), int(a.PID), queue.Millis(a.StartedAt)}
+	h.attempt = attemptInfo{runner.WorkerName(h.conn.Dir, a.Slot), int(a.PID), queue.Millis(a.StartedAtMillis)}
 	if !hadStarted {
 		if l.draining {
 			l.leases.notifyChangeLocked()
@@ -333,7 +334,7 @@ func (l *loop) receiveFrames(conn *runnerConn) {
 		l.mu.Unlock()
 		if l.ctx.Err() == nil && !endExpected {
 			l.cfg.Log.Warn("lost the connection to a runner; its jobs continue while the service connects again, unless the "+
-				"runner has died", "runner", conn.Reply.PID, "error", err)
+				"runner has died", "runner", conn.HelloReply.PID, "error", err)
 			l.Go(func() { l.endOrphanProcesses(l.ctx, conn.Dir) })
 		}
 		deliver(delivery{conn: conn})
@@ -345,11 +346,11 @@ func (l *loop) receiveFrames(conn *runnerConn) {
 func (l *loop) connectionEnded(conn *runnerConn) {
 	l.mu.Lock()
 	l.runners.removeLocked(conn)
-	delete(l.session.acks, conn)
+	delete(l.session.pendingAcks, conn)
 	hasOpenLease := false
 	for _, h := range l.leases.byLease {
 		if h.conn == conn {
-			h.conn, h.lastMessageAt, hasOpenLease = nil, conn.lastMessageAt, hasOpenLease || !h.phase.isOver()
+			h.conn, h.lastMessageAt, hasOpenLease = nil, conn.lastMessageAt, hasOpenLease || !h.phase.isEndDecided()
 			h.advanceLocked(eventDisconnected)
 		}
 	}
@@ -363,7 +364,7 @@ func (l *loop) connectionEnded(conn *runnerConn) {
 		// The runner's results must be stored before its directory is removed.
 		l.session.afterExchange = append(l.session.afterExchange, func() { l.removeDismissed(l.ctx, conn.Dir) })
 	} else {
-		l.connectOrRecover(&contact{dir: conn.Dir, origin: origin, tryingSince: time.Now()})
+		l.connectOrRecover(&runnerContact{dir: conn.Dir, origin: origin, tryingSince: time.Now()})
 	}
 }
 
@@ -373,7 +374,7 @@ func (p *Pool) removeDismissed(ctx context.Context, dir string) {
 	// Remove the directory only after two checks have found the runner dead. During the first
 	// check, the ending runner may still be removing the directory itself.
 	foundDead := 0
-	for wait := contactRetryMin; wait <= contactRetryMax && pause(ctx, wait); wait *= 2 {
+	for wait := contactRetryMin; wait <= contactRetryMax && sleepOrDone(ctx, wait); wait *= 2 {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			return
 		}
@@ -386,9 +387,9 @@ func (p *Pool) removeDismissed(ctx context.Context, dir string) {
 		}
 		switch {
 		case recoverer != nil:
-			runner.Forget(dir, recoverer.Client)
-		case !p.cfg.Runners.External():
-			runner.Forget(dir, nil) // if this fails, the next start of the service tries again
+			runner.RemoveDeadRunner(dir, recoverer.Client)
+		case !p.cfg.RunnerLocation.External():
+			runner.RemoveDeadRunner(dir, nil) // if this fails, the next start of the service tries again
 		}
 		return
 	}
@@ -406,25 +407,25 @@ func (l *loop) ensureRunner() {
 	l.spawn(forNewJobs, func(*runnerConn, error) { l.runners.spawning, l.runners.spawnErr = false, nil })
 }
 
-// purpose says which jobs a runner is started for.
-type purpose uint8
+// runnerPurpose says which jobs a runner is started for.
+type runnerPurpose uint8
 
 const (
-	forNewJobs purpose = iota // all new jobs
-	forSuspect                // one suspect; see isolation.go
-	forOwner                  // the jobs of one user
+	forNewJobs runnerPurpose = iota // all new jobs
+	forSuspect                      // one suspect; see isolation.go
+	forUser                         // the jobs of one user
 )
 
 // spawn starts a runner in the background. For forNewJobs it retries until a runner has started;
 // for other purposes it tries once. Run adopts the runner and calls onSpawned, with mu held, with
 // the connection or the error.
-func (l *loop) spawn(jobs purpose, onSpawned func(*runnerConn, error)) {
+func (l *loop) spawn(jobs runnerPurpose, onSpawned func(*runnerConn, error)) {
 	l.Go(func() {
 		logged := ""
 		for wait := spawnRetryMin; ; wait = min(2*wait, spawnRetryMax) {
 			client, dir, err := l.trySpawn(l.ctx, jobs == forSuspect)
 			if err != nil && dir != "" { // the new runner has died or hangs
-				c := &contact{dir: dir, tryingSince: time.Now()}
+				c := &runnerContact{dir: dir, tryingSince: time.Now()}
 				l.post(func() error { l.connectOrRecover(c); return nil })
 			}
 			if err == nil || jobs != forNewJobs {
@@ -447,7 +448,7 @@ func (l *loop) spawn(jobs purpose, onSpawned func(*runnerConn, error)) {
 			}
 			logged = err.Error()
 			l.wake()
-			if !pause(l.ctx, wait) {
+			if !sleepOrDone(l.ctx, wait) {
 				return
 			}
 		}
@@ -455,7 +456,7 @@ func (l *loop) spawn(jobs purpose, onSpawned func(*runnerConn, error)) {
 }
 
 // adoptSpawned adopts a runner that was started, and passes it to onSpawned.
-func (l *loop) adoptSpawned(client *runner.Client, jobs purpose, onSpawned func(*runnerConn, error), err error) {
+func (l *loop) adoptSpawned(client *runner.Client, jobs runnerPurpose, onSpawned func(*runnerConn, error), err error) {
 	var conn *runnerConn
 	if err == nil {
 		state := connOther
@@ -472,11 +473,11 @@ func (l *loop) adoptSpawned(client *runner.Client, jobs purpose, onSpawned func(
 // trySpawn starts a runner and connects to it. dir is the directory of that runner; it is "" if no
 // runner was started.
 func (p *Pool) trySpawn(ctx context.Context, isolated bool) (client *runner.Client, dir string, err error) {
-	epoch, err := p.epoch(ctx)
+	epoch, err := p.nextEpoch(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if dir, err = p.cfg.Runners.Spawn(isolated); err != nil {
+	if dir, err = p.cfg.RunnerLocation.Spawn(isolated); err != nil {
 		return nil, "", err
 	}
 	client, err = runner.Connect(dir, epoch, p.cfg.Version)

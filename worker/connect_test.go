@@ -23,7 +23,7 @@ import (
 func (s *recordingStore) leaseAll(started ...int64) {
 	s.t.Helper()
 	ctx := context.Background()
-	if _, err := s.Store.Exchange(ctx, store.Report{Want: 100}); err != nil {
+	if _, err := s.Store.Exchange(ctx, store.Report{WantedJobs: 100}); err != nil {
 		s.t.Fatal(err)
 	}
 	var report store.Report
@@ -64,7 +64,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	for _, seq := range []int64{recorded, unrecorded} {
 		j := s.job(seq)
 		check(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(seq)})
-		check(t, "running attempts", p.Running(seq), 1)
+		check(t, "running attempts", p.LeasedAttemptNumber(seq), 1)
 	}
 	s.checkState(lost, queue.Dead, queue.ReasonLost)
 	// The job that returned to the queue gets the worker of the job that ended.
@@ -94,7 +94,7 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 		s.awaitState(seq+1, queue.Processing)
 	}
 	f.ignoreStarts()
-	p.Scale(4)
+	p.SetWantedWorkers(4)
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 4)
 	const kept, ended, lost, claimed = 1, 2, 3, 4
@@ -134,7 +134,7 @@ func TestDeadRunnerIsReplaced(t *testing.T) {
 	p := run(t, s, root, 1)
 	s.awaitState(1, queue.Processing)
 	first.ignoreStarts()
-	p.Scale(2)
+	p.SetWantedWorkers(2)
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, first, 2)
 	second := newRunner(t, root, "second")
@@ -177,7 +177,7 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
 	s.leaseAll()
-	if err := s.NoteRunners(context.Background(), []string{filepath.Join(root, "vanished")}); err != nil {
+	if err := s.StoreRunnerDirs(context.Background(), []string{filepath.Join(root, "vanished")}); err != nil {
 		t.Fatal(err)
 	}
 	f := newRunner(t, root, "first")
@@ -185,7 +185,7 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	run(t, s, root, 1)
 	isRecorded := func() bool {
 		previous, err := s.PreviousSession(context.Background())
-		return err != nil || slices.Contains(previous.Runners, filepath.Join(root, "vanished"))
+		return err != nil || slices.Contains(previous.RunnerDirs, filepath.Join(root, "vanished"))
 	}
 	if !isRecorded() {
 		t.Error("the store no longer names the vanished runner")
@@ -211,12 +211,12 @@ func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 	old.die()
 	recovered := make(chan []wire.Attempt, 1)
 	first.onRecover = func(f *wire.Recover) {
-		if f.Name == filepath.Base(old.dir) {
+		if f.RunnerName == filepath.Base(old.dir) {
 			recovered <- f.Attempts
 		}
-		first.send(&wire.RecoverReply{ID: f.ID, SameBoot: true})
+		first.send(&wire.RecoverReply{RequestID: f.RequestID, SameBoot: true})
 	}
-	runWith(t, s, runner.Location{Dir: root, Socket: "unused"}, 2)
+	runWith(t, s, runner.Location{Dir: root, SpawnSocket: "unused"}, 2)
 	check(t, "attempts to be ended with the dead runner",
 		receive(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
 }
@@ -235,12 +235,12 @@ func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 			first.send(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: firstUnknownSeq + n, Fence: 1}}})
 			time.Sleep(time.Millisecond)
 		}
-		first.send(&wire.RecoverReply{ID: f.ID})
+		first.send(&wire.RecoverReply{RequestID: f.RequestID})
 	}
-	runWith(t, s, runner.Location{Dir: root, Socket: "unused"}, 2)
+	runWith(t, s, runner.Location{Dir: root, SpawnSocket: "unused"}, 2)
 	old.die()
-	forget, _ := awaitFrame[*wire.Forget](t, first, 1)
-	check(t, "forgotten", forget.Name, filepath.Base(old.dir))
+	forget, _ := awaitFrame[*wire.RemoveDeadRunner](t, first, 1)
+	check(t, "forgotten", forget.RunnerName, filepath.Base(old.dir))
 	first.sync()
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// parent describes one dependency of a job, as the job sees it in its input.
-type parent struct {
+// parentJSON describes one dependency of a job, as the job sees it in its input.
+type parentJSON struct {
 	ID       string          `json:"id"`
 	State    string          `json:"state"`
 	ExitCode *int64          `json:"exit_code"`
@@ -39,7 +39,7 @@ func (l *loop) readDeps(j queue.Job) {
 		defer cancel()
 		list, err := l.store.Parents(ctx, j.Seq)
 		if err == nil {
-			j.Deps, err = dependenciesJSON(&j, list)
+			j.DependencyResults, err = dependenciesJSON(&j, list)
 		}
 		l.post(func() error {
 			l.mu.Lock()
@@ -54,7 +54,7 @@ func (l *loop) readDeps(j queue.Job) {
 				return nil
 			}
 			defer l.mu.Unlock()
-			h.advanceLocked(eventEnded)
+			h.advanceLocked(eventEndDecided)
 			l.session.logLines = append(l.session.logLines, logLine{
 				slog.LevelWarn, "could not read the results of a job's dependencies; trying again",
 				[]slog.Attr{slog.String("job", j.ID), slog.Any("error", err)},
@@ -66,16 +66,16 @@ func (l *loop) readDeps(j queue.Job) {
 }
 
 // dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It
-// adds results of parents of the same user until the output would exceed queue.MaxDeps bytes.
+// adds results of parents of the same user until the output would exceed queue.MaxDependencyResultBytes bytes.
 func dependenciesJSON(j *queue.Job, list []store.Parent) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // escaped characters would take six times as many bytes
 	b.WriteByte('[')
-	limit := queue.MaxDeps
+	limit := queue.MaxDependencyResultBytes
 	for i := range list {
 		p := &list[i]
-		entry := parent{ID: p.ID, State: p.State.String()}
+		entry := parentJSON{ID: p.ID, State: p.State.String()}
 		if p.ExitCode >= 0 {
 			entry.ExitCode = &p.ExitCode
 		}

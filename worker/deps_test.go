@@ -15,7 +15,7 @@ import (
 // The frame that starts a job stays below the size limit, however many dependencies the job has. It
 // omits results that would be too large, and results of other users.
 func TestDependencyResultsFitInFrame(t *testing.T) {
-	result, err := json.Marshal(strings.Repeat("x", queue.MaxResult-2))
+	result, err := json.Marshal(strings.Repeat("x", queue.MaxResultBytes-2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,10 +26,10 @@ func TestDependencyResultsFitInFrame(t *testing.T) {
 	}
 	list[0].UID = 8
 	encoded, err := dependenciesJSON(&queue.Job{UID: 7}, list)
-	if err != nil || len(encoded) > wire.MaxFrame-queue.MaxArgsEnv-queue.MaxStdin-64<<10 {
+	if err != nil || len(encoded) > wire.MaxFrameBytes-queue.MaxArgsEnvBytes-queue.MaxStdinBytes-64<<10 {
 		t.Fatalf("the dependencies take %d bytes, error %v; want them to fit in a Start frame", len(encoded), err)
 	}
-	var got []parent
+	var got []parentJSON
 	if err := json.Unmarshal(encoded, &got); err != nil || len(got) != len(list) {
 		t.Fatalf("decoded %d dependencies, want %d, error %v", len(got), len(list), err)
 	}

@@ -20,9 +20,9 @@ import (
 // AwaitNoStarts returns an error, because only the end of that runner can prevent the job from
 // starting.
 
-// Drain starts or ends a drain. During a drain no job is sent to a runner. A job that was sent
+// SetDraining starts or ends a drain. During a drain no job is sent to a runner. A job that was sent
 // before may still start until AwaitNoStarts returns.
-func (p *Pool) Drain(on bool) {
+func (p *Pool) SetDraining(on bool) {
 	p.mu.Lock()
 	p.draining = on
 	p.recallForDrainLocked()
@@ -38,22 +38,22 @@ func (p *Pool) recallForDrainLocked() {
 	}
 }
 
-// Draining reports whether a drain is on.
-func (p *Pool) Draining() bool {
+// IsDraining reports whether a drain is on.
+func (p *Pool) IsDraining() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.draining
 }
 
-// NoStartsWithin is how long AwaitNoStarts should wait for a runner that does not answer. A runner
+// NoStartsTimeout is how long AwaitNoStarts should wait for a runner that does not answer. A runner
 // does not start jobs that were sent to it more than startDeadline ago. After that time its files
 // show which attempts it may have started.
-const NoStartsWithin = startDeadline + startDeadlineMargin + livenessTimeout
+const NoStartsTimeout = startDeadline + startDeadlineMargin + livenessTimeout
 
-// MaxNoStartsWait is the longest time that AwaitNoStarts takes if its timeout is NoStartsWithin.
+// MaxNoStartsWait is the longest time that AwaitNoStarts takes if its timeout is NoStartsTimeout.
 // AwaitNoStarts returns only after a check of the runners. A check starts every livenessInterval
 // and takes up to livenessTimeout.
-const MaxNoStartsWait = NoStartsWithin + livenessInterval + livenessTimeout
+const MaxNoStartsWait = NoStartsTimeout + livenessInterval + livenessTimeout
 
 // AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still
 // start after the timeout, it returns an error. The error says how many jobs can start. If a runner

@@ -37,7 +37,7 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	f.ignoreStarts()
 	s.enqueue(0, 0, 0)
 	awaitFrame[*wire.Start](t, f, 3)
-	p.Drain(true)
+	p.SetDraining(true)
 	awaitFrame[*wire.Drop](t, f, 3)
 	result := awaitNoStarts(t, p)
 	f.send(&wire.DropReply{Lease: lease(3), Dropped: true})
@@ -65,7 +65,7 @@ func TestDrainRecallsFromEveryRunner(t *testing.T) {
 	separate.ignoreStarts()
 	s.enqueueSuspects(1)
 	awaitFrame[*wire.Start](t, separate, 1)
-	p.Drain(true)
+	p.SetDraining(true)
 	result := awaitNoStarts(t, p)
 	awaitFrame[*wire.Drop](t, separate, 1)
 	checkDraining(t, result, "the suspect may start")
@@ -79,7 +79,7 @@ func TestDrainRecallsFromEveryRunner(t *testing.T) {
 func TestDrainRecallsFromReconnectedRunner(t *testing.T) {
 	s, f, p := startPoolWithUnstartedJob(t)
 	dropped := len(received[*wire.Drop](f))
-	p.Drain(true)
+	p.SetDraining(true)
 	awaitFrame[*wire.Drop](t, f, dropped+1)
 	f.reconnect(runningAttempt(lease(1)), wire.Attempt{Lease: lease(2)})
 	result := awaitNoStarts(t, p)
@@ -100,7 +100,7 @@ func TestDrainNamesUnresponsiveRunner(t *testing.T) {
 	f.setUnresponsive(true)
 	s.enqueue(0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
-	p.Drain(true)
+	p.SetDraining(true)
 	err := p.AwaitNoStarts(t.Context(), 0)
 	for _, want := range []string{
 		"the runner with pid 1 does not answer, so job ", "; draining has begun, but up to 2 jobs may still start",
@@ -118,12 +118,12 @@ func TestDrainNamesHungStart(t *testing.T) {
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 1)
-	p.Drain(true)
+	p.SetDraining(true)
 	awaitFrame[*wire.Drop](t, f, 1)
 	f.send(&wire.DropReply{Lease: lease(1)})
 	result := make(chan error, 1)
 	go func() { result <- p.AwaitNoStarts(t.Context(), 0) }()
-	waitUntil(t, "the wait for the drain has ended", func() bool { p.Drain(true); return len(result) > 0 })
+	waitUntil(t, "the wait for the drain has ended", func() bool { p.SetDraining(true); return len(result) > 0 })
 	want := "draining has begun, but job 1 may still start"
 	if err := <-result; !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 		t.Errorf("AwaitNoStarts returned %v, want %q", err, want)
@@ -140,11 +140,11 @@ func TestAwaitNoStartsReturnsWhenDrainEnds(t *testing.T) {
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 1)
-	p.Drain(true)
+	p.SetDraining(true)
 	result := awaitNoStarts(t, p)
 	f.sync()
 	checkDraining(t, result, "job 1 may start")
-	p.Drain(false)
+	p.SetDraining(false)
 	if err := receive(t, "the wait was over", result); err != nil {
 		t.Error(err)
 	}

@@ -9,7 +9,7 @@ func (p *Pool) addDefaultEnv(isSet func(name string) bool, add func(name, value 
 	if !isSet("LC_ALL") {
 		add("LANG", "C.UTF-8")
 	}
-	if !p.cfg.Runners.OwnedByRoot() { // a runner of root adds the account's variables itself
+	if !p.cfg.RunnerLocation.OwnedByRoot() { // a runner of root adds the account's variables itself
 		add("HOME", p.cfg.Account.Home)
 		add("USER", p.cfg.Account.User)
 		add("LOGNAME", p.cfg.Account.User)

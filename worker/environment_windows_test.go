@@ -18,7 +18,7 @@ func TestEnvironmentOnWindows(t *testing.T) {
 	t.Setenv("Path", `C:\elsewhere`)
 	account := Account{User: `NT SERVICE\queuectl`, Home: `C:\Windows\ServiceProfiles\queuectl`}
 	p := &Pool{cfg: Config{Account: account, Socket: `\\.\pipe\queuectl`}}
-	env := p.environment(&queue.Job{
+	env := p.jobEnvironment(&queue.Job{
 		ID: "a", Queue: "default", Execution: queue.Execution{Env: []string{"pathext=.EXE", "x=y"}},
 	})
 	for _, want := range []string{

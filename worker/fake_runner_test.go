@@ -92,7 +92,7 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 	t.Helper()
 	f := &fakeRunner{
 		t: t, dir: filepath.Join(root, uniqueName(root, name)), open: map[wire.Lease]bool{},
-		helloReply: wire.HelloReply{Protocol: wire.Protocol, Version: version, PID: 1},
+		helloReply: wire.HelloReply{ProtocolVersion: wire.ProtocolVersion, Version: version, PID: 1},
 	}
 	if err := os.Mkdir(f.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, bootName), []byte(rundir.NoteOf(boot)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.dir, bootName), []byte(rundir.WithChecksum(boot)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if f.lock, err = takeLock(filepath.Join(f.dir, lockName)); err != nil {
@@ -218,24 +218,24 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 		if !f.ignoresStarts {
 			f.writeLocked(&wire.StartReport{Attempt: runningAttempt(frame.Lease)})
 		}
-	case *wire.Read:
+	case *wire.ReadOutput:
 		if !f.unresponsive {
-			f.writeLocked(&wire.Chunk{ID: frame.ID, Gone: true})
+			f.writeLocked(&wire.ReadOutputReply{RequestID: frame.RequestID, AttemptGone: true})
 		}
-	case *wire.Type: // the fake terminal accepts two bytes at a time
+	case *wire.TypeInput: // the fake terminal accepts two bytes at a time
 		if !f.unresponsive {
-			f.writeLocked(&wire.TypeReply{ID: frame.ID, Written: int64(min(2, len(frame.Data)))})
+			f.writeLocked(&wire.TypeInputReply{RequestID: frame.RequestID, WrittenBytes: int64(min(2, len(frame.Data)))})
 		}
 	case *wire.Pause:
 		if f.onPause != nil {
 			f.onPause(frame)
 		}
 		if !f.unresponsive {
-			f.writeLocked(&wire.PauseReply{ID: frame.ID, UnchangedProcesses: f.runningCount, Gone: f.ending})
+			f.writeLocked(&wire.PauseReply{RequestID: frame.RequestID, UnchangedProcesses: f.runningCount, NotRunning: f.ending})
 		}
-	case *wire.Purge:
+	case *wire.PurgeOutputs:
 		if !f.unresponsive {
-			f.writeLocked(&wire.PurgeReply{ID: frame.ID})
+			f.writeLocked(&wire.PurgeOutputsReply{RequestID: frame.RequestID})
 		}
 	case *wire.Recover:
 		if f.onRecover != nil {
@@ -365,7 +365,7 @@ func (f *fakeRunner) sync() {
 
 // runningAttempt returns the attempt of a lease while it runs.
 func runningAttempt(l wire.Lease) wire.Attempt {
-	return wire.Attempt{Lease: l, Slot: 1, PID: pid(l.Seq), StartedAt: 1_800_000_000_000}
+	return wire.Attempt{Lease: l, Slot: 1, PID: pid(l.Seq), StartedAtMillis: 1_800_000_000_000}
 }
 
 func pid(seq int64) int64 { return 1000 + seq }
@@ -373,7 +373,7 @@ func pid(seq int64) int64 { return 1000 + seq }
 // succeeded returns the result of an attempt that succeeded after runTime.
 func succeeded(l wire.Lease, runTime time.Duration) *wire.Result {
 	a := runningAttempt(l)
-	return &wire.Result{Attempt: a, EndedAt: a.StartedAt + runTime.Milliseconds()}
+	return &wire.Result{Attempt: a, EndedAtMillis: a.StartedAtMillis + runTime.Milliseconds()}
 }
 
 // longRun is a run time that is too long for prefetching.

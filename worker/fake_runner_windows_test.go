@@ -21,5 +21,5 @@ func takeLock(path string) (*os.File, error) {
 
 // listen creates the named pipe of a runner.
 func listen(dir string) (net.Listener, error) {
-	return pipe.Listen(`\\.\pipe\queuectl-runner-`+filepath.Base(dir), pipe.OwnerOnly())
+	return pipe.Listen(`\\.\pipe\queuectl-runner-`+filepath.Base(dir), pipe.OwnerOnlyDescriptor())
 }

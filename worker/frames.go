@@ -22,48 +22,48 @@ func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame
 		argv = append(strings.Fields(j.Shell), j.Command)
 	}
 	uid, cwd := int64(-1), j.Cwd
-	if p.cfg.Runners.OwnedByRoot() {
+	if p.cfg.RunnerLocation.OwnedByRoot() {
 		uid = int64(p.cfg.Account.RunsAs(j))
 	} else if cwd == "" {
 		cwd = p.cfg.Account.Home
 	}
 	frames = append(frames, &wire.Start{
-		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Place: placeOf(j), UID: uid,
-		Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
+		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Position: queuePosition(j), UID: uid,
+		Argv: argv, Env: p.jobEnvironment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeouts: wire.Timeouts{
 			Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(),
 		},
-		OutputLimit: j.OutputLimit,
-		Background:  j.AllowBackground, NotAfter: p.localExpiry(j),
-		BootDeadline: (runner.SinceBoot() + startDeadline).Milliseconds(),
-		Memory:       j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
+		OutputLimitBytes: j.OutputLimit,
+		AllowBackground:  j.AllowBackground, DeadlineMillis: p.localExpiryMillis(j),
+		BootDeadlineMillis: (runner.TimeSinceBoot() + startDeadline).Milliseconds(),
+		Memory:             j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
 		Nice: j.Nice, NoFile: j.NoFile, NoNewPrivileges: j.NoNewPrivileges,
-		TTY: j.TTY, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
+		TTY: j.TTY, Secrets: j.Secrets, MaskSecrets: j.MaskSecrets, DependencyResults: j.DependencyResults,
 	})
-	j.Deps = nil // free the memory, as the dependencies may be large
-	if p.leases.watchers[j.Seq] > 0 {
-		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
+	j.DependencyResults = nil // free the memory, as the dependencies may be large
+	if p.leases.watcherCounts[j.Seq] > 0 {
+		frames = append(frames, &wire.ReportImmediately{Lease: wire.Lease(j.Lease())})
 	}
 	return frames
 }
 
-// localExpiry returns when a job expires, in milliseconds of this machine's clock; 0 means never.
-func (p *Pool) localExpiry(j *queue.Job) int64 {
+// localExpiryMillis returns when a job expires, in milliseconds of this machine's clock; 0 means never.
+func (p *Pool) localExpiryMillis(j *queue.Job) int64 {
 	if j.ExpiresAt == 0 || p.cfg.Clock == nil {
 		return int64(j.ExpiresAt)
 	}
 	offset := queue.MillisOf(time.Now()) - p.cfg.Clock()
-	if offset > -clockSlack && offset < clockSlack { // the difference is within the measurement error
+	if offset > -clockTolerance && offset < clockTolerance { // the difference is within the measurement error
 		offset = 0
 	}
 	return int64(j.ExpiresAt + offset)
 }
 
-// clockSlack is the difference between two clocks up to which the pool treats them as equal.
-const clockSlack = queue.Millis(50)
+// clockTolerance is the difference between two clocks up to which the pool treats them as equal.
+const clockTolerance = queue.Millis(50)
 
-// environment returns a job's environment. The job inherits nothing from the service's environment.
-func (p *Pool) environment(j *queue.Job) []string {
+// jobEnvironment returns a job's environment. The job inherits nothing from the service's environment.
+func (p *Pool) jobEnvironment(j *queue.Job) []string {
 	env := make([]string, 0, len(j.Env)+32)
 	isSet := func(name string) bool {
 		for _, e := range j.Env {
@@ -89,12 +89,12 @@ func (p *Pool) environment(j *queue.Job) []string {
 		})
 		env = append(env, queue.Traceparent+"="+parent)
 	}
-	if j.Units != "" {
-		env = append(env, p.cfg.Units(j)...)
+	if j.HeldUnits != "" {
+		env = append(env, p.cfg.ResourceUnitEnv(j)...)
 	}
 	return append(env,
 		"QUEUECTL_JOB_ID="+j.ID,
-		"QUEUECTL_ATTEMPT="+strconv.Itoa(j.Runs+1),
+		"QUEUECTL_ATTEMPT="+strconv.Itoa(j.StartedAttempts+1),
 		"QUEUECTL_QUEUE="+j.Queue,
 		"QUEUECTL_SOCKET="+p.cfg.Socket)
 }
@@ -107,26 +107,26 @@ func (p *Pool) traceparent(j *queue.Job) string {
 	return p.cfg.Traceparent(j)
 }
 
-// outcome converts a result to the outcome that queue.Decide evaluates.
-func outcome(r *wire.Result) queue.Outcome {
-	o := queue.Outcome{ExitCode: r.ExitCode, Signal: int(r.Signal), Error: r.Error, MemoryLimit: r.MemoryLimit}
+// outcomeOf converts a result to the outcome that queue.Decide evaluates.
+func outcomeOf(r *wire.Result) queue.Outcome {
+	o := queue.Outcome{ExitCode: r.ExitCode, Signal: int(r.Signal), Error: r.Error, HitMemoryLimit: r.AtMemoryLimit}
 	switch {
 	case r.Shortage:
-		o.End = queue.Shortage
-	case r.Unkilled:
-		o.End = queue.Unkillable
+		o.EndCause = queue.EndShortage
+	case r.HasSurvivors:
+		o.EndCause = queue.EndUnkillable
 	case r.IdleTimedOut:
-		o.End = queue.IdleTimedOut
+		o.EndCause = queue.EndIdleTimedOut
 	case r.TimedOut:
-		o.End = queue.TimedOut
-	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory),
-		r.Cause == int64(queue.HungStart), r.Cause == int64(queue.CannotStart),
-		r.Cause == int64(queue.RunnerLost), r.Cause == int64(queue.Interrupted):
-		o.End = queue.End(r.Cause)
+		o.EndCause = queue.EndTimedOut
+	case r.Cause == int64(queue.EndKilled), r.Cause == int64(queue.EndStopped), r.Cause == int64(queue.EndOutOfMemory),
+		r.Cause == int64(queue.EndStartHung), r.Cause == int64(queue.EndCannotStart),
+		r.Cause == int64(queue.EndRunnerLost), r.Cause == int64(queue.EndInterrupted):
+		o.EndCause = queue.EndCause(r.Cause)
 	case r.Signal != 0:
-		o.End = queue.Signalled
+		o.EndCause = queue.EndSignalled
 	default:
-		o.End = queue.Exited
+		o.EndCause = queue.EndExited
 	}
 	return o
 }
@@ -136,9 +136,9 @@ func outcome(r *wire.Result) queue.Outcome {
 func (p *Pool) settlementLocked(h *lease, r *wire.Result, dir string) store.Settlement {
 	j := &h.job
 	a := queue.Attempt{
-		Fence: r.Fence, Worker: runner.Worker(dir, r.Slot), Node: p.cfg.Node, PID: int(r.PID),
-		StartedAt: queue.Millis(r.StartedAt), EndedAt: queue.Millis(r.EndedAt),
-		ExitCode: r.ExitCode, Signal: int(r.Signal), CPU: r.CPU, PeakRSS: r.PeakRSS, PeakTasks: r.PeakTasks,
+		Fence: r.Fence, Worker: runner.WorkerName(dir, r.Slot), Node: p.cfg.Node, PID: int(r.PID),
+		StartedAt: queue.Millis(r.StartedAtMillis), EndedAt: queue.Millis(r.EndedAtMillis),
+		ExitCode: r.ExitCode, Signal: int(r.Signal), CPUTime: r.CPU, PeakRSS: r.PeakRSSBytes, PeakTasks: r.PeakTasks,
 		Leftovers: int(r.Leftovers), DroppedBytes: r.DroppedBytes, Output: r.Output, OutputRef: r.OutputRef,
 	}
 	if a.OutputRef != "" && a.OutputRef != runner.OutputRef(r.Lease) {
@@ -147,11 +147,11 @@ func (p *Pool) settlementLocked(h *lease, r *wire.Result, dir string) store.Sett
 	if a.OutputRef != "" {
 		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)
 	}
-	o := outcome(r)
-	o.Paused = p.holdOnReturnLocked(h)
-	a.Result, a.ResultError = resultValue(r)
+	o := outcomeOf(r)
+	o.WasPaused = p.staysPausedLocked(h)
+	a.Result, a.ResultError = checkedResult(r)
 	d := queue.Decide(j, o, p.cfg.Policy())
-	s := store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: progressOf(r.Progress)}
+	s := store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: cleanProgress(r.Progress)}
 	if d.State == queue.Completed {
 		s.Fingerprint = j.Fingerprint()
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 func TestOutcomeReportsMemoryLimit(t *testing.T) {
-	got := outcome(&wire.Result{Cause: int64(queue.OutOfMemory), Signal: 9, MemoryLimit: true})
-	if got.End != queue.OutOfMemory || !got.MemoryLimit {
+	got := outcomeOf(&wire.Result{Cause: int64(queue.EndOutOfMemory), Signal: 9, AtMemoryLimit: true})
+	if got.EndCause != queue.EndOutOfMemory || !got.HitMemoryLimit {
 		t.Errorf("the outcome is %+v, want OutOfMemory with MemoryLimit", got)
 	}
 }
@@ -18,9 +18,9 @@ func TestOutcomeReportsMemoryLimit(t *testing.T) {
 // An attempt that its runner ended because the leases lapsed is recorded as interrupted, not as a
 // failure of the job.
 func TestLapsedLeaseCountsAsInterrupted(t *testing.T) {
-	interrupted := wire.Result{Cause: int64(queue.Interrupted), Signal: 9, ExitCode: 137}
-	if got := outcome(&interrupted).End; got != queue.Interrupted {
-		t.Errorf("the end is %v, want %v", got, queue.Interrupted)
+	interrupted := wire.Result{Cause: int64(queue.EndInterrupted), Signal: 9, ExitCode: 137}
+	if got := outcomeOf(&interrupted).EndCause; got != queue.EndInterrupted {
+		t.Errorf("the end is %v, want %v", got, queue.EndInterrupted)
 	}
 }
 
@@ -29,14 +29,14 @@ func TestExpiryUsesMachineClock(t *testing.T) {
 	j := &queue.Job{ExpiresAt: queue.MillisOf(time.Now()) + 60_000}
 	const hour = queue.Millis(3_600_000)
 	p := &Pool{cfg: Config{Clock: func() queue.Millis { return queue.MillisOf(time.Now()) - hour }}}
-	if got := queue.Millis(p.localExpiry(j)) - j.ExpiresAt; got < hour-1000 || got > hour+1000 {
+	if got := queue.Millis(p.localExpiryMillis(j)) - j.ExpiresAt; got < hour-1000 || got > hour+1000 {
 		t.Errorf("the machine's clock is an hour ahead, but the expiry is shifted by %v", got)
 	}
 	p.cfg.Clock = func() queue.Millis { return queue.MillisOf(time.Now()) }
-	if got := p.localExpiry(j); got != int64(j.ExpiresAt) {
+	if got := p.localExpiryMillis(j); got != int64(j.ExpiresAt) {
 		t.Errorf("with equal clocks, the expiry is %d, want %d", got, j.ExpiresAt)
 	}
-	if got := p.localExpiry(&queue.Job{}); got != 0 {
+	if got := p.localExpiryMillis(&queue.Job{}); got != 0 {
 		t.Errorf("the expiry of a job without one is %d, want 0", got)
 	}
 }

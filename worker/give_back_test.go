@@ -11,14 +11,14 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// GiveBack returns ErrAttemptStarted when the runner answers that the job has started.
+// ReturnUnstarted returns ErrAttemptStarted when the runner answers that the job has started.
 func TestGiveBackOfStartedJobFails(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
 	answer := make(chan error, 1)
-	go func() { answer <- p.GiveBack(context.Background(), 1) }()
+	go func() { answer <- p.ReturnUnstarted(context.Background(), 1) }()
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.DropReply{Lease: lease(1)}) // too late to drop: the job runs
 	if err := receive(t, "an answer", answer); !errors.Is(err, worker.ErrAttemptStarted) {
@@ -26,7 +26,7 @@ func TestGiveBackOfStartedJobFails(t *testing.T) {
 	}
 }
 
-// GiveBack returns a job to the queue and changes nothing else, even if another caller has
+// ReturnUnstarted returns a job to the queue and changes nothing else, even if another caller has
 // requested a change.
 func TestGiveBackChangesNothing(t *testing.T) {
 	s, f, p := startPool(t, 1)
@@ -34,7 +34,7 @@ func TestGiveBackChangesNothing(t *testing.T) {
 	answers, waits := make(chan error, 1), signalingContext{context.Background(), make(chan struct{}, 9)}
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
-	go func() { answers <- p.GiveBack(waits, 1) }()
+	go func() { answers <- p.ReturnUnstarted(waits, 1) }()
 	<-waits.waitSignal
 	f.send(&wire.DropReply{Lease: lease(1), Dropped: true})
 	if err := receive(t, "an answer", answers); err != nil {
@@ -45,19 +45,19 @@ func TestGiveBackChangesNothing(t *testing.T) {
 	held := make(chan error, 1)
 	waits.waitSignal = make(chan struct{}, 9)
 	go func() {
-		_, err := p.Change(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
+		_, err := p.ChangeUnstarted(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
 		held <- err
 	}()
 	<-waits.waitSignal
 	waits.waitSignal = make(chan struct{}, 9)
-	go func() { answers <- p.GiveBack(waits, 1) }()
+	go func() { answers <- p.ReturnUnstarted(waits, 1) }()
 	<-waits.waitSignal
 	f.send(&wire.DropReply{Lease: wire.Lease{Seq: 1, Fence: 2}, Dropped: true})
 	if err := errors.Join(receive(t, "an answer", held), receive(t, "an answer", answers)); err != nil {
 		t.Errorf("hold and give back: %v", err)
 	}
 	s.checkState(1, queue.Held, "")
-	if err := p.GiveBack(context.Background(), 1); err != nil {
+	if err := p.ReturnUnstarted(context.Background(), 1); err != nil {
 		t.Errorf("give back a job that is not leased: %v", err)
 	}
 	s.checkState(1, queue.Held, "")
@@ -73,13 +73,13 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	ctx, giveUp := context.WithCancel(context.Background())
 	first := make(chan error, 1)
 	go func() {
-		_, err := p.Change(ctx, 1, store.Change{Verb: queue.VerbCancel, UID: 7})
+		_, err := p.ChangeUnstarted(ctx, 1, store.Change{Verb: queue.VerbCancel, UID: 7})
 		first <- err
 	}()
 	awaitFrame[*wire.Drop](t, f, 2)
 	second, waits := make(chan callResult, 1), signalingContext{context.Background(), make(chan struct{}, 9)}
 	go func() {
-		done, err := p.Change(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
+		done, err := p.ChangeUnstarted(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
 		second <- callResult{done, err}
 	}()
 	<-waits.waitSignal
@@ -106,7 +106,7 @@ func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	var drafts []queue.Job
 	for range 20 {
 		drafts = append(drafts, queue.Job{
-			MaxAttempts: 1, ExitCode: -1, Parents: 1, DependsOn: []queue.Dependency{{ID: "1", Condition: queue.ParentEnded}},
+			MaxAttempts: 1, ExitCode: -1, ParentCount: 1, DependsOn: []queue.Dependency{{ID: "1", Condition: queue.ParentEnded}},
 			Execution: queue.Execution{Argv: []string{"true"}},
 		})
 	}

@@ -22,8 +22,8 @@ import (
 
 // isolation holds Run's state about jobs in separate runners.
 type isolation struct {
-	owners   map[int]*owner // users whose starts have hung, by uid
-	spawning bool           // a runner for a suspect is starting
+	users              map[int]*isolatedUser // users whose starts have hung, by uid
+	spawningForSuspect bool                  // a runner for a suspect is starting
 	// spawnPause is how long suspects wait after the next failure to start a separate runner. It
 	// doubles with each such failure.
 	spawnPause      time.Duration
@@ -39,16 +39,16 @@ type isolation struct {
 func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	regular := jobs[:0]
 	var suspects []queue.Job
-	byOwner := map[*owner][]queue.Job{}
+	byOwner := map[*isolatedUser][]queue.Job{}
 	for i := range jobs {
 		j := &jobs[i]
 		if err := l.cfg.CheckStart(j); err != nil {
 			l.settleForbidden(j, err)
-		} else if j.Parents > 0 && j.Deps == nil {
+		} else if j.ParentCount > 0 && j.DependencyResults == nil {
 			l.readDeps(*j)
-		} else if j.Suspect {
+		} else if j.NeedsIsolation {
 			suspects = append(suspects, *j)
-		} else if o := l.isolatedOwner(j); o != nil {
+		} else if o := l.isolatedUserOf(j); o != nil {
 			byOwner[o] = append(byOwner[o], *j)
 		} else {
 			regular = append(regular, *j)
@@ -59,7 +59,7 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 		l.startSuspects(suspects)
 	}
 	for o, list := range byOwner {
-		l.startForOwner(o, list)
+		l.startForUser(o, list)
 	}
 }
 
@@ -69,13 +69,13 @@ var ErrWrongNode = errors.New("the job cannot start on the node that tried last,
 // settleForbidden settles a job that may not start on this node. If cause is ErrWrongNode, the job
 // waits for another node. For any other cause the job is held.
 func (l *loop) settleForbidden(j *queue.Job, cause error) {
-	end, text := queue.AccountChanged, cause.Error()
+	end, text := queue.EndAccountChanged, cause.Error()
 	if errors.Is(cause, ErrWrongNode) {
-		end, text = queue.Shortage, fmt.Sprintf("node %q: %v", l.cfg.Node, cause)
+		end, text = queue.EndShortage, fmt.Sprintf("node %q: %v", l.cfg.Node, cause)
 	}
-	d := queue.Decide(j, queue.Outcome{End: end, Error: text}, l.cfg.Policy())
+	d := queue.Decide(j, queue.Outcome{EndCause: end, Error: text}, l.cfg.Policy())
 	l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
-	if end == queue.Shortage {
+	if end == queue.EndShortage {
 		l.wake()
 		return
 	}
@@ -95,8 +95,8 @@ const (
 	// suspectInterval is the minimum time between the returns of two postponed suspects to the queue.
 	// So no more suspects return than can be started.
 	suspectInterval = time.Second / maxSuspects
-	// minPostpone is the minimum time for which a job is postponed.
-	minPostpone = time.Second
+	// minPostponeDelay is the minimum time for which a job is postponed.
+	minPostponeDelay = time.Second
 )
 
 // startSuspects starts a runner for each suspect, one after the other. It postpones suspects beyond
@@ -116,13 +116,13 @@ func (l *loop) startSuspects(suspects []queue.Job) {
 
 // spawnForSuspectLocked starts a runner for the next waiting suspect, unless another one is starting.
 func (l *loop) spawnForSuspectLocked() {
-	if l.isolation.spawning {
+	if l.isolation.spawningForSuspect {
 		return
 	}
 	for _, h := range l.leases.oldestFirstLocked() {
-		if h.phase == phaseAwaitingRunner && h.job.Suspect {
-			l.isolation.spawning = true
-			l.spawn(forSuspect, func(conn *runnerConn, err error) { l.suspectSpawnedLocked(h, conn, err) })
+		if h.phase == phaseAwaitingRunner && h.job.NeedsIsolation {
+			l.isolation.spawningForSuspect = true
+			l.spawn(forSuspect, func(conn *runnerConn, err error) { l.suspectRunnerSpawnedLocked(h, conn, err) })
 			return
 		}
 	}
@@ -136,12 +136,12 @@ func (l *loop) suspectLimitErrorLocked() error {
 	}
 	n := 0
 	for _, conn := range l.runners.clients {
-		if runner.Isolated(conn.Dir) && !conn.dismissed {
+		if runner.IsIsolated(conn.Dir) && !conn.dismissed {
 			n++
 		}
 	}
 	for _, h := range l.leases.byLease {
-		if h.phase == phaseAwaitingRunner && h.job.Suspect {
+		if h.phase == phaseAwaitingRunner && h.job.NeedsIsolation {
 			n++
 		}
 	}
@@ -152,18 +152,19 @@ func (l *loop) suspectLimitErrorLocked() error {
 	return nil
 }
 
-// suspectSpawnedLocked sends a suspect to the runner that was started for it. If that runner could not
+// suspectRunnerSpawnedLocked sends a suspect to the runner that was started for it. If that runner could not
 // be started, all waiting suspects are postponed. The pool then claims fewer jobs for a while, as after
 // any shortage. Suspects wait for longer than this pause. If they returned sooner, they would take all
 // claims.
-func (l *loop) suspectSpawnedLocked(h *lease, conn *runnerConn, err error) {
-	l.isolation.spawning = false
+func (l *loop) suspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error) {
+	l.isolation.spawningForSuspect = false
 	if err == nil {
 		l.isolation.spawnPause = shortagePauseMin
 		if h.phase == phaseAwaitingRunner {
-			l.sendToLocked(h, conn)
+			l.sendJobLocked(h, conn)
 		}
-	} else if failed := l.leases.closeAwaitingRunnerLocked(func(j *queue.Job) bool { return j.Suspect }); len(failed) > 0 {
+	} else if failed := l.leases.endAwaitingRunnerLocked(func(j *queue.Job) bool { return j.NeedsIsolation }); len(
+		failed) > 0 {
 		l.pauseClaimsLocked(err.Error())
 		l.isolation.nextSuspectAt = l.claimsPausedUntil.Add(l.isolation.spawnPause)
 		l.isolation.spawnPause = min(2*l.isolation.spawnPause, shortagePauseMax)
@@ -176,9 +177,9 @@ func (l *loop) suspectSpawnedLocked(h *lease, conn *runnerConn, err error) {
 	l.spawnForSuspectLocked()
 }
 
-// sendToLocked sends a job to the runner that was started for it. If jobs may not start now, it returns
+// sendJobLocked sends a job to the runner that was started for it. If jobs may not start now, it returns
 // the job to the queue.
-func (l *loop) sendToLocked(h *lease, conn *runnerConn) {
+func (l *loop) sendJobLocked(h *lease, conn *runnerConn) {
 	if !l.mayStartLocked() {
 		l.returnToQueueLocked(h)
 		return
@@ -195,19 +196,19 @@ func (l *loop) sendToLocked(h *lease, conn *runnerConn) {
 func (l *loop) postpone(jobs []queue.Job, cause error) {
 	for i := range jobs {
 		j := &jobs[i]
-		d := queue.Decide(j, queue.Outcome{End: queue.NeverStarted, Error: cause.Error()}, l.cfg.Policy())
+		d := queue.Decide(j, queue.Outcome{EndCause: queue.EndNeverStarted, Error: cause.Error()}, l.cfg.Policy())
 		// This job did not cause the shortage, so the shortage does not count in the job's Refunds.
 		d.Reason = queue.ReasonShortage
-		d.Delay = l.isolation.nextDelay(time.Now())
+		d.Delay = l.isolation.nextPostponeDelay(time.Now())
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
 	}
 	l.wake()
 }
 
-// nextDelay returns for how long the next job is postponed.
-func (i *isolation) nextDelay(now time.Time) time.Duration {
+// nextPostponeDelay returns for how long the next job is postponed.
+func (i *isolation) nextPostponeDelay(now time.Time) time.Duration {
 	i.lastPostponedTo = i.lastPostponedTo.Add(suspectInterval)
-	for _, earliest := range []time.Time{now.Add(minPostpone), i.nextSuspectAt} {
+	for _, earliest := range []time.Time{now.Add(minPostponeDelay), i.nextSuspectAt} {
 		if i.lastPostponedTo.Before(earliest) {
 			i.lastPostponedTo = earliest
 		}
@@ -218,15 +219,15 @@ func (i *isolation) nextDelay(now time.Time) time.Duration {
 // Limits for users whose starts hang.
 const (
 	hungStartsToIsolate    = 2           // a user with this number of hung starts gets a separate runner
-	maxOwners              = 16          // users with a separate runner at the same time
-	maxUnresponsive        = 2           // a user with this number of unresponsive separate runners gets no further one
-	hungStartMemory        = time.Hour   // a user's hung starts are forgotten this long after the last one
-	ownerRunnerIdleTimeout = time.Minute // a separate runner ends after this time without a job
+	maxIsolatedUsers       = 16          // users with a separate runner at the same time
+	maxUnresponsivePerUser = 2           // a user with this number of unresponsive separate runners gets no further one
+	hungStartRetention     = time.Hour   // a user's hung starts are forgotten this long after the last one
+	userRunnerIdleTimeout  = time.Minute // a separate runner ends after this time without a job
 )
 
 // owner is a user whose starts have hung. Only Run's goroutine uses it, except conn, which the
 // pool's mu guards.
-type owner struct {
+type isolatedUser struct {
 	uid        int
 	hungStarts int         // number of starts that hung
 	lastHungAt time.Time   // time of the last hung start
@@ -237,14 +238,14 @@ type owner struct {
 
 // recordHungStart records that the start of a job has hung and delayed other jobs.
 func (l *loop) recordHungStart(j *queue.Job) {
-	if !l.cfg.Runners.OwnedByRoot() {
+	if !l.cfg.RunnerLocation.OwnedByRoot() {
 		return // all jobs run as one account, so a runner per user would not separate them
 	}
 	uid := l.cfg.Account.RunsAs(j)
-	o := l.isolation.owners[uid]
+	o := l.isolation.users[uid]
 	if o == nil {
-		o = &owner{uid: uid}
-		l.isolation.owners[uid] = o
+		o = &isolatedUser{uid: uid}
+		l.isolation.users[uid] = o
 	}
 	if o.hungStarts++; o.hungStarts == hungStartsToIsolate {
 		l.cfg.Log.Warn("a user's jobs hang when they start; they get a separate runner for a while", "uid", uid, "job", j.ID)
@@ -252,47 +253,47 @@ func (l *loop) recordHungStart(j *queue.Job) {
 	o.lastHungAt = time.Now()
 }
 
-// isolatedOwner returns the user of a job if all jobs of that user must run in a separate runner.
+// isolatedUserOf returns the user of a job if all jobs of that user must run in a separate runner.
 // It returns nil if they need not.
-func (l *loop) isolatedOwner(j *queue.Job) *owner {
-	if len(l.isolation.owners) == 0 {
+func (l *loop) isolatedUserOf(j *queue.Job) *isolatedUser {
+	if len(l.isolation.users) == 0 {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for uid, o := range l.isolation.owners {
-		if o.conn == nil && !o.spawning && time.Since(o.lastHungAt) > hungStartMemory {
-			delete(l.isolation.owners, uid)
+	for uid, o := range l.isolation.users {
+		if o.conn == nil && !o.spawning && time.Since(o.lastHungAt) > hungStartRetention {
+			delete(l.isolation.users, uid)
 		}
 	}
-	if o := l.isolation.owners[l.cfg.Account.RunsAs(j)]; o != nil && o.hungStarts >= hungStartsToIsolate {
+	if o := l.isolation.users[l.cfg.Account.RunsAs(j)]; o != nil && o.hungStarts >= hungStartsToIsolate {
 		return o
 	}
 	return nil
 }
 
-// startForOwner sends jobs to their user's separate runner, and starts that runner if necessary.
-func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
+// startForUser sends jobs to their user's separate runner, and starts that runner if necessary.
+func (l *loop) startForUser(o *isolatedUser, jobs []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	others, unresponsive := 0, 0
-	for _, other := range l.isolation.owners {
+	for _, other := range l.isolation.users {
 		if other != o && (other.conn != nil || other.spawning) {
 			others++
 		}
 	}
 	for _, conn := range l.runners.clients {
-		if conn.owner == o && conn.state == connUnresponsive {
+		if conn.user == o && conn.state == connUnresponsive {
 			unresponsive++
 		}
 	}
 	var cause error
 	switch {
 	case o.conn != nil || o.spawning:
-	case others >= maxOwners:
+	case others >= maxIsolatedUsers:
 		cause = fmt.Errorf("the job waits for a separate runner, because jobs of its user hang when they start; all %d "+
 			"runners for such users are in use; the job starts when one is free", others)
-	case unresponsive >= maxUnresponsive:
+	case unresponsive >= maxUnresponsivePerUser:
 		cause = fmt.Errorf("the job waits, because %d runners that were started only for this user do not answer; see: "+
 			"queuectl doctor", unresponsive)
 	}
@@ -303,26 +304,26 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 	for i := range jobs {
 		h := l.leases.addLocked(&jobs[i], phaseAwaitingRunner)
 		if o.conn != nil {
-			l.sendToLocked(h, o.conn)
+			l.sendJobLocked(h, o.conn)
 		}
 	}
 	o.lastUsedAt = time.Now()
 	if o.conn == nil && !o.spawning {
 		o.spawning = true
-		l.spawn(forOwner, func(conn *runnerConn, err error) { l.ownerSpawnedLocked(o, conn, err) })
+		l.spawn(forUser, func(conn *runnerConn, err error) { l.userRunnerSpawnedLocked(o, conn, err) })
 	}
 }
 
-// ownerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them.
-func (l *loop) ownerSpawnedLocked(o *owner, conn *runnerConn, err error) {
+// userRunnerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them.
+func (l *loop) userRunnerSpawnedLocked(o *isolatedUser, conn *runnerConn, err error) {
 	o.spawning, o.lastUsedAt = false, time.Now()
-	selects := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
+	selects := func(j *queue.Job) bool { return !j.NeedsIsolation && l.cfg.Account.RunsAs(j) == o.uid }
 	if err == nil {
-		o.conn, conn.owner = conn, o
+		o.conn, conn.user = conn, o
 		for _, h := range l.leases.awaitingRunnerLocked(selects) {
-			l.sendToLocked(h, conn)
+			l.sendJobLocked(h, conn)
 		}
-	} else if failed := l.leases.closeAwaitingRunnerLocked(selects); len(failed) > 0 {
+	} else if failed := l.leases.endAwaitingRunnerLocked(selects); len(failed) > 0 {
 		l.cfg.Log.Error("could not start a separate runner for a user's jobs; they are postponed", "uid", o.uid, "error", err)
 		l.postpone(failed, err)
 	}

@@ -51,7 +51,7 @@ func (s *recordingStore) enqueueSuspects(n int) {
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
 		drafts[i] = queue.Job{
-			Priority: 9, MaxAttempts: 1, ExitCode: -1, Suspect: true, Execution: queue.Execution{Argv: []string{"true"}},
+			Priority: 9, MaxAttempts: 1, ExitCode: -1, NeedsIsolation: true, Execution: queue.Execution{Argv: []string{"true"}},
 		}
 	}
 	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
@@ -145,7 +145,7 @@ func TestDrainReturnsSuspects(t *testing.T) {
 	separate := newRunner(t, root, "2.alone")
 	s.enqueueSuspects(2)
 	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })
-	p.Drain(true)
+	p.SetDraining(true)
 	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

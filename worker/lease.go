@@ -11,15 +11,15 @@ import (
 
 // lease is one lease of this service. phase.go has its phases.
 type lease struct {
-	job         queue.Job // does not change
-	claimNumber int64     // position of the lease in the order of claims
-	log         *slog.Logger
-	started     chan struct{} // closed when the attempt is known to have started
-	done        chan struct{} // closed when the end of the lease is recorded
+	job          queue.Job // does not change
+	claimNumber  int64     // position of the lease in the order of claims
+	log          *slog.Logger
+	startSignal  chan struct{} // closed when the attempt is known to have started
+	storedSignal chan struct{} // closed when the end of the lease is recorded
 
 	// The pool's mu guards all fields below.
 
-	phase         phase         // advanceLocked changes it
+	phase         leasePhase    // advanceLocked changes it
 	leaseLocation               // the runner that has the job; zero if none has it, or if it is not known
 	sentAt        time.Time     // when the job was sent to the runner; before that, when it was claimed
 	lastMessageAt time.Time     // time of the runner's last message before it was disconnected
@@ -57,28 +57,28 @@ type progressState struct {
 
 // endRequest describes how the service ends an attempt.
 type endRequest struct {
-	end     queue.End
-	grace   time.Duration // time between SIGTERM and SIGKILL
-	endedBy *int          // uid of the user who ended the attempt; nil if no user did
-	verb    string        // action with which the attempt was ended, such as "cancel"
+	cause     queue.EndCause
+	grace     time.Duration // time between SIGTERM and SIGKILL
+	endedBy   *int          // uid of the user who ended the attempt; nil if no user did
+	auditVerb string        // action with which the attempt was ended, such as "cancel"
 }
 
 // pauseState says whether the job of a lease is paused.
 type pauseState struct {
-	recorded      bool // the store has recorded the job as paused
-	exemptFromAll bool // the job was resumed while all jobs are paused
+	isRecorded         bool // the store has recorded the job as paused
+	exemptFromPauseAll bool // the job was resumed while all jobs are paused
 	// turn holds a value while a caller pauses or resumes the job. It keeps the order of frames to the
 	// runner the same as the order of records in the store.
 	turn chan struct{}
 }
 
 // newLease returns a lease of a claimed job.
-func newLease(j *queue.Job, claimNumber int64, initial phase, log *slog.Logger) *lease {
+func newLease(j *queue.Job, claimNumber int64, initial leasePhase, log *slog.Logger) *lease {
 	now := time.Now()
 	return &lease{
-		job: *j, claimNumber: claimNumber, log: log, started: make(chan struct{}), done: make(chan struct{}),
+		job: *j, claimNumber: claimNumber, log: log, startSignal: make(chan struct{}), storedSignal: make(chan struct{}),
 		phase: initial, sentAt: now, lastMessageAt: now,
-		pause: pauseState{recorded: j.PausedAt != 0, turn: make(chan struct{}, 1)},
+		pause: pauseState{isRecorded: j.PausedAt != 0, turn: make(chan struct{}, 1)},
 	}
 }
 
@@ -86,7 +86,7 @@ func (h *lease) wireLease() wire.Lease { return wire.Lease(h.job.Lease()) }
 
 // advanceLocked moves the lease to the phase that follows an event. If the event does not fit the
 // phase, advanceLocked logs the event and returns false; the caller then must not act on the event.
-func (h *lease) advanceLocked(e event) bool {
+func (h *lease) advanceLocked(e leaseEvent) bool {
 	next, ok := h.phase.next(e)
 	if !ok {
 		h.log.Error("an event does not fit the phase of a job, so the service ignores the event, and the job keeps its "+
@@ -99,7 +99,7 @@ func (h *lease) advanceLocked(e event) bool {
 
 // hasStarted reports whether the attempt is known to have started. It remains true when the attempt
 // has ended.
-func (h *lease) hasStarted() bool { return isClosed(h.started) }
+func (h *lease) hasStarted() bool { return isClosed(h.startSignal) }
 
 // isClosed reports whether a channel to which nothing is sent is closed.
 func isClosed(c <-chan struct{}) bool {
@@ -117,12 +117,12 @@ func (h *lease) mayHaveStartedLocked() bool { return h.phase.mayHaveStarted() ||
 
 // isOrphanLocked reports whether the lease is open and belongs to a disconnected or unknown runner.
 func (h *lease) isOrphanLocked() bool {
-	return h.conn == nil && !h.phase.neverSent() && !h.phase.isOver()
+	return h.conn == nil && !h.phase.neverSent() && !h.phase.isEndDecided()
 }
 
-// isOrphanOfLocked reports whether the lease is open and belongs to the disconnected runner with
+// isOrphanInLocked reports whether the lease is open and belongs to the disconnected runner with
 // directory dir. With dir "", it reports whether the runner of the lease is unknown.
-func (h *lease) isOrphanOfLocked(dir string) bool { return h.isOrphanLocked() && h.dir == dir }
+func (h *lease) isOrphanInLocked(dir string) bool { return h.isOrphanLocked() && h.dir == dir }
 
 // assignToLocked assigns the lease to a connection. It keeps endRequest and pendingChanges.
 func (h *lease) assignToLocked(conn *runnerConn) {
@@ -136,7 +136,7 @@ func (h *lease) markStartedLocked() bool {
 		return false
 	}
 	if !h.hasStarted() {
-		close(h.started)
+		close(h.startSignal)
 	}
 	return true
 }
@@ -150,10 +150,10 @@ func (h *lease) startDueLocked() deadline {
 	return deadlineAfter(h.sentAt, startDeadline+startDeadlineMargin)
 }
 
-// recordEndedByLocked records in the settlement which user ended the attempt.
-func (h *lease) recordEndedByLocked(s *store.Settlement) {
+// setEndedByLocked records in the settlement which user ended the attempt.
+func (h *lease) setEndedByLocked(s *store.Settlement) {
 	reason, request := s.Decision.Reason, h.endRequest
 	if request != nil && request.endedBy != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
-		s.EndedBy, s.Verb = request.endedBy, request.verb
+		s.EndedBy, s.Verb = request.endedBy, request.auditVerb
 	}
 }

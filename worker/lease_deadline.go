@@ -19,10 +19,10 @@ import (
 func (p *Pool) SetLeaseDeadline(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if until.IsZero() && p.leasesLapse.isNever() {
+	if until.IsZero() && p.leaseDeadline.isNever() {
 		return
 	}
-	p.leasesLapse = deadline{until}
+	p.leaseDeadline = deadline{until}
 	for _, conn := range p.runners.clients {
 		p.sendLeaseDeadlineLocked(conn)
 	}
@@ -32,9 +32,10 @@ func (p *Pool) SetLeaseDeadline(until time.Time) {
 // it sends zero values, because the runner may still have a deadline from an earlier service.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.ExtendLeases{} // zero values mean that the leases never lapse
-	if !p.leasesLapse.isNever() {
-		f.Duration = max(time.Nanosecond, time.Until(p.leasesLapse.time))
-		f.BootDeadline = (runner.SinceBoot() + f.Duration).Milliseconds() // an absolute time, as the frame may arrive late
+	if !p.leaseDeadline.isNever() {
+		f.Duration = max(time.Nanosecond, time.Until(p.leaseDeadline.time))
+		// an absolute time, as the frame may arrive late
+		f.BootDeadlineMillis = (runner.TimeSinceBoot() + f.Duration).Milliseconds()
 	}
 	conn.Send(f)
 }
@@ -44,7 +45,7 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 // after the leases have lapsed. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	p.mu.Lock()
-	mayLapse := !p.leasesLapse.isNever()
+	mayLapse := !p.leaseDeadline.isNever()
 	p.mu.Unlock()
 	if !mayLapse {
 		return
@@ -53,41 +54,42 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 {
 		recoverer, err := p.recovererFor(filepath.Dir(dir))
 		if alive, unknown := runner.IsAlive(dir); !alive && unknown == nil && err == nil {
-			if recoverer != nil || !p.cfg.Runners.External() {
+			if recoverer != nil || !p.cfg.RunnerLocation.External() {
 				// Ignore errors: Run recovers the runner again and handles them.
 				p.recoverVia(ctx, recoverer, dir, nil, nil)
 			}
 			return
 		}
-		if !pause(ctx, wait) {
+		if !sleepOrDone(ctx, wait) {
 			return
 		}
 	}
 }
 
-// SettleLost settles leases of a node that is gone. If an attempt is not known to have started, SettleLost records
-// it as one that may have started. SettleLost may be called while Run runs.
-func (p *Pool) SettleLost(list []store.LostLease) {
+// QueueLostLeases settles leases of a node that is gone. If an attempt is not known to have started,
+// QueueLostLeases records it as one that may have started. QueueLostLeases may be called while Run
+// runs.
+func (p *Pool) QueueLostLeases(list []store.LostLease) {
 	p.mu.Lock()
 	p.lostLeases = append(p.lostLeases, list...)
 	p.mu.Unlock()
 	p.wake()
 }
 
-// settleLost adds the settlements for the leases passed to SettleLost to the pending report.
-func (l *loop) settleLost() {
+// settleLostLeases adds the settlements for the leases passed to QueueLostLeases to the pending report.
+func (l *loop) settleLostLeases() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := queue.MillisOf(time.Now())
 	for i := range l.lostLeases {
 		j := &l.lostLeases[i].Job
-		end := queue.PerhapsInterrupted
+		end := queue.EndPerhapsInterrupted
 		a := queue.Attempt{Fence: j.Fence, Node: l.lostLeases[i].NodeName, StartedAt: now, EndedAt: now, ExitCode: -1}
 		if l.lostLeases[i].Running {
-			end = queue.Interrupted
+			end = queue.EndInterrupted
 			a.Worker, a.PID, a.StartedAt = j.WorkerID, j.PID, j.StartedAt
 		}
-		d := queue.Decide(j, queue.Outcome{End: end, ExitCode: -1, Paused: j.PausedAt != 0}, l.cfg.Policy())
+		d := queue.Decide(j, queue.Outcome{EndCause: end, ExitCode: -1, WasPaused: j.PausedAt != 0}, l.cfg.Policy())
 		d.Error = cmp.Or(d.Error, "the node that ran the job is gone: "+l.lostLeases[i].NodeName)
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d})
 	}

@@ -55,13 +55,13 @@ func TestLostLeasesAreInterrupted(t *testing.T) {
 			Execution: queue.Execution{OnLost: queue.OnLostRetry},
 		}
 	}
-	p.SettleLost([]store.LostLease{{Job: job(101), Running: true, NodeName: "far"}, {Job: job(102), NodeName: "far"}})
+	p.QueueLostLeases([]store.LostLease{{Job: job(101), Running: true, NodeName: "far"}, {Job: job(102), NodeName: "far"}})
 	receive(t, "the settlements", seen)
 	check(t, "settled", len(got), 2)
 	for i, e := range got {
 		counts := i == 0
 		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.UsesAttempt != counts ||
-			e.Attempt.Node != "far" || e.Decision.Suspect {
+			e.Attempt.Node != "far" || e.Decision.NeedsIsolation {
 			t.Errorf("lost lease %d was settled with decision %+v, attempt %+v; want an interrupted attempt on node far",
 				i, e.Decision, e.Attempt)
 		}

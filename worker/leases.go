@@ -18,19 +18,19 @@ type leases struct {
 	bySeq      map[int64]*lease // the leases in byLease, by job number
 	// Number of watchers of each job, by job number; runners send results of watched jobs
 	// immediately.
-	watchers     map[int64]int
-	changeSignal chan struct{} // closed and replaced by notifyChangeLocked
+	watcherCounts map[int64]int
+	changeSignal  chan struct{} // closed and replaced by notifyChangeLocked
 }
 
 func newLeases(log *slog.Logger) leases {
 	return leases{
 		log: log, byLease: map[queue.Lease]*lease{}, bySeq: map[int64]*lease{},
-		watchers: map[int64]int{}, changeSignal: make(chan struct{}),
+		watcherCounts: map[int64]int{}, changeSignal: make(chan struct{}),
 	}
 }
 
 // addLocked adds the lease of a claimed job.
-func (s *leases) addLocked(j *queue.Job, initial phase) *lease {
+func (s *leases) addLocked(j *queue.Job, initial leasePhase) *lease {
 	s.claimCount++
 	h := newLease(j, s.claimCount, initial, s.log)
 	s.byLease[j.Lease()], s.bySeq[j.Seq] = h, h
@@ -38,7 +38,7 @@ func (s *leases) addLocked(j *queue.Job, initial phase) *lease {
 }
 
 // removeLocked removes a lease after its last event, and wakes all callers that wait for it.
-func (s *leases) removeLocked(id queue.Lease, last event) {
+func (s *leases) removeLocked(id queue.Lease, last leaseEvent) {
 	h := s.byLease[id]
 	if h == nil {
 		return
@@ -48,7 +48,7 @@ func (s *leases) removeLocked(id queue.Lease, last event) {
 	if s.bySeq[id.Seq] == h {
 		delete(s.bySeq, id.Seq)
 	}
-	close(h.done)
+	close(h.storedSignal)
 	s.notifyChangeLocked()
 }
 
@@ -61,7 +61,7 @@ func (s *leases) notifyChangeLocked() {
 // countOpenLocked returns the number of leases whose end or return is not decided yet.
 func (s *leases) countOpenLocked() (n int) {
 	for _, h := range s.byLease {
-		if !h.phase.isOver() {
+		if !h.phase.isEndDecided() {
 			n++
 		}
 	}
@@ -109,11 +109,11 @@ func (s *leases) anyHeldByLocked(conn *runnerConn) bool {
 // process may run there.
 func (s *leases) orphansOfLocked(dir string) (list, known []wire.Attempt) {
 	for _, h := range s.byLease {
-		isKnown := h.isOrphanOfLocked(dir)
-		if !isKnown && !h.isOrphanOfLocked("") {
+		isKnown := h.isOrphanInLocked(dir)
+		if !isKnown && !h.isOrphanInLocked("") {
 			continue
 		}
-		a := wire.Attempt{Lease: h.wireLease(), PID: int64(h.attempt.pid), StartedAt: int64(h.attempt.startedAt)}
+		a := wire.Attempt{Lease: h.wireLease(), PID: int64(h.attempt.pid), StartedAtMillis: int64(h.attempt.startedAt)}
 		list = append(list, a)
 		if isKnown {
 			known = append(known, a)
@@ -137,11 +137,11 @@ func (s *leases) awaitingRunnerLocked(selects func(*queue.Job) bool) []*lease {
 	return s.selectLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && selects(&h.job) })
 }
 
-// closeAwaitingRunnerLocked ends the selected leases whose separate runner could not be started, and
+// endAwaitingRunnerLocked ends the selected leases whose separate runner could not be started, and
 // returns their jobs.
-func (s *leases) closeAwaitingRunnerLocked(selects func(*queue.Job) bool) (jobs []queue.Job) {
+func (s *leases) endAwaitingRunnerLocked(selects func(*queue.Job) bool) (jobs []queue.Job) {
 	for _, h := range s.awaitingRunnerLocked(selects) {
-		if h.advanceLocked(eventEnded) {
+		if h.advanceLocked(eventEndDecided) {
 			jobs = append(jobs, h.job)
 		}
 	}

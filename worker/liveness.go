@@ -68,10 +68,10 @@ func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
 	return false
 }
 
-// expire returns to the queue the leases that a runner has not started before their start deadline.
+// returnExpired returns to the queue the leases that a runner has not started before their start deadline.
 // That runner is unresponsive or disconnected. It checks the deadline too, so it cannot start these
 // jobs later. Leases that the runner may have started are kept, since their results may still arrive.
-func (l *loop) expire(location leaseLocation, list []*lease) {
+func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
 		leases[i] = h.wireLease()
@@ -90,13 +90,13 @@ func (l *loop) expire(location leaseLocation, list []*lease) {
 		switch {
 		case !h.phase.mayStart() || h.conn != location.conn: // the lease has changed in the meantime
 		case hasProcess:
-			h.advanceLocked(eventFound)
+			h.advanceLocked(eventFoundStarted)
 			l.leases.notifyChangeLocked()
-		case !found && h.phase != phaseBegun && ok:
+		case !found && h.phase != phaseAccepted && ok:
 			l.returnToQueueLocked(h)
 		default: // the files cannot be read now, or do not name the process yet
 			if found {
-				h.advanceLocked(eventBegun)
+				h.advanceLocked(eventAccepted)
 			}
 			h.sentAt = time.Now().Add(-startDeadline)
 		}
@@ -129,7 +129,7 @@ func (p *Pool) awaitAnswer(ctx context.Context, h *lease, answer <-chan error) (
 		select {
 		case err := <-answer:
 			return true, err
-		case <-h.done:
+		case <-h.storedSignal:
 			select {
 			case err := <-answer:
 				return true, err
@@ -152,8 +152,8 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *lease) error {
 	conn, dir := h.conn, h.dir
 	now, unreachable := time.Now(), false
 	for _, c := range p.runners.contacts {
-		if conn == nil && (c.dir == dir || dir == "" && c.origin.atStart()) {
-			unreachable, dir = c.unreachableAt(livenessTimeout).passed(now), c.dir
+		if conn == nil && (c.dir == dir || dir == "" && c.origin.existedAtStart()) {
+			unreachable, dir = c.unreachableDeadline(livenessTimeout).passed(now), c.dir
 		}
 	}
 	p.mu.Unlock()
@@ -161,7 +161,7 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *lease) error {
 		if !unreachable {
 			return nil
 		}
-		return p.unresponsiveError(runner.PID(dir), h)
+		return p.unresponsiveError(runner.PIDOf(dir), h)
 	}
 	if p.checkAlive(ctx, conn) {
 		return ctx.Err()
@@ -169,35 +169,35 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *lease) error {
 	if isClosed(conn.closed) {
 		return nil // no error, because the pool reconnects to the runner or recovers it
 	}
-	return p.unresponsiveError(conn.Reply.PID, h)
+	return p.unresponsiveError(conn.HelloReply.PID, h)
 }
 
 // unresponsiveError returns the error for a request about a lease whose runner does not answer.
 func (p *Pool) unresponsiveError(pid int64, h *lease) error {
 	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, so job %s cannot be reached; %s",
-		NameRunner(pid), h.job.ID, p.cfg.HungRunnerAdvice(pid))
+		RunnerText(pid), h.job.ID, p.cfg.HungRunnerAdvice(pid))
 }
 
-// NameRunner returns the name of a runner for messages. pid 0 means that the runner was never
+// RunnerText returns the name of a runner for messages. pid 0 means that the runner was never
 // connected.
-func NameRunner(pid int64) string {
+func RunnerText(pid int64) string {
 	if pid == 0 {
 		return "a runner with an unknown pid"
 	}
 	return fmt.Sprintf("the runner with pid %d", pid)
 }
 
-// Unresponsive returns the pids of the runners that are known not to answer.
-func (p *Pool) Unresponsive() (pids []int64) {
+// UnresponsiveRunners returns the pids of the runners that are known not to answer.
+func (p *Pool) UnresponsiveRunners() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, conn := range p.runners.clients {
 		if conn.state == connUnresponsive {
-			pids = append(pids, conn.Reply.PID)
+			pids = append(pids, conn.HelloReply.PID)
 		}
 	}
 	for _, dir := range p.runners.unreachableForLocked(livenessTimeout) {
-		pids = append(pids, runner.PID(dir))
+		pids = append(pids, runner.PIDOf(dir))
 	}
 	return pids
 }
@@ -211,7 +211,7 @@ func (p *Pool) RunnerError() error {
 	if p.runners.currentLocked() != nil {
 		return nil
 	}
-	return cmp.Or(p.cfg.Runners.CheckLauncher(), p.runners.spawnErr)
+	return cmp.Or(p.cfg.RunnerLocation.CheckLauncher(), p.runners.spawnErr)
 }
 
 // killUnresponsiveAtStop kills the runners that do not answer, with all their jobs. The pool then
@@ -228,7 +228,7 @@ func (p *Pool) killUnresponsiveAtStop() {
 	p.mu.Unlock()
 	for _, dir := range dirs {
 		p.cfg.Log.Error("ending a runner that does not answer, and its jobs", "dir", dir)
-		if err := p.cfg.Runners.KillRunner(dir); err != nil {
+		if err := p.cfg.RunnerLocation.KillRunner(dir); err != nil {
 			p.cfg.Log.Error("could not end a runner that does not answer; its jobs may still run, and the service takes "+
 				"them over when it starts again",
 				"dir", filepath.Base(dir), "error", err)

@@ -18,11 +18,11 @@ import (
 type loop struct {
 	*Pool
 	background
-	session     session
+	session     storeSession
 	recovery    recovery
 	isolation   isolation
-	meanRunTime time.Duration // mean run time of recent attempts
-	shortage    shortage      // recent starts that failed for lack of resources
+	meanRunTime time.Duration   // mean run time of recent attempts
+	shortage    shortageTracker // recent starts that failed for lack of resources
 	progress    progressBatch
 }
 
@@ -31,9 +31,9 @@ type loop struct {
 type background struct {
 	ctx context.Context
 	sync.WaitGroup
-	inbox     chan delivery     // frames from runners
-	calls     chan func() error // functions for Run to execute
-	depsReads chan struct{}     // semaphore that limits concurrent reads of dependencies
+	inbox        chan delivery     // frames from runners
+	pendingCalls chan func() error // functions for Run to execute
+	depsReads    chan struct{}     // semaphore that limits concurrent reads of dependencies
 }
 
 // delivery holds frames that arrived together from one runner.
@@ -46,13 +46,13 @@ type delivery struct {
 // is not executed.
 func (b *background) post(call func() error) {
 	select {
-	case b.calls <- call:
+	case b.pendingCalls <- call:
 	case <-b.ctx.Done():
 	}
 }
 
-// pause waits for a while. It reports false if ctx ends first.
-func pause(ctx context.Context, wait time.Duration) bool {
+// sleepOrDone waits for a while. It reports false if ctx ends first.
+func sleepOrDone(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-time.After(wait):
 		return true
@@ -71,12 +71,13 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 	l := &loop{
 		Pool: p,
 		background: background{
-			ctx: ctx, inbox: make(chan delivery, 64), calls: make(chan func() error, 64),
+			ctx: ctx, inbox: make(chan delivery, 64), pendingCalls: make(chan func() error, 64),
 			depsReads: make(chan struct{}, maxDepsReads),
 		},
-		session:   session{store: p.store, log: p.cfg.Log, acks: map[*runnerConn][]wire.Lease{}, retryDelay: storeRetryMin},
-		isolation: isolation{owners: map[int]*owner{}, spawnPause: shortagePauseMin},
-		shortage:  shortage{nextPause: shortagePauseMin},
+		session: storeSession{store: p.store, log: p.cfg.Log, pendingAcks: map[*runnerConn][]wire.Lease{},
+			retryDelay: storeRetryMin},
+		isolation: isolation{users: map[int]*isolatedUser{}, spawnPause: shortagePauseMin},
+		shortage:  shortageTracker{nextPause: shortagePauseMin},
 	}
 	defer l.Wait()
 	defer cancel()
@@ -105,7 +106,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 // awaitAdoption waits until the work of earlier services is adopted, at most for adoptTimeout.
 func (l *loop) awaitAdoption() error {
 	timeout := time.After(adoptTimeout)
-	for l.adopting() {
+	for l.isAdopting() {
 		if expired, err := l.handleNext(timeout); expired || err != nil {
 			return err
 		}
@@ -114,12 +115,12 @@ func (l *loop) awaitAdoption() error {
 	return nil
 }
 
-// adopting reports whether some work of earlier services is not adopted yet, or no runner for new
+// isAdopting reports whether some work of earlier services is not adopted yet, or no runner for new
 // jobs is ready yet.
-func (l *loop) adopting() bool {
+func (l *loop) isAdopting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.runners.adoptingLocked() || l.recovery.searching ||
+	return l.runners.hasUnadoptedLocked() || l.recovery.searchingStrays ||
 		l.runners.currentLocked() == nil && !l.stopping && l.runners.spawnErr == nil
 }
 
@@ -130,7 +131,7 @@ func (l *loop) handleNext(timer <-chan time.Time) (expired bool, err error) {
 		return false, l.ctx.Err()
 	case d := <-l.inbox:
 		l.handleDelivery(d)
-	case call := <-l.calls:
+	case call := <-l.pendingCalls:
 		return false, call()
 	case <-l.wakeUp:
 	case <-timer:
@@ -146,8 +147,8 @@ func (l *loop) step() error {
 	for err == nil && len(l.inbox) > 0 {
 		l.handleDelivery(<-l.inbox)
 	}
-	for err == nil && len(l.calls) > 0 {
-		err = (<-l.calls)()
+	for err == nil && len(l.pendingCalls) > 0 {
+		err = (<-l.pendingCalls)()
 	}
 	if err != nil {
 		return err
@@ -155,7 +156,7 @@ func (l *loop) step() error {
 	l.recallStale()
 	l.startLivenessChecks()
 	l.ensureRunner()
-	l.settleLost()
+	l.settleLostLeases()
 	err = l.flush()
 	l.dismissIdle()
 	l.sendSetup()
@@ -173,11 +174,11 @@ func (l *loop) nextTimer() time.Duration {
 	}
 	// When a contact has been unreachable for replaceAfter, ensureRunner starts another runner.
 	for _, c := range l.runners.contacts {
-		if due := c.unreachableAt(replaceAfter); !due.passed(now) {
+		if due := c.unreachableDeadline(replaceAfter); !due.passed(now) {
 			next = next.earliest(due)
 		}
 	}
-	next = next.earliest(deadline{l.progress.nextDueLocked()})
+	next = next.earliest(deadline{l.progress.nextRecordTimeLocked()})
 	for _, conn := range l.runners.clients {
 		if l.needsLivenessCheckLocked(conn) {
 			next = next.earliest(conn.checkDueLocked(l.cfg.HeartbeatInterval()))
@@ -227,7 +228,7 @@ func (l *loop) recallStale() {
 	}
 	l.mu.Unlock()
 	for location, list := range expired {
-		l.expire(location, list)
+		l.returnExpired(location, list)
 	}
 }
 
@@ -247,7 +248,7 @@ func (l *loop) expiresLocked(h *lease) bool {
 // runner may have started. For such a job, the pool reads the runner's files repeatedly until they name
 // the process.
 func (l *loop) needsFileCheckLocked(h *lease) bool {
-	return l.draining && h.phase == phaseBegun && (h.conn == nil || h.conn.state == connUnresponsive)
+	return l.draining && h.phase == phaseAccepted && (h.conn == nil || h.conn.state == connUnresponsive)
 }
 
 // recallFromLocked recalls all jobs that wait in a runner. If the runner is the current one, jobs
@@ -269,25 +270,25 @@ func (l *loop) flush() error {
 		return nil
 	}
 	s.retryAt = time.Time{}
-	if err := s.recordRunners(l.ctx, l.leaseDirs()); err != nil {
+	if err := s.recordRunnerDirs(l.ctx, l.leaseDirs()); err != nil {
 		return s.handleStoreError(err)
 	}
 	l.mu.Lock()
-	capacity, workers, recalls := l.capacityLocked(), l.usableWorkersLocked(), l.recallCount
+	capacity, workers, recalls := l.claimCapacityLocked(), l.usableWorkerCountLocked(), l.recallCount
 	l.progress.moveDueLocked(time.Now(), &s.pendingReport)
 	l.mu.Unlock()
 	report, callCount := s.pendingReport, len(s.afterExchange)
-	if s.cancelAwait == nil {
-		report.Want = capacity
-	} else if capacity == 0 || workers < s.workersAtAwait {
+	if s.cancelClaim == nil {
+		report.WantedJobs = capacity
+	} else if capacity == 0 || workers < s.workersAtClaim {
 		// Cancel the waiting claim, since it would take more jobs than there are workers now.
-		s.cancelAwait()
+		s.cancelClaim()
 	}
 	var lines []logLine
 	// If there is nothing to record, await below claims the jobs.
 	if len(report.Starts)+len(report.Progress)+len(report.Settlements)+len(report.Releases)+len(report.Changes) > 0 {
 		if l.cfg.UserQuota != nil {
-			report.MaxBytesUser = l.cfg.UserQuota()
+			report.MaxBytesPerUser = l.cfg.UserQuota()
 		}
 		// These events have happened, so they must be recorded even if Run is stopped.
 		reply, err := s.store.Exchange(context.WithoutCancel(l.ctx), report)
@@ -296,20 +297,20 @@ func (l *loop) flush() error {
 		}
 		failpoint.Hit("settled")
 		s.retryDelay = storeRetryMin
-		lines = l.finishRecorded(report, reply.Refusals)
+		lines = l.finishStored(report, reply.RejectedChanges)
 		failpoint.Hit("before-ack")
 		l.startAll(reply.Jobs, true)
 		capacity -= len(reply.Jobs)
 	}
-	s.acknowledge() // this also acknowledges results that an earlier service has stored
+	s.sendAcks() // this also acknowledges results that an earlier service has stored
 	s.writeLog(lines)
 	for _, call := range s.afterExchange[:callCount] {
 		l.Go(call) // in the background, since it may remove large directories
 	}
 	s.afterExchange = s.afterExchange[callCount:]
 	// Record returned jobs before the next claim, so that they take part in it.
-	if capacity > 0 && s.cancelAwait == nil && len(s.pendingReport.Releases) == 0 {
-		l.await(capacity, workers, recalls)
+	if capacity > 0 && s.cancelClaim == nil && len(s.pendingReport.Releases) == 0 {
+		l.claimInBackground(capacity, workers, recalls)
 	}
 	return nil
 }
@@ -337,8 +338,8 @@ func (l *loop) handleDelivery(d delivery) {
 			l.handleResultLocked(d.conn, f)
 		case *wire.DropReply:
 			l.handleDroppedLocked(d.conn, f)
-		case *wire.Stuck:
-			l.runners.stuckLocked(d.conn, f.Attempts)
+		case *wire.StuckReport:
+			l.runners.setStuckLocked(d.conn, f.Attempts)
 		}
 	}
 }
@@ -351,30 +352,30 @@ func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 		l.wake() // the attempt was settled before; the next flush acknowledges this repeated result
 	case h.conn != conn:
 		return
-	case h.phase.isOver(): // this result was received before, through another connection
+	case h.phase.isEndDecided(): // this result was received before, through another connection
 	case !l.settleResultLocked(h, r, conn.Dir):
 		return // do not acknowledge the result, so that the runner keeps it
 	}
-	l.session.acks[conn] = append(l.session.acks[conn], r.Lease)
+	l.session.pendingAcks[conn] = append(l.session.pendingAcks[conn], r.Lease)
 }
 
 // settleResultLocked adds the settlement for a result to the pending report. dir is the directory of
 // the runner. It reports whether the lease was open.
 func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
-	if r.Cause == int64(queue.Stopped) && h.endRequest != nil {
+	if r.Cause == int64(queue.EndStopped) && h.endRequest != nil {
 		// The service first asked the runner to stop the attempt and then received another request,
 		// such as a cancellation. The later request applies.
-		r.Cause = int64(h.endRequest.end)
+		r.Cause = int64(h.endRequest.cause)
 	}
-	last := eventEnded
-	if r.Cause == int64(queue.Stopped) {
-		last = eventReturned
+	last := eventEndDecided
+	if r.Cause == int64(queue.EndStopped) {
+		last = eventReturnDecided
 	}
 	if !h.advanceLocked(last) {
 		return false
 	}
 	s := l.settlementLocked(h, r, dir)
-	h.recordEndedByLocked(&s)
+	h.setEndedByLocked(&s)
 	// Drop the pending report of the start, because the settlement includes the start.
 	started := &l.session.pendingReport.Starts
 	*started = slices.DeleteFunc(*started, func(st store.AttemptStart) bool { return st.Lease == s.Lease })
@@ -387,7 +388,7 @@ func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 // and carries out pending requests to end a job that has started.
 func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
 	h := l.leases.byLease[queue.Lease(f.Lease)]
-	if h == nil || h.phase.isOver() || h.conn != conn {
+	if h == nil || h.phase.isEndDecided() || h.conn != conn {
 		return
 	}
 	h.sentAt = time.Now()
@@ -395,12 +396,12 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
 		l.returnToQueueLocked(h)
 		return
 	}
-	if !h.advanceLocked(eventBegun) { // the runner will send StartReport or Result for this attempt
+	if !h.advanceLocked(eventAccepted) { // the runner will send StartReport or Result for this attempt
 		return
 	}
 	l.leases.notifyChangeLocked()
 	if h.endRequest != nil {
-		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(h.endRequest.end), Grace: h.endRequest.grace})
+		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(h.endRequest.cause), Grace: h.endRequest.grace})
 	}
 	for _, a := range h.pendingChanges {
 		a.answer <- ErrAttemptStarted
@@ -411,9 +412,9 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
 // returnToQueueLocked returns a lease whose job has not started to the queue. If callers wait to change
 // the job, the first of their changes is stored in the same commit.
 func (l *loop) returnToQueueLocked(h *lease) {
-	last := eventEnded
+	last := eventEndDecided
 	if len(h.pendingChanges) == 0 {
-		last = eventReturned
+		last = eventReturnDecided
 	}
 	if !h.advanceLocked(last) {
 		return

@@ -13,20 +13,20 @@ import (
 // its last attempt. A lost attempt that has started is recorded with the values that are known of that
 // attempt.
 func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
-	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.Policy { return queue.Policy{} }}, 1)
+	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.RetryPolicy { return queue.RetryPolicy{} }}, 1)
 	j := queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}
 	h := newLease(&j, 1, phaseSent, slog.New(slog.DiscardHandler))
-	unknown := p.lostSettlementLocked(h, nil, queue.PerhapsLost, "").Attempt
+	unknown := p.lostSettlementLocked(h, nil, queue.EndPerhapsRunnerLost, "").Attempt
 	if unknown.StartedAt != unknown.EndedAt || unknown.EndedAt < 2000 || unknown.Worker != "" || unknown.PID != 0 {
 		t.Errorf("an attempt that may have started: %+v", unknown)
 	}
 	h.markStartedLocked()
 	h.attempt = attemptInfo{"new", 88, 3000}
-	started := p.lostSettlementLocked(h, nil, queue.RunnerLost, "").Attempt
+	started := p.lostSettlementLocked(h, nil, queue.EndRunnerLost, "").Attempt
 	if started.StartedAt != 3000 || started.Worker != "new" || started.PID != 88 {
 		t.Errorf("a started attempt: %+v", started)
 	}
-	recorded := p.lostSettlementLocked(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.RunnerLost,
+	recorded := p.lostSettlementLocked(h, &wire.Attempt{Slot: 3, PID: 99, StartedAtMillis: 4000}, queue.EndRunnerLost,
 		"dir/5").Attempt
 	if recorded.StartedAt != 4000 || recorded.PID != 99 || recorded.Worker == "new" {
 		t.Errorf("an attempt that its runner has recorded: %+v", recorded)

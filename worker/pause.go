@@ -27,11 +27,11 @@ const pauseStartWait = time.Second
 // pauseTimeout limits the wait for a runner that pauses or resumes a process tree.
 const pauseTimeout = 5 * time.Second
 
-// Pause records, on behalf of uid, that a running job is paused or resumed, and waits until the
+// SetPaused records, on behalf of uid, that a running job is paused or resumed, and waits until the
 // runner has paused or resumed the job. It reports whether the job runs. The error either names a
 // runner that does not answer, or says that some processes still run.
-func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
-	h := p.runningSoon(ctx, seq, pauseStartWait)
+func (p *Pool) SetPaused(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
+	h := p.awaitRunningLease(ctx, seq, pauseStartWait)
 	if h == nil {
 		return false, nil
 	}
@@ -42,19 +42,20 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 		return true, ctx.Err()
 	}
 	p.mu.Lock()
-	isEnding, pausedByAll := h.endRequest != nil, !on && !h.pause.recorded && p.isPausedLocked(h)
+	isEnding, pausedByAll := h.endRequest != nil, !on && !h.pause.isRecorded && p.isPausedLocked(h)
 	p.mu.Unlock()
 	switch {
 	case isEnding && on:
-		return true, errEnding
+		return true, errJobEnding
 	case pausedByAll:
 		return true, ErrAllPaused
 	}
 	// The store returns ErrLeased until the job's start is recorded, which happens soon.
 	err := store.ErrLeased
 	for errors.Is(err, store.ErrLeased) {
-		if err = p.store.Pause(ctx, store.Pause{Lease: h.job.Lease(), On: on, UID: uid}); errors.Is(err, store.ErrLeased) {
-			pause(ctx, time.Millisecond)
+		if err = p.store.Pause(ctx, store.Pause{Lease: h.job.Lease(), Paused: on, UID: uid}); errors.Is(err,
+			store.ErrLeased) {
+			sleepOrDone(ctx, time.Millisecond)
 		}
 	}
 	if errors.Is(err, store.ErrStateChanged) {
@@ -64,7 +65,7 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 		return true, err
 	}
 	p.mu.Lock()
-	h.pause.recorded = on
+	h.pause.isRecorded = on
 	p.mu.Unlock()
 	return true, p.applyPause(ctx, h)
 }
@@ -76,20 +77,20 @@ func (p *Pool) ResumeForSignal(ctx context.Context, seq int64, uid int) error {
 	h := p.leases.bySeq[seq]
 	paused := h != nil && p.isPausedLocked(h)
 	if paused {
-		h.pause.exemptFromAll = true
+		h.pause.exemptFromPauseAll = true
 	}
 	p.mu.Unlock()
 	if !paused {
 		return nil
 	}
-	_, err := p.Pause(ctx, seq, false, uid)
+	_, err := p.SetPaused(ctx, seq, false, uid)
 	return err
 }
 
-// PauseAll pauses or resumes all jobs, except those that are paused individually. While all jobs
+// SetAllPaused pauses or resumes all jobs, except those that are paused individually. While all jobs
 // are paused, none starts. The returned function waits until the runners have applied the change,
 // and returns the ids of the running jobs.
-func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) {
+func (p *Pool) SetAllPaused(on bool) (wait func(context.Context) ([]string, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.allPaused = on
@@ -98,8 +99,8 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 		p.recallLocked(func(*lease) bool { return true })
 	}
 	for _, h := range p.leases.oldestFirstLocked() {
-		h.pause.exemptFromAll = false
-		if h.conn != nil && h.endRequest == nil && !h.pause.recorded {
+		h.pause.exemptFromPauseAll = false
+		if h.conn != nil && h.endRequest == nil && !h.pause.isRecorded {
 			list = append(list, h)
 		}
 	}
@@ -114,7 +115,7 @@ func (p *Pool) RecallQueue(name string) (started []int64, unstarted int) {
 	defer p.mu.Unlock()
 	for _, h := range p.leases.oldestFirstLocked() {
 		switch {
-		case h.job.Queue != name || h.phase.isOver():
+		case h.job.Queue != name || h.phase.isEndDecided():
 		case h.phase.mayHaveStarted():
 			started = append(started, h.job.Seq)
 		default:
@@ -132,7 +133,7 @@ func (p *Pool) applyPauses(ctx context.Context, list []*lease) (ids []string, er
 	var calls sync.WaitGroup
 	for i, h := range list {
 		calls.Go(func() {
-			if err := p.applyPause(ctx, h); err != errEnding {
+			if err := p.applyPause(ctx, h); err != errJobEnding {
 				errs[i] = err
 			}
 		})
@@ -148,8 +149,8 @@ func (p *Pool) applyPauses(ctx context.Context, list []*lease) (ids []string, er
 	return ids, errors.Join(errs...)
 }
 
-// AllPaused reports whether all jobs are paused.
-func (p *Pool) AllPaused() bool {
+// IsAllPaused reports whether all jobs are paused.
+func (p *Pool) IsAllPaused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.allPaused
@@ -157,7 +158,7 @@ func (p *Pool) AllPaused() bool {
 
 // isPausedLocked reports whether the job of a lease is paused, individually or with all jobs.
 func (p *Pool) isPausedLocked(h *lease) bool {
-	return h.pause.recorded || p.allPaused && !h.pause.exemptFromAll
+	return h.pause.isRecorded || p.allPaused && !h.pause.exemptFromPauseAll
 }
 
 // applyPause sends a lease's pause state to its runner and waits until the runner has applied it. A
@@ -185,11 +186,11 @@ func (p *Pool) applyPause(ctx context.Context, h *lease) error {
 		switch {
 		case changed && ctx.Err() == nil:
 		case errors.Is(err, runner.ErrAttemptEnding) && paused:
-			return errEnding
+			return errJobEnding
 		case errors.Is(err, runner.ErrAttemptEnding), errors.Is(err, runner.ErrNoReply):
 			return nil // there is nothing to resume, or resendPauseLocked sends the pause later
 		case err != nil && ctx.Err() == nil:
-			return withConsequence(p.unresponsiveError(conn.Reply.PID, h), consequence)
+			return withConsequence(p.unresponsiveError(conn.HelloReply.PID, h), consequence)
 		case err != nil:
 			return err
 		case running > 0 && paused:
@@ -202,20 +203,20 @@ func (p *Pool) applyPause(ctx context.Context, h *lease) error {
 	}
 }
 
-// errEnding means that a job cannot be paused, because its attempt has ended or is being ended.
-var errEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it cannot be paused")
+// errJobEnding means that a job cannot be paused, because its attempt has ended or is being ended.
+var errJobEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it cannot be paused")
 
 // resendPauseLocked sends a lease's pause state to a runner that has just connected.
 func (p *Pool) resendPauseLocked(h *lease) {
 	if h.endRequest == nil {
-		h.conn.Send(&wire.Pause{Lease: h.wireLease(), On: p.isPausedLocked(h)})
+		h.conn.Send(&wire.Pause{Lease: h.wireLease(), Paused: p.isPausedLocked(h)})
 	}
 }
 
-// holdOnReturnLocked reports whether a job that returns to the queue is held. This is the case if a
+// staysPausedLocked reports whether a job that returns to the queue is held. This is the case if a
 // user has paused the job and has not requeued it. Jobs of a paused queue need no hold, since the queue
 // starts none.
-func (p *Pool) holdOnReturnLocked(h *lease) bool {
-	isRequeued := h.endRequest != nil && h.endRequest.verb == "requeue"
-	return h.pause.recorded && !isRequeued && !(p.cfg.Frozen != nil && p.cfg.Frozen(h.job.Queue))
+func (p *Pool) staysPausedLocked(h *lease) bool {
+	isRequeued := h.endRequest != nil && h.endRequest.auditVerb == "requeue"
+	return h.pause.isRecorded && !isRequeued && !(p.cfg.RunningJobsPaused != nil && p.cfg.RunningJobsPaused(h.job.Queue))
 }

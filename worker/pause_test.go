@@ -15,7 +15,7 @@ import (
 func (f *fakeRunner) pauseStates(seq int64) (list []bool) {
 	for _, p := range received[*wire.Pause](f) {
 		if p.Seq == seq {
-			list = append(list, p.On)
+			list = append(list, p.Paused)
 		}
 	}
 	return list
@@ -34,7 +34,7 @@ func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 	}
 	f.mu.Unlock()
 	for _, on := range []bool{true, false} {
-		if runs, err := p.Pause(t.Context(), 1, on, 7); !runs || err != nil {
+		if runs, err := p.SetPaused(t.Context(), 1, on, 7); !runs || err != nil {
 			t.Errorf("pause %t: %t, %v", on, runs, err)
 		}
 	}
@@ -42,12 +42,12 @@ func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 	f.mu.Lock()
 	check(t, "recorded before the runner received them", recorded, []bool{true, false})
 	f.mu.Unlock()
-	if runs, err := p.Pause(t.Context(), 2, true, 7); runs || err != nil {
+	if runs, err := p.SetPaused(t.Context(), 2, true, 7); runs || err != nil {
 		t.Errorf("an unknown job: %t, %v", runs, err)
 	}
 	cancelAsync(p, 1)
 	awaitFrame[*wire.Kill](t, f, 1)
-	if _, err := p.Pause(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
+	if _, err := p.SetPaused(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a job that is being ended: %v", err)
 	}
 }
@@ -59,7 +59,7 @@ func TestPauseReportsRunningProcesses(t *testing.T) {
 	f.mu.Lock()
 	f.runningCount = 3
 	f.mu.Unlock()
-	_, err := p.Pause(t.Context(), 1, true, 7)
+	_, err := p.SetPaused(t.Context(), 1, true, 7)
 	if err == nil || !strings.Contains(err.Error(), "3 of its processes still run") {
 		t.Errorf("Pause returned %v, want an error about 3 running processes", err)
 	}
@@ -75,13 +75,13 @@ func TestPauseOfEndingAttemptFails(t *testing.T) {
 	f.mu.Lock()
 	f.ending = true
 	f.mu.Unlock()
-	if _, err := p.Pause(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
+	if _, err := p.SetPaused(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("Pause of an ending attempt returned %v, want ErrWrongState", err)
 	}
-	if _, err := p.Pause(t.Context(), 1, false, 7); err != nil {
+	if _, err := p.SetPaused(t.Context(), 1, false, 7); err != nil {
 		t.Errorf("resume: %v", err)
 	}
-	if _, err := p.PauseAll(true)(t.Context()); err != nil {
+	if _, err := p.SetAllPaused(true)(t.Context()); err != nil {
 		t.Errorf("pause of all jobs: %v", err)
 	}
 }
@@ -92,7 +92,7 @@ func TestReconnectedRunnerReceivesPauses(t *testing.T) {
 	s, f, p := startPool(t, 2, 0, 0)
 	s.awaitState(1, queue.Processing)
 	s.awaitState(2, queue.Processing)
-	if _, err := p.Pause(t.Context(), 1, true, 7); err != nil {
+	if _, err := p.SetPaused(t.Context(), 1, true, 7); err != nil {
 		t.Fatal(err)
 	}
 	f.reconnect(runningAttempt(lease(1)), runningAttempt(lease(2)))
@@ -107,14 +107,14 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 	s, f, p := startPool(t, 2, 3, 2)
 	s.awaitState(1, queue.Processing)
 	s.awaitState(2, queue.Processing)
-	if _, err := p.Pause(t.Context(), 1, true, 7); err != nil {
+	if _, err := p.SetPaused(t.Context(), 1, true, 7); err != nil {
 		t.Fatal(err)
 	}
-	ids, err := p.PauseAll(true)(t.Context())
+	ids, err := p.SetAllPaused(true)(t.Context())
 	if err != nil || !slices.Equal(ids, []string{"2"}) {
 		t.Errorf("PauseAll returned %v, error %v; want job 2 only", ids, err)
 	}
-	if _, err := p.Pause(t.Context(), 2, false, 7); !errors.Is(err, worker.ErrAllPaused) {
+	if _, err := p.SetPaused(t.Context(), 2, false, 7); !errors.Is(err, worker.ErrAllPaused) {
 		t.Errorf("resume of one job: %v", err)
 	}
 	s.enqueue(9)
@@ -122,7 +122,7 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 	s.awaitState(2, queue.Completed)
 	f.sync()
 	check(t, "started", f.startedJobs(), []int64{1, 2})
-	if _, err := p.PauseAll(false)(t.Context()); err != nil {
+	if _, err := p.SetAllPaused(false)(t.Context()); err != nil {
 		t.Error(err)
 	}
 	s.awaitState(3, queue.Processing)
@@ -143,14 +143,14 @@ func TestPauseAllPausesStartingJob(t *testing.T) {
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 1)
-	if _, err := p.PauseAll(true)(t.Context()); err != nil {
+	if _, err := p.SetAllPaused(true)(t.Context()); err != nil {
 		t.Error(err)
 	}
 	awaitFrame[*wire.Drop](t, f, 1)
 	check(t, "pauses sent to the runner", f.pauseStates(1), []bool{true})
 	f.send(&wire.DropReply{Lease: lease(1)}, &wire.StartReport{Attempt: runningAttempt(lease(1))})
 	s.awaitState(1, queue.Processing)
-	if w := p.List(t.Context()); len(w) != 1 || !w[0].Paused || w[0].Job != "1" {
+	if w := p.ListWorkers(t.Context()); len(w) != 1 || !w[0].Paused || w[0].JobID != "1" {
 		t.Errorf("workers %+v", w)
 	}
 }

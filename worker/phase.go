@@ -22,13 +22,13 @@ package worker
 // An event that the table does not list for a phase changes nothing: the pool logs it and does not act
 // on it. If the pool acted on it, a job could be settled twice, or be returned to the queue while it runs.
 
-// phase describes the pool's knowledge about the job of a lease. The methods of phase depend on the order of
+// leasePhase describes the pool's knowledge about the job of a lease. The methods of leasePhase depend on the order of
 // the constants.
-type phase uint8
+type leasePhase uint8
 
 const (
 	// samePhase, in transitions, means that the event is expected but changes nothing.
-	samePhase phase = iota
+	samePhase leasePhase = iota
 	// The service reads the results of the job's dependencies. No runner has the job.
 	phaseReadingDeps
 	// A separate runner is being started for the job. No runner has the job.
@@ -44,10 +44,10 @@ const (
 	// A Drop was sent because of a recall. The runner has not answered, and claims wait for the answer.
 	phaseRecalling
 	// The runner has recorded the attempt and may have started it. A Drop is too late.
-	phaseBegun
+	phaseAccepted
 	// The attempt has started: the files of a runner that does not answer name the process or hold the
 	// result.
-	phaseFound
+	phaseFoundStarted
 	// The attempt has started: the runner or the store said so.
 	phaseRunning
 	// The end of the lease is in session.pending.
@@ -62,81 +62,81 @@ const (
 )
 
 // neverSent reports whether no runner has ever received the job.
-func (p phase) neverSent() bool { return p <= phaseWithdrawn }
+func (p leasePhase) neverSent() bool { return p <= phaseWithdrawn }
 
 // mayStart reports whether the job is not known to have started or ended.
-func (p phase) mayStart() bool { return p <= phaseBegun }
+func (p leasePhase) mayStart() bool { return p <= phaseAccepted }
 
 // mayHaveStarted reports whether the runner has recorded the attempt, and the end is not decided.
-func (p phase) mayHaveStarted() bool { return p >= phaseBegun && p <= phaseRunning }
+func (p leasePhase) mayHaveStarted() bool { return p >= phaseAccepted && p <= phaseRunning }
 
-// isOver reports whether the end of the lease, or its return, is decided.
-func (p phase) isOver() bool { return p >= phaseSettling }
+// isEndDecided reports whether the end of the lease, or its return, is decided.
+func (p leasePhase) isEndDecided() bool { return p >= phaseSettling }
 
-func (p phase) String() string { return phaseNames[p] }
+func (p leasePhase) String() string { return phaseNames[p] }
 
-// event is something that may change the phase of a lease.
-type event uint8
+// leaseEvent is something that may change the phase of a lease.
+type leaseEvent uint8
 
 const (
-	eventDepsRead     event = iota // the dependencies' results are read, and another lease replaces this one
-	eventWithdrawn                 // a recall or a caller wants a job back that no runner has
-	eventSent                      // the job was sent to the separate runner that was started for it
-	eventDropSent                  // a caller wants the job back, and a Drop was sent
-	eventRecallSent                // a Drop was sent because of a recall
-	eventDisconnected              // the connection to the runner has ended
-	eventBegun                     // the runner has recorded the attempt
-	eventFound                     // the runner's files show that the attempt has started
-	eventStarted                   // the runner or the store says that the attempt has started
-	eventEnded                     // the end of the lease is decided
-	eventReturned                  // the return of the job to the queue is decided
-	eventRecorded                  // the store has recorded the end or the return
+	eventDepsRead      leaseEvent = iota // the dependencies' results are read, and another lease replaces this one
+	eventWithdrawn                       // a recall or a caller wants a job back that no runner has
+	eventSent                            // the job was sent to the separate runner that was started for it
+	eventDropSent                        // a caller wants the job back, and a Drop was sent
+	eventRecallSent                      // a Drop was sent because of a recall
+	eventDisconnected                    // the connection to the runner has ended
+	eventAccepted                        // the runner has recorded the attempt
+	eventFoundStarted                    // the runner's files show that the attempt has started
+	eventStarted                         // the runner or the store says that the attempt has started
+	eventEndDecided                      // the end of the lease is decided
+	eventReturnDecided                   // the return of the job to the queue is decided
+	eventStored                          // the store has recorded the end or the return
 	eventCount
 )
 
-func (e event) String() string { return eventNames[e] }
+func (e leaseEvent) String() string { return eventNames[e] }
 
 // transition says to which phase an event moves the leases of some phases.
 type transition struct {
-	event      event
-	fromPhases []phase
-	toPhase    phase
+	event      leaseEvent
+	fromPhases []leasePhase
+	toPhase    leasePhase
 }
 
 var transitions = []transition{
-	{eventDepsRead, []phase{phaseReadingDeps}, phaseSettled},
-	{eventWithdrawn, []phase{phaseReadingDeps, phaseAwaitingRunner}, phaseWithdrawn},
-	{eventWithdrawn, []phase{phaseWithdrawn}, samePhase},
-	{eventSent, []phase{phaseAwaitingRunner}, phaseSent},
+	{eventDepsRead, []leasePhase{phaseReadingDeps}, phaseSettled},
+	{eventWithdrawn, []leasePhase{phaseReadingDeps, phaseAwaitingRunner}, phaseWithdrawn},
+	{eventWithdrawn, []leasePhase{phaseWithdrawn}, samePhase},
+	{eventSent, []leasePhase{phaseAwaitingRunner}, phaseSent},
 
-	{eventDropSent, []phase{phaseSent}, phaseDropping},
-	{eventRecallSent, []phase{phaseSent}, phaseRecalling},
-	{eventDisconnected, []phase{phaseDropping, phaseRecalling}, phaseSent},
-	{eventDisconnected, []phase{
-		phaseSent, phaseBegun, phaseFound, phaseRunning, phaseSettling, phaseReturning,
+	{eventDropSent, []leasePhase{phaseSent}, phaseDropping},
+	{eventRecallSent, []leasePhase{phaseSent}, phaseRecalling},
+	{eventDisconnected, []leasePhase{phaseDropping, phaseRecalling}, phaseSent},
+	{eventDisconnected, []leasePhase{
+		phaseSent, phaseAccepted, phaseFoundStarted, phaseRunning, phaseSettling, phaseReturning,
 	}, samePhase},
 
-	{eventBegun, []phase{phaseSent, phaseDropping, phaseRecalling}, phaseBegun},
-	{eventBegun, []phase{phaseBegun, phaseFound, phaseRunning}, samePhase},
-	{eventFound, []phase{phaseSent, phaseDropping, phaseRecalling, phaseBegun}, phaseFound},
-	{eventStarted, []phase{phaseSent, phaseDropping, phaseRecalling, phaseBegun, phaseFound}, phaseRunning},
-	{eventStarted, []phase{phaseRunning, phaseSettling, phaseReturning}, samePhase},
+	{eventAccepted, []leasePhase{phaseSent, phaseDropping, phaseRecalling}, phaseAccepted},
+	{eventAccepted, []leasePhase{phaseAccepted, phaseFoundStarted, phaseRunning}, samePhase},
+	{eventFoundStarted, []leasePhase{phaseSent, phaseDropping, phaseRecalling, phaseAccepted}, phaseFoundStarted},
+	{eventStarted, []leasePhase{phaseSent, phaseDropping, phaseRecalling, phaseAccepted, phaseFoundStarted}, phaseRunning},
+	{eventStarted, []leasePhase{phaseRunning, phaseSettling, phaseReturning}, samePhase},
 
-	{eventEnded, []phase{
+	{eventEndDecided, []leasePhase{
 		phaseReadingDeps, phaseAwaitingRunner, phaseWithdrawn,
-		phaseSent, phaseDropping, phaseRecalling, phaseBegun, phaseFound, phaseRunning,
+		phaseSent, phaseDropping, phaseRecalling, phaseAccepted, phaseFoundStarted, phaseRunning,
 	}, phaseSettling},
-	{eventReturned, []phase{
+	{eventReturnDecided, []leasePhase{
 		phaseAwaitingRunner, phaseWithdrawn,
-		phaseSent, phaseDropping, phaseRecalling, phaseBegun, phaseFound, phaseRunning,
+		phaseSent, phaseDropping, phaseRecalling, phaseAccepted, phaseFoundStarted, phaseRunning,
 	}, phaseReturning},
-	{eventRecorded, []phase{phaseSettling}, phaseSettled},
-	{eventRecorded, []phase{phaseReturning}, phaseReturned},
+	{eventStored, []leasePhase{phaseSettling}, phaseSettled},
+	{eventStored, []leasePhase{phaseReturning}, phaseReturned},
 }
 
 // nextPhases has the phase that follows each phase after each event. It has samePhase where the table
 // has no transition.
-var nextPhases = func() (next [phaseCount][eventCount]phase) {
+var nextPhases = func() (next [phaseCount][eventCount]leasePhase) {
 	for _, t := range transitions {
 		for _, from := range t.fromPhases {
 			if next[from][t.event] = t.toPhase; t.toPhase == samePhase {
@@ -148,7 +148,7 @@ var nextPhases = func() (next [phaseCount][eventCount]phase) {
 }()
 
 // next returns the phase that follows p after an event. ok is false if the event does not fit p.
-func (p phase) next(e event) (next phase, ok bool) {
+func (p leasePhase) next(e leaseEvent) (next leasePhase, ok bool) {
 	next = nextPhases[p][e]
 	return next, next != samePhase
 }
@@ -156,13 +156,13 @@ func (p phase) next(e event) (next phase, ok bool) {
 var phaseNames = [phaseCount]string{
 	phaseReadingDeps: "reading dependencies", phaseAwaitingRunner: "awaiting runner", phaseWithdrawn: "withdrawn",
 	phaseSent: "sent", phaseDropping: "dropping", phaseRecalling: "recalling",
-	phaseBegun: "begun", phaseFound: "found", phaseRunning: "running",
+	phaseAccepted: "begun", phaseFoundStarted: "found", phaseRunning: "running",
 	phaseSettling: "settling", phaseReturning: "returning", phaseSettled: "settled", phaseReturned: "returned",
 }
 
 var eventNames = [eventCount]string{
 	eventDepsRead: "dependencies read", eventWithdrawn: "withdrawn", eventSent: "sent",
 	eventDropSent: "drop sent", eventRecallSent: "recall sent", eventDisconnected: "disconnected",
-	eventBegun: "begun", eventFound: "found", eventStarted: "started",
-	eventEnded: "ended", eventReturned: "returned", eventRecorded: "recorded",
+	eventAccepted: "begun", eventFoundStarted: "found", eventStarted: "started",
+	eventEndDecided: "ended", eventReturnDecided: "returned", eventStored: "recorded",
 }

@@ -45,7 +45,7 @@ recorded          .         .         .         settled  returned  .       .
 `
 
 // allPhases returns the phases that a lease can have.
-func allPhases() (list []phase) {
+func allPhases() (list []leasePhase) {
 	for p := samePhase + 1; p < phaseCount; p++ {
 		list = append(list, p)
 	}
@@ -53,7 +53,7 @@ func allPhases() (list []phase) {
 }
 
 // allEvents returns all events.
-func allEvents() (list []event) {
+func allEvents() (list []leaseEvent) {
 	for e := range eventCount {
 		list = append(list, e)
 	}
@@ -139,7 +139,7 @@ func TestPhaseCommentMatchesTransitions(t *testing.T) {
 }
 
 // followers returns the names of the phases that can follow a phase, in the order of the phases.
-func followers(p phase) (names []string) {
+func followers(p leasePhase) (names []string) {
 	for _, q := range allPhases() {
 		for _, e := range allEvents() {
 			if next, ok := p.next(e); ok && next == q && q != p {
@@ -155,24 +155,24 @@ func followers(p phase) (names []string) {
 // attempt may have started, the pool does not take the job back without an answer of the runner.
 func TestPhasesEndOnce(t *testing.T) {
 	for _, p := range allPhases() {
-		_, canEnd := p.next(eventEnded)
-		_, canReturn := p.next(eventReturned)
-		if canEnd == p.isOver() {
-			t.Errorf("an end in the phase %v is possible: %v, want %v", p, canEnd, !p.isOver())
+		_, canEnd := p.next(eventEndDecided)
+		_, canReturn := p.next(eventReturnDecided)
+		if canEnd == p.isEndDecided() {
+			t.Errorf("an end in the phase %v is possible: %v, want %v", p, canEnd, !p.isEndDecided())
 		}
-		if canReturn && p.isOver() {
+		if canReturn && p.isEndDecided() {
 			t.Errorf("a lease in phase %v can be returned", p)
 		}
-		if p.neverSent() && p.mayHaveStarted() || p.isOver() && (p.mayStart() || p.mayHaveStarted()) {
+		if p.neverSent() && p.mayHaveStarted() || p.isEndDecided() && (p.mayStart() || p.mayHaveStarted()) {
 			t.Errorf("the methods of phase %v contradict each other", p)
 		}
 		for _, e := range allEvents() {
 			next, ok := p.next(e)
 			switch {
 			case !ok:
-			case p.mayHaveStarted() && !next.mayHaveStarted() && !next.isOver():
+			case p.mayHaveStarted() && !next.mayHaveStarted() && !next.isEndDecided():
 				t.Errorf("phase %v: after %q, the pool no longer knows that the attempt may have started", p, e)
-			case p.isOver() && !next.isOver():
+			case p.isEndDecided() && !next.isEndDecided():
 				t.Errorf("a lease in phase %v is open again after %q", p, e)
 			case !p.neverSent() && next.neverSent():
 				t.Errorf("phase %v: after %q, a job that a runner may have counts as never sent", p, e)
@@ -188,7 +188,7 @@ func TestStartedLeaseStaysStarted(t *testing.T) {
 	if h.hasStarted() {
 		t.Error("a new lease counts as started")
 	}
-	for _, e := range []event{eventStarted, eventStarted, eventEnded, eventRecorded} {
+	for _, e := range []leaseEvent{eventStarted, eventStarted, eventEndDecided, eventStored} {
 		if e == eventStarted {
 			h.markStartedLocked()
 		} else {

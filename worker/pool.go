@@ -29,15 +29,15 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// prefetchWork and maxPrefetch limit how many jobs the pool claims beyond the free workers (prefetched
+// prefetchDuration and maxPrefetch limit how many jobs the pool claims beyond the free workers (prefetched
 // jobs). It claims at most maxPrefetch, and only as many as all workers together finish within
-// prefetchWork, estimated from the mean of recent run times. If a runner has not started a job within
+// prefetchDuration, estimated from the mean of recent run times. If a runner has not started a job within
 // recallAfter, the pool recalls all jobs that this runner has not started. Prefetched jobs therefore delay
 // a job of a higher rank only briefly.
 const (
-	prefetchWork = 20 * time.Millisecond
-	maxPrefetch  = 64
-	recallAfter  = 50 * time.Millisecond
+	prefetchDuration = 20 * time.Millisecond
+	maxPrefetch      = 64
+	recallAfter      = 50 * time.Millisecond
 )
 
 // Limits and delays of the pool.
@@ -64,14 +64,14 @@ const (
 // Config holds what a pool needs to know. The pool calls the functions whenever it needs their
 // value, so changed settings take effect immediately.
 type Config struct {
-	Runners runner.Location
-	Version string
-	Node    string
-	Socket  string // path of the service's socket; jobs get it in QUEUECTL_SOCKET
-	Account Account
-	Log     *slog.Logger
+	RunnerLocation runner.Location
+	Version        string
+	Node           string
+	Socket         string // path of the service's socket; jobs get it in QUEUECTL_SOCKET
+	Account        Account
+	Log            *slog.Logger
 
-	Policy      func() queue.Policy
+	Policy      func() queue.RetryPolicy
 	Clock       func() queue.Millis // clock of the store; nil means this machine's clock
 	StopTimeout func() time.Duration
 	OutputGrace func() time.Duration
@@ -83,16 +83,16 @@ type Config struct {
 	// node can start the job. Any other error means that a uid of the job now belongs to another
 	// account. It must not block for long.
 	CheckStart func(*queue.Job) error
-	// Units returns environment variables that name the units of resources that the job holds.
-	Units func(*queue.Job) []string
+	// ResourceUnitEnv returns environment variables that name the units of resources that the job holds.
+	ResourceUnitEnv func(*queue.Job) []string
 	// Traceparent returns the trace parent of an attempt that is about to start; "" keeps the one
 	// in the job's environment. A nil function does the same.
 	Traceparent func(*queue.Job) string
 	// OnAttemptEnded is called for each attempt after the attempt's end was recorded. It must not block. It
 	// may be nil.
 	OnAttemptEnded func(*queue.Job, *store.Settlement)
-	// Frozen reports whether a whole queue is paused. A nil function means that no queue is.
-	Frozen func(queue string) bool
+	// RunningJobsPaused reports whether a whole queue is paused. A nil function means that no queue is.
+	RunningJobsPaused func(queue string) bool
 	// HungRunnerAdvice returns advice for a user about a runner that hangs.
 	HungRunnerAdvice func(pid int64) string
 	// HeartbeatInterval returns how long the pool waits for a message of a runner before it checks that the
@@ -103,19 +103,19 @@ type Config struct {
 	StaleAfter func() time.Duration
 }
 
-// Account is the account that jobs run as. If PerJob is set, a runner of root runs each job as that
+// Account is the account that jobs run as. If RunsAsJobAccount is set, a runner of root runs each job as that
 // job's own account.
 type Account struct {
 	User, Home, Shell string
 	UID               int
-	PerJob            bool
+	RunsAsJobAccount  bool
 }
 
-// RunsAs returns the uid that a job runs as. With PerJob this is the uid that the job names, or else
+// RunsAs returns the uid that a job runs as. With RunsAsJobAccount this is the uid that the job names, or else
 // the uid of the user who enqueued it.
 func (a *Account) RunsAs(j *queue.Job) int {
 	switch {
-	case !a.PerJob:
+	case !a.RunsAsJobAccount:
 		return a.UID
 	case j.AsUID != nil:
 		return *j.AsUID
@@ -142,8 +142,8 @@ type Pool struct {
 	allPaused         bool       // all jobs are paused
 	claimsPausedUntil time.Time  // no job is claimed before this time; zero if claims are not paused
 	lastStartErr      string     // error of the last job whose start failed and paused claims
-	leasesLapse       deadline   // when the leases of this pool lapse
-	endedRates        endedRates // attempts recorded as ended
+	leaseDeadline     deadline   // when the leases of this pool lapse
+	endedByQueue      endedRates // attempts recorded as ended
 	leases            leases
 	recallCount       int // number of recalls since the start of the pool, see recall.go
 	runners           runners
@@ -156,7 +156,7 @@ func New(s store.Session, cfg Config, workers int) *Pool {
 		store: s, cfg: cfg, wantedWorkers: workers, maxGrace: runner.StopGrace(), wakeUp: make(chan struct{}, 1),
 		leases: newLeases(cfg.Log),
 	}
-	p.runners = runners{cfg: &p.cfg, contacts: map[string]*contact{}, connectSignal: make(chan struct{})}
+	p.runners = runners{cfg: &p.cfg, contacts: map[string]*runnerContact{}, connectSignal: make(chan struct{})}
 	return p
 }
 
@@ -168,16 +168,16 @@ func (p *Pool) wake() {
 	}
 }
 
-// Workers returns how many workers are wanted.
-func (p *Pool) Workers() int {
+// WantedWorkers returns how many workers are wanted.
+func (p *Pool) WantedWorkers() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.wantedWorkers
 }
 
-// Scale sets how many workers are wanted. Additional workers start immediately; surplus workers
+// SetWantedWorkers sets how many workers are wanted. Additional workers start immediately; surplus workers
 // finish their jobs first. After Stop was called, the number is always 0.
-func (p *Pool) Scale(n int) {
+func (p *Pool) SetWantedWorkers(n int) {
 	p.mu.Lock()
 	if p.stopping {
 		n = 0
@@ -240,7 +240,7 @@ func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, ende
 // responsive runners have returned.
 func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err error) {
 	for _, h := range list {
-		p.requestEnd(h, queue.Stopped, endedBy, "worker.stop")
+		p.requestEnd(h, queue.EndStopped, endedBy, "worker.stop")
 	}
 	unresponsive := map[*runnerConn]bool{} // unresponsive runners; wait for each only once
 	for _, h := range list {
@@ -257,8 +257,8 @@ func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err
 	return err
 }
 
-// Stopping reports whether Stop was called. From then on no job starts.
-func (p *Pool) Stopping() bool {
+// IsStopping reports whether Stop was called. From then on no job starts.
+func (p *Pool) IsStopping() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stopping
@@ -275,9 +275,9 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	// Paused jobs would not finish.
 	paused := p.leases.selectLocked(func(h *lease) bool { return h.hasStarted() && p.isPausedLocked(h) })
 	p.mu.Unlock()
-	p.Scale(0)
+	p.SetWantedWorkers(0)
 	for _, h := range paused {
-		p.requestEnd(h, queue.Stopped, nil, "")
+		p.requestEnd(h, queue.EndStopped, nil, "")
 	}
 	if p.WaitForScaleDown(ctx, timeout, nil) != nil {
 		p.killUnresponsiveAtStop()
@@ -302,24 +302,25 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	}
 }
 
-// EndNow makes a concurrent Stop end all running jobs immediately, with at most grace between
+// HastenStop makes a concurrent Stop end all running jobs immediately, with at most grace between
 // SIGTERM and SIGKILL.
-func (p *Pool) EndNow(ctx context.Context, grace time.Duration) {
+func (p *Pool) HastenStop(ctx context.Context, grace time.Duration) {
 	p.mu.Lock()
 	p.maxGrace = min(p.maxGrace, grace)
 	p.mu.Unlock()
 	p.WaitForScaleDown(ctx, 0, nil)
 }
 
-// Status describes the current state of one worker.
-type Status struct {
-	ID            string
-	Job           string // job id; "" if the worker is idle
-	Private       *int   // uid of the only user, apart from operators, with access to the job; see queue.Job.Private
-	PID           int
-	StartedAt     queue.Millis // start time of the job
-	LastHeartbeat time.Time    // time of the last message from the worker's runner
-	Stale         bool
+// WorkerStatus describes the current state of one worker.
+type WorkerStatus struct {
+	ID    string
+	JobID string // job id; "" if the worker is idle
+	// uid of the only user, apart from operators, with access to the job; see queue.Job.RestrictedToUID
+	RestrictedToUID *int
+	PID             int
+	StartedAt       queue.Millis // start time of the job
+	LastHeartbeat   time.Time    // time of the last message from the worker's runner
+	Stale           bool
 	// Stuck reports that the process PID of an ended job occupies the worker, because it survives
 	// SIGKILL.
 	Stuck   bool
@@ -327,21 +328,21 @@ type Status struct {
 	Paused  bool // the worker's job is paused, or all jobs are
 }
 
-// List returns all workers, those that run a job and those that are idle.
-func (p *Pool) List(ctx context.Context) []Status {
+// ListWorkers returns all workers, those that run a job and those that are idle.
+func (p *Pool) ListWorkers(ctx context.Context) []WorkerStatus {
 	p.heartbeat(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	var list []Status
+	var list []WorkerStatus
 	busy := map[string]bool{}
 	for _, h := range p.leases.oldestFirstLocked() {
 		if !h.hasStarted() || h.attempt.workerID == "" {
 			continue
 		}
 		busy[h.attempt.workerID] = true
-		w := Status{
-			ID: h.attempt.workerID, Job: h.job.ID, Private: h.job.Private(),
+		w := WorkerStatus{
+			ID: h.attempt.workerID, JobID: h.job.ID, RestrictedToUID: h.job.RestrictedToUID(),
 			PID: h.attempt.pid, StartedAt: h.attempt.startedAt,
 			LastHeartbeat: h.lastMessageAt, Stale: true, Surplus: len(list) >= p.wantedWorkers, Paused: p.isPausedLocked(h),
 		}
@@ -352,28 +353,28 @@ func (p *Pool) List(ctx context.Context) []Status {
 		list = append(list, w)
 	}
 	for _, conn := range p.runners.clients {
-		for _, a := range conn.stuck[:p.stuckWorkersOfLocked(conn)] {
-			id := runner.Worker(conn.Dir, a.Slot)
+		for _, a := range conn.stuckAttempts[:p.stuckWorkerCountOfLocked(conn)] {
+			id := runner.WorkerName(conn.Dir, a.Slot)
 			busy[id] = true
-			list = append(list, Status{
-				ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAt), LastHeartbeat: conn.lastMessageAt, Stuck: true,
+			list = append(list, WorkerStatus{
+				ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAtMillis), LastHeartbeat: conn.lastMessageAt, Stuck: true,
 			})
 		}
 	}
 	for slot := int64(1); len(list) < p.wantedWorkers; slot++ {
 		if id := runner.WorkerID(slot); !busy[id] {
-			list = append(list, Status{ID: id, LastHeartbeat: time.Now(), Paused: p.allPaused})
+			list = append(list, WorkerStatus{ID: id, LastHeartbeat: time.Now(), Paused: p.allPaused})
 		}
 	}
 	return list
 }
 
-// Busy returns how many workers run a job or are occupied by a process that survives SIGKILL. It counts what the
+// BusyWorkers returns how many workers run a job or are occupied by a process that survives SIGKILL. It counts what the
 // runners have reported.
-func (p *Pool) Busy() int {
+func (p *Pool) BusyWorkers() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.stuckWorkersLocked()
+	n := p.stuckWorkerCountLocked()
 	for _, h := range p.leases.byLease {
 		if h.hasStarted() {
 			n++

@@ -57,7 +57,7 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	for i := range drafts {
 		drafts[i] = queue.Job{MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}
 	}
-	drafts[1].UID, drafts[2].UID, drafts[2].Suspect = firstDisownedUID, firstDisownedUID, true
+	drafts[1].UID, drafts[2].UID, drafts[2].NeedsIsolation = firstDisownedUID, firstDisownedUID, true
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	}
 	waitUntil(t, "the job is returned to the queue", func() bool {
 		j := s.job(1)
-		return j.State == queue.Pending && j.Refunds == 1
+		return j.State == queue.Pending && j.Shortages == 1
 	})
 	if j := s.job(1); j.Attempts != 0 || j.DueAt <= j.CreatedAt {
 		t.Errorf("the returned job is %+v", j)
@@ -183,21 +183,21 @@ func TestScaleTakesEffectImmediately(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.sync()
-	p.Scale(3)
+	p.SetWantedWorkers(3)
 	awaitFrame[*wire.Start](t, f, 2)
 	setups := received[*wire.Setup](f)
 	check(t, "workers in the last Setup", setups[len(setups)-1].Workers, 3)
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
-	p.Scale(0)
+	p.SetWantedWorkers(0)
 	f.sync()
 	s.enqueue(0)
 	f.sync()
 	check(t, "started without workers", f.startedJobs(), []int64{1, 2})
 	s.checkState(3, queue.Pending, "")
 	check(t, "leased without workers", s.leasedJobs(), []int64{1, 2})
-	p.Scale(3)
+	p.SetWantedWorkers(3)
 	awaitFrame[*wire.Start](t, f, 3)
-	check(t, "workers", p.Workers(), 3)
+	check(t, "workers", p.WantedWorkers(), 3)
 }
 
 // startPoolWithUnstartedJob starts a pool with two workers. Job 1 runs. Job 2 was sent to the
@@ -207,7 +207,7 @@ func startPoolWithUnstartedJob(t *testing.T) (*recordingStore, *fakeRunner, *wor
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	f.ignoreStarts()
-	p.Scale(2)
+	p.SetWantedWorkers(2)
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
 	return s, f, p
@@ -218,7 +218,7 @@ func startPoolWithUnstartedJob(t *testing.T) (*recordingStore, *fakeRunner, *wor
 func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPoolWithUnstartedJob(t)
 	n := len(received[*wire.Setup](f))
-	p.Scale(1)
+	p.SetWantedWorkers(1)
 	_, setupAt := awaitFrame[*wire.Setup](t, f, n+1)
 	drop, droppedAt := awaitFrame[*wire.Drop](t, f, 1)
 	check(t, "dropped", drop.Lease, lease(2))
@@ -242,7 +242,7 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	waitUntil(t, "the settlement has begun", s.isBlocking)
 	// Frames are ordered: when this Setup arrives, everything that was sent before it has arrived.
 	n := len(received[*wire.Setup](f))
-	p.Refresh()
+	p.ResendSetup()
 	awaitFrame[*wire.Setup](t, f, n+1)
 	check(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
 	check(t, "started before it was stored", f.startedJobs(), []int64{1})
@@ -253,7 +253,7 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s.mu.Lock()
 	for _, exchange := range s.exchanges {
 		if len(exchange.Settlements) > 0 {
-			check(t, "jobs wanted in the exchange that settles the job", exchange.Want, 1)
+			check(t, "jobs wanted in the exchange that settles the job", exchange.WantedJobs, 1)
 		}
 	}
 	s.mu.Unlock()
@@ -262,7 +262,7 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1), lease(1)})
 	ended, _, _ := s.reportsOf(1)
 	check(t, "settled", ended, 1)
-	check(t, "runs", s.job(1).Runs, 1)
+	check(t, "runs", s.job(1).StartedAttempts, 1)
 }
 
 // A result for a lease that the pool does not hold is acknowledged, so that the runner can discard
@@ -323,8 +323,8 @@ func TestJobStartedBeforeDropIsKept(t *testing.T) {
 	check(t, "released", released, 0)
 }
 
-// shortage returns the result of an attempt that could not be started.
-func shortage(l wire.Lease) *wire.Result {
+// shortageTracker returns the result of an attempt that could not be started.
+func shortageTracker(l wire.Lease) *wire.Result {
 	return &wire.Result{Attempt: runningAttempt(l), Shortage: true, ExitCode: -1, Error: "no more processes"}
 }
 
@@ -343,7 +343,7 @@ func TestShortagePausesClaims(t *testing.T) {
 		t.Helper()
 		leases := next()
 		sentAt := time.Now()
-		f.send(shortage(leases[0]), shortage(leases[1]))
+		f.send(shortageTracker(leases[0]), shortageTracker(leases[1]))
 		_, resumedAt := awaitFrame[*wire.Start](t, f, handled+1)
 		if paused := resumedAt.Sub(sentAt); paused < minPause || paused > minPause*19/10 {
 			t.Errorf("paused for %v, want %v", paused, minPause)
@@ -373,7 +373,7 @@ func TestTemporaryStoreErrorLosesNothing(t *testing.T) {
 			f.send(succeeded(lease(2), longRun))
 			receive(t, "another rejected report", refusals)
 			n := len(received[*wire.Setup](f))
-			p.Refresh()
+			p.ResendSetup()
 			awaitFrame[*wire.Setup](t, f, n+1)
 			check(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
 			check(t, "started", f.startedJobs(), []int64{1, 2})
@@ -418,7 +418,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 		p.Stop(context.Background(), time.Hour, time.Hour)
 	}()
 	awaitFrame[*wire.Setup](t, f, n+1)
-	p.Scale(2) // this call simulates a caller that does not know of the stop
+	p.SetWantedWorkers(2) // this call simulates a caller that does not know of the stop
 	f.sync()
 	check(t, "started while stopping", f.startedJobs(), []int64{1})
 	select {
@@ -445,7 +445,7 @@ func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 		p.Stop(context.Background(), 0, 2*time.Second)
 	}()
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Stopped), Grace: 2 * time.Second})
+	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndStopped), Grace: 2 * time.Second})
 	drop, _ := awaitFrame[*wire.Drop](t, f, 1)
 	check(t, "dropped", drop.Lease, lease(2))
 	end := succeeded(lease(1), longRun)

@@ -25,8 +25,8 @@ type progressBatch struct {
 
 // addLocked stores progress that a runner has sent for an attempt. Empty progress is ignored.
 func (t *progressBatch) addLocked(h *lease, p wire.Progress) {
-	progress := progressOf(p)
-	if progress == nil || h.phase.isOver() {
+	progress := cleanProgress(p)
+	if progress == nil || h.phase.isEndDecided() {
 		return
 	}
 	h.progress.last = progress
@@ -36,8 +36,8 @@ func (t *progressBatch) addLocked(h *lease, p wire.Progress) {
 	t.unrecordedLeases[h.job.Lease()] = h
 }
 
-// nextDueLocked returns when the next progress may be recorded; the zero time if all is recorded.
-func (t *progressBatch) nextDueLocked() (next time.Time) {
+// nextRecordTimeLocked returns when the next progress may be recorded; the zero time if all is recorded.
+func (t *progressBatch) nextRecordTimeLocked() (next time.Time) {
 	for _, h := range t.unrecordedLeases {
 		if at := h.progress.recordedAt.Add(progressInterval); next.IsZero() || at.Before(next) {
 			next = at
@@ -51,12 +51,12 @@ func (t *progressBatch) nextDueLocked() (next time.Time) {
 
 // moveDueLocked moves the progress that is due to a report.
 func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
-	if len(t.unrecordedLeases) == 0 || len(report.Progress) > 0 || now.Before(t.nextDueLocked()) {
+	if len(t.unrecordedLeases) == 0 || len(report.Progress) > 0 || now.Before(t.nextRecordTimeLocked()) {
 		return
 	}
 	for lease, h := range t.unrecordedLeases {
 		switch {
-		case h.phase.isOver():
+		case h.phase.isEndDecided():
 			delete(t.unrecordedLeases, lease) // the attempt's result contains its progress
 		case h.phase == phaseRunning && !now.Before(h.progress.recordedAt.Add(progressInterval)):
 			report.Progress = append(report.Progress, store.Progress{Lease: lease, Progress: *h.progress.last})
@@ -69,37 +69,38 @@ func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
 	t.lastReport = now
 }
 
-// progressOf returns the progress of an attempt, or nil if it has reported none. The values are
+// cleanProgress returns the progress of an attempt, or nil if it has reported none. The values are
 // clipped and cleaned, because a runner of another account may send anything.
-func progressOf(p wire.Progress) *queue.Progress {
-	if p.ReportedAt <= 0 {
+func cleanProgress(p wire.Progress) *queue.Progress {
+	if p.ReportedAtMillis <= 0 {
 		return nil
 	}
 	text := p.Text
-	if len(text) > queue.MaxProgress {
-		text = text[:queue.MaxProgress]
+	if len(text) > queue.MaxProgressTextBytes {
+		text = text[:queue.MaxProgressTextBytes]
 	}
 	percent := int(min(max(p.Percent, 0), 100))
-	return &queue.Progress{Percent: percent, Text: strings.ToValidUTF8(text, ""), ReportedAt: queue.Millis(p.ReportedAt)}
+	return &queue.Progress{Percent: percent, Text: strings.ToValidUTF8(text, ""),
+		ReportedAt: queue.Millis(p.ReportedAtMillis)}
 }
 
 // replyNesting holds JSON brackets that nest a result as deeply as a reply to a client does. A result
 // is checked inside them, so that the reply does not exceed the protocol's limit for nested JSON.
 var replyNesting = [2]string{"[[[[[[[[", "]]]]]]]]"}
 
-// resultValue returns the result value that an attempt has left, or why that value is invalid. The
+// checkedResult returns the result value that an attempt has left, or why that value is invalid. The
 // value is checked again, because a runner of another account may send anything.
-func resultValue(r *wire.Result) (value []byte, invalid string) {
+func checkedResult(r *wire.Result) (value []byte, invalid string) {
 	switch {
-	case r.ValueError != "":
-		return nil, queue.Clip(r.ValueError)
-	case len(r.Value) == 0:
+	case r.ResultError != "":
+		return nil, queue.Clip(r.ResultError)
+	case len(r.ResultJSON) == 0:
 		return nil, ""
-	case len(r.Value) > queue.MaxResult:
-		return nil, fmt.Sprintf("the result has %d bytes, and the maximum is %d", len(r.Value), queue.MaxResult)
+	case len(r.ResultJSON) > queue.MaxResultBytes:
+		return nil, fmt.Sprintf("the result has %d bytes, and the maximum is %d", len(r.ResultJSON), queue.MaxResultBytes)
 	}
-	if err := queue.CheckJSON([]byte(replyNesting[0] + string(r.Value) + replyNesting[1])); err != nil {
+	if err := queue.CheckJSON([]byte(replyNesting[0] + string(r.ResultJSON) + replyNesting[1])); err != nil {
 		return nil, "the result is not valid JSON in UTF-8, or is nested too deeply"
 	}
-	return r.Value, ""
+	return r.ResultJSON, ""
 }

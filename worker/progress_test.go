@@ -14,7 +14,7 @@ import (
 func TestEmptyProgressIsIgnored(t *testing.T) {
 	var batch progressBatch
 	h := newLease(&queue.Job{}, 1, phaseRunning, slog.New(slog.DiscardHandler))
-	batch.addLocked(h, wire.Progress{ReportedAt: 5, Percent: 40, Text: "half"})
+	batch.addLocked(h, wire.Progress{ReportedAtMillis: 5, Percent: 40, Text: "half"})
 	batch.addLocked(h, wire.Progress{})
 	var r store.Report
 	batch.moveDueLocked(time.Now(), &r)

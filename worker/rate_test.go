@@ -24,7 +24,7 @@ func TestRateCountsLastMinute(t *testing.T) {
 	}
 }
 
-// Each queue has its own rate, up to maxQueueRates queues. Idle queues are removed.
+// Each queue has its own rate, up to maxQueueCounters queues. Idle queues are removed.
 func TestQueueRatesAreLimited(t *testing.T) {
 	var r endedRates
 	now := time.Unix(1_000_000, 0)
@@ -37,11 +37,11 @@ func TestQueueRatesAreLimited(t *testing.T) {
 	if got := r.sums(now.Add(70 * time.Second)); len(got) != 1 || got["b"] != 1 {
 		t.Errorf("after a minute the rates are %v, want only b with 1", got)
 	}
-	for i := range 2 * maxQueueRates {
+	for i := range 2 * maxQueueCounters {
 		r.add(fmt.Sprint(i), now.Add(95*time.Second))
 	}
-	if got := r.sums(now.Add(95 * time.Second)); len(got) != maxQueueRates {
-		t.Errorf("%d queues are counted, want %d", len(got), maxQueueRates)
+	if got := r.sums(now.Add(95 * time.Second)); len(got) != maxQueueCounters {
+		t.Errorf("%d queues are counted, want %d", len(got), maxQueueCounters)
 	}
 	r.add("c", now.Add(200*time.Second))
 	if got := r.sums(now.Add(200 * time.Second)); len(got) != 1 || got["c"] != 1 {

@@ -45,7 +45,7 @@ func (p *Pool) dropUnstartedLocked(selects func(*lease) bool) {
 		return (isSent || h.phase == phaseReadingDeps || h.phase == phaseAwaitingRunner) && selects(h)
 	})
 	slices.SortFunc(list, func(a, b *lease) int {
-		return cmp.Or(placeOf(&b.job).Compare(placeOf(&a.job)), cmp.Compare(b.claimNumber, a.claimNumber))
+		return cmp.Or(queuePosition(&b.job).Compare(queuePosition(&a.job)), cmp.Compare(b.claimNumber, a.claimNumber))
 	})
 	drops := map[*runnerConn][]wire.Frame{}
 	for _, h := range list {
@@ -62,9 +62,10 @@ func (p *Pool) dropUnstartedLocked(selects func(*lease) bool) {
 	}
 }
 
-// placeOf returns the place of a claimed job in the order of starts.
-func placeOf(j *queue.Job) wire.Place {
-	return wire.Place{Rank: j.Start.Rank, Seq: j.Start.Seq, Before: j.Start.Seq != j.Seq}
+// queuePosition returns the place of a claimed job in the order of starts.
+func queuePosition(j *queue.Job) wire.QueuePosition {
+	return wire.QueuePosition{Rank: j.StartPosition.Rank, Seq: j.StartPosition.Seq,
+		StartsBefore: j.StartPosition.Seq != j.Seq}
 }
 
 // recallingLocked reports whether a recall is in progress: the current runner has not answered all

@@ -31,11 +31,11 @@ func TestCancelSurvivesReconnect(t *testing.T) {
 func TestWatchSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
-	p.Watch(1)
-	awaitFrame[*wire.Watch](t, f, 1)
+	p.WatchEnd(1)
+	awaitFrame[*wire.ReportImmediately](t, f, 1)
 	f.reconnect(runningAttempt(lease(1)))
 	f.sync()
-	check(t, "number of watches", len(received[*wire.Watch](f)), 2)
+	check(t, "number of watches", len(received[*wire.ReportImmediately](f)), 2)
 }
 
 // A cancellation that waits to be recorded is recorded even if the connection breaks.
@@ -146,7 +146,7 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	s, f, p := startPool(t, 4)
 	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobs() == 4 })
-	p.Scale(1)
+	p.SetWantedWorkers(1)
 	f.sync()
 	s.enqueue(0, 0, 0, 0)
 	awaitFrame[*wire.Start](t, f, 1)

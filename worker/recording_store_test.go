@@ -37,14 +37,14 @@ func newStore(t *testing.T) *recordingStore {
 // newStoreWithOrder returns a store that ranks jobs by an order.
 func newStoreWithOrder(t *testing.T, order queue.Order) *recordingStore {
 	s := &recordingStore{Store: faultstore.New(memstore.New(order)), t: t}
-	s.On(s.intercept)
+	s.SetHook(s.intercept)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
 
 // intercept delays, refuses and records exchanges.
 func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error {
-	if c.Method == "Parents" && !c.After && s.parentsGate != nil {
+	if c.Method == "Parents" && !c.Succeeded && s.parentsGate != nil {
 		s.parentsRead <- struct{}{}
 		select {
 		case <-s.parentsGate:
@@ -54,7 +54,7 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 	}
 	switch arg := c.Arg.(type) {
 	case store.Report:
-		if c.After {
+		if c.Succeeded {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			arg.Settlements = slices.Clone(arg.Settlements) // the pool reuses the slice
@@ -211,7 +211,7 @@ func (s *recordingStore) checkEndedBy(seq int64, uid int, verb string) {
 		s.t.Fatal(err)
 	}
 	for _, e := range events {
-		if d := e.Detail; e.Kind == queue.EventEnded && e.Job == seq && (d.UID == nil || *d.UID != uid || d.Verb != verb) {
+		if d := e.Detail; e.Kind == queue.EventEnded && e.JobSeq == seq && (d.UID == nil || *d.UID != uid || d.Verb != verb) {
 			s.t.Errorf("the end of job %d is %+v, want it caused by %s of uid %d", seq, d, verb, uid)
 		}
 	}

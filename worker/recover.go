@@ -24,7 +24,7 @@ import (
 // deadRunner describes a dead runner. An empty dir means all runners whose directories are gone.
 // See docs/decisions/0056.
 type deadRunner struct {
-	runner.Remains
+	runner.RecoveryResult
 	dir         string
 	recoveredBy *runner.Client // living runner that recovered the dead one; nil if this process did
 	keepDir     bool           // keep the directory, because no runner exists that may remove it
@@ -33,28 +33,28 @@ type deadRunner struct {
 // leaseEnd says how a lease ended. The runner of the lease is dead or does not know the lease.
 type leaseEnd struct {
 	*lease
-	result     *wire.Result  // result in the runner's journal; nil if it has none
-	tableEntry *wire.Attempt // entry in the runner's running table; nil if it has none
-	end        queue.End     // how the attempt ended, if result is nil; 0 if it never started
+	result     *wire.Result   // result in the runner's journal; nil if it has none
+	tableEntry *wire.Attempt  // entry in the runner's running table; nil if it has none
+	cause      queue.EndCause // how the attempt ended, if result is nil; 0 if it never started
 }
 
 // recovery holds Run's state about leases whose runners it has not found.
 type recovery struct {
-	searching     bool     // a search for processes of leases without a runner is in progress
-	rebooted      bool     // some dead runner was started before the last boot
-	storeMoved    bool     // the store is a copy or was restored
-	uncertainDirs []string // missing or damaged directories of runners that may hold leases
-	dirMissing    bool     // at the start, the directory of some runner that the store knew was missing
+	searchingStrays bool     // a search for processes of leases without a runner is in progress
+	rebooted        bool     // some dead runner was started before the last boot
+	storeMoved      bool     // the store is a copy or was restored
+	uncertainDirs   []string // missing or damaged directories of runners that may hold leases
+	dirMissing      bool     // at the start, the directory of some runner that the store knew was missing
 }
 
 // recoverRunner ends the processes that a dead runner left behind, and reads its files.
-func (p *Pool) recoverRunner(ctx context.Context, c *contact) (*deadRunner, error) {
+func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner, error) {
 	p.mu.Lock()
 	c.dead = true
 	leased, known := p.leases.orphansOfLocked(c.dir)
 	p.mu.Unlock()
 	p.wake()
-	d := &deadRunner{dir: c.dir, keepDir: true, Remains: runner.Remains{SameBoot: true}}
+	d := &deadRunner{dir: c.dir, keepDir: true, RecoveryResult: runner.RecoveryResult{SameBoot: true}}
 	if c.origin == contactUnknown {
 		return d, nil
 	}
@@ -62,13 +62,13 @@ func (p *Pool) recoverRunner(ctx context.Context, c *contact) (*deadRunner, erro
 	if err != nil {
 		return nil, err
 	}
-	if d.keepDir = recoverer == nil && p.cfg.Runners.External(); d.keepDir {
-		d.Remains, err = runner.Read(c.dir, leased)
+	if d.keepDir = recoverer == nil && p.cfg.RunnerLocation.External(); d.keepDir {
+		d.RecoveryResult, err = runner.ReadDeadRunner(c.dir, leased)
 	} else {
 		if recoverer != nil {
 			d.recoveredBy = recoverer.Client
 		}
-		d.Remains, err = p.recoverVia(ctx, recoverer, c.dir, leased, known)
+		d.RecoveryResult, err = p.recoverVia(ctx, recoverer, c.dir, leased, known)
 	}
 	return d, err
 }
@@ -78,7 +78,7 @@ func (p *Pool) recoverRunner(ctx context.Context, c *contact) (*deadRunner, erro
 // exists or will start: the operating system has then ended the dead runner's processes, and its
 // directory stays. It returns an error if a suitable runner may be available later.
 func (p *Pool) recovererFor(root string) (*runnerConn, error) {
-	if !p.cfg.Runners.External() {
+	if !p.cfg.RunnerLocation.External() {
 		return nil, nil
 	}
 	p.mu.Lock()
@@ -94,7 +94,7 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 				"and the service is connecting to one; if this lasts, see: queuectl doctor")
 		}
 	}
-	if root == p.cfg.Runners.Root() && !p.stopping {
+	if root == p.cfg.RunnerLocation.Root() && !p.stopping {
 		return nil, errors.New("this runner is dead; only another runner can end the remaining processes of its jobs, and " +
 			"the service waits until one has started; if this lasts, see: queuectl doctor")
 	}
@@ -105,7 +105,7 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 // It stops waiting if that runner does not answer liveness checks.
 func (p *Pool) recoverVia(
 	ctx context.Context, recoverer *runnerConn, dir string, leased, known []wire.Attempt,
-) (runner.Remains, error) {
+) (runner.RecoveryResult, error) {
 	if recoverer == nil {
 		return runner.Recover(ctx, dir, leased, known, nil)
 	}
@@ -114,7 +114,7 @@ func (p *Pool) recoverVia(
 	var checks sync.WaitGroup
 	defer checks.Wait()
 	checks.Go(func() {
-		for pause(ctx, livenessInterval) {
+		for sleepOrDone(ctx, livenessInterval) {
 			if !p.checkAlive(ctx, recoverer) {
 				cancel()
 			}
@@ -124,15 +124,15 @@ func (p *Pool) recoverVia(
 	return runner.Recover(ctx, dir, leased, known, recoverer.Client)
 }
 
-// endingsLocked decides how each lease ended that the dead runner held or may have held. Results in the
+// decideEndsLocked decides how each lease ended that the dead runner held or may have held. Results in the
 // runner's journal are final. Attempts in its running table were lost while they ran. Unless its
-// files are damaged, the runner never received the other leases. endingsLocked changes nothing.
-func (d *deadRunner) endingsLocked(held *leases) (list []leaseEnd) {
+// files are damaged, the runner never received the other leases. decideEndsLocked changes nothing.
+func (d *deadRunner) decideEndsLocked(held *leases) (list []leaseEnd) {
 	seen := map[*lease]bool{}
 	add := func(h *lease, result *wire.Result, tableEntry *wire.Attempt) {
-		if h != nil && !seen[h] && (h.isOrphanOfLocked(d.dir) || h.isOrphanOfLocked("")) {
+		if h != nil && !seen[h] && (h.isOrphanInLocked(d.dir) || h.isOrphanInLocked("")) {
 			seen[h] = true
-			list = append(list, leaseEnd{h, result, tableEntry, d.endOfLocked(h, tableEntry)})
+			list = append(list, leaseEnd{h, result, tableEntry, d.decideCauseLocked(h, tableEntry)})
 		}
 	}
 	for _, r := range d.Results {
@@ -142,34 +142,34 @@ func (d *deadRunner) endingsLocked(held *leases) (list []leaseEnd) {
 		add(held.byLease[queue.Lease(d.RunningAttempts[i].Lease)], nil, &d.RunningAttempts[i])
 	}
 	for _, h := range held.byLease {
-		if h.isOrphanOfLocked(d.dir) {
+		if h.isOrphanInLocked(d.dir) {
 			add(h, nil, nil)
 		}
 	}
 	return list
 }
 
-// endOfLocked returns how an attempt without a result ended. It ended in the requested way if it was
+// decideCauseLocked returns how an attempt without a result ended. It ended in the requested way if it was
 // cancelled, or if recoverRunner found and ended its processes after a request. In all other cases
-// the outcome is unknown. endOfLocked returns 0 if the attempt never started.
-func (d *deadRunner) endOfLocked(h *lease, tableEntry *wire.Attempt) queue.End {
+// the outcome is unknown. decideCauseLocked returns 0 if the attempt never started.
+func (d *deadRunner) decideCauseLocked(h *lease, tableEntry *wire.Attempt) queue.EndCause {
 	started := tableEntry != nil || h.phase.mayHaveStarted()
 	switch {
-	case !started && !d.Damaged:
+	case !started && !d.FilesDamaged:
 		return 0
 	case d.UnkilledLeases[h.wireLease()]:
-		return queue.Unkillable
-	case h.endRequest != nil && (h.endRequest.end == queue.Killed ||
-		tableEntry != nil && slices.Contains(d.Alive, h.wireLease())):
-		return h.endRequest.end
+		return queue.EndUnkillable
+	case h.endRequest != nil && (h.endRequest.cause == queue.EndKilled ||
+		tableEntry != nil && slices.Contains(d.LeasesWithProcesses, h.wireLease())):
+		return h.endRequest.cause
 	case started && d.SameBoot:
-		return queue.RunnerLost
+		return queue.EndRunnerLost
 	case started:
-		return queue.Interrupted
+		return queue.EndInterrupted
 	case d.SameBoot:
-		return queue.PerhapsLost
+		return queue.EndPerhapsRunnerLost
 	}
-	return queue.PerhapsInterrupted
+	return queue.EndPerhapsInterrupted
 }
 
 // settleDeadRunner adds settlements for the leases of a dead runner to the pending report. It
@@ -177,19 +177,19 @@ func (d *deadRunner) endOfLocked(h *lease, tableEntry *wire.Attempt) queue.End {
 func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range d.endingsLocked(&l.leases) {
+	for _, e := range d.decideEndsLocked(&l.leases) {
 		switch {
-		case e.result == nil && e.end == 0:
+		case e.result == nil && e.cause == 0:
 			l.returnToQueueLocked(e.lease)
-		case !e.advanceLocked(eventEnded):
+		case !e.advanceLocked(eventEndDecided):
 		case e.result != nil:
 			results++
 			l.session.addSettlement(l.settlementLocked(e.lease, e.result, d.dir))
 		case e.tableEntry != nil:
 			lost++
-			l.session.addSettlement(l.lostSettlementLocked(e.lease, e.tableEntry, e.end, d.dir))
+			l.session.addSettlement(l.lostSettlementLocked(e.lease, e.tableEntry, e.cause, d.dir))
 		default:
-			l.session.addSettlement(l.lostSettlementLocked(e.lease, nil, e.end, ""))
+			l.session.addSettlement(l.lostSettlementLocked(e.lease, nil, e.cause, ""))
 		}
 	}
 	l.wake()
@@ -201,19 +201,19 @@ func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 func (l *loop) finishRecovery(d *deadRunner) {
 	results, lost := l.settleDeadRunner(d)
 	l.recovery.rebooted = l.recovery.rebooted || !d.SameBoot
-	if d.Damaged {
+	if d.FilesDamaged {
 		l.recovery.uncertainDirs = append(l.recovery.uncertainDirs, d.dir)
 	}
 	if !d.keepDir {
 		l.session.afterExchange = append(l.session.afterExchange, func() {
 			// On Windows, Forget fails while a process reads one of the runner's files.
-			if err := runner.Forget(d.dir, d.recoveredBy); err != nil {
+			if err := runner.RemoveDeadRunner(d.dir, d.recoveredBy); err != nil {
 				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start",
 					"dir", d.dir, "error", err)
 			}
 		})
 	}
-	for _, process := range d.Stuck {
+	for _, process := range d.StuckProcesses {
 		l.cfg.Log.Error("a process of a job survived SIGKILL after its runner had died; the job (QUEUECTL_JOB_ID in the "+
 			"process's environment) is recorded as ended; check the disk or device that the process waits for",
 			"pid", process.PID,
@@ -237,10 +237,10 @@ func (l *loop) leaseDirs() []string {
 	return l.runners.leaseDirsLocked(slices.Clone(l.recovery.uncertainDirs))
 }
 
-// searchStrays searches for living processes of leases that no runner knows. Such a lease may
+// searchStrayProcesses searches for living processes of leases that no runner knows. Such a lease may
 // belong to a runner whose directory is gone. Run calls it after the runners in all existing
 // directories are connected or recovered.
-func (l *loop) searchStrays() {
+func (l *loop) searchStrayProcesses() {
 	l.mu.Lock()
 	leased, _ := l.leases.orphansOfLocked("")
 	l.mu.Unlock()
@@ -248,31 +248,31 @@ func (l *loop) searchStrays() {
 		return
 	}
 	if l.recovery.storeMoved { // the processes belong to the original queue that this store was copied from
-		l.settleStrays(nil)
+		l.settleStrayLeases(nil)
 		return
 	}
-	l.recovery.searching = true
+	l.recovery.searchingStrays = true
 	delay := time.Duration(0)
 	if l.recovery.dirMissing {
 		delay = startDeadline + startDeadlineMargin
 	}
 	l.Go(func() {
-		if alive, ok := l.endStrays(l.ctx, leased, delay); ok {
-			l.post(func() error { l.settleStrays(alive); return nil })
+		if alive, ok := l.endStrayProcesses(l.ctx, leased, delay); ok {
+			l.post(func() error { l.settleStrayLeases(alive); return nil })
 		}
 	})
 }
 
-// endStrays ends the processes of leases without a runner, and returns the leases that had
+// endStrayProcesses ends the processes of leases without a runner, and returns the leases that had
 // processes. It waits for the delay first, since a runner without a directory may be alive. Such a
 // runner may still start attempts from an earlier service until their start deadlines.
-func (p *Pool) endStrays(ctx context.Context, leased []wire.Attempt, delay time.Duration) (
+func (p *Pool) endStrayProcesses(ctx context.Context, leased []wire.Attempt, delay time.Duration) (
 	alive []wire.Lease, ok bool,
 ) {
-	for wait := contactRetryMin; pause(ctx, delay); wait = min(2*wait, contactRetryMax) {
-		if recoverer, err := p.recovererFor(p.cfg.Runners.Root()); err == nil {
+	for wait := contactRetryMin; sleepOrDone(ctx, delay); wait = min(2*wait, contactRetryMax) {
+		if recoverer, err := p.recovererFor(p.cfg.RunnerLocation.Root()); err == nil {
 			if r, err := p.recoverVia(ctx, recoverer, "", nil, leased); err == nil {
-				return r.Alive, true
+				return r.LeasesWithProcesses, true
 			}
 		}
 		delay = wait
@@ -280,33 +280,34 @@ func (p *Pool) endStrays(ctx context.Context, leased []wire.Attempt, delay time.
 	return nil, false
 }
 
-// settleStrays settles the leases that no runner knows. A lease that had processes is settled as
+// settleStrayLeases settles the leases that no runner knows. A lease that had processes is settled as
 // started.
-func (l *loop) settleStrays(alive []wire.Lease) {
-	l.recovery.searching = false
+func (l *loop) settleStrayLeases(alive []wire.Lease) {
+	l.recovery.searchingStrays = false
 	l.mu.Lock()
 	for _, lease := range alive {
 		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.isOrphanLocked() {
-			h.advanceLocked(eventBegun)
+			h.advanceLocked(eventAccepted)
 		}
 	}
 	l.mu.Unlock()
-	l.settleDeadRunner(&deadRunner{Remains: runner.Remains{
-		SameBoot: !l.recovery.rebooted, Damaged: len(l.recovery.uncertainDirs) > 0,
+	l.settleDeadRunner(&deadRunner{RecoveryResult: runner.RecoveryResult{
+		SameBoot: !l.recovery.rebooted, FilesDamaged: len(l.recovery.uncertainDirs) > 0,
 	}})
 }
 
 // lostSettlementLocked returns the settlement of an attempt whose runner has died; dir is the runner's
 // directory. tableEntry is nil if the runner has not recorded a start. If the start was not
 // recorded anywhere, its time is unknown, and the attempt gets a duration of zero.
-func (p *Pool) lostSettlementLocked(h *lease, tableEntry *wire.Attempt, end queue.End, dir string) store.Settlement {
+func (p *Pool) lostSettlementLocked(h *lease, tableEntry *wire.Attempt, end queue.EndCause,
+	dir string) store.Settlement {
 	j, now := &h.job, queue.MillisOf(time.Now())
-	o := queue.Outcome{End: end, ExitCode: -1, Isolated: runner.Isolated(dir), Paused: p.holdOnReturnLocked(h)}
+	o := queue.Outcome{EndCause: end, ExitCode: -1, Isolated: runner.IsIsolated(dir), WasPaused: p.staysPausedLocked(h)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.Node, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {
 	case tableEntry != nil:
-		a.Worker = runner.Worker(dir, tableEntry.Slot)
-		a.PID, a.StartedAt = int(tableEntry.PID), queue.Millis(tableEntry.StartedAt)
+		a.Worker = runner.WorkerName(dir, tableEntry.Slot)
+		a.PID, a.StartedAt = int(tableEntry.PID), queue.Millis(tableEntry.StartedAtMillis)
 	case h.hasStarted():
 		a.Worker, a.PID, a.StartedAt = h.attempt.workerID, h.attempt.pid, h.attempt.startedAt
 	}
@@ -314,6 +315,6 @@ func (p *Pool) lostSettlementLocked(h *lease, tableEntry *wire.Attempt, end queu
 	// The output may exist even if the runner did not report it.
 	output := runner.OutputRef(wire.Lease(j.Lease()))
 	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutput: output}
-	h.recordEndedByLocked(&s)
+	h.setEndedByLocked(&s)
 	return s
 }

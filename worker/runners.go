@@ -16,11 +16,11 @@ import (
 // runners holds the runners of this service: connections and contacts. The pool's mu guards all fields.
 type runners struct {
 	cfg           *Config
-	clients       []*runnerConn       // connections; the last one takes new jobs if it is current
-	contacts      map[string]*contact // runners that are not connected, by directory
-	connectSignal chan struct{}       // closed and replaced when a runner is connected
-	spawning      bool                // a runner for new jobs is starting
-	spawnErr      error               // error of the last try to start a runner for new jobs
+	clients       []*runnerConn             // connections; the last one takes new jobs if it is current
+	contacts      map[string]*runnerContact // runners that are not connected, by directory
+	connectSignal chan struct{}             // closed and replaced when a runner is connected
+	spawning      bool                      // a runner for new jobs is starting
+	spawnErr      error                     // error of the last try to start a runner for new jobs
 }
 
 // runnerConn is a connected runner.
@@ -37,8 +37,8 @@ type runnerConn struct {
 	lastMessageAt time.Time      // time of the last message
 	checking      bool           // a liveness check is in progress
 	dismissed     bool           // a Shutdown was sent, since it has finished its jobs
-	owner         *owner         // user whose jobs the runner runs; nil if it is not a separate runner of one user
-	stuck         []wire.Attempt // ended attempts whose processes still occupy workers
+	user          *isolatedUser  // user whose jobs the runner runs; nil if it is not a separate runner of one user
+	stuckAttempts []wire.Attempt // ended attempts whose processes still occupy workers
 	sentSetup     wire.Setup     // the Setup frame that was sent last
 }
 
@@ -93,7 +93,7 @@ func (r *runners) addLocked(conn *runnerConn) {
 // removeLocked removes a connection that has ended.
 func (r *runners) removeLocked(conn *runnerConn) {
 	r.clients = slices.DeleteFunc(r.clients, func(c *runnerConn) bool { return c == conn })
-	conn.unlinkOwnerLocked()
+	conn.unlinkUserLocked()
 }
 
 // canTakeNewJobs reports whether a runner that an earlier service started can take new jobs. It
@@ -101,26 +101,27 @@ func (r *runners) removeLocked(conn *runnerConn) {
 // directory and the job_tmpdir that the settings require. A runner that this service has started
 // takes new jobs whatever its version, because the program on disk may be newer than this one.
 func (r *runners) canTakeNewJobs(c *runner.Client) bool {
-	return c.Reply.Version == r.cfg.Version && !runner.Isolated(c.Dir) &&
-		filepath.Dir(c.Dir) == r.cfg.Runners.Root() && r.cfg.Runners.HasTmpdir(c.Dir)
+	return c.HelloReply.Version == r.cfg.Version && !runner.IsIsolated(c.Dir) &&
+		filepath.Dir(c.Dir) == r.cfg.RunnerLocation.Root() && r.cfg.RunnerLocation.HasTmpdir(c.Dir)
 }
 
 // lacksCurrentLocked reports whether no runner for new jobs exists and none is expected soon.
 func (r *runners) lacksCurrentLocked() bool {
 	now := time.Now()
 	for _, c := range r.contacts {
-		if (c.origin == contactCurrent || c.origin.atStart()) && !c.dead && !c.unreachableAt(replaceAfter).passed(now) {
+		if (c.origin == contactCurrent || c.origin.existedAtStart()) && !c.dead &&
+			!c.unreachableDeadline(replaceAfter).passed(now) {
 			return false
 		}
 	}
 	return r.currentLocked() == nil && !r.spawning
 }
 
-// adoptingLocked reports whether some runner that existed at the start is neither connected nor
+// hasUnadoptedLocked reports whether some runner that existed at the start is neither connected nor
 // recovered.
-func (r *runners) adoptingLocked() bool {
+func (r *runners) hasUnadoptedLocked() bool {
 	for _, c := range r.contacts {
-		if c.origin.atStart() {
+		if c.origin.existedAtStart() {
 			return true
 		}
 	}
@@ -147,7 +148,7 @@ func (r *runners) leaseDirsLocked(dirs []string) []string {
 func (r *runners) unreachableForLocked(atLeast time.Duration) (dirs []string) {
 	now := time.Now()
 	for dir, c := range r.contacts {
-		if !c.dead && c.unreachableAt(atLeast).passed(now) {
+		if !c.dead && c.unreachableDeadline(atLeast).passed(now) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -162,9 +163,9 @@ func (r *runners) markUnresponsiveLocked(conn *runnerConn) {
 	conn.lastCheckedAt = time.Now() // this delays the next liveness check
 	if conn.state != connUnresponsive {
 		conn.state = connUnresponsive
-		conn.unlinkOwnerLocked()
+		conn.unlinkUserLocked()
 		r.cfg.Log.Error("the runner with this pid does not answer; it keeps its jobs, and new jobs go to another runner; to "+
-			"see how to end it: queuectl doctor", "runner", conn.Reply.PID)
+			"see how to end it: queuectl doctor", "runner", conn.HelloReply.PID)
 	}
 }
 
@@ -182,20 +183,20 @@ func (r *runners) markAliveLocked(conn *runnerConn) bool {
 			conn.state = connCurrent
 			r.clients = append(slices.DeleteFunc(r.clients, func(c *runnerConn) bool { return c == conn }), conn)
 		}
-		r.cfg.Log.Info("the runner answers again", "runner", conn.Reply.PID)
+		r.cfg.Log.Info("the runner answers again", "runner", conn.HelloReply.PID)
 	}
 	return wasUnresponsive
 }
 
-// stuckLocked records the ended attempts whose processes still occupy workers of a runner.
-func (r *runners) stuckLocked(conn *runnerConn, attempts []wire.Attempt) {
-	for _, was := range conn.stuck {
+// setStuckLocked records the ended attempts whose processes still occupy workers of a runner.
+func (r *runners) setStuckLocked(conn *runnerConn, attempts []wire.Attempt) {
+	for _, was := range conn.stuckAttempts {
 		if !slices.ContainsFunc(attempts, func(a wire.Attempt) bool { return a.Lease == was.Lease }) {
 			r.cfg.Log.Info("the processes of an ended job that survived SIGKILL have ended now, so their worker can run jobs "+
-				"again", "job", was.Seq, "runner", conn.Reply.PID)
+				"again", "job", was.Seq, "runner", conn.HelloReply.PID)
 		}
 	}
-	conn.stuck = attempts
+	conn.stuckAttempts = attempts
 }
 
 // checkDueLocked returns when the runner needs a liveness check, which is interval after its last sign of
@@ -204,16 +205,16 @@ func (conn *runnerConn) checkDueLocked(interval time.Duration) deadline {
 	return deadlineAfter(conn.lastCheckedAt, interval)
 }
 
-// unlinkOwnerLocked unlinks the runner from its user, if it is a user's separate runner. The user's
+// unlinkUserLocked unlinks the runner from its user, if it is a user's separate runner. The user's
 // next jobs get another separate runner.
-func (conn *runnerConn) unlinkOwnerLocked() {
-	if conn.owner != nil && conn.owner.conn == conn {
-		conn.owner.conn = nil
+func (conn *runnerConn) unlinkUserLocked() {
+	if conn.user != nil && conn.user.conn == conn {
+		conn.user.conn = nil
 	}
 }
 
-// Refresh sends changed settings to the runners.
-func (p *Pool) Refresh() {
+// ResendSetup sends changed settings to the runners.
+func (p *Pool) ResendSetup() {
 	p.mu.Lock()
 	for _, conn := range p.runners.clients {
 		conn.sentSetup = wire.Setup{}
@@ -235,17 +236,17 @@ func (p *Pool) sendSetup() {
 	}
 	for _, conn := range p.runners.clients {
 		if conn.state != connCurrent {
-			usedElsewhere += p.stuckWorkersOfLocked(conn)
+			usedElsewhere += p.stuckWorkerCountOfLocked(conn)
 		}
 	}
 	for _, conn := range p.runners.clients {
 		n := usedElsewhere
 		switch {
-		case runner.Isolated(conn.Dir):
+		case runner.IsIsolated(conn.Dir):
 			n = 1
 		case conn.state == connCurrent:
 			n = max(0, p.wantedWorkers-usedElsewhere)
-		case conn.owner != nil:
+		case conn.user != nil:
 			n = p.wantedWorkers
 		}
 		setup := wire.Setup{Workers: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}
@@ -263,12 +264,13 @@ func (l *loop) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
-		if conn.state != connOther || conn.dismissed || l.stuckWorkersOfLocked(conn) > 0 ||
-			len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsedAt) < ownerRunnerIdleTimeout {
+		if conn.state != connOther || conn.dismissed || l.stuckWorkerCountOfLocked(conn) > 0 ||
+			len(l.session.pendingAcks[conn]) > 0 || conn.user != nil &&
+			time.Since(conn.user.lastUsedAt) < userRunnerIdleTimeout {
 			continue
 		}
 		if !l.leases.anyHeldByLocked(conn) {
-			conn.unlinkOwnerLocked()
+			conn.unlinkUserLocked()
 			conn.dismissed = true
 			conn.Send(&wire.Shutdown{})
 		}
@@ -310,7 +312,7 @@ func (p *Pool) pingAll(ctx context.Context, clients []*runnerConn) []bool {
 // ping checks that a runner is alive, and reports whether it answered. Its request is a read of the
 // output of a lease that does not exist, which has no effect.
 func (p *Pool) ping(ctx context.Context, conn *runnerConn) bool {
-	_, err := conn.Read(ctx, wire.Lease{}, [2]int64{}, nil)
+	_, err := conn.ReadOutput(ctx, wire.Lease{}, [2]int64{}, nil)
 	if err != nil {
 		return false
 	}
@@ -324,7 +326,7 @@ func (p *Pool) ping(ctx context.Context, conn *runnerConn) bool {
 
 // Runners checks that all runners are alive. It returns the pids of those that answered within the
 // given time, and of those that did not.
-func (p *Pool) Runners(timeout time.Duration) (responsive, unresponsive []int64) {
+func (p *Pool) CheckRunners(timeout time.Duration) (responsive, unresponsive []int64) {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
 	p.mu.Unlock()
@@ -332,23 +334,23 @@ func (p *Pool) Runners(timeout time.Duration) (responsive, unresponsive []int64)
 	defer cancel()
 	for i, alive := range p.pingAll(ctx, clients) {
 		if alive {
-			responsive = append(responsive, clients[i].Reply.PID)
+			responsive = append(responsive, clients[i].HelloReply.PID)
 		} else {
-			unresponsive = append(unresponsive, clients[i].Reply.PID)
+			unresponsive = append(unresponsive, clients[i].HelloReply.PID)
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, dir := range p.runners.unreachableForLocked(timeout) {
-		unresponsive = append(unresponsive, runner.PID(dir))
+		unresponsive = append(unresponsive, runner.PIDOf(dir))
 	}
 	return responsive, unresponsive
 }
 
-// Purge deletes output files that only runners can delete. In each directory of runners it uses the
+// PurgeOutputs deletes output files that only runners can delete. In each directory of runners it uses the
 // newest runner that answers. It reports whether this succeeded in all directories and at least one
 // exists.
-func (p *Pool) Purge(ctx context.Context, refs []string) bool {
+func (p *Pool) PurgeOutputs(ctx context.Context, refs []string) bool {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
 	p.mu.Unlock()
@@ -356,22 +358,23 @@ func (p *Pool) Purge(ctx context.Context, refs []string) bool {
 	for _, conn := range slices.Backward(clients) {
 		root := filepath.Dir(conn.Dir)
 		timeoutCtx, cancel := context.WithTimeout(ctx, purgeTimeout)
-		purged[root] = purged[root] || conn.Purge(timeoutCtx, refs) == nil
+		purged[root] = purged[root] || conn.PurgeOutputs(timeoutCtx, refs) == nil
 		cancel()
 	}
 	return len(purged) > 0 && !slices.Contains(slices.Collect(maps.Values(purged)), false)
 }
 
-// Limits returns how the runner for new jobs enforces limits. It waits until such a runner is
+// LimitEnforcements returns how the runner for new jobs enforces limits. It waits until such a runner is
 // connected; ok is false if ctx ends first.
-func (p *Pool) Limits(ctx context.Context) (list []queue.Enforcement, ok bool) {
+func (p *Pool) LimitEnforcements(ctx context.Context) (list []queue.Enforcement, ok bool) {
 	for {
 		p.mu.Lock()
 		conn, connected := p.runners.currentLocked(), p.runners.connectSignal
 		p.mu.Unlock()
 		if conn != nil {
-			for _, l := range conn.Reply.Limits {
-				list = append(list, queue.Enforcement{Limit: l.Name, Extent: queue.Extent(l.Extent), Mechanism: l.Mechanism})
+			for _, l := range conn.HelloReply.Enforcements {
+				list = append(list, queue.Enforcement{Limit: l.Limit, Extent: queue.EnforcementExtent(l.Extent),
+					Mechanism: l.Mechanism})
 			}
 			return list, true
 		}

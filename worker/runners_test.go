@@ -14,10 +14,10 @@ import (
 func TestConnectionStates(t *testing.T) {
 	const version = "1"
 	root := t.TempDir()
-	cfg := Config{Version: version, Log: slog.New(slog.DiscardHandler), Runners: runner.Location{Dir: root}}
+	cfg := Config{Version: version, Log: slog.New(slog.DiscardHandler), RunnerLocation: runner.Location{Dir: root}}
 	connect := func(name, version string, state connState) *runnerConn {
 		return newRunnerConn(&runner.Client{
-			Dir: filepath.Join(root, name), Reply: wire.HelloReply{Version: version},
+			Dir: filepath.Join(root, name), HelloReply: wire.HelloReply{Version: version},
 		}, state)
 	}
 	for _, c := range []struct {

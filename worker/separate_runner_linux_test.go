@@ -56,15 +56,15 @@ func startPoolWithHungUser(t *testing.T) (
 	s, root := newStore(t), t.TempDir()
 	socket, started := launcher(t, root)
 	f := newRunner(t, root, "first")
-	f.onRecover = func(r *wire.Recover) { f.send(&wire.RecoverReply{ID: r.ID, SameBoot: true}) }
-	p, ended = runWith(t, s, runner.Location{Dir: root, Socket: socket}, 4)
+	f.onRecover = func(r *wire.Recover) { f.send(&wire.RecoverReply{RequestID: r.RequestID, SameBoot: true}) }
+	p, ended = runWith(t, s, runner.Location{Dir: root, SpawnSocket: socket}, 4)
 	s.enqueue(0, 0)
 	for n := range 2 {
 		start, _ := awaitFrame[*wire.Start](t, f, n+1)
 		hung := succeeded(start.Lease, longRun)
-		hung.ExitCode, hung.Cause = 126, int64(queue.HungStart)
+		hung.ExitCode, hung.Cause = 126, int64(queue.EndStartHung)
 		f.send(hung)
-		waitUntil(t, "the attempt is recorded", func() bool { return s.job(start.Seq).Runs == 1 })
+		waitUntil(t, "the attempt is recorded", func() bool { return s.job(start.Seq).StartedAttempts == 1 })
 	}
 	return s, p, ended, started
 }
@@ -77,7 +77,7 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	ownRunner := receive(t, "the user's separate runner", started)
 	awaitFrame[*wire.Start](t, ownRunner, 1)
 	ownRunner.die()
-	waitUntil(t, "the job of the dead runner is settled", func() bool { return s.job(3).Runs == 1 })
+	waitUntil(t, "the job of the dead runner is settled", func() bool { return s.job(3).StartedAttempts == 1 })
 	check(t, "reason of that job", s.job(3).Reason, queue.ReasonLost)
 
 	s.enqueue(0)

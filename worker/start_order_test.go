@@ -78,7 +78,7 @@ func TestStartsFollowQueueOrder(t *testing.T) {
 	const jobs = 120
 	for _, order := range []queue.Order{
 		{Scheduling: queue.ByArrival},
-		{Scheduling: queue.ByAging, Interval: time.Minute},
+		{Scheduling: queue.ByAging, AgingInterval: time.Minute},
 	} {
 		for _, workers := range []int{1, 8} {
 			t.Run(fmt.Sprintf("%s, %d workers", order.Scheduling, workers), func(t *testing.T) {
@@ -212,8 +212,8 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
 	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobs() > 1 })
-	p.Scale(2)
-	p.Scale(1) // scaling down recalls the waiting jobs
+	p.SetWantedWorkers(2)
+	p.SetWantedWorkers(1) // scaling down recalls the waiting jobs
 	awaitFrame[*wire.Drop](t, f, 1)
 	s.enqueue(0)
 	f.sync()
@@ -230,11 +230,11 @@ func TestStartEndsRecall(t *testing.T) {
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 1)
-	p.Scale(0)
+	p.SetWantedWorkers(0)
 	awaitFrame[*wire.Drop](t, f, 1)
 	f.send(&wire.StartReport{Attempt: runningAttempt(lease(1))})
 	s.awaitState(1, queue.Processing)
-	p.Scale(2)
+	p.SetWantedWorkers(2)
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
 }

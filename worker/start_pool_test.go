@@ -107,12 +107,12 @@ func lines(path string) int {
 func config(home runner.Location) worker.Config {
 	return worker.Config{
 		Version: version, Node: "here",
-		Runners:           home,
+		RunnerLocation:    home,
 		Account:           worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
 		Log:               slog.New(slog.DiscardHandler),
 		CheckStart:        checkStart,
 		HungRunnerAdvice:  func(int64) string { return "end it" },
-		Policy:            func() queue.Policy { return queue.Policy{Base: 2, Max: time.Hour} },
+		Policy:            func() queue.RetryPolicy { return queue.RetryPolicy{Base: 2, Max: time.Hour} },
 		StopTimeout:       func() time.Duration { return 0 },
 		OutputGrace:       func() time.Duration { return time.Second },
 		SettleDelay:       func() time.Duration { return 0 },

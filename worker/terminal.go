@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Started waits until the leased attempt of a job is known to run, and returns the job. ok is false
+// AwaitStart waits until the leased attempt of a job is known to run, and returns the job. ok is false
 // if no attempt is leased, the attempt ends first, or ctx ends first.
-func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
+func (p *Pool) AwaitStart(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	p.mu.Unlock()
@@ -26,34 +26,35 @@ func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 func (p *Pool) awaitStart(ctx context.Context, h *lease) bool {
 	p.mu.Lock()
 	if !h.hasStarted() && h.conn != nil {
-		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // this makes the runner report the start immediately
+		h.conn.Send(&wire.ReportImmediately{Lease: h.wireLease()}) // this makes the runner report the start immediately
 	}
 	p.mu.Unlock()
 	select {
-	case <-h.started:
-	case <-h.done:
+	case <-h.startSignal:
+	case <-h.storedSignal:
 	case <-ctx.Done():
 	}
 	return h.hasStarted()
 }
 
-// Type writes to the terminal of an attempt of a job; attempts are numbered from 1. The result says how
+// TypeInput writes to the terminal of an attempt of a job; attempts are numbered from 1. The result says how
 // many bytes were written and which modes the terminal has. The remaining bytes can be written after
 // the job has read some input. ok is false if the attempt does not run or has no terminal, or if its
 // runner is not connected. If its runner does not answer, the error names that runner.
-func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t wire.TypeReply, ok bool, err error) {
+func (p *Pool) TypeInput(ctx context.Context, seq int64, attempt int, data []byte) (t wire.TypeInputReply, ok bool,
+	err error) {
 	h, conn := p.runningAttempt(seq, attempt)
 	if conn == nil {
 		return t, false, nil
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, livenessTimeout)
 	defer cancel()
-	t, err = conn.Type(timeoutCtx, h.wireLease(), data)
+	t, err = conn.TypeInput(timeoutCtx, h.wireLease(), data)
 	switch {
 	case errors.Is(err, runner.ErrNoReply):
 		return t, false, nil
 	case err != nil && ctx.Err() == nil:
-		return t, false, p.unresponsiveError(conn.Reply.PID, h)
+		return t, false, p.unresponsiveError(conn.HelloReply.PID, h)
 	}
 	return t, err == nil, err
 }
@@ -76,7 +77,7 @@ func (p *Pool) runningAttempt(seq int64, attempt int) (*lease, *runnerConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
-	if h == nil || !h.hasStarted() || h.job.Runs+1 != attempt {
+	if h == nil || !h.hasStarted() || h.job.StartedAttempts+1 != attempt {
 		return nil, nil
 	}
 	return h, h.conn

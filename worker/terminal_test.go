@@ -19,15 +19,15 @@ type typeResult struct {
 func TestTypeReachesOneAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
-	if j, ok := p.Started(t.Context(), 1); !ok || j.Seq != 1 || j.Runs != 0 {
+	if j, ok := p.AwaitStart(t.Context(), 1); !ok || j.Seq != 1 || j.StartedAttempts != 0 {
 		t.Errorf("Started returned %+v, %v; want the first attempt of job 1", j, ok)
 	}
-	if _, ok := p.Started(t.Context(), 2); ok {
+	if _, ok := p.AwaitStart(t.Context(), 2); ok {
 		t.Error("a job that does not exist has started")
 	}
 	typeAndResize := func(seq int64, attempt int) (got typeResult, resized bool) {
-		answer, ok, err := p.Type(t.Context(), seq, attempt, []byte("abc"))
-		got = typeResult{int(answer.Written), ok, err}
+		answer, ok, err := p.TypeInput(t.Context(), seq, attempt, []byte("abc"))
+		got = typeResult{int(answer.WrittenBytes), ok, err}
 		return got, p.Resize(seq, attempt, 24, 80)
 	}
 	for _, other := range [][2]int{{1, 0}, {1, 2}, {2, 1}} {
@@ -38,7 +38,7 @@ func TestTypeReachesOneAttempt(t *testing.T) {
 	got, resized := typeAndResize(1, 1)
 	check(t, "typed", got, typeResult{2, true, nil})
 	check(t, "resized", resized, true)
-	data, _ := awaitFrame[*wire.Type](t, f, 1)
+	data, _ := awaitFrame[*wire.TypeInput](t, f, 1)
 	check(t, "input that the runner received", string(data.Data), "abc")
 	size, _ := awaitFrame[*wire.Resize](t, f, 1)
 	check(t, "size", *size, wire.Resize{Lease: lease(1), Rows: 24, Cols: 80})

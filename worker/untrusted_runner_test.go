@@ -87,7 +87,7 @@ func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
 	f.send(succeeded(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)
 	waitUntil(t, "12 runners are reported as unresponsive", func() bool {
-		responsive, unresponsive := p.Runners(time.Second)
+		responsive, unresponsive := p.CheckRunners(time.Second)
 		return len(responsive) == 1 && len(unresponsive) == 12
 	})
 }

@@ -77,8 +77,8 @@ func size() int {
 var block = count(blockVariable, 1000)
 
 func open(ctx context.Context, url, name string) (*postgres.Store, error) {
-	s, err := postgres.Open(ctx, url, postgres.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
-		Interval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
+	s, err := postgres.Open(ctx, url, postgres.Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
+		AgingInterval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func queuectlFill(ctx context.Context, url string) error {
 	}
 	defer s.Close()
 	for n := size(); n > 0; {
-		jobs := min(n, queue.MaxBatch)
+		jobs := min(n, queue.MaxJobsPerRequest)
 		if err := enqueue(ctx, s, jobs); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func enqueue(ctx context.Context, s *postgres.Store, n int) error {
 		drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default",
 			MaxAttempts: 3}
 	}
-	_, err := s.Enqueue(ctx, store.Request{Drafts: drafts, UID: 1000, MaxPending: 1 << 30, MaxPendingUser: 1 << 30})
+	_, err := s.Enqueue(ctx, store.Request{Drafts: drafts, UID: 1000, MaxPending: 1 << 30, MaxPendingPerUser: 1 << 30})
 	return err
 }
 
@@ -151,7 +151,7 @@ func queuectlAgain(ctx context.Context, url string) error {
 func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, most int) error {
 	report, left := store.Report{}, most
 	for {
-		report.Want = min(block, left)
+		report.WantedJobs = min(block, left)
 		grant, err := s.Exchange(ctx, report)
 		if err != nil {
 			return err
@@ -172,9 +172,10 @@ func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, most int)
 		for i := range grant.Jobs {
 			j := &grant.Jobs[i]
 			report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(),
-				Attempt: queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711, CPU: time.Millisecond,
+				Attempt: queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711,
+					CPUTime: time.Millisecond,
 					PeakRSS: 1 << 20, Counted: true},
-				Decision: queue.Decision{State: queue.Completed, Started: true, UsesAttempt: true}})
+				Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true, UsesAttempt: true}})
 		}
 	}
 }

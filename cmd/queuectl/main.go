@@ -9,6 +9,6 @@ import (
 )
 
 func main() {
-	process.Limiter()
-	cli.Main(cli.Program{Verbs: []cli.Verb{{Name: "runner", Build: runnerVerb, AnyTZ: true}}})
+	process.RunIfLimiter()
+	cli.Main(cli.Program{Verbs: []cli.Verb{{Name: "runner", Build: runnerVerb, AllowsUnknownTZ: true}}})
 }

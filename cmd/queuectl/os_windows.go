@@ -9,7 +9,7 @@ import (
 
 // stopCtx returns a context that ends when the user logs off or the machine shuts down.
 func stopCtx(ctx context.Context, log *slog.Logger) (context.Context, context.CancelFunc) {
-	ctx, end, err := session.Notify(ctx, session.Runner)
+	ctx, end, err := session.Notify(ctx, session.RunnerLevel)
 	if err != nil {
 		log.Warn("cannot detect when the user logs off; jobs that run at that time may be recorded as lost", "error", err)
 	}

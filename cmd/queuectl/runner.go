@@ -24,8 +24,8 @@ import (
 
 // runnerFlags holds the flags of the command runner.
 type runnerFlags struct {
-	alone, accepted, delegated, stop, watchdog bool
-	policy, unit, launchFor, logFile, tmpdir   string
+	isolated, readsRequest, cgroupDelegated, stopAll, isWatchdog bool
+	policyFile, serviceUnit, launcherAccount, logFile, tmpdir    string
 }
 
 // runnerVerb returns the command runner, which the service starts as a separate process. Users do
@@ -38,13 +38,13 @@ func runnerVerb(a *cli.App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := logs.RunnerLogger(a.Stderr)
 			switch {
-			case r.stop:
-				return stopRunners(r.unit)
+			case r.stopAll:
+				return stopRunners(r.serviceUnit)
 			case a.Dir == "":
-				return fault.Usage("runner: only the service starts this command; start the service with: queuectl serve")
-			case r.launchFor != "":
-				return launch(cmd.Context(), a.Dir, r.launchFor, r.policy, log)
-			case r.watchdog:
+				return fault.Usagef("runner: only the service starts this command; start the service with: queuectl serve")
+			case r.launcherAccount != "":
+				return runLauncher(cmd.Context(), a.Dir, r.launcherAccount, r.policyFile, log)
+			case r.isWatchdog:
 				// Ignore signals, because the watchdog ends when its runner ends.
 				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 				return launcher.RunWatchdog(a.Dir)
@@ -53,20 +53,21 @@ func runnerVerb(a *cli.App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&r.alone, "alone", false, "run a single job, then exit")
-	f.BoolVar(&r.accepted, "accepted", false, "read one request of the service from standard input, a socket, and "+
+	f.BoolVar(&r.isolated, "alone", false, "run a single job, then exit")
+	f.BoolVar(&r.readsRequest, "accepted", false, "read one request of the service from standard input, a socket, and "+
 		"start the runner that it asks for")
-	f.BoolVar(&r.delegated, "delegated", false, "create control groups for jobs below the control group of this process")
-	f.StringVar(&r.policy, "policy", config.RunnerPolicy,
+	f.BoolVar(&r.cgroupDelegated, "delegated", false,
+		"create control groups for jobs below the control group of this process")
+	f.StringVar(&r.policyFile, "policy", config.RunnerPolicy,
 		"run only jobs of accounts that the policy `FILE` allows; with --policy '', run only jobs of this account")
-	f.StringVar(&r.unit, "unit", "", "exit once systemd has stopped the service `UNIT`")
-	f.StringVar(&r.launchFor, "launcher", "", "start a runner for each connection from the service; "+
+	f.StringVar(&r.serviceUnit, "unit", "", "exit once systemd has stopped the service `UNIT`")
+	f.StringVar(&r.launcherAccount, "launcher", "", "start a runner for each connection from the service; "+
 		"`UID:GID` is the account of the service")
 	f.StringVar(&r.tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")
 	f.StringVar(&r.logFile, "log", "", "reopen the log `FILE` on SIGHUP")
-	f.BoolVar(&r.watchdog, "watchdog", false, "watch the runner in the directory given with --dir: kill programs that "+
+	f.BoolVar(&r.isWatchdog, "watchdog", false, "watch the runner in the directory given with --dir: kill programs that "+
 		"hang while they start, and jobs that outlive the runner")
-	f.BoolVar(&r.stop, "stop", false, "stop all runners if systemd is stopping the service given with --unit")
+	f.BoolVar(&r.stopAll, "stop", false, "stop all runners if systemd is stopping the service given with --unit")
 	return cmd
 }
 
@@ -79,37 +80,38 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	go reopenLog(a.Stderr, r.logFile)                    // this goroutine ends with this process
 	ctx, end := stopCtx(ctx, log)
 	defer end()
-	o := daemon.Options{Root: a.Dir, Tmpdir: r.tmpdir, Alone: r.alone, Service: os.Geteuid(), Ready: runner.ReportReady}
+	o := daemon.Options{Root: a.Dir, Tmpdir: r.tmpdir, Isolated: r.isolated, ServiceUID: os.Geteuid(),
+		OnReady: runner.ReportReady}
 	refuse := func(error) {} // reports an error to the service
-	if r.accepted {
-		grant, err := launcher.Accept(a.Dir, r.policy, r.unit != "")
+	if r.readsRequest {
+		grant, err := launcher.Accept(a.Dir, r.policyFile, r.serviceUnit != "")
 		if err != nil {
 			return err
 		}
-		if grant.Ended {
+		if grant.OnlyKilledRunner {
 			return nil
 		}
 		refuse = grant.ReplyError
-		warnUndivided(log, grant.NoCgroupsReason)
+		warnNoCgroups(log, grant.NoCgroupsReason)
 		o = daemon.Options{
-			Root: grant.Root, Tmpdir: grant.Tmpdir, Alone: grant.Alone, Service: grant.Service,
-			Policy: grant.Policy, Credentials: grant.Credentials, Cgroups: grant.Cgroups,
-			Ready: grant.ReplyReady,
+			Root: grant.Root, Tmpdir: grant.Tmpdir, Isolated: grant.Isolated, ServiceUID: grant.ServiceUID,
+			PolicyFile: grant.PolicyFile, Credentials: grant.Credentials, Cgroups: grant.Cgroups,
+			OnReady: grant.ReplyReady,
 		}
 	}
-	if r.delegated {
+	if r.cgroupDelegated {
 		var err error
 		o.Cgroups, err = process.NewCgroups()
-		warnUndivided(log, err)
+		warnNoCgroups(log, err)
 	}
 	self, err := os.Executable()
 	if err == nil {
 		err = process.CheckLimits()
 	}
 	if err == nil {
-		o.Version, o.Log, o.Watchdog = cli.Version, log, []string{self, "runner", "--watchdog"}
-		if r.unit != "" {
-			o.IsUnwanted, o.OnEnding = systemd.Unit(r.unit).Inactive, systemd.ExtendStopTimeout
+		o.Version, o.Log, o.WatchdogCommand = cli.Version, log, []string{self, "runner", "--watchdog"}
+		if r.serviceUnit != "" {
+			o.IsUnwanted, o.OnEnding = systemd.Unit(r.serviceUnit).IsInactive, systemd.ExtendStopTimeout
 		}
 		err = daemon.Serve(ctx, o)
 	}
@@ -119,8 +121,8 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	return err
 }
 
-// warnUndivided logs the reason why control groups cannot be used. It does nothing if cause is nil.
-func warnUndivided(log *slog.Logger, cause error) {
+// warnNoCgroups logs the reason why control groups cannot be used. It does nothing if cause is nil.
+func warnNoCgroups(log *slog.Logger, cause error) {
 	if cause != nil {
 		log.Warn("control groups are not fully available; jobs run, but some of their limits (memory, cpus, tasks) "+
 			"may not be enforced", "error", cause)
@@ -138,21 +140,21 @@ const runnersStopTimeout = 80 * time.Second
 // restart it. systemd runs this command each time the service has ended, even after a crash.
 func stopRunners(unit string) error {
 	if unit == "" {
-		return fault.Usage("runner --stop: needs the systemd unit of the service; add --unit UNIT")
+		return fault.Usagef("runner --stop: needs the systemd unit of the service; add --unit UNIT")
 	}
-	if systemd.Unit(unit).Stopping(stopQueryTimeout) {
+	if systemd.Unit(unit).IsStopping(stopQueryTimeout) {
 		systemd.StopAll("queuectl-runner@*.service", runnersStopTimeout)
 	}
 	return nil
 }
 
-// launch starts runners as root on a machine without systemd.
-func launch(ctx context.Context, dir, service, policy string, log *slog.Logger) error {
+// runLauncher starts runners as root on a machine without systemd.
+func runLauncher(ctx context.Context, dir, service, policy string, log *slog.Logger) error {
 	uid, gid, _ := strings.Cut(service, ":")
 	u, err1 := strconv.Atoi(uid)
 	g, err2 := strconv.Atoi(gid)
 	if err1 != nil || err2 != nil {
-		return fault.Usage("--launcher: %q is not UID:GID; write it like 999:999", service)
+		return fault.Usagef("--launcher: %q is not UID:GID; write it like 999:999", service)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// leaveConsole does nothing, because this system creates no console for a process.
-func leaveConsole() {}
+// detachConsole does nothing, because this system creates no console for a process.
+func detachConsole() {}
 
 // stopContext returns a context that ends when the service receives a stop signal.
 func stopContext(ctx context.Context, _ io.Writer) (context.Context, context.CancelFunc) {

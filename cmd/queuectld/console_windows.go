@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// leaveConsole closes the console if no other process uses it. Windows creates a console for a program
+// detachConsole closes the console if no other process uses it. Windows creates a console for a program
 // that it starts at logon.
-func leaveConsole() {
+func detachConsole() {
 	var list [2]uint32
 	if n, _, _ := getConsoleProcessList.Call(uintptr(unsafe.Pointer(&list[0])), uintptr(len(list))); n == 1 {
 		freeConsole.Call()
@@ -24,7 +24,7 @@ func leaveConsole() {
 
 // stopContext returns a context that ends on Ctrl-C or when the user's session ends.
 func stopContext(ctx context.Context, log io.Writer) (context.Context, context.CancelFunc) {
-	ctx, end, err := session.Notify(ctx, session.Service)
+	ctx, end, err := session.Notify(ctx, session.ServiceLevel)
 	if err != nil {
 		fmt.Fprintf(log, "queuectl: cannot detect when you log off (%v); jobs that run when you log off may end as lost\n",
 			err)

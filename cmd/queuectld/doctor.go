@@ -36,13 +36,13 @@ for consistency, using a copy of the database.`,
 }
 
 func (a *app) doctor(ctx context.Context, verify bool) error {
-	found, err := a.diagnosis(ctx, verify)
-	a.Progress("")
+	found, err := a.requestDiagnosis(ctx, verify)
+	a.ShowProgress("")
 	if err != nil {
 		return err
 	}
 	if found.Level == "failure" {
-		a.Exit = 1
+		a.ExitCode = 1
 	}
 	switch {
 	case a.JSONL:
@@ -61,25 +61,25 @@ func (a *app) doctor(ctx context.Context, verify bool) error {
 	return nil
 }
 
-// diagnosis requests a diagnosis from the service. If the service does not run, it examines the
+// requestDiagnosis requests a diagnosis from the service. If the service does not run, it examines the
 // files in the service's directory.
-func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, error) {
+func (a *app) requestDiagnosis(ctx context.Context, verify bool) (control.Diagnosis, error) {
 	c, err := a.Client()
 	if errors.Is(err, queue.ErrUnavailable) {
-		p, failed := a.Places()
+		p, failed := a.Paths()
 		if failed != nil {
 			return control.Diagnosis{}, err
 		}
-		t, failed := a.Choose()
+		t, failed := a.ChooseTarget()
 		if failed != nil {
 			return control.Diagnosis{}, failed
 		}
-		startCommand := t.Start
-		if t.Own {
+		startCommand := t.StartCommand
+		if t.IsUserService {
 			// Suggest the command enqueue, because it starts the user's own service if that does not run.
 			startCommand = "queuectl enqueue true"
 		}
-		return service.Examine(p, t.Start, startCommand, verify)
+		return service.Examine(p, t.StartCommand, startCommand, verify)
 	}
 	if err != nil {
 		return control.Diagnosis{}, err
@@ -87,25 +87,25 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 	defer c.Close()
 	began := time.Now()
 	found, err := c.Doctor(ctx, control.Doctor{Verify: verify}, func(p control.Progress) error {
-		a.Draw(term.Bar{Current: p.DoneBytes, Total: p.Total, StartedAt: began, Note: "copying", Bytes: true})
+		a.DrawBar(term.ProgressBar{Current: p.DoneBytes, Total: p.Total, StartedAt: began, Suffix: "copying", InBytes: true})
 		return nil
 	})
 	if err != nil {
 		return found, err
 	}
-	return a.examineClient(ctx, c, found)
+	return a.addClientFindings(ctx, c, found)
 }
 
-// examineClient adds findings about this program: whether its version is that of the service, and
+// addClientFindings adds findings about this program: whether its version is that of the service, and
 // whether a user's own service ends at logout.
-func (a *app) examineClient(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis,
+func (a *app) addClientFindings(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis,
 	error) {
-	st, err := c.Status(ctx, control.Nothing{})
+	st, err := c.Status(ctx, control.NoParams{})
 	if err != nil {
 		return found, err
 	}
 	add := func(check, level, message, next string) {
-		found.Findings = append(found.Findings, control.Finding{Check: check, Level: level, Message: message, Next: next})
+		found.Findings = append(found.Findings, control.Finding{Check: check, Level: level, Message: message, Advice: next})
 		if level == "failure" || found.Level == "ok" {
 			found.Level = level
 		}
@@ -119,8 +119,8 @@ func (a *app) examineClient(ctx context.Context, c *control.Client, found contro
 		add("program", "failure", fmt.Sprintf("queuectl has version %s, but queuectld has version %s", client, cli.Version),
 			"install the same version of both programs, then restart the service")
 	}
-	if t, err := a.Choose(); err == nil && t.Own && osservice.EndsAtLogout() {
-		add("session", "warning", connect.EndsAtLogout, connect.Staying)
+	if t, err := a.ChooseTarget(); err == nil && t.IsUserService && osservice.EndsAtLogout() {
+		add("session", "warning", connect.EndsAtLogoutText, connect.KeepRunningAdvice)
 	}
 	return found, nil
 }

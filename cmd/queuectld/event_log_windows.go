@@ -19,25 +19,25 @@ import (
 	"github.com/queuectl/queuectl/internal/osservice/install"
 )
 
-// In each eventWindow, at most maxEvents events of at most maxEvent bytes are written to the event log.
+// In each eventWindow, at most maxEventsPerWindow events of at most maxEventBytes bytes are written to the event log.
 // All programs share the event log, so a flood of warnings must not fill it.
 const (
-	maxEvents   = 100
-	eventWindow = time.Minute
-	maxEvent    = 8 << 10
+	maxEventsPerWindow = 100
+	eventWindow        = time.Minute
+	maxEventBytes      = 8 << 10
 )
 
 // eventHandler is a slog.Handler for the event log of Windows. It reports the start and the end of
 // the service, and its warnings and errors. The methods may be called concurrently.
 type eventHandler struct {
-	text slog.Handler // formats a record and writes it to log.line
-	log  *eventLog
+	formatter slog.Handler // formats a record and writes it to log.line
+	log       *eventLog
 }
 
 // eventLog is the state that the handlers of one event log share.
 type eventLog struct {
 	mu            sync.Mutex
-	report        func(kind uint16, text string) error // writes an event; called while mu is held
+	writeEvent    func(kind uint16, text string) error // writes an event; called while mu is held
 	line          bytes.Buffer                         // scratch space for an event; guarded by mu
 	reportedCount int                                  // events reported in the current window; guarded by mu
 	omittedCount  int                                  // events omitted in the current window; guarded by mu
@@ -65,19 +65,21 @@ func openEventLog() *eventHandler {
 }
 
 func newEventHandler(report func(kind uint16, text string) error) *eventHandler {
-	shared := &eventLog{report: report}
-	return &eventHandler{text: logs.NewUntimed(&shared.line, slog.LevelWarn), log: shared}
+	shared := &eventLog{writeEvent: report}
+	return &eventHandler{formatter: logs.NewUntimed(&shared.line, slog.LevelWarn), log: shared}
 }
 
 // Enabled reports whether records of the level are reported.
-func (e *eventHandler) Enabled(ctx context.Context, l slog.Level) bool { return e.text.Enabled(ctx, l) }
+func (e *eventHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return e.formatter.Enabled(ctx, l)
+}
 
 // Handle reports a record.
 func (e *eventHandler) Handle(ctx context.Context, r slog.Record) error {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
 	e.log.line.Reset()
-	if err := e.text.Handle(ctx, r); err != nil {
+	if err := e.formatter.Handle(ctx, r); err != nil {
 		return err
 	}
 	kind := uint16(windows.EVENTLOG_WARNING_TYPE)
@@ -89,16 +91,16 @@ func (e *eventHandler) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs returns a handler that adds these attributes to each record.
 func (e *eventHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &eventHandler{e.text.WithAttrs(attrs), e.log}
+	return &eventHandler{e.formatter.WithAttrs(attrs), e.log}
 }
 
 // WithGroup returns a handler that puts later attributes into a group.
 func (e *eventHandler) WithGroup(name string) slog.Handler {
-	return &eventHandler{e.text.WithGroup(name), e.log}
+	return &eventHandler{e.formatter.WithGroup(name), e.log}
 }
 
-// started reports that the service has started.
-func (e *eventHandler) started() {
+// reportStart reports that the service has started.
+func (e *eventHandler) reportStart() {
 	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
 }
 
@@ -117,7 +119,7 @@ func (e *eventHandler) reportNow(kind uint16, text string) {
 	defer e.log.mu.Unlock()
 	// Report the omitted events here, because the process may end before the timer does.
 	e.log.reportOmitted()
-	e.log.report(kind, fitEvent(text))
+	e.log.writeEvent(kind, fitEvent(text))
 }
 
 // reportLimited reports an event, or counts it if the limit is reached. The caller holds mu.
@@ -126,7 +128,7 @@ func (b *eventLog) reportLimited(kind uint16, text string) error {
 		b.reportOmitted()
 		b.reportedCount, b.windowEnd = 0, now.Add(eventWindow)
 	}
-	if b.reportedCount == maxEvents {
+	if b.reportedCount == maxEventsPerWindow {
 		if b.omittedCount++; b.omittedCount == 1 {
 			time.AfterFunc(time.Until(b.windowEnd), func() {
 				b.mu.Lock()
@@ -137,13 +139,13 @@ func (b *eventLog) reportLimited(kind uint16, text string) error {
 		return nil
 	}
 	b.reportedCount++
-	return b.report(kind, fitEvent(text))
+	return b.writeEvent(kind, fitEvent(text))
 }
 
 // reportOmitted reports how many events were omitted, if there are any. The caller holds mu.
 func (b *eventLog) reportOmitted() {
 	if b.omittedCount > 0 {
-		b.report(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; "+
+		b.writeEvent(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; "+
 			"see the service's log", b.omittedCount))
 	}
 	b.omittedCount = 0
@@ -152,10 +154,10 @@ func (b *eventLog) reportOmitted() {
 // fitEvent shortens a text to the maximum size of an event, and replaces NUL characters.
 func fitEvent(text string) string {
 	text = strings.ReplaceAll(text, "\x00", " ")
-	if len(text) <= maxEvent {
+	if len(text) <= maxEventBytes {
 		return text
 	}
-	end := maxEvent
+	end := maxEventBytes
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}

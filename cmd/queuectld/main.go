@@ -58,9 +58,9 @@ var verbs = []cli.Verb{
 	{Name: "events", Build: admin.EventsVerb},
 }
 
-// eachTable passes every job of a TOML file to the function each.
-func eachTable(name string, in io.Reader, each func(raw []byte, line int) error) error {
-	return input.EachTable(tomlfile.Tables, name, in, each)
+// eachTOMLJob passes every job of a TOML file to the function each.
+func eachTOMLJob(name string, in io.Reader, each func(raw []byte, line int) error) error {
+	return input.EachTOMLJob(tomlfile.ParseTables, name, in, each)
 }
 
 // withApp converts a function that builds a command from this package's app, for Verb.Build.
@@ -70,15 +70,16 @@ func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 
 func main() {
 	// With this argument, the program posts a webhook, in a job that the service has created.
-	if len(os.Args) == 2 && os.Args[1] == webhookName {
+	if len(os.Args) == 2 && os.Args[1] == webhookArg {
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
-	cli.Main(cli.Program{Verbs: verbs, Private: servePrivate, PrivateRun: private.Run, Offline: openOffline,
-		Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, EachTable: eachTable, Hash: sha256.New, Help: help.Func,
-		Zone: zone.FromTZ})
+	cli.Main(cli.Program{Verbs: verbs, ServePrivate: servePrivate, RunPrivate: private.Run, OpenOffline: openOffline,
+		JoinTerminal: (*cli.App).JoinTerminal, ReadSettings: tomlfile.Read, EachTOMLJob: eachTOMLJob, NewHash: sha256.New,
+		HelpFunc: help.HelpFunc,
+		LoadZone: zone.FromTZ})
 }
 
 // openOffline returns a client that reads the queue's files in a directory while no service runs.
 func openOffline(ctx context.Context, c *cli.App, dir string) (*control.Client, error) {
-	return service.OpenOffline(ctx, service.Options{Places: config.PlacesIn(dir), Version: cli.Version, Log: c.Stderr})
+	return service.OpenOffline(ctx, service.Options{Paths: config.PathsIn(dir), Version: cli.Version, LogFile: c.Stderr})
 }

@@ -50,7 +50,7 @@ func manVerb(a *app) *cobra.Command {
 func chapter(cmd *cobra.Command) string {
 	var b strings.Builder
 	if cmd.HasParent() {
-		paragraphs := strings.Split(help.Long(cmd), "\n\n")
+		paragraphs := strings.Split(help.LongDescription(cmd), "\n\n")
 		if paragraphs[0] == cmd.Short {
 			paragraphs[0] += "."
 		}
@@ -115,7 +115,7 @@ func flagText(f *pflag.Flag) (text, doc string) {
 // tenth slower.
 func writePages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(page(cmd, name, date)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, name, date)), 0o644); err != nil {
 		return err
 	}
 	for _, sub := range cmd.Commands() {
@@ -142,13 +142,13 @@ func pageDate(now time.Time) (string, error) {
 	return now.UTC().Format(time.DateOnly), nil
 }
 
-// page returns the manual page of a command in the format of man(7).
-func page(cmd *cobra.Command, name, date string) string {
+// manPage returns the manual page of a command in the format of man(7).
+func manPage(cmd *cobra.Command, name, date string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %s 1 %s \"queuectl %s\" \"queuectl\"\n", strings.ToUpper(name), date, cli.Version)
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(cmd.UseLine()))
-	if long := help.Long(cmd); long != cmd.Short {
+	if long := help.LongDescription(cmd); long != cmd.Short {
 		intro, rest, _ := strings.Cut(long, "\n\n")
 		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n.PP\n.nf\n%s\n.fi\n", roff(intro), roff(rest))
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// managedFlag adds the flag with which the service manager starts serve.
+// addServiceFlag adds the flag with which the service manager starts serve.
 // See docs/decisions/0091.
-func managedFlag(f *pflag.FlagSet, managed *bool) {
+func addServiceFlag(f *pflag.FlagSet, managed *bool) {
 	f.BoolVar(managed, "service", false, "the service was started by the service manager")
 	f.Lookup("service").Hidden = true
 }
@@ -29,8 +29,8 @@ func managedFlag(f *pflag.FlagSet, managed *bool) {
 func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
 	err := svc.Run(install.Name, &serviceHandler{ctx: ctx, serve: serve, events: openEventLog()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
-		return fault.Usage("only the service manager can run serve --service; start the service with: %s; or run it in the "+
-			"foreground with: queuectl serve", connect.StartSystem)
+		return fault.Usagef("only the service manager can run serve --service; start the service with: %s; or run it in the "+
+			"foreground with: queuectl serve", connect.StartSystemCommand)
 	}
 	return err
 }
@@ -72,13 +72,13 @@ func (m *serviceHandler) Execute(
 			Manager: service.Manager{
 				OnListening:       func() { trySend(listening) },
 				ExtendStopTimeout: func() { trySend(extendStop) },
-				Log:               m.events,
+				LogHandler:        m.events,
 			},
-			reload: reload,
+			reloadRequests: reload,
 		})
 	}()
 	status := statusReporter{states: states}
-	status.enter(svc.StartPending)
+	status.reportState(svc.StartPending)
 	starts := time.NewTicker(checkpointInterval)
 	defer starts.Stop()
 	for {
@@ -87,23 +87,23 @@ func (m *serviceHandler) Execute(
 			// Report progress again and again, because a start may take long: the database may be large, or the
 			// disk full.
 			if status.last.State == svc.StartPending {
-				status.enter(svc.StartPending)
+				status.reportState(svc.StartPending)
 			}
 		case <-listening:
 			starts.Stop()
 			// In any other state, a stop was requested while the service was starting.
 			if status.last.State == svc.StartPending {
-				status.enter(svc.Running)
-				m.events.started()
+				status.reportState(svc.Running)
+				m.events.reportStart()
 			}
 		case <-extendStop:
-			status.enter(svc.StopPending)
+			status.reportState(svc.StopPending)
 		case c := <-requests:
 			switch c.Cmd {
 			case svc.Interrogate:
 				states <- status.last
 			case svc.Stop, svc.Shutdown, svc.PreShutdown:
-				status.enter(svc.StopPending)
+				status.reportState(svc.StopPending)
 				stop()
 			case svc.ParamChange:
 				select {
@@ -127,9 +127,9 @@ type statusReporter struct {
 	last   svc.Status // the last reported status
 }
 
-// enter reports a state to the service manager. If the service is already in this state, enter reports
+// reportState reports a state to the service manager. If the service is already in this state, reportState reports
 // that the start or stop makes progress.
-func (r *statusReporter) enter(state svc.State) {
+func (r *statusReporter) reportState(state svc.State) {
 	next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(startWaitHint.Milliseconds())}
 	switch state {
 	case svc.StartPending:
@@ -152,23 +152,23 @@ func trySend(c chan<- struct{}) {
 	}
 }
 
-// installersVerbs returns the subcommands of the command service that installers use.
-func (a *app) installersVerbs() []*cobra.Command {
+// installerVerbs returns the subcommands of the command service that installers use.
+func (a *app) installerVerbs() []*cobra.Command {
 	undo, tidy := false, false
 	cmd := &cobra.Command{
 		Use: "prepare", Short: "Complete the setup of a service that an installer registered", Hidden: true,
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
-			r, err := a.registration(false)
+			r, err := a.newRegistration(false)
 			switch {
 			case err != nil:
 				return err
 			case undo:
-				return r.Undo()
+				return r.UndoConfigure()
 			case tidy:
-				return r.Tidy()
+				return r.RemoveOldRunners()
 			}
-			return r.Prepare()
+			return r.Configure()
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "undo this setup")

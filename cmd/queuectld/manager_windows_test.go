@@ -76,7 +76,7 @@ func TestManagedService(t *testing.T) {
 			m.OnListening()
 			for {
 				select {
-				case <-m.reload:
+				case <-m.reloadRequests:
 					reloads++
 					continue
 				case <-ctx.Done():
@@ -97,7 +97,8 @@ func TestManagedService(t *testing.T) {
 				time.Sleep(checkpointInterval)
 				synctest.Wait()
 			}
-			want := svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown | svc.AcceptParamChange}
+			want := svc.Status{State: svc.Running,
+				Accepts: svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown | svc.AcceptParamChange}
 			if now := s.last(); now != want {
 				t.Errorf("when the service listens, the state is %+v, want %+v", now, want)
 			}
@@ -159,7 +160,7 @@ func TestManagedServiceEnds(t *testing.T) {
 		err  error
 		code uint32
 	}{{&service.ExitError{Code: 74, Err: errors.New("disk")}, 74},
-		{&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {fault.Usage("no"), 2}, {errors.New("any"), 1}} {
+		{&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {fault.Usagef("no"), 2}, {errors.New("any"), 1}} {
 		s := runHandler(t, func(context.Context, *manager) error { return c.err }, func(*scm) {})
 		if !s.specific || s.code != c.code {
 			t.Errorf("error %v: specific code: %v, code %d, want %d", c.err, s.specific, s.code, c.code)
@@ -192,8 +193,8 @@ func TestCrashIsInTheLog(t *testing.T) {
 	const crashVariable = "QUEUECTL_TEST_CRASH"
 	if dir := os.Getenv(crashVariable); dir != "" {
 		(&app{new(cli.App)}).serve(panickyService{t.Context()},
-			service.Options{Places: config.PlacesIn(dir), Runner: []string{filepath.Join(dir, "none.exe")}},
-			&manager{Manager: service.Manager{Log: slog.DiscardHandler}})
+			service.Options{Paths: config.PathsIn(dir), RunnerCommand: []string{filepath.Join(dir, "none.exe")}},
+			&manager{Manager: service.Manager{LogHandler: slog.DiscardHandler}})
 		return
 	}
 	dir := filepath.Join(t.TempDir(), "state")
@@ -219,7 +220,7 @@ func TestServiceByHand(t *testing.T) {
 	}
 }
 
-// The event log gets warnings and errors, but at most maxEvents in a minute. After that minute, it
+// The event log gets warnings and errors, but at most maxEventsPerWindow in a minute. After that minute, it
 // gets the number of omitted events.
 func TestEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -231,25 +232,26 @@ func TestEventsAreBounded(t *testing.T) {
 		log := slog.New(e).With("job", "a").WithGroup("g")
 		log.Info("nothing")
 		log.Warn("slow", "n", 1)
-		log.Error("bad\x00", "n", strings.Repeat("é", maxEvent))
+		log.Error("bad\x00", "n", strings.Repeat("é", maxEventBytes))
 		if len(got) != 2 || got[0] != fmt.Sprintf("%d msg=slow job=a g.n=1", windows.EVENTLOG_WARNING_TYPE) ||
-			!strings.HasPrefix(got[1], fmt.Sprintf("%d msg=", windows.EVENTLOG_ERROR_TYPE)) || len(got[1]) > maxEvent+10 ||
+			!strings.HasPrefix(got[1], fmt.Sprintf("%d msg=", windows.EVENTLOG_ERROR_TYPE)) || len(got[1]) > maxEventBytes+10 ||
 			strings.Contains(got[1], "\x00") {
 			t.Errorf("the event log contains %.200q", got)
 		}
-		for range 10 * maxEvents {
+		for range 10 * maxEventsPerWindow {
 			log.Warn("flood")
 		}
-		if len(got) != maxEvents {
+		if len(got) != maxEventsPerWindow {
 			t.Errorf("the event log got %d events in a minute", len(got))
 		}
 		time.Sleep(eventWindow + time.Second)
 		synctest.Wait()
-		if len(got) != maxEvents+1 || !strings.Contains(got[maxEvents], fmt.Sprint(9*maxEvents+2)) {
+		if len(got) != maxEventsPerWindow+1 || !strings.Contains(got[maxEventsPerWindow],
+			fmt.Sprint(9*maxEventsPerWindow+2)) {
 			t.Errorf("%d events, the last: %q", len(got), got[len(got)-1])
 		}
 		log.Warn("again")
-		if last := got[len(got)-1]; len(got) != maxEvents+2 || !strings.Contains(last, "again") {
+		if last := got[len(got)-1]; len(got) != maxEventsPerWindow+2 || !strings.Contains(last, "again") {
 			t.Errorf("%d events, the last: %q", len(got), last)
 		}
 	})

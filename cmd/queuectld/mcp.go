@@ -23,17 +23,17 @@ A coding agent starts this server and uses it through standard input and output.
 The agent can list, show, wait for and explain your own jobs. With --write, it
 can also enqueue, cancel and retry jobs. The server has your rights, never more.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t, err := a.Choose()
+			t, err := a.ChooseTarget()
 			if err != nil {
 				return err
 			}
 			o.Version = cli.Version
-			o.Complete = func(s *queue.Spec) error { return input.Prepare(s, false) }
+			o.AddContext = func(s *queue.Spec) error { return input.CompleteAndCheck(s, false) }
 			o.Explain = func(err error) error { return t.ConnectError(err) }
 			return mcp.Serve(cmd.Context(), func() *control.Client { return control.NewClient(t.Socket) }, o, os.Stdin, a.Stdout)
 		},
 	}
-	cmd.Flags().BoolVar(&o.Write, "write", false, "offer tools that enqueue, cancel and retry jobs")
+	cmd.Flags().BoolVar(&o.AllowChanges, "write", false, "offer tools that enqueue, cancel and retry jobs")
 	cmd.Flags().BoolVar(&o.AllUsers, "all-users", false, "include the jobs of other users, if your rights allow it")
 	return cmd
 }

@@ -28,7 +28,7 @@ func metricsVerb(a *app) *cobra.Command {
 				return writeTextfile(cmd.Context(), a, file)
 			}
 			a.MissingIsEmpty = true
-			c, err := a.Reader(cmd.Context())
+			c, err := a.ReadClient(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func metricsVerb(a *app) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().Var(input.NonEmpty(&file), "textfile",
+	cmd.Flags().Var(input.NonEmptyValue(&file), "textfile",
 		"write the metrics to `FILE`, for the textfile collector of node_exporter; queuectl_healthy is 0 if the "+
 			"service does not answer")
 	return cmd
@@ -57,15 +57,15 @@ func metricsVerb(a *app) *cobra.Command {
 // writeTextfile replaces a file with the metrics. If the service does not answer, the new file reports
 // the service as unhealthy. If the old file were kept, it would report a stopped service as healthy.
 func writeTextfile(ctx context.Context, a *app, file string) error {
-	text, err := gather(ctx, a)
+	text, err := gatherMetrics(ctx, a)
 	if err != nil {
-		text = []byte(metrics.Unhealthy)
+		text = []byte(metrics.UnhealthyText)
 	}
 	return errors.Join(err, replaceFile(file, text))
 }
 
-// gather returns the metrics as text.
-func gather(ctx context.Context, a *app) ([]byte, error) {
+// gatherMetrics returns the metrics as text.
+func gatherMetrics(ctx context.Context, a *app) ([]byte, error) {
 	c, err := a.Client()
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func replaceFile(file string, text []byte) error {
 	err := atomicfile.Write(file, text, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
 		return queue.Invalid("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s",
-			queue.ShellWord(filepath.Dir(file)))
+			queue.QuoteShellWord(filepath.Dir(file)))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", file, err)

@@ -26,29 +26,29 @@ files stay where they are. The new database is used only after everything has
 been copied and verified. The old database is then marked, so that no service
 opens it again. To continue an interrupted move, repeat the same command.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			files.KeepPrivate()
-			places, err := a.Places()
+			files.RestrictUmask()
+			places, err := a.Paths()
 			if err != nil {
 				return err
 			}
 			if to != "" && toFile != "" {
-				return fault.Usage("--to: cannot be combined with --to-file; use one of them")
+				return fault.Usagef("--to: cannot be combined with --to-file; use one of them")
 			}
 			if toFile != "" {
-				if to, err = config.ReadStore("--to-file", toFile); err != nil {
+				if to, err = config.ReadStoreFile("--to-file", toFile); err != nil {
 					return err
 				}
 			}
 			if to == "" {
-				return fault.Usage("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE (FILE "+
+				return fault.Usagef("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE (FILE "+
 					"contains such a URL) or --to %s; "+
 					"example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
-			progress := func(table string, rows int64) { a.Progress(`table %q: %d rows`, table, rows) }
-			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Stderr},
+			progress := func(table string, rows int64) { a.ShowProgress(`table %q: %d rows`, table, rows) }
+			done, err := service.Migrate(cmd.Context(), service.Options{Paths: places, Version: cli.Version, LogFile: a.Stderr},
 				from,
 				to, progress)
-			a.Progress("")
+			a.ShowProgress("")
 			if err != nil {
 				return err
 			}
@@ -56,10 +56,10 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				return a.PrintJSON(done)
 			}
 			if done.AlreadyDone {
-				a.PrintNote("the queue was already moved to %s", done.Target)
+				a.PrintInfo("the queue was already moved to %s", done.Target)
 				return nil
 			}
-			a.PrintNote("%s moved from %s to %s", present.Jobs(int(done.Jobs)), done.Source, done.Target)
+			a.PrintInfo("%s moved from %s to %s", present.JobsText(int(done.Jobs)), done.Source, done.Target)
 			next := `change the setting "store" to the URL of the new database, or store_file to a file that contains this URL`
 			if strings.HasSuffix(done.Target, ".db") {
 				next = `change the setting "store" to "sqlite", or remove store and store_file`

@@ -24,11 +24,11 @@ func servePrivate(ctx context.Context, c *cli.App, ready func()) error {
 	o.Flags["retention_max_jobs"] = "0"
 	// Use SQLite even if the machine's settings name another store.
 	o.Flags["store"], o.Flags["store_file"] = config.StoreSQLite, "none"
-	log, err := logs.Open(filepath.Join(o.Places.State, config.LogName))
+	log, err := logs.Open(filepath.Join(o.Paths.StateDir, config.LogName))
 	if err != nil {
 		return err
 	}
-	o.Log, o.Terminal, o.Background = log, false, true
+	o.LogFile, o.LogIsTerminal, o.StartedOnDemand = log, false, true
 	o.AllowSlowReaders = true // the program that reads the jobs' output may pause, so do not disconnect slow readers
 	o.OnDiskFull = func(err error) {
 		fmt.Fprintf(c.Stderr, "queuectl: %v; the jobs continue once there is space on the disk\n", err)

@@ -41,11 +41,11 @@ func serviceVerb(a *app) *cobra.Command {
 	stop := verb("stop", "Stop the service and its jobs", func(ctx context.Context) error {
 		switch {
 		case runners && keep:
-			return fault.Usage("--runners: ends all jobs, so it cannot be combined with --keep-jobs; use one of them")
+			return fault.Usagef("--runners: ends all jobs, so it cannot be combined with --keep-jobs; use one of them")
 		case runners:
 			return a.stopRunners(roots)
 		case roots != "":
-			return fault.Usage("--runner-dir: works only with --runners; use both")
+			return fault.Usagef("--runner-dir: works only with --runners; use both")
 		}
 		return a.serviceStop(ctx, own, keep)
 	})
@@ -53,14 +53,14 @@ func serviceVerb(a *app) *cobra.Command {
 		"let running jobs continue; the service takes them over when it starts again")
 	stop.Flags().BoolVar(&runners, "runners", false,
 		"stop the runners that a service has left behind, and their jobs; the service must not be running")
-	stop.Flags().Var(input.NonEmpty(&roots), "runner-dir",
+	stop.Flags().Var(input.NonEmptyValue(&roots), "runner-dir",
 		"with --runners: the `DIR` that was given to queuectl serve as --runner-dir, if any")
-	verbs := cli.Group("service", "Install, start, stop and check the service",
+	verbs := cli.GroupCommand("service", "Install, start, stop and check the service",
 		verb("install", "Install the service and start it", func(context.Context) error { return a.serviceInstall(own) }),
 		verb("uninstall", "Stop the service and uninstall it",
 			func(context.Context) error { return a.serviceUninstall(own) }),
 		verb("start", "Start the service in the background", func(ctx context.Context) error {
-			return a.serviceAct(ctx, own, "started", a.startUnregistered, (*install.Service).Start)
+			return a.startOrRestart(ctx, own, "started", a.startUnregistered, (*install.Service).Start)
 		}),
 		stop,
 		verb("restart", "Restart the service; running jobs continue",
@@ -68,19 +68,19 @@ func serviceVerb(a *app) *cobra.Command {
 		verb("status", "Show whether the service is running",
 			func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
 	)
-	verbs.AddCommand(a.installersVerbs()...)
+	verbs.AddCommand(a.installerVerbs()...)
 	return verbs
 }
 
 // serviceRestart restarts a service, whether or not it is registered.
 func (a *app) serviceRestart(ctx context.Context, own bool) error {
-	return a.serviceAct(ctx, own, "restarted", a.restartUnregistered, func(r *install.Service) error {
-		c := control.NewClient(r.Places.Socket)
+	return a.startOrRestart(ctx, own, "restarted", a.restartUnregistered, func(r *install.Service) error {
+		c := control.NewClient(r.Paths.Socket)
 		defer c.Close()
 		// Before a running service is stopped, check that it could start again. If no service runs, a failed
 		// start does no harm.
 		if c.Connect(ctx) == nil {
-			if err := checkRestart(ctx, c, r.Places.File, nil); err != nil {
+			if err := checkRestart(ctx, c, r.Paths.SettingsFile, nil); err != nil {
 				return err
 			}
 		}
@@ -94,7 +94,7 @@ func (a *app) restartUnregistered(ctx context.Context, t connect.Target) error {
 	defer c.Close()
 	var err error
 	if c.Connect(ctx) == nil {
-		if t.Serve, err = restartArgs(ctx, c, t.Serve); err != nil {
+		if t.ServeFlags, err = restartArgs(ctx, c, t.ServeFlags); err != nil {
 			return err
 		}
 		if _, err := a.stopAndWait(ctx, c, true); err != nil {
@@ -104,18 +104,18 @@ func (a *app) restartUnregistered(ctx context.Context, t connect.Target) error {
 	return a.startUnregistered(ctx, t)
 }
 
-// registration returns the user's own service or the system's service. The service may not be
+// newRegistration returns the user's own service or the system's service. The service may not be
 // registered yet.
-func (a *app) registration(own bool) (*install.Service, error) {
-	o := install.Options{User: own, Places: config.SystemPlaces()}
+func (a *app) newRegistration(own bool) (*install.Service, error) {
+	o := install.Options{User: own, Paths: config.SystemPaths()}
 	var err error
 	if own {
-		if o.Places, err = config.UserPlaces(); err != nil {
+		if o.Paths, err = config.UserPaths(); err != nil {
 			return nil, err
 		}
 	}
 	if a.Dir != "" || a.Socket != "" {
-		return nil, fault.Usage("a registered service has fixed paths; leave out --dir and --socket")
+		return nil, fault.Usagef("a registered service has fixed paths; leave out --dir and --socket")
 	}
 	if o.Program, err = connect.DaemonPath(); err != nil {
 		return nil, err
@@ -123,29 +123,29 @@ func (a *app) registration(own bool) (*install.Service, error) {
 	if o.Client, err = connect.ClientPath(); err != nil {
 		return nil, err
 	}
-	o.Talk = a.controlFuncs(o.Places)
+	o.Direct = a.directControl(o.Paths)
 	return install.New(o)
 }
 
-// controlFuncs returns functions that talk to the service with these paths directly.
-func (a *app) controlFuncs(p config.Places) install.Direct {
+// directControl returns functions that talk to the service with these paths directly.
+func (a *app) directControl(p config.Paths) install.DirectControl {
 	ctx := context.Background()
-	return install.Direct{
-		Begin: func() error {
+	return install.DirectControl{
+		Start: func() error {
 			c := control.NewClient(p.Socket)
 			defer c.Close()
 			if c.Connect(ctx) == nil {
 				return nil // the service is already running
 			}
-			return a.StartAndReach(ctx, c, connect.Target{Socket: p.Socket, Own: true})
+			return a.StartAndWait(ctx, c, connect.Target{Socket: p.Socket, IsUserService: true})
 		},
-		End: func(keepJobs bool) error {
+		Stop: func(keepJobs bool) error {
 			c := control.NewClient(p.Socket)
 			defer c.Close()
 			_, err := a.stopAndWait(ctx, c, keepJobs)
 			return err
 		},
-		Answers: func() bool {
+		IsAnswering: func() bool {
 			c := control.NewClient(p.Socket)
 			defer c.Close()
 			return c.Connect(ctx) == nil
@@ -153,23 +153,23 @@ func (a *app) controlFuncs(p config.Places) install.Direct {
 	}
 }
 
-// managedService returns the registered service that a command acts on, which is the service that the
+// registeredService returns the registered service that a command acts on, which is the service that the
 // client would choose. If that service is not registered, it returns nil, and the command talks to the
 // service through its socket. With --user, a missing registration is an error.
-func (a *app) managedService(own bool) (*install.Service, error) {
+func (a *app) registeredService(own bool) (*install.Service, error) {
 	if own {
-		r, err := a.registration(true)
-		if err == nil && !r.Registered() {
-			err = r.NotRegistered()
+		r, err := a.newRegistration(true)
+		if err == nil && !r.IsRegistered() {
+			err = r.NotRegisteredError()
 		}
 		return r, err
 	}
-	t, err := a.Choose()
-	if err != nil || !t.Own && t.Socket != config.SystemPlaces().Socket {
+	t, err := a.ChooseTarget()
+	if err != nil || !t.IsUserService && t.Socket != config.SystemPaths().Socket {
 		return nil, err
 	}
-	r, err := a.registration(t.Own)
-	if err != nil || !r.Registered() {
+	r, err := a.newRegistration(t.IsUserService)
+	if err != nil || !r.IsRegistered() {
 		return nil, nil // ignore the error, because on an unsupported system no service is registered
 	}
 	return r, nil
@@ -179,17 +179,17 @@ func (a *app) managedService(own bool) (*install.Service, error) {
 // serviceInstall first stops it, and the new service adopts its jobs.
 func (a *app) serviceInstall(own bool) error {
 	if own {
-		p, err := config.UserPlaces()
+		p, err := config.UserPaths()
 		if err = cmp.Or(err, p.CheckOwner()); err != nil {
 			return err
 		}
 	}
-	r, err := a.registration(own)
+	r, err := a.newRegistration(own)
 	if err != nil {
 		return err
 	}
-	if own && !r.Registered() && r.Talk.Answers() {
-		if err := r.Talk.End(true); err != nil {
+	if own && !r.IsRegistered() && r.Direct.IsAnswering() {
+		if err := r.Direct.Stop(true); err != nil {
 			return err
 		}
 	}
@@ -197,17 +197,17 @@ func (a *app) serviceInstall(own bool) error {
 		return err
 	}
 	if a.Structured() {
-		return a.PrintJSON(map[string]any{"registered": true, "socket": r.Places.Socket})
+		return a.PrintJSON(map[string]any{"registered": true, "socket": r.Paths.Socket})
 	}
-	a.PrintNote("the service is registered and running; its socket is %s", r.Places.Socket)
+	a.PrintInfo("the service is registered and running; its socket is %s", r.Paths.Socket)
 	if own && osservice.EndsAtLogout() {
-		a.PrintNote("the service stops when you log out; %s", connect.Staying)
+		a.PrintInfo("the service stops when you log out; %s", connect.KeepRunningAdvice)
 	}
 	return nil
 }
 
 func (a *app) serviceUninstall(own bool) error {
-	r, err := a.registration(own)
+	r, err := a.newRegistration(own)
 	if err != nil {
 		return err
 	}
@@ -216,14 +216,14 @@ func (a *app) serviceUninstall(own bool) error {
 	case err != nil:
 		return err
 	case a.Structured():
-		return a.PrintJSON(map[string]any{"registered": r.Registered(), "was": wasRegistered})
-	case r.Registered():
-		a.PrintNote("from now on, the service from the installed package is used; you can delete the programs that you " +
+		return a.PrintJSON(map[string]any{"registered": r.IsRegistered(), "was": wasRegistered})
+	case r.IsRegistered():
+		a.PrintInfo("from now on, the service from the installed package is used; you can delete the programs that you " +
 			"installed before the package, usually in /usr/local/bin")
 	case wasRegistered:
-		a.PrintNote("the service is no longer registered; the queue is kept in %s", r.Places.State)
+		a.PrintInfo("the service is no longer registered; the queue is kept in %s", r.Paths.StateDir)
 	default:
-		a.PrintNote("no service was registered")
+		a.PrintInfo("no service was registered")
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func checkRestart(ctx context.Context, c *control.Client, path string, environ [
 		_, err = config.Merge(file, env)
 	}
 	if err == nil {
-		if _, err = c.Reload(ctx, control.Nothing{}); !errors.Is(err, queue.ErrInvalid) {
+		if _, err = c.Reload(ctx, control.NoParams{}); !errors.Is(err, queue.ErrInvalid) {
 			return nil
 		}
 	}
@@ -256,17 +256,17 @@ func checkRestart(ctx context.Context, c *control.Client, path string, environ [
 // restartArgs returns the arguments with which a running service can be started again: with the same
 // settings file and the same number of workers.
 func restartArgs(ctx context.Context, c *control.Client, serve []string) ([]string, error) {
-	st, err := c.Status(ctx, control.Nothing{})
+	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
-		err = checkRestart(ctx, c, st.Settings, os.Environ())
+		err = checkRestart(ctx, c, st.SettingsFile, os.Environ())
 	}
 	if err != nil {
 		return nil, err
 	}
 	serve = slices.Clone(serve)
 	// Without a settings file, the service uses the default path.
-	if _, err := os.Stat(st.Settings); err == nil {
-		serve = append(serve, "--config", st.Settings)
+	if _, err := os.Stat(st.SettingsFile); err == nil {
+		serve = append(serve, "--config", st.SettingsFile)
 	}
 	if v, err := c.ConfigGet(ctx, control.ConfigKey{Key: "workers"}); err == nil && v.Origin == string(config.FromFlag) {
 		serve = append(serve, "--workers", v.Value)
@@ -281,7 +281,7 @@ func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 	err := c.Connect(ctx)
 	started := errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission)
 	if started {
-		err = a.StartAndReach(ctx, c, t)
+		err = a.StartAndWait(ctx, c, t)
 	}
 	if err != nil {
 		return err
@@ -293,17 +293,17 @@ func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 	return a.PrintResult(map[string]any{"started": started}, "%s", text)
 }
 
-// serviceAct starts or restarts the service that the client would choose. If that service is not
+// startOrRestart starts or restarts the service that the client would choose. If that service is not
 // registered and can be started in the background, because it is the user's own or its directory is
-// known, serviceAct calls the function unregistered. Otherwise it acts on the system's service.
-func (a *app) serviceAct(ctx context.Context, own bool, done string,
+// known, startOrRestart calls the function unregistered. Otherwise it acts on the system's service.
+func (a *app) startOrRestart(ctx context.Context, own bool, done string,
 	unregistered func(context.Context, connect.Target) error, do func(*install.Service) error) error {
-	r, err := a.managedService(own)
+	r, err := a.registeredService(own)
 	if r == nil && err == nil {
-		if t, err := a.Choose(); err == nil && t.Startable() {
+		if t, err := a.ChooseTarget(); err == nil && t.CanStart() {
 			return unregistered(ctx, t)
 		}
-		r, err = a.registration(false)
+		r, err = a.newRegistration(false)
 	}
 	if err != nil {
 		return err
@@ -315,22 +315,22 @@ func (a *app) serviceAct(ctx context.Context, own bool, done string,
 }
 
 func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
-	r, err := a.managedService(own)
+	r, err := a.registeredService(own)
 	switch {
 	case err != nil:
 		return err
 	case r == nil:
 		return a.stopService(ctx, keep)
 	}
-	running := r.Runs()
+	running := r.IsRunning()
 	if running {
-		defer a.warnIfSlow(ctx, r.Places.Socket, keep)()
+		defer a.warnIfSlow(ctx, r.Paths.Socket, keep)()
 	}
 	if err := r.Stop(keep); err != nil {
 		return err
 	}
 	if running && !keep {
-		if err := awaitRunnersEnd(ctx, r.Places, ""); err != nil {
+		if err := awaitRunnersEnd(ctx, r.Paths, ""); err != nil {
 			return err
 		}
 	}
@@ -339,12 +339,13 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 
 // stopRunners stops the runners of a queue whose service does not run.
 func (a *app) stopRunners(roots string) error {
-	places, err := a.Places()
+	places, err := a.Paths()
 	if err != nil {
 		return err
 	}
 	slow := time.AfterFunc(2*time.Second, func() {
-		a.PrintNote("waiting up to %v for the runners and their jobs to end; then they are killed", service.EndRunnersWithin())
+		a.PrintInfo("waiting up to %v for the runners and their jobs to end; then they are killed",
+			service.EndRunnersTimeout())
 	})
 	n, err := service.EndRunners(places, roots)
 	slow.Stop()
@@ -357,30 +358,30 @@ func (a *app) stopRunners(roots string) error {
 // serviceStatus prints whether the service runs. If the service is registered, serviceStatus asks the
 // service manager first, because a connection to the socket would start a stopped service.
 func (a *app) serviceStatus(ctx context.Context, own bool) error {
-	r, err := a.managedService(own)
+	r, err := a.registeredService(own)
 	var c *control.Client
 	switch {
 	case err != nil:
 	case r == nil:
 		c, err = a.Client()
-	case !r.Runs():
+	case !r.IsRunning():
 		err = queue.Errorf(queue.CodeUnavailable, "the service is registered but not running; start it with: %s",
-			r.HowToStart())
+			r.StartCommand())
 	default:
-		c = control.NewClient(r.Places.Socket)
-		err = connect.Target{Socket: r.Places.Socket, Start: r.HowToStart()}.ConnectError(c.Connect(ctx))
+		c = control.NewClient(r.Paths.Socket)
+		err = connect.Target{Socket: r.Paths.Socket, StartCommand: r.StartCommand()}.ConnectError(c.Connect(ctx))
 	}
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	st, err := c.Status(ctx, control.Nothing{})
+	st, err := c.Status(ctx, control.NoParams{})
 	if err != nil {
 		return err
 	}
 	if a.Structured() {
 		return a.PrintJSON(map[string]any{"running": true, "registered": r != nil, "pid": st.PID, "version": st.Version,
-			"started_at": st.Started, "service": st.Service, "socket": st.Socket})
+			"started_at": st.StartedAt, "service": st.Service, "socket": st.Socket})
 	}
 	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version + "\nService: " +
 		present.DescribeService(st.Service, st.Socket))
@@ -388,7 +389,7 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 
 // stopService stops the service through its socket.
 func (a *app) stopService(ctx context.Context, keep bool) error {
-	t, err := a.Choose()
+	t, err := a.ChooseTarget()
 	if err != nil {
 		return err
 	}
@@ -424,12 +425,12 @@ func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped
 		defer cancel()
 		c := control.NewClient(socket)
 		defer c.Close()
-		if st, err := c.Status(statusCtx, control.Nothing{}); err == nil && st.Workers.Busy > 0 {
-			text = "waiting for " + present.Jobs(st.Workers.Busy) +
+		if st, err := c.Status(statusCtx, control.NoParams{}); err == nil && st.Workers.Busy > 0 {
+			text = "waiting for " + present.JobsText(st.Workers.Busy) +
 				" to finish; jobs that still run after the time in stop_timeout go back to the queue"
 		}
 	}
-	return time.AfterFunc(slowStopAfter, func() { a.PrintNote("%s", text) }).Stop
+	return time.AfterFunc(slowStopAfter, func() { a.PrintInfo("%s", text) }).Stop
 }
 
 // stopAndWait stops a service and waits until the lock of its state directory is free, so that another
@@ -440,19 +441,19 @@ func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (co
 	if err != nil {
 		return got, err
 	}
-	for service.InUse(got.Dir) {
-		if err := pauseInStop(ctx); err != nil {
+	for service.IsStateDirInUse(got.Dir) {
+		if err := sleepBetweenPolls(ctx); err != nil {
 			return got, err
 		}
 	}
 	if keep {
 		return got, nil
 	}
-	return got, awaitRunnersEnd(ctx, config.PlacesIn(got.Dir), got.RunnerDir)
+	return got, awaitRunnersEnd(ctx, config.PathsIn(got.Dir), got.RunnerDir)
 }
 
-// pauseInStop waits before the next query of a stopping service's state.
-func pauseInStop(ctx context.Context) error {
+// sleepBetweenPolls waits before the next query of a stopping service's state.
+func sleepBetweenPolls(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):
 		return nil
@@ -469,17 +470,17 @@ const runnersEndTimeout = 5 * time.Second
 // awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if they
 // are still alive after runnersEndTimeout. That happens if the service crashes while it stops its
 // runners.
-func awaitRunnersEnd(ctx context.Context, p config.Places, roots string) error {
+func awaitRunnersEnd(ctx context.Context, p config.Paths, roots string) error {
 	for end := time.Now().Add(runnersEndTimeout); service.HasLiveRunners(p, roots); {
 		if time.Now().After(end) {
-			command := "queuectl --dir " + queue.ShellWord(p.State) + " service stop --runners"
+			command := "queuectl --dir " + queue.QuoteShellWord(p.StateDir) + " service stop --runners"
 			if roots != "" {
-				command += " --runner-dir " + queue.ShellWord(roots)
+				command += " --runner-dir " + queue.QuoteShellWord(roots)
 			}
 			return queue.Errorf(queue.CodeWrongState, "the service ended, but its runners are still alive, so jobs may still "+
 				"be running; stop them with: %s", command)
 		}
-		if err := pauseInStop(ctx); err != nil {
+		if err := sleepBetweenPolls(ctx); err != nil {
 			return err
 		}
 	}

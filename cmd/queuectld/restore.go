@@ -18,8 +18,8 @@ func restoreVerb(a *app) *cobra.Command {
 		Use: "restore FILE", Short: "Restore the queue from a backup (stop the service first)",
 		Args: cli.ExactArgs(1, "the backup file"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			files.KeepPrivate()
-			places, err := a.Places()
+			files.RestrictUmask()
+			places, err := a.Paths()
 			if err != nil {
 				return err
 			}
@@ -30,18 +30,18 @@ func restoreVerb(a *app) *cobra.Command {
 			file.Close() // the file was opened only to check that it is readable
 			began := time.Now()
 			done, err := service.Restore(places, args[0], func(done, total int64) {
-				a.Draw(term.Bar{Current: done, Total: total, StartedAt: began, Note: "copying", Bytes: true})
+				a.DrawBar(term.ProgressBar{Current: done, Total: total, StartedAt: began, Suffix: "copying", InBytes: true})
 			})
-			a.Progress("")
+			a.ShowProgress("")
 			if err != nil {
 				return err
 			}
 			if a.Structured() {
 				return a.PrintJSON(done)
 			}
-			a.PrintNote("%s restored to %s", present.Jobs(int(done.Jobs)), places.State)
-			if done.AsideDir != "" {
-				fmt.Fprintf(a.Stderr, "queuectl: the previous queue is kept in %s\n", done.AsideDir)
+			a.PrintInfo("%s restored to %s", present.JobsText(int(done.Jobs)), places.StateDir)
+			if done.PreviousFilesDir != "" {
+				fmt.Fprintf(a.Stderr, "queuectl: the previous queue is kept in %s\n", done.PreviousFilesDir)
 			}
 			return nil
 		},

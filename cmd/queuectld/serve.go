@@ -30,7 +30,7 @@ func serveVerb(a *app) *cobra.Command {
 	var workers, file string
 	var keep, background, managed bool
 	var unit string
-	var root service.Runners
+	var root service.ExternalRunners
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the service in the foreground", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,18 +42,19 @@ func serveVerb(a *app) *cobra.Command {
 			if err := tune.RestartWithTimerSlack(inherit); err != nil {
 				return err
 			}
-			files.KeepPrivate()
+			files.RestrictUmask()
 			serve := func(ctx context.Context, m *manager) error {
 				o, err := a.serveOptions(workers, file)
 				if err != nil {
 					return &service.ExitError{Code: service.ExitConfig, Err: err}
 				}
-				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
+				o.KeepJobs, o.StartedOnDemand, o.SystemdUnit, o.ExternalRunners = keep, background, systemd.Unit(unit), root
 				o.OnConcurrencyLimit = newProcsTuner().raise
-				started := osservice.Process{Kind: o.Places.Kind(), Background: background, Unit: unit, Parent: os.Getppid()}
+				started := osservice.Process{Kind: o.Paths.ServiceKind(), Background: background, Unit: unit,
+					ParentPID: os.Getppid()}
 				o.BootAdvice = func() string { return osservice.BootAdvice(started) }
 				if background {
-					o.InheritedRestrictions = cleanstart.Inherited()
+					o.InheritedRestrictions = cleanstart.InheritedAttributes()
 				}
 				tuneGC()
 				return a.serve(ctx, o, m)
@@ -65,58 +66,59 @@ func serveVerb(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.Var(input.NonEmpty(&workers), "workers", "run `N` jobs at the same time; auto means one per processor")
-	f.Var(input.NonEmpty(&file), "config", "read the settings from `FILE`")
+	f.Var(input.NonEmptyValue(&workers), "workers", "run `N` jobs at the same time; auto means one per processor")
+	f.Var(input.NonEmptyValue(&file), "config", "read the settings from `FILE`")
 	f.BoolVar(&keep, "keep-jobs", false, "let running jobs continue on SIGTERM; the service takes them over "+
 		"when it starts again")
-	f.Var(input.NonEmpty(&unit), "unit", "with --keep-jobs: keep jobs when systemd restarts the unit `NAME`, but not "+
-		"when it stops the unit")
-	f.Var(input.NonEmpty(&root.Socket), "runner-socket",
+	f.Var(input.NonEmptyValue(&unit), "unit",
+		"with --keep-jobs: keep jobs when systemd restarts the unit `NAME`, but not "+
+			"when it stops the unit")
+	f.Var(input.NonEmptyValue(&root.SpawnSocket), "runner-socket",
 		"let the program that listens on the socket `FILE` start the runners, which run jobs; runners start as root "+
 			"unless --runner-own is given")
-	f.BoolVar(&root.OwnAccount, "runner-own", false,
+	f.BoolVar(&root.SpawnsOwnAccount, "runner-own", false,
 		"with --runner-socket: start the runners with the account of the service instead of root")
-	root.Dir, root.Policy = config.RunnerDir, config.RunnerPolicy
-	f.Var(input.NonEmpty(&root.Dir), "runner-dir", "`DIR` for the data of the runners that run as root (default: "+
+	root.Dir, root.PolicyFile = config.RunnerDir, config.RunnerPolicy
+	f.Var(input.NonEmptyValue(&root.Dir), "runner-dir", "`DIR` for the data of the runners that run as root (default: "+
 		config.RunnerDir+")")
-	f.Var(input.NonEmpty(&root.Policy), "runner-policy",
+	f.Var(input.NonEmptyValue(&root.PolicyFile), "runner-policy",
 		"`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RunnerPolicy+")")
 	for _, name := range []string{"runner-dir", "runner-policy"} {
 		f.Lookup(name).DefValue = "" // the usage already contains the default
 	}
 	f.BoolVar(&background, "background", false, "the service was started by a client")
 	f.Lookup("background").Hidden = true
-	managedFlag(f, &managed)
+	addServiceFlag(f, &managed)
 	return cmd
 }
 
 // serveOptions returns the options of the service. Its paths are below --dir, or the user's default
 // paths.
 func (a *app) serveOptions(workers, file string) (service.Options, error) {
-	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Stderr,
-		Terminal: term.IsTerminal(a.Stderr)}
+	o := service.Options{Version: cli.Version, Flags: map[string]string{}, LogFile: a.Stderr,
+		LogIsTerminal: term.IsTerminal(a.Stderr)}
 	var err error
 	if a.Dir != "" {
-		dir, err := a.OwnDir()
+		dir, err := a.AbsDir()
 		if err != nil {
 			return o, err
 		}
-		o.Places = config.PlacesIn(dir)
-	} else if o.Places, err = config.UserPlaces(); err != nil {
+		o.Paths = config.PathsIn(dir)
+	} else if o.Paths, err = config.UserPaths(); err != nil {
 		return o, err
-	} else if err = o.Places.CheckOwner(); err != nil {
+	} else if err = o.Paths.CheckOwner(); err != nil {
 		return o, err
 	}
 	if a.Socket != "" {
-		if o.Places.Socket, err = connect.NewSocket("--socket", a.Socket); err != nil {
+		if o.Paths.Socket, err = connect.NewSocketPath("--socket", a.Socket); err != nil {
 			return o, err
 		}
 	}
 	if file != "" {
-		if err := files.Check("--config", file); err != nil {
+		if err := files.CheckReadable("--config", file); err != nil {
 			return o, err
 		}
-		o.Places.File, o.NeedFile = file, true
+		o.Paths.SettingsFile, o.RequireSettingsFile = file, true
 	}
 	if workers != "" {
 		o.Flags["workers"] = workers
@@ -125,9 +127,9 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 	if err != nil {
 		return o, err
 	}
-	o.Runner = []string{client, "runner"}
+	o.RunnerCommand = []string{client, "runner"}
 	own, err := os.Executable()
-	o.Webhook = []string{own, webhookName}
+	o.WebhookCommand = []string{own, webhookArg}
 	return o, err
 }
 
@@ -135,7 +137,7 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 // context of serve.
 type manager struct {
 	service.Manager
-	reload <-chan os.Signal
+	reloadRequests <-chan os.Signal
 }
 
 // minUptime is how long a service must be ready before its start counts as a success.
@@ -147,8 +149,8 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 	if m != nil {
 		name = config.ServiceLogName
 	}
-	if o.Background || m != nil {
-		log, err := logs.Open(filepath.Join(o.Places.State, name))
+	if o.StartedOnDemand || m != nil {
+		log, err := logs.Open(filepath.Join(o.Paths.StateDir, name))
 		if err != nil {
 			return err
 		}
@@ -156,24 +158,24 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 			// Close standard error, which is also open on the log. Otherwise it would keep a rotated log in use.
 			a.Stderr.Close()
 		}
-		o.Log, a.Stderr = log, log
+		o.LogFile, a.Stderr = log, log
 		// Write crash reports to the log, because the process has no other output.
 		if m != nil {
 			// Ignore an error, because it affects only crash reports.
 			debug.SetCrashOutput(log, debug.CrashOptions{})
 		}
-		leaveConsole()
+		detachConsole()
 	}
 	var memory tune.MemoryTrimmer
 	o.OnIdleCheck = memory.TrimIfIdle
 	o.OnReady = func() {
-		fmt.Fprintf(a.Stderr, "queuectl: ready on %s\n", o.Places.Socket)
+		fmt.Fprintf(a.Stderr, "queuectl: ready on %s\n", o.Paths.Socket)
 		memory.Start()
 		time.AfterFunc(minUptime, memory.TrimIfIdle)
 	}
 	if m != nil {
 		o.Manager = &m.Manager
-		err := service.Run(ctx, o, m.reload)
+		err := service.Run(ctx, o, m.reloadRequests)
 		if err != nil {
 			fmt.Fprintf(a.Stderr, "queuectl: %s\n", fault.Message(err))
 		}

@@ -27,10 +27,11 @@ only the keys that your rights allow. top needs a terminal of at least 40x10
 characters; without one, use: queuectl status --watch`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.Structured() || !term.IsTerminal(os.Stdin) || !term.IsTerminal(a.Stdout) || os.Getenv("TERM") == "dumb" {
-				return fault.Usage("top needs a terminal that can move the cursor; to watch the queue without one, use: queuectl " +
-					"status --watch; for output to a program, use: queuectl list --json")
+				return fault.Usagef(
+					"top needs a terminal that can move the cursor; to watch the queue without one, use: queuectl " +
+						"status --watch; for output to a program, use: queuectl list --json")
 			}
-			t, err := a.Choose()
+			t, err := a.ChooseTarget()
 			if err != nil {
 				return err
 			}
@@ -52,8 +53,8 @@ characters; without one, use: queuectl status --watch`,
 // the user did not correct them.
 func (a *app) editFromTop(ctx context.Context, id string) error {
 	err := admin.EditJob(ctx, a.App, id)
-	if err == nil && a.Exit != 0 {
-		a.Exit = 0
+	if err == nil && a.ExitCode != 0 {
+		a.ExitCode = 0
 		return fmt.Errorf("job %s: your changes were not applied, for the reason shown after you closed the editor; "+
 			"edit the job again with: queuectl edit %[1]s", id)
 	}

@@ -19,15 +19,15 @@ import (
 	"github.com/queuectl/queuectl/service/hooks"
 )
 
-// webhookName is the argument that makes this program post a webhook.
-const webhookName = "webhook"
+// webhookArg is the argument that makes this program post a webhook.
+const webhookArg = "webhook"
 
 // These constants bound the time of a post, the part of the response that is printed, and the size
 // of the secret file.
 const (
-	postTime   = 30 * time.Second
-	maxAnswer  = 4 << 10 // bytes
-	maxSecrets = 4 << 10 // bytes
+	postTimeout        = 30 * time.Second
+	maxAnswerBytes     = 4 << 10 // bytes
+	maxSecretFileBytes = 4 << 10 // bytes
 )
 
 // postWebhook posts the payload from in once, to the URL in the environment. It prints the response to
@@ -44,7 +44,7 @@ func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env fun
 	case status == http.StatusGone:
 		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove the webhook "+
 			"from the setting webhooks; its name is this job's label \"webhook\"")
-		return hooks.WebhookGone
+		return hooks.WebhookGoneExitCode
 	case status >= 300 && status < 400:
 		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address, and webhooks do not follow "+
 			"redirects; change the webhook's url in the setting webhooks; its name is this job's label \"webhook\"")
@@ -55,21 +55,22 @@ func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env fun
 // post posts the payload once, in the format of Standard Webhooks, version 1
 // (https://github.com/standard-webhooks/standard-webhooks). It returns the status of the response.
 func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) string) (status int, err error) {
-	payload, err := io.ReadAll(io.LimitReader(in, queue.MaxStdin))
+	payload, err := io.ReadAll(io.LimitReader(in, queue.MaxStdinBytes))
 	if err != nil {
 		return 0, err
 	}
-	signer, err := signerOf(env(hooks.WebhookSecret))
+	signer, err := readSigner(env(hooks.WebhookSecretVariable))
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, postTime)
+	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, env(hooks.WebhookURL), bytes.NewReader(payload))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, env(hooks.WebhookURLVariable),
+		bytes.NewReader(payload))
 	if err != nil {
 		return 0, stripURL(err)
 	}
-	id, now := env(hooks.WebhookID), time.Now()
+	id, now := env(hooks.WebhookIDVariable), time.Now()
 	signature, err := signer.Sign(id, now, payload)
 	if err != nil {
 		return 0, err
@@ -88,7 +89,7 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 	defer answer.Body.Close()
 	fmt.Fprintln(out, answer.Status)
 	// Ignore errors, because the body of the response is printed only for information.
-	io.Copy(out, io.LimitReader(answer.Body, maxAnswer))
+	io.Copy(out, io.LimitReader(answer.Body, maxAnswerBytes))
 	return answer.StatusCode, nil
 }
 
@@ -101,21 +102,21 @@ func stripURL(err error) error {
 	return err
 }
 
-// signerOf reads the secret in a file and returns a signer with it. The secret has the format of
+// readSigner reads the secret in a file and returns a signer with it. The secret has the format of
 // Standard Webhooks: whsec_ and base64.
-func signerOf(path string) (*standardwebhooks.Webhook, error) {
+func readSigner(path string) (*standardwebhooks.Webhook, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxSecrets+1))
+	text, err := io.ReadAll(io.LimitReader(file, maxSecretFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
 	secret := strings.TrimSpace(string(text))
-	if len(text) > maxSecrets {
-		return nil, fmt.Errorf("the secret file %s is larger than %d bytes", path, maxSecrets)
+	if len(text) > maxSecretFileBytes {
+		return nil, fmt.Errorf("the secret file %s is larger than %d bytes", path, maxSecretFileBytes)
 	}
 	if secret == "" {
 		return nil, fmt.Errorf("the secret file %s is empty; it must contain whsec_ followed by at least 24 bytes in base64",

@@ -42,11 +42,11 @@ func TestWebhookIsPosted(t *testing.T) {
 		}
 		w.Header().Set("Location", "/elsewhere")
 		w.WriteHeader(status)
-		io.WriteString(w, strings.Repeat("x", 2*maxAnswer))
+		io.WriteString(w, strings.Repeat("x", 2*maxAnswerBytes))
 	}))
 	defer server.Close()
-	env := map[string]string{hooks.WebhookURL: server.URL + "/a?token=s3cret", hooks.WebhookSecret: file,
-		hooks.WebhookID: "7.8.dead"}
+	env := map[string]string{hooks.WebhookURLVariable: server.URL + "/a?token=s3cret", hooks.WebhookSecretVariable: file,
+		hooks.WebhookIDVariable: "7.8.dead"}
 	post := func() (code int, out, errs string) {
 		var o, e bytes.Buffer
 		code = postWebhook(t.Context(), strings.NewReader(`{"type":"job.dead"}`), &o, &e,
@@ -57,10 +57,10 @@ func TestWebhookIsPosted(t *testing.T) {
 		status, code int
 		says         string
 	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "do not follow redirects"},
-		{410, hooks.WebhookGone, "no longer accepts this webhook"}} {
+		{410, hooks.WebhookGoneExitCode, "no longer accepts this webhook"}} {
 		status, got = c.status, 0
 		code, out, errs := post()
-		if code != c.code || got != 1 || !strings.Contains(out, http.StatusText(c.status)) || len(out) > 2*maxAnswer ||
+		if code != c.code || got != 1 || !strings.Contains(out, http.StatusText(c.status)) || len(out) > 2*maxAnswerBytes ||
 			!strings.Contains(errs, c.says) {
 			t.Errorf("response %d: exit code %d after %d requests, output %.80q, errors %q", c.status, code, got, out, errs)
 		}
@@ -77,7 +77,7 @@ func TestWebhookIsPosted(t *testing.T) {
 			t.Errorf("secret %q: exit code %d, errors %q", text, code, errs)
 		}
 	}
-	env[hooks.WebhookSecret] = file + ".none"
+	env[hooks.WebhookSecretVariable] = file + ".none"
 	if code, _, errs := post(); code != 1 || !strings.Contains(errs, "secret.none") {
 		t.Errorf("without a secret file: exit code %d, errors %q", code, errs)
 	}

@@ -29,8 +29,8 @@ secret_file = "/s"
 		t.Fatal(err)
 	}
 	c, err := config.Merge(file)
-	if err != nil || c.HooksAs() != "mail" || c.Hooks != (queue.HookLines{OnDead: "mail -s dead ops"}) {
-		t.Fatalf("got %q, %+v, %v", c.HooksAs(), c.Hooks, err)
+	if err != nil || c.HookAccount() != "mail" || c.Hooks != (queue.HookCommands{OnDead: "mail -s dead ops"}) {
+		t.Fatalf("got %q, %+v, %v", c.HookAccount(), c.Hooks, err)
 	}
 	want := map[string]config.Webhook{
 		"ops": {URL: "https://example.org/x?y=1", SecretFile: "/etc/queuectl/ops", Events: queue.HookDead | queue.HookFailed,
@@ -41,8 +41,9 @@ secret_file = "/s"
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	ops, all := want["ops"], want["all"]
-	if !ops.Wants(queue.HookDead, "bulk") || ops.Wants(queue.HookDead, "default") || ops.Wants(queue.HookEnded, "bulk") ||
-		!all.Wants(queue.HookEnded, "any") {
+	if !ops.Matches(queue.HookDead, "bulk") || ops.Matches(queue.HookDead, "default") || ops.Matches(queue.HookEnded,
+		"bulk") ||
+		!all.Matches(queue.HookEnded, "any") {
 		t.Error("a webhook wants other moments than it names")
 	}
 	again, err := config.Merge(config.Layer{Values: map[string]string{"webhooks": c.Webhooks}})
@@ -50,8 +51,8 @@ secret_file = "/s"
 		t.Errorf("as text: got %v", err)
 	}
 	none, err := config.Merge()
-	if err != nil || none.HooksAs() != "" || len(none.WebhooksByName()) != 0 {
-		t.Errorf("by default: got %q, %v", none.HooksAs(), err)
+	if err != nil || none.HookAccount() != "" || len(none.WebhooksByName()) != 0 {
+		t.Errorf("by default: got %q, %v", none.HookAccount(), err)
 	}
 }
 

@@ -27,8 +27,8 @@ func Read(path string, required bool) (config.Layer, error) {
 	return Parse(path, raw)
 }
 
-// Tables parses TOML without interpreting the settings. Error messages contain path.
-func Tables(path string, raw []byte) (file map[string]any, err error) {
+// ParseTables parses TOML without interpreting the settings. Error messages contain path.
+func ParseTables(path string, raw []byte) (file map[string]any, err error) {
 	err = toml.Unmarshal(raw, &file)
 	var at toml.ParseError
 	switch {
@@ -40,16 +40,16 @@ func Tables(path string, raw []byte) (file map[string]any, err error) {
 	return file, nil
 }
 
-// takes lists the tables that contain tables with names that the user chooses. For each such table, it
+// tableSetters lists the tables that contain tables with names that the user chooses. For each such table, it
 // holds the function that sets the setting.
-var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
+var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
-// wrongTable returns the line of the error in a table that contains tables. It finds the first invalid
+// wrongTableLine returns the line of the error in a table that contains tables. It finds the first invalid
 // inner table, in the order of the names. The error may name a key of that table. If the error
-// disappears or changes without the key, wrongTable returns the line of the key. Otherwise it returns
+// disappears or changes without the key, wrongTableLine returns the line of the key. Otherwise it returns
 // the line of the inner table.
-func wrongTable(raw []byte, name string, table map[string]any, take func(*config.Layer, map[string]any) error) int {
+func wrongTableLine(raw []byte, name string, table map[string]any, take func(*config.Layer, map[string]any) error) int {
 	wrong := func(below string, v any) string {
 		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
 	}
@@ -62,7 +62,7 @@ func wrongTable(raw []byte, name string, table map[string]any, take func(*config
 		for _, key := range slices.Sorted(maps.Keys(of)) {
 			without := maps.Clone(of)
 			delete(without, key)
-			if line := lineOf(raw, name+"."+below, key); line > 1 && names(fault, key) && wrong(below, without) != fault {
+			if line := lineOf(raw, name+"."+below, key); line > 1 && containsWord(fault, key) && wrong(below, without) != fault {
 				return line
 			}
 		}
@@ -71,36 +71,36 @@ func wrongTable(raw []byte, name string, table map[string]any, take func(*config
 	return lineOf(raw, "", name)
 }
 
-// names reports whether a text contains a word.
-func names(text, word string) bool {
+// containsWord reports whether a text contains a word.
+func containsWord(text, word string) bool {
 	inWord := func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return !inWord(r) }), word)
 }
 
-// maxFile is the maximum size of a settings file, in bytes.
-const maxFile = 1 << 20
+// maxFileBytes is the maximum size of a settings file, in bytes.
+const maxFileBytes = 1 << 20
 
 // Parse parses the text of a settings file. Error messages contain path.
 func Parse(path string, raw []byte) (config.Layer, error) {
 	l := config.Layer{Origin: config.FromFile, Values: map[string]string{}}
-	if len(raw) > maxFile {
+	if len(raw) > maxFileBytes {
 		return l, queue.Errorf(queue.CodeInvalid, "%s: the settings file is larger than the maximum of %s",
-			path, queue.FormatSize(maxFile))
+			path, queue.FormatSize(maxFileBytes))
 	}
-	file, err := Tables(path, raw)
+	file, err := ParseTables(path, raw)
 	if err != nil {
 		return l, err
 	}
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		table, is := file[name].(map[string]any)
-		if take := takes[name]; is && take != nil {
+		if take := tableSetters[name]; is && take != nil {
 			if err := take(&l, table); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, wrongTable(raw, name, table, take), err))
+				faults = append(faults, fmt.Errorf("%s:%d: %w", path, wrongTableLine(raw, name, table, take), err))
 			}
 			continue
 		}
-		if !is || !slices.Contains(config.Tables, name) {
+		if !is || !slices.Contains(config.SettingsTables, name) {
 			if err := l.Set(name, file[name]); err != nil {
 				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))
 			}

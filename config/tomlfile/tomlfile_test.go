@@ -108,14 +108,14 @@ func TestAccessIsLists(t *testing.T) {
 		{shared, "admin", []string{"@queuectl-admin"}},
 		{own, "submit", nil}, {own, "admin", nil},
 	} {
-		if got := c.of.Access(c.right); !slices.Equal(got, c.want) {
+		if got := c.of.AccessNames(c.right); !slices.Equal(got, c.want) {
 			t.Errorf("%s by %s: got %q, want %q", c.right, c.of.RunAs, got, c.want)
 		}
 	}
-	if mode, group := given.Socket(); mode != 0o660 || group != "staff" {
+	if mode, group := given.SocketPermissions(); mode != 0o660 || group != "staff" {
 		t.Errorf("the socket: %o %q", mode, group)
 	}
-	if mode, group := own.Socket(); mode != 0o600 || group != "" {
+	if mode, group := own.SocketPermissions(); mode != 0o600 || group != "" {
 		t.Errorf("the socket of a user's own service: %o %q", mode, group)
 	}
 	if shared.FixedUser() != "jobs" || given.FixedUser() != "" || own.FixedUser() != "" {

@@ -38,7 +38,7 @@ type ConnBounds struct {
 // NewConns returns the connections of a service that has none yet. It calls onBytesFreed when a user
 // has fewer bytes in progress than before.
 func NewConns(bounds ConnBounds, onBytesFreed func()) *Conns {
-	perUser := func(n int64) *Limiter { return New(Bound{Max: n}) }
+	perUser := func(n int64) *Limiter { return NewLimiter(Bound{Max: n}) }
 	return &Conns{bounds: bounds, onBytesFreed: onBytesFreed, requests: perUser(bounds.Requests),
 		lists: perUser(bounds.Lists), streams: perUser(bounds.Streams), connRequests: perUser(bounds.ConnRequests),
 		bytes: perUser(bounds.Bytes), growingLines: perUser(1)}
@@ -54,31 +54,31 @@ func (s *Conns) UnlimitedBytes() bool { return s.unlimitedBytes.Load() }
 // Usage returns the number of a user's requests, including those that wait for room, and the bytes
 // of the user's request lines and answers.
 func (s *Conns) Usage(uid int) (requests, bytes int64) {
-	return s.requests.InUse(uid, 0) + int64(s.requests.Waiting(uid)), s.bytes.InUse(uid, 0)
+	return s.requests.InUse(uid, 0) + int64(s.requests.WaitingCount(uid)), s.bytes.InUse(uid, 0)
 }
 
 // Conn holds what one connection uses of its user's bounds.
 type Conn struct {
-	s      *Conns
+	conns  *Conns
 	uid    int
 	number int // unique number of the connection
 	// cancelIfHungUp is called every roomHangUpInterval while the connection waits for room. If the
 	// client has hung up, it cancels the connection's requests and returns true.
 	cancelIfHungUp func() bool
 
-	bytes   atomic.Int64
-	growing bool // the connection's line may grow; only the goroutine that reads the connection uses it
+	bytes       atomic.Int64
+	lineGrowing bool // the connection's line may grow; only the goroutine that reads the connection uses it
 }
 
 // Connect returns a new connection of a user.
 func (s *Conns) Connect(uid int, cancelIfHungUp func() bool) *Conn {
-	return &Conn{s: s, uid: uid, number: int(s.lastConn.Add(1)), cancelIfHungUp: cancelIfHungUp}
+	return &Conn{conns: s, uid: uid, number: int(s.lastConn.Add(1)), cancelIfHungUp: cancelIfHungUp}
 }
 
 // Close frees what the connection uses. Its requests must have ended.
 func (c *Conn) Close() {
-	c.Charge(-int(c.bytes.Load()))
-	c.LineComplete()
+	c.AddBytes(-int(c.bytes.Load()))
+	c.EndLine()
 }
 
 // awaitRoom waits for room while the server does not read the connection. It reports whether the
@@ -87,109 +87,109 @@ func (c *Conn) awaitRoom(ctx context.Context, l *Limiter, r Request) bool {
 	if l.TryAcquire(r) {
 		return true
 	}
-	c.s.hangUps.add(c)
-	defer c.s.hangUps.remove(c)
+	c.conns.hangUps.add(c)
+	defer c.conns.hangUps.remove(c)
 	return l.Acquire(ctx, r) == nil
 }
 
-// userBytesFor adds n to the bytes of the connection. It returns by how much the bytes of the user
+// addConnBytes adds n to the bytes of the connection. It returns by how much the bytes of the user
 // change, since the first FreeBytes of each connection do not count. The caller must add this
 // number to Conns.bytes.
-func (c *Conn) userBytesFor(n int64) int64 {
+func (c *Conn) addConnBytes(n int64) int64 {
 	bytes := c.bytes.Add(n)
-	free := c.s.bounds.FreeBytes
+	free := c.conns.bounds.FreeBytes
 	return max(0, bytes-free) - max(0, bytes-n-free)
 }
 
-// Charge adds n bytes even if that exceeds the limit. A negative n frees them.
-func (c *Conn) Charge(n int) {
-	if more := c.userBytesFor(int64(n)); more != 0 {
-		c.s.bytes.Add(Request{User: c.uid, Amount: more})
+// AddBytes adds n bytes even if that exceeds the limit. A negative n frees them.
+func (c *Conn) AddBytes(n int) {
+	if more := c.addConnBytes(int64(n)); more != 0 {
+		c.conns.bytes.ForceAdd(Request{User: c.uid, Amount: more})
 		if more < 0 {
-			c.s.onBytesFreed()
+			c.conns.onBytesFreed()
 		}
 	}
 }
 
-// GrowLine waits for room for n bytes of a line. completeLine is false if the line may still grow.
+// AwaitLineBytes waits for room for n bytes of a line. completeLine is false if the line may still grow.
 // Only one of a user's lines at a time may grow beyond its connection's FreeBytes. Otherwise two
 // lines could each hold half of the room and wait forever for the rest.
-func (c *Conn) GrowLine(ctx context.Context, n int64, completeLine bool) error {
-	more := c.userBytesFor(n)
+func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) error {
+	more := c.addConnBytes(n)
 	if more == 0 {
 		return nil
 	}
-	deadline := time.Now().Add(c.s.bounds.MaxWait)
-	if !completeLine && !c.growing {
-		c.growing = c.awaitRoom(ctx, c.s.growingLines, Request{User: c.uid, Deadline: deadline})
+	deadline := time.Now().Add(c.conns.bounds.MaxWait)
+	if !completeLine && !c.lineGrowing {
+		c.lineGrowing = c.awaitRoom(ctx, c.conns.growingLines, Request{User: c.uid, Deadline: deadline})
 	}
-	mayGrow, room := completeLine || c.growing, Request{User: c.uid, Amount: more, Deadline: deadline}
+	mayGrow, room := completeLine || c.lineGrowing, Request{User: c.uid, Amount: more, Deadline: deadline}
 	if completeLine {
 		room.Kind = 1 // a line that still grows does not delay complete ones
 	}
 	switch {
-	case mayGrow && c.s.unlimitedBytes.Load():
-		c.s.bytes.Add(room)
+	case mayGrow && c.conns.unlimitedBytes.Load():
+		c.conns.bytes.ForceAdd(room)
 		return nil
-	case mayGrow && c.awaitRoom(ctx, c.s.bytes, room):
+	case mayGrow && c.awaitRoom(ctx, c.conns.bytes, room):
 		return nil
 	}
-	c.s.bytes.Add(room) // Charge frees it again
-	c.Charge(-int(n))
-	c.LineComplete()
+	c.conns.bytes.ForceAdd(room) // Charge frees it again
+	c.AddBytes(-int(n))
+	c.EndLine()
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
-		"user; try again when your other commands have received their answers, or send less at a time", c.s.bounds.Bytes)
+		"user; try again when your other commands have received their answers, or send less at a time", c.conns.bounds.Bytes)
 }
 
-// LineComplete lets another line of the user grow.
-func (c *Conn) LineComplete() {
-	if c.growing {
-		c.growing = false
-		c.s.growingLines.Release(Request{User: c.uid})
+// EndLine lets another line of the user grow.
+func (c *Conn) EndLine() {
+	if c.lineGrowing {
+		c.lineGrowing = false
+		c.conns.growingLines.Release(Request{User: c.uid})
 	}
 }
 
 // BeginRequest waits for room for a request. The caller must free it with EndRequest.
 func (c *Conn) BeginRequest(ctx context.Context) error {
-	deadline := time.Now().Add(c.s.bounds.MaxWait)
-	if c.awaitRoom(ctx, c.s.connRequests, Request{User: c.number, Deadline: deadline}) {
-		if c.awaitRoom(ctx, c.s.requests, Request{User: c.uid, Deadline: deadline}) {
+	deadline := time.Now().Add(c.conns.bounds.MaxWait)
+	if c.awaitRoom(ctx, c.conns.connRequests, Request{User: c.number, Deadline: deadline}) {
+		if c.awaitRoom(ctx, c.conns.requests, Request{User: c.uid, Deadline: deadline}) {
 			return nil
 		}
-		c.s.connRequests.Release(Request{User: c.number})
+		c.conns.connRequests.Release(Request{User: c.number})
 	}
 	return queue.Errorf(queue.CodeUnavailable, "too many requests are in progress (limits: %d per connection, %d per "+
-		"user); wait for an answer before you send more", c.s.bounds.ConnRequests, c.s.bounds.Requests)
+		"user); wait for an answer before you send more", c.conns.bounds.ConnRequests, c.conns.bounds.Requests)
 }
 
 // EndRequest frees the bytes of a request and, if it had begun, its room.
 func (c *Conn) EndRequest(begun bool, bytes int) {
 	if begun {
-		c.s.connRequests.Release(Request{User: c.number})
-		c.s.requests.Release(Request{User: c.uid})
+		c.conns.connRequests.Release(Request{User: c.number})
+		c.conns.requests.Release(Request{User: c.uid})
 	}
-	c.Charge(-bytes)
+	c.AddBytes(-bytes)
 }
 
 // OpenStream takes room for a stream. The function end frees the room. OpenStream does not wait for
 // room, because streams may last long.
 func (c *Conn) OpenStream() (end func(), err error) {
 	r := Request{User: c.uid}
-	if !c.s.streams.TryAcquire(r) {
+	if !c.conns.streams.TryAcquire(r) {
 		return nil, queue.Errorf(queue.CodeUnavailable,
-			"you have %d open streams (such as wait, logs and events), the maximum per user; close one", c.s.bounds.Streams)
+			"you have %d open streams (such as wait, logs and events), the maximum per user; close one", c.conns.bounds.Streams)
 	}
-	return func() { c.s.streams.Release(r) }, nil
+	return func() { c.conns.streams.Release(r) }, nil
 }
 
 // BeginList waits for room for a request about many jobs. The function end frees the room.
 // The server reads the connection in the meantime.
 func (c *Conn) BeginList(ctx context.Context) (end func(), err error) {
-	r := Request{User: c.uid, Deadline: time.Now().Add(c.s.bounds.MaxWait)}
-	if c.s.lists.Acquire(ctx, r) != nil {
+	r := Request{User: c.uid, Deadline: time.Now().Add(c.conns.bounds.MaxWait)}
+	if c.conns.lists.Acquire(ctx, r) != nil {
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"%d of your requests that list or change many jobs are in progress, the maximum per user; wait until one "+
-				"of them is answered", c.s.bounds.Lists)
+				"of them is answered", c.conns.bounds.Lists)
 	}
-	return func() { c.s.lists.Release(r) }, nil
+	return func() { c.conns.lists.Release(r) }, nil
 }

@@ -148,7 +148,7 @@ func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
 		room := func(c *Conn, n int64) func() error {
-			return func() error { return c.GrowLine(t.Context(), n, false) }
+			return func() error { return c.AwaitLineBytes(t.Context(), n, false) }
 		}
 		var conns []*Conn
 		for range 256 {
@@ -160,31 +160,34 @@ func TestBytesAreBounded(t *testing.T) {
 		wantImmediate(t, "the first line that grows", room(first, 1))
 		wantTimeout(t, "a second line that grows", room(second, 1), "8388608 bytes")
 		wantImmediate(t, "a line of another user", room(other, userBytes))
-		wantImmediate(t, "a whole line of another connection", func() error { return second.GrowLine(t.Context(), 1, true) })
-		second.Charge(-1)
+		wantImmediate(t, "a whole line of another connection", func() error {
+			return second.AwaitLineBytes(t.Context(), 1,
+				true)
+		})
+		second.AddBytes(-1)
 		wantImmediate(t, "the first line, up to the maximum length", room(first, userBytes-1))
 		if got := s.bytes.InUse(1, 0); got != userBytes {
 			t.Errorf("%d bytes are counted, want %d", got, userBytes)
 		}
 		wantTimeout(t, "the first line, one byte longer", room(first, 1), "8388608 bytes")
-		first.LineComplete()
+		first.EndLine()
 		wantTimeout(t, "a second line while the first request is in progress", room(second, 1), "8388608 bytes")
-		first.Charge(-userBytes)
+		first.AddBytes(-userBytes)
 		wantImmediate(t, "a second line after the first request was answered", room(second, userBytes))
-		second.Charge(userBytes) // answers are charged even if there is no room
-		second.LineComplete()
+		second.AddBytes(userBytes) // answers are charged even if there is no room
+		second.EndLine()
 		wantTimeout(t, "a line while the user's bytes are in use", room(first, 1), "8388608 bytes")
 		wantImmediate(t, "a line within the free bytes of another connection", func() error {
 			c := s.Connect(1, stays)
 			defer c.Close()
-			return c.GrowLine(t.Context(), connBytes, false)
+			return c.AwaitLineBytes(t.Context(), connBytes, false)
 		})
 		second.Close()
 		wantImmediate(t, "after the second connection was closed", room(first, userBytes))
 		third := conns[2]
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if err := third.GrowLine(t.Context(), 1, false); err != nil {
+			if err := third.AwaitLineBytes(t.Context(), 1, false); err != nil {
 				t.Errorf("a line that waits while its connection ends: %v", err)
 			}
 		})

@@ -42,14 +42,14 @@ func (w *hangUpWatch) remove(c *Conn) {
 func (w *hangUpWatch) scheduleLocked() {
 	if !w.scheduled {
 		w.scheduled = true
-		time.AfterFunc(roomHangUpInterval, w.check)
+		time.AfterFunc(roomHangUpInterval, w.checkHangUps)
 	}
 }
 
-// check checks all connections. After each client that has gone, it lets other goroutines run. A
+// checkHangUps checks all connections. After each client that has gone, it lets other goroutines run. A
 // user may close hundreds of connections together, and ending them all would delay everyone else's
 // requests.
-func (w *hangUpWatch) check() {
+func (w *hangUpWatch) checkHangUps() {
 	w.mu.Lock()
 	waiting := slices.Collect(maps.Keys(w.conns))
 	w.mu.Unlock()

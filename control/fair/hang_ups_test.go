@@ -27,7 +27,7 @@ func fillRoom(t *testing.T, s *Conns, uid int) (conns []*Conn) {
 // closeAll ends the requests of connections and closes them.
 func closeAll(conns ...*Conn) {
 	for _, c := range conns {
-		for range c.s.connRequests.InUse(c.number, 0) {
+		for range c.conns.connRequests.InUse(c.number, 0) {
 			c.EndRequest(true, 0)
 		}
 		c.Close()

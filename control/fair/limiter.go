@@ -20,8 +20,8 @@ import (
 //
 // A Limiter must be created by New. Its methods are safe for concurrent use.
 type Limiter struct {
-	bounds []Bound
-	all    []int // indexes of all bounds
+	bounds    []Bound
+	allBounds []int // indexes of all bounds
 
 	mu           sync.Mutex
 	totalInUse   []int64       // by bound: the amount that all users have in use; guarded by mu, like the fields below
@@ -46,16 +46,16 @@ type Request struct {
 	Kind     int
 	Amount   int64     // 0 means 1
 	Deadline time.Time // when the request stops waiting; zero means never
-	// Ready is a further condition for getting room; nil means none. If its result may have changed,
+	// Condition is a further condition for getting room; nil means none. If its result may have changed,
 	// call Dispatch. It must not use the Limiter.
-	Ready func() bool
+	Condition func() bool
 }
 
 // ErrDeadline means that a request did not get room before its deadline.
 var ErrDeadline = errors.New("no room before the deadline")
 
-// kinds is the maximum number of kinds of requests.
-const kinds = 8
+// maxKinds is the maximum number of kinds of requests.
+const maxKinds = 8
 
 // user holds what a user uses and waits for.
 type user struct {
@@ -72,11 +72,11 @@ type waiter struct {
 	grant   func() // called with the Limiter's mu held once the request has its room
 }
 
-// New returns a Limiter with the given bounds.
-func New(bounds ...Bound) *Limiter {
+// NewLimiter returns a Limiter with the given bounds.
+func NewLimiter(bounds ...Bound) *Limiter {
 	l := &Limiter{bounds: bounds, totalInUse: make([]int64, len(bounds)), users: map[int]*user{}}
 	for i := range bounds {
-		l.all = append(l.all, i)
+		l.allBounds = append(l.allBounds, i)
 	}
 	return l
 }
@@ -86,7 +86,7 @@ func New(bounds ...Bound) *Limiter {
 func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 	l.mu.Lock()
 	u := l.userLocked(r.User)
-	if l.takeLocked(u, &r) {
+	if l.tryTakeLocked(u, &r) {
 		l.mu.Unlock()
 		return nil
 	}
@@ -108,7 +108,7 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 		err = ctx.Err()
 	case <-expired:
 	}
-	if l.withdraw(w) {
+	if l.stopWaiting(w) {
 		return err
 	}
 	return nil // the request got its room in the meantime
@@ -120,7 +120,7 @@ func (l *Limiter) TryAcquire(r Request) bool {
 	defer l.mu.Unlock()
 	u := l.userLocked(r.User)
 	defer l.forgetIfIdleLocked(u)
-	return l.takeLocked(u, &r)
+	return l.tryTakeLocked(u, &r)
 }
 
 // Start is like Acquire, but does not wait. It calls start when the request has room, unless ctx
@@ -130,12 +130,12 @@ func (l *Limiter) Start(ctx context.Context, r Request, start func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.userLocked(r.User)
-	if l.takeLocked(u, &r) {
+	if l.tryTakeLocked(u, &r) {
 		start()
 		return
 	}
 	w := &waiter{Request: r}
-	stop := context.AfterFunc(ctx, func() { l.withdraw(w) })
+	stop := context.AfterFunc(ctx, func() { l.stopWaiting(w) })
 	w.grant = func() {
 		stop()
 		start()
@@ -146,17 +146,17 @@ func (l *Limiter) Start(ctx context.Context, r Request, start func()) {
 // Release returns the room of a request.
 func (l *Limiter) Release(r Request) {
 	r.Amount = -cmp.Or(r.Amount, 1)
-	l.Add(r)
+	l.ForceAdd(r)
 }
 
-// Add adds an amount without waiting, even if that exceeds a bound. A negative amount frees room.
-func (l *Limiter) Add(r Request) {
+// ForceAdd adds an amount without waiting, even if that exceeds a bound. A negative amount frees room.
+func (l *Limiter) ForceAdd(r Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.userLocked(r.User)
-	l.addLocked(u, &r)
+	l.addInUseLocked(u, &r)
 	if r.Amount < 0 {
-		l.dispatchAfterLocked(u, &r)
+		l.dispatchFreedLocked(u, &r)
 	}
 	l.forgetIfIdleLocked(u)
 }
@@ -171,8 +171,8 @@ func (l *Limiter) InUse(id, bound int) int64 {
 	return 0
 }
 
-// Waiting returns the number of a user's requests that wait.
-func (l *Limiter) Waiting(id int) int {
+// WaitingCount returns the number of a user's requests that wait.
+func (l *Limiter) WaitingCount(id int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if u := l.users[id]; u != nil {
@@ -188,12 +188,12 @@ func (l *Limiter) Dispatch() {
 	l.dispatchLocked()
 }
 
-// dispatchAfterLocked gives room that a request of u has freed to waiting requests.
-func (l *Limiter) dispatchAfterLocked(u *user, r *Request) {
+// dispatchFreedLocked gives room that a request of u has freed to waiting requests.
+func (l *Limiter) dispatchFreedLocked(u *user, r *Request) {
 	if slices.ContainsFunc(l.boundsOf(r), func(b int) bool { return l.bounds[b].Shared }) {
 		l.dispatchLocked()
 	} else if u.waitingCount > 0 {
-		l.serveAllLocked(u) // other users have no more room than before
+		l.grantAllLocked(u) // other users have no more room than before
 	}
 }
 
@@ -201,7 +201,7 @@ func (l *Limiter) dispatchAfterLocked(u *user, r *Request) {
 func (l *Limiter) dispatchLocked() {
 	for i := 0; i < len(l.waitingUsers); {
 		u := l.waitingUsers[i]
-		if !l.serveLocked(u) {
+		if !l.grantOldestLocked(u) {
 			i++ // giving room to other users does not make room for this one
 			continue
 		}
@@ -212,9 +212,9 @@ func (l *Limiter) dispatchLocked() {
 	}
 }
 
-// serveLocked gives room to the user's oldest request that has room, and reports whether there is
+// grantOldestLocked gives room to the user's oldest request that has room, and reports whether there is
 // one.
-func (l *Limiter) serveLocked(u *user) bool {
+func (l *Limiter) grantOldestLocked(u *user) bool {
 	var first *waiter
 	for _, q := range u.queues {
 		if len(q) > 0 && (first == nil || q[0].arrival < first.arrival) && l.hasRoomLocked(u, &q[0].Request) {
@@ -224,18 +224,18 @@ func (l *Limiter) serveLocked(u *user) bool {
 	if first == nil {
 		return false
 	}
-	l.addLocked(u, &first.Request)
+	l.addInUseLocked(u, &first.Request)
 	l.removeLocked(u, first)
 	first.grant()
 	return true
 }
 
-// takeLocked takes the room for a new request if there is enough, and reports whether it did.
-func (l *Limiter) takeLocked(u *user, r *Request) bool {
+// tryTakeLocked takes the room for a new request if there is enough, and reports whether it did.
+func (l *Limiter) tryTakeLocked(u *user, r *Request) bool {
 	if r.Kind < len(u.queues) && len(u.queues[r.Kind]) > 0 || !l.hasRoomLocked(u, r) {
 		return false
 	}
-	l.addLocked(u, r)
+	l.addInUseLocked(u, r)
 	return true
 }
 
@@ -250,11 +250,11 @@ func (l *Limiter) hasRoomLocked(u *user, r *Request) bool {
 			return false
 		}
 	}
-	return r.Ready == nil || r.Ready()
+	return r.Condition == nil || r.Condition()
 }
 
-// addLocked adds the amount of a request to what is in use.
-func (l *Limiter) addLocked(u *user, r *Request) {
+// addInUseLocked adds the amount of a request to what is in use.
+func (l *Limiter) addInUseLocked(u *user, r *Request) {
 	for _, b := range l.boundsOf(r) {
 		u.inUse[b] += cmp.Or(r.Amount, 1)
 		l.totalInUse[b] += cmp.Or(r.Amount, 1)
@@ -263,7 +263,7 @@ func (l *Limiter) addLocked(u *user, r *Request) {
 
 func (l *Limiter) boundsOf(r *Request) []int {
 	if r.Bounds == nil {
-		return l.all
+		return l.allBounds
 	}
 	return r.Bounds
 }
@@ -274,7 +274,7 @@ func (l *Limiter) enqueueLocked(u *user, w *waiter) {
 		l.waitingUsers = append(l.waitingUsers, u)
 	}
 	if u.queues == nil {
-		u.queues = make([][]*waiter, kinds)
+		u.queues = make([][]*waiter, maxKinds)
 	}
 	u.waitingCount++
 	l.lastArrival++
@@ -297,25 +297,25 @@ func (l *Limiter) removeLocked(u *user, w *waiter) bool {
 	return true
 }
 
-// serveAllLocked gives room to all requests of a waiting user that have room, and stops the user
+// grantAllLocked gives room to all requests of a waiting user that have room, and stops the user
 // from waiting if there are no others.
-func (l *Limiter) serveAllLocked(u *user) {
-	for l.serveLocked(u) {
+func (l *Limiter) grantAllLocked(u *user) {
+	for l.grantOldestLocked(u) {
 	}
 	if u.waitingCount == 0 {
 		l.waitingUsers = slices.DeleteFunc(l.waitingUsers, func(o *user) bool { return o == u })
 	}
 }
 
-// withdraw stops a request from waiting. It reports whether the request was still waiting.
-func (l *Limiter) withdraw(w *waiter) bool {
+// stopWaiting stops a request from waiting. It reports whether the request was still waiting.
+func (l *Limiter) stopWaiting(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.users[w.User]
 	if u == nil || !l.removeLocked(u, w) {
 		return false
 	}
-	l.serveAllLocked(u) // the request may have delayed others in its queue
+	l.grantAllLocked(u) // the request may have delayed others in its queue
 	l.forgetIfIdleLocked(u)
 	return true
 }

@@ -72,7 +72,7 @@ func byUser(names ...string) map[string]Request {
 // arrival.
 func TestUsersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Bound{Max: 1, Shared: true})
+		l := NewLimiter(Bound{Max: 1, Shared: true})
 		var got grants
 		var wait sync.WaitGroup
 		names := []string{"1a", "1b", "1c", "1d", "2a", "2b", "3a"}
@@ -89,7 +89,7 @@ func TestUsersTakeTurns(t *testing.T) {
 // it waits.
 func TestBoundsOfUsersAreSeparate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Bound{Max: 3})
+		l := NewLimiter(Bound{Max: 3})
 		for _, c := range []struct {
 			user   int
 			amount int64
@@ -113,7 +113,7 @@ func TestBoundsOfUsersAreSeparate(t *testing.T) {
 func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 	const total, lists, ownLists = 0, 1, 2
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Bound{Max: 3, Shared: true}, Bound{Max: 2, Shared: true}, Bound{Max: 1})
+		l := NewLimiter(Bound{Max: 3, Shared: true}, Bound{Max: 2, Shared: true}, Bound{Max: 1})
 		list := func(user int) Request { return Request{User: user, Bounds: []int{total, lists, ownLists}} }
 		read := func(user int) Request { return Request{User: user, Bounds: []int{total}, Kind: 1} }
 		var got grants
@@ -138,7 +138,7 @@ func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 // has no room.
 func TestWaitingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Bound{Max: 1})
+		l := NewLimiter(Bound{Max: 1})
 		if err := l.Acquire(t.Context(), Request{}); err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestWaitingEnds(t *testing.T) {
 				t.Errorf("%+v: %v after %v", c, err, took)
 			}
 		}
-		if n := l.Waiting(0); n != 0 {
+		if n := l.WaitingCount(0); n != 0 {
 			t.Errorf("%d requests still wait", n)
 		}
 		l.Release(Request{})
@@ -174,7 +174,7 @@ func TestWaitingEnds(t *testing.T) {
 // If a request's wait ends at the moment when it gets room, the room is not lost.
 func TestNoRoomIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Bound{Max: 2})
+		l := NewLimiter(Bound{Max: 2})
 		var wait sync.WaitGroup
 		for range 100 {
 			wait.Go(func() {
@@ -194,12 +194,12 @@ func TestNoRoomIsLost(t *testing.T) {
 // another kind or user.
 func TestReadyDelaysOnlyItsKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Bound{Max: 1, Shared: true})
+		l := NewLimiter(Bound{Max: 1, Shared: true})
 		var ready atomic.Bool
 		var got grants
 		var wait sync.WaitGroup
 		requests := byUser("1b", "2a")
-		requests["1a"] = Request{User: 1, Kind: 1, Ready: ready.Load}
+		requests["1a"] = Request{User: 1, Kind: 1, Condition: ready.Load}
 		queueUp(t, l, &got, &wait, requests, "1a", "1b", "2a")
 		time.Sleep(time.Minute)
 		ready.Store(true)
@@ -216,7 +216,7 @@ func TestReadyDelaysOnlyItsKind(t *testing.T) {
 // room when the earlier one stops waiting.
 func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Bound{Max: 10})
+		l := NewLimiter(Bound{Max: 10})
 		if !l.TryAcquire(Request{Amount: 6}) {
 			t.Fatal("no room for 6 of 10")
 		}
@@ -241,7 +241,7 @@ func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 // Among a user's requests of different kinds that have room, the oldest is served first.
 func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Bound{Max: 1})
+		l := NewLimiter(Bound{Max: 1})
 		var got grants
 		var wait sync.WaitGroup
 		requests := map[string]Request{"first": {}, "a": {Kind: 1}, "b": {Kind: 0}, "c": {Kind: 2}, "d": {Kind: 1}}
@@ -257,8 +257,8 @@ func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
 // Add exceeds a bound. Requests then wait until the amount is below the bound again.
 func TestAddExceedsBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Bound{Max: 10})
-		l.Add(Request{User: 1, Amount: 25})
+		l := NewLimiter(Bound{Max: 10})
+		l.ForceAdd(Request{User: 1, Amount: 25})
 		var wait sync.WaitGroup
 		began := time.Now()
 		wait.Go(func() {
@@ -268,7 +268,7 @@ func TestAddExceedsBounds(t *testing.T) {
 		})
 		for _, freed := range []int64{19, 1} {
 			time.Sleep(time.Second)
-			l.Add(Request{User: 1, Amount: -freed})
+			l.ForceAdd(Request{User: 1, Amount: -freed})
 		}
 		wait.Wait()
 		l.Release(Request{User: 1, Amount: 10})
@@ -280,7 +280,7 @@ func TestAddExceedsBounds(t *testing.T) {
 // context has ended.
 func TestStartWaitsWithoutAGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(Bound{Max: 1})
+		l := NewLimiter(Bound{Max: 1})
 		var got grants
 		contexts := map[string]context.CancelFunc{}
 		for i := range 4 {
@@ -292,7 +292,7 @@ func TestStartWaitsWithoutAGoroutine(t *testing.T) {
 		}
 		contexts["1"]()
 		synctest.Wait()
-		if n := l.Waiting(0); n != 2 {
+		if n := l.WaitingCount(0); n != 2 {
 			t.Errorf("%d requests wait, want 2", n)
 		}
 		for range 3 {

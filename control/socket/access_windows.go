@@ -18,14 +18,14 @@ func AccessError(path string) error {
 	var known accounts.Directory
 	you := known.UserName(accounts.CurrentUser())
 	_, group := known.GroupID(ServiceAccount)
-	return queue.Errorf(queue.CodeDenied, "%s", closedTo(path, you, group))
+	return queue.Errorf(queue.CodeDenied, "%s", noAccessText(path, you, group))
 }
 
-// closedTo returns the text for the user "you". group reports whether the group that may use the
+// noAccessText returns the text for the user "you". group reports whether the group that may use the
 // pipe of the system service exists.
-func closedTo(path, you string, group bool) string {
+func noAccessText(path, you string, group bool) string {
 	text := fmt.Sprintf("%s cannot use the pipe %s", you, path)
-	name, _ := cutPipes(path)
+	name, _ := cutPipePrefix(path)
 	switch {
 	case !strings.EqualFold(name, ServiceAccount): // the pipe belongs to a user's own service
 		return text + ": only its owner and administrators (in an elevated prompt) may use it; to admit other users, " +

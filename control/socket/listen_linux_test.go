@@ -127,7 +127,7 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 func TestListenRemovesStaleDirectories(t *testing.T) {
 	path := tempSocket(t)
 	dir := filepath.Dir(path)
-	old := time.Now().Add(-2 * staleAfter)
+	old := time.Now().Add(-2 * staleSocketAge)
 	makeDir := func(name string, at time.Time, file string) {
 		t.Helper()
 		err := os.Mkdir(filepath.Join(dir, name), 0o700)

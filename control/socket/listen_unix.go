@@ -22,11 +22,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// IdentifyBlocks means that PeerOf may have to wait for data from the client.
-const IdentifyBlocks = false
+// IdentifyMayBlock means that PeerOf may have to wait for data from the client.
+const IdentifyMayBlock = false
 
 // MaxPath is the kernel's limit for the path of a socket, in bytes.
-const MaxPath = sockpath.Max
+const MaxPath = sockpath.MaxBytes
 
 // CheckPath returns an error if the path is too long for a socket.
 func CheckPath(path string) error {
@@ -55,10 +55,10 @@ func Bind(path string, to Perms) (*net.UnixListener, error) {
 	return l, err
 }
 
-// Inherited returns a control socket that another process has bound. Only that process can bind the
-// socket again. That process has also set the backlog. Inherited does not call listen(2), because
+// WrapInherited returns a control socket that another process has bound. Only that process can bind the
+// socket again. That process has also set the backlog. WrapInherited does not call listen(2), because
 // clients see the identity of the last process that called it.
-func Inherited(l *net.UnixListener) *Listener {
+func WrapInherited(l *net.UnixListener) *Listener {
 	return &Listener{path: l.Addr().String(), listener: l}
 }
 
@@ -68,8 +68,8 @@ func Inherited(l *net.UnixListener) *Listener {
 // in connect(2).
 const maxBacklog = 1024
 
-// boundBacklog sets a socket's backlog to maxBacklog.
-func boundBacklog(l *net.UnixListener) error {
+// setBacklog sets a socket's backlog to maxBacklog.
+func setBacklog(l *net.UnixListener) error {
 	raw, err := l.SyscallConn()
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
 	}
 	defer os.RemoveAll(temp)
 	hidden := filepath.Join(temp, "s")
-	short, done, err := sockpath.Short(hidden)
+	short, done, err := sockpath.ShortPath(hidden)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
@@ -151,7 +151,7 @@ func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
 		return nil, nil, fmt.Errorf("cannot listen on %s; check that its file system supports Unix sockets: %w", path, err)
 	}
 	l.SetUnlinkOnClose(false)
-	err = boundBacklog(l)
+	err = setBacklog(l)
 	var file os.FileInfo
 	if err == nil {
 		file, err = os.Lstat(hidden)
@@ -170,11 +170,11 @@ func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
 }
 
 // A new socket is created in a temporary directory next to its final path. The directory's name is
-// hiddenPrefix and digits. A directory that is older than staleAfter belonged to a process that was
+// hiddenPrefix and digits. A directory that is older than staleSocketAge belonged to a process that was
 // killed.
 const (
-	hiddenPrefix = ".s"
-	staleAfter   = time.Minute
+	hiddenPrefix   = ".s"
+	staleSocketAge = time.Minute
 )
 
 // removeStale removes temporary directories of processes that were killed.
@@ -187,7 +187,8 @@ func removeStale(dir string) {
 		}
 		temp := filepath.Join(dir, e.Name())
 		info, err := os.Lstat(temp)
-		if err != nil || time.Since(info.ModTime()) < staleAfter || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+		if err != nil || time.Since(info.ModTime()) < staleSocketAge ||
+			info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
 			continue
 		}
 		if s, err := os.Lstat(filepath.Join(temp, "s")); err == nil && s.Mode()&os.ModeSocket != 0 {
@@ -207,8 +208,8 @@ func (e Perms) apply(path string) error {
 	return os.Chmod(path, e.Mode)
 }
 
-// current returns the current listener.
-func (s *Listener) current() *net.UnixListener {
+// currentListener returns the current listener.
+func (s *Listener) currentListener() *net.UnixListener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listener
@@ -221,20 +222,20 @@ func (s *Listener) Accept() (net.Conn, error) {
 		if c := s.acceptOld(); c != nil {
 			return c, nil
 		}
-		on := s.current()
+		on := s.currentListener()
 		c, err := on.Accept()
-		if err == nil || s.current() == on {
+		if err == nil || s.currentListener() == on {
 			return c, err
 		}
 	}
 }
 
 // The old listener is closed when no client has connected for oldListenerPause, and after
-// maxOldListener at the latest. The second limit is needed because the socket's file may have been
+// maxOldListenerAge at the latest. The second limit is needed because the socket's file may have been
 // moved, and clients may continue to connect at its new path.
 const (
-	oldListenerPause = 50 * time.Millisecond
-	maxOldListener   = time.Second
+	oldListenerPause  = 50 * time.Millisecond
+	maxOldListenerAge = time.Second
 )
 
 // acceptOld returns a connection that was made to the old socket. It returns nil if there are no
@@ -246,7 +247,7 @@ func (s *Listener) acceptOld() net.Conn {
 	if old == nil {
 		return nil
 	}
-	if time.Since(since) < maxOldListener {
+	if time.Since(since) < maxOldListenerAge {
 		old.SetDeadline(time.Now().Add(oldListenerPause))
 		if c, err := old.Accept(); err == nil {
 			return c
@@ -274,7 +275,7 @@ func (s *Listener) Close() error {
 
 // Remove closes the socket and removes its file, unless the file was replaced.
 func (s *Listener) Remove() error {
-	own := s.fileInPlace()
+	own := s.ownsFile()
 	err := s.Close()
 	if own {
 		err = errors.Join(err, os.Remove(s.path))
@@ -283,29 +284,29 @@ func (s *Listener) Remove() error {
 }
 
 // Addr returns the address of the socket.
-func (s *Listener) Addr() net.Addr { return s.current().Addr() }
+func (s *Listener) Addr() net.Addr { return s.currentListener().Addr() }
 
 // SetDeadline sets the deadline for Accept.
-func (s *Listener) SetDeadline(t time.Time) error { return s.current().SetDeadline(t) }
+func (s *Listener) SetDeadline(t time.Time) error { return s.currentListener().SetDeadline(t) }
 
-// A socket that is removed over and over is bound again at most once per minGuardPause. If the
+// A socket that is removed over and over is bound again at most once per minWatchPause. If the
 // socket cannot be bound or its directory cannot be watched, the interval between attempts doubles,
-// up to maxGuardPause.
+// up to maxWatchPause.
 const (
-	minGuardPause = time.Second
-	maxGuardPause = 30 * time.Second
+	minWatchPause = time.Second
+	maxWatchPause = 30 * time.Second
 )
 
-// Guard binds the socket again when its file was removed or replaced, until ctx ends. Existing
+// WatchFile binds the socket again when its file was removed or replaced, until ctx ends. Existing
 // connections continue. While the path has a file that is not a socket, or a socket that another
-// service answers on, Guard leaves it alone.
-func (s *Listener) Guard(ctx context.Context, log *slog.Logger) {
+// service answers on, WatchFile leaves it alone.
+func (s *Listener) WatchFile(ctx context.Context, log *slog.Logger) {
 	if s.file == nil {
 		return // another process has bound the socket
 	}
 	parent, name := filepath.Dir(s.path), filepath.Base(s.path)
-	for wait := minGuardPause; ; {
-		watched := dir.WaitForChange(ctx, parent, []string{name}, s.fileInPlace)
+	for wait := minWatchPause; ; {
+		watched := dir.WaitForChange(ctx, parent, []string{name}, s.ownsFile)
 		if ctx.Err() != nil {
 			return
 		}
@@ -321,15 +322,15 @@ func (s *Listener) Guard(ctx context.Context, log *slog.Logger) {
 			return
 		case <-time.After(wait):
 		}
-		if wait = min(2*wait, maxGuardPause); err == nil && watched == nil {
-			wait = minGuardPause
+		if wait = min(2*wait, maxWatchPause); err == nil && watched == nil {
+			wait = minWatchPause
 		}
 	}
 }
 
-// fileInPlace reports whether the path still has this socket's file. The kernel does not reuse the
+// ownsFile reports whether the path still has this socket's file. The kernel does not reuse the
 // inode number of a socket that is still open, so comparing the files is reliable.
-func (s *Listener) fileInPlace() bool {
+func (s *Listener) ownsFile() bool {
 	s.mu.Lock()
 	own := s.file
 	s.mu.Unlock()
@@ -339,7 +340,7 @@ func (s *Listener) fileInPlace() bool {
 
 // rebind binds the socket again unless its file is still there.
 func (s *Listener) rebind() (bound bool, err error) {
-	if s.fileInPlace() {
+	if s.ownsFile() {
 		return false, nil
 	}
 	on, file, err := bind(s.path, s.perms)

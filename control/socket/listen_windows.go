@@ -12,22 +12,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// IdentifyBlocks means that PeerOf may have to wait for data from the client.
-const IdentifyBlocks = true
+// IdentifyMayBlock means that PeerOf may have to wait for data from the client.
+const IdentifyMayBlock = true
 
 // MaxPath is the limit of Windows for the name of a pipe, in characters.
 const MaxPath = 256
 
-// pipes is the prefix of all pipe names.
-const pipes = `\\.\pipe\`
+// pipePrefix is the prefix of all pipe names.
+const pipePrefix = `\\.\pipe\`
 
 // CheckPath returns an error if the path is not a valid name for a pipe.
 func CheckPath(path string) error {
-	name, ok := cutPipes(path)
+	name, ok := cutPipePrefix(path)
 	switch {
 	case !ok || name == "" || strings.ContainsAny(name, "\\\x00"):
 		return queue.Invalid("socket", "%s is not the name of a pipe on this machine; choose a name such as %squeuectl-test",
-			path, pipes)
+			path, pipePrefix)
 	case len(path) > MaxPath:
 		return queue.Invalid("socket", "%s is %d bytes long, but a pipe name may have at most %d; choose a shorter name",
 			path, len(path), MaxPath)
@@ -35,11 +35,11 @@ func CheckPath(path string) error {
 	return nil
 }
 
-func cutPipes(path string) (name string, ok bool) {
-	if len(path) < len(pipes) || !strings.EqualFold(path[:len(pipes)], pipes) {
+func cutPipePrefix(path string) (name string, ok bool) {
+	if len(path) < len(pipePrefix) || !strings.EqualFold(path[:len(pipePrefix)], pipePrefix) {
 		return "", false
 	}
-	return path[len(pipes):], true
+	return path[len(pipePrefix):], true
 }
 
 // Dial connects to a control pipe. The error is fs.ErrNotExist if there is no pipe,
@@ -72,8 +72,8 @@ func Listen(path string, to Perms) (*Listener, error) {
 	return &Listener{on}, nil
 }
 
-// Admit changes the accounts that may connect. The change applies to later connections.
-func (s *Listener) Admit(to Perms) error { return s.listener.Admit(to.SDDL) }
+// SetPermissions changes the accounts that may connect. The change applies to later connections.
+func (s *Listener) SetPermissions(to Perms) error { return s.listener.SetPermissions(to.SDDL) }
 
 // Accept returns the next connection.
 func (s *Listener) Accept() (net.Conn, error) { return s.listener.Accept() }
@@ -87,5 +87,5 @@ func (s *Listener) Addr() net.Addr { return s.listener.Addr() }
 // SetDeadline sets the deadline for Accept.
 func (s *Listener) SetDeadline(t time.Time) error { return s.listener.SetDeadline(t) }
 
-// Guard does nothing, because no other process can take the name of a pipe that is being served.
-func (s *Listener) Guard(context.Context, *slog.Logger) {}
+// WatchFile does nothing, because no other process can take the name of a pipe that is being served.
+func (s *Listener) WatchFile(context.Context, *slog.Logger) {}

@@ -15,8 +15,8 @@ import (
 // A name that no pipe on this machine can have is rejected.
 func TestPipeNames(t *testing.T) {
 	for name, want := range map[string]bool{
-		`\\.\pipe\queuectl`: true, `\\.\PIPE\x`: true, pipes + strings.Repeat("x", MaxPath-len(pipes)): true,
-		pipes + strings.Repeat("x", MaxPath-len(pipes)+1): false, pipes: false, `C:\x.sock`: false,
+		`\\.\pipe\queuectl`: true, `\\.\PIPE\x`: true, pipePrefix + strings.Repeat("x", MaxPath-len(pipePrefix)): true,
+		pipePrefix + strings.Repeat("x", MaxPath-len(pipePrefix)+1): false, pipePrefix: false, `C:\x.sock`: false,
 		`\\server\pipe\queuectl`: false,
 		`\\.\pipe\a\b`:           false, "": false, `\\.\pipe\..\PhysicalDrive0`: false, `queuectl`: false,
 	} {
@@ -24,7 +24,7 @@ func TestPipeNames(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if l, err := Listen(`C:\x.sock`, Perms{SDDL: pipe.OwnerOnly()}); !errors.Is(err, queue.ErrInvalid) {
+	if l, err := Listen(`C:\x.sock`, Perms{SDDL: pipe.OwnerOnlyDescriptor()}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("got %v, %v", l, err)
 	}
 }
@@ -44,7 +44,7 @@ func TestTrustedServers(t *testing.T) {
 		if err := errors.Join(err1, err2); err != nil {
 			t.Fatal(err)
 		}
-		if got := trusted(o, s, s); got != want {
+		if got := isTrustedOwner(o, s, s); got != want {
 			t.Errorf("%s: trusted %v", owner, got)
 		}
 	}
@@ -66,13 +66,13 @@ func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
 		{`\\.\pipe\queuectl`, false, "[access]"},
 		{`\\.\pipe\queuectl-0123456789abcdef`, true, "only its owner and administrators"},
 	} {
-		got := closedTo(c.path, `CORP\alice`, c.group)
+		got := noAccessText(c.path, `CORP\alice`, c.group)
 		if !strings.Contains(got, c.want) || !strings.Contains(got, c.path) ||
 			!strings.Contains(got, `CORP\alice cannot use`) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-	if err := AccessError(pipes + "x"); !errors.Is(err, queue.ErrDenied) {
+	if err := AccessError(pipePrefix + "x"); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("got %v", err)
 	}
 }

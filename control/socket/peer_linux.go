@@ -19,7 +19,7 @@ import (
 func PeerOf(c net.Conn) (Peer, error) {
 	var cred *unix.Ucred
 	var groups []int
-	err := onSocket(c, func(fd int) (err error) {
+	err := withSocketFD(c, func(fd int) (err error) {
 		if cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
 			return fmt.Errorf("check that no sandbox forbids the system call getsockopt: %w", err)
 		}
@@ -29,12 +29,12 @@ func PeerOf(c net.Conn) (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("cannot determine which account is at the other end of the socket: %w", err)
 	}
-	if cred.Uid == overflowID && !mapped("uid_map", overflowID) {
+	if cred.Uid == overflowID && !isIDMapped("uid_map", overflowID) {
 		return Peer{}, queue.Errorf(queue.CodeDenied,
 			"service and client cannot identify each other in different user namespaces (containers); run both in the same one")
 	}
 	p := Peer{UID: int(cred.Uid), GID: int(cred.Gid), PID: int(cred.Pid), Groups: groups}
-	if (p.GID == overflowID || slices.Contains(groups, overflowID)) && !mapped("gid_map", overflowID) {
+	if (p.GID == overflowID || slices.Contains(groups, overflowID)) && !isIDMapped("gid_map", overflowID) {
 		p.Groups = slices.DeleteFunc(groups, func(g int) bool { return g == overflowID })
 		if p.GID == overflowID {
 			p.GID = noGroup
@@ -46,17 +46,17 @@ func PeerOf(c net.Conn) (Peer, error) {
 // noGroup is the number for a group that this user namespace does not map. No group has it.
 const noGroup = -1
 
-// firstGroups is the initial size of the buffer for group ids. maxGroups is the maximum number of
+// initialGroups is the initial size of the buffer for group ids. maxGroups is the maximum number of
 // groups of a process.
 const (
-	firstGroups = 32
-	maxGroups   = 1 << 16
+	initialGroups = 32
+	maxGroups     = 1 << 16
 )
 
 // groupsOf returns the supplementary groups that the peer had when the connection was made. It
 // returns none on kernels before 4.13, which do not record them.
 func groupsOf(fd int) ([]int, error) {
-	list := make([]uint32, firstGroups)
+	list := make([]uint32, initialGroups)
 	for {
 		size := uint32(4 * len(list))
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
@@ -83,8 +83,8 @@ func groupsOf(fd int) ([]int, error) {
 // map. If the namespace maps it, it is an ordinary account, usually nobody.
 const overflowID = 65534
 
-// mapped reports whether this process's user namespace maps a uid or gid. See user_namespaces(7).
-func mapped(file string, id int64) bool {
+// isIDMapped reports whether this process's user namespace maps a uid or gid. See user_namespaces(7).
+func isIDMapped(file string, id int64) bool {
 	raw, err := os.ReadFile("/proc/self/" + file)
 	if err != nil {
 		return false
@@ -105,7 +105,7 @@ const CallerMayRead = true
 // HungUp reports whether the other end of the connection is closed in both directions.
 func HungUp(c net.Conn) bool {
 	gone := false
-	err := onSocket(c, func(fd int) error {
+	err := withSocketFD(c, func(fd int) error {
 		fds := []unix.PollFd{{Fd: int32(fd)}}
 		_, err := unix.Poll(fds, 0)
 		for err == unix.EINTR { // the runtime's own signals interrupt poll
@@ -117,7 +117,7 @@ func HungUp(c net.Conn) bool {
 	return gone || err != nil
 }
 
-func onSocket(c net.Conn, f func(fd int) error) error {
+func withSocketFD(c net.Conn, f func(fd int) error) error {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		return errors.New("the connection is not a Unix socket; this is a bug in queuectl; please report it")

@@ -67,7 +67,7 @@ func TestPeerIsTheConnectingProcess(t *testing.T) {
 	}
 	cases := []Peer{{UID: os.Geteuid(), GID: os.Getegid(), Groups: own}}
 	if os.Geteuid() == 0 {
-		many := make([]int, 3*firstGroups)
+		many := make([]int, 3*initialGroups)
 		for i := range many {
 			many[i] = 70000 + i
 		}

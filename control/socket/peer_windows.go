@@ -18,15 +18,15 @@ const noGroup = -1
 // from it. PeerOf then waits for the client's first bytes until the read deadline of c.
 func PeerOf(c net.Conn) (Peer, error) {
 	id, err := pipe.ClientOf(c)
-	if errors.Is(err, pipe.ErrConfined) {
-		err = queue.Errorf(queue.CodeDenied, "%s", pipe.ErrConfined)
+	if errors.Is(err, pipe.ErrSandboxed) {
+		err = queue.Errorf(queue.CodeDenied, "%s", pipe.ErrSandboxed)
 	}
 	if err != nil {
 		return Peer{}, err
 	}
-	p := Peer{UID: accounts.ID(id.User), GID: noGroup, PID: id.PID}
+	p := Peer{UID: accounts.IDOfSID(id.User), GID: noGroup, PID: id.PID}
 	for _, g := range id.Groups {
-		p.Groups = append(p.Groups, accounts.ID(g))
+		p.Groups = append(p.Groups, accounts.IDOfSID(g))
 	}
 	return p, nil
 }

@@ -13,37 +13,39 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// administrators is the number of the builtin group Administrators; see accounts.ID. A process of
+// administratorsRID is the number of the builtin group Administrators; see accounts.IDOfSID. A process of
 // an administrator that is not elevated is not in the group.
-const administrators = 544
+const administratorsRID = 544
 
 // IsRoot reports whether a user with these groups is the system or an elevated administrator, who can do
 // everything on this machine anyway.
-func IsRoot(uid int, groups []int) bool { return uid == 0 || slices.Contains(groups, administrators) }
+func IsRoot(uid int, groups []int) bool {
+	return uid == 0 || slices.Contains(groups, administratorsRID)
+}
 
 // CheckServer returns an error unless the pipe belongs to this user, the system, the administrators
 // or the service account of the packages. Commands and environment variables may be secret, so the
 // client must not send them to anyone else.
 func CheckServer(nc net.Conn, path string) error {
 	server, err := pipe.ServerOf(nc)
-	own, err1 := pipe.Owner()
-	self, err2 := pipe.Self()
+	own, err1 := pipe.DefaultOwner()
+	self, err2 := pipe.SelfIdentity()
 	if err := errors.Join(err, err1, err2); err != nil {
 		return fmt.Errorf("cannot check which account runs the service on %s (%w), so nothing was sent; see: queuectl "+
 			"service status", path, err)
 	}
-	if trusted(server.User, self.User, own) {
+	if isTrustedOwner(server.User, self.User, own) {
 		return nil
 	}
-	name := new(accounts.Directory).UserName(accounts.ID(server.User))
+	name := new(accounts.Directory).UserName(accounts.IDOfSID(server.User))
 	return queue.Errorf(queue.CodeDenied, "the pipe %s belongs to %s, but only the system, administrators, the service "+
 		"queuectl and your own account are trusted, so nothing was sent; check --socket", path, name)
 }
 
-// trusted reports whether a client may send requests to a pipe with this owner. self is the user of
+// isTrustedOwner reports whether a client may send requests to a pipe with this owner. self is the user of
 // the client. own is the owner of objects that the client creates: the group of administrators if
 // the client is elevated.
-func trusted(owner, self, own *windows.SID) bool {
+func isTrustedOwner(owner, self, own *windows.SID) bool {
 	return owner.Equals(self) || owner.Equals(own) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
 		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		owner.String() == accounts.ServiceSID(ServiceAccount)

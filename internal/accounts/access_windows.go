@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// services is the prefix of the SIDs of services' virtual accounts. allServices is the SID of the
+// serviceSIDPrefix is the prefix of the SIDs of services' virtual accounts. allServicesSID is the SID of the
 // group of all of them.
 const (
-	services    = "S-1-5-80"
-	allServices = services + "-0"
+	serviceSIDPrefix = "S-1-5-80"
+	allServicesSID   = serviceSIDPrefix + "-0"
 )
 
 // ServiceSID returns the SID of a service's virtual account, NT SERVICE\NAME. Windows derives the SID
@@ -28,7 +28,7 @@ func ServiceSID(name string) string {
 		raw = binary.LittleEndian.AppendUint16(raw, unit)
 	}
 	sum := sha1.Sum(raw)
-	sid := services
+	sid := serviceSIDPrefix
 	for part := sum[:]; len(part) > 0; part = part[4:] {
 		sid += fmt.Sprintf("-%d", binary.LittleEndian.Uint32(part))
 	}
@@ -43,8 +43,8 @@ const WriteRights = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /*
 // directory or its content. They do not include the right to create files in the directory.
 const ReplaceRights = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_ALL
 
-// AccessTo returns the access list and the owner of a file or a directory.
-func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
+// ReadSecurityDescriptor returns the access list and the owner of a file or a directory.
+func ReadSecurityDescriptor(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	sd, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT,
 		windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err != nil {
@@ -53,7 +53,7 @@ func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	return sd, nil
 }
 
-// Owner returns the owner of an object. The result trusted reports whether mayChange accepts the owner.
+// Owner returns the owner of an object. The result trusted reports whether isTrustedAccount accepts the owner.
 func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
 		err = errors.New("no owner is stored for it")
@@ -65,32 +65,33 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 	if err != nil {
 		return nil, false, err
 	}
-	return owner, mayChange(owner, me.User.Sid), nil
+	return owner, isTrustedAccount(owner, me.User.Sid), nil
 }
 
-// mayChange reports whether an account may change the object: it is the system, the administrators, a
+// isTrustedAccount reports whether an account may change the object: it is the system, the administrators, a
 // service's virtual account, or the account in the parameter me.
-func mayChange(sid, me *windows.SID) bool {
+func isTrustedAccount(sid, me *windows.SID) bool {
 	return sid.Equals(me) || sid.IsWellKnown(windows.WinLocalSystemSid) ||
 		sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
-		strings.HasPrefix(sid.String(), services+"-") && sid.String() != allServices
+		strings.HasPrefix(sid.String(), serviceSIDPrefix+"-") && sid.String() != allServicesSID
 }
 
-// OthersWithRights returns the accounts that have at least one of the rights, on the object itself or
-// on objects that are created in it. It omits the owner and the accounts that mayChange accepts.
-func OthersWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
-	return othersBy(sd, rights, 0)
+// OtherAccountsWithRights returns the accounts that have at least one of the rights, on the object itself or
+// on objects that are created in it. It omits the owner and the accounts that isTrustedAccount accepts.
+func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
+	return otherAccounts(sd, rights, 0)
 }
 
-// OthersOnObject is like OthersWithRights, but considers only the rights on the object itself. It
+// OtherAccountsOnObject is like OtherAccountsWithRights, but considers only the rights on the object itself. It
 // ignores rights that apply only to objects created in it.
-func OthersOnObject(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
-	return othersBy(sd, rights, windows.INHERIT_ONLY_ACE)
+func OtherAccountsOnObject(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
+	return otherAccounts(sd, rights, windows.INHERIT_ONLY_ACE)
 }
 
-// othersBy implements OthersWithRights. It ignores the entries of the access list that have any of the
+// otherAccounts implements OtherAccountsWithRights. It ignores the entries of the access list that have any of the
 // flags in the parameter without.
-func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, without uint8) (others []string, err error) {
+func otherAccounts(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, without uint8) (others []string,
+	err error) {
 	owner, _, err := sd.Owner()
 	if err != nil {
 		return nil, err
@@ -115,17 +116,18 @@ func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, witho
 			entry.Mask&rights == 0 {
 			continue
 		}
-		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !mayChange(sid, me.User.Sid) &&
-			!ofOwner(sid) {
+		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !isTrustedAccount(sid,
+			me.User.Sid) &&
+			!isOwnerSID(sid) {
 			others = append(others, NameOf(sid))
 		}
 	}
 	return others, nil
 }
 
-// ofOwner reports whether an entry of an access list refers to the owner of the object, or of an
+// isOwnerSID reports whether an entry of an access list refers to the owner of the object, or of an
 // object created in it.
-func ofOwner(sid *windows.SID) bool {
+func isOwnerSID(sid *windows.SID) bool {
 	return sid.IsWellKnown(windows.WinCreatorOwnerSid) || sid.IsWellKnown(windows.WinCreatorOwnerRightsSid)
 }
 

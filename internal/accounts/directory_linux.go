@@ -23,23 +23,23 @@ import (
 // The zero value is ready for use. The methods may be called concurrently.
 // See docs/decisions/0077.
 type Directory struct {
-	// AlwaysAsk makes every lookup query the sources outside the files. If AlwaysAsk is false and a query
+	// AlwaysQueryRemote makes every lookup query the sources outside the files. If AlwaysQueryRemote is false and a query
 	// has timed out, lookups fail immediately for the next minute. So a caller that only displays names is
 	// delayed only once.
-	AlwaysAsk bool
-	// Lookup replaces getent if it is not nil.
-	Lookup func(database, key string) (line string, err error)
+	AlwaysQueryRemote bool
+	// LookupFunc replaces getent if it is not nil.
+	LookupFunc func(database, key string) (line string, err error)
 
 	otherSources lookupCache[string] // output lines of getent; "" for an account that does not exist
 
-	local atomic.Pointer[local] // the parsed files; nil until they have been read
+	files atomic.Pointer[accountFiles] // the parsed files; nil until they have been read
 
-	reading sync.Mutex // held while a goroutine reads the files
+	readMu sync.Mutex // held while a goroutine reads the files
 }
 
 // local is the parsed content of the files. It is immutable.
-type local struct {
-	stamps [2]Stamp // stamps of passwdFile and groupFile from just before they were read
+type accountFiles struct {
+	stamps [2]FileStamp // stamps of passwdFile and groupFile from just before they were read
 	users  []Account
 	groups map[string]uint32
 	names  map[uint32]string // names of groups, by gid
@@ -52,14 +52,14 @@ const (
 
 // UserByUID returns the account with a uid.
 func (d *Directory) UserByUID(uid uint32) (Account, error) {
-	files, err := d.refresh()
+	files, err := d.loadFiles()
 	if err != nil {
 		return Account{}, err
 	}
 	if i := slices.IndexFunc(files.users, func(a Account) bool { return a.UID == uid }); i >= 0 {
 		return files.users[i], nil
 	}
-	line, err := d.askOtherSources("passwd", strconv.FormatUint(uint64(uid), 10))
+	line, err := d.queryOtherSources("passwd", strconv.FormatUint(uint64(uid), 10))
 	if err != nil {
 		return Account{}, err
 	}
@@ -72,14 +72,14 @@ func (d *Directory) UserByUID(uid uint32) (Account, error) {
 
 // UserByName returns the account with a name.
 func (d *Directory) UserByName(name string) (Account, error) {
-	files, err := d.refresh()
+	files, err := d.loadFiles()
 	if err != nil {
 		return Account{}, err
 	}
 	if i := slices.IndexFunc(files.users, func(a Account) bool { return a.Name == name }); i >= 0 {
 		return files.users[i], nil
 	}
-	line, err := d.named("passwd", name)
+	line, err := d.lookupByName("passwd", name)
 	if err != nil {
 		return Account{}, err
 	}
@@ -95,7 +95,7 @@ func (d *Directory) WithGroups(a Account) (Account, error) {
 	if a.Groups != nil {
 		return a, nil
 	}
-	line, err := d.askOtherSources("initgroups", a.Name)
+	line, err := d.queryOtherSources("initgroups", a.Name)
 	if err != nil {
 		return a, err
 	}
@@ -111,93 +111,93 @@ func (d *Directory) WithGroups(a Account) (Account, error) {
 
 // Group returns the gid of a group.
 func (d *Directory) Group(name string) (uint32, bool) {
-	files, err := d.refresh()
+	files, err := d.loadFiles()
 	if err != nil {
 		return 0, false
 	}
 	if gid, ok := files.groups[name]; ok {
 		return gid, true
 	}
-	line, _ := d.named("group", name)
+	line, _ := d.lookupByName("group", name)
 	_, gid, ok := parseGroup(line)
 	return gid, ok
 }
 
-// groupOf returns the name of the group with a gid.
-func (d *Directory) groupOf(gid uint32) (string, bool) {
-	files, err := d.refresh()
+// groupNameByGID returns the name of the group with a gid.
+func (d *Directory) groupNameByGID(gid uint32) (string, bool) {
+	files, err := d.loadFiles()
 	if err != nil {
 		return "", false
 	}
 	if name, ok := files.names[gid]; ok {
 		return name, true
 	}
-	line, _ := d.askOtherSources("group", strconv.FormatUint(uint64(gid), 10))
+	line, _ := d.queryOtherSources("group", strconv.FormatUint(uint64(gid), 10))
 	name, is, ok := parseGroup(line)
 	return name, ok && is == gid
 }
 
-// named queries the sources outside the files for a name. It returns "" for a name that getent would
+// lookupByName queries the sources outside the files for a name. It returns "" for a name that getent would
 // interpret as a number, also with a sign or spaces.
-func (d *Directory) named(database, name string) (string, error) {
+func (d *Directory) lookupByName(database, name string) (string, error) {
 	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
 		return "", nil
 	}
-	return d.askOtherSources(database, name)
+	return d.queryOtherSources(database, name)
 }
 
-// askOtherSources queries the sources outside the files for one entry. It returns "" if the entry does
+// queryOtherSources queries the sources outside the files for one entry. It returns "" if the entry does
 // not exist.
-func (d *Directory) askOtherSources(database, key string) (string, error) {
-	return d.otherSources.get(database+" "+key, d.AlwaysAsk, func() (string, error) {
-		if d.Lookup != nil {
-			return d.Lookup(database, key)
+func (d *Directory) queryOtherSources(database, key string) (string, error) {
+	return d.otherSources.get(database+" "+key, d.AlwaysQueryRemote, func() (string, error) {
+		if d.LookupFunc != nil {
+			return d.LookupFunc(database, key)
 		}
 		return getent(database, key)
 	})
 }
 
-// forget empties the cache.
-func (o *lookupCache[T]) forget() {
+// clear empties the cache.
+func (o *lookupCache[T]) clear() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.lookups = nil
 }
 
-// Stamp identifies the state of a file, to detect changes.
-type Stamp struct {
+// FileStamp identifies the state of a file, to detect changes.
+type FileStamp struct {
 	ino   uint64
 	size  int64
 	mtime syscall.Timespec
 }
 
-// StampOf returns the stamp of a file, or the zero stamp if the file does not exist.
-func StampOf(path string) (Stamp, error) {
+// FileStampOf returns the stamp of a file, or the zero stamp if the file does not exist.
+func FileStampOf(path string) (FileStamp, error) {
 	var st syscall.Stat_t
 	err := syscall.Stat(path, &st)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return Stamp{}, fmt.Errorf("cannot check %s: %w", path, err)
+		return FileStamp{}, fmt.Errorf("cannot check %s: %w", path, err)
 	}
-	return Stamp{st.Ino, st.Size, st.Mtim}, nil
+	return FileStamp{st.Ino, st.Size, st.Mtim}, nil
 }
 
-// refresh returns the content of the files, and reads them again if they have changed. While they are
+// loadFiles returns the content of the files, and reads them again if they have changed. While they are
 // unchanged, concurrent callers do not block each other, because every request on the socket looks up
 // accounts.
-func (d *Directory) refresh() (*local, error) {
+func (d *Directory) loadFiles() (*accountFiles, error) {
 	stamps, err := stampFiles()
 	if err != nil {
 		return nil, err
 	}
-	if l := d.local.Load(); l != nil && l.stamps == stamps {
+	if l := d.files.Load(); l != nil && l.stamps == stamps {
 		return l, nil
 	}
-	d.reading.Lock() // if several callers arrive here, the first one reads the files for all of them
-	defer d.reading.Unlock()
+	d.readMu.Lock() // if several callers arrive here, the first one reads the files for all of them
+	defer d.readMu.Unlock()
 	if stamps, err = stampFiles(); err != nil {
 		return nil, err
 	}
-	if l := d.local.Load(); l != nil && l.stamps == stamps {
+	if l := d.files.Load(); l != nil && l.stamps == stamps {
 		return l, nil
 	}
 	passwd, err1 := os.ReadFile(passwdFile)
@@ -209,23 +209,23 @@ func (d *Directory) refresh() (*local, error) {
 	}
 	l := parseFiles(string(passwd), string(group))
 	l.stamps = stamps
-	d.local.Store(l)
-	d.otherSources.forget()
+	d.files.Store(l)
+	d.otherSources.clear()
 	return l, nil
 }
 
 // stampFiles returns the current stamps of the files.
-func stampFiles() (stamps [2]Stamp, err error) {
+func stampFiles() (stamps [2]FileStamp, err error) {
 	var err1, err2 error
-	stamps[0], err1 = StampOf(passwdFile)
-	stamps[1], err2 = StampOf(groupFile)
+	stamps[0], err1 = FileStampOf(passwdFile)
+	stamps[1], err2 = FileStampOf(groupFile)
 	return stamps, errors.Join(err1, err2)
 }
 
 // parseFiles parses passwd(5) and group(5). If several lines have the same number or name, the
 // first one is used, as by getpwuid(3).
-func parseFiles(passwd, group string) *local {
-	l := &local{groups: map[string]uint32{}, names: map[uint32]string{}}
+func parseFiles(passwd, group string) *accountFiles {
+	l := &accountFiles{groups: map[string]uint32{}, names: map[uint32]string{}}
 	members := map[string][]uint32{}
 	for line := range strings.Lines(group) {
 		name, gid, ok := parseGroup(line)
@@ -289,16 +289,16 @@ func getent(database, key string) (string, error) {
 	if strings.Contains(key, "\x00") {
 		return "", nil // an argument cannot contain NUL, and neither can the name of an account
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askFor)
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/usr/bin/getent", "--", database, key)
 	// WaitDelay bounds the wait for child processes of getent that keep its output open.
-	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", askFor/10
+	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", lookupTimeout/10
 	out, err := cmd.Output()
 	var code *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return "", errSilent
+		return "", errLookupTimeout
 	case errors.Is(err, os.ErrNotExist), errors.As(err, &code) && code.Exited():
 		return "", nil // getent is not installed, or the entry does not exist
 	case err != nil:

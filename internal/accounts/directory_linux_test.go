@@ -19,7 +19,7 @@ func TestFilesAreRead(t *testing.T) {
 	l := parseFiles(
 		"root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/zsh\nbad:x:no:1:::\nfew:x:1\n+::::::\nsvc:x:998:50::: \n",
 		"root:x:0:\nqueuectl:x:50:alice,www-data\nalice:x:1000:alice\ndisk:x:6:bob,alice\nqueuectl:x:51:\nagain:x:50:\nfew:x:7\n")
-	want := &local{
+	want := &accountFiles{
 		users: []Account{
 			{Name: "root", Home: "/root", Shell: "/bin/bash", Groups: []uint32{0}},
 			{Name: "alice", UID: 1000, GID: 1000, Home: "/home/alice", Shell: "/bin/zsh", Groups: []uint32{1000, 50, 6}},
@@ -40,8 +40,8 @@ func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	if _, err := d.UserByUID(0); err != nil {
 		t.Fatal(err)
 	}
-	d.reading.Lock()
-	defer d.reading.Unlock()
+	d.readMu.Lock()
+	defer d.readMu.Unlock()
 	found := make(chan error, 1)
 	go func() { // this goroutine ends at the latest when the lock is released
 		_, err := d.UserByUID(0)
@@ -72,7 +72,7 @@ func (e *elsewhere) ask(database, key string) (string, error) {
 	defer e.mu.Unlock()
 	e.lookups = append(e.lookups, database+" "+key)
 	if e.fails {
-		return "", errSilent
+		return "", errLookupTimeout
 	}
 	return e.says[database+" "+key], nil
 }
@@ -91,7 +91,7 @@ func ofDirectory() *elsewhere {
 // groups. It does not query the other sources for accounts that are in the files.
 func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 	e := ofDirectory()
-	d := &Directory{Lookup: e.ask}
+	d := &Directory{LookupFunc: e.ask}
 	want := Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}
 	for how, look := range map[string]func() (Account, error){
 		"by name":   func() (Account, error) { return d.UserByName("dora") },
@@ -124,7 +124,7 @@ func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 func TestNumberIsNotAName(t *testing.T) {
 	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh",
 		"passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
-	d := &Directory{Lookup: e.ask}
+	d := &Directory{LookupFunc: e.ask}
 	if id, ok := d.UserID("1001"); !ok || id != 1001 {
 		t.Errorf("got %d, %v", id, ok)
 	}
@@ -146,7 +146,7 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
 		e.takes = time.Second
-		d := &Directory{Lookup: e.ask}
+		d := &Directory{LookupFunc: e.ask}
 		for range 2 {
 			var all sync.WaitGroup
 			for range 5 {
@@ -158,7 +158,7 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 		if len(e.lookups) != 2 {
 			t.Errorf("asked for %q", e.lookups)
 		}
-		time.Sleep(elsewhereFor)
+		time.Sleep(lookupCacheTime)
 		if d.UserName(61400); len(e.lookups) != 3 {
 			t.Errorf("after a minute asked for %q", e.lookups)
 		}
@@ -166,15 +166,15 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 }
 
 // After the other sources have not answered in time, lookups fail immediately for a minute. With
-// AlwaysAsk, each lookup queries the sources.
+// AlwaysQueryRemote, each lookup queries the sources.
 func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
-		d, patient := &Directory{Lookup: e.ask}, &Directory{Lookup: e.ask, AlwaysAsk: true}
+		d, patient := &Directory{LookupFunc: e.ask}, &Directory{LookupFunc: e.ask, AlwaysQueryRemote: true}
 		d.UserName(61400)
 		e.lookups, e.fails = nil, true
 		for uid := 61420; uid < 61520; uid++ {
-			if _, err := d.UserByUID(uint32(uid)); !errors.Is(err, errSilent) {
+			if _, err := d.UserByUID(uint32(uid)); !errors.Is(err, errLookupTimeout) {
 				t.Fatalf("got %v", err)
 			}
 		}
@@ -185,7 +185,7 @@ func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 		if patient.UserName(61421); len(e.lookups) != 3 {
 			t.Errorf("with AlwaysAsk: asked for %q", e.lookups)
 		}
-		time.Sleep(elsewhereFor)
+		time.Sleep(lookupCacheTime)
 		e.fails = false
 		if got := d.UserName(61400); got != "dora" || len(e.lookups) != 4 {
 			t.Errorf("after the directory answers again: %s, %q", got, e.lookups)

@@ -10,17 +10,17 @@ import (
 // Directory looks up the system's users and groups with the system's library. The zero value is
 // ready for use. The methods may be called concurrently.
 type Directory struct {
-	AlwaysAsk bool // AlwaysAsk has no effect here, because the library decides which sources it asks
+	AlwaysQueryRemote bool // AlwaysQueryRemote has no effect here, because the library decides which sources it asks
 }
 
 // UserByUID returns the account with a uid. UserByName returns the account with a name.
 func (d *Directory) UserByUID(uid uint32) (Account, error) {
-	return known(user.LookupId(strconv.FormatUint(uint64(uid), 10)))
+	return toAccount(user.LookupId(strconv.FormatUint(uint64(uid), 10)))
 }
 
-func (d *Directory) UserByName(name string) (Account, error) { return known(user.Lookup(name)) }
+func (d *Directory) UserByName(name string) (Account, error) { return toAccount(user.Lookup(name)) }
 
-func known(u *user.User, err error) (Account, error) {
+func toAccount(u *user.User, err error) (Account, error) {
 	if err != nil {
 		return Account{}, err
 	}
@@ -57,8 +57,8 @@ func (d *Directory) Group(name string) (uint32, bool) {
 	return uint32(gid), err == nil
 }
 
-// groupOf returns the name of the group with a gid.
-func (d *Directory) groupOf(gid uint32) (string, bool) {
+// groupNameByGID returns the name of the group with a gid.
+func (d *Directory) groupNameByGID(gid uint32) (string, bool) {
 	g, err := user.LookupGroupId(strconv.FormatUint(uint64(gid), 10))
 	if err != nil {
 		return "", false

@@ -14,13 +14,13 @@ import (
 // that ID assigns. It caches a domain's answers for a minute. The zero value is ready for use. The
 // methods may be called concurrently.
 type Directory struct {
-	// AlwaysAsk makes every lookup query the domain. If AlwaysAsk is false and a query has timed out,
+	// AlwaysQueryRemote makes every lookup query the domain. If AlwaysQueryRemote is false and a query has timed out,
 	// lookups fail immediately for the next minute. So a caller that only displays names is delayed only
 	// once.
-	AlwaysAsk bool
-	// Lookup replaces the lookup of a name or a SID by Windows if it is not nil. The SID in its result is
+	AlwaysQueryRemote bool
+	// LookupFunc replaces the lookup of a name or a SID by Windows if it is not nil. The SID in its result is
 	// nil if the account does not exist.
-	Lookup func(word string) (Entry, error)
+	LookupFunc func(word string) (Entry, error)
 
 	otherSources lookupCache[Entry]
 }
@@ -46,16 +46,16 @@ func (d *Directory) GroupID(word string) (int, bool) {
 
 func (d *Directory) id(word string, uses ...uint32) (int, bool) {
 	if n, err := strconv.ParseUint(word, 10, 64); err == nil {
-		return int(n), n < endOfNumbers
+		return int(n), n < endOfIDs
 	}
 	if len(word) > 4 && strings.EqualFold(word[:4], "S-1-") {
 		sid, err := windows.StringToSid(word)
 		if err != nil {
 			return 0, false
 		}
-		return ID(sid), true
+		return IDOfSID(sid), true
 	}
-	e, err := d.entry(word, func() (Entry, error) {
+	e, err := d.lookupEntry(word, func() (Entry, error) {
 		sid, _, use, err := windows.LookupSID("", word)
 		return Entry{SID: sid, Use: use}, err
 	})
@@ -64,26 +64,26 @@ func (d *Directory) id(word string, uses ...uint32) (int, bool) {
 	}
 	for _, use := range uses {
 		if e.Use == use {
-			return ID(e.SID), true
+			return IDOfSID(e.SID), true
 		}
 	}
 	return 0, false
 }
 
 // UserName returns the name of a user, or the number if there is no name.
-func (d *Directory) UserName(id int) string { return d.name(id) }
+func (d *Directory) UserName(id int) string { return d.lookupName(id) }
 
 // GroupName returns the name of a group, or the number if there is no name.
-func (d *Directory) GroupName(id int) string { return d.name(id) }
+func (d *Directory) GroupName(id int) string { return d.lookupName(id) }
 
-func (d *Directory) name(id int) string {
-	sid, known := SID(id)
+func (d *Directory) lookupName(id int) string {
+	sid, known := SIDOfID(id)
 	if !known {
 		return strconv.Itoa(id)
 	}
-	e, err := d.entry(sid.String(), func() (Entry, error) {
+	e, err := d.lookupEntry(sid.String(), func() (Entry, error) {
 		name, domain, use, err := sid.LookupAccount("")
-		if local := firstBuiltin <= id && id < firstDigest; domain != "" && !local {
+		if local := firstBuiltinID <= id && id < firstDigestID; domain != "" && !local {
 			name = domain + `\` + name
 		}
 		return Entry{SID: sid, Name: name, Use: use}, err
@@ -100,12 +100,12 @@ var noAccountErrors = []error{
 	windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
 }
 
-// entry looks up an account. Windows may ask a domain, which can take any time, so entry waits at
-// most askFor.
-func (d *Directory) entry(word string, look func() (Entry, error)) (Entry, error) {
-	return d.otherSources.get(strings.ToLower(word), d.AlwaysAsk, func() (Entry, error) {
-		if d.Lookup != nil {
-			return d.Lookup(word)
+// lookupEntry looks up an account. Windows may ask a domain, which can take any time, so lookupEntry waits at
+// most lookupTimeout.
+func (d *Directory) lookupEntry(word string, look func() (Entry, error)) (Entry, error) {
+	return d.otherSources.get(strings.ToLower(word), d.AlwaysQueryRemote, func() (Entry, error) {
+		if d.LookupFunc != nil {
+			return d.LookupFunc(word)
 		}
 		type answer struct {
 			Entry
@@ -113,7 +113,7 @@ func (d *Directory) entry(word string, look func() (Entry, error)) (Entry, error
 		}
 		answered := make(chan answer, 1)
 		// This goroutine ends when Windows answers. In the minute after a timeout, only lookups with
-		// AlwaysAsk start another one.
+		// AlwaysQueryRemote start another one.
 		go func() {
 			e, err := look()
 			answered <- answer{e, err}
@@ -126,8 +126,8 @@ func (d *Directory) entry(word string, look func() (Entry, error)) (Entry, error
 				}
 			}
 			return a.Entry, a.error
-		case <-time.After(askFor):
-			return Entry{}, errSilent
+		case <-time.After(lookupTimeout):
+			return Entry{}, errLookupTimeout
 		}
 	})
 }

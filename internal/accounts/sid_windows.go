@@ -14,44 +14,44 @@ import (
 // can represent them exactly.
 // See docs/decisions/0088.
 const (
-	firstBuiltin = 512
-	firstLocal   = 0x30000
-	firstDigest  = 1 << 52
-	endOfNumbers = 1 << 53
+	firstBuiltinID = 512
+	firstLocalID   = 0x30000
+	firstDigestID  = 1 << 52
+	endOfIDs       = 1 << 53
 )
 
-// ID returns the number of a user or a group:
+// IDOfSID returns the number of a user or a group:
 //
 //   - 0 is the account SYSTEM, the counterpart of root.
 //   - n is S-1-5-n or the builtin group S-1-5-32-n. For example, the administrators are 544.
 //   - 0x30000+n is account n of this machine.
 //   - Any other account gets a digest of its SID, which is the same on all machines.
 //
-// ID remembers the SID of each digest, so that SID can map the digest back.
-func ID(sid *windows.SID) int {
+// IDOfSID remembers the SID of each digest, so that SID can map the digest back.
+func IDOfSID(sid *windows.SID) int {
 	n := sid.SubAuthorityCount()
 	if sid.IdentifierAuthority() == windows.SECURITY_NT_AUTHORITY && n > 0 {
 		first, last := sid.SubAuthority(0), int(sid.SubAuthority(uint32(n-1)))
 		switch {
 		case n == 1 && first == windows.SECURITY_LOCAL_SYSTEM_RID:
 			return 0
-		case n == 1 && 0 < last && last < firstBuiltin:
+		case n == 1 && 0 < last && last < firstBuiltinID:
 			return last
-		case n == 2 && first == windows.SECURITY_BUILTIN_DOMAIN_RID && firstBuiltin <= last && last < firstLocal:
+		case n == 2 && first == windows.SECURITY_BUILTIN_DOMAIN_RID && firstBuiltinID <= last && last < firstLocalID:
 			return last
 		case isLocal(sid):
-			return firstLocal + last
+			return firstLocalID + last
 		}
 	}
 	sum := sha256.Sum256(unsafe.Slice((*byte)(unsafe.Pointer(sid)), sid.Len()))
-	id := int(firstDigest | binary.BigEndian.Uint64(sum[:])>>12)
-	digests.remember(id, sid)
+	id := int(firstDigestID | binary.BigEndian.Uint64(sum[:])>>12)
+	digestSIDs.add(id, sid)
 	return id
 }
 
-// SID returns the account with a number. It knows a digest only if this process has called ID with that
+// SIDOfID returns the account with a number. It knows a digest only if this process has called ID with that
 // account.
-func SID(id int) (*windows.SID, bool) {
+func SIDOfID(id int) (*windows.SID, bool) {
 	nt := func(subs ...uint32) (*windows.SID, bool) {
 		sid, err := newSID(subs)
 		return sid, err == nil
@@ -59,18 +59,18 @@ func SID(id int) (*windows.SID, bool) {
 	switch {
 	case id == 0:
 		return nt(windows.SECURITY_LOCAL_SYSTEM_RID)
-	case 0 < id && id < firstBuiltin && id != windows.SECURITY_LOCAL_SYSTEM_RID:
+	case 0 < id && id < firstBuiltinID && id != windows.SECURITY_LOCAL_SYSTEM_RID:
 		return nt(uint32(id))
-	case firstBuiltin <= id && id < firstLocal:
+	case firstBuiltinID <= id && id < firstLocalID:
 		return nt(windows.SECURITY_BUILTIN_DOMAIN_RID, uint32(id))
-	case firstLocal <= id && id < firstLocal+1<<32 && machine() != nil:
+	case firstLocalID <= id && id < firstLocalID+1<<32 && machineSID() != nil:
 		var subs []uint32
-		for i := range machine().SubAuthorityCount() {
-			subs = append(subs, machine().SubAuthority(uint32(i)))
+		for i := range machineSID().SubAuthorityCount() {
+			subs = append(subs, machineSID().SubAuthority(uint32(i)))
 		}
-		return nt(append(subs, uint32(id-firstLocal))...)
+		return nt(append(subs, uint32(id-firstLocalID))...)
 	}
-	return digests.sidOf(id)
+	return digestSIDs.find(id)
 }
 
 // newSID returns the SID S-1-5 with the given subauthorities, at most 8.
@@ -84,7 +84,7 @@ func newSID(subs []uint32) (*windows.SID, error) {
 
 // isLocal reports whether an account belongs to this machine.
 func isLocal(sid *windows.SID) bool {
-	m := machine()
+	m := machineSID()
 	if m == nil || sid.IdentifierAuthority() != m.IdentifierAuthority() ||
 		sid.SubAuthorityCount() != m.SubAuthorityCount()+1 {
 		return false
@@ -97,32 +97,32 @@ func isLocal(sid *windows.SID) bool {
 	return true
 }
 
-// digests maps digests to SIDs.
-var digests sids
+// digestSIDs maps digests to SIDs.
+var digestSIDs sidTable
 
-type sids struct {
-	mu       sync.Mutex
-	byNumber map[int]*windows.SID // SIDs by number; guarded by mu
+type sidTable struct {
+	mu   sync.Mutex
+	byID map[int]*windows.SID // SIDs by number; guarded by mu
 }
 
-func (s *sids) remember(id int, sid *windows.SID) {
+func (s *sidTable) add(id int, sid *windows.SID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.byNumber[id]; known {
+	if _, known := s.byID[id]; known {
 		return
 	}
-	if s.byNumber == nil || len(s.byNumber) >= maxFound {
-		s.byNumber = map[int]*windows.SID{}
+	if s.byID == nil || len(s.byID) >= maxCachedLookups {
+		s.byID = map[int]*windows.SID{}
 	}
 	if own, err := sid.Copy(); err == nil {
-		s.byNumber[id] = own
+		s.byID[id] = own
 	}
 }
 
-func (s *sids) sidOf(id int) (*windows.SID, bool) {
+func (s *sidTable) find(id int) (*windows.SID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sid, ok := s.byNumber[id]
+	sid, ok := s.byID[id]
 	return sid, ok
 }
 
@@ -132,7 +132,7 @@ var CurrentUser = sync.OnceValue(func() int {
 	if err != nil {
 		panic("accounts: cannot read the user of this process: " + err.Error())
 	}
-	return ID(user.User.Sid)
+	return IDOfSID(user.User.Sid)
 })
 
 var (
@@ -149,9 +149,9 @@ const (
 	accountDomainInformation = 5 // PolicyAccountDomainInformation
 )
 
-// machine returns the SID that is the prefix of this machine's accounts. It returns nil if Windows does
+// machineSID returns the SID that is the prefix of this machine's accounts. It returns nil if Windows does
 // not report the SID. In that case this machine's accounts get digests, like other accounts.
-var machine = sync.OnceValue(func() *windows.SID {
+var machineSID = sync.OnceValue(func() *windows.SID {
 	attributes := windows.OBJECT_ATTRIBUTES{Length: uint32(unsafe.Sizeof(windows.OBJECT_ATTRIBUTES{}))}
 	var policy uintptr
 	if status, _, _ := lsaOpenPolicy.Call(0, uintptr(unsafe.Pointer(&attributes)), viewLocalInformation,

@@ -25,7 +25,7 @@ func sid(t *testing.T, text string) *windows.SID {
 // ID assigns each account one number, and SID maps the number back. Only the system account is 0.
 // Accounts outside the fixed ranges get a digest, which JSON can represent exactly.
 func TestAccountsHaveNumbers(t *testing.T) {
-	here := machine()
+	here := machineSID()
 	if here == nil {
 		t.Fatal("this machine has no SID")
 	}
@@ -47,19 +47,19 @@ func TestAccountsHaveNumbers(t *testing.T) {
 		"S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464": -1,
 		here.String(): -1,
 	} {
-		id := ID(sid(t, text))
+		id := IDOfSID(sid(t, text))
 		if want >= 0 && id != want || want < 0 && (id < 1<<52 || id >= 1<<53) {
 			t.Errorf("%s is %d (%#x), want %d", text, id, id, want)
 		}
-		if again, known := SID(id); !known || again.String() != text {
+		if again, known := SIDOfID(id); !known || again.String() != text {
 			t.Errorf("%d is %s, %v, want %s", id, again, known, text)
 		}
 	}
-	if _, known := SID(1<<53 - 1); known {
+	if _, known := SIDOfID(1<<53 - 1); known {
 		t.Error("an account is found by a digest that was never computed")
 	}
 	for _, id := range []int{-1, 1 << 53, 18} {
-		if s, known := SID(id); known {
+		if s, known := SIDOfID(id); known {
 			t.Errorf("%d is the account %s", id, s)
 		}
 	}
@@ -67,19 +67,19 @@ func TestAccountsHaveNumbers(t *testing.T) {
 
 // The number of remembered digests is bounded.
 func TestDigestsAreBounded(t *testing.T) {
-	var s sids
-	for i := range maxFound + 2 {
-		s.remember(i, sid(t, "S-1-1-0"))
+	var s sidTable
+	for i := range maxCachedLookups + 2 {
+		s.add(i, sid(t, "S-1-1-0"))
 	}
-	if len(s.byNumber) > maxFound {
-		t.Errorf("%d accounts are remembered", len(s.byNumber))
+	if len(s.byID) > maxCachedLookups {
+		t.Errorf("%d accounts are remembered", len(s.byID))
 	}
 }
 
 // Directory finds the account of this process, and the system's accounts, by number, name and SID.
 func TestWindowsKnowsItsAccounts(t *testing.T) {
 	var d Directory
-	self, known := SID(CurrentUser())
+	self, known := SIDOfID(CurrentUser())
 	if !known {
 		t.Fatalf("%d belongs to no account", CurrentUser())
 	}
@@ -103,19 +103,19 @@ func TestWindowsKnowsItsAccounts(t *testing.T) {
 			t.Errorf("%q is %d", name, id)
 		}
 	}
-	if d.name(1<<53-1) != "9007199254740991" || d.name(-1) != "-1" {
-		t.Errorf("unknown accounts are called %s and %s", d.name(1<<53-1), d.name(-1))
+	if d.lookupName(1<<53-1) != "9007199254740991" || d.lookupName(-1) != "-1" {
+		t.Errorf("unknown accounts are called %s and %s", d.lookupName(1<<53-1), d.lookupName(-1))
 	}
 }
 
 // Directory queries the domain once a minute for each name. After a timeout it does not query the
-// domain for a minute, except with AlwaysAsk. It does not find a user as a group, or a group as a user.
+// domain for a minute, except with AlwaysQueryRemote. It does not find a user as a group, or a group as a user.
 func TestDomainAnswersAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		var fails error
 		alice, group := sid(t, "S-1-5-21-1-2-3-1104"), sid(t, "S-1-5-21-1-2-3-1105")
-		d := &Directory{Lookup: func(word string) (Entry, error) {
+		d := &Directory{LookupFunc: func(word string) (Entry, error) {
 			asked = append(asked, word)
 			switch word {
 			case `CORP\alice`, alice.String():
@@ -126,10 +126,10 @@ func TestDomainAnswersAreCached(t *testing.T) {
 			return Entry{}, fails
 		}}
 		for range 3 {
-			if id, ok := d.UserID(`CORP\alice`); !ok || id != ID(alice) {
+			if id, ok := d.UserID(`CORP\alice`); !ok || id != IDOfSID(alice) {
 				t.Errorf("alice is %d, %v", id, ok)
 			}
-			if id, ok := d.GroupID(`CORP\ops`); !ok || id != ID(group) {
+			if id, ok := d.GroupID(`CORP\ops`); !ok || id != IDOfSID(group) {
 				t.Errorf("the group is %d, %v", id, ok)
 			}
 			if _, ok := d.UserID(`CORP\ops`); ok {
@@ -138,22 +138,22 @@ func TestDomainAnswersAreCached(t *testing.T) {
 			if _, ok := d.GroupID(`CORP\alice`); ok {
 				t.Error("a user is a group")
 			}
-			if name := d.UserName(ID(alice)); name != `CORP\alice` {
+			if name := d.UserName(IDOfSID(alice)); name != `CORP\alice` {
 				t.Errorf("alice is called %s", name)
 			}
 		}
 		if want := []string{`CORP\alice`, `CORP\ops`, alice.String()}; !reflect.DeepEqual(asked, want) {
 			t.Errorf("asked for %q, want %q", asked, want)
 		}
-		time.Sleep(elsewhereFor)
-		asked, fails = nil, errSilent
+		time.Sleep(lookupCacheTime)
+		asked, fails = nil, errLookupTimeout
 		for n := range 5 {
 			d.UserID(fmt.Sprintf(`CORP\user%d`, n))
 		}
 		if len(asked) != 1 {
 			t.Errorf("while the domain does not answer: asked for %q", asked)
 		}
-		d.AlwaysAsk = true
+		d.AlwaysQueryRemote = true
 		if d.UserID(`CORP\x`); !slices.Contains(asked, `CORP\x`) {
 			t.Error("AlwaysAsk did not ask")
 		}
@@ -165,18 +165,22 @@ func TestDomainAnswersAreCached(t *testing.T) {
 func TestUnknownAccountIsAnAnswer(t *testing.T) {
 	var d Directory
 	for _, err := range noAccountErrors {
-		if e, err := d.entry(err.Error(), func() (Entry, error) { return Entry{}, err }); err != nil || e.SID != nil {
+		if e, err := d.lookupEntry(err.Error(), func() (Entry, error) { return Entry{}, err }); err != nil || e.SID != nil {
 			t.Errorf("got %+v, %v", e, err)
 		}
 	}
-	if _, err := d.entry("x", func() (Entry, error) { return Entry{}, windows.ERROR_NO_LOGON_SERVERS }); !errors.Is(err,
+	if _, err := d.lookupEntry("x", func() (Entry, error) {
+		return Entry{},
+			windows.ERROR_NO_LOGON_SERVERS
+	}); !errors.Is(err,
 		windows.ERROR_NO_LOGON_SERVERS) {
 		t.Errorf("got %v", err)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var d Directory
 		end := make(chan struct{})
-		if _, err := d.entry("x", func() (Entry, error) { <-end; return Entry{}, nil }); !errors.Is(err, errSilent) {
+		if _, err := d.lookupEntry("x", func() (Entry, error) { <-end; return Entry{}, nil }); !errors.Is(err,
+			errLookupTimeout) {
 			t.Errorf("a domain that hangs: %v", err)
 		}
 		close(end)

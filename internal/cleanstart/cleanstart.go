@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// callersVariables are the variables that systemd sets for one process or unit. A service that
+// systemdVariables are the variables that systemd sets for one process or unit. A service that
 // inherited them would act as its caller's unit, for example in messages to systemd.
-var callersVariables = []string{
+var systemdVariables = []string{
 	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "MAINPID",
 	"INVOCATION_ID",
 	"JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "FDSTORE", "SYSTEMD_EXEC_PID", "MEMORY_PRESSURE_WATCH",
@@ -29,12 +29,12 @@ var callersVariables = []string{
 var runtimeVariables = []string{"GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "GORACE", "GOTRACEBACK"}
 
 // Environ returns the environment for a process that outlives this one. It is the environment of
-// this process without callersVariables and runtimeVariables.
+// this process without systemdVariables and runtimeVariables.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
 		// Windows ignores the case of a variable's name.
 		dropped := func(n string) bool { return strings.EqualFold(n, name) }
-		return slices.ContainsFunc(callersVariables, dropped) || slices.ContainsFunc(runtimeVariables, dropped)
+		return slices.ContainsFunc(systemdVariables, dropped) || slices.ContainsFunc(runtimeVariables, dropped)
 	})
 }

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	usualSlack = 50_000 // ns; the default of Linux
-	unlimited  = unix.RLIM_INFINITY
-	noClamp    = ^uint32(0) // this value resets a utilization clamp
+	defaultTimerSlackNanos = 50_000 // ns; the default of Linux
+	unlimited              = unix.RLIM_INFINITY
+	noClamp                = ^uint32(0) // this value resets a utilization clamp
 )
 
-// hardMost is a value of limit.soft. It means that the soft limit equals the hard limit.
-const hardMost = 0
+// sameAsHard is a value of limit.soft. It means that the soft limit equals the hard limit.
+const sameAsHard = 0
 
 // limit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
 // include/asm-generic/resource.h.
 type limit struct {
 	resource int
-	// name and unit appear in the report of Inherited. name is "" if the report omits the limit, because
+	// name and unit appear in the report of InheritedAttributes. name is "" if the report omits the limit, because
 	// no job fails when the limit is lower than usual.
 	name, unit string
 	soft, hard uint64 // hard is 0 if the default differs between systems
@@ -33,23 +33,23 @@ var limits = []limit{
 	{unix.RLIMIT_FSIZE, "file size", " bytes", unlimited, unlimited},
 	{unix.RLIMIT_DATA, "data segment", " bytes", unlimited, unlimited},
 	{unix.RLIMIT_STACK, "stack", " bytes", 8 << 20, unlimited},
-	{unix.RLIMIT_CORE, "", "", hardMost, unlimited},
+	{unix.RLIMIT_CORE, "", "", sameAsHard, unlimited},
 	{unix.RLIMIT_RSS, "", "", unlimited, unlimited},
 	{unix.RLIMIT_AS, "address space", " bytes", unlimited, unlimited},
 	{unix.RLIMIT_LOCKS, "", "", unlimited, unlimited},
 	{unix.RLIMIT_RTTIME, "real-time CPU time", " microseconds", unlimited, unlimited},
 	{unix.RLIMIT_NOFILE, "open files", "", 1024, 4096},
-	{unix.RLIMIT_NPROC, "processes", "", hardMost, 0},
-	{unix.RLIMIT_SIGPENDING, "", "", hardMost, 0},
-	{unix.RLIMIT_MEMLOCK, "", "", hardMost, 0},
-	{unix.RLIMIT_MSGQUEUE, "", "", hardMost, 0},
-	{unix.RLIMIT_NICE, "", "", hardMost, 0},
-	{unix.RLIMIT_RTPRIO, "", "", hardMost, 0},
+	{unix.RLIMIT_NPROC, "processes", "", sameAsHard, 0},
+	{unix.RLIMIT_SIGPENDING, "", "", sameAsHard, 0},
+	{unix.RLIMIT_MEMLOCK, "", "", sameAsHard, 0},
+	{unix.RLIMIT_MSGQUEUE, "", "", sameAsHard, 0},
+	{unix.RLIMIT_NICE, "", "", sameAsHard, 0},
+	{unix.RLIMIT_RTPRIO, "", "", sameAsHard, 0},
 }
 
 // Reset gives the calling thread those attributes of a fresh process that the account may set. The
 // caller must have locked its goroutine to the thread, and calls Reset just before exec. Reset ignores
-// errors, because Inherited reports the attributes that remain in the new program.
+// errors, because InheritedAttributes reports the attributes that remain in the new program.
 func Reset() {
 	CloseOnExec()
 	DefaultSignals()
@@ -57,7 +57,7 @@ func Reset() {
 	resetScheduling()
 	resetMemory()
 	resetCredentials()
-	unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0)
+	unix.Prctl(unix.PR_SET_TIMERSLACK, defaultTimerSlackNanos, 0, 0, 0)
 	unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0) // sets PER_LINUX, with address space randomization
 }
 
@@ -105,20 +105,20 @@ func resetLimits() {
 		if unix.Prlimit(0, l.resource, nil, &now) != nil {
 			continue
 		}
-		raised := unix.Rlimit{Cur: l.softOf(max(now.Max, l.hard)), Max: max(now.Max, l.hard)}
+		raised := unix.Rlimit{Cur: l.defaultSoft(max(now.Max, l.hard)), Max: max(now.Max, l.hard)}
 		// This fails for a user without the right to raise the hard limit.
 		if unix.Setrlimit(l.resource, &raised) != nil {
-			unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.softOf(now.Max), Max: now.Max})
+			unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.defaultSoft(now.Max), Max: now.Max})
 		}
 	}
 }
 
-// softOf returns the soft limit of a fresh process with the given hard limit.
-func (l limit) softOf(hard uint64) uint64 {
+// defaultSoft returns the soft limit of a fresh process with the given hard limit.
+func (l limit) defaultSoft(hard uint64) uint64 {
 	switch {
 	case l.resource == unix.RLIMIT_CORE:
 		return 0
-	case l.soft == hardMost:
+	case l.soft == sameAsHard:
 		return hard
 	}
 	return min(l.soft, hard)

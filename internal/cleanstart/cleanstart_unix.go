@@ -23,5 +23,5 @@ func CloseOnExec() error {
 	return nil
 }
 
-// Inherited reports nothing.
-func Inherited() []string { return nil }
+// InheritedAttributes reports nothing.
+func InheritedAttributes() []string { return nil }

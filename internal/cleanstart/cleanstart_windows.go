@@ -29,5 +29,5 @@ func Reset() {
 // CloseOnExec does nothing; see Reset.
 func CloseOnExec() error { return nil }
 
-// Inherited reports nothing.
-func Inherited() []string { return nil }
+// InheritedAttributes reports nothing.
+func InheritedAttributes() []string { return nil }

@@ -14,35 +14,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commandScore is the oom_score_adj of every command. When memory runs out, the kernel first ends the
+// commandOOMScore is the oom_score_adj of every command. When memory runs out, the kernel first ends the
 // process with the highest score. So this process must not have a higher score than the commands.
-const commandScore = 200
+const commandOOMScore = 200
 
-// Inherited describes each attribute that this process inherited from its caller and could not reset.
+// InheritedAttributes describes each attribute that this process inherited from its caller and could not reset.
 // Each description says what the attribute means for jobs.
-func Inherited() []string {
-	own, first := readStatus("self"), readStatus("1")
+func InheritedAttributes() []string {
+	own, first := readProcStatus("self"), readProcStatus("1")
 	return slices.Concat(inheritedScheduling(own, first), inheritedLimits(), inheritedRights(own, first),
 		inheritedGroups(), inheritedUnit())
 }
 
-func inheritedScheduling(own, first status) (list []string) {
+func inheritedScheduling(own, first procStatus) (list []string) {
 	if nice := Nice(); nice != 0 {
 		list = append(list, fmt.Sprintf("every job starts with the nice value %d and can only raise it", nice))
 	}
 	if policy, err := unix.SchedGetAttr(0, 0); err == nil && policy.Policy != unix.SCHED_NORMAL {
 		list = append(list, fmt.Sprintf("every job runs with the scheduling policy %s", policyName(policy.Policy)))
 	}
-	if own.size("Cpus_allowed") < first.size("Cpus_allowed") {
+	if own.setSize("Cpus_allowed") < first.setSize("Cpus_allowed") {
 		list = append(list, fmt.Sprintf("jobs can use only the processors %s of %s", own["Cpus_allowed_list"],
 			first["Cpus_allowed_list"]))
 	}
-	if own.size("Mems_allowed") < first.size("Mems_allowed") {
+	if own.setSize("Mems_allowed") < first.setSize("Mems_allowed") {
 		list = append(list, fmt.Sprintf("jobs can use only the memory (NUMA) nodes %s of %s", own["Mems_allowed_list"],
 			first["Mems_allowed_list"]))
 	}
 	raw, err := os.ReadFile("/proc/self/oom_score_adj")
-	if score, bad := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && bad == nil && score > commandScore {
+	if score, bad := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && bad == nil && score > commandOOMScore {
 		list = append(list, fmt.Sprintf("when memory runs out, the kernel ends the service and its runner before their "+
 			"jobs, because oom_score_adj is %d", score))
 	}
@@ -60,7 +60,7 @@ func inheritedLimits() (list []string) {
 		if l.name == "" || unix.Prlimit(0, l.resource, nil, &now) != nil {
 			continue
 		}
-		if now.Max < l.usualHard() {
+		if now.Max < l.defaultHard() {
 			list = append(list, fmt.Sprintf("no job can raise its limit for %s above the hard limit of %d%s", l.name, now.Max,
 				l.unit))
 		}
@@ -68,27 +68,27 @@ func inheritedLimits() (list []string) {
 	return list
 }
 
-// usualHard returns the hard limit of a fresh process.
-func (l limit) usualHard() uint64 {
+// defaultHard returns the hard limit of a fresh process.
+func (l limit) defaultHard() uint64 {
 	if l.resource != unix.RLIMIT_NPROC {
 		return l.hard
 	}
 	raw, _ := os.ReadFile("/proc/sys/kernel/threads-max")
-	// most is 0 if the file cannot be read. Then Inherited reports nothing about this limit.
+	// most is 0 if the file cannot be read. Then InheritedAttributes reports nothing about this limit.
 	most, _ := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
 	return most / 2
 }
 
 // inheritedRights reports what this process may not do although the machine's first process may. In a
 // container, both processes have the container's restrictions, which are not reported.
-func inheritedRights(own, first status) (list []string) {
+func inheritedRights(own, first procStatus) (list []string) {
 	if own["NoNewPrivs"] == "1" && first["NoNewPrivs"] == "0" {
 		list = append(list, "sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")
 	}
 	if first != nil && own["Seccomp_filters"] != first["Seccomp_filters"] && own["Seccomp"] != "0" {
 		list = append(list, "every job runs with a seccomp filter, so the system calls that it blocks fail")
 	}
-	if own.size("CapBnd") < first.size("CapBnd") {
+	if own.setSize("CapBnd") < first.setSize("CapBnd") {
 		list = append(list, fmt.Sprintf("jobs that run as root lack capabilities, because the bounding set "+
 			"is %s instead of %s", own["CapBnd"], first["CapBnd"]))
 	}
@@ -151,18 +151,18 @@ func inheritedUnit() []string {
 	if err != nil {
 		return nil
 	}
-	return unitReport(string(raw), func(file string) string {
+	return describeUnit(string(raw), func(file string) string {
 		raw, _ := os.ReadFile("/sys/fs/cgroup" + file)
 		return strings.TrimSpace(string(raw))
 	})
 }
 
-// bounds are the files of a control group that contain limits for all its processes together.
-var bounds = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
+// cgroupLimitFiles are the files of a control group that contain limits for all its processes together.
+var cgroupLimitFiles = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
 
-// unitReport implements inheritedUnit. own is the content of /proc/self/cgroup. read returns the
+// describeUnit implements inheritedUnit. own is the content of /proc/self/cgroup. read returns the
 // content of a control group's file.
-func unitReport(own string, read func(file string) string) (list []string) {
+func describeUnit(own string, read func(file string) string) (list []string) {
 	group := ""
 	for line := range strings.Lines(own) {
 		if at, unified := strings.CutPrefix(line, "0::"); unified {
@@ -181,7 +181,7 @@ func unitReport(own string, read func(file string) string) (list []string) {
 	list = []string{fmt.Sprintf("the queuectl service runs in the control group of %s, so systemd also ends the service "+
 		"when it stops this unit", unit)}
 	for at := group; strings.Contains(at, unit); at = path.Dir(at) {
-		for _, name := range bounds {
+		for _, name := range cgroupLimitFiles {
 			if value := read(path.Join(at, name)); value != "" && !strings.HasPrefix(value, "max") {
 				list = append(list, fmt.Sprintf("the limit %s (%s) of %s applies to all jobs together", name, value, unit))
 			}
@@ -190,15 +190,15 @@ func unitReport(own string, read func(file string) string) (list []string) {
 	return list
 }
 
-// status is the content of /proc/PID/status by field; nil if it cannot be read.
-type status map[string]string
+// procStatus is the content of /proc/PID/status by field; nil if it cannot be read.
+type procStatus map[string]string
 
-func readStatus(process string) status {
+func readProcStatus(process string) procStatus {
 	raw, err := os.ReadFile("/proc/" + process + "/status")
 	if err != nil {
 		return nil
 	}
-	s := status{}
+	s := procStatus{}
 	for line := range strings.Lines(string(raw)) {
 		name, value, _ := strings.Cut(line, ":")
 		s[name] = strings.TrimSpace(value)
@@ -206,8 +206,8 @@ func readStatus(process string) status {
 	return s
 }
 
-// size counts the members of a set. The field contains the set as a hexadecimal mask.
-func (s status) size(field string) (n int) {
+// setSize counts the members of a set. The field contains the set as a hexadecimal mask.
+func (s procStatus) setSize(field string) (n int) {
 	for _, word := range strings.Split(s[field], ",") {
 		part, _ := strconv.ParseUint(word, 16, 64)
 		n += bits.OnesCount64(part)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// If the service was started within a systemd unit, Inherited reports the unit, because the end of the
+// If the service was started within a systemd unit, InheritedAttributes reports the unit, because the end of the
 // unit also ends the service. It also reports the limits of the unit's control groups, but not those of
 // the slices that contain the unit. It does not report the unit of the user's manager.
 func TestInheritedReportsTheCallersUnit(t *testing.T) {
@@ -30,7 +30,7 @@ func TestInheritedReportsTheCallersUnit(t *testing.T) {
 		"0::/\n": nil,
 		"":       nil,
 	} {
-		if got := unitReport(own, read); !slices.Equal(got, want) {
+		if got := describeUnit(own, read); !slices.Equal(got, want) {
 			t.Errorf("%q:\ngot  %q\nwant %q", own, got, want)
 		}
 	}
@@ -40,7 +40,7 @@ func TestInheritedReportsTheCallersUnit(t *testing.T) {
 func TestSoftLimitsStayBelowHardOnes(t *testing.T) {
 	for _, l := range limits {
 		for _, hard := range []uint64{0, 1, 100, 1 << 40, unlimited} {
-			if got := l.softOf(hard); got > hard {
+			if got := l.defaultSoft(hard); got > hard {
 				t.Errorf("resource %d: soft limit %d, hard limit %d", l.resource, got, hard)
 			}
 		}

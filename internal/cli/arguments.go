@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/internal/present"
 )
 
-// asksHelp reports whether a request for help precedes the command or follows it directly. Later
+// requestsHelp reports whether a request for help precedes the command or follows it directly. Later
 // arguments may belong to a job's program.
-func asksHelp(args []string) bool {
+func requestsHelp(args []string) bool {
 	verb := false
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; {
@@ -32,19 +32,19 @@ func asksHelp(args []string) bool {
 	return false
 }
 
-// asksAll reports whether the arguments ask for the complete help, with --help --all.
-func asksAll(args []string) bool {
+// requestsAllHelp reports whether the arguments ask for the complete help, with --help --all.
+func requestsAllHelp(args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
 	}
-	return slices.Contains(args, "--all") && (asksHelp(args) || slices.Contains(args, "--help") ||
+	return slices.Contains(args, "--all") && (requestsHelp(args) || slices.Contains(args, "--help") ||
 		slices.Contains(args, "-h"))
 }
 
-// withoutAll removes --all from arguments that request the complete help, because some commands do not
+// withoutAllFlag removes --all from arguments that request the complete help, because some commands do not
 // have the flag --all.
-func withoutAll(args []string) []string {
-	if !asksAll(args) {
+func withoutAllFlag(args []string) []string {
+	if !requestsAllHelp(args) {
 		return args
 	}
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--all" })
@@ -82,32 +82,32 @@ func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 	if n == 0 {
 		text += hints.ForArguments(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
 	}
-	return fault.Usage("%s", text)
+	return fault.Usagef("%s", text)
 }
 
-// AtLeastOne returns a check that one or more arguments are given.
-func AtLeastOne(what string) cobra.PositionalArgs {
+// AtLeastOneArg returns a check that one or more arguments are given.
+func AtLeastOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return fault.Usage("%s takes %s; none given", cmd.CommandPath(), what)
+			return fault.Usagef("%s takes %s; none given", cmd.CommandPath(), what)
 		}
 		return nil
 	}
 }
 
-// AtMostOne returns a check that no more than one argument is given.
-func AtMostOne(what string) cobra.PositionalArgs {
+// AtMostOneArg returns a check that no more than one argument is given.
+func AtMostOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return fault.Usage("%s takes at most one argument (%s); %d given", cmd.CommandPath(), what, len(args))
+			return fault.Usagef("%s takes at most one argument (%s); %d given", cmd.CommandPath(), what, len(args))
 		}
 		return nil
 	}
 }
 
-// Group returns a command that only contains subcommands. It rejects an unknown subcommand with a
+// GroupCommand returns a command that only contains subcommands. It rejects an unknown subcommand with a
 // hint.
-func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+func GroupCommand(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " COMMAND", Short: short}
 	var names []string
 	for _, v := range verbs {
@@ -116,11 +116,11 @@ func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return fault.Usage("queuectl %s: no command given; use one of: %s", use, strings.Join(names, ", "))
+			return fault.Usagef("queuectl %s: no command given; use one of: %s", use, strings.Join(names, ", "))
 		}
-		return fault.Usage("unknown command %q%s", use+" "+args[0],
+		return fault.Usagef("unknown command %q%s", use+" "+args[0],
 			cmp.Or(hints.ForArguments(use, args), hints.ForGroup(use, args[0], verbs),
-				hints.SimilarWord(args[0], names, "use one of: "+strings.Join(names, ", "))))
+				hints.SimilarWordHint(args[0], names, "use one of: "+strings.Join(names, ", "))))
 	}
 	cmd.Args = cobra.ArbitraryArgs
 	return cmd
@@ -139,7 +139,8 @@ func helpVerb() *cobra.Command {
 				}
 				last := words[len(words)-max(1, len(rest))]
 				path := strings.TrimPrefix(strings.TrimPrefix(asked.CommandPath()+" "+last, "queuectl"), " ")
-				return fault.Usage("unknown command %q%s", path, hints.SimilarWord(last, known, "list all commands with: queuectl --help"))
+				return fault.Usagef("unknown command %q%s", path, hints.SimilarWordHint(last, known,
+					"list all commands with: queuectl --help"))
 			}
 			asked.InitDefaultHelpFlag()
 			return asked.Help()

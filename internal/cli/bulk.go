@@ -21,7 +21,7 @@ func retryVerb(a *App) *cobra.Command {
 	var only bool
 	cmd := a.jobsCommand("retry", "Run failed or finished jobs again", "is pending again",
 		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return c.Retry(ctx, control.Retry{Selection: s, Only: only})
+			return c.Retry(ctx, control.Retry{Selection: s, WithoutDependants: only})
 		}, "failed", "dead", "cancelled", "completed")
 	cmd.Flags().BoolVar(&only, "only", false, "retry only the selected jobs, not the cancelled jobs that depend on them")
 	return cmd
@@ -46,9 +46,9 @@ func requeueVerb(a *App) *cobra.Command {
 		(*control.Client).Requeue, "processing")
 }
 
-// endsMany lists the commands that end or remove jobs. With flags that select jobs, these commands ask
+// destructiveVerbs lists the commands that end or remove jobs. With flags that select jobs, these commands ask
 // for confirmation on a terminal.
-var endsMany = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
+var destructiveVerbs = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
 // jobsCommand builds a command for jobs that the user names by id or selects with flags. The parameter
 // outcome describes a changed job in messages, for example "is held". The parameter states lists the
@@ -58,14 +58,14 @@ func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...st
 	s.States = states
 	cmd := &cobra.Command{
 		Use: name + " ID… | --state STATE …", Short: short,
-		RunE: func(cmd *cobra.Command, ids []string) error { return a.OnSelection(cmd, &s, ids, outcome, do) },
+		RunE: func(cmd *cobra.Command, ids []string) error { return a.ActOnSelection(cmd, &s, ids, outcome, do) },
 	}
 	stateShort := "s"
 	if name == "kill" {
 		stateShort = "" // leave -s to --signal, as in kill(1)
 	}
-	s.Add(cmd, stateShort)
-	s.Act(cmd)
+	s.AddFlags(cmd, stateShort)
+	s.AddActionFlags(cmd)
 	cmd.ValidArgsFunction = a.CompleteIDs(states...)
 	return cmd
 }
@@ -107,9 +107,9 @@ func (a *App) clearCommand(short, what string, do Method[control.ClearParams, co
 	cmd := &cobra.Command{
 		Use: "clear --yes", Short: short, Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			asks := !p.Yes && !p.DryRun
+			asks := !p.Confirmed && !p.DryRun
 			if asks && !a.CanAsk() {
-				return fault.Usage("%s: permanently removes all %s and their history; confirm with --yes", cmd.CommandPath(), what)
+				return fault.Usagef("%s: permanently removes all %s and their history; confirm with --yes", cmd.CommandPath(), what)
 			}
 			return a.WithClient(func(c *control.Client) error {
 				if asks {
@@ -117,18 +117,18 @@ func (a *App) clearCommand(short, what string, do Method[control.ClearParams, co
 					if err != nil {
 						return err
 					}
-					if !a.Confirm("permanently remove %s and their history?", present.Jobs(*got.MatchCount)) {
+					if !a.Confirm("permanently remove %s and their history?", present.JobsText(*got.MatchCount)) {
 						return nil
 					}
-					p.Yes = true
+					p.Confirmed = true
 				}
-				return AnswerOf(cmd.Context(), a, c, do, p, a.PrintRemoved)
+				return CallAndPrintWith(cmd.Context(), a, c, do, p, a.PrintRemoved)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&p.Yes, "yes", false, "do not ask for confirmation")
+	cmd.Flags().BoolVar(&p.Confirmed, "yes", false, "do not ask for confirmation")
 	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
-	cmd.Flags().Var(input.GivenOnce(&p.Batch), "batch", "remove only your jobs in the batch `NAME`")
+	cmd.Flags().Var(input.OnceOnlyValue(&p.Batch), "batch", "remove only your jobs in the batch `NAME`")
 	return cmd
 }
 
@@ -143,11 +143,11 @@ func (a *App) RunBulk(outcome string, ids []string,
 // which need not find any jobs.
 func (a *App) runBulk(outcome, everything string, ids []string,
 	do func(ids []string, cursor string) (control.BulkResult, error)) error {
-	ids = Unique(ids)
+	ids = UniqueIDs(ids)
 	all := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	seen := 0
 	for cursor, more := "", true; more; {
-		step := ids[:min(len(ids), control.MaxNames)]
+		step := ids[:min(len(ids), control.MaxJobIDs)]
 		v, err := do(step, cursor)
 		if err != nil {
 			return err
@@ -158,12 +158,12 @@ func (a *App) runBulk(outcome, everything string, ids []string,
 		}
 		more = v.Next != nil || len(ids) > 0
 		seen += len(v.DoneIDs) + len(v.Refusals)
-		if err := a.printResult(&v, &all, outcome); err != nil {
+		if err := a.printBulkResult(&v, &all, outcome); err != nil {
 			return err
 		}
 	}
 	if everything == "" && seen == 0 && all.MatchCount == nil {
-		a.SayNoneSelected()
+		a.PrintNoneSelected()
 	}
 	switch {
 	case a.JSON && !a.JSONL:
@@ -173,7 +173,7 @@ func (a *App) runBulk(outcome, everything string, ids []string,
 	case all.MatchCount != nil:
 		return a.printCounted(*all.MatchCount)
 	case everything != "":
-		return a.PrintNote("%s", everything)
+		return a.PrintInfo("%s", everything)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (a *App) PrintRemoved(got control.RemovalCount) error {
 	if got.MatchCount != nil {
 		return a.printCounted(*got.MatchCount)
 	}
-	return a.Println(present.Jobs(got.Count) + " removed")
+	return a.Println(present.JobsText(got.Count) + " removed")
 }
 
 // printCounted prints the number of jobs that a dry run counted. With --quiet it prints to standard
@@ -193,13 +193,13 @@ func (a *App) printCounted(n int) error {
 	if a.Quiet {
 		to = a.Stderr
 	}
-	_, err := fmt.Fprintln(to, present.Jobs(n)+" selected; nothing was changed")
+	_, err := fmt.Fprintln(to, present.JobsText(n)+" selected; nothing was changed")
 	return err
 }
 
-// printResult prints the result of one request: one line of JSON with --jsonl, or the ids and the
+// printBulkResult prints the result of one request: one line of JSON with --jsonl, or the ids and the
 // refusals. With --json it prints nothing and adds the result to *all.
-func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
+func (a *App) printBulkResult(v, all *control.BulkResult, outcome string) error {
 	if v.MatchCount != nil {
 		if all.MatchCount == nil {
 			all.MatchCount = new(int)
@@ -207,8 +207,8 @@ func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
 		*all.MatchCount += *v.MatchCount
 	}
 	for _, r := range v.Refusals {
-		if a.Exit == 0 {
-			a.Exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
+		if a.ExitCode == 0 {
+			a.ExitCode = control.ErrorCodeInfoOf(&queue.Error{Code: r.Code}).ExitStatus
 		}
 	}
 	if all.UnenforcedLimits == nil { // every reply contains the same list
@@ -227,7 +227,7 @@ func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
 		all.DoneIDs, all.Refusals = append(all.DoneIDs, v.DoneIDs...), append(all.Refusals, v.Refusals...)
 		return nil
 	}
-	for _, line := range refusals(a.Cmd, v.Refusals) {
+	for _, line := range refusalLines(a.Cmd, v.Refusals) {
 		a.Say("%s", line)
 	}
 	var err error

@@ -47,20 +47,21 @@ func (a *App) Complete(given []string, prefix string,
 // the newest jobs first, with their commands.
 func (a *App) CompleteIDs(states ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return a.idsIn(states, given, prefix), keepOrder
+		return a.idsInStates(states, given, prefix), keepOrder
 	}
 }
 
 // keepOrder makes the shell offer the names in the given order, and no files.
 const keepOrder = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 
-// idsIn returns the ids of jobs in these states, except those in given.
-func (a *App) idsIn(states, given []string, prefix string) []cobra.Completion {
+// idsInStates returns the ids of jobs in these states, except those in given.
+func (a *App) idsInStates(states, given []string, prefix string) []cobra.Completion {
 	return a.Complete(given, prefix, func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		page, _ := c.List(ctx, control.List{State: states, Limit: control.SelectStep}) // without an answer, offer nothing
+		// without an answer, offer nothing
+		page, _ := c.List(ctx, control.List{State: states, Limit: control.MaxSelectedPerRequest})
 		for i := range page.Jobs {
 			j := &page.Jobs[i]
-			add(j.ID, j.State+": "+termtext.Truncate(termtext.Escape(present.Title(j)), 60))
+			add(j.ID, j.State+": "+termtext.Truncate(termtext.Escape(present.JobTitle(j)), 60))
 		}
 	})
 }
@@ -72,7 +73,7 @@ func (a *App) completeFlags(cmd *cobra.Command) {
 		"queue": a.CompleteQueues, "where-queue": a.CompleteQueues,
 		"on":    a.CompleteNodes,
 		"batch": a.completeBatches, "after-batch": a.completeBatches,
-		"after": a.completeList, "after-any": a.completeList, "depends-on": a.completeList,
+		"after": a.completeIDList, "after-any": a.completeIDList, "depends-on": a.completeIDList,
 	} {
 		// This call fails if the command does not have the flag, or if the flag has a completion already.
 		cmd.RegisterFlagCompletionFunc(flag, complete)
@@ -82,11 +83,11 @@ func (a *App) completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// completeList completes the last id in a list of unfinished jobs.
-func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []cobra.Completion,
+// completeIDList completes the last id in a list of unfinished jobs.
+func (a *App) completeIDList(_ *cobra.Command, _ []string, typed string) (lists []cobra.Completion,
 	_ cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
-	for _, id := range a.idsIn([]string{"waiting", "processing"}, strings.Split(before, ","), typed[len(before):]) {
+	for _, id := range a.idsInStates([]string{"waiting", "processing"}, strings.Split(before, ","), typed[len(before):]) {
 		lists = append(lists, before+id)
 	}
 	return lists, keepOrder
@@ -97,7 +98,7 @@ func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []
 func (a *App) completeBatches(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	return a.Complete(nil, typed, func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		page, _ := c.List(ctx, control.List{Limit: control.SelectStep}) // without an answer, offer nothing
+		page, _ := c.List(ctx, control.List{Limit: control.MaxSelectedPerRequest}) // without an answer, offer nothing
 		for i := range page.Jobs {
 			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.Escape(name) == name {
 				add(name, "")
@@ -130,7 +131,7 @@ func (a *App) CompleteNodes(_ *cobra.Command, _ []string, typed string) ([]cobra
 func (a *App) CompleteQueues(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	return a.Complete(nil, typed, func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		list, _ := c.QueueList(ctx, control.Queues{}) // without an answer, offer nothing
+		list, _ := c.QueueList(ctx, control.QueueListParams{}) // without an answer, offer nothing
 		for i := range list.Queues {
 			add(list.Queues[i].Queue, "")
 		}

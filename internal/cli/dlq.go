@@ -28,7 +28,8 @@ func dlqVerb(a *App) *cobra.Command {
 	}
 	l.add(list)
 	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear)
-	return Group("dlq", "List, retry or remove dead jobs (jobs that failed for good)", list, a.dlqRetryVerb(), clear)
+	return GroupCommand("dlq", "List, retry or remove dead jobs (jobs that failed for good)", list, a.dlqRetryVerb(),
+		clear)
 }
 
 func (a *App) dlqRetryVerb() *cobra.Command {
@@ -39,13 +40,13 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			switch {
 			case p.All && p.Batch != "":
-				return fault.Usage("--all: cannot be combined with --batch; use one of them")
+				return fault.Usagef("--all: cannot be combined with --batch; use one of them")
 			case len(ids) > 0 && p.All:
-				return fault.Usage("--all: cannot be combined with job ids; use one of them")
+				return fault.Usagef("--all: cannot be combined with job ids; use one of them")
 			case len(ids) > 0 && p.Batch != "":
-				return fault.Usage("--batch: cannot be combined with job ids; use one of them")
+				return fault.Usagef("--batch: cannot be combined with job ids; use one of them")
 			case len(ids) == 0 && !p.All && p.Batch == "":
-				return fault.Usage("%s: no jobs given; give job ids, --batch NAME or --all", cmd.CommandPath())
+				return fault.Usagef("%s: no jobs given; give job ids, --batch NAME or --all", cmd.CommandPath())
 			}
 			step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
 				p := p
@@ -58,14 +59,15 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 	cmd.ValidArgsFunction = a.CompleteIDs(queue.Dead.String())
 	f := cmd.Flags()
 	f.BoolVar(&p.All, "all", false, "retry all dead jobs")
-	f.Var(input.GivenOnce(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")
+	f.Var(input.OnceOnlyValue(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")
 	input.DurationVar(f, "timeout", "set the timeout of the retried jobs to `DURATION`",
-		func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+		func(d time.Duration) { p.Timeout = (*control.Duration)(&d) })
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd
 }
 
 func deadRow(j *control.Job) []string {
-	return []string{j.ID, present.AttemptsText(j), present.Local(j.FinishedAt), present.Dash(j.Error), present.Title(j)}
+	return []string{j.ID, present.AttemptsText(j), present.LocalTime(j.FinishedAt), present.DashIfNil(j.Error),
+		present.JobTitle(j)}
 }

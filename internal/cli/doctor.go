@@ -15,8 +15,8 @@ func (a *App) PrintFinding(f *control.Finding) error {
 		level = strings.ToUpper(level)
 	}
 	text := f.Message
-	if f.Next != "" {
-		text += "\n" + f.Next
+	if f.Advice != "" {
+		text += "\n" + f.Advice
 	}
-	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check, termtext.Indent(a.Clean(a.Stdout, text), 22)))
+	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check, termtext.Indent(a.EscapeFor(a.Stdout, text), 22)))
 }

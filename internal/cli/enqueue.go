@@ -31,26 +31,26 @@ func enqueueVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			dash := cmd.ArgsLenAtDash()
-			if err := m.Take("enqueue", cmd.Flags(), args, dash); err != nil {
+			if err := m.ParseArgs("enqueue", cmd.Flags(), args, dash); err != nil {
 				return err
 			}
-			m.WarnOfCode(&a.Output)
-			if m.IsTables() && a.Program.EachTable == nil {
+			m.WarnPlaceholderInCode(&a.Output)
+			if m.IsTOML() && a.Program.EachTOMLJob == nil {
 				return a.execDaemon()
 			}
-			if err := a.inBatch(ctx, &spec, batch); err != nil {
+			if err := a.addToBatch(ctx, &spec, batch); err != nil {
 				return err
 			}
-			if err := a.afterBatch(ctx, &spec, afterBatch); err != nil {
+			if err := a.dependOnBatch(ctx, &spec, afterBatch); err != nil {
 				return err
 			}
-			if a.next && spec.Priority != nil {
-				return fault.Usage("--next: cannot be combined with --priority; leave one of them out")
+			if a.startNext && spec.Priority != nil {
+				return fault.Usagef("--next: cannot be combined with --priority; leave one of them out")
 			}
-			if m.Given() {
-				return a.enqueueMany(ctx, &m, &spec, noCwd, key)
+			if m.IsGiven() {
+				return a.enqueueSource(ctx, &m, &spec, noCwd, key)
 			}
-			list, err := input.ReadWords(a.Stdin, "enqueue", &spec, args, dash)
+			list, err := input.ParseSpecArgs(a.Stdin, "enqueue", &spec, args, dash)
 			if err != nil {
 				return err
 			}
@@ -60,25 +60,26 @@ func enqueueVerb(a *App) *cobra.Command {
 			return a.enqueueOne(ctx, &spec, noCwd, key)
 		},
 	}
-	input.SpecFlags(cmd, &spec)
-	m.Add(cmd.Flags())
-	cmd.Flags().Var(input.GivenOnce(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
-	cmd.Flags().Var(input.GivenOnce(&afterBatch), "after-batch", "run when all your jobs in batch `NAME` have succeeded")
-	cmd.Flags().SetAnnotation("after-batch", input.ThemeOf, []string{input.ThemeOrder})
-	input.SetsField(cmd.Flags(), "after-batch", "depends_on")
-	cmd.Flags().Var(input.NonEmpty(&key), "key",
+	input.AddSpecFlags(cmd, &spec)
+	m.AddFlags(cmd.Flags())
+	cmd.Flags().Var(input.OnceOnlyValue(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
+	cmd.Flags().Var(input.OnceOnlyValue(&afterBatch), "after-batch",
+		"run when all your jobs in batch `NAME` have succeeded")
+	cmd.Flags().SetAnnotation("after-batch", input.ThemeAnnotation, []string{input.ThemeOrder})
+	input.AnnotateField(cmd.Flags(), "after-batch", "depends_on")
+	cmd.Flags().Var(input.NonEmptyValue(&key), "key",
 		"idempotency `KEY`: a repeated request with the same key adds no second job")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
-	a.RequireFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&a.next, "next", false, "start before your other waiting jobs")
+	a.AddRequireLimitsFlag(cmd.Flags())
+	cmd.Flags().BoolVar(&a.startNext, "next", false, "start before your other waiting jobs")
 	return cmd
 }
 
-// manyInBatch is the highest number of a batch's jobs that inBatch counts.
-const manyInBatch = 10_000
+// maxCountedInBatch is the highest number of a batch's jobs that addToBatch counts.
+const maxCountedInBatch = 10_000
 
-// inBatch adds the label of a batch to a spec, and prints how many jobs the batch already has.
-func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
+// addToBatch adds the label of a batch to a spec, and prints how many jobs the batch already has.
+func (a *App) addToBatch(ctx context.Context, s *queue.Spec, name string) error {
 	if name == "" {
 		return nil
 	}
@@ -95,33 +96,33 @@ func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 			if err != nil {
 				return err
 			}
-			if n += len(jobs); n >= manyInBatch {
+			if n += len(jobs); n >= maxCountedInBatch {
 				break
 			}
 		}
 		switch {
-		case n >= manyInBatch:
-			a.Say("batch %s already has at least %d jobs; adding to it", name, manyInBatch)
+		case n >= maxCountedInBatch:
+			a.Say("batch %s already has at least %d jobs; adding to it", name, maxCountedInBatch)
 		case n > 0:
-			a.Say("batch %s already has %s; adding to it", name, present.Jobs(n))
+			a.Say("batch %s already has %s; adding to it", name, present.JobsText(n))
 		}
 		return nil
 	})
 }
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key string) error {
-	if err := input.Prepare(s, noCwd); err != nil {
+	if err := input.CompleteAndCheck(s, noCwd); err != nil {
 		return err // this check must come before a service is started
 	}
 	return a.WithStarted(ctx, func(c *control.Client) error {
-		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key, RequireLimits: a.RequireLimits, Next: a.next})
+		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key, RequireLimits: a.RequireLimits, RunNext: a.startNext})
 		if err != nil {
 			return err
 		}
 		input.NamedFiles{}.Warn(&a.Output, a.Cmd, s)
 		enqueue.PrintAnswer(&a.Output, a.Cmd, s, &got, a.Quiet || !term.IsTerminal(a.Stderr))
 		if a.Structured() {
-			job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
+			job, err := c.Show(ctx, control.Show{ID: control.JobID(got.ID)})
 			if err != nil {
 				return err
 			}
@@ -134,28 +135,28 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 			return nil
 		}
 		if got.Duplicate {
-			return a.PrintNote("job %s was already enqueued with the same --key", got.ID)
+			return a.PrintInfo("job %s was already enqueued with the same --key", got.ID)
 		}
 		now := time.Now()
 		if present.HasExpired(s.ExpiresAt, now) || got.State == queue.Cancelled.String() {
 			got.MaxAttempts = 0 // the job will not run, so the message must not announce attempts
 		}
-		return a.PrintNote("job %s enqueued%s%s", got.ID, present.WhenDue(s, now), present.UpToAttempts(got.MaxAttempts))
+		return a.PrintInfo("job %s enqueued%s%s", got.ID, present.DueSuffix(s, now), present.MaxAttemptsText(got.MaxAttempts))
 	})
 }
 
 // UploadOptions returns the options for enqueuing several jobs.
-func (a *App) UploadOptions(key string, noCwd bool) enqueue.Options {
-	return enqueue.Options{
+func (a *App) UploadOptions(key string, noCwd bool) enqueue.UploadOptions {
+	return enqueue.UploadOptions{
 		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder,
-		Key: key, NoCwd: noCwd, RequireLimits: a.RequireLimits, Next: a.next,
+		Key: key, NoCwd: noCwd, RequireLimits: a.RequireLimits, StartNext: a.startNext,
 	}
 }
 
-// enqueueMany enqueues all jobs of a source, or none.
-func (a *App) enqueueMany(ctx context.Context, m *input.Source, common *queue.Spec, noCwd bool, key string) error {
+// enqueueSource enqueues all jobs of a source, or none.
+func (a *App) enqueueSource(ctx context.Context, m *input.Source, common *queue.Spec, noCwd bool, key string) error {
 	enqueue.WarnExpired(&a.Output, common, a.Quiet || !term.IsTerminal(a.Stderr))
-	due := present.WhenDue(common, time.Now())
+	due := present.DueSuffix(common, time.Now())
 	up := enqueue.NewUpload(ctx, a.UploadOptions(key, noCwd), common)
 	f, err := m.Open(a.Stdin)
 	if err != nil {
@@ -164,13 +165,13 @@ func (a *App) enqueueMany(ctx context.Context, m *input.Source, common *queue.Sp
 	var in io.Reader
 	if f != nil {
 		defer f.Close()
-		in = up.Source.Open(f)
+		in = up.Source.Track(f)
 	}
 	// If no flag changes a job, send each job of the file unchanged.
 	plain := m.File != "" && len(common.GivenFields()) == 0
-	each := m.Each
-	if m.IsTables() {
-		each = func(in io.Reader, with func([]byte, int) error) error { return a.Program.EachTable(m.File, in, with) }
+	each := m.EachJob
+	if m.IsTOML() {
+		each = func(in io.Reader, with func([]byte, int) error) error { return a.Program.EachTOMLJob(m.File, in, with) }
 	}
 	err = each(in, func(raw []byte, line int) error {
 		if plain {
@@ -186,33 +187,33 @@ func (a *App) enqueueMany(ctx context.Context, m *input.Source, common *queue.Sp
 		return up.Add(raw, line)
 	})
 	if err == nil && up.JobsRead == 0 {
-		m.SayNoJobs(&a.Output)
-		return enqueue.PrintStored(ctx, &a.Output, nil, nil)
+		m.PrintNoJobs(&a.Output)
+		return enqueue.PrintEnqueued(ctx, &a.Output, nil, nil)
 	}
 	if e, ok := errors.AsType[*fault.LineError](err); ok && f == nil {
 		e.Part = "argument"
 	}
-	return up.End(err, due)
+	return up.FinishAndPrint(err, due)
 }
 
 // enqueueBatch enqueues all the jobs, or none.
 func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, key string) error {
 	if len(specs) == 0 {
 		a.Say("the JSON array contains no jobs")
-		return enqueue.PrintStored(ctx, &a.Output, nil, nil)
+		return enqueue.PrintEnqueued(ctx, &a.Output, nil, nil)
 	}
-	if len(specs) > queue.MaxBatch {
+	if len(specs) > queue.MaxJobsPerRequest {
 		return queue.Errorf(queue.CodeTooLarge, "%d jobs given; a JSON array may have at most %d jobs and %d bytes; split "+
-			"the array, or use --file", len(specs), queue.MaxBatch, control.MaxLine)
+			"the array, or use --file", len(specs), queue.MaxJobsPerRequest, control.MaxLineBytes)
 	}
 	for i := range specs {
-		if err := input.Prepare(&specs[i], noCwd); err != nil {
+		if err := input.CompleteAndCheck(&specs[i], noCwd); err != nil {
 			return fault.AtIndex(err, i+1)
 		}
 	}
 	return a.WithStarted(ctx, func(c *control.Client) error {
 		got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key,
-			RequireLimits: a.RequireLimits, Next: a.next})
+			RequireLimits: a.RequireLimits, RunNext: a.startNext})
 		if err != nil {
 			return err
 		}
@@ -227,27 +228,27 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		for i := range got.FoundIndexes {
 			got.FoundIndexes[i]++
 		}
-		enqueue.PrintFound(&a.Output, "entry", got.FoundIndexes, len(got.IDs))
+		enqueue.PrintNotEnqueued(&a.Output, "entry", got.FoundIndexes, len(got.IDs))
 		enqueue.PrintNotes(&a.Output, a.Cmd, got.Notes)
-		if err := enqueue.PrintStored(ctx, &a.Output, c, got.IDs); err != nil {
+		if err := enqueue.PrintEnqueued(ctx, &a.Output, c, got.IDs); err != nil {
 			return err
 		}
 		if expired.Never == len(specs) {
 			got.MaxAttempts = 0
 		}
-		return a.PrintNote("%d jobs enqueued%s", len(got.IDs)-len(got.FoundIndexes), present.UpToAttempts(got.MaxAttempts))
+		return a.PrintInfo("%d jobs enqueued%s", len(got.IDs)-len(got.FoundIndexes), present.MaxAttemptsText(got.MaxAttempts))
 	})
 }
 
-// afterBatch makes a job depend on all jobs of one of the caller's batches.
-func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error {
+// dependOnBatch makes a job depend on all jobs of one of the caller's batches.
+func (a *App) dependOnBatch(ctx context.Context, s *queue.Spec, name string) error {
 	if name == "" {
 		return nil
 	}
 	return a.WithStarted(ctx, func(c *control.Client) error {
 		for jobs, err := range JobPages(ctx, c, control.List{Batch: name}) {
 			if e, wrong := errors.AsType[*queue.Error](err); wrong && e.Field == "batch" {
-				return fault.Usage("--after-batch: %s", e.Message)
+				return fault.Usagef("--after-batch: %s", e.Message)
 			}
 			if err != nil {
 				return err
@@ -257,17 +258,17 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 			}
 		}
 		if len(s.DependsOn) == 0 {
-			return fault.Usage("--after-batch: you have no jobs in batch %q; see the batch of each job, in its label "+
+			return fault.Usagef("--after-batch: you have no jobs in batch %q; see the batch of each job, in its label "+
 				"\"batch\", with: queuectl list --columns id,labels", name)
 		}
 		return nil
 	})
 }
 
-// RequireFlag adds the flag --require-limits. With this flag, the service rejects jobs whose limits it
+// AddRequireLimitsFlag adds the flag --require-limits. With this flag, the service rejects jobs whose limits it
 // cannot enforce.
-func (a *App) RequireFlag(f *pflag.FlagSet) {
+func (a *App) AddRequireLimitsFlag(f *pflag.FlagSet) {
 	f.BoolVar(&a.RequireLimits, "require-limits", false,
 		"reject jobs with limits that this machine cannot enforce, instead of warning")
-	f.SetAnnotation("require-limits", input.ThemeOf, []string{input.ThemeLimits})
+	f.SetAnnotation("require-limits", input.ThemeAnnotation, []string{input.ThemeLimits})
 }

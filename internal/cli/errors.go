@@ -18,17 +18,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// nearVerb returns a hint about an unknown command: the command that was meant, or how to list all commands.
-func nearVerb(word string, known []string) string {
-	return cmp.Or(hints.Lookup(word, hints.Commands), hints.SimilarWord(word, known, "list all commands with: queuectl --help"))
+// unknownVerbHint returns a hint about an unknown command: the command that was meant, or how to list all commands.
+func unknownVerbHint(word string, known []string) string {
+	return cmp.Or(hints.Lookup(word, hints.CommandTable), hints.SimilarWordHint(word, known,
+		"list all commands with: queuectl --help"))
 }
 
-// maxRefusedNamed is the highest number of ids in one line about refused jobs.
-const maxRefusedNamed = 5
+// maxRefusedIDs is the highest number of ids in one line about refused jobs.
+const maxRefusedIDs = 5
 
-// refusals returns lines that say why jobs were refused, one line for each reason. The lines name the
+// refusalLines returns lines that say why jobs were refused, one line for each reason. The lines name the
 // flags that the user typed instead of the fields that the flags set.
-func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
+func refusalLines(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 	ids := map[string][]string{} // ids of the refused jobs by reason
 	var reasons []string
 	first := map[string]string{}
@@ -38,7 +39,7 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 		reason := string(r.Code) + r.Field + withoutID
 		if ids[reason] == nil {
 			reasons = append(reasons, reason)
-			first[reason] = fault.Message(input.NameFlags(cmd, r.Err()))
+			first[reason] = fault.Message(input.WithFlagNames(cmd, r.Err()))
 		}
 		ids[reason] = append(ids[reason], r.ID)
 	}
@@ -46,19 +47,19 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 		line, others := first[reason], ids[reason][1:]
 		switch n := len(others); {
 		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message names no job
-			line += "; jobs refused: " + firstIDs(ids[reason])
+			line += "; jobs refused: " + firstIDsText(ids[reason])
 		case n > 0:
-			line += fmt.Sprintf("; the same applies to %d more: %s", n, firstIDs(others))
+			line += fmt.Sprintf("; the same applies to %d more: %s", n, firstIDsText(others))
 		}
 		lines = append(lines, line)
 	}
 	return lines
 }
 
-// firstIDs lists the ids, at most maxRefusedNamed of them.
-func firstIDs(ids []string) string {
-	text := strings.Join(ids[:min(len(ids), maxRefusedNamed)], ", ")
-	if len(ids) > maxRefusedNamed {
+// firstIDsText lists the ids, at most maxRefusedIDs of them.
+func firstIDsText(ids []string) string {
+	text := strings.Join(ids[:min(len(ids), maxRefusedIDs)], ", ")
+	if len(ids) > maxRefusedIDs {
 		text += termtext.LocaleText(" …")
 	}
 	return text
@@ -78,29 +79,29 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 		}
 		if words := cmd.Flags().Args(); len(words) > 0 && (cmd.Name() == "enqueue" || cmd.Name() == "run") {
 			program := a.args[max(0, slices.Index(a.args, words[0])):]
-			return fault.Usage("unknown flag %[1]s; if it belongs to the program, write -- before the program: "+
+			return fault.Usagef("unknown flag %[1]s; if it belongs to the program, write -- before the program: "+
 				"queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
 		}
-		table := hints.Flags(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
-		return fault.Usage("unknown flag %s%s", name,
-			cmp.Or(hints.Lookup(name, table), hints.SimilarWord(name, flagsOf(cmd), allFlagsHint(cmd))))
+		table := hints.ForFlags(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
+		return fault.Usagef("unknown flag %s%s", name,
+			cmp.Or(hints.Lookup(name, table), hints.SimilarWordHint(name, flagNames(cmd), allFlagsHint(cmd))))
 	case errors.As(err, &bare):
-		return fault.Usage("--%s: no value given; write it after the flag", bare.GetFlag().Name)
+		return fault.Usagef("--%s: no value given; write it after the flag", bare.GetFlag().Name)
 	case errors.As(err, &wrong):
-		return fault.Usage("--%s: %s", wrong.GetFlag().Name, wrongValue(wrong))
+		return fault.Usagef("--%s: %s", wrong.GetFlag().Name, invalidValueText(wrong))
 	}
-	return fault.Usage("%v", err)
+	return fault.Usagef("%v", err)
 }
 
-// wrongValue describes why a flag's value is invalid.
-func wrongValue(e *pflag.InvalidValueError) string {
+// invalidValueText describes why a flag's value is invalid.
+func invalidValueText(e *pflag.InvalidValueError) string {
 	text := e.GetValue()
 	switch e.GetFlag().Value.Type() {
 	case "int", "int64":
-		if _, err := queue.ReadInteger(text); err != nil {
+		if _, err := queue.ParseInteger(text); err != nil {
 			return err.Error()
 		}
-		// The flag library reads 08 as an octal number, but queue.ReadInteger does not.
+		// The flag library reads 08 as an octal number, but queue.ParseInteger does not.
 		return fmt.Sprintf("%q begins with 0; leave out leading zeros", queue.Clip(text))
 	case "bool":
 		return fmt.Sprintf("%q is not true or false; for true, leave out the value", queue.Clip(text))
@@ -113,21 +114,21 @@ func wrongValue(e *pflag.InvalidValueError) string {
 	return errors.Unwrap(e).Error()
 }
 
-// maxPlainHelp is the highest number of flags that --help shows completely. If a command has more
+// maxFlagsInHelp is the highest number of flags that --help shows completely. If a command has more
 // flags, --help shows a selection, and --help --all shows all.
-const maxPlainHelp = 30
+const maxFlagsInHelp = 30
 
 // allFlagsHint returns how to list all flags of a command.
 func allFlagsHint(cmd *cobra.Command) string {
 	hint := "list all flags with: " + cmd.CommandPath() + " --help"
-	if len(flagsOf(cmd)) > maxPlainHelp {
+	if len(flagNames(cmd)) > maxFlagsInHelp {
 		hint += " --all"
 	}
 	return hint
 }
 
-// flagsOf returns the flags that are not hidden.
-func flagsOf(cmd *cobra.Command) (names []string) {
+// flagNames returns the flags that are not hidden.
+func flagNames(cmd *cobra.Command) (names []string) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			names = append(names, "--"+f.Name)

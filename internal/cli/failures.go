@@ -9,27 +9,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// MaxFailures is the highest number of failed jobs that a progress display names.
-const MaxFailures = 100
+// MaxNamedFailures is the highest number of failed jobs that a progress display names.
+const MaxNamedFailures = 100
 
-// SayFailure prints that a job did not complete, and why.
-func (a *App) SayFailure(j *control.Job) {
-	a.Say("%s (%s)", termtext.OneLine(a.Clean(a.Stderr, present.FailureText(j))),
-		termtext.Truncate(termtext.OneLine(a.Clean(a.Stderr, present.Title(j))), 60))
+// PrintFailure prints that a job did not complete, and why.
+func (a *App) PrintFailure(j *control.Job) {
+	a.Say("%s (%s)", termtext.OneLine(a.EscapeFor(a.Stderr, present.FailureText(j))),
+		termtext.Truncate(termtext.OneLine(a.EscapeFor(a.Stderr, present.JobTitle(j))), 60))
 }
 
-// sayEnd prints how a job ended. About a completed job it prints only on a terminal. About any other
+// printJobEnd prints how a job ended. About a completed job it prints only on a terminal. About any other
 // job it always prints, and adds the next step. The parameter others is the number of further failed
 // jobs that no line names.
-func (a *App) sayEnd(j *control.Job, others int) {
+func (a *App) printJobEnd(j *control.Job, others int) {
 	switch {
 	case j.State == queue.Completed.String():
-		a.PrintNote("job %s is completed", j.ID)
+		a.PrintInfo("job %s is completed", j.ID)
 		return
 	case a.Quiet:
 		return
 	}
-	text := termtext.OneLine(a.Clean(a.Stderr, present.FailureText(j)))
+	text := termtext.OneLine(a.EscapeFor(a.Stderr, present.FailureText(j)))
 	if j.State != "removed" {
 		text += "; details: queuectl show " + j.ID
 	}
@@ -39,11 +39,12 @@ func (a *App) sayEnd(j *control.Job, others int) {
 	a.Say("%s", text)
 }
 
-// MoreFailures returns how to list the failures that were not named, or "" if all were named. The
+// MoreFailuresText returns how to list the failures that were not named, or "" if all were named. The
 // parameter jobs says which jobs failed.
-func MoreFailures(bad int, jobs, list string) string {
-	if bad > MaxFailures {
-		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxFailures, bad, jobs, list)
+func MoreFailuresText(bad int, jobs, list string) string {
+	if bad > MaxNamedFailures {
+		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxNamedFailures, bad, jobs,
+			list)
 	}
 	return ""
 }

@@ -44,7 +44,7 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 			case interface{ Unwrap() []error }:
 				want = c.want + "\n" + c.want
 			}
-			if got := input.NameFlags(cmd, given); got.Error() != want || !errors.Is(got, queue.ErrInvalid) {
+			if got := input.WithFlagNames(cmd, given); got.Error() != want || !errors.Is(got, queue.ErrInvalid) {
 				t.Errorf("%v: got %q, want %q", c.args, got, want)
 			}
 		}
@@ -53,7 +53,7 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 	if err := enqueue.ParseFlags([]string{"--in", "5s", "--at", "15:04"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := input.NameFlags(enqueue, queue.Invalid("delay",
+	if got := input.WithFlagNames(enqueue, queue.Invalid("delay",
 		"and run_at are both given")).Error(); got != "--in: and --at are both given" {
 		t.Errorf("got %q", got)
 	}
@@ -86,16 +86,16 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
-		if got := input.NameFlags(cmd, queue.Invalid(c.field, "%s", c.text)).Error(); got != c.want {
+		if got := input.WithFlagNames(cmd, queue.Invalid(c.field, "%s", c.text)).Error(); got != c.want {
 			t.Errorf("%v: got %q, want %q", c.args, got, c.want)
 		}
 	}
 	cancel := &cobra.Command{}
-	(&Selection{LabelFlag: "where-label"}).Add(cancel, "")
+	(&Selection{LabelFlag: "where-label"}).AddFlags(cancel, "")
 	if err := cancel.ParseFlags([]string{"--where-queue", "q"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := input.NameFlags(cancel, queue.Invalid("queue", "is wrong")).Error(); got != "--where-queue: is wrong" {
+	if got := input.WithFlagNames(cancel, queue.Invalid("queue", "is wrong")).Error(); got != "--where-queue: is wrong" {
 		t.Errorf("got %q", got)
 	}
 }

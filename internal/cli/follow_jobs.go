@@ -18,24 +18,24 @@ import (
 
 // FollowedJobs is a set of jobs that a Follower follows.
 type FollowedJobs interface {
-	// Record processes an event. It reports whether the event is about a job of the set that had not yet
+	// HandleEvent processes an event. It reports whether the event is about a job of the set that had not yet
 	// ended.
-	Record(ctx context.Context, e *control.Event) (isOurs bool, err error)
-	// Ended reports whether the Follower must stop. The Follower calls it at the start and after each
-	// event with isDue false. Every ShowEvery and when Follower.Wake is closed, the Follower calls it with
-	// isDue true. Only then may Ended be slow.
-	Ended(ctx context.Context, isDue bool) (bool, error)
-	// Waiting returns the id of a waiting job, so that the Follower prints why the job waits. It returns
+	HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error)
+	// IsDone reports whether the Follower must stop. The Follower calls it at the start and after each
+	// event with isDue false. Every ProgressInterval and when Follower.Wake is closed, the Follower calls it with
+	// isDue true. Only then may IsDone be slow.
+	IsDone(ctx context.Context, isDue bool) (bool, error)
+	// WaitingJobID returns the id of a waiting job, so that the Follower prints why the job waits. It returns
 	// "" if a job runs, if no job waits, or if the user already knows the reason.
-	Waiting(ctx context.Context) string
-	// Progress returns the progress to draw, or nil to draw nothing.
-	Progress() *Progress
+	WaitingJobID(ctx context.Context) string
+	// JobsProgress returns the progress to draw, or nil to draw nothing.
+	Progress() *JobsProgress
 }
 
-// Progress describes how much of a set of jobs has ended.
-type Progress struct {
-	term.Bar
-	Failed     int64                // number of failed jobs that will be retried
+// JobsProgress describes how much of a set of jobs has ended.
+type JobsProgress struct {
+	term.ProgressBar
+	RetryCount int64                // number of failed jobs that will be retried
 	IsRetrying func(seq int64) bool // selects the failed jobs of the set among those of the queue
 }
 
@@ -49,29 +49,29 @@ type Follower struct {
 	stall   stallNotice
 }
 
-// ShowEvery is how often the progress is drawn.
-const ShowEvery = 100 * time.Millisecond
+// ProgressInterval is how often the progress is drawn.
+const ProgressInterval = 100 * time.Millisecond
 
 // Follow processes the events after the event with the number since. It returns when the set has ended
 // or the connection is lost. It misses no event about a job that was enqueued before that event.
 func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, lost := streamEvents(ctx, f.Client, control.Events{Since: &since})
-	tick := time.NewTicker(ShowEvery)
+	events, lost := openEventChannel(ctx, f.Client, control.Events{Since: &since})
+	tick := time.NewTicker(ProgressInterval)
 	defer tick.Stop()
 	wake := f.Wake
 	for isDue := true; ; {
-		if done, err := jobs.Ended(ctx, isDue); done || err != nil {
+		if done, err := jobs.IsDone(ctx, isDue); done || err != nil {
 			return err
 		}
 		if isDue {
-			f.show(ctx, jobs)
+			f.showProgress(ctx, jobs)
 		}
 		isDue = false
 		select {
 		case e := <-events:
-			isOurs, err := jobs.Record(ctx, &e)
+			isOurs, err := jobs.HandleEvent(ctx, &e)
 			if err != nil {
 				return err
 			}
@@ -89,15 +89,15 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 }
 
 // show prints why no job makes progress, and draws the progress on a terminal.
-func (f *Follower) show(ctx context.Context, jobs FollowedJobs) {
-	f.stall.print(ctx, f.App, f.Client, func() string { return jobs.Waiting(ctx) })
+func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
+	f.stall.print(ctx, f.App, f.Client, func() string { return jobs.WaitingJobID(ctx) })
 	if !term.IsTerminal(f.App.Stderr) {
 		return
 	}
 	if p := jobs.Progress(); p != nil {
-		p.Note = present.Notes(p.Note, f.retries.describe(ctx, f.Client, p.Failed, p.IsRetrying))
-		p.AtLeast = f.retries.wait()
-		f.App.Draw(p.Bar)
+		p.Suffix = present.JoinTexts(p.Suffix, f.retries.describe(ctx, f.Client, p.RetryCount, p.IsRetrying))
+		p.MinTimeLeft = f.retries.untilFirstRetry()
+		f.App.DrawBar(p.ProgressBar)
 	}
 }
 
@@ -111,28 +111,28 @@ type stallNotice struct {
 // reset records that there was progress.
 func (s *stallNotice) reset() { *s = stallNotice{stalledAt: time.Now()} }
 
-// print prints why a job waits, once, if there was no progress for sayWhyAfter. The function waiting
+// printOutput prints why a job waits, once, if there was no progress for waitReasonDelay. The function waiting
 // returns the id of a waiting job, or "" if a job runs or no job waits.
 func (s *stallNotice) print(ctx context.Context, a *App, c *control.Client, waiting func() string) {
 	if s.stalledAt.IsZero() {
 		s.reset()
 	}
-	if s.printed || time.Since(s.stalledAt) < sayWhyAfter {
+	if s.printed || time.Since(s.stalledAt) < waitReasonDelay {
 		return
 	}
 	s.printed = true
 	if id := waiting(); id != "" {
-		a.sayWhy(ctx, c, id)
+		a.printWaitReason(ctx, c, id)
 	}
 }
 
-// retryPollEvery is how often the client requests the times of retries from the service.
-const retryPollEvery = time.Second
+// retryPollInterval is how often the client requests the times of retries from the service.
+const retryPollInterval = time.Second
 
 // retries tracks when the first failed job is retried.
 type retries struct {
-	due      control.Time // time of the first retry, as of the last query; 0 if no job will be retried
-	polledAt time.Time
+	firstRetryAt control.Time // time of the first retry, as of the last query; 0 if no job will be retried
+	polledAt     time.Time
 }
 
 // describe returns how many failed jobs will be retried and when, like "2 retrying in 8s". It
@@ -141,31 +141,31 @@ func (r *retries) describe(ctx context.Context, c *control.Client, n int64, incl
 	if n == 0 {
 		return ""
 	}
-	if time.Since(r.polledAt) > retryPollEvery {
-		r.polledAt, r.due = time.Now(), 0
-		page, err := c.List(ctx, control.List{State: control.Texts{queue.Failed.String()}})
+	if time.Since(r.polledAt) > retryPollInterval {
+		r.polledAt, r.firstRetryAt = time.Now(), 0
+		page, err := c.List(ctx, control.List{State: control.TextList{queue.Failed.String()}})
 		if err != nil || page.Next != nil {
 			// Ignore an error here, because the stream of events reports it. If the list has several pages, the
 			// first retry is unknown.
 			page.Jobs = nil
 		}
 		for i := range page.Jobs {
-			if j := &page.Jobs[i]; include(j.Seq) && (r.due == 0 || j.NextRetryAt < r.due) {
-				r.due = j.NextRetryAt
+			if j := &page.Jobs[i]; include(j.Seq) && (r.firstRetryAt == 0 || j.NextRetryAt < r.firstRetryAt) {
+				r.firstRetryAt = j.NextRetryAt
 			}
 		}
 	}
 	note := fmt.Sprintf("%d retrying", n)
-	if in := time.Until(queue.Millis(r.due).Time()); r.due != 0 && in > 0 {
-		note += " in " + present.Roughly(in)
+	if in := time.Until(queue.Millis(r.firstRetryAt).Time()); r.firstRetryAt != 0 && in > 0 {
+		note += " in " + present.RoughDuration(in)
 	}
 	return note
 }
 
-// wait returns the time until the first retry, or 0 if it is unknown.
-func (r *retries) wait() time.Duration {
-	if r.due == 0 {
+// untilFirstRetry returns the time until the first retry, or 0 if it is unknown.
+func (r *retries) untilFirstRetry() time.Duration {
+	if r.firstRetryAt == 0 {
 		return 0
 	}
-	return max(0, time.Until(queue.Millis(r.due).Time()))
+	return max(0, time.Until(queue.Millis(r.firstRetryAt).Time()))
 }

@@ -45,10 +45,10 @@ func (q *eventQueue) Events(ctx context.Context, p control.Events, each func(con
 
 func (q *eventQueue) Show(_ context.Context, p control.Show) (control.JobDetail, error) {
 	return control.JobDetail{Job: control.Job{ID: string(p.ID), State: "pending",
-		WaitsFor: &control.Reason{Text: "no workers", Next: "queuectl worker start"}}}, nil
+		WaitsFor: &control.Reason{Text: "no workers", Advice: "queuectl worker start"}}}, nil
 }
 
-func (q *eventQueue) Right(*control.Peer) control.Right                 { return control.Admin }
+func (q *eventQueue) Right(*control.Peer) control.Right                 { return control.RightAdmin }
 func (q *eventQueue) Admit(context.Context, *control.Peer) error        { return nil }
 func (q *eventQueue) Refuse(*control.Peer, string, control.Right) error { return queue.ErrDenied }
 
@@ -59,20 +59,20 @@ type followedTwo struct {
 	stopped        atomic.Bool // Ended returns true at the next call with isDue
 }
 
-func (j *followedTwo) Record(_ context.Context, e *control.Event) (isOurs bool, err error) {
+func (j *followedTwo) HandleEvent(_ context.Context, e *control.Event) (isOurs bool, err error) {
 	j.recordedEvents = append(j.recordedEvents, e.Seq)
 	return e.JobSeq <= 2, nil
 }
 
-func (j *followedTwo) Ended(_ context.Context, isDue bool) (bool, error) {
+func (j *followedTwo) IsDone(_ context.Context, isDue bool) (bool, error) {
 	if isDue {
 		j.checks++
 	}
 	return len(j.recordedEvents) == 4 || isDue && j.stopped.Load(), nil
 }
 
-func (j *followedTwo) Waiting(context.Context) string { return "two" }
-func (j *followedTwo) Progress() *Progress            { return nil }
+func (j *followedTwo) WaitingJobID(context.Context) string { return "two" }
+func (j *followedTwo) Progress() *JobsProgress             { return nil }
 
 // A follower processes every event once, in order. It stops when the set has ended, when Wake is
 // closed, or when the connection is lost. While there are no events about the set, it prints once why a
@@ -84,7 +84,7 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 				make(chan struct{})
 			defer close(q.done)
 			many := func() (all, user int) { return 9, 9 }
-			c := control.NewServer(q, control.Limits{Connections: many}, q, control.NewUserLimits(),
+			c := control.NewServer(q, control.Limits{MaxConnections: many}, q, control.NewUserLimits(),
 				slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
 			defer c.Close()
 			stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
@@ -115,11 +115,11 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 		}
 
 		_, printed, err = follow(func(q *eventQueue, _ *followedTwo, stop func()) {
-			time.Sleep(sayWhyAfter * 3 / 4)
+			time.Sleep(waitReasonDelay * 3 / 4)
 			q.events <- control.Event{Seq: 42, JobSeq: 2} // an event about a job of the set resets the time
-			time.Sleep(sayWhyAfter * 3 / 4)
+			time.Sleep(waitReasonDelay * 3 / 4)
 			q.events <- control.Event{Seq: 43, JobSeq: 9} // an event about another job does not
-			time.Sleep(sayWhyAfter * 3 / 4)
+			time.Sleep(waitReasonDelay * 3 / 4)
 			stop()
 		})
 		if err != nil || printed != why {

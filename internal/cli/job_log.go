@@ -13,9 +13,9 @@ import (
 
 // JobLog is a file with one line for each ended job, in the format of GNU parallel.
 type JobLog struct {
-	f     *os.File
-	named bool  // OpenJobLog has opened f, so the method Close closes f
-	err   error // the first write error
+	f        *os.File
+	ownsFile bool  // OpenJobLog has opened f, so the method Close closes f
+	err      error // the first write error
 }
 
 // OpenJobLog creates a log. If resume is set, it appends to an existing log. The name - means standard
@@ -29,23 +29,23 @@ func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
 		}
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
 		if err != nil {
-			return nil, fault.Usage("--joblog: cannot %v; choose a file that you can write to", err)
+			return nil, fault.Usagef("--joblog: cannot %v; choose a file that you can write to", err)
 		}
-		l.f, l.named = f, true
+		l.f, l.ownsFile = f, true
 		if info, err := f.Stat(); err != nil || info.Size() > 0 {
 			return l, err
 		}
 	}
-	return l, l.begin()
+	return l, l.writeHeader()
 }
 
-// begin writes the line with the names of the columns.
-func (l *JobLog) begin() error {
+// writeHeader writes the line with the names of the columns.
+func (l *JobLog) writeHeader() error {
 	_, l.err = l.f.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
 	return l.err
 }
 
-// Add writes the line of a job. seq is the job's position in the input, starting at 1. received is the
+// AddFlags writes the line of a job. seq is the job's position in the input, starting at 1. received is the
 // number of bytes on standard output, the only bytes that GNU parallel counts.
 func (l *JobLog) Add(seq int, j *control.Job, received int64) {
 	if l.err != nil {
@@ -60,12 +60,12 @@ func (l *JobLog) Add(seq int, j *control.Job, received int64) {
 		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
 	}
 	// The command is the last column, so its tabs and spaces cannot be mistaken for separators.
-	command := strings.ReplaceAll(present.Title(j), "\n", " ")
+	command := strings.ReplaceAll(present.JobTitle(j), "\n", " ")
 	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", seq, start, took, received, code, sig, command)
 }
 
-// Failure returns the first write error. It returns nil for a nil log.
-func (l *JobLog) Failure() error {
+// WriteError returns the first write error. It returns nil for a nil log.
+func (l *JobLog) WriteError() error {
 	if l == nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (l *JobLog) Failure() error {
 // Close closes the file, but not standard output. It need not write anything, because Add has written
 // each line.
 func (l *JobLog) Close() {
-	if l.named {
+	if l.ownsFile {
 		l.f.Close()
 	}
 }

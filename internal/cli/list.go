@@ -21,27 +21,27 @@ import (
 
 type listFlags struct {
 	control.List
-	columns []string
-	sort    string
-	watch   bool
-	arrange bool // tables show running jobs first, then waiting jobs in the order in which they will start
+	columns      []string
+	sort         string
+	watch        bool
+	inStartOrder bool // tables show running jobs first, then waiting jobs in the order in which they will start
 }
 
 func (l *listFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	input.LabelsVar(f, (*map[string]string)(&l.Label), "label", "only jobs with the label `NAME=VALUE`")
-	f.Var(input.GivenOnce(&l.User), "user", "only jobs that `USER` has enqueued")
-	f.VarP(input.GivenOnce(&l.Queue), "queue", "Q", "only jobs of this `QUEUE`")
-	f.Var(input.GivenOnce(&l.Batch), "batch", "only your jobs in the batch `NAME`")
-	f.Var(input.GivenOnce(&l.IDGlob), "id-glob", "only jobs whose ID matches `PATTERN`, such as build-*")
-	input.InstantVar(f, &l.Since, "since", "only jobs that ended (or, if unfinished, were enqueued) since `TIME`; "+
+	f.Var(input.OnceOnlyValue(&l.User), "user", "only jobs that `USER` has enqueued")
+	f.VarP(input.OnceOnlyValue(&l.Queue), "queue", "Q", "only jobs of this `QUEUE`")
+	f.Var(input.OnceOnlyValue(&l.Batch), "batch", "only your jobs in the batch `NAME`")
+	f.Var(input.OnceOnlyValue(&l.IDGlob), "id-glob", "only jobs whose ID matches `PATTERN`, such as build-*")
+	input.TimeVar(f, &l.Since, "since", "only jobs that ended (or, if unfinished, were enqueued) since `TIME`; "+
 		"2h means 2 hours ago")
-	input.InstantVar(f, &l.Until, "until", "only jobs that ended (or, if unfinished, were enqueued) before `TIME`; "+
+	input.TimeVar(f, &l.Until, "until", "only jobs that ended (or, if unfinished, were enqueued) before `TIME`; "+
 		"2h means 2 hours ago")
 	f.IntVar(&l.Limit, "limit", 0, "list at most `N` jobs (default: 50 in tables, else all)")
 	f.StringSliceVar(&l.columns, "columns", nil, "show these `COLUMNS`, separated by commas: "+
 		strings.Join(present.ColumnNames(), ", "))
-	f.Var(input.NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first "+
+	f.Var(input.NonEmptyValue(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first "+
 		"running jobs, then waiting, failed and finished ones)")
 	f.BoolVar(&l.watch, "watch", false, "print the list again after each change, until interrupted")
 	input.CompleteValues(cmd, "columns", present.ColumnNames()...)
@@ -53,7 +53,7 @@ func listVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List running, waiting, failed and finished jobs", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l.arrange = true
+			l.inStartOrder = true
 			return a.list(cmd, &l, (*control.Client).List, present.JobRow,
 				[]string{"ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND"})
 		},
@@ -76,34 +76,35 @@ func psVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-type pager = Method[control.List, control.JobPage]
+type pageReader = Method[control.List, control.JobPage]
 
 // list prints jobs: all of them as JSON or ids, or the first 50 as a table.
-func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
+func (a *App) list(cmd *cobra.Command, l *listFlags, read pageReader, row func(*control.Job) []string,
+	head []string) error {
 	a.MissingIsEmpty = true
 	if cmd.Flags().Changed("limit") && l.Limit < 1 {
-		return fault.Usage("--limit: %d is too small; use 1 or more (without --limit, a table shows 50 jobs, and other "+
+		return fault.Usagef("--limit: %d is too small; use 1 or more (without --limit, a table shows 50 jobs, and other "+
 			"formats all)", l.Limit)
 	}
 	table := !a.Structured() && !a.Quiet
 	limit := l.Limit
 	if limit == 0 && table {
-		limit = tableLimit
+		limit = defaultTableRows
 	}
 	var err error
 	if len(l.columns) > 0 {
 		if !table {
-			return fault.Usage("--columns: cannot be combined with --json, --jsonl or --quiet; use one of them")
+			return fault.Usagef("--columns: cannot be combined with --json, --jsonl or --quiet; use one of them")
 		}
 		if head, row, err = columnFuncs(l.columns); err != nil {
 			return err
 		}
-		a.OwnColumns = true
+		a.ChosenColumns = true
 	}
 	var order *sorter
 	if l.sort != "" {
 		if limit == 0 {
-			return fault.Usage("--sort: with --json, --jsonl or --quiet, the number of jobs must be limited; add --limit N")
+			return fault.Usagef("--sort: with --json, --jsonl or --quiet, the number of jobs must be limited; add --limit N")
 		}
 		if order, err = newSorter(l.sort, limit); err != nil {
 			return err
@@ -115,37 +116,37 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 			if limit = fixed; l.watch && table && l.Limit == 0 {
 				limit = a.rowsInWindow(limit)
 			}
-			if l.arrange && table && order == nil {
-				return a.listArranged(cmd.Context(), c, l.List, limit, row, head)
+			if l.inStartOrder && table && order == nil {
+				return a.listInStartOrder(cmd.Context(), c, l.List, limit, row, head)
 			}
 			return a.listOnce(cmd.Context(), c, l.List, read, limit, order, row, head)
 		}
 		if l.watch {
-			return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
+			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
 		}
 		return once()
 	})
 }
 
-// watchFrame is how many lines of a watched screen show no job: the time, the heading, the number of
+// watchOverheadLines is how many lines of a watched screen show no job: the time, the heading, the number of
 // further jobs, and the line of the cursor.
-const watchFrame = 4
+const watchOverheadLines = 4
 
 // rowsInWindow returns the parameter rows, or fewer if the terminal has less space.
 func (a *App) rowsInWindow(rows int) int {
 	if height := term.Lines(a.Stdout); height > 0 {
-		return max(1, min(rows, height-watchFrame))
+		return max(1, min(rows, height-watchOverheadLines))
 	}
 	return rows
 }
 
-// listArranged prints a table of up to limit jobs in the order of the function arranged.
-func (a *App) listArranged(ctx context.Context, c *control.Client, p control.List, limit int,
+// listInStartOrder prints a table of up to limit jobs in the order of the function arranged.
+func (a *App) listInStartOrder(ctx context.Context, c *control.Client, p control.List, limit int,
 	row func(*control.Job) []string, head []string) error {
 	var jobs []control.Job
 	var more bool
 	var err error = queue.ErrUnsupported
-	if !filtered(p) && limit <= mostRows {
+	if !hasFilter(p) && limit <= maxRows {
 		jobs, more, err = firstJobs(ctx, c, p, limit)
 	}
 	if errors.Is(err, queue.ErrUnsupported) { // firstJobs or an older service returned this error
@@ -158,22 +159,23 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	for i := range jobs {
 		rows[i] = row(&jobs[i])
 	}
-	if !a.OwnColumns {
+	if !a.ChosenColumns {
 		head, rows = present.WithProgress(head, rows, jobs)
 	}
-	return a.endTable(ctx, c, rows, head, p, more)
+	return a.printTableAndRest(ctx, c, rows, head, p, more)
 }
 
 // listOnce prints up to limit jobs, or all if limit is 0. Without --sort it prints the newest jobs,
 // with --sort the first ones in that order.
-func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, read pager, limit int, order *sorter,
+func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, read pageReader, limit int,
+	order *sorter,
 	row func(*control.Job) []string, head []string) error {
 	var rows [][]string
 	var inTable []control.Job
 	printed, seen, more := 0, 0, true
 	whole := a.JSON && !a.JSONL && !a.Quiet
 	out := bufio.NewWriter(a.Writer())
-	list := term.NewArray(out)
+	list := term.NewJSONArray(out)
 	print := func(jobs []control.Job) (err error) {
 		for i := range jobs {
 			switch j := &jobs[i]; {
@@ -194,9 +196,9 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 		return nil
 	}
 	for more && (limit == 0 || order != nil || printed < limit) {
-		p.Limit = control.SelectStep
+		p.Limit = control.MaxSelectedPerRequest
 		if limit > 0 && order == nil {
-			p.Limit = min(control.SelectStep, limit-printed)
+			p.Limit = min(control.MaxSelectedPerRequest, limit-printed)
 		}
 		page, err := read(c, ctx, p)
 		if err != nil {
@@ -213,7 +215,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 		}
 	}
 	if order != nil {
-		if err := print(order.keep()); err != nil {
+		if err := print(order.trim()); err != nil {
 			return err
 		}
 		order.jobs, more = nil, seen > printed
@@ -224,10 +226,10 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 	if err := out.Flush(); err != nil || a.Structured() || a.Quiet {
 		return err
 	}
-	if !a.OwnColumns {
+	if !a.ChosenColumns {
 		head, rows = present.WithProgress(head, rows, inTable)
 	}
-	return a.endTable(ctx, c, rows, head, p, more)
+	return a.printTableAndRest(ctx, c, rows, head, p, more)
 }
 
 // jobsTable prints a table of jobs. On a terminal it marks each job with the sign and colour of its
@@ -235,26 +237,26 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 func (a *App) jobsTable(head []string, rows [][]string) error {
 	state := slices.Index(head, "STATE")
 	if state < 0 || !term.IsTerminal(a.Stdout) {
-		return a.Table(head, rows)
+		return a.PrintTable(head, rows)
 	}
 	for _, row := range rows {
-		row[state] = present.SignOf(row[state]).Sign + " " + row[state]
+		row[state] = present.SignOfState(row[state]).Sign + " " + row[state]
 	}
-	return a.PaintedTable(head, rows, func(column int, cell string) string {
+	return a.PrintPaintedTable(head, rows, func(column int, cell string) string {
 		if column == state {
-			cell = a.signed(cell, true)
+			cell = a.colourStateSign(cell, true)
 		}
 		return cell
 	})
 }
 
-// endTable prints the table, and how many more jobs there are.
-func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List,
+// printTableAndRest prints the table, and how many more jobs there are.
+func (a *App) printTableAndRest(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List,
 	more bool) error {
 	if len(rows) == 0 {
-		return a.PrintNote("no jobs")
+		return a.PrintInfo("no jobs")
 	}
-	if !a.OwnColumns {
+	if !a.ChosenColumns {
 		head, rows = present.DropPlainColumns(head, rows)
 	}
 	if err := a.jobsTable(head, rows); err != nil {
@@ -263,15 +265,15 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 	if !more {
 		return nil
 	}
-	st, err := c.Status(ctx, control.Nothing{})
+	st, err := c.Status(ctx, control.NoParams{})
 	if err != nil {
 		return err
 	}
-	if filtered(p) {
+	if hasFilter(p) {
 		return a.Println(termtext.LocaleText("… and more jobs (use --limit N)"))
 	}
 	var total int64
-	names, _ := stateNames(&p) // the service has already accepted the states
+	names, _ := expandStateNames(&p) // the service has already accepted the states
 	for _, name := range names {
 		total += st.Jobs[name]
 	}

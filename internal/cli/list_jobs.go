@@ -15,12 +15,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// arranged sorts jobs for a table: running jobs, waiting jobs in the order of their start, held and
+// sortForTable sorts jobs for a table: running jobs, waiting jobs in the order of their start, held and
 // blocked jobs, dead jobs, and other ended jobs. Among ended jobs, the job that ended last comes first.
-func arranged(jobs []control.Job, now time.Time) {
+func sortForTable(jobs []control.Job, now time.Time) {
 	place := func(j *control.Job) (group int, at int64) {
 		due := max(j.RunAt, j.NextRetryAt)
-		switch state := present.StateOf(j.State); {
+		switch state := present.ParseState(j.State); {
 		case state == queue.Processing:
 			return 0, j.Seq
 		case state.Runnable() && queue.Millis(due).Time().After(now):
@@ -41,19 +41,19 @@ func arranged(jobs []control.Job, now time.Time) {
 	}})
 }
 
-// tableLimit is how many jobs a table shows without --limit.
-const tableLimit = 50
+// defaultTableRows is how many jobs a table shows without --limit.
+const defaultTableRows = 50
 
 // firstJobs returns the first limit jobs of the whole queue, or of some states. It reads them from the
 // reply to the request for the status screen. It returns queue.ErrUnsupported if that reply contains
 // too few jobs of these states.
 func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
 	err error) {
-	wanted, err := stateNames(&p)
+	wanted, err := expandStateNames(&p)
 	if err != nil {
 		return nil, false, err
 	}
-	s, err := c.Screen(ctx, control.ScreenRows{Rows: min(limit, mostRows)})
+	s, err := c.Screen(ctx, control.ScreenParams{Rows: min(limit, maxRows)})
 	if err != nil {
 		return nil, false, err
 	}
@@ -74,8 +74,8 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	for i := range s.Dead {
 		ended = append(ended, s.Dead[i].Job)
 	}
-	open, dead, done := of(slices.Concat(running, s.Ready, s.Timed, s.HeldOrBlocked)), of(ended), of(s.Done)
-	jobs = inOneTable(open, dead, done, limit)
+	open, dead, done := of(slices.Concat(running, s.Ready, s.Delayed, s.HeldOrBlocked)), of(ended), of(s.Done)
+	jobs = selectTableJobs(open, dead, done, limit)
 	if int64(len(jobs)) < min(total, int64(limit)) && (len(p.State) > 0 || p.Failed) {
 		return nil, false, queue.ErrUnsupported
 	}
@@ -86,7 +86,7 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 // request. So it finds running and waiting jobs even if very many jobs have ended.
 func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
 	err error) {
-	wanted, err := stateNames(&p)
+	wanted, err := expandStateNames(&p)
 	if err != nil {
 		return nil, false, err
 	}
@@ -101,7 +101,7 @@ func newestJobs(ctx context.Context, c *control.Client, p control.List, limit in
 		}
 		for next := len(p.State) > 0; next && len(list) < limit && err == nil; {
 			var page control.JobPage
-			p.Limit = min(control.SelectStep, limit-len(list))
+			p.Limit = min(control.MaxSelectedPerRequest, limit-len(list))
 			page, err = c.List(ctx, p)
 			list = append(list, page.Jobs...)
 			if next = page.Next != nil; next {
@@ -109,18 +109,18 @@ func newestJobs(ctx context.Context, c *control.Client, p control.List, limit in
 			}
 			more = more || next && len(list) >= limit
 		}
-		arranged(list, time.Now())
+		sortForTable(list, time.Now())
 		return list
 	}
 	open := append(read(queue.Processing), read(queue.Pending, queue.Failed, queue.Held, queue.Blocked)...)
 	dead, done := read(queue.Dead), read(queue.Completed, queue.Cancelled)
-	jobs = inOneTable(open, dead, done, limit)
+	jobs = selectTableJobs(open, dead, done, limit)
 	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
 }
 
-// inOneTable selects the jobs for a table with limit rows. If there are enough dead and ended jobs, the
+// selectTableJobs selects the jobs for a table with limit rows. If there are enough dead and ended jobs, the
 // running and waiting jobs (open) get at most half of the rows.
-func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) {
+func selectTableJobs(open, dead, done []control.Job, limit int) (jobs []control.Job) {
 	room := max(limit/2, limit-len(dead)-len(done), 1)
 	jobs = append(jobs, open[:min(len(open), room)]...)
 	room = limit - len(jobs)
@@ -128,14 +128,14 @@ func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) 
 	return append(jobs, done[:min(len(done), limit-len(jobs))]...)
 }
 
-// filtered reports whether anything except states restricts a list.
-func filtered(p control.List) bool {
+// hasFilter reports whether anything except states restricts a list.
+func hasFilter(p control.List) bool {
 	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" ||
 		p.IDGlob != ""
 }
 
-// stateNames returns the names of the states that a list selects, each once.
-func stateNames(p *control.List) (names []string, err error) {
+// expandStateNames returns the names of the states that a list selects, each once.
+func expandStateNames(p *control.List) (names []string, err error) {
 	var selected []queue.State
 	for _, name := range p.State {
 		states, err := queue.ParseStates(name)
@@ -163,8 +163,8 @@ func findColumn(flag, name string) (present.Column, error) {
 			return c, nil
 		}
 	}
-	return present.Column{}, fault.Usage("--%s: unknown column %q%s", flag, name,
-		hints.SimilarWord(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
+	return present.Column{}, fault.Usagef("--%s: unknown column %q%s", flag, name,
+		hints.SimilarWordHint(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
 }
 
 // columnFuncs returns the headings of the named columns, and a function that returns a job's row.
@@ -213,12 +213,12 @@ func newSorter(text string, limit int) (*sorter, error) {
 func (s *sorter) add(jobs []control.Job) {
 	s.jobs = append(s.jobs, jobs...)
 	if len(s.jobs) > 2*s.limit+1000 {
-		s.keep()
+		s.trim()
 	}
 }
 
-// keep sorts the collected jobs, keeps the first limit of them, and drops the rest.
-func (s *sorter) keep() []control.Job {
+// trim sorts the collected jobs, keeps the first limit of them, and drops the rest.
+func (s *sorter) trim() []control.Job {
 	sort.Stable(jobOrder{s.jobs, s.compare})
 	s.jobs = s.jobs[:min(len(s.jobs), s.limit)]
 	return s.jobs

@@ -9,11 +9,11 @@ import (
 
 // A state that several values of --state select is counted only once in the number of further jobs.
 func TestStateNamesAreDistinct(t *testing.T) {
-	got, err := stateNames(&control.List{State: control.Texts{"failed", "waiting"}, Failed: true})
+	got, err := expandStateNames(&control.List{State: control.TextList{"failed", "waiting"}, Failed: true})
 	if want := []string{"blocked", "held", "pending", "failed", "dead"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
-	if _, err := stateNames(&control.List{State: control.Texts{"gone"}}); err == nil {
+	if _, err := expandStateNames(&control.List{State: control.TextList{"gone"}}); err == nil {
 		t.Error("an unknown state is accepted")
 	}
 }

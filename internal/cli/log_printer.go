@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// damaged returns the error for a piece of output that is damaged on disk.
-func damaged(p *control.Piece) error {
+// damagedOutputError returns the error for a piece of output that is damaged on disk.
+func damagedOutputError(p *control.OutputPiece) error {
 	which := "stdout, stderr or both cannot be read"
 	if p.Stream != "" {
 		which = fmt.Sprintf("%s, from byte %d on, cannot be read", p.Stream, p.Damage.Offset)
@@ -22,33 +22,33 @@ func damaged(p *control.Piece) error {
 // logPrinter prints the pieces of one job's output. If lines have a prefix, it buffers an incomplete
 // line, so that the lines of several jobs do not mix.
 type logPrinter struct {
-	a         *App
-	screen    [2]term.SafeWriter // one for standard output and one for standard error
-	ttys      [2]term.TTYOutput
-	number    int         // number of the attempt whose output is being printed
-	list      *term.Array // the JSON array to print to; nil for text or JSON lines
-	prefix    string
-	stamps    bool
-	lineStart bool   // the next text begins a new line
-	part      string // buffered beginning of a line
+	a           *App
+	writers     [2]term.SafeWriter // one for standard output and one for standard error
+	ttyOutputs  [2]term.TTYOutput
+	attempt     int             // number of the attempt whose output is being printed
+	list        *term.JSONArray // the JSON array to print to; nil for text or JSON lines
+	prefix      string
+	timestamps  bool
+	atLineStart bool   // the next text begins a new line
+	partialLine string // buffered beginning of a line
 }
 
-// maxPart bounds a buffered line, in bytes. A longer line is printed in pieces.
-const maxPart = 64 << 10
+// maxPartialLineBytes bounds a buffered line, in bytes. A longer line is printed in pieces.
+const maxPartialLineBytes = 64 << 10
 
 // newLogPrinter returns a logPrinter. If lines have a prefix or a time, the logPrinter escapes carriage
 // returns. Otherwise the text after a carriage return would overwrite the prefix or the time.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 	live := prefix == "" && !stamps
-	l := &logPrinter{a: a, prefix: prefix, stamps: stamps, lineStart: true}
-	for i := range l.screen {
-		l.screen[i] = term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: live}
-		l.ttys[i].Renderer.Colours = term.ColoursOn(a.Stdout)
+	l := &logPrinter{a: a, prefix: prefix, timestamps: stamps, atLineStart: true}
+	for i := range l.writers {
+		l.writers[i] = term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: live}
+		l.ttyOutputs[i].Renderer.Colours = term.UsesColours(a.Stdout)
 	}
 	return l
 }
 
-func (l *logPrinter) piece(p *control.Piece) error {
+func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 	switch {
 	case l.list != nil:
 		return l.list.Add(p)
@@ -59,33 +59,33 @@ func (l *logPrinter) piece(p *control.Piece) error {
 	if p.Stream == "stderr" {
 		i = 1
 	}
-	from, tty := &l.screen[i], &l.ttys[i]
+	from, tty := &l.writers[i], &l.ttyOutputs[i]
 	text := ""
 	// Each attempt has its own terminal, so a new attempt starts with an empty line.
-	if p.Attempt != l.number {
-		text, l.number = tty.End(from.Safe), p.Attempt
+	if p.Attempt != l.attempt {
+		text, l.attempt = tty.End(from.Next), p.Attempt
 	}
 	if p.TTY && !l.a.Raw {
-		text += tty.Next(p.String(), from.Safe)
+		text += tty.Next(p.String(), from.Next)
 	} else {
-		text += from.Safe(p.String())
+		text += from.Next(p.String())
 	}
-	if gap := p.Gap(); gap != "" {
-		if line := tty.End(from.Safe); line != "" {
+	if gap := p.GapText(); gap != "" {
+		if line := tty.End(from.Next); line != "" {
 			text += line + "\n"
 		}
-		text += from.Rest() + gap + "\n"
+		text += from.End() + gap + "\n"
 		tty.Renderer.StartsMidway = true
-		if !l.lineStart || l.part != "" {
+		if !l.atLineStart || l.partialLine != "" {
 			text = "\n" + text
 		}
 	}
 	if l.prefix != "" {
-		text = l.part + text
+		text = l.partialLine + text
 		whole := strings.LastIndexByte(text, '\n') + 1
-		text, l.part = text[:whole], text[whole:]
-		if len(l.part) > maxPart {
-			text, l.part = text+l.part+"\n", ""
+		text, l.partialLine = text[:whole], text[whole:]
+		if len(l.partialLine) > maxPartialLineBytes {
+			text, l.partialLine = text+l.partialLine+"\n", ""
 		}
 	}
 	return l.print(text, p.Time)
@@ -93,26 +93,26 @@ func (l *logPrinter) piece(p *control.Piece) error {
 
 func (l *logPrinter) print(text string, at control.Time) error {
 	before := l.prefix
-	if l.stamps {
-		before += local2(at) + " "
+	if l.timestamps {
+		before += formatLocalMillis(at) + " "
 	}
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		if l.lineStart {
+		if l.atLineStart {
 			b.WriteString(before)
 		}
 		b.WriteString(line)
-		l.lineStart = strings.HasSuffix(line, "\n")
+		l.atLineStart = strings.HasSuffix(line, "\n")
 	}
 	_, err := l.a.Stdout.WriteString(b.String())
 	return err
 }
 
 // end prints the buffered text.
-func (l *logPrinter) end() error {
-	text := l.part
-	for i := range l.screen {
-		text += l.ttys[i].End(l.screen[i].Safe) + l.screen[i].Rest()
+func (l *logPrinter) flush() error {
+	text := l.partialLine
+	for i := range l.writers {
+		text += l.ttyOutputs[i].End(l.writers[i].Next) + l.writers[i].End()
 	}
 	if text == "" {
 		return nil
@@ -124,6 +124,6 @@ func (l *logPrinter) end() error {
 	return err
 }
 
-func local2(t control.Time) string {
+func formatLocalMillis(t control.Time) string {
 	return queue.Millis(t).Time().Local().Format("2006-01-02T15:04:05.000Z07:00")
 }

@@ -27,20 +27,23 @@ func logsVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.MissingIsEmpty = !p.Follow
 			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
-				return fault.Usage("--attempt: %d is too small; give 1 for the first attempt, or leave out "+
+				return fault.Usagef("--attempt: %d is too small; give 1 for the first attempt, or leave out "+
 					"--attempt for the last one", p.Attempt)
 			}
 			if cmd.Flags().Changed("lines") {
-				p.N = &lines
+				p.LastLines = &lines
 			}
-			if p.Follow && len(ids) == 0 && s.isQueue() && p.Attempt == 0 {
+			if p.Follow && len(ids) == 0 && s.selectsWholeQueue() && p.Attempt == 0 {
 				of := control.List{Queue: s.Queue, Label: s.Label}
-				return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.logsOfQueue(ctx, p, of, stamps) })
+				return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
+					return a.logsOfQueue(ctx, p, of,
+						stamps)
+				})
 			}
 			if len(ids) == 0 {
 				a.MissingIsEmpty = true // without a queue, the flags select no jobs
 				if err := a.WithReader(cmd.Context(), p.Follow, func(c *control.Client) error {
-					selected, err := s.Resolved(cmd, c, nil)
+					selected, err := s.ResolveJobs(cmd, c, nil)
 					for i := range selected {
 						ids = append(ids, selected[i].ID)
 					}
@@ -49,15 +52,18 @@ func logsVerb(a *App) *cobra.Command {
 					return err
 				}
 				if len(ids) == 0 {
-					a.SayNoneSelected()
+					a.PrintNoneSelected()
 				}
-			} else if _, err := s.Of(cmd, ids); err != nil {
+			} else if _, err := s.Params(cmd, ids); err != nil {
 				return err
 			}
-			return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.logs(ctx, p, Unique(ids), stamps) })
+			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
+				return a.logs(ctx, p, UniqueIDs(ids),
+					stamps)
+			})
 		},
 	}
-	s.Add(cmd, "s")
+	s.AddFlags(cmd, "s")
 	f := cmd.Flags()
 	f.BoolVarP(&p.Follow, "follow", "f", false, "follow the output until the jobs have ended; with --queue, follow new "+
 		"jobs too, until interrupted")
@@ -65,29 +71,29 @@ func logsVerb(a *App) *cobra.Command {
 	f.BoolVar(&p.Stdout, "stdout", false, "print only standard output")
 	f.BoolVar(&p.Stderr, "stderr", false, "print only standard error")
 	f.IntVarP(&lines, "lines", "n", 0, "print only the last `N` lines")
-	input.SetsField(f, "lines", "n")
-	input.InstantVar(f, &p.Since, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
-	input.InstantVar(f, &p.Until, "until", "only lines printed before `TIME`; 2h means 2 hours ago")
+	input.AnnotateField(f, "lines", "n")
+	input.TimeVar(f, &p.Since, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
+	input.TimeVar(f, &p.Until, "until", "only lines printed before `TIME`; 2h means 2 hours ago")
 	f.BoolVar(&stamps, "timestamps", false, "print the time before each line")
 	return cmd
 }
 
 // logReader prints the output of one job, or of several jobs concurrently.
 type logReader struct {
-	a       *App
-	c       *control.Client
-	p       control.Logs
-	stamps  bool
-	printMu sync.Mutex
-	list    *term.Array // the JSON array to print to; nil for text or JSON lines
+	a          *App
+	c          *control.Client
+	p          control.Logs
+	timestamps bool
+	printMu    sync.Mutex
+	list       *term.JSONArray // the JSON array to print to; nil for text or JSON lines
 }
 
 // withLogs calls the function do with a logReader, and completes the output afterwards.
 func (a *App) withLogs(ctx context.Context, p control.Logs, stamps bool, do func(*logReader) error) error {
 	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
-		r := &logReader{a: a, c: c, p: p, stamps: stamps}
+		r := &logReader{a: a, c: c, p: p, timestamps: stamps}
 		if a.JSON && !a.JSONL {
-			r.list = term.NewArray(a.Stdout)
+			r.list = term.NewJSONArray(a.Stdout)
 		}
 		err := do(r)
 		if r.list != nil {
@@ -104,9 +110,9 @@ var errAttemptOver = errors.New("the attempt has ended")
 // 0, it prints the running attempt. The result said reports whether it printed anything.
 func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, prefix string) (said bool, err error) {
 	p := r.p
-	p.ID, p.Attempt, p.Ends = control.Name(id), attempt, attempt == 0
+	p.ID, p.Attempt, p.ReportAttemptEnds = control.JobID(id), attempt, attempt == 0
 	if attempt != 0 {
-		p.N = nil // print the attempt from its beginning, because it started after this command did
+		p.LastLines = nil // print the attempt from its beginning, because it started after this command did
 	}
 	said, err = r.print(ctx, p, prefix)
 	if errors.Is(err, errAttemptOver) {
@@ -118,17 +124,17 @@ func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, pre
 // read prints the output of one job, with a prefix before each line.
 func (r *logReader) read(ctx context.Context, id, prefix string) error {
 	p := r.p
-	p.ID = control.Name(id)
+	p.ID = control.JobID(id)
 	said, err := r.print(ctx, p, prefix)
 	if err == nil && !said && r.list == nil {
-		r.printLost(ctx, id)
+		r.printLostOutput(ctx, id)
 	}
 	return err
 }
 
-// printLost prints a message if the output of an attempt is lost because its runner died.
-func (r *logReader) printLost(ctx context.Context, id string) {
-	job, err := r.c.Show(ctx, control.Show{ID: control.Name(id)})
+// printLostOutput prints a message if the output of an attempt is lost because its runner died.
+func (r *logReader) printLostOutput(ctx context.Context, id string) {
+	job, err := r.c.Show(ctx, control.Show{ID: control.JobID(id)})
 	if err != nil || len(job.History) == 0 {
 		return // without the list of attempts, a lost output cannot be detected
 	}
@@ -143,15 +149,15 @@ func (r *logReader) printLost(ctx context.Context, id string) {
 }
 
 func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (said bool, err error) {
-	out := newLogPrinter(r.a, prefix, r.stamps)
+	out := newLogPrinter(r.a, prefix, r.timestamps)
 	out.list = r.list
-	for i := range out.ttys {
-		t := &out.ttys[i]
-		t.Live = p.Follow && out.screen[i].Live && term.IsTerminal(r.a.Stdout)
-		t.Renderer.StartsMidway = p.N != nil || p.Since != 0
+	for i := range out.ttyOutputs {
+		t := &out.ttyOutputs[i]
+		t.Live = p.Follow && out.writers[i].Live && term.IsTerminal(r.a.Stdout)
+		t.Renderer.StartsMidway = p.LastLines != nil || p.Since != 0
 	}
 	var harm error
-	_, err = r.c.Logs(ctx, p, func(piece control.Piece) error {
+	_, err = r.c.Logs(ctx, p, func(piece control.OutputPiece) error {
 		r.printMu.Lock()
 		defer r.printMu.Unlock()
 		said = true
@@ -159,20 +165,20 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 			return errAttemptOver
 		}
 		if piece.Damage != nil {
-			harm = errors.Join(harm, damaged(&piece))
+			harm = errors.Join(harm, damagedOutputError(&piece))
 		}
-		return out.piece(&piece)
+		return out.printPiece(&piece)
 	})
 	r.printMu.Lock()
 	defer r.printMu.Unlock()
-	return said, errors.Join(err, out.end(), harm)
+	return said, errors.Join(err, out.flush(), harm)
 }
 
 // logs prints the output of jobs. It prints one job after another. With --follow, it prints the output
 // of all jobs as it arrives, with the job's id before each line.
 func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) error {
 	if p.Follow && len(ids) > control.MaxStreams {
-		return fault.Usage("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow",
+		return fault.Usagef("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow",
 			len(ids), control.MaxStreams)
 	}
 	width := 0
@@ -200,10 +206,10 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 
 // These constants bound how many jobs of a queue are read concurrently. The service limits the open
 // streams of each user, and these bounds leave some streams for the user's other commands. If an
-// attempt starts while followedLive attempts are followed, its output is printed when it has ended.
+// attempt starts while maxLiveStreams attempts are followed, its output is printed when it has ended.
 const (
-	followedLive = 24
-	readEnded    = 4
+	maxLiveStreams  = 24
+	maxEndedStreams = 4
 )
 
 // logsOfQueue prints the output of the queue's running jobs and of jobs that start later, with the
@@ -211,8 +217,9 @@ const (
 func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, stamps bool) error {
 	return a.withLogs(ctx, p, stamps, func(r *logReader) error {
 		ctx, cancel := context.WithCancelCause(ctx)
-		q := &queueReader{r: r, filter: of, followedAttempts: map[string]int{}, liveSlots: make(chan struct{}, followedLive),
-			endedSlots: make(chan struct{}, readEnded), fail: cancel}
+		q := &queueReader{r: r, filter: of, followedAttempts: map[string]int{}, liveSlots: make(chan struct{},
+			maxLiveStreams),
+			endedSlots: make(chan struct{}, maxEndedStreams), fail: cancel}
 		err := q.follow(ctx)
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
@@ -239,11 +246,11 @@ type queueReader struct {
 }
 
 func (q *queueReader) follow(ctx context.Context) error {
-	events, broken := streamEvents(ctx, q.r.c,
-		control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}})
+	events, broken := openEventChannel(ctx, q.r.c,
+		control.Events{Kinds: control.TextList{string(queue.EventStarted), string(queue.EventEnded)}})
 	running := q.filter
-	running.State = control.Texts{queue.Processing.String()}
-	runs, err := allPages(ctx, q.r.c, running)
+	running.State = control.TextList{queue.Processing.String()}
+	runs, err := listAllJobs(ctx, q.r.c, running)
 	if err != nil {
 		return err
 	}
@@ -267,7 +274,7 @@ func (q *queueReader) follow(ctx context.Context) error {
 // handle handles an event. If an attempt has started, handle follows it. If an attempt has ended that
 // was not followed, handle prints it.
 func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
-	ended := e.Event == string(queue.EventEnded)
+	ended := e.Kind == string(queue.EventEnded)
 	if attempt, followed := q.followedAttempts[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
 		if ended {
 			delete(q.followedAttempts, e.ID)
@@ -277,13 +284,13 @@ func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 	if ended && !e.Output || !ended && len(q.liveSlots) == cap(q.liveSlots) {
 		return nil
 	}
-	j, err := q.r.c.Show(ctx, control.Show{ID: control.Name(e.ID), WithoutEnv: true})
+	j, err := q.r.c.Show(ctx, control.Show{ID: control.JobID(e.ID), WithoutEnv: true})
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		return nil // the job was removed
 	case err != nil:
 		return err
-	case !q.wants(&j.Job):
+	case !q.matches(&j.Job):
 		return nil
 	case !ended:
 		q.followLive(ctx, e.ID, e.Attempt)
@@ -291,36 +298,36 @@ func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 	}
 	select {
 	case q.endedSlots <- struct{}{}:
-		q.read(ctx, e.ID, e.Attempt, q.endedSlots)
+		q.startReading(ctx, e.ID, e.Attempt, q.endedSlots)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// wants reports whether a job is selected and the user may see it.
-func (q *queueReader) wants(j *control.Job) bool {
+// matches reports whether a job is selected and the user may see it.
+func (q *queueReader) matches(j *control.Job) bool {
 	for name, value := range q.filter.Label {
 		if j.Labels[name] != value {
 			return false
 		}
 	}
-	return j.Queue == q.filter.Queue && !slices.Contains(j.Hidden, "command")
+	return j.Queue == q.filter.Queue && !slices.Contains(j.HiddenParts, "command")
 }
 
-// followLive follows an attempt, unless followedLive attempts are already followed.
+// followLive follows an attempt, unless maxLiveStreams attempts are already followed.
 func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	select {
 	case q.liveSlots <- struct{}{}:
 		q.followedAttempts[id] = attempt
-		q.read(ctx, id, attempt, q.liveSlots)
+		q.startReading(ctx, id, attempt, q.liveSlots)
 	default:
 	}
 }
 
 // read starts a goroutine that prints an attempt and then releases its slot in place. The goroutine
 // retries while the service has no free stream for this user.
-func (q *queueReader) read(ctx context.Context, id string, attempt int, place chan struct{}) {
+func (q *queueReader) startReading(ctx context.Context, id string, attempt int, place chan struct{}) {
 	q.streams.Go(func() {
 		defer func() { <-place }()
 		for {

@@ -35,20 +35,20 @@ type App struct {
 	term.Output    // prints results and messages
 	connect.Finder // finds the service and connects to it
 
-	Exit int // exit code if no error occurred
+	ExitCode int // exit code if no error occurred
 
 	Program        Program
 	verbs          []Verb          // commands of this program
 	args           []string        // arguments of the process, without the program name
 	Cmd            *cobra.Command  // the command that is running; nil before it starts
-	offline        *control.Client // client that reads the files of a stopped queue; nil if not used
+	offlineClient  *control.Client // client that reads the files of a stopped queue; nil if not used
 	helpErr        error           // why queuectld, which contains the help, could not be executed
 	MissingIsEmpty bool            // the command only lists things, so it treats a missing queue as an empty list
 
 	// These fields hold flags that several commands have.
 	RequireLimits bool // --require-limits: reject jobs with limits that the service cannot enforce
-	next          bool // --next: the new job starts before the user's other waiting jobs
-	Full          bool // --full: print jobs with their environment
+	startNext     bool // --next: the new job starts before the user's other waiting jobs
+	FullJobs      bool // --full: print jobs with their environment
 }
 
 // Main executes the command that the process's arguments name, and exits.
@@ -56,7 +56,7 @@ func Main(p Program) {
 	// Explorer may start this program, for example at logon. With this text set, cobra would print a
 	// message and exit.
 	cobra.MousetrapHelpText = ""
-	a := NewApp(p, os.Stdin, term.Alias(os.Stdout), term.Alias(os.Stderr))
+	a := NewApp(p, os.Stdin, term.PrepareOutput(os.Stdout), term.PrepareOutput(os.Stderr))
 	// The context is never cancelled, because a context that can be cancelled would cost each command a
 	// goroutine and a thread.
 	os.Exit(a.main(context.Background(), os.Args[1:]))
@@ -64,15 +64,15 @@ func Main(p Program) {
 
 // NewApp returns an App for one command of a program.
 func NewApp(p Program, in, out, err *os.File) *App {
-	a := &App{Program: p, verbs: withVerbs(p.Verbs)}
+	a := &App{Program: p, verbs: mergeVerbs(p.Verbs)}
 	a.Stdin, a.Stdout, a.Stderr = in, out, err
 	a.Finder = connect.NewFinder(&a.Output, Version)
 	return a
 }
 
 func (a *App) main(ctx context.Context, args []string) int {
-	v := a.askedVerb(args)
-	leave, err := a.readZone(v, args)
+	v := a.requestedVerb(args)
+	leave, err := a.setLocalZone(v, args)
 	switch {
 	case err != nil:
 	case leave || v != nil && v.Build == nil:
@@ -83,10 +83,10 @@ func (a *App) main(ctx context.Context, args []string) int {
 		if cmd, err = root.ExecuteContextC(ctx); err == nil {
 			err = a.helpErr
 		}
-		err = input.NameFlags(cmd, err)
+		err = input.WithFlagNames(cmd, err)
 	}
-	if err == nil || term.IsClosedPipe(err) || errors.Is(err, errOther) {
-		return a.Exit
+	if err == nil || term.IsClosedPipe(err) || errors.Is(err, errExecutedDaemon) {
+		return a.ExitCode
 	}
 	if own, ok := errors.AsType[*queue.Error](err); ok && own == connect.ErrNoQueue && a.MissingIsEmpty {
 		a.Say("%v", connect.ErrNoQueue)
@@ -97,32 +97,32 @@ func (a *App) main(ctx context.Context, args []string) int {
 	}
 	code := cmp.Or(a.FailureCode, fault.ExitCode(err))
 	// A message may list several errors, one per line.
-	for line := range strings.Lines(fault.Message(err) + a.Skew(err)) {
+	for line := range strings.Lines(fault.Message(err) + a.VersionSkewHint(err)) {
 		a.Say("%s", strings.TrimSuffix(line, "\n"))
 	}
 	return code
 }
 
-// readZone sets time.Local to the zone in TZ if the time package could not read the zone. leave is true
+// setLocalZone sets time.Local to the zone in TZ if the time package could not read the zone. leave is true
 // if only queuectld can load the zone; the caller must then execute queuectld. An unknown zone is an
 // error only for a command that reads or prints times, because those times would be wrong.
-func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
+func (a *App) setLocalZone(v *Verb, args []string) (leave bool, err error) {
 	value, unread := zone.UnreadTZ()
 	source := "TZ=" + value
 	if _, set := os.LookupEnv("TZ"); !set {
 		source = "the time zone of this machine"
 	}
 	switch {
-	case !unread || v != nil && v.AnyTZ || asksHelp(args):
+	case !unread || v != nil && v.AllowsUnknownTZ || requestsHelp(args):
 		return false, nil
-	case a.Program.Zone == nil:
+	case a.Program.LoadZone == nil:
 		if _, err := a.DaemonPath(); err != nil {
-			return false, fault.Usage("%s: no time zone data found; install tzdata, or set TZ=UTC", source)
+			return false, fault.Usagef("%s: no time zone data found; install tzdata, or set TZ=UTC", source)
 		}
 		return true, nil
 	}
-	if time.Local, err = a.Program.Zone(value); err != nil {
-		return false, fault.Usage("%s: %v", source, err)
+	if time.Local, err = a.Program.LoadZone(value); err != nil {
+		return false, fault.Usagef("%s: %v", source, err)
 	}
 	return false, nil
 }
@@ -139,9 +139,9 @@ func (a *App) Root(args []string) *cobra.Command {
 
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.Cmd = cmd
-			return input.CheckLists(cmd)
+			return input.RejectEmptyLists(cmd)
 		},
-		Args: a.noArguments,
+		Args: a.rejectArguments,
 	}
 	var asksVersion bool
 	root.Flags().BoolVar(&asksVersion, "version", false, "print the version")
@@ -157,38 +157,38 @@ func (a *App) Root(args []string) *cobra.Command {
 	root.SetFlagErrorFunc(a.flagError)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
-	a.globalFlags(root.PersistentFlags())
+	a.addGlobalFlags(root.PersistentFlags())
 	root.SetHelpFunc(func(cmd *cobra.Command, words []string) {
-		if a.Program.Help == nil {
+		if a.Program.HelpFunc == nil {
 			a.helpErr = a.execDaemon()
 			return
 		}
-		a.Program.Help(asksAll(args))(cmd, words)
+		a.Program.HelpFunc(requestsAllHelp(args))(cmd, words)
 	})
 	cobra.EnableCommandSorting = false // the help lists commands in the order of the table
-	a.addVerbs(root, a.askedVerb(args))
+	a.addVerbs(root, a.requestedVerb(args))
 	if slices.Contains(args, cobra.ShellCompRequestCmd) || slices.Contains(args, cobra.ShellCompNoDescRequestCmd) {
 		a.completeFlags(root)
 	}
-	root.SetArgs(separateNegativeNumber(withoutAll(args)))
+	root.SetArgs(separateNegativeNumber(withoutAllFlag(args)))
 	return root
 }
 
-// noArguments rejects arguments that name no command.
-func (a *App) noArguments(_ *cobra.Command, args []string) error {
+// rejectArguments rejects arguments that name no command.
+func (a *App) rejectArguments(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
-		return fault.Usage("unexpected -- before the command; write: queuectl %s", args[0])
+		return fault.Usagef("unexpected -- before the command; write: queuectl %s", args[0])
 	case len(args) > 0:
-		return fault.Usage("unknown command %q%s", args[0], nearVerb(args[0], a.verbNames()))
+		return fault.Usagef("unknown command %q%s", args[0], unknownVerbHint(args[0], a.verbNames()))
 	}
 	return nil
 }
 
-// globalFlags adds the flags that all commands have.
-func (a *App) globalFlags(f *pflag.FlagSet) {
-	f.Var(input.NonEmpty(&a.Socket), "socket", "use the service whose socket is `FILE`")
-	f.Var(input.NonEmpty(&a.Dir), "dir", "use the service whose data is in `DIR`")
+// addGlobalFlags adds the flags that all commands have.
+func (a *App) addGlobalFlags(f *pflag.FlagSet) {
+	f.Var(input.NonEmptyValue(&a.Socket), "socket", "use the service whose socket is `FILE`")
+	f.Var(input.NonEmptyValue(&a.Dir), "dir", "use the service whose data is in `DIR`")
 	f.BoolVar(&a.JSON, "json", false, "print JSON")
 	f.BoolVar(&a.JSONL, "jsonl", false, "print one JSON object per line")
 	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print only IDs")
@@ -218,9 +218,9 @@ func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
 	}
 }
 
-// askedVerb returns the command that the arguments name, to execute it, to print its help or to
+// requestedVerb returns the command that the arguments name, to execute it, to print its help or to
 // complete its arguments. It returns nil if all commands are needed.
-func (a *App) askedVerb(args []string) *Verb {
+func (a *App) requestedVerb(args []string) *Verb {
 	about := false // the word help or a completion request preceded this argument
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; {

@@ -28,22 +28,22 @@ func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, a
 		Use: name + " ID… | --label NAME=VALUE … | --all", Short: short,
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			if s.All {
-				return a.onEverything(cmd, &s, ids, outcome, do, all)
+				return a.pauseOrResumeAll(cmd, &s, ids, outcome, do, all)
 			}
-			return a.OnSelection(cmd, &s, ids, outcome, do)
+			return a.ActOnSelection(cmd, &s, ids, outcome, do)
 		},
 	}
-	s.Add(cmd, "s")
-	s.Act(cmd)
+	s.AddFlags(cmd, "s")
+	s.AddActionFlags(cmd)
 	cmd.Flags().Lookup("all").Usage = allUsage
 	cmd.ValidArgsFunction = a.CompleteIDs(s.States...)
 	return cmd
 }
 
-// onEverything pauses or resumes the whole queue, and prints which running jobs are affected.
-func (a *App) onEverything(cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc,
+// pauseOrResumeAll pauses or resumes the whole queue, and prints which running jobs are affected.
+func (a *App) pauseOrResumeAll(cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc,
 	say string) error {
-	p, err := s.Of(cmd, ids)
+	p, err := s.Params(cmd, ids)
 	if err != nil {
 		return err
 	}

@@ -25,11 +25,11 @@ import (
 // See docs/decisions/0067.
 type PrivateFlags struct {
 	input.Source
-	enabled   bool
-	workers   string
-	RetryDead bool
-	AddNew    bool
-	Log       string
+	enabled    bool
+	workers    string
+	RetryDead  bool
+	AddNew     bool
+	JobLogPath string
 }
 
 func (p *PrivateFlags) add(f *pflag.FlagSet) {
@@ -37,32 +37,33 @@ func (p *PrivateFlags) add(f *pflag.FlagSet) {
 		"(default: .queuectl)")
 	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time; auto "+
 		"means one per processor")
-	p.Source.Add(f)
-	f.Var(input.NonEmpty(&p.Log), "joblog", "with --private: write one line per ended job to `FILE`, in the format of "+
-		"GNU parallel; - is standard output")
+	p.Source.AddFlags(f)
+	f.Var(input.NonEmptyValue(&p.JobLogPath), "joblog",
+		"with --private: write one line per ended job to `FILE`, in the format of "+
+			"GNU parallel; - is standard output")
 	f.BoolVar(&p.AddNew, "add-new", false, "with --private: also run jobs that were added at the end of the list "+
 		"of jobs since this command first ran")
 	f.BoolVar(&p.RetryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 
-// check validates the combination of flags and arguments. It returns the number of workers.
+// healthOnly validates the combination of flags and arguments. It returns the number of workers.
 func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, dash int) (count int, err error) {
 	count = runtime.NumCPU()
 	if p.workers != "auto" {
 		if count, err = strconv.Atoi(p.workers); err != nil || count < 1 {
-			return 0, fault.Usage("--workers: %q is not a number of workers; use 1 or more, or auto", p.workers)
+			return 0, fault.Usagef("--workers: %q is not a number of workers; use 1 or more, or auto", p.workers)
 		}
 	}
 	for _, name := range []string{"detach", "cancel-on-exit", "stdin", "socket"} {
 		if f.Changed(name) {
-			return 0, fault.Usage("--%s: cannot be combined with --private; leave one of them out", name)
+			return 0, fault.Usagef("--%s: cannot be combined with --private; leave one of them out", name)
 		}
 	}
-	if err := p.Take("run --private", f, args, dash); err != nil {
+	if err := p.ParseArgs("run --private", f, args, dash); err != nil {
 		return 0, err
 	}
-	if !p.Given() {
-		return 0, fault.Usage("--private: no jobs given; use --file FILE, --lines FILE, --arg-file FILE -- PROGRAM {}, or " +
+	if !p.IsGiven() {
+		return 0, fault.Usagef("--private: no jobs given; use --file FILE, --lines FILE, --arg-file FILE -- PROGRAM {}, or " +
 			"-- PROGRAM {} ::: WORDS")
 	}
 	return count, nil

@@ -21,28 +21,28 @@ type Program struct {
 	// Verbs are rows for the table of commands. Each replaces the row of the same name, or is appended
 	// if the table has no such row.
 	Verbs []Verb
-	// Private runs a service in this process, with its data in App.Dir, until ctx ends. It calls ready
+	// ServePrivate runs a service in this process, with its data in App.Dir, until ctx ends. It calls ready
 	// when the service accepts requests.
-	Private func(ctx context.Context, a *App, ready func()) error
-	// PrivateRun runs a list of jobs to their end (run --private). It is a field so that queuectl does not link it.
-	PrivateRun func(ctx context.Context, a *App, f PrivateFlags, common *queue.Spec, noCwd bool, count int) error
-	// Join is App.JoinTerminal. It is a field so that queuectl does not link it.
-	Join func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
-	// Offline returns a client that reads the queue's files in dir while no service runs. It returns
+	ServePrivate func(ctx context.Context, a *App, ready func()) error
+	// RunPrivate runs a list of jobs to their end (run --private). It is a field so that queuectl does not link it.
+	RunPrivate func(ctx context.Context, a *App, f PrivateFlags, common *queue.Spec, noCwd bool, count int) error
+	// JoinTerminal is App.JoinTerminal. It is a field so that queuectl does not link it.
+	JoinTerminal func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
+	// OpenOffline returns a client that reads the queue's files in dir while no service runs. It returns
 	// fs.ErrNotExist if dir contains no queue.
-	Offline func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	// Settings reads a settings file. A missing file is an error only if required is true.
-	Settings func(path string, required bool) (config.Layer, error)
-	// EachTable passes every job of a TOML file to the function each. It is a field so that queuectl
+	OpenOffline func(ctx context.Context, a *App, dir string) (*control.Client, error)
+	// ReadSettings reads a settings file. A missing file is an error only if required is true.
+	ReadSettings func(path string, required bool) (config.Layer, error)
+	// EachTOMLJob passes every job of a TOML file to the function each. It is a field so that queuectl
 	// does not link the TOML parser. The name is for error messages.
-	EachTable func(name string, in io.Reader, each func(raw []byte, line int) error) error
-	// Hash returns a SHA-256 hash, for backups and for the lines of private runs. It is a field so that
+	EachTOMLJob func(name string, in io.Reader, each func(raw []byte, line int) error) error
+	// NewHash returns a SHA-256 hash, for backups and for the lines of private runs. It is a field so that
 	// queuectl does not link the hash library, which would make it a tenth larger.
-	Hash func() hash.Hash
-	// Help returns the function that prints the help of a command, with all of its flags if all is
+	NewHash func() hash.Hash
+	// HelpFunc returns the function that prints the help of a command, with all of its flags if all is
 	// true. It is a field so that queuectl does not link the help texts.
-	Help func(all bool) func(*cobra.Command, []string)
-	// Zone returns the time zone for a value of TZ that the time package cannot read. It is a field so
+	HelpFunc func(all bool) func(*cobra.Command, []string)
+	// LoadZone returns the time zone for a value of TZ that the time package cannot read. It is a field so
 	// that queuectl does not link the built-in zone database, which takes 400 KB.
-	Zone func(value string) (*time.Location, error)
+	LoadZone func(value string) (*time.Location, error)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// progressWithin is how long the runner may take to read a progress report.
-const progressWithin = 5 * time.Second
+// progressTimeout is how long the runner may take to read a progress report.
+const progressTimeout = 5 * time.Second
 
 func progressVerb(a *App) *cobra.Command {
 	return &cobra.Command{
@@ -26,11 +26,11 @@ func progressVerb(a *App) *cobra.Command {
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return fault.Usage("progress takes a number from 0 to 100 and an optional quoted text; example: queuectl " +
+			return fault.Usagef("progress takes a number from 0 to 100 and an optional quoted text; example: queuectl " +
 				"progress 40 'epoch 4 of 10'")
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			line, err := progressLine(args)
+			line, err := formatProgress(args)
 			if err != nil {
 				return err
 			}
@@ -39,18 +39,18 @@ func progressVerb(a *App) *cobra.Command {
 	}
 }
 
-// progressLine formats a progress report for the runner.
-func progressLine(args []string) (string, error) {
+// formatProgress formats a progress report for the runner.
+func formatProgress(args []string) (string, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(args[0], "%"))
 	if err != nil || n < 0 || n > 100 {
-		return "", fault.Usage("progress: %q is not a whole number from 0 to 100", queue.Clip(args[0]))
+		return "", fault.Usagef("progress: %q is not a whole number from 0 to 100", queue.Clip(args[0]))
 	}
 	line := strconv.Itoa(n)
 	if len(args) == 2 {
 		line += " " + strings.Join(strings.Fields(args[1]), " ")
 	}
-	if len(line) > queue.MaxProgress {
-		line = strings.ToValidUTF8(line[:queue.MaxProgress], "")
+	if len(line) > queue.MaxProgressTextBytes {
+		line = strings.ToValidUTF8(line[:queue.MaxProgressTextBytes], "")
 	}
 	return line + "\n", nil
 }
@@ -73,7 +73,7 @@ func sendProgress(path, line string) error {
 		return fmt.Errorf("cannot report progress: %w", err)
 	}
 	// SetWriteDeadline fails for a regular file, which needs no deadline.
-	f.SetWriteDeadline(time.Now().Add(progressWithin))
+	f.SetWriteDeadline(time.Now().Add(progressTimeout))
 	_, err = f.WriteString(line)
 	return errors.Join(err, f.Close())
 }

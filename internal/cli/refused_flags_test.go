@@ -19,7 +19,7 @@ func TestRefusalsForOneReasonShareALine(t *testing.T) {
 	}
 	want := []string{"job 1 is running; cancel it with: queuectl cancel 1, or put it back in the queue with: queuectl " +
 		"requeue 1; the same applies to 2 more: 2, part-3"}
-	if got := refusals(nil, list); !slices.Equal(got, want) {
+	if got := refusalLines(nil, list); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

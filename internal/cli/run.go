@@ -24,9 +24,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// detachAfter is how long after a first Ctrl-C a second Ctrl-C cancels the job. After this time, the
+// cancelWindow is how long after a first Ctrl-C a second Ctrl-C cancels the job. After this time, the
 // program detaches from the job.
-const detachAfter = time.Second
+const cancelWindow = time.Second
 
 func runVerb(a *App) *cobra.Command {
 	var spec queue.Spec
@@ -38,31 +38,31 @@ func runVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.FailureCode = fault.ExitFailure
 			if private.enabled {
-				if a.Program.Private == nil {
+				if a.Program.ServePrivate == nil {
 					return a.execDaemon()
 				}
 				count, err := private.check(cmd.Flags(), args, cmd.ArgsLenAtDash())
 				if err != nil {
 					return err
 				}
-				return a.Program.PrivateRun(cmd.Context(), a, private, &spec, noCwd, count)
+				return a.Program.RunPrivate(cmd.Context(), a, private, &spec, noCwd, count)
 			}
 			for _, name := range []string{"workers", "file", "lines", "arg-file", "null", "joblog", "retry-dead", "add-new"} {
 				if cmd.Flags().Changed(name) {
-					return fault.Usage("--%s: works only with --private; add --private", name)
+					return fault.Usagef("--%s: works only with --private; add --private", name)
 				}
 			}
 			if i := slices.Index(args, ":::"); i >= 0 {
-				program := ProgramText(args[:i])
-				return fault.Usage("run takes one job; to run several in a separate queue: queuectl run --private -- %s ::: …; "+
+				program := QuoteProgram(args[:i])
+				return fault.Usagef("run takes one job; to run several in a separate queue: queuectl run --private -- %s ::: …; "+
 					"to add them to this queue: queuectl enqueue -- %[1]s ::: …", program)
 			}
-			batch, err := input.ReadWords(a.Stdin, "run", &spec, args, cmd.ArgsLenAtDash())
+			batch, err := input.ParseSpecArgs(a.Stdin, "run", &spec, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}
 			if batch != nil {
-				return fault.Usage("run takes one job; add several with: queuectl enqueue")
+				return fault.Usagef("run takes one job; add several with: queuectl enqueue")
 			}
 			if spec.MaxRetries == nil && spec.MaxAttempts == nil {
 				spec.MaxRetries = new(int64)
@@ -73,39 +73,39 @@ func runVerb(a *App) *cobra.Command {
 			return a.run(cmd.Context(), &spec, noCwd, cancelOnExit)
 		},
 	}
-	input.SpecFlags(cmd, &spec)
+	input.AddSpecFlags(cmd, &spec)
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		a.FailureCode = fault.ExitFailure
-		if private.enabled && files.Exists(filepath.Join(a.PrivateDir(), connect.RunManifest)) {
+		if private.enabled && files.Exists(filepath.Join(a.PrivateDir(), connect.RunManifestName)) {
 			return nil // this run resumes an earlier run, so a time in its flags may have passed since then
 		}
 		return refusePast(cmd, args)
 	}
 	private.add(cmd.Flags())
-	a.RequireFlag(cmd.Flags())
+	a.AddRequireLimitsFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the ID of the job and do not follow it")
 	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
-	a.ownExit(cmd)
+	a.setUsageExitCode(cmd)
 	return cmd
 }
 
-// ProgramText returns a program and its arguments quoted for the shell, except words with
+// QuoteProgram returns a program and its arguments quoted for the shell, except words with
 // replacement strings like {}.
-func ProgramText(program []string) string {
+func QuoteProgram(program []string) string {
 	words := make([]string, len(program))
 	for i, word := range program {
-		if words[i] = word; len(input.Pieces(word)) < 2 && !strings.HasPrefix(word, "{") {
-			words[i] = queue.ShellWord(word)
+		if words[i] = word; len(input.SplitPlaceholders(word)) < 2 && !strings.HasPrefix(word, "{") {
+			words[i] = queue.QuoteShellWord(word)
 		}
 	}
 	return strings.Join(words, " ")
 }
 
-// ownExit makes a command report usage errors with the exit code for queuectl's own failures, because a
+// setUsageExitCode makes a command report usage errors with the exit code for queuectl's own failures, because a
 // job can exit with the usual code for usage errors.
-func (a *App) ownExit(cmd *cobra.Command) {
+func (a *App) setUsageExitCode(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		a.FailureCode = fault.ExitFailure
 		return a.flagError(cmd, err)
@@ -115,41 +115,41 @@ func (a *App) ownExit(cmd *cobra.Command) {
 // run enqueues a job and follows it.
 func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
 	tty := s.TTY != nil && *s.TTY
-	if a.joinsTTY(tty) && a.Program.Join == nil {
+	if a.joinsTTY(tty) && a.Program.JoinTerminal == nil {
 		return a.execDaemon()
 	}
-	if err := input.Prepare(s, noCwd); err != nil {
+	if err := input.CompleteAndCheck(s, noCwd); err != nil {
 		return err
 	}
 	return a.WithStarted(ctx, func(c *control.Client) error {
 		interrupts := watchInterrupts()
 		if s.OutputLimit == nil {
-			s.OutputLimit = new(followedOutput)
+			s.OutputLimit = new(followedOutputBytes)
 		}
 		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, RequireLimits: a.RequireLimits})
 		if err != nil {
 			return err
 		}
 		enqueue.PrintAnswer(&a.Output, a.Cmd, s, &got, true)
-		return a.attached(ctx, c, &followedJob{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
+		return a.followOrDetach(ctx, c, &followedJob{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 	})
 }
 
-// followedOutput is how many bytes of each output stream the service keeps for a job that the command
+// followedOutputBytes is how many bytes of each output stream the service keeps for a job that the command
 // run follows, unless the user sets a limit. With a lower limit, output would be lost if the job prints
 // faster than run reads.
 // See docs/decisions/0070.
-const followedOutput int64 = 64 << 20
+const followedOutputBytes int64 = 64 << 20
 
 // joinsTTY reports whether the command run connects the user's terminal to the job's terminal.
 func (a *App) joinsTTY(tty bool) bool {
 	return tty && !a.Structured() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
 }
 
-// viewOnly reports whether the caller may not type into a job's terminal, and prints a message if so.
+// warnIfViewOnly reports whether the caller may not type into a job's terminal, and prints a message if so.
 // The program then escapes control characters in the job's output, as for a job without a terminal.
-func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
-	_, err := c.Attach(ctx, control.Attach{ID: control.Name(id)})
+func (a *App) warnIfViewOnly(ctx context.Context, c *control.Client, id string) bool {
+	_, err := c.Attach(ctx, control.Attach{ID: control.JobID(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // following the job reports any other error
 	}
@@ -159,7 +159,7 @@ func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 
 // sayViewOnly prints why the program does not send the user's input to the job.
 func (a *App) sayViewOnly(err error) {
-	a.Say("view only (your input is not sent to the job): %s", termtext.OneLine(a.Clean(a.Stderr, err.Error())))
+	a.Say("view only (your input is not sent to the job): %s", termtext.OneLine(a.EscapeFor(a.Stderr, err.Error())))
 }
 
 // followedJob is a job that this process follows to its end.
@@ -177,14 +177,15 @@ func watchInterrupts() <-chan os.Signal {
 	return interrupts
 }
 
-// attached follows a job until it ends or the user detaches, with Ctrl-C or with the keys of the
+// followOrDetach follows a job until it ends or the user detaches, with Ctrl-C or with the keys of the
 // joined terminal.
-func (a *App) attached(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
-	if a.joinsTTY(f.tty) && !(f.mayHaveStarted && a.viewOnly(ctx, c, f.id)) {
-		if a.Program.Join == nil {
+func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followedJob,
+	interrupts <-chan os.Signal) error {
+	if a.joinsTTY(f.tty) && !(f.mayHaveStarted && a.warnIfViewOnly(ctx, c, f.id)) {
+		if a.Program.JoinTerminal == nil {
 			return a.execDaemon()
 		}
-		return a.Program.Join(a, ctx, c, f, interrupts)
+		return a.Program.JoinTerminal(a, ctx, c, f, interrupts)
 	}
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
@@ -199,7 +200,7 @@ func (a *App) attached(ctx context.Context, c *control.Client, f *followedJob, i
 	if f.cancelOnExit || a.detachOrCancel(f.id, interrupts, done) {
 		return a.cancelAndExit(c, f.id)
 	}
-	a.Exit = fault.ExitDetached
+	a.ExitCode = fault.ExitDetached
 	return nil
 }
 
@@ -213,16 +214,17 @@ func attachVerb(a *App) *cobra.Command {
 		ValidArgsFunction: a.CompleteIDs("processing", "waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.WithClient(func(c *control.Client) error {
-				job, err := c.Show(cmd.Context(), control.Show{ID: control.Name(args[0])})
+				job, err := c.Show(cmd.Context(), control.Show{ID: control.JobID(args[0])})
 				if err != nil {
 					return err
 				}
 				tty, _ := job.Spec["tty"].(bool)
-				return a.attached(cmd.Context(), c, &followedJob{id: job.ID, tty: tty, mayHaveStarted: true}, watchInterrupts())
+				return a.followOrDetach(cmd.Context(), c, &followedJob{id: job.ID, tty: tty, mayHaveStarted: true},
+					watchInterrupts())
 			})
 		},
 	}
-	a.ownExit(cmd)
+	a.setUsageExitCode(cmd)
 	return cmd
 }
 
@@ -233,7 +235,7 @@ func continuesText(id string) string {
 }
 
 // detachOrCancel prints how to attach to the job again. It reports whether a second Ctrl-C follows
-// within detachAfter, which cancels the job.
+// within cancelWindow, which cancels the job.
 func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
 	fmt.Fprintf(a.Stderr, "\n%s; press Ctrl-C again to cancel it\n", continuesText(id))
 	select {
@@ -241,13 +243,13 @@ func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan
 		return true
 	case <-done:
 		return false
-	case <-time.After(detachAfter):
+	case <-time.After(cancelWindow):
 		return false
 	}
 }
 
 func (a *App) cancelAndExit(c *control.Client, id string) error {
-	a.Exit = fault.ExitDetached
+	a.ExitCode = fault.ExitDetached
 	// Use a new connection. On the old one, the answer would follow job output that this process no longer
 	// reads.
 	c = c.Clone()

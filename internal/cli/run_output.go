@@ -24,8 +24,8 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 	if a.Structured() {
 		out.File = a.Stderr
 	}
-	job := queue.ShellWord(string(p.ID))
-	_, err := c.Logs(ctx, p, func(p control.Piece) error {
+	job := queue.QuoteShellWord(string(p.ID))
+	_, err := c.Logs(ctx, p, func(p control.OutputPiece) error {
 		to := out
 		if p.Stream == "stderr" {
 			to = errs
@@ -34,15 +34,16 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 		case p.Ended:
 			return ended(p.Attempt)
 		case p.DroppedBytes > 0:
-			return a.SayGap(p.Gap() + ": the output exceeded --output-limit, or could not be stored; see: queuectl show " + job)
+			return a.PrintGap(p.GapText() + ": the output exceeded --output-limit, or could not be stored; see: queuectl show " +
+				job)
 		case p.Damage != nil:
-			return a.SayGap(damaged(&p).Error())
+			return a.PrintGap(damagedOutputError(&p).Error())
 		}
-		_, err := to.File.WriteString(to.Safe(p.String()))
+		_, err := to.File.WriteString(to.Next(p.String()))
 		return err
 	})
 	for _, s := range []*term.SafeWriter{out, errs} {
-		if rest := s.Rest(); rest != "" {
+		if rest := s.End(); rest != "" {
 			_, failed := s.File.WriteString(rest)
 			err = cmp.Or(err, failed)
 		}
@@ -50,56 +51,57 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 	return err
 }
 
-// sayWhyAfter is how long a followed job must wait before the program prints why it waits.
-const sayWhyAfter = time.Second
+// waitReasonDelay is how long a followed job must wait before the program prints why it waits.
+const waitReasonDelay = time.Second
 
-// printer prints a job's output. It calls the function ended after each attempt except the last.
-type printer func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
+// outputPrinter prints a job's output. It calls the function ended after each attempt except the last.
+type outputPrinter func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
 
 // follow prints a job's output as it arrives and sets a.Exit from the job's outcome. If the job was
 // just enqueued, follow prints the output of all its attempts, however short they are.
-func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, print printer) error {
+func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, print outputPrinter) error {
 	id := f.id
-	waits := time.AfterFunc(sayWhyAfter, func() { a.sayWhy(ctx, c, id) })
+	waits := time.AfterFunc(waitReasonDelay, func() { a.printWaitReason(ctx, c, id) })
 	defer waits.Stop()
-	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.mayHaveStarted, Ends: true},
+	err := print(ctx, c, control.Logs{ID: control.JobID(id), Follow: true, FromFirstAttempt: !f.mayHaveStarted,
+		ReportAttemptEnds: true},
 		func(attempt int) error {
-			waits.Stop() // printAttempt prints the reason when the next attempt starts, so sayWhy is not needed
-			return a.printAttempt(ctx, c, id, attempt)
+			waits.Stop() // printAttemptEnd prints the reason when the next attempt starts, so printWaitReason is not needed
+			return a.printAttemptEnd(ctx, c, id, attempt)
 		})
 	if err != nil {
-		return a.lostError(ctx, c, id, err)
+		return a.explainFollowError(ctx, c, id, err)
 	}
-	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+	job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
 	if err != nil {
-		return a.lostError(ctx, c, id, err)
+		return a.explainFollowError(ctx, c, id, err)
 	}
-	a.Exit = jobExit(&job.Job)
-	a.printEnd(&job.Job)
+	a.ExitCode = jobExit(&job.Job)
+	a.printUnsuccessfulEnd(&job.Job)
 	if a.Structured() {
 		return a.PrintJSON(&job.Job)
 	}
 	return nil
 }
 
-// sayWhy prints why a job does not run now and what to do about it, with the same text as show, list
+// printWaitReason prints why a job does not run now and what to do about it, with the same text as show, list
 // and why.
-func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
-	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
-	if err != nil || runs(&job.Job) || present.StateOf(job.State).Ended() {
+func (a *App) printWaitReason(ctx context.Context, c *control.Client, id string) {
+	job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
+	if err != nil || isRunning(&job.Job) || present.ParseState(job.State).Ended() {
 		return // the caller reports an error of the request and the end of the job
 	}
 	text := "it can start at any moment"
 	if job.WaitsFor != nil {
 		text = present.ReasonLine(job.WaitsFor, time.Now())
 	}
-	a.Progress("")
+	a.ShowProgress("")
 	a.Say("job %s is waiting: %s", id, text)
 }
 
-// printAttempt prints how an attempt ended, and when the job is retried.
-func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n int) error {
-	job, err := c.Show(ctx, control.Show{ID: control.Name(id), HistoryBefore: n + 1})
+// printAttemptEnd prints how an attempt ended, and when the job is retried.
+func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string, n int) error {
+	job, err := c.Show(ctx, control.Show{ID: control.JobID(id), HistoryBefore: n + 1})
 	if err != nil || len(job.History) == 0 {
 		return err
 	}
@@ -131,38 +133,38 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	default:
 		text += "; retrying now"
 	}
-	a.Say("%s", termtext.OneLine(a.Clean(a.Stderr, fmt.Sprintf("%s (%s left)", text,
+	a.Say("%s", termtext.OneLine(a.EscapeFor(a.Stderr, fmt.Sprintf("%s (%s left)", text,
 		present.Plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-n, "attempt")))))
 	return nil
 }
 
-// printEnd prints how a job ended that did not complete. It always prints if the job's exit code does
+// printUnsuccessfulEnd prints how a job ended that did not complete. It always prints if the job's exit code does
 // not explain the end: the job has a field reason, or is cancelled. Otherwise it prints only on a
 // terminal.
-func (a *App) printEnd(j *control.Job) {
-	text := fmt.Sprintf("job %s is %s", j.ID, present.StateText(j))
+func (a *App) printUnsuccessfulEnd(j *control.Job) {
+	text := fmt.Sprintf("job %s is %s", j.ID, present.StateWithReason(j))
 	switch {
 	case j.Error != nil:
 		text += ": " + *j.Error
-	case present.Expired(j):
-		text += ": " + present.DidNotStart
+	case present.EndedByExpiry(j):
+		text += ": " + present.ExpiredText
 	}
-	text = termtext.OneLine(a.Clean(a.Stderr, text))
+	text = termtext.OneLine(a.EscapeFor(a.Stderr, text))
 	switch {
-	case a.Exit == 0:
+	case a.ExitCode == 0:
 	case j.Reason != nil, j.State == queue.Cancelled.String():
 		a.Say("%s", text)
 	default:
-		a.PrintNote("%s", text)
+		a.PrintInfo("%s", text)
 	}
 }
 
-// lostError extends an error that occurred while following a job. It adds whether the job is still in
+// explainFollowError extends an error that occurred while following a job. It adds whether the job is still in
 // the queue, and how to follow the job again. If only the output is lost, it returns the error
 // unchanged.
-func (a *App) lostError(ctx context.Context, c *control.Client, id string, err error) error {
+func (a *App) explainFollowError(ctx context.Context, c *control.Client, id string, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
-		if _, shown := c.Show(ctx, control.Show{ID: control.Name(id)}); shown == nil {
+		if _, shown := c.Show(ctx, control.Show{ID: control.JobID(id)}); shown == nil {
 			return err
 		}
 		return fmt.Errorf("job %s was removed (%w)", id, err)

@@ -26,15 +26,15 @@ type Selection struct {
 	control.Selection
 	LabelFlag string   // name of the label flag; "" means "label"
 	States    []string // states that --state accepts; nil for all
-	yes       bool
+	confirmed bool
 }
 
-// Add adds the flags that select jobs. short is the one-letter form of --state, or "" for none.
-func (s *Selection) Add(cmd *cobra.Command, short string) {
+// AddFlags adds the flags that select jobs. short is the one-letter form of --state, or "" for none.
+func (s *Selection) AddFlags(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
 	f.BoolVar(&s.All, "all", false, "all jobs to which the command applies")
 	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "select jobs in `STATE`"+s.statesUsage())
-	failed, older, hidden := s.usage()
+	failed, older, hidden := s.flagUsages()
 	f.BoolVar(&s.Failed, "failed", false, failed)
 	f.Lookup("failed").Hidden = hidden
 	input.LabelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.LabelFlag, "label"),
@@ -43,20 +43,20 @@ func (s *Selection) Add(cmd *cobra.Command, short string) {
 	if s.LabelFlag != "" {
 		letter, name = "", "where-queue"
 	}
-	f.VarP(input.GivenOnce(&s.Queue), name, letter, "select jobs of this `QUEUE`")
-	input.SetsField(f, name, "queue")
-	input.SetsField(f, cmp.Or(s.LabelFlag, "label"), "label")
-	f.Var(input.GivenOnce(&s.Batch), "batch", "select your jobs in the batch `NAME`")
-	f.Var(input.GivenOnce(&s.User), "user", "select jobs that `USER` has enqueued")
+	f.VarP(input.OnceOnlyValue(&s.Queue), name, letter, "select jobs of this `QUEUE`")
+	input.AnnotateField(f, name, "queue")
+	input.AnnotateField(f, cmp.Or(s.LabelFlag, "label"), "label")
+	f.Var(input.OnceOnlyValue(&s.Batch), "batch", "select your jobs in the batch `NAME`")
+	f.Var(input.OnceOnlyValue(&s.User), "user", "select jobs that `USER` has enqueued")
 	f.Func("older-than", older, func(text string) error {
-		d, err := when.ParseSpan(text)
+		d, err := when.ParseDuration(text)
 		if err == nil && d == 0 { // reject 0s, because a zero duration means that the flag is not set
 			err = errors.New("0s is too short; give a longer duration")
 		}
-		s.OlderThan = control.Span(d)
+		s.OlderThan = control.Duration(d)
 		return err
 	})
-	f.Var(input.GivenOnce(&s.IDGlob), "id-glob", "select jobs whose ID matches `PATTERN`, such as build-*")
+	f.Var(input.OnceOnlyValue(&s.IDGlob), "id-glob", "select jobs whose ID matches `PATTERN`, such as build-*")
 	states := s.States
 	if states == nil {
 		states = stateValues()
@@ -80,10 +80,10 @@ func (s *Selection) statesUsage() string {
 	return text
 }
 
-// usage returns the descriptions of --failed and --older-than, which depend on the states of the
+// flagUsages returns the descriptions of --failed and --older-than, which depend on the states of the
 // jobs that the command acts on. The help hides --failed if the command acts on neither dead nor
 // failed jobs.
-func (s *Selection) usage() (failed, older string, hidden bool) {
+func (s *Selection) flagUsages() (failed, older string, hidden bool) {
 	failed, older = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
 	case s.States == nil:
@@ -99,22 +99,22 @@ func (s *Selection) usage() (failed, older string, hidden bool) {
 	return failed, older, hidden
 }
 
-// isQueue reports whether the flags select a whole queue, without a condition on states, users or
+// selectsWholeQueue reports whether the flags select a whole queue, without a condition on states, users or
 // ids.
-func (s *Selection) isQueue() bool {
+func (s *Selection) selectsWholeQueue() bool {
 	return s.Queue != "" && !s.All && !s.Failed && len(s.State) == 0 && s.Batch == "" && s.User == "" && s.IDGlob == "" &&
 		s.OlderThan == 0
 }
 
-// Act adds the flags of a command that changes jobs.
-func (s *Selection) Act(cmd *cobra.Command) {
+// AddActionFlags adds the flags of a command that changes jobs.
+func (s *Selection) AddActionFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.DryRun, "dry-run", false, "only count the jobs; change nothing")
-	cmd.Flags().BoolVar(&s.yes, "yes", false, "do not ask for confirmation")
+	cmd.Flags().BoolVar(&s.confirmed, "yes", false, "do not ask for confirmation")
 }
 
-// Of returns the selection for a request: the given ids, or the conditions of the flags if no ids
+// Params returns the selection for a request: the given ids, or the conditions of the flags if no ids
 // are given.
-func (s *Selection) Of(cmd *cobra.Command, ids []string) (control.Selection, error) {
+func (s *Selection) Params(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
 	for _, name := range p.State {
@@ -122,18 +122,18 @@ func (s *Selection) Of(cmd *cobra.Command, ids []string) (control.Selection, err
 			return p, err
 		}
 	}
-	if p.Chosen() && len(ids) > 0 {
-		return p, fault.Usage("%s: cannot be combined with job ids; use one of them", s.chosenBy(cmd))
+	if p.SelectsByFilter() && len(ids) > 0 {
+		return p, fault.Usagef("%s: cannot be combined with job ids; use one of them", s.selectingFlag(cmd))
 	}
-	if !p.Chosen() && len(ids) == 0 {
-		return p, fault.Usage("%s: no jobs given; give job ids, or select jobs with --state, --failed, --%s, --queue, "+
+	if !p.SelectsByFilter() && len(ids) == 0 {
+		return p, fault.Usagef("%s: no jobs given; give job ids, or select jobs with --state, --failed, --%s, --queue, "+
 			"--batch, --user, --older-than, --id-glob or --all", cmd.CommandPath(), cmp.Or(s.LabelFlag, "label"))
 	}
 	return p, nil
 }
 
-// chosenBy returns the first flag with which the user selected jobs.
-func (s *Selection) chosenBy(cmd *cobra.Command) string {
+// selectingFlag returns the first flag with which the user selected jobs.
+func (s *Selection) selectingFlag(cmd *cobra.Command) string {
 	for _, name := range []string{"all", "state", "failed", cmp.Or(s.LabelFlag, "label"), "queue", "where-queue", "batch",
 		"user", "older-than"} {
 		if cmd.Flags().Changed(name) {
@@ -143,13 +143,13 @@ func (s *Selection) chosenBy(cmd *cobra.Command) string {
 	return "--id-glob"
 }
 
-// longestTitle is how many columns of a selected job's command are kept.
-const longestTitle = 200
+// maxTitleColumns is how many columns of a selected job's command are kept.
+const maxTitleColumns = 200
 
-// Resolved returns the named or selected jobs, in the given order or in the order of enqueueing. It
+// ResolveJobs returns the named or selected jobs, in the given order or in the order of enqueueing. It
 // omits jobs whose command the caller may not see.
-func (s *Selection) Resolved(cmd *cobra.Command, c *control.Client, ids []string) ([]control.Job, error) {
-	p, err := s.Of(cmd, ids)
+func (s *Selection) ResolveJobs(cmd *cobra.Command, c *control.Client, ids []string) ([]control.Job, error) {
+	p, err := s.Params(cmd, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -163,22 +163,22 @@ func (s *Selection) Resolved(cmd *cobra.Command, c *control.Client, ids []string
 		jobs = append(jobs, control.Job{ID: id})
 	}
 	if len(ids) == 0 {
-		jobs, err = allPages(cmd.Context(), c, list)
+		jobs, err = listAllJobs(cmd.Context(), c, list)
 		slices.Reverse(jobs)
 	}
 	return jobs, err
 }
 
-// allPages reads all pages of a list. It omits jobs whose command is hidden from the caller.
-func allPages(ctx context.Context, c *control.Client, list control.List) (jobs []control.Job, err error) {
+// listAllJobs reads all pages of a list. It omits jobs whose command is hidden from the caller.
+func listAllJobs(ctx context.Context, c *control.Client, list control.List) (jobs []control.Job, err error) {
 	for page, err := range JobPages(ctx, c, list) {
 		if err != nil {
 			return nil, err
 		}
 		for i := range page {
-			if j := &page[i]; !slices.Contains(j.Hidden, "command") {
+			if j := &page[i]; !slices.Contains(j.HiddenParts, "command") {
 				// Keep only a short title of each job, because there may be very many jobs.
-				j.Command, j.Argv, j.Cwd, j.Labels = termtext.Truncate(present.Title(j), longestTitle), nil, "", nil
+				j.Command, j.Argv, j.Cwd, j.Labels = termtext.Truncate(present.JobTitle(j), maxTitleColumns), nil, "", nil
 				jobs = append(jobs, *j)
 			}
 		}
@@ -186,8 +186,8 @@ func allPages(ctx context.Context, c *control.Client, list control.List) (jobs [
 	return jobs, nil
 }
 
-// Unique returns the ids without duplicates.
-func Unique(ids []string) (list []string) {
+// UniqueIDs returns the ids without duplicates.
+func UniqueIDs(ids []string) (list []string) {
 	seen := map[string]bool{}
 	for _, id := range ids {
 		if !seen[id] {
@@ -198,22 +198,22 @@ func Unique(ids []string) (list []string) {
 	return list
 }
 
-// OnSelection executes a bulk command for the named or selected jobs. On a terminal it asks for
+// ActOnSelection executes a bulk command for the named or selected jobs. On a terminal it asks for
 // confirmation if the command ends or removes jobs, or if --all selects all jobs.
-func (a *App) OnSelection(cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc) error {
-	p, err := s.Of(cmd, ids)
+func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc) error {
+	p, err := s.Params(cmd, ids)
 	if err != nil {
 		return err
 	}
-	if p.All && !p.DryRun && !s.yes && !a.CanAsk() {
-		return fault.Usage("--all: selects every job; confirm with --yes, or count the jobs with --dry-run")
+	if p.All && !p.DryRun && !s.confirmed && !a.CanAsk() {
+		return fault.Usagef("--all: selects every job; confirm with --yes, or count the jobs with --dry-run")
 	}
 	step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
 		p := p
 		p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
 		return do(c, cmd.Context(), p)
 	}
-	asks := p.Chosen() && !s.yes && (p.All || slices.Contains(endsMany, cmd.Name()))
+	asks := p.SelectsByFilter() && !s.confirmed && (p.All || slices.Contains(destructiveVerbs, cmd.Name()))
 	return a.confirmBulk(cmd, outcome, ids, p.DryRun, asks, step)
 }
 
@@ -241,7 +241,7 @@ func (a *App) confirmBulk(cmd *cobra.Command, outcome string, ids []string, dryR
 				n += queue.ValueOr(v.MatchCount, 0)
 				cursor, more = queue.ValueOr(v.Next, ""), v.Next != nil
 			}
-			if n > 0 && !a.Confirm("%s %s?", cmd.Name(), present.Jobs(n)) {
+			if n > 0 && !a.Confirm("%s %s?", cmd.Name(), present.JobsText(n)) {
 				return nil
 			}
 		}
@@ -257,6 +257,6 @@ func (a *App) Confirm(format string, args ...any) bool {
 		return true
 	}
 	fmt.Fprintln(a.Stderr, "nothing was changed")
-	a.Exit = 1
+	a.ExitCode = 1
 	return false
 }

@@ -26,8 +26,8 @@ func showVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.MissingIsEmpty = true
 			return a.WithReader(cmd.Context(), false, func(c *control.Client) error {
-				ids = Unique(ids)
-				named, err := s.Resolved(cmd, c, ids)
+				ids = UniqueIDs(ids)
+				named, err := s.ResolveJobs(cmd, c, ids)
 				if err != nil {
 					return err
 				}
@@ -35,8 +35,8 @@ func showVerb(a *App) *cobra.Command {
 			})
 		},
 	}
-	s.Add(cmd, "s")
-	cmd.Flags().BoolVar(&a.Full, "full", false, "with --json: include the environment")
+	s.AddFlags(cmd, "s")
+	cmd.Flags().BoolVar(&a.FullJobs, "full", false, "with --json: include the environment")
 	cmd.Flags().IntVar(&before, "history-before", 0, "show the attempts before attempt `N`")
 	return cmd
 }
@@ -44,11 +44,11 @@ func showVerb(a *App) *cobra.Command {
 // show prints jobs. It prints one job as an object and several jobs as an array. It reports missing
 // jobs after it has printed the others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
-	list := term.NewArray(a.Stdout)
+	list := term.NewJSONArray(a.Stdout)
 	var missing []control.Refusal
 	shown := 0
 	for i := range named {
-		job, err := c.Show(ctx, control.Show{ID: control.Name(named[i].ID), HistoryBefore: before})
+		job, err := c.Show(ctx, control.Show{ID: control.JobID(named[i].ID), HistoryBefore: before})
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
 			missing = append(missing, control.Refusal{ID: named[i].ID, Code: queue.CodeNotFound, Message: fault.Message(err)})
@@ -58,9 +58,9 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		case a.Quiet:
 			err = a.Println(job.ID)
 		case a.JSONL || a.JSON && one:
-			err = a.PrintJSON(a.printed(job))
+			err = a.PrintJSON(a.jobForJSON(job))
 		case a.JSON:
-			err = list.Add(a.printed(job))
+			err = list.Add(a.jobForJSON(job))
 		default:
 			if shown > 0 {
 				a.Println("")
@@ -73,21 +73,21 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		shown++
 	}
 	var failed error
-	for _, line := range refusals(a.Cmd, missing) {
+	for _, line := range refusalLines(a.Cmd, missing) {
 		failed = errors.Join(failed, queue.Errorf(queue.CodeNotFound, "%s", line))
 	}
 	if a.JSON && !a.JSONL && !one && !a.Quiet {
 		failed = errors.Join(failed, list.End())
 	}
 	if len(named) == 0 {
-		a.SayNoneSelected()
+		a.PrintNoneSelected()
 	}
 	return failed
 }
 
-// printed returns a job for JSON output, without its environment unless the flag --full is set.
-func (a *App) printed(job control.JobDetail) control.JobDetail {
-	if !a.Full {
+// jobForJSON returns a job for JSON output, without its environment unless the flag --full is set.
+func (a *App) jobForJSON(job control.JobDetail) control.JobDetail {
+	if !a.FullJobs {
 		job.Spec = maps.Clone(job.Spec)
 		delete(job.Spec, "env")
 		delete(job.Spec, "env_secret")
@@ -95,8 +95,8 @@ func (a *App) printed(job control.JobDetail) control.JobDetail {
 	return job
 }
 
-// shownLines is how many lines of output show prints.
-const shownLines = 20
+// maxShownLines is how many lines of output show prints.
+const maxShownLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {
 	failure, code, signal := "Error", "Exit code", "Signal"
@@ -105,13 +105,14 @@ func (a *App) showJob(j *control.JobDetail) error {
 		failure, code, signal = "Last error", "Last exit", "Last signal"
 	}
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", present.Title(&j.Job)}, {"State", present.StateText(&j.Job)},
+		{"Job", j.ID}, {"Command", present.JobTitle(&j.Job)}, {"State", present.StateWithReason(&j.Job)},
 		{"Reason", present.WaitReason(&j.Job)}, {"Paused", present.PausedSince(&j.Job)},
-		{"Progress", a.Plain(present.Progress(&j.Job))}, {failure, a.Plain(present.Empty(j.Error))},
-		{code, present.Empty(j.ExitCode)}, {signal, present.SignalOf(&j.Job, "")},
+		{"Progress", a.WithoutColours(present.ProgressText(&j.Job))}, {failure,
+			a.WithoutColours(present.EmptyIfNil(j.Error))},
+		{code, present.EmptyIfNil(j.ExitCode)}, {signal, present.SignalName(&j.Job, "")},
 	}
-	rows = append(rows, present.Details(j)...)
-	err := a.Rows(11, rows)
+	rows = append(rows, present.DetailRows(j)...)
+	err := a.PrintPairs(11, rows)
 	if len(j.History) > 0 {
 		err = a.showHistory(j)
 	}
@@ -122,7 +123,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", a.ttyText(j, j.Output)},
 		{"Error output", a.ttyText(j, j.Stderr)}} {
 		if out.text != "" {
-			text := termtext.LastLines(a.Clean(a.Stdout, strings.TrimRight(out.text, "\n")), shownLines)
+			text := termtext.LastLines(a.EscapeFor(a.Stdout, strings.TrimRight(out.text, "\n")), maxShownLines)
 			err = a.Println("\n" + out.name + ":\n  " + termtext.Indent(text, 2))
 		}
 	}
@@ -137,7 +138,7 @@ func (a *App) showHistory(j *control.JobDetail) error {
 	}
 	var table [][]string
 	for _, h := range j.History {
-		ended := present.Dash(h.ExitCode)
+		ended := present.DashIfNil(h.ExitCode)
 		switch {
 		case h.Signal != nil:
 			ended = queue.SignalName(*h.Signal)
@@ -148,10 +149,12 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		if j.Node != "" { // j.Node is empty if the queue has only one node
 			node = h.Node
 		}
-		table = append(table, []string{fmt.Sprint(h.Attempt), present.Local(h.StartedAt), present.RanFor(h.RunTimeMS), ended,
-			h.Worker, node, present.Remarks(&h, j.Spec["allow_background"] == true)})
+		table = append(table, []string{fmt.Sprint(h.Attempt), present.LocalTime(h.StartedAt),
+			present.RunTimeText(h.RunTimeMS), ended,
+			h.Worker, node, present.AttemptRemarks(&h, j.Spec["allow_background"] == true)})
 	}
-	return a.Table(present.DropPlainColumns([]string{"ATTEMPT", "STARTED" + termtext.ZoneMark, "RAN", "EXIT", "WORKER",
+	return a.PrintTable(present.DropPlainColumns([]string{"ATTEMPT", "STARTED" + termtext.ZoneMark, "RAN", "EXIT",
+		"WORKER",
 		"NODE", "ERROR"}, table))
 }
 
@@ -161,5 +164,5 @@ func (a *App) ttyText(j *control.JobDetail, text string) string {
 	if tty, _ := j.Spec["tty"].(bool); !tty || a.Raw {
 		return text
 	}
-	return termtext.Text(text, term.ColoursOn(a.Stdout))
+	return termtext.RenderText(text, term.UsesColours(a.Stdout))
 }

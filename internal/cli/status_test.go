@@ -19,7 +19,7 @@ var screenNow = time.Date(2026, 11, 22, 16, 12, 0, 0, time.Local)
 func testScreen(n int) *control.Screen {
 	at := func(ago time.Duration) control.Time { return control.Time(queue.MillisOf(screenNow.Add(-ago))) }
 	s := &control.Screen{Status: control.Status{Health: "ok", PID: 1, Jobs: map[string]int64{},
-		Workers: control.WorkerSummary{Total: 2, Busy: 2}, Throughput: 412}}
+		Workers: control.WorkerSummary{Total: 2, Busy: 2}, ThroughputPerMinute: 412}}
 	count := func(state queue.State) string {
 		s.Status.Jobs[state.String()]++
 		return state.String()
@@ -29,7 +29,7 @@ func testScreen(n int) *control.Screen {
 		s.Running = append(s.Running, control.ScreenJob{Job: control.Job{ID: id("build"), State: count(queue.Processing),
 			Command: "make all", StartedAt: at(192 * time.Second)}, LastLine: "compiling 61/140"})
 		s.Ready = append(s.Ready, control.Job{ID: id("r"), State: count(queue.Pending), Command: "make docs", RunAt: at(0)})
-		s.Timed = append(s.Timed, control.Job{ID: id("t"), State: count(queue.Pending), Command: "./backup.sh",
+		s.Delayed = append(s.Delayed, control.Job{ID: id("t"), State: count(queue.Pending), Command: "./backup.sh",
 			RunAt: at(-6*time.Hour - 48*time.Minute)},
 			control.Job{ID: id("f"), State: count(queue.Failed), Command: "./flaky.sh", NextRetryAt: at(-8 * time.Second)})
 		s.HeldOrBlocked = append(s.HeldOrBlocked, control.Job{ID: id("h"), State: count(queue.Held), Command: "true"})
@@ -97,12 +97,12 @@ FINISHED  RAN   WHEN    COMMAND
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	p := &screenPrinter{a: NewApp(Program{}, nil, out, nil), text: present.ScreenText{Screen: s, CurrentTime: screenNow}}
-	if got, want := present.CountsOf(&p.text.Screen.Status),
+	if got, want := present.StatusCountsText(&p.text.Screen.Status),
 		"held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
 		t.Errorf("the last line: %q, want %q", got, want)
 	}
 	s.Status.Health = "degraded: 5 jobs are waiting, but there are no workers; add some with: queuectl worker start"
-	if got := p.verdict(); got != s.Status.Health {
+	if got := p.statusLine(); got != s.Status.Health {
 		t.Errorf("the first line: %q", got)
 	}
 }
@@ -114,16 +114,16 @@ func TestScreenFitsTheWindow(t *testing.T) {
 		for _, jobs := range []int{0, 1, 3, 40} {
 			p := &screenPrinter{a: NewApp(Program{}, nil, nil, nil),
 				text: present.ScreenText{Screen: testScreen(jobs), CurrentTime: screenNow}}
-			parts := p.parts()
+			parts := p.sections()
 			// Leave 5 lines for the verdict, two empty lines, the counts and the prompt.
-			fitParts(parts, height-5)
+			fitSections(parts, height-5)
 			lines, shown := 5, 0
 			for _, part := range parts {
 				if len(part.rows) > 0 {
 					lines += 1 + len(part.rows)
 					shown++
 				}
-				if len(part.rows) > 0 && part.more > 0 && part.emptyText != "" {
+				if len(part.rows) > 0 && part.hiddenRows > 0 && part.emptyText != "" {
 					lines++
 				}
 			}
@@ -149,11 +149,11 @@ func TestArrangedJobs(t *testing.T) {
 	s.Done[1].FinishedAt += 1000
 	var jobs []control.Job
 	jobs = append(append(append(append(append(jobs, s.Done...), s.HeldOrBlocked...), s.Dead[0].Job, s.Dead[1].Job),
-		s.Timed...), s.Ready...)
+		s.Delayed...), s.Ready...)
 	for i := range s.Running {
 		jobs = append(jobs, s.Running[i].Job)
 	}
-	arranged(jobs, screenNow)
+	sortForTable(jobs, screenNow)
 	var ids []string
 	for i := range jobs {
 		ids = append(ids, jobs[i].ID)

@@ -5,8 +5,8 @@ package cli
 // keyParser interprets the escape sequences that a user types into a job's terminal. They are those of
 // ssh: after Enter, ~. detaches, ~? prints help and ~~ sends a tilde.
 type keyParser struct {
-	escaped   bool // the last key was not Enter
-	tildeHeld bool // the last key was a tilde after Enter
+	midLine      bool // the last key was not Enter
+	tildePending bool // the last key was a tilde after Enter
 }
 
 // keyAction is a request of the user in the typed input.
@@ -18,12 +18,12 @@ const (
 	actLeave
 )
 
-// take interprets typed input up to the user's first request, which it returns as w. data holds the
+// parse interprets typed input up to the user's first request, which it returns as w. data holds the
 // keys for the job before the request. rest holds the keys after the request.
-func (k *keyParser) take(typed []byte) (data []byte, w keyAction, rest []byte) {
+func (k *keyParser) parse(typed []byte) (data []byte, w keyAction, rest []byte) {
 	for i, key := range typed {
-		if k.tildeHeld {
-			k.tildeHeld = false
+		if k.tildePending {
+			k.tildePending = false
 			switch key {
 			case '.':
 				return data, actLeave, nil
@@ -33,11 +33,11 @@ func (k *keyParser) take(typed []byte) (data []byte, w keyAction, rest []byte) {
 			default:
 				data = append(data, '~')
 			}
-		} else if key == '~' && !k.escaped {
-			k.tildeHeld = true
+		} else if key == '~' && !k.midLine {
+			k.tildePending = true
 			continue
 		}
-		k.escaped = key != '\r' && key != '\n'
+		k.midLine = key != '\r' && key != '\n'
 		data = append(data, key)
 	}
 	return data, actNone, nil

@@ -19,7 +19,7 @@ func TestEscapeKeys(t *testing.T) {
 		"~/bin\r": {"~/bin\r", actNone}, "\r~": {"\r", actNone}, "~\r~.": {"~\r", actLeave}, "x\r~?": {"x\r", actHelp},
 	} {
 		var k keyParser
-		if data, w, _ := k.take([]byte(typed)); string(data) != want.data || w != want.w {
+		if data, w, _ := k.parse([]byte(typed)); string(data) != want.data || w != want.w {
 			t.Errorf("%q: got %q, %v, want %q, %v", typed, data, w, want.data, want.w)
 		}
 	}
@@ -33,7 +33,7 @@ func TestEscapeKeysInPieces(t *testing.T) {
 			for rest := []byte(p); len(rest) > 0; {
 				var data []byte
 				var w keyAction
-				data, w, rest = k.take(rest)
+				data, w, rest = k.parse(rest)
 				got += string(data)
 				switch w {
 				case actLeave:

@@ -48,13 +48,14 @@ type terminalSession struct {
 	modes            termtext.Modes
 }
 
-// everyAttempt is higher than any attempt number. leave(everyAttempt) disconnects from all attempts.
-const everyAttempt = 1 << 30
+// allAttempts is higher than any attempt number. leave(allAttempts) disconnects from all attempts.
+const allAttempts = 1 << 30
 
 // JoinTerminal connects the user's terminal to the job's terminal while an attempt runs. Like attached,
 // it follows the job to its end. At the end it restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
-	j := &terminalSession{a: a, c: c, f: f, typedInput: make(chan []byte, typedAhead), userLeft: make(chan struct{}),
+	j := &terminalSession{a: a, c: c, f: f, typedInput: make(chan []byte, typedInputCapacity),
+		userLeft:      make(chan struct{}),
 		endedAttempts: make(chan int, 1)}
 	defer j.leaveJob()
 	ends := make(chan os.Signal, 4)
@@ -66,12 +67,12 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	defer stop()
 	done := make(chan error, 1)
 	go func() { // this goroutine ends when the job ends or stop is called
-		defer j.leave(everyAttempt) // the deferred call restores the terminal even after a panic
-		done <- a.follow(ctx, c, f, j.print)
+		defer j.leave(allAttempts) // the deferred call restores the terminal even after a panic
+		done <- a.follow(ctx, c, f, j.printOutput)
 	}()
 	loops.Go(func() {
-		defer j.leave(everyAttempt)
-		j.join(ctx)
+		defer j.leave(allAttempts)
+		j.joinAttempts(ctx)
 	})
 	select {
 	case err := <-done:
@@ -81,7 +82,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 		fmt.Fprintf(a.Stderr, "\n%s\n", continuesText(f.id))
 	case s := <-ends:
 		j.leaveJob()
-		a.Exit = 128 + int(s.(syscall.Signal))
+		a.ExitCode = 128 + int(s.(syscall.Signal))
 		fmt.Fprintf(a.Stderr, "\n%s\n", continuesText(f.id))
 		return nil
 	case <-interrupts: // no attempt uses the terminal, or another process sent the signal
@@ -93,12 +94,12 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	if f.cancelOnExit {
 		return a.cancelAndExit(c, f.id)
 	}
-	a.Exit = fault.ExitDetached
+	a.ExitCode = fault.ExitDetached
 	return nil
 }
 
-// enter puts the user's terminal into raw mode for an attempt, unless the attempt has ended.
-func (j *terminalSession) enter(attempt int) error {
+// enterRawMode puts the user's terminal into raw mode for an attempt, unless the attempt has ended.
+func (j *terminalSession) enterRawMode(attempt int) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if attempt <= j.lastEndedAttempt || j.savedState != nil {
@@ -133,11 +134,11 @@ func (j *terminalSession) leaveJob() {
 	j.mu.Lock()
 	j.hasLeft = true
 	j.mu.Unlock()
-	j.leave(everyAttempt)
+	j.leave(allAttempts)
 }
 
 // show writes the job's output unchanged, because the output is meant for a terminal.
-func (j *terminalSession) show(data []byte) error {
+func (j *terminalSession) writeOutput(data []byte) error {
 	j.mu.Lock() // held during the write, so that no output follows after leave has reset the modes
 	defer j.mu.Unlock()
 	if j.hasLeft {
@@ -148,9 +149,9 @@ func (j *terminalSession) show(data []byte) error {
 	return err
 }
 
-// print is the function printer for a connected terminal. If the running attempt is in full-screen
-// mode, print skips the previous output, because the program will redraw its screen.
-func (j *terminalSession) print(
+// printOutput is the function printer for a connected terminal. If the running attempt is in full-screen
+// mode, printOutput skips the previous output, because the program will redraw its screen.
+func (j *terminalSession) printOutput(
 	ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error,
 ) error {
 	if j.f.mayHaveStarted {
@@ -158,9 +159,9 @@ func (j *terminalSession) print(
 		if err != nil {
 			return err
 		}
-		p.N = &lines
+		p.LastLines = &lines
 	}
-	_, err := c.Logs(ctx, p, func(p control.Piece) error {
+	_, err := c.Logs(ctx, p, func(p control.OutputPiece) error {
 		switch {
 		case p.Ended:
 			j.leave(p.Attempt)
@@ -171,19 +172,19 @@ func (j *terminalSession) print(
 			j.endedAttempts <- p.Attempt
 			return ended(p.Attempt)
 		}
-		if gap := p.Gap(); gap != "" {
-			return j.show([]byte("\r\n" + gap + "\r\n"))
+		if gap := p.GapText(); gap != "" {
+			return j.writeOutput([]byte("\r\n" + gap + "\r\n"))
 		}
-		return j.show(p.Bytes())
+		return j.writeOutput(p.Bytes())
 	})
-	j.leave(everyAttempt)
+	j.leave(allAttempts)
 	return err
 }
 
 // restoreModes sets the terminal modes that the running attempt has set before. It returns how many of
 // the last lines of output to show.
 func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err error) {
-	joined, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Controls: true})
+	joined, err := j.c.Attach(ctx, control.Attach{ID: control.JobID(j.f.id), Controls: true})
 	if err != nil && ctx.Err() != nil {
 		return 0, err
 	} // on any other error, no attempt is running and no modes are set
@@ -193,7 +194,7 @@ func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err erro
 		rows, _ := j.size()
 		lines = rows - 1
 	}
-	return lines, j.show([]byte(m.Replay()))
+	return lines, j.writeOutput([]byte(m.Replay()))
 }
 
 // size returns the size of the user's terminal, or 24 by 80 if it is unknown.
@@ -205,13 +206,13 @@ func (j *terminalSession) size() (rows, cols int) {
 	return rows, cols
 }
 
-// join connects the terminal to one attempt after another, until ctx ends or the user leaves.
-func (j *terminalSession) join(ctx context.Context) {
+// joinAttempts connects the terminal to one attempt after another, until ctx ends or the user leaves.
+func (j *terminalSession) joinAttempts(ctx context.Context) {
 	redraw := j.f.mayHaveStarted
 	for next := 0; ctx.Err() == nil; {
 		joined, err := j.attach(ctx, next, true)
 		if err == nil {
-			err = j.enter(joined.Attempt)
+			err = j.enterRawMode(joined.Attempt)
 		}
 		switch {
 		case err == nil:
@@ -219,7 +220,7 @@ func (j *terminalSession) join(ctx context.Context) {
 				j.redraw(ctx, joined.Attempt)
 			}
 			redraw = false
-			if n := j.serve(ctx, joined.Attempt); n > 0 {
+			if n := j.serveAttempt(ctx, joined.Attempt); n > 0 {
 				next = n + 1
 				continue
 			}
@@ -242,7 +243,7 @@ func (j *terminalSession) join(ctx context.Context) {
 // terminal.
 func (j *terminalSession) attach(ctx context.Context, attempt int, wait bool) (control.AttachResult, error) {
 	rows, cols := j.size()
-	return j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
+	return j.c.Attach(ctx, control.Attach{ID: control.JobID(j.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
 }
 
 // redrawAfter is how long redraw gives the job's terminal another size before it restores the original
@@ -256,7 +257,7 @@ func (j *terminalSession) redraw(ctx context.Context, attempt int) {
 	if other == 0 {
 		other = rows + 1
 	}
-	if _, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Rows: other,
+	if _, err := j.c.Attach(ctx, control.Attach{ID: control.JobID(j.f.id), Attempt: attempt, Rows: other,
 		Cols: cols}); err != nil {
 		return // the attempt has ended, or the method follow reports the error
 	}
@@ -267,9 +268,9 @@ func (j *terminalSession) redraw(ctx context.Context, attempt int) {
 	j.attach(ctx, attempt, false)
 }
 
-// serve sends input and size changes to an attempt. It returns the number of the attempt that has
+// serveAttempt sends input and size changes to an attempt. It returns the number of the attempt that has
 // ended, or 0 if ctx ends first.
-func (j *terminalSession) serve(ctx context.Context, attempt int) (ended int) {
+func (j *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended int) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH)
 	defer signal.Stop(sizes)
@@ -279,7 +280,7 @@ func (j *terminalSession) serve(ctx context.Context, attempt int) (ended int) {
 	defer stop()
 	reading.Go(func() {
 		defer j.leave(attempt)
-		j.read(ctx)
+		j.readInput(ctx)
 	})
 	var data []byte // input that the job has not accepted yet
 	pause := resendAfter
@@ -291,11 +292,11 @@ func (j *terminalSession) serve(ctx context.Context, attempt int) (ended int) {
 		var err error
 		select {
 		case data = <-typed:
-			data, err = j.send(ctx, attempt, data)
+			data, err = j.sendInput(ctx, attempt, data)
 			pause = resendAfter
 		case <-resend:
 			had := len(data)
-			data, err = j.send(ctx, attempt, data)
+			data, err = j.sendInput(ctx, attempt, data)
 			if pause = min(2*pause, maxResendAfter); len(data) < had {
 				pause = resendAfter
 			}
@@ -319,26 +320,26 @@ const (
 	maxResendAfter = 200 * time.Millisecond
 )
 
-// send sends input to the job's terminal. It returns the rest that did not fit into the terminal's
+// sendInput sends input to the job's terminal. It returns the rest that did not fit into the terminal's
 // buffer.
-func (j *terminalSession) send(ctx context.Context, attempt int, data []byte) (rest []byte, err error) {
-	got, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Base64: data})
+func (j *terminalSession) sendInput(ctx context.Context, attempt int, data []byte) (rest []byte, err error) {
+	got, err := j.c.Attach(ctx, control.Attach{ID: control.JobID(j.f.id), Attempt: attempt, Base64: data})
 	if err != nil {
 		return nil, err
 	}
 	return data[got.Written:], nil
 }
 
-// typedAhead is how many reads of the user's terminal are buffered while the job does not read its
-// input. If the buffer is full, each read waits for refuseAfter and is then dropped with a bell. So the
+// typedInputCapacity is how many reads of the user's terminal are buffered while the job does not read its
+// input. If the buffer is full, each read waits for fullBufferWait and is then dropped with a bell. So the
 // keys that leave the job always work.
 const (
-	typedAhead  = 256
-	refuseAfter = time.Second
+	typedInputCapacity = 256
+	fullBufferWait     = time.Second
 )
 
 // read reads the user's input until ctx ends.
-func (j *terminalSession) read(ctx context.Context) {
+func (j *terminalSession) readInput(ctx context.Context) {
 	wake, end, err := os.Pipe()
 	if err != nil {
 		fmt.Fprintf(j.a.Stderr, "queuectl: cannot read your terminal: %v\r\n", err)
@@ -368,7 +369,7 @@ func (j *terminalSession) read(ctx context.Context) {
 		for typed := buffer[:n]; len(typed) > 0; {
 			var data []byte
 			var w keyAction
-			data, w, typed = k.take(typed)
+			data, w, typed = k.parse(typed)
 			switch w {
 			case actLeave:
 				close(j.userLeft)
@@ -384,7 +385,7 @@ func (j *terminalSession) read(ctx context.Context) {
 			case j.typedInput <- data:
 			case <-ctx.Done():
 				return
-			case <-time.After(refuseAfter):
+			case <-time.After(fullBufferWait):
 				fmt.Fprint(j.a.Stderr, "\a")
 			}
 		}

@@ -59,11 +59,11 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 		p := newLogPrinter(NewApp(Program{}, nil, out, nil), "", true)
 		p.prefix = prefix
 		for _, text := range []string{"a", "b\nc", "", "\n", "\n", "d"} {
-			if err := p.piece(&control.Piece{Text: text, Time: at}); err != nil {
+			if err := p.printPiece(&control.OutputPiece{Text: text, Time: at}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := p.end(); err != nil {
+		if err := p.flush(); err != nil {
 			t.Fatal(err)
 		}
 		if err := out.Close(); err != nil {
@@ -73,7 +73,7 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.ReplaceAll(string(got), local2(at), "T"); got != want {
+		if got := strings.ReplaceAll(string(got), formatLocalMillis(at), "T"); got != want {
 			t.Errorf("%q: got %q, want %q", prefix, got, want)
 		}
 	}
@@ -93,19 +93,21 @@ func TestTextsFakeNoLines(t *testing.T) {
 		Submitter: evil, Cwd: evil, ExitCode: &code, Labels: map[string]string{evil: evil}}
 	detail := control.JobDetail{Job: j, Output: evil, Stderr: fake + evil,
 		History: []control.Attempt{{Attempt: 1, Worker: evil, Error: &evil}}}
-	event := control.Event{Event: "audit", Verb: evil, Target: evil, User: evil, Reason: evil, Value: evil, Key: evil,
+	event := control.Event{Kind: "audit", Verb: evil, Target: evil, User: evil, Reason: evil, Value: evil, Setting: evil,
 		ID: evil}
 	for name, print := range map[string]func(*App) error{
 		"show": func(a *App) error { return a.showJob(&detail) },
 		"list": func(a *App) error {
-			return a.Table([]string{"ID", "COMMAND"}, [][]string{{j.ID, present.Title(&j)}, {evil, evil}})
+			return a.PrintTable([]string{"ID", "COMMAND"}, [][]string{{j.ID, present.JobTitle(&j)}, {evil, evil}})
 		},
 		"events": func(a *App) error { return a.Println(present.EventLine(&event)) },
-		"whoami": func(a *App) error { return a.Rows(13, present.WhoamiRows(&control.Whoami{User: evil, Next: evil})) },
-		"doctor": func(a *App) error {
-			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil, Next: evil})
+		"whoami": func(a *App) error {
+			return a.PrintPairs(13, present.WhoamiRows(&control.Whoami{User: evil, Advice: evil}))
 		},
-		"end": func(a *App) error { a.Exit, a.Stderr = 1, a.Stdout; a.printEnd(&j); return nil },
+		"doctor": func(a *App) error {
+			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil, Advice: evil})
+		},
+		"end": func(a *App) error { a.ExitCode, a.Stderr = 1, a.Stdout; a.printUnsuccessfulEnd(&j); return nil },
 	} {
 		got := printed(t, print)
 		for _, b := range breaks {
@@ -120,7 +122,7 @@ func TestTextsFakeNoLines(t *testing.T) {
 	}
 }
 
-// printed returns what print writes to an output that is not a terminal.
+// jobForJSON returns what print writes to an output that is not a terminal.
 func printed(t *testing.T, print func(*App) error) string {
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
@@ -139,7 +141,7 @@ func printed(t *testing.T, print func(*App) error) string {
 // --all is removed only from arguments that request the complete help.
 func TestAllIsRemovedFromHelp(t *testing.T) {
 	for _, words := range [][]string{{"enqueue", "--", "ls", "--help", "--all"}, {"cancel", "--all"}, {"list", "--help"}} {
-		if got := withoutAll(words); !slices.Equal(got, words) {
+		if got := withoutAllFlag(words); !slices.Equal(got, words) {
 			t.Errorf("%q: got %q, want no change", words, got)
 		}
 	}
@@ -178,17 +180,22 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 	}{
 		"show": {7, func(a *App) error { return a.showJob(&shown) }},
 		"list": {2, func(a *App) error {
-			return a.Table([]string{"ID", "ERROR", "COMMAND"}, [][]string{{j.ID, evil, present.Title(&j)}})
+			return a.PrintTable([]string{"ID", "ERROR", "COMMAND"}, [][]string{{j.ID, evil, present.JobTitle(&j)}})
 		}},
 		"status": {2, func(a *App) error {
 			p := screenPrinter{a: a, text: present.ScreenText{Screen: &control.Screen{Dead: []control.ScreenJob{{Job: j,
 				LastLine: "last"}}}}}
-			return p.printPart(&p.parts()[2])
+			return p.printSection(&p.sections()[2])
 		}},
 		"events": {1, func(a *App) error {
-			return a.Println(a.CleanText(present.EventLine(&control.Event{Event: "audit", Verb: evil})))
+			return a.Println(a.EscapeJobText(present.EventLine(&control.Event{Kind: "audit", Verb: evil})))
 		}},
-		"messages": {1, func(a *App) error { a.Exit, a.Stderr = 1, a.Stdout; a.printEnd(&ended); return nil }},
+		"messages": {1, func(a *App) error {
+			a.ExitCode, a.Stderr = 1,
+				a.Stdout
+			a.printUnsuccessfulEnd(&ended)
+			return nil
+		}},
 		"doctor": {1, func(a *App) error {
 			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil})
 		}},

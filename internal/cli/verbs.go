@@ -11,12 +11,12 @@ import (
 // Verb is one row of the table of commands. Root builds only the requested command, because
 // building all of them takes longer than enqueueing a job.
 type Verb struct {
-	Name  string
-	Build func(a *App) *cobra.Command // builds the command; nil if only queuectld implements it
-	Short string                      // one-line description, set if Build is nil
-	Alias string                      // second name; "" without one
-	Group string                      // heading of the command in the help
-	AnyTZ bool                        // accept an unknown TZ, because the command uses no local times
+	Name            string
+	Build           func(a *App) *cobra.Command // builds the command; nil if only queuectld implements it
+	Short           string                      // one-line description, set if Build is nil
+	Alias           string                      // second name; "" without one
+	Group           string                      // heading of the command in the help
+	AllowsUnknownTZ bool                        // accept an unknown TZ, because the command uses no local times
 }
 
 // These are the headings of the command groups in the help.
@@ -29,19 +29,19 @@ const (
 	groupOther   = "Other:"
 )
 
-// table returns the table of commands. Its rows contain only constants and functions, so building the
+// verbTable returns the table of commands. Its rows contain only constants and functions, so building the
 // table takes little time.
-func table() []Verb {
+func verbTable() []Verb {
 	return []Verb{
 		{Group: groupJobs, Name: "enqueue", Build: enqueueVerb, Alias: "add"},
 		{Group: groupJobs, Name: "run", Build: runVerb},
 		{Group: groupJobs, Name: "attach", Build: attachVerb},
 		{Group: groupJobs, Name: "wait", Build: waitVerb},
-		{Group: groupJobs, Name: "progress", Build: progressVerb, AnyTZ: true},
+		{Group: groupJobs, Name: "progress", Build: progressVerb, AllowsUnknownTZ: true},
 		{Group: groupJobs, Name: "edit", Short: "Change waiting jobs with flags, JSON or $EDITOR"},
-		{Group: groupJobs, Name: "retry", Build: retryVerb, Alias: "rerun", AnyTZ: true},
-		{Group: groupJobs, Name: "cancel", Build: cancelVerb, AnyTZ: true},
-		{Group: groupJobs, Name: "rm", Build: rmVerb, AnyTZ: true},
+		{Group: groupJobs, Name: "retry", Build: retryVerb, Alias: "rerun", AllowsUnknownTZ: true},
+		{Group: groupJobs, Name: "cancel", Build: cancelVerb, AllowsUnknownTZ: true},
+		{Group: groupJobs, Name: "rm", Build: rmVerb, AllowsUnknownTZ: true},
 		{Group: groupJobs, Name: "dequeue", Build: dequeueVerb},
 
 		{Group: groupOutput, Name: "status", Build: statusVerb},
@@ -56,49 +56,52 @@ func table() []Verb {
 		{Group: groupOutput, Name: "stats", Short: "Show statistics: outcomes, waiting times, run times"},
 		{Group: groupOutput, Name: "events", Short: "Print past events, or follow new ones with -f"},
 		{Group: groupOutput, Name: "dlq", Build: dlqVerb},
-		{Group: groupOutput, Name: "whoami", Short: "Show your identity and rights", AnyTZ: true},
+		{Group: groupOutput, Name: "whoami", Short: "Show your identity and rights", AllowsUnknownTZ: true},
 
 		{Group: groupControl, Name: "worker", Build: workerVerb},
-		{Group: groupControl, Name: "hold", Build: holdVerb, AnyTZ: true},
-		{Group: groupControl, Name: "release", Build: releaseVerb, AnyTZ: true},
+		{Group: groupControl, Name: "hold", Build: holdVerb, AllowsUnknownTZ: true},
+		{Group: groupControl, Name: "release", Build: releaseVerb, AllowsUnknownTZ: true},
 		{Group: groupControl, Name: "pause", Build: pauseVerb},
-		{Group: groupControl, Name: "resume", Build: resumeVerb, AnyTZ: true},
-		{Group: groupControl, Name: "requeue", Build: requeueVerb, AnyTZ: true},
-		{Group: groupControl, Name: "kill", Build: killVerb, AnyTZ: true},
-		{Group: groupControl, Name: "drain", Short: "Start no new jobs until drain --off, even after a restart", AnyTZ: true},
-		{Group: groupControl, Name: "clear", Build: clearVerb, AnyTZ: true},
+		{Group: groupControl, Name: "resume", Build: resumeVerb, AllowsUnknownTZ: true},
+		{Group: groupControl, Name: "requeue", Build: requeueVerb, AllowsUnknownTZ: true},
+		{Group: groupControl, Name: "kill", Build: killVerb, AllowsUnknownTZ: true},
+		{Group: groupControl, Name: "drain", Short: "Start no new jobs until drain --off, even after a restart",
+			AllowsUnknownTZ: true},
+		{Group: groupControl, Name: "clear", Build: clearVerb, AllowsUnknownTZ: true},
 		{Group: groupControl, Name: "cleanup", Short: "Remove old finished jobs and their history"},
 
 		{Group: groupQueues, Name: "queue", Short: "Configure, pause and list named queues"},
 		{Group: groupQueues, Name: "schedule", Short: "Manage recurring jobs"},
-		{Group: groupQueues, Name: "gate", Short: "List locks, rate limits and resources; set shared limits", AnyTZ: true},
-		{Group: groupQueues, Name: "hook", Short: "Test hooks and webhooks", AnyTZ: true},
+		{Group: groupQueues, Name: "gate", Short: "List locks, rate limits and resources; set shared limits",
+			AllowsUnknownTZ: true},
+		{Group: groupQueues, Name: "hook", Short: "Test hooks and webhooks", AllowsUnknownTZ: true},
 
-		{Group: groupService, Name: "service", Short: "Install, start, stop and check the service", AnyTZ: true},
+		{Group: groupService, Name: "service", Short: "Install, start, stop and check the service", AllowsUnknownTZ: true},
 		{Group: groupService, Name: "serve", Short: "Run the service in the foreground"},
 		{Group: groupService, Name: "node", Short: "List, drain and remove the nodes that share a queue"},
-		{Group: groupService, Name: "config", Short: "Show and change the settings of the service", AnyTZ: true},
-		{Group: groupService, Name: "reload", Short: "Reload the settings file of the service", AnyTZ: true},
+		{Group: groupService, Name: "config", Short: "Show and change the settings of the service", AllowsUnknownTZ: true},
+		{Group: groupService, Name: "reload", Short: "Reload the settings file of the service", AllowsUnknownTZ: true},
 		{Group: groupService, Name: "doctor", Short: "Diagnose problems with the queue, disk, service and runners"},
 		{Group: groupService, Name: "backup", Short: "Back up the whole queue to one file while it is in use"},
 		{Group: groupService, Name: "restore", Short: "Restore the queue from a backup (stop the service first)"},
 		{Group: groupService, Name: "migrate", Short: "Move the queue to another database (stop the service first)"},
 		{Group: groupService, Name: "web", Short: "Start, stop and open the web dashboard"},
-		{Group: groupService, Name: "metrics", Short: "Print metrics in the Prometheus format", AnyTZ: true},
-		{Group: groupService, Name: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)", AnyTZ: true},
+		{Group: groupService, Name: "metrics", Short: "Print metrics in the Prometheus format", AllowsUnknownTZ: true},
+		{Group: groupService, Name: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)",
+			AllowsUnknownTZ: true},
 
-		{Group: groupOther, Name: "completion", Short: "Print a shell completion script", AnyTZ: true},
-		{Group: groupOther, Name: "man", Short: "Write the manual pages to a directory", AnyTZ: true},
-		{Group: groupOther, Name: "schema", Short: "Print the JSON Schemas of the protocol methods", AnyTZ: true},
-		{Group: groupOther, Name: "init", Build: initVerb, AnyTZ: true},
-		{Group: groupOther, Name: "version", Build: versionVerb, AnyTZ: true},
+		{Group: groupOther, Name: "completion", Short: "Print a shell completion script", AllowsUnknownTZ: true},
+		{Group: groupOther, Name: "man", Short: "Write the manual pages to a directory", AllowsUnknownTZ: true},
+		{Group: groupOther, Name: "schema", Short: "Print the JSON Schemas of the protocol methods", AllowsUnknownTZ: true},
+		{Group: groupOther, Name: "init", Build: initVerb, AllowsUnknownTZ: true},
+		{Group: groupOther, Name: "version", Build: versionVerb, AllowsUnknownTZ: true},
 	}
 }
 
-// withVerbs adds the program's own rows to the table of commands. Each row replaces the row of the same
+// mergeVerbs adds the program's own rows to the table of commands. Each row replaces the row of the same
 // name, or is appended if the table has no such row.
-func withVerbs(own []Verb) []Verb {
-	list := table()
+func mergeVerbs(own []Verb) []Verb {
+	list := verbTable()
 	for _, v := range own {
 		if i := slices.IndexFunc(list, func(w Verb) bool { return w.Name == v.Name }); i >= 0 {
 			list[i].Build = v.Build
@@ -129,7 +132,7 @@ func versionVerb(a *App) *cobra.Command {
 		Use: "version", Short: "Print the version", Args: ExactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			if a.JSON || a.JSONL {
-				return a.PrintJSON(map[string]any{"version": Version, "protocol": control.Protocol})
+				return a.PrintJSON(map[string]any{"version": Version, "protocol": control.ProtocolVersion})
 			}
 			return a.Println("queuectl " + Version)
 		},

@@ -24,50 +24,50 @@ func waitVerb(a *App) *cobra.Command {
 		Use: "wait ID… | --batch NAME …", Short: "Wait for jobs to end, then exit with their exit code",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.FailureCode = fault.ExitFailure
-			if len(ids) == 0 && !s.Chosen() {
-				return AtLeastOne("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(cmd, ids)
+			if len(ids) == 0 && !s.SelectsByFilter() {
+				return AtLeastOneArg("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(cmd, ids)
 			}
-			if len(ids) > 0 && len(ids) <= control.MaxWaits && !f.progress && f.log == "" && !s.Chosen() {
-				return a.wait(cmd.Context(), control.Wait{IDs: ids, Any: f.any, Timeout: control.Span(f.timeout)})
+			if len(ids) > 0 && len(ids) <= control.MaxWaitIDs && !f.progress && f.jobLogPath == "" && !s.SelectsByFilter() {
+				return a.wait(cmd.Context(), control.Wait{IDs: ids, Any: f.anyJob, Timeout: control.Duration(f.timeout)})
 			}
 			return a.waitSelected(cmd, &s, ids, f)
 		},
 	}
 	cmd.ValidArgsFunction = a.CompleteIDs("waiting", "processing")
-	s.Add(cmd, "s")
-	cmd.Flags().BoolVar(&f.any, "any", false, "return as soon as one of the jobs has ended")
+	s.AddFlags(cmd, "s")
+	cmd.Flags().BoolVar(&f.anyJob, "any", false, "return as soon as one of the jobs has ended")
 	cmd.Flags().BoolVar(&f.progress, "progress", false, "show a progress bar, each failed job and a summary")
-	cmd.Flags().Var(input.NonEmpty(&f.log), "joblog",
+	cmd.Flags().Var(input.NonEmptyValue(&f.jobLogPath), "joblog",
 		"write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
 	input.DurationVar(cmd.Flags(), "timeout", "give up after `DURATION` with exit code 124",
 		func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
-	a.ownExit(cmd)
+	a.setUsageExitCode(cmd)
 	return cmd
 }
 
 // waitSelected waits for the jobs that are selected or named when it is called.
 func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f waitFlags) error {
 	ctx := cmd.Context()
-	if _, err := s.Of(cmd, ids); err != nil {
+	if _, err := s.Params(cmd, ids); err != nil {
 		return err
 	}
 	a.MissingIsEmpty = len(ids) == 0 // without a queue, the flags select no jobs
 	return a.WithClient(func(c *control.Client) error {
-		st, err := c.Status(ctx, control.Nothing{})
+		st, err := c.Status(ctx, control.NoParams{})
 		if err != nil {
 			return err
 		}
 		if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
 			// A selection with only broad conditions includes only jobs that have not ended. Otherwise a job that
 			// failed days ago would make every wait fail.
-			s.State = control.Texts{"waiting", queue.Processing.String()}
+			s.State = control.TextList{"waiting", queue.Processing.String()}
 		}
-		jobs, err := s.Resolved(cmd, c, ids)
+		jobs, err := s.ResolveJobs(cmd, c, ids)
 		if err != nil {
 			return err
 		}
 		for i, id := range ids {
-			job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+			job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
 			if err != nil {
 				return err
 			}
@@ -85,36 +85,36 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 					return err
 				}
 			}
-			a.SayNoneSelected()
+			a.PrintNoneSelected()
 			return nil
 		}
 		f.batch = s.Batch
-		return a.waitMany(ctx, c, jobs, st.LastEvent, f)
+		return a.waitMany(ctx, c, jobs, st.LastEventSeq, f)
 	})
 }
 
-// maxWhyJobs bounds how many of the named jobs sayWhyNoneRuns requests from the service.
+// maxWhyJobs bounds how many of the named jobs printReasonIfNoneRuns requests from the service.
 const maxWhyJobs = 20
 
-// sayWhyNoneRuns prints why the first of these jobs waits, if none of them runs.
-func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []string) {
+// printReasonIfNoneRuns prints why the first of these jobs waits, if none of them runs.
+func (a *App) printReasonIfNoneRuns(ctx context.Context, c *control.Client, ids []string) {
 	waiting := ""
 	for _, id := range ids[:min(len(ids), maxWhyJobs)] {
-		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
-		if err != nil || runs(&job.Job) {
+		job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
+		if err != nil || isRunning(&job.Job) {
 			return // a running job needs no explanation, and the method wait reports an error
 		}
-		if waiting == "" && !present.StateOf(job.State).Ended() {
+		if waiting == "" && !present.ParseState(job.State).Ended() {
 			waiting = id
 		}
 	}
 	if waiting != "" {
-		a.sayWhy(ctx, c, waiting)
+		a.printWaitReason(ctx, c, waiting)
 	}
 }
 
-// runs reports whether a job is processing and not paused.
-func runs(j *control.Job) bool { return j.State == queue.Processing.String() && j.PausedAt == 0 }
+// isRunning reports whether a job is processing and not paused.
+func isRunning(j *control.Job) bool { return j.State == queue.Processing.String() && j.PausedAt == 0 }
 
 // waitMargin is how long the client waits, after the timeout has passed, for the service to report the
 // timeout.
@@ -131,7 +131,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 			asked = over
 		}
 		if term.IsTerminal(a.Stderr) && !a.Quiet {
-			defer time.AfterFunc(sayWhyAfter, func() { a.sayWhyNoneRuns(asked, c, p.IDs) }).Stop()
+			defer time.AfterFunc(waitReasonDelay, func() { a.printReasonIfNoneRuns(asked, c, p.IDs) }).Stop()
 		}
 		ended := map[string]*control.Job{}
 		waited, err := c.Wait(asked, p, func(e control.JobEndNotice) error {
@@ -142,8 +142,8 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 			return nil
 		})
 		if ctx.Err() != nil {
-			a.Exit = fault.ExitDetached
-			a.PrintNote("stopped waiting; the jobs continue")
+			a.ExitCode = fault.ExitDetached
+			a.PrintInfo("stopped waiting; the jobs continue")
 			return nil
 		}
 		if asked.Err() != nil {
@@ -156,16 +156,16 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 		for _, id := range p.IDs {
 			if j := ended[id]; j != nil {
 				list = append(list, *j)
-				if a.Exit == 0 {
-					a.Exit = jobExit(j)
+				if a.ExitCode == 0 {
+					a.ExitCode = jobExit(j)
 				}
 				if !a.Structured() {
-					a.sayEnd(j, 0)
+					a.printJobEnd(j, 0)
 				}
 			}
 		}
 		if waited.TimedOut {
-			a.Exit = fault.ExitTimeout
+			a.ExitCode = fault.ExitTimeout
 			if !a.Quiet {
 				a.Say("not all jobs finished within %s", queue.FormatDuration(time.Duration(p.Timeout)))
 			}

@@ -25,41 +25,41 @@ import (
 // waitFlags are the flags of wait that do not select jobs.
 // See docs/decisions/0064.
 type waitFlags struct {
-	any      bool
-	timeout  time.Duration // 0 means that wait has no timeout
-	progress bool
-	log      string
-	batch    string // name of the batch; "" if the flag --batch is not used
+	anyJob     bool
+	timeout    time.Duration // 0 means that wait has no timeout
+	progress   bool
+	jobLogPath string
+	batch      string // name of the batch; "" if the flag --batch is not used
 }
 
 // waiter waits for any number of jobs. It counts a job as ended at the job's first end, even if the job
 // is retried later.
 type waiter struct {
 	waitFlags
-	a            *App
-	c            *control.Client
-	began        time.Time
-	jobs         []control.Job // the jobs in the user's order, updated by events
-	index        map[int64]int // index in jobs by the job's sequence number
-	hasEnded     []bool
-	failedCount  int // number of jobs that did not complete
-	doneCount    int
-	first        int // number of jobs that had already ended when the wait began
-	retry        map[int64]bool
-	waitCtx      context.Context // ends at the timeout and when the user interrupts the wait
-	last         int             // index of the job that ended last
-	unprintedIDs []string        // ids of ended jobs that are not printed yet, for JSON lines
-	log          *JobLog
+	a              *App
+	c              *control.Client
+	startedAt      time.Time
+	jobs           []control.Job // the jobs in the user's order, updated by events
+	index          map[int64]int // index in jobs by the job's sequence number
+	hasEnded       []bool
+	failedCount    int // number of jobs that did not complete
+	doneCount      int
+	initiallyEnded int // number of jobs that had already ended when the wait began
+	retryingSeqs   map[int64]bool
+	waitCtx        context.Context // ends at the timeout and when the user interrupts the wait
+	lastEndedIndex int             // index of the job that ended last
+	unprintedIDs   []string        // ids of ended jobs that are not printed yet, for JSON lines
+	log            *JobLog
 }
 
-// waitMany waits until all jobs have ended, or one of them with waitFlags.any. since is the number of
+// waitMany waits until all jobs have ended, or one of them with waitFlags.anyJob. since is the number of
 // an event that is older than the state in jobs, so that no event is missed. The exit code is that of
 // the first job that did not complete.
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
-	w := &waiter{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, index: map[int64]int{},
-		hasEnded: make([]bool, len(jobs)), retry: map[int64]bool{}}
-	if f.log != "" {
-		log, err := OpenJobLog(f.log, a.Stdout, false)
+	w := &waiter{waitFlags: f, a: a, c: c, startedAt: time.Now(), jobs: jobs, index: map[int64]int{},
+		hasEnded: make([]bool, len(jobs)), retryingSeqs: map[int64]bool{}}
+	if f.jobLogPath != "" {
+		log, err := OpenJobLog(f.jobLogPath, a.Stdout, false)
 		if err != nil {
 			return err
 		}
@@ -68,23 +68,23 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 	}
 	for i := range jobs {
 		w.index[jobs[i].Seq] = i
-		switch state := present.StateOf(jobs[i].State); {
+		switch state := present.ParseState(jobs[i].State); {
 		case state.Ended():
-			w.end(ctx, i)
+			w.recordEnd(ctx, i)
 		case state == queue.Failed:
-			w.retry[jobs[i].Seq] = true
+			w.retryingSeqs[jobs[i].Seq] = true
 		}
 	}
-	w.first = w.doneCount
-	err := w.printFresh(ctx)
+	w.initiallyEnded = w.doneCount
+	err := w.printNewlyEnded(ctx)
 	if err == nil {
 		err = w.follow(ctx, since)
 	}
-	w.a.Progress("")
-	if err = errors.Join(err, w.log.Failure()); err != nil {
+	w.a.ShowProgress("")
+	if err = errors.Join(err, w.log.WriteError()); err != nil {
 		return err
 	}
-	return w.printEnds(ctx)
+	return w.printSummary(ctx)
 }
 
 // follow follows the jobs until the wait is over.
@@ -100,49 +100,49 @@ func (w *waiter) follow(ctx context.Context, since int64) error {
 	return f.Follow(ctx, w, since)
 }
 
-// Ended implements FollowedJobs. If the user or the timeout has ended the wait, it sets the exit code.
-func (w *waiter) Ended(ctx context.Context, _ bool) (bool, error) {
+// IsDone implements FollowedJobs. If the user or the timeout has ended the wait, it sets the exit code.
+func (w *waiter) IsDone(ctx context.Context, _ bool) (bool, error) {
 	switch err := w.waitCtx.Err(); {
-	case w.doneCount == len(w.jobs) || w.any && w.doneCount > 0:
+	case w.doneCount == len(w.jobs) || w.anyJob && w.doneCount > 0:
 		return true, nil
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case err == context.DeadlineExceeded:
-		w.a.Exit = fault.ExitTimeout
+		w.a.ExitCode = fault.ExitTimeout
 	case err != nil:
-		w.a.Exit = fault.ExitDetached
+		w.a.ExitCode = fault.ExitDetached
 	default:
 		return false, nil
 	}
 	return true, nil
 }
 
-// Record implements FollowedJobs. It records that a job has ended or changed its state.
-func (w *waiter) Record(ctx context.Context, e *control.Event) (isOurs bool, err error) {
+// HandleEvent implements FollowedJobs. It records that a job has ended or changed its state.
+func (w *waiter) HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error) {
 	i, isOurs := w.index[e.JobSeq]
 	if !isOurs || w.hasEnded[i] {
 		return false, nil
 	}
-	if w.update(&w.jobs[i], e) {
-		w.end(ctx, i)
+	if w.applyEvent(&w.jobs[i], e) {
+		w.recordEnd(ctx, i)
 	}
-	return true, w.printFresh(ctx)
+	return true, w.printNewlyEnded(ctx)
 }
 
-// update applies an event to a job. It reports whether the job has ended.
-func (w *waiter) update(j *control.Job, e *control.Event) (ended bool) {
-	delete(w.retry, j.Seq)
+// applyEvent applies an event to a job. It reports whether the job has ended.
+func (w *waiter) applyEvent(j *control.Job, e *control.Event) (ended bool) {
+	delete(w.retryingSeqs, j.Seq)
 	j.PausedAt = 0
-	state := present.StateOf(e.State)
+	state := present.ParseState(e.State)
 	switch {
-	case e.Event == string(queue.EventRemoved):
+	case e.Kind == string(queue.EventRemoved):
 		j.State, j.Reason = "removed", nil
-	case state == queue.Failed && e.Event == string(queue.EventEnded):
-		w.retry[j.Seq], j.State = true, e.State
+	case state == queue.Failed && e.Kind == string(queue.EventEnded):
+		w.retryingSeqs[j.Seq], j.State = true, e.State
 		return false
 	case !state.Ended():
 		j.State = e.State
-		if e.Event == string(queue.EventPaused) {
+		if e.Kind == string(queue.EventPaused) {
 			j.PausedAt = e.Time
 		}
 		return false
@@ -160,14 +160,14 @@ func (w *waiter) update(j *control.Job, e *control.Event) (ended bool) {
 }
 
 // end records that a job has ended, and prints it if it failed.
-func (w *waiter) end(ctx context.Context, i int) {
+func (w *waiter) recordEnd(ctx context.Context, i int) {
 	j := &w.jobs[i]
-	w.hasEnded[i], w.last = true, i
+	w.hasEnded[i], w.lastEndedIndex = true, i
 	w.doneCount++
 	if w.log != nil {
 		// Show fails if the job was removed or the service is busy. In that case the log gets the job's line
 		// with 0 as the number of bytes, because a line with a wrong number is better than no line.
-		detail, _ := w.c.Show(ctx, control.Show{ID: control.Name(j.ID), WithoutEnv: true})
+		detail, _ := w.c.Show(ctx, control.Show{ID: control.JobID(j.ID), WithoutEnv: true})
 		w.log.Add(i+1, j, detail.StdoutBytes)
 	}
 	if w.a.JSONL && j.State != "removed" {
@@ -176,25 +176,25 @@ func (w *waiter) end(ctx context.Context, i int) {
 	if j.State == queue.Completed.String() {
 		return
 	}
-	if w.failedCount++; w.progress && w.failedCount <= MaxFailures && !w.a.Structured() {
-		w.a.Progress("")
-		w.a.SayFailure(j)
+	if w.failedCount++; w.progress && w.failedCount <= MaxNamedFailures && !w.a.Structured() {
+		w.a.ShowProgress("")
+		w.a.PrintFailure(j)
 	}
 }
 
-// printFresh prints the jobs that have ended since the previous call. It prints only with --jsonl.
-func (w *waiter) printFresh(ctx context.Context) error {
+// printNewlyEnded prints the jobs that have ended since the previous call. It prints only with --jsonl.
+func (w *waiter) printNewlyEnded(ctx context.Context) error {
 	if len(w.unprintedIDs) == 0 {
 		return nil
 	}
 	defer func() { w.unprintedIDs = w.unprintedIDs[:0] }()
-	w.a.Progress("")
+	w.a.ShowProgress("")
 	return enqueue.PrintJobs(ctx, &w.a.Output, w.c, w.unprintedIDs)
 }
 
-// Waiting implements FollowedJobs. It prefers a job that is due for its first attempt, then a job that
+// WaitingJobID implements FollowedJobs. It prefers a job that is due for its first attempt, then a job that
 // waits for something else, then a job that is paused or will be retried.
-func (w *waiter) Waiting(context.Context) string {
+func (w *waiter) WaitingJobID(context.Context) string {
 	if !w.progress && (w.a.Quiet || !term.IsTerminal(w.a.Stderr)) {
 		return ""
 	}
@@ -203,10 +203,10 @@ func (w *waiter) Waiting(context.Context) string {
 	for i := range w.jobs {
 		switch j := &w.jobs[i]; {
 		case w.hasEnded[i]:
-		case runs(j):
+		case isRunning(j):
 			return ""
-		case w.retry[j.Seq] && w.drawsBar(): // the progress bar already shows when this job is retried
-		case w.retry[j.Seq] || j.State == queue.Processing.String():
+		case w.retryingSeqs[j.Seq] && w.drawsBar(): // the progress bar already shows when this job is retried
+		case w.retryingSeqs[j.Seq] || j.State == queue.Processing.String():
 			later = cmp.Or(later, j.ID)
 		case j.State == queue.Pending.String() && j.RunAt <= now:
 			ready = cmp.Or(ready, j.ID)
@@ -220,27 +220,28 @@ func (w *waiter) Waiting(context.Context) string {
 // drawsBar reports whether the waiter draws its progress as a bar.
 func (w *waiter) drawsBar() bool { return w.progress && term.IsTerminal(w.a.Stderr) }
 
-// Progress implements FollowedJobs.
-func (w *waiter) Progress() *Progress {
+// JobsProgress implements FollowedJobs.
+func (w *waiter) Progress() *JobsProgress {
 	if !w.progress {
 		return nil
 	}
-	return &Progress{term.Bar{Current: int64(w.doneCount), Total: int64(len(w.jobs)), StartValue: int64(w.first),
-		StartedAt: w.began,
-		Note:      present.Count(int64(w.failedCount), "failed")}, int64(len(w.retry)),
-		func(seq int64) bool { return w.retry[seq] }}
+	return &JobsProgress{term.ProgressBar{Current: int64(w.doneCount), Total: int64(len(w.jobs)),
+		StartValue: int64(w.initiallyEnded),
+		StartedAt:  w.startedAt,
+		Suffix:     present.CountText(int64(w.failedCount), "failed")}, int64(len(w.retryingSeqs)),
+		func(seq int64) bool { return w.retryingSeqs[seq] }}
 }
 
-// printEnds prints how the jobs ended, and sets the exit code to that of the first one that did not
+// printSummary prints how the jobs ended, and sets the exit code to that of the first one that did not
 // complete.
-func (w *waiter) printEnds(ctx context.Context) error {
+func (w *waiter) printSummary(ctx context.Context) error {
 	// stopped is ExitTimeout or ExitDetached if the wait ended before the jobs did, otherwise 0.
-	stopped := w.a.Exit
+	stopped := w.a.ExitCode
 	failed := -1
 	for i := range w.jobs {
-		if code := jobExit(&w.jobs[i]); failed < 0 && w.hasEnded[i] && code != 0 && (!w.any || i == w.last) {
+		if code := jobExit(&w.jobs[i]); failed < 0 && w.hasEnded[i] && code != 0 && (!w.anyJob || i == w.lastEndedIndex) {
 			if failed = i; stopped == 0 {
-				w.a.Exit = code
+				w.a.ExitCode = code
 			}
 		}
 	}
@@ -257,9 +258,9 @@ func (w *waiter) printEnds(ctx context.Context) error {
 		return enqueue.PrintJobs(ctx, &w.a.Output, w.c, ids)
 	}
 	if failed >= 0 && !w.progress {
-		w.a.sayEnd(&w.jobs[failed], w.failedCount-1)
+		w.a.printJobEnd(&w.jobs[failed], w.failedCount-1)
 	}
-	text := w.counts()
+	text := w.countsText()
 	switch stopped {
 	case fault.ExitTimeout:
 		text += fmt.Sprintf("; timed out after %s", queue.FormatDuration(w.timeout))
@@ -270,11 +271,11 @@ func (w *waiter) printEnds(ctx context.Context) error {
 		w.a.Say("%s", text)
 		return nil
 	}
-	return w.a.PrintNote("%s", text)
+	return w.a.PrintInfo("%s", text)
 }
 
-// counts describes how many jobs ended in each state.
-func (w *waiter) counts() string {
+// countsText describes how many jobs ended in each state.
+func (w *waiter) countsText() string {
 	by := map[string]int64{"not finished": int64(len(w.jobs) - w.doneCount)}
 	for i := range w.jobs {
 		if w.hasEnded[i] {
@@ -283,9 +284,9 @@ func (w *waiter) counts() string {
 	}
 	text := present.CountsText(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead",
 		"cancelled", "removed", "not finished")
-	text += ", in " + present.ApproxDuration(time.Since(w.began).Milliseconds())
+	text += ", in " + present.ApproxDuration(time.Since(w.startedAt).Milliseconds())
 	if w.progress {
-		text += MoreFailures(w.failedCount, "failed jobs", strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
+		text += MoreFailuresText(w.failedCount, "failed jobs", strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
 	}
 	if dead := by[queue.Dead.String()]; dead > 0 && w.batch != "" {
 		text += "; retry failed jobs with: queuectl retry --failed " + w.batchFlag()
@@ -298,5 +299,5 @@ func (w *waiter) batchFlag() string {
 	if w.batch == "" {
 		return ""
 	}
-	return "--batch " + queue.ShellWord(w.batch)
+	return "--batch " + queue.QuoteShellWord(w.batch)
 }

@@ -23,10 +23,10 @@ func TestJobLogContinuesWithoutTheService(t *testing.T) {
 		a: NewApp(Program{}, nil, nil, nil), c: c, log: log, hasEnded: make([]bool, 2),
 		jobs: []control.Job{{ID: "a", State: "completed", Command: "true"}, {ID: "b", State: "completed", Command: "date"}},
 	}
-	w.end(t.Context(), 0)
-	w.end(t.Context(), 1)
+	w.recordEnd(t.Context(), 0)
+	w.recordEnd(t.Context(), 1)
 	log.Close()
-	if err := log.Failure(); err != nil {
+	if err := log.WriteError(); err != nil {
 		t.Errorf("the log reports %v", err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "log"))

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/term"
 )
 
-// watchEvery is the shortest time between two prints of a watched list.
-const watchEvery = 500 * time.Millisecond
+// minRedrawInterval is the shortest time between two prints of a watched list.
+const minRedrawInterval = 500 * time.Millisecond
 
 // watch prints a list again after each change, until the user presses Ctrl-C or the service ends.
 // On a terminal it redraws the list in place.
@@ -19,7 +19,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 		return err
 	}
 	defer c.Close()
-	st, err := c.Status(ctx, control.Nothing{})
+	st, err := c.Status(ctx, control.NoParams{})
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	defer cancel()
 	// The stream begins with the events since the status was read, so it includes changes before the first
 	// print.
-	ended := Stream(ctx, c, control.Events{Since: &st.LastEvent}, func(control.Event) error {
+	ended := FollowEvents(ctx, c, control.Events{Since: &st.LastEventSeq}, func(control.Event) error {
 		select {
 		case changed <- struct{}{}:
 		default: // the list is already about to be printed again
@@ -39,7 +39,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 		if err := a.Redraw(list); err != nil {
 			return err
 		}
-		pause := time.After(watchEvery)
+		pause := time.After(minRedrawInterval)
 		// On a terminal, redraw the list every second, because it shows how old things are.
 		var older <-chan time.Time
 		if term.IsTerminal(a.Stdout) {
@@ -58,9 +58,9 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	}
 }
 
-// Stream starts to follow events, and passes every event to the function in the parameter each. The
+// FollowEvents starts to follow events, and passes every event to the function in the parameter each. The
 // returned channel gets the error when the connection is lost or ctx ends.
-func Stream(ctx context.Context, c *control.Client, p control.Events,
+func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
 	each func(control.Event) error) (ended <-chan error) {
 	end := make(chan error, 1)
 	p.Follow = true
@@ -71,15 +71,15 @@ func Stream(ctx context.Context, c *control.Client, p control.Events,
 	return end
 }
 
-// streamEvents starts to follow events and sends them to a channel until ctx ends. The channel lost
+// openEventChannel starts to follow events and sends them to a channel until ctx ends. The channel lost
 // gets the error when the connection is lost. The stream uses a separate connection, because ending a
 // stream closes its connection.
-func streamEvents(ctx context.Context, c *control.Client, p control.Events) (events <-chan control.Event,
+func openEventChannel(ctx context.Context, c *control.Client, p control.Events) (events <-chan control.Event,
 	lost <-chan error) {
 	c = c.Clone()
 	context.AfterFunc(ctx, func() { c.Close() })
 	list := make(chan control.Event)
-	return list, Stream(ctx, c, p, func(e control.Event) error {
+	return list, FollowEvents(ctx, c, p, func(e control.Event) error {
 		select {
 		case list <- e:
 			return nil

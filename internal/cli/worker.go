@@ -25,23 +25,23 @@ func workerVerb(a *App) *cobra.Command {
 		Use: "start", Short: "Add workers", Args: ExactArgs(0, "no arguments (use -c N)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if startCount < 1 {
-				return fault.Usage("--count: %d is too small; use 1 or more", startCount)
+				return fault.Usagef("--count: %d is too small; use 1 or more", startCount)
 			}
 			return a.WithStarted(cmd.Context(), func(c *control.Client) error {
 				if foreground {
-					return a.holdWorkers(cmd.Context(), c, startCount)
+					return a.addWorkersUntilInterrupt(cmd.Context(), c, startCount)
 				}
-				var p control.Count
+				var p control.WorkerStart
 				if cmd.Flags().Changed("count") {
 					p.Count = &startCount
 				}
-				return AnswerOf(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printCount)
+				return CallAndPrintWith(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printWorkerCount)
 			})
 		},
 	}
 	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` workers")
 	start.Flags().BoolVar(&foreground, "foreground", false, "wait, and remove these workers when you press Ctrl-C")
-	return Group("worker", "Add, remove and list workers, which run the jobs", start, workerStopVerb(a),
+	return GroupCommand("worker", "Add, remove and list workers, which run the jobs", start, workerStopVerb(a),
 		workerScaleVerb(a), workerListVerb(a))
 }
 
@@ -56,14 +56,14 @@ func workerStopVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("count") {
 				p.Count = &count
 				if count < 1 {
-					return fault.Usage("--count: %d is too small; use 1 or more", count)
+					return fault.Usagef("--count: %d is too small; use 1 or more", count)
 				}
 			} else if !p.All {
-				return fault.Usage("%s: no number of workers given; use -c N, or --all to remove all workers", cmd.CommandPath())
+				return fault.Usagef("%s: no number of workers given; use -c N, or --all to remove all workers", cmd.CommandPath())
 			}
 			return a.WithClient(func(c *control.Client) error {
 				if immediate := p.Force || p.Timeout != nil && *p.Timeout == 0; immediate && !yes && a.CanAsk() {
-					st, err := c.Status(cmd.Context(), control.Nothing{})
+					st, err := c.Status(cmd.Context(), control.NoParams{})
 					if err != nil {
 						return err
 					}
@@ -75,7 +75,7 @@ func workerStopVerb(a *App) *cobra.Command {
 						return nil
 					}
 				}
-				return AnswerOf(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printCount)
+				return CallAndPrintWith(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printWorkerCount)
 			})
 		},
 	}
@@ -83,7 +83,7 @@ func workerStopVerb(a *App) *cobra.Command {
 	cmd.Flags().IntVarP(&count, "count", "c", 0, "remove `N` workers")
 	cmd.Flags().BoolVar(&p.All, "all", false, "remove all workers")
 	input.DurationVar(cmd.Flags(), "timeout", "after `DURATION`, put jobs that are still running back in the "+
-		"queue (default 30s)", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+		"queue (default 30s)", func(d time.Duration) { p.Timeout = (*control.Duration)(&d) })
 	cmd.Flags().BoolVar(&p.Force, "force", false, "same as --timeout 0")
 	return cmd
 }
@@ -94,51 +94,52 @@ func workerScaleVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 0 {
-				return fault.Usage("%q is not a number of workers; use a number from 0 to %d", queue.Clip(args[0]),
+				return fault.Usagef("%q is not a number of workers; use a number from 0 to %d", queue.Clip(args[0]),
 					control.MaxWorkers)
 			}
-			return Answer(cmd.Context(), a, (*control.Client).WorkerScale, control.WorkerScale{Count: n}, a.printCount)
+			return CallAndPrint(cmd.Context(), a, (*control.Client).WorkerScale, control.WorkerScale{Count: n},
+				a.printWorkerCount)
 		},
 	}
 }
 
-func (a *App) printCount(got control.WorkerCount) error {
-	return a.Println(present.Workers(got.Workers))
+func (a *App) printWorkerCount(got control.WorkerCount) error {
+	return a.Println(present.WorkersText(got.Workers))
 }
 
 func workerListVerb(a *App) *cobra.Command {
 	head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZoneMark, "HEARTBEAT" + termtext.ZoneMark, "JOB"}
 	all := func(ctx context.Context, c *control.Client) ([]control.Worker, error) {
-		got, err := c.WorkerList(ctx, control.Nothing{})
+		got, err := c.WorkerList(ctx, control.NoParams{})
 		return got.Workers, err
 	}
-	return ListVerb(a, "List workers", present.NoWorkers, head, false, all, func(w *control.Worker) []string {
-		return []string{w.ID, w.Node, w.State, present.Dash(w.PID), present.Local(w.StartedAt),
-			present.Local(w.LastHeartbeat), present.Dash(w.Job)}
+	return ListVerb(a, "List workers", present.NoWorkersText, head, false, all, func(w *control.Worker) []string {
+		return []string{w.ID, w.Node, w.State, present.DashIfNil(w.PID), present.LocalTime(w.StartedAt),
+			present.LocalTime(w.LastHeartbeat), present.DashIfNil(w.Job)}
 	})
 }
 
-// holdWorkers adds workers, and removes them on Ctrl-C. Jobs that then run on these workers may finish.
-func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
+// addWorkersUntilInterrupt adds workers, and removes them on Ctrl-C. Jobs that then run on these workers may finish.
+func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, n int) error {
 	signals := make(chan os.Signal, 1)
 	// Call Notify before the request, because the user may press Ctrl-C at the moment when the answer
 	// arrives.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	got, err := c.WorkerStart(ctx, control.Count{Count: &n})
+	got, err := c.WorkerStart(ctx, control.WorkerStart{Count: &n})
 	if err != nil {
 		return err
 	}
 	a.Say("the service now has %s; press Ctrl-C to remove %d of them (running jobs finish first)",
-		present.Workers(got.Workers), n)
+		present.WorkersText(got.Workers), n)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {
 	case <-signals:
-	case err := <-Stream(waiting, c, control.Events{Event: control.Texts{string(queue.EventSetting)}},
+	case err := <-FollowEvents(waiting, c, control.Events{Kinds: control.TextList{string(queue.EventSettingChanged)}},
 		func(control.Event) error { return nil }):
 		return err // the service has ended, and the error says so
 	}
 	signal.Stop(signals) // after this call, a second signal ends this process immediately
-	return AnswerOf(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printCount)
+	return CallAndPrintWith(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printWorkerCount)
 }

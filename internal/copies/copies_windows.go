@@ -20,7 +20,7 @@ func DirFor(program string) string { return filepath.Join(filepath.Dir(program),
 // Find returns the path of a current copy of a program, from the first directory that contains one. It
 // returns "" if no directory contains one.
 func Find(program string, dirs ...string) (string, error) {
-	name, err := nameOf(program)
+	name, err := copyNameOf(program)
 	if err != nil {
 		return "", err
 	}
@@ -35,7 +35,7 @@ func Find(program string, dirs ...string) (string, error) {
 // Make returns the path of a current copy of a program in a directory. It creates the copy and the
 // directory if necessary.
 func Make(program, dir string) (path string, err error) {
-	name, err := nameOf(program)
+	name, err := copyNameOf(program)
 	if err != nil {
 		return "", err
 	}
@@ -62,7 +62,7 @@ func Make(program, dir string) (path string, err error) {
 	if err := errors.Join(err, to.Sync(), to.Close()); err != nil {
 		return "", err
 	}
-	for end := time.Now().Add(maxScanTime); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(virusScanTimeout); ; time.Sleep(20 * time.Millisecond) {
 		err := os.Rename(to.Name(), path)
 		// If the rename fails, another process may have made the same copy already.
 		if err == nil || isComplete(path) {
@@ -74,8 +74,8 @@ func Make(program, dir string) (path string, err error) {
 	}
 }
 
-// maxScanTime is how long a virus scanner may keep a new program open.
-const maxScanTime = 5 * time.Second
+// virusScanTimeout is how long a virus scanner may keep a new program open.
+const virusScanTimeout = 5 * time.Second
 
 // copyName matches the names of copies, and of copies that are still being written.
 var copyName = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
@@ -109,8 +109,8 @@ func checkNoLink(dir string) error {
 	return err
 }
 
-// nameOf returns the name of a program's copy, which contains a hash of its content.
-func nameOf(program string) (string, error) {
+// copyNameOf returns the name of a program's copy, which contains a hash of its content.
+func copyNameOf(program string) (string, error) {
 	from, err := os.Open(program)
 	if err != nil {
 		return "", err
@@ -125,6 +125,6 @@ func nameOf(program string) (string, error) {
 
 // isComplete reports whether a copy exists and its content matches its name.
 func isComplete(path string) bool {
-	name, err := nameOf(path)
+	name, err := copyNameOf(path)
 	return err == nil && name == filepath.Base(path)
 }

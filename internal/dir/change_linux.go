@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changes are the inotify events to watch. They do not include writes to files.
-const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+// watchedEvents are the inotify events to watch. They do not include writes to files.
+const watchedEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
 // WaitForChange returns nil once one of the named files in dir, or dir itself, is created, removed or
@@ -30,7 +30,7 @@ func WaitForChange(ctx context.Context, dir string, names []string, watching fun
 	}
 	f := os.NewFile(uintptr(fd), "inotify")
 	defer f.Close()
-	if _, err := unix.InotifyAddWatch(fd, dir, changes); err != nil {
+	if _, err := unix.InotifyAddWatch(fd, dir, watchedEvents); err != nil {
 		return watchError(dir, err)
 	}
 	if !watching() {
@@ -46,7 +46,7 @@ func WaitForChange(ctx context.Context, dir string, names []string, watching fun
 			return ctx.Err()
 		case err != nil:
 			return watchError(dir, err)
-		case concerns(buf[:n], names):
+		case affectsNames(buf[:n], names):
 			return nil
 		}
 	}
@@ -67,9 +67,9 @@ func watchError(dir string, err error) error {
 	return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
 }
 
-// concerns reports whether any of the events concerns one of the names or the directory itself. It
+// affectsNames reports whether any of the events concerns one of the names or the directory itself. It
 // also returns true if the event queue has overflowed, because events are then missing.
-func concerns(events []byte, names []string) bool {
+func affectsNames(events []byte, names []string) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
 		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")

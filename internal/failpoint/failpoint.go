@@ -17,9 +17,9 @@ import (
 )
 
 var (
-	mu    sync.Mutex
-	hits  = map[string]int{} // number of hits by name; guarded by mu
-	asked = func() map[string]string {
+	mu             sync.Mutex
+	hits           = map[string]int{} // number of hits by name; guarded by mu
+	enabledActions = func() map[string]string {
 		m := map[string]string{}
 		for entry := range strings.SplitSeq(os.Getenv("QUEUECTL_FAILPOINTS"), ",") {
 			name, action, _ := strings.Cut(entry, "=")
@@ -29,15 +29,15 @@ var (
 	}()
 )
 
-// On reports whether a saboteur is switched on.
-func On(name string) bool {
-	_, on := asked[name]
+// IsEnabled reports whether a saboteur is switched on.
+func IsEnabled(name string) bool {
+	_, on := enabledActions[name]
 	return on && name != ""
 }
 
 // Hit executes the action of a failpoint, if the failpoint is switched on.
 func Hit(name string) {
-	action, on := asked[name]
+	action, on := enabledActions[name]
 	if !on {
 		return
 	}

@@ -8,5 +8,5 @@ package failpoint
 // Hit does nothing in this build.
 func Hit(string) {}
 
-// On returns false in this build, because no saboteur is ever switched on.
-func On(string) bool { return false }
+// IsEnabled returns false in this build, because no saboteur is ever switched on.
+func IsEnabled(string) bool { return false }

@@ -18,11 +18,11 @@ import (
 	"github.com/queuectl/queuectl/internal/systemd"
 )
 
-// maxLog is the size in bytes at which the log of a background service is rotated. The new rotated log
+// maxLogBytes is the size in bytes at which the log of a background service is rotated. The new rotated log
 // replaces the previous one.
-const maxLog = 1 << 20
+const maxLogBytes = 1 << 20
 
-// RotatingFile keeps a log and one rotated log, of about maxLog bytes each. It rotates the log by
+// RotatingFile keeps a log and one rotated log, of about maxLogBytes bytes each. It rotates the log by
 // copying and truncating it, because runners also have the file open and append to it.
 type RotatingFile struct{ File *os.File }
 
@@ -30,14 +30,14 @@ type RotatingFile struct{ File *os.File }
 // copy fails.
 func (l RotatingFile) Write(p []byte) (int, error) {
 	n, err := l.File.Write(p)
-	l.putAside()
+	l.rotate()
 	return n, err
 }
 
-// putAside copies a log that is too large, and truncates it.
-func (l RotatingFile) putAside() {
+// rotate copies a log that is too large, and truncates it.
+func (l RotatingFile) rotate() {
 	info, err := l.File.Stat()
-	if err != nil || info.Size() <= maxLog {
+	if err != nil || info.Size() <= maxLogBytes {
 		return
 	}
 	if old, err := os.ReadFile(l.File.Name()); err == nil {
@@ -47,7 +47,7 @@ func (l RotatingFile) putAside() {
 	os.Truncate(l.File.Name(), 0)
 }
 
-// Open opens the log of a background service. It rotates a log that is larger than maxLog.
+// Open opens the log of a background service. It rotates a log that is larger than maxLogBytes.
 func Open(path string) (*os.File, error) {
 	if err := statedir.Make(filepath.Dir(path)); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func Open(path string) (*os.File, error) {
 	}
 	// Set the mode regardless of the umask. Ignore an error, because the log is still usable.
 	f.Chmod(0o600)
-	RotatingFile{f}.putAside()
+	RotatingFile{f}.rotate()
 	return f, nil
 }
 

@@ -22,7 +22,7 @@ func TestBackgroundLogIsBounded(t *testing.T) {
 	}
 	defer runner.Close()
 	line := append(bytes.Repeat([]byte("x"), 1023), '\n')
-	for range 3 * maxLog / len(line) {
+	for range 3 * maxLogBytes / len(line) {
 		if _, err := (RotatingFile{file}).Write(line); err != nil {
 			t.Fatal(err)
 		}
@@ -35,8 +35,8 @@ func TestBackgroundLogIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if size := info.Size(); size == 0 || size > maxLog+int64(len(line)) {
-			t.Errorf("%s has %d bytes, want at most about %d", filepath.Base(name), size, maxLog)
+		if size := info.Size(); size == 0 || size > maxLogBytes+int64(len(line)) {
+			t.Errorf("%s has %d bytes, want at most about %d", filepath.Base(name), size, maxLogBytes)
 		}
 	}
 	raw, err := os.ReadFile(path)

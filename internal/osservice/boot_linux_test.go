@@ -13,7 +13,7 @@ import (
 func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	booted := t.TempDir()
-	own := Process{Kind: config.OwnService, Background: true, Parent: 1}
+	own := Process{Kind: config.UserService, Background: true, ParentPID: 1}
 	advice := func(p Process, want string) {
 		t.Helper()
 		if got := bootAdvice(p, booted); got != want {
@@ -21,14 +21,14 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 		}
 	}
 	advice(own, "queuectl service install --user")
-	advice(Process{Kind: config.OwnService, Parent: os.Getpid()}, "queuectl service install --user")
-	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, initSystemAdvice)
-	advice(Process{Kind: config.DirectoryService, Parent: initPID}, "")
+	advice(Process{Kind: config.UserService, ParentPID: os.Getpid()}, "queuectl service install --user")
+	advice(Process{Kind: config.DirectoryService, ParentPID: os.Getpid()}, initSystemAdvice)
+	advice(Process{Kind: config.DirectoryService, ParentPID: initPID}, "")
 
 	booted = filepath.Join(booted, "missing") // without this directory, systemd is not running
 	advice(own, "make the init system run: queuectl serve")
-	advice(Process{Kind: config.SystemService, Parent: os.Getpid()}, "make the init system start this service")
-	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, "make the init system start this service")
+	advice(Process{Kind: config.SystemService, ParentPID: os.Getpid()}, "make the init system start this service")
+	advice(Process{Kind: config.DirectoryService, ParentPID: os.Getpid()}, "make the init system start this service")
 	booted = t.TempDir()
 
 	unit := filepath.Join(UnitDir(), Name+".service")
@@ -39,12 +39,12 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	if err := os.WriteFile(unit, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	own = Process{Kind: config.OwnService, Unit: Name + ".service", Parent: os.Getpid()}
+	own = Process{Kind: config.UserService, Unit: Name + ".service", ParentPID: os.Getpid()}
 	advice(own, "systemctl --user enable queuectl")
 	if err := os.Symlink(unit, filepath.Join(wants, Name+".service")); err != nil {
 		t.Fatal(err)
 	}
-	if lingers() {
+	if isLingering() {
 		advice(own, "")
 	} else {
 		advice(own, "loginctl enable-linger")

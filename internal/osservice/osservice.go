@@ -10,16 +10,16 @@ const Name = "queuectl"
 
 // Process holds the facts about a running service that show what started it.
 type Process struct {
-	Kind       config.Kind
+	Kind       config.ServiceKind
 	Background bool   // a client started it on demand
 	Unit       string // systemd unit in the service's environment; "" if the environment names none
-	Parent     int    // pid of the process that started it
+	ParentPID  int    // pid of the process that started it
 }
 
-// registerOwn is the command that registers a user's own service.
-const registerOwn = "queuectl service install --user"
+// installUserCommand is the command that registers a user's own service.
+const installUserCommand = "queuectl service install --user"
 
 // initSystemAdvice is the advice for a service in a directory given with --dir. Only the machine's init
 // system can start such a service at boot.
 const initSystemAdvice = "make the init system start this service; or, to have a service of your own that starts at " +
-	"boot: " + registerOwn
+	"boot: " + installUserCommand

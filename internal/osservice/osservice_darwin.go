@@ -12,8 +12,8 @@ func PlistPath() string {
 	return filepath.Join(os.Getenv("HOME"), "Library/LaunchAgents", Name+".plist")
 }
 
-// UserService reports whether a service of this user is registered, and the command that starts it.
-func UserService() (start string, registered bool) {
+// FindUserService reports whether a service of this user is registered, and the command that starts it.
+func FindUserService() (start string, registered bool) {
 	_, err := os.Stat(PlistPath())
 	return "launchctl load " + PlistPath(), err == nil
 }
@@ -31,9 +31,9 @@ func BootAdvice(p Process) string {
 			return ""
 		}
 		return "sudo queuectl service install"
-	case config.OwnService:
-		if _, registered := UserService(); !registered {
-			return registerOwn + " (starts at login), or for all users: sudo queuectl service install"
+	case config.UserService:
+		if _, registered := FindUserService(); !registered {
+			return installUserCommand + " (starts at login), or for all users: sudo queuectl service install"
 		}
 		return "your own service starts only when you log in; for a service of all users that starts at boot, run: " +
 			"sudo queuectl service install"

@@ -11,21 +11,21 @@ import (
 // UnitDir returns the directory of a user's units.
 func UnitDir() string { return filepath.Join(os.Getenv("HOME"), ".config/systemd/user") }
 
-// UserService reports whether a service of this user is registered, and the command that starts it.
-func UserService() (start string, registered bool) {
+// FindUserService reports whether a service of this user is registered, and the command that starts it.
+func FindUserService() (start string, registered bool) {
 	return "systemctl --user start " + Name, exists(filepath.Join(UnitDir(), Name+".service"))
 }
 
 // EndsAtLogout reports whether a registered service of this user ends when the user logs out, and
 // does not start at boot.
 func EndsAtLogout() bool {
-	_, registered := UserService()
-	return registered && !lingers()
+	_, registered := FindUserService()
+	return registered && !isLingering()
 }
 
-// lingers reports whether systemd starts this user's services at boot. It also returns true if the user
+// isLingering reports whether systemd starts this user's services at boot. It also returns true if the user
 // is unknown, because in that case there is no advice.
-func lingers() bool {
+func isLingering() bool {
 	who, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
 	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Name))
 }
@@ -43,29 +43,29 @@ func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") 
 // bootAdvice implements BootAdvice. booted is the path of a directory that exists only if systemd
 // runs, see sd_booted(3).
 func bootAdvice(p Process, booted string) string {
-	if !p.Background && p.Unit == "" && (p.Parent == initPID || os.Getpid() == initPID) {
+	if !p.Background && p.Unit == "" && (p.ParentPID == initPID || os.Getpid() == initPID) {
 		return ""
 	}
 	if !exists(booted) { // without systemd, no service can be registered
-		if p.Kind == config.OwnService {
+		if p.Kind == config.UserService {
 			return "make the init system run: queuectl serve"
 		}
 		return "make the init system start this service"
 	}
 	switch p.Kind {
 	case config.SystemService:
-		if !enabled("/etc/systemd/system", "multi-user.target") {
+		if !isEnabled("/etc/systemd/system", "multi-user.target") {
 			return "sudo systemctl enable " + Name
 		}
 		return ""
-	case config.OwnService:
-		if _, registered := UserService(); !registered {
-			return registerOwn
+	case config.UserService:
+		if _, registered := FindUserService(); !registered {
+			return installUserCommand
 		}
-		if !enabled(UnitDir(), "default.target") {
+		if !isEnabled(UnitDir(), "default.target") {
 			return "systemctl --user enable " + Name
 		}
-		if !lingers() {
+		if !isLingering() {
 			return "loginctl enable-linger"
 		}
 		return ""
@@ -73,8 +73,8 @@ func bootAdvice(p Process, booted string) string {
 	return initSystemAdvice
 }
 
-// enabled reports whether a target of systemd starts the service.
-func enabled(dir, target string) bool {
+// isEnabled reports whether a target of systemd starts the service.
+func isEnabled(dir, target string) bool {
 	return exists(filepath.Join(dir, target+".wants", Name+".service"))
 }
 

@@ -10,8 +10,8 @@ import (
 // a name.
 const RunKey = `Software\Microsoft\Windows\CurrentVersion\Run`
 
-// Command returns the command of the user's own service.
-func Command() (line string, err error) {
+// UserServiceCommand returns the command of the user's own service.
+func UserServiceCommand() (line string, err error) {
 	k, err := registry.OpenKey(registry.CURRENT_USER, RunKey, registry.QUERY_VALUE)
 	if err != nil {
 		return "", err
@@ -21,16 +21,16 @@ func Command() (line string, err error) {
 	return line, err
 }
 
-// UserService reports whether a service of this user is registered, and the command that starts it.
-func UserService() (start string, registered bool) {
-	line, err := Command()
+// FindUserService reports whether a service of this user is registered, and the command that starts it.
+func FindUserService() (start string, registered bool) {
+	line, err := UserServiceCommand()
 	return "queuectl service start --user", err == nil && line != ""
 }
 
 // EndsAtLogout reports whether a service of this user is registered. Such a service always ends when
 // the user logs out.
 func EndsAtLogout() bool {
-	_, registered := UserService()
+	_, registered := FindUserService()
 	return registered
 }
 
@@ -40,9 +40,9 @@ func BootAdvice(p Process) string {
 	switch p.Kind {
 	case config.SystemService:
 		return ""
-	case config.OwnService:
-		if _, registered := UserService(); !registered {
-			return registerOwn + " (starts at logon), or for all users, as an administrator: queuectl service install"
+	case config.UserService:
+		if _, registered := FindUserService(); !registered {
+			return installUserCommand + " (starts at logon), or for all users, as an administrator: queuectl service install"
 		}
 		return "your own service starts only when you log on; for a service of all users that starts at boot, run as an " +
 			"administrator: queuectl service install"

@@ -21,11 +21,11 @@ func main() {
 	wrong := false
 	for path, text := range map[string]string{
 		"queuectl.toml.example": config.Example(),
-		"docs/reference.md":     reference(),
+		"docs/reference.md":     referencePage(),
 		"docs/verbs.md": "# Command reference\n\nEvery command of `queuectl` with its flags and examples. " +
 			"`queuectl COMMAND --help --all` prints the same in a terminal, and `queuectl man DIR` writes it as manual pages. " +
-			"This page is generated from the program by `make pages`.\n\n" + printed("man", "--markdown"),
-		"docs/schemas.json": printed("schema", "--json"),
+			"This page is generated from the program by `make pages`.\n\n" + queuectldOutput("man", "--markdown"),
+		"docs/schemas.json": queuectldOutput("schema", "--json"),
 	} {
 		old, err := os.ReadFile(path)
 		if err == nil && string(old) == text {
@@ -50,8 +50,8 @@ func main() {
 	}
 }
 
-// printed runs queuectld with these arguments and returns its output.
-func printed(args ...string) string {
+// queuectldOutput runs queuectld with these arguments and returns its output.
+func queuectldOutput(args ...string) string {
 	cmd := exec.Command("go", append([]string{"run", "./cmd/queuectld"}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -62,14 +62,14 @@ func printed(args ...string) string {
 	return string(out)
 }
 
-// written describes the forms of durations and times. A test of package cli checks that the program
+// timeSyntax describes the forms of durations and times. A test of package cli checks that the program
 // accepts all of them.
 //
 //go:embed durations_and_times.md
-var written string
+var timeSyntax string
 
-// reference returns the page of fields, settings, methods, states and errors.
-func reference() string {
+// referencePage returns the page of fields, settings, methods, states and errors.
+func referencePage() string {
 	var b strings.Builder
 	b.WriteString("# Reference\n\nFields, durations and times, states, settings, methods and errors. Commands are " +
 		"described in [verbs.md](verbs.md), the protocol in [protocol.md](protocol.md) and its JSON Schemas in " +
@@ -86,7 +86,7 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kinds[f.Kind], f.Usage())
 	}
-	b.WriteString("\n" + written)
+	b.WriteString("\n" + timeSyntax)
 	b.WriteString("\n## States\n\n| state | possible next states |\n|---|---|\n")
 	for _, from := range append([]queue.State{0}, queue.States()...) {
 		var to []string
@@ -106,7 +106,7 @@ func reference() string {
 		"setting | default | meaning |\n|---|---|---|\n")
 	for _, k := range config.Keys() {
 		name := "`" + k.Name + "`"
-		for _, other := range k.Spellings() {
+		for _, other := range k.Aliases() {
 			name += " (`" + other + "`)"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, k.Default, k.Doc())
@@ -127,11 +127,11 @@ func reference() string {
 	b.WriteString("\n## Protocol limits\n\nThe [protocol](protocol.md#limits) describes what happens if a limit is " +
 		"exceeded.\n\n| subject | limit |\n|---|---|\n")
 	for _, l := range control.ProtocolLimits() {
-		fmt.Fprintf(&b, "| %s | %s |\n", l.What, l.Limit)
+		fmt.Fprintf(&b, "| %s | %s |\n", l.Description, l.Limit)
 	}
 	b.WriteString("\n## Errors\n\n| `data.code` | number | exit code | retry |\n|---|---|---|---|\n")
-	for _, r := range control.Failures {
-		fmt.Fprintf(&b, "| `%s` | %d | %d | %s |\n", r.Code, r.Number, r.Exit, r.Retry)
+	for _, r := range control.ErrorCodes {
+		fmt.Fprintf(&b, "| `%s` | %d | %d | %s |\n", r.Code, r.RPCCode, r.ExitStatus, r.RetryAdvice)
 	}
 	return b.String()
 }

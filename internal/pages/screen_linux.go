@@ -27,8 +27,8 @@ var programs = map[string]string{
 	"convert": "echo bad header in $1 >&2; exit 1",
 }
 
-// madeUp lists the queuectl commands that create the example queue, one per element.
-var madeUp = [][]string{
+// exampleCommands lists the queuectl commands that create the example queue, one per element.
+var exampleCommands = [][]string{
 	{"enqueue", "--id", "lint", "make lint"},
 	{"enqueue", "--id", "97.png", "--max-retries", "0", "convert 97.png 97.webp"},
 	{"wait", "--any", "lint"},
@@ -41,8 +41,8 @@ var madeUp = [][]string{
 	{"hold", "deploy"},
 }
 
-// screen returns what queuectl prints on a terminal for the example queue, with colours.
-func screen() (text string, err error) {
+// captureScreen returns what queuectl prints on a terminal for the example queue, with colours.
+func captureScreen() (text string, err error) {
 	dir, err := os.MkdirTemp("", "queuectl-pages-*")
 	if err != nil {
 		return "", err
@@ -80,7 +80,7 @@ func screen() (text string, err error) {
 			return "", errors.New("the service does not answer")
 		}
 	}
-	for _, words := range madeUp {
+	for _, words := range exampleCommands {
 		out, err := command(words...).CombinedOutput()
 		// Accept a failure of wait, because wait exits with the exit code of a job.
 		if err != nil && words[0] != "wait" {
@@ -88,7 +88,7 @@ func screen() (text string, err error) {
 		}
 	}
 	for end := time.Now().Add(waitTimeout); ; time.Sleep(20 * time.Millisecond) {
-		text, err := onTerminal(command())
+		text, err := runOnTerminal(command())
 		if err != nil || strings.Contains(text, "compiling 61") && strings.Contains(text, "epoch 4") &&
 			!strings.Contains(text, "just now") {
 			return text, err
@@ -102,8 +102,8 @@ func screen() (text string, err error) {
 // waitTimeout bounds each wait for the service or its jobs.
 const waitTimeout = 20 * time.Second
 
-// onTerminal runs a program on a terminal and returns its output.
-func onTerminal(cmd *exec.Cmd) (string, error) {
+// runOnTerminal runs a program on a terminal and returns its output.
+func runOnTerminal(cmd *exec.Cmd) (string, error) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", err

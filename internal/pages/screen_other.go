@@ -4,5 +4,5 @@ package main
 
 import "errors"
 
-// screen returns an error, because this system is not supported.
-func screen() (string, error) { return "", errors.ErrUnsupported }
+// captureScreen returns an error, because this system is not supported.
+func captureScreen() (string, error) { return "", errors.ErrUnsupported }

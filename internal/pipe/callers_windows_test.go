@@ -16,7 +16,7 @@ import (
 
 // Twenty concurrent clients each get the answer to their own request.
 func TestConcurrentConnections(t *testing.T) {
-	l := listen(t, OwnerOnly())
+	l := listen(t, OwnerOnlyDescriptor())
 	var serving, calling sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -59,7 +59,7 @@ func TestConcurrentConnections(t *testing.T) {
 // listeners open and close.
 func TestTenThousandCallers(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
-	l := listen(t, OwnerOnly())
+	l := listen(t, OwnerOnlyDescriptor())
 	var all sync.WaitGroup
 	go func() { // this goroutine ends when the listener is closed
 		for {
@@ -82,7 +82,7 @@ func TestTenThousandCallers(t *testing.T) {
 				return
 			default:
 			}
-			other, err := Listen(fmt.Sprintf("%s-%d", nameOf(t), i), OwnerOnly())
+			other, err := Listen(fmt.Sprintf("%s-%d", nameOf(t), i), OwnerOnlyDescriptor())
 			if err != nil {
 				t.Error(err)
 				return
@@ -119,7 +119,7 @@ func TestTenThousandCallers(t *testing.T) {
 // After Listen has returned, clients can connect and send data before the server calls Accept. The
 // server reads the data later.
 func TestCallersNeedNotWaitForAccept(t *testing.T) {
-	l := listen(t, OwnerOnly())
+	l := listen(t, OwnerOnlyDescriptor())
 	for i := range 3 {
 		c, err := Dial(t.Context(), nameOf(t))
 		if err != nil {
@@ -147,7 +147,7 @@ func TestCallersNeedNotWaitForAccept(t *testing.T) {
 
 // If a server accepts no connection, Dial returns at the deadline of its context.
 func TestCallersAreBounded(t *testing.T) {
-	listen(t, OwnerOnly())
+	listen(t, OwnerOnlyDescriptor())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	// Fill the backlog, and add two clients: the method take holds one, and the next instance holds one.
@@ -163,17 +163,17 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 }
 
-// readAhead waits for at most maxUnnamed clients at the same time. If there are more, ClientOf
-// returns errUnnamed.
+// readAhead waits for at most maxUnidentified clients at the same time. If there are more, ClientOf
+// returns errTooManyUnidentified.
 func TestUnnamedClientsAreFew(t *testing.T) {
 	real := impersonate
 	defer func() { impersonate = real }()
 	impersonate = func(windows.Handle) error { return windows.ERROR_CANNOT_IMPERSONATE }
 	_, server := pair(t)
-	for range maxUnnamed {
-		server.(*conn).unnamedSlots <- struct{}{}
+	for range maxUnidentified {
+		server.(*conn).identifySlots <- struct{}{}
 	}
-	if _, err := ClientOf(server); !errors.Is(err, errUnnamed) {
+	if _, err := ClientOf(server); !errors.Is(err, errTooManyUnidentified) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -20,8 +20,8 @@ type Identity struct {
 	PID    int
 }
 
-// firstBytes is how many bytes readAhead reads to identify a client.
-const firstBytes = 512
+// maxPeekedBytes is how many bytes readAhead reads to identify a client.
+const maxPeekedBytes = 512
 
 // tokenIsAppContainer is the information class that queries whether a token belongs to an app
 // container, as defined in winnt.h.
@@ -31,15 +31,15 @@ const tokenIsAppContainer = 29
 const maxSID = 68
 
 var (
-	advapi32       = windows.NewLazySystemDLL("advapi32.dll")
-	kernel32       = windows.NewLazySystemDLL("kernel32.dll")
-	impersonatePro = advapi32.NewProc("ImpersonateNamedPipeClient")
-	peekPro        = kernel32.NewProc("PeekNamedPipe")
+	advapi32        = windows.NewLazySystemDLL("advapi32.dll")
+	kernel32        = windows.NewLazySystemDLL("kernel32.dll")
+	impersonateProc = advapi32.NewProc("ImpersonateNamedPipeClient")
+	peekProc        = kernel32.NewProc("PeekNamedPipe")
 )
 
 // impersonate makes this thread act as the client of a pipe.
 var impersonate = func(pipe windows.Handle) error {
-	if ok, _, err := impersonatePro.Call(uintptr(pipe)); ok == 0 {
+	if ok, _, err := impersonateProc.Call(uintptr(pipe)); ok == 0 {
 		return err
 	}
 	return nil
@@ -48,12 +48,12 @@ var impersonate = func(pipe windows.Handle) error {
 // revert makes this thread act as this process again.
 var revert = windows.RevertToSelf
 
-// ErrConfined rejects a client that runs in a sandbox, because such a program may not use all rights of
+// ErrSandboxed rejects a client that runs in a sandbox, because such a program may not use all rights of
 // its user.
-var ErrConfined = errors.New("programs in a sandbox (app container or restricted token) have no access to queuectl")
+var ErrSandboxed = errors.New("programs in a sandbox (app container or restricted token) have no access to queuectl")
 
-// confined reports whether a token belongs to a program in a sandbox.
-var confined = func(t windows.Token) (bool, error) {
+// isSandboxed reports whether a token belongs to a program in a sandbox.
+var isSandboxed = func(t windows.Token) (bool, error) {
 	var contained, n uint32
 	if err := windows.GetTokenInformation(t, tokenIsAppContainer, (*byte)(unsafe.Pointer(&contained)), 4, &n); err != nil {
 		return false, err
@@ -74,7 +74,8 @@ var confined = func(t windows.Token) (bool, error) {
 func ClientOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
-		return Identity{}, errors.New("the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
+		return Identity{}, errors.New(
+			"the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
 	}
 	id, err := p.client()
 	if errors.Is(err, windows.ERROR_CANNOT_IMPERSONATE) {
@@ -89,18 +90,19 @@ func ClientOf(c net.Conn) (Identity, error) {
 	return id, nil
 }
 
-// errUnnamed means that readAhead is already waiting for maxUnnamed clients. The error is temporary,
+// errTooManyUnidentified means that readAhead is already waiting for maxUnidentified clients. The error is temporary,
 // because each of these waits ends at the connection's deadline.
-var errUnnamed = errors.New("too many other programs are connected without having sent a request; try again later")
+var errTooManyUnidentified = errors.New(
+	"too many other programs are connected without having sent a request; try again later")
 
 func (c *conn) readAhead() error {
 	select {
-	case c.unnamedSlots <- struct{}{}:
-		defer func() { <-c.unnamedSlots }()
+	case c.identifySlots <- struct{}{}:
+		defer func() { <-c.identifySlots }()
 	default:
-		return errUnnamed
+		return errTooManyUnidentified
 	}
-	b := make([]byte, firstBytes)
+	b := make([]byte, maxPeekedBytes)
 	n, err := c.winPipe.Read(b)
 	c.peekedBytes = append(c.peekedBytes, b[:n]...)
 	return err
@@ -134,14 +136,14 @@ func (c *conn) client() (id Identity, err error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	in, err := confined(token)
+	in, err := isSandboxed(token)
 	if err == nil && in {
-		err = ErrConfined
+		err = ErrSandboxed
 	}
 	if err != nil {
 		return Identity{}, err
 	}
-	id, err = identity(token, "that program")
+	id, err = tokenIdentity(token, "that program")
 	id.PID = int(pid)
 	return id, err
 }
@@ -156,7 +158,8 @@ func (c *conn) client() (id Identity, err error) {
 func ServerOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
-		return Identity{}, errors.New("the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
+		return Identity{}, errors.New(
+			"the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
 	}
 	var pid uint32
 	if err := windows.GetNamedPipeServerProcessId(p.handle(), &pid); err != nil {
@@ -182,16 +185,16 @@ func ownerOf(h windows.Handle) (*windows.SID, error) {
 	return owner, err
 }
 
-// Self identifies this process.
-func Self() (Identity, error) {
-	id, err := identity(windows.GetCurrentProcessToken(), "this process")
+// SelfIdentity identifies this process.
+func SelfIdentity() (Identity, error) {
+	id, err := tokenIdentity(windows.GetCurrentProcessToken(), "this process")
 	id.PID = int(windows.GetCurrentProcessId())
 	return id, err
 }
 
-// Owner returns the owner of objects that this process creates. If this process is elevated, the owner
+// DefaultOwner returns the owner of objects that this process creates. If this process is elevated, the owner
 // is the administrators, otherwise the user.
-func Owner() (*windows.SID, error) {
+func DefaultOwner() (*windows.SID, error) {
 	owner := new(struct { // the layout of TOKEN_OWNER
 		sid  *windows.SID
 		room [maxSID]byte
@@ -204,16 +207,16 @@ func Owner() (*windows.SID, error) {
 	return owner.sid.Copy()
 }
 
-// counts reports whether a group of a token grants access. Deny-only groups do not. The group of the
+// grantsAccess reports whether a group of a token grants access. Deny-only groups do not. The group of the
 // logon session does not count either, because it has no permanent members.
-func counts(attributes uint32) bool {
+func grantsAccess(attributes uint32) bool {
 	const mask = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
 	return attributes&mask == windows.SE_GROUP_ENABLED
 }
 
-// identity returns the user and the groups of a token. Its errors name the process, in the parameter
+// tokenIdentity returns the user and the groups of a token. Its errors name the process, in the parameter
 // whose.
-func identity(t windows.Token, whose string) (Identity, error) {
+func tokenIdentity(t windows.Token, whose string) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
 		return Identity{}, fmt.Errorf("cannot determine the Windows user of %s: %w", whose, err)
@@ -227,7 +230,7 @@ func identity(t windows.Token, whose string) (Identity, error) {
 		return Identity{}, err
 	}
 	for _, g := range groups.AllGroups() {
-		if !counts(g.Attributes) {
+		if !grantsAccess(g.Attributes) {
 			continue
 		}
 		sid, err := g.Sid.Copy()
@@ -239,22 +242,22 @@ func identity(t windows.Token, whose string) (Identity, error) {
 	return id, nil
 }
 
-// OwnerOnly returns a security descriptor that grants access to this user, the system and
+// OwnerOnlyDescriptor returns a security descriptor that grants access to this user, the system and
 // administrators.
-func OwnerOnly() string { return Descriptor() }
+func OwnerOnlyDescriptor() string { return AccessDescriptor() }
 
-// Descriptor returns the security descriptor of a pipe. This user, the system and administrators may
+// AccessDescriptor returns the security descriptor of a pipe. This user, the system and administrators may
 // serve and use the pipe. The accounts in clients may use it. Processes on other machines cannot
 // connect, whatever their user is. A user's session through ssh can connect, because it is a process of
 // this machine.
-func Descriptor(clients ...*windows.SID) string {
+func AccessDescriptor(clients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")
-	if self, err := Self(); err == nil { // if this fails, the system and administrators still have access
+	if self, err := SelfIdentity(); err == nil { // if this fails, the system and administrators still have access
 		fmt.Fprintf(&b, "(A;;GA;;;%s)", self.User)
 	}
 	for _, sid := range clients {
-		fmt.Fprintf(&b, "(A;;%#x;;;%s)", connectRight, sid)
+		fmt.Fprintf(&b, "(A;;%#x;;;%s)", clientAccessRights, sid)
 	}
 	return b.String()
 }
@@ -266,6 +269,6 @@ func HungUp(c net.Conn) bool {
 		return true
 	}
 	var waiting uint32
-	there, _, _ := peekPro.Call(uintptr(p.handle()), 0, 0, 0, uintptr(unsafe.Pointer(&waiting)), 0)
+	there, _, _ := peekProc.Call(uintptr(p.handle()), 0, 0, 0, uintptr(unsafe.Pointer(&waiting)), 0)
 	return there == 0
 }

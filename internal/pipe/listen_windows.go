@@ -18,32 +18,32 @@ import (
 // client to Accept. There is always an instance, so no other process can take over the name.
 
 const (
-	bufferSize = 64 << 10 // bytes buffered in each direction
-	backlog    = 64       // maximum number of connected clients that wait for a call of Accept
-	maxUnnamed = 64       // maximum number of clients that readAhead waits for at the same time
-	// takenFor is how long Listen waits for a name that is in use, because a service that is ending may
+	bufferSize      = 64 << 10 // bytes buffered in each direction
+	backlog         = 64       // maximum number of connected clients that wait for a call of Accept
+	maxUnidentified = 64       // maximum number of clients that readAhead waits for at the same time
+	// nameWaitTimeout is how long Listen waits for a name that is in use, because a service that is ending may
 	// still hold the name.
-	takenFor  = 2 * time.Second
-	takenLook = 50 * time.Millisecond
+	nameWaitTimeout  = 2 * time.Second
+	namePollInterval = 50 * time.Millisecond
 )
 
 // Listener serves the name of a pipe. Clients need not wait for Accept, because a goroutine accepts
 // them immediately. The methods may be called concurrently.
 // See docs/decisions/0088.
 type Listener struct {
-	name         string
-	end          windows.Handle // event that stops the goroutine of take
-	calls        chan windows.Handle
-	acceptErrs   chan error // passes an error of take to Accept; take continues when Accept has received it
-	unnamedSlots chan struct{}
+	name          string
+	stopEvent     windows.Handle // event that stops the goroutine of take
+	clientPipes   chan windows.Handle
+	acceptErrs    chan error // passes an error of take to Accept; take continues when Accept has received it
+	identifySlots chan struct{}
 
-	// call belongs to the pipe instance that waits for a client. It is a field, because the kernel writes
+	// connectOverlapped belongs to the pipe instance that waits for a client. It is a field, because the kernel writes
 	// to it, so it must be on the heap, where it does not move.
-	call windows.Overlapped
+	connectOverlapped windows.Overlapped
 
-	close  sync.Once
-	closed chan struct{}
-	takers sync.WaitGroup
+	close       sync.Once
+	closed      chan struct{}
+	acceptLoops sync.WaitGroup
 
 	mu             sync.Mutex
 	nextInstance   windows.Handle // pipe instance for the next client, or 0; guarded by mu
@@ -54,34 +54,34 @@ type Listener struct {
 // descriptor admits. ClientOf identifies the client of an accepted connection. The connection's
 // CloseWrite waits until the client has read all data.
 func Listen(name, sddl string) (*Listener, error) {
-	l := &Listener{name: name, calls: make(chan windows.Handle, backlog), acceptErrs: make(chan error),
-		unnamedSlots: make(chan struct{}, maxUnnamed), closed: make(chan struct{})}
+	l := &Listener{name: name, clientPipes: make(chan windows.Handle, backlog), acceptErrs: make(chan error),
+		identifySlots: make(chan struct{}, maxUnidentified), closed: make(chan struct{})}
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err == nil {
-		l.nextInstance, err = begin(
-			func() (windows.Handle, error) { return newPlace(name, windows.FILE_FLAG_FIRST_PIPE_INSTANCE, sd) },
-			func() (windows.Handle, error) { return takeOver(name, sd) },
-			func() bool { return abandoned(name) },
+		l.nextInstance, err = createFirst(
+			func() (windows.Handle, error) { return newInstance(name, windows.FILE_FLAG_FIRST_PIPE_INSTANCE, sd) },
+			func() (windows.Handle, error) { return takeOverName(name, sd) },
+			func() bool { return isAbandoned(name) },
 		)
 	}
 	if err == nil {
-		if l.end, err = windows.CreateEvent(nil, 1, 0, nil); err != nil {
+		if l.stopEvent, err = windows.CreateEvent(nil, 1, 0, nil); err != nil {
 			windows.CloseHandle(l.nextInstance)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", name, err)
 	}
-	l.takers.Go(l.take) // this goroutine ends when Close is called
+	l.acceptLoops.Go(l.acceptClients) // this goroutine ends when Close is called
 	return l, nil
 }
 
-// begin creates the first instance of a pipe. The function first does that if the name is free. The
+// createFirst creates the first instance of a pipe. The function first does that if the name is free. The
 // name of a dead server still exists while a client keeps its end open. So if the name is in use and
 // the function dead returns true, the function again takes over the name.
-func begin(first, again func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
+func createFirst(first, again func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
 	err = retry(func() error {
-		if h, err = first(); taken(err) && dead() {
+		if h, err = first(); isNameTaken(err) && dead() {
 			h, err = again()
 		}
 		return err
@@ -89,19 +89,19 @@ func begin(first, again func() (windows.Handle, error), dead func() bool) (h win
 	return h, err
 }
 
-// takeOver creates an instance of a dead server's pipe and replaces the pipe's access list. It returns
+// takeOverName creates an instance of a dead server's pipe and replaces the pipe's access list. It returns
 // an error unless this account or a trusted account has created the pipe.
-func takeOver(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
-	h, err := newPlace(name, 0, nil)
+func takeOverName(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
+	h, err := newInstance(name, 0, nil)
 	if err != nil {
 		return 0, err
 	}
 	owner, err := ownerOf(h)
-	if err == nil && !ours(owner) {
+	if err == nil && !isTrustedAccount(owner) {
 		err = fmt.Errorf("the account %s owns it: %w", account(owner), windows.ERROR_ACCESS_DENIED)
 	}
 	if err == nil {
-		err = admit(h, sd)
+		err = setAccess(h, sd)
 	}
 	if err != nil {
 		windows.CloseHandle(h)
@@ -119,17 +119,17 @@ func account(sid *windows.SID) string {
 	return domain + `\` + name
 }
 
-func taken(err error) bool {
+func isNameTaken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
 // retry calls the function in the parameter try until the name is free, because the process that holds
-// the name may be ending. It gives up after takenFor.
+// the name may be ending. It gives up after nameWaitTimeout.
 func retry(try func() error) error {
-	for end := time.Now().Add(takenFor); ; time.Sleep(takenLook) {
+	for end := time.Now().Add(nameWaitTimeout); ; time.Sleep(namePollInterval) {
 		err := try()
 		switch {
-		case !taken(err):
+		case !isNameTaken(err):
 			return err
 		case time.Now().After(end):
 			return fmt.Errorf("another process already uses this name (%w); end that process, or choose another name", err)
@@ -137,9 +137,9 @@ func retry(try func() error) error {
 	}
 }
 
-// newPlace creates a pipe instance for one client. Windows uses only the security descriptor of the
+// newInstance creates a pipe instance for one client. Windows uses only the security descriptor of the
 // first instance.
-func newPlace(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
+func newInstance(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
 		return 0, err
@@ -150,14 +150,14 @@ func newPlace(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (windo
 		mode, windows.PIPE_UNLIMITED_INSTANCES, bufferSize, bufferSize, 0, &sa)
 }
 
-// abandoned reports whether a name exists although no process serves it. For such a name, connecting
+// isAbandoned reports whether a name exists although no process serves it. For such a name, connecting
 // returns the same error as for a name that does not exist.
-func abandoned(name string) bool {
+func isAbandoned(name string) bool {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
 		return false
 	}
-	h, err := windows.CreateFile(name16, connectRight, 0, nil, windows.OPEN_EXISTING,
+	h, err := windows.CreateFile(name16, clientAccessRights, 0, nil, windows.OPEN_EXISTING,
 		windows.SECURITY_SQOS_PRESENT|windows.SECURITY_ANONYMOUS, 0)
 	if err == nil {
 		windows.CloseHandle(h)
@@ -165,20 +165,20 @@ func abandoned(name string) bool {
 	return errors.Is(err, windows.ERROR_FILE_NOT_FOUND)
 }
 
-// ours reports whether an account is that of this process, the system or the administrators. The system
+// isTrustedAccount reports whether an account is that of this process, the system or the administrators. The system
 // and the administrators have all rights anyway.
-func ours(account *windows.SID) bool {
-	self, err1 := Self()
-	own, err2 := Owner()
+func isTrustedAccount(account *windows.SID) bool {
+	self, err1 := SelfIdentity()
+	own, err2 := DefaultOwner()
 	return err1 == nil && err2 == nil && (account.Equals(self.User) || account.Equals(own)) ||
 		account.IsWellKnown(windows.WinLocalSystemSid) || account.IsWellKnown(windows.WinBuiltinAdministratorsSid)
 }
 
-// take accepts clients until Close. It creates the next instance before it passes a client to Accept.
+// acceptClients accepts clients until Close. It creates the next instance before it passes a client to Accept.
 // So this process always holds the name, and a client finds a free instance without waiting.
-func (l *Listener) take() {
+func (l *Listener) acceptClients() {
 	for {
-		h, err := l.next()
+		h, err := l.takeInstance()
 		if err == nil {
 			err = l.connect(h)
 		}
@@ -186,7 +186,7 @@ func (l *Listener) take() {
 			return
 		}
 		if err != nil {
-			l.drop()
+			l.closeInstance()
 			select {
 			case l.acceptErrs <- err:
 				continue
@@ -194,7 +194,7 @@ func (l *Listener) take() {
 				return
 			}
 		}
-		next, err := newPlace(l.name, 0, nil)
+		next, err := newInstance(l.name, 0, nil)
 		if err != nil {
 			next = 0
 		}
@@ -202,7 +202,7 @@ func (l *Listener) take() {
 		l.nextInstance = next
 		l.mu.Unlock()
 		select {
-		case l.calls <- h:
+		case l.clientPipes <- h:
 		case <-l.closed:
 			windows.CloseHandle(h)
 			return
@@ -210,13 +210,13 @@ func (l *Listener) take() {
 	}
 }
 
-// next returns the instance for the next client. It creates one if none exists.
-func (l *Listener) next() (windows.Handle, error) {
+// takeInstance returns the instance for the next client. It creates one if none exists.
+func (l *Listener) takeInstance() (windows.Handle, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var err error
 	if l.nextInstance == 0 {
-		l.nextInstance, err = newPlace(l.name, 0, nil)
+		l.nextInstance, err = newInstance(l.name, 0, nil)
 	}
 	if err != nil {
 		l.nextInstance = 0
@@ -224,8 +224,8 @@ func (l *Listener) next() (windows.Handle, error) {
 	return l.nextInstance, err
 }
 
-// drop closes the instance for the next client.
-func (l *Listener) drop() {
+// closeInstance closes the instance for the next client.
+func (l *Listener) closeInstance() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nextInstance != 0 {
@@ -243,11 +243,11 @@ func (l *Listener) connect(h windows.Handle) error {
 	}
 	defer windows.CloseHandle(event)
 	for {
-		o := &l.call
+		o := &l.connectOverlapped
 		*o = windows.Overlapped{HEvent: event}
 		err := windows.ConnectNamedPipe(h, o)
 		if errors.Is(err, windows.ERROR_IO_PENDING) {
-			which, waited := windows.WaitForMultipleObjects([]windows.Handle{event, l.end}, false, windows.INFINITE)
+			which, waited := windows.WaitForMultipleObjects([]windows.Handle{event, l.stopEvent}, false, windows.INFINITE)
 			if waited != nil || which != windows.WAIT_OBJECT_0 {
 				windows.CancelIoEx(h, o)
 			}
@@ -279,8 +279,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 		late = time.After(time.Until(end))
 	}
 	select {
-	case h := <-l.calls:
-		return accepted(h, l)
+	case h := <-l.clientPipes:
+		return newServerConn(h, l)
 	case err := <-l.acceptErrs:
 		return nil, fmt.Errorf("cannot accept a connection on %s: %w", l.name, err)
 	case <-late:
@@ -310,8 +310,8 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Admit replaces the security descriptor for new clients. Existing connections stay open.
-func (l *Listener) Admit(sddl string) error {
+// SetPermissions replaces the security descriptor for new clients. Existing connections stay open.
+func (l *Listener) SetPermissions(sddl string) error {
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err != nil {
 		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
@@ -319,14 +319,14 @@ func (l *Listener) Admit(sddl string) error {
 	l.mu.Lock()
 	// Hold the lock during the change, so that the method take cannot pass the instance to a client.
 	defer l.mu.Unlock()
-	if err := admit(l.nextInstance, sd); err != nil {
+	if err := setAccess(l.nextInstance, sd); err != nil {
 		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
 	}
 	return nil
 }
 
-// admit changes the access list of a pipe, through one of its instances.
-func admit(h windows.Handle, sd *windows.SECURITY_DESCRIPTOR) error {
+// setAccess changes the access list of a pipe, through one of its instances.
+func setAccess(h windows.Handle, sd *windows.SECURITY_DESCRIPTOR) error {
 	dacl, _, err := sd.DACL()
 	if err != nil {
 		return err
@@ -340,13 +340,13 @@ func (l *Listener) Close() error {
 	err := net.ErrClosed
 	l.close.Do(func() {
 		close(l.closed)
-		err = windows.SetEvent(l.end)
-		l.takers.Wait()
-		for len(l.calls) > 0 {
-			windows.CloseHandle(<-l.calls)
+		err = windows.SetEvent(l.stopEvent)
+		l.acceptLoops.Wait()
+		for len(l.clientPipes) > 0 {
+			windows.CloseHandle(<-l.clientPipes)
 		}
-		l.drop()
-		windows.CloseHandle(l.end)
+		l.closeInstance()
+		windows.CloseHandle(l.stopEvent)
 	})
 	return err
 }

@@ -37,7 +37,7 @@ func listen(t *testing.T, sddl string) *Listener {
 // pair returns both ends of a connection.
 func pair(t *testing.T) (client, server net.Conn) {
 	t.Helper()
-	l := listen(t, OwnerOnly())
+	l := listen(t, OwnerOnlyDescriptor())
 	client, err := Dial(t.Context(), nameOf(t))
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestServersHalfClose(t *testing.T) {
 		if err := server.(*conn).CloseWrite(); err != nil {
 			t.Error(err)
 		}
-		if _, err := server.Write([]byte("x")); !errors.Is(err, errEnded) {
+		if _, err := server.Write([]byte("x")); !errors.Is(err, errEndClosed) {
 			t.Errorf("a write after the end: %v", err)
 		}
 	})
@@ -126,7 +126,7 @@ func TestDeadline(t *testing.T) {
 		_, err = server.Write(make([]byte, bufferSize))
 	}
 	late("write", err)
-	l, err := Listen(nameOf(t)+"-2", OwnerOnly())
+	l, err := Listen(nameOf(t)+"-2", OwnerOnlyDescriptor())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestDialWithoutServer(t *testing.T) {
 	if _, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
-	l := listen(t, OwnerOnly())
+	l := listen(t, OwnerOnlyDescriptor())
 	c, err := Dial(t.Context(), nameOf(t))
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestDialWithoutServer(t *testing.T) {
 // Each end identifies the other end: its user, the groups that grant access, and its process.
 func TestIdentity(t *testing.T) {
 	client, server := pair(t)
-	self, err := Self()
+	self, err := SelfIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	}
 	server.SetDeadline(time.Now().Add(10 * time.Second))
 	io.WriteString(client, "hello, ")
-	self, _ := Self()
+	self, _ := SelfIdentity()
 	if got, err := ClientOf(server); err != nil || !got.User.Equals(self.User) || asked != 3 {
 		t.Errorf("got %+v, %v, asked %d times", got, err, asked)
 	}
@@ -234,7 +234,7 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 
 // ClientOf also identifies a client that opens the pipe as a file, as programs in other languages do.
 func TestAPlainClientIsKnown(t *testing.T) {
-	l := listen(t, OwnerOnly())
+	l := listen(t, OwnerOnlyDescriptor())
 	plain, err := os.OpenFile(nameOf(t), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestAPlainClientIsKnown(t *testing.T) {
 	}
 	defer server.Close()
 	server.SetDeadline(time.Now().Add(10 * time.Second))
-	self, _ := Self()
+	self, _ := SelfIdentity()
 	if got, err := ClientOf(server); err != nil || !got.User.Equals(self.User) || got.PID != os.Getpid() {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -268,7 +268,7 @@ func TestUnnamedAccountCannotConnect(t *testing.T) {
 	}
 }
 
-// If a name is in use, Listen waits up to takenFor, because the service that holds it may be ending.
+// If a name is in use, Listen waits up to nameWaitTimeout, because the service that holds it may be ending.
 func TestNameThatIsTaken(t *testing.T) {
 	for _, busy := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY} {
 		synctest.Test(t, func(t *testing.T) {
@@ -279,11 +279,11 @@ func TestNameThatIsTaken(t *testing.T) {
 				}
 				return busy
 			}
-			if err := retry(try); !errors.Is(err, busy) || time.Since(began) < takenFor ||
-				time.Since(began) > takenFor+time.Second {
+			if err := retry(try); !errors.Is(err, busy) || time.Since(began) < nameWaitTimeout ||
+				time.Since(began) > nameWaitTimeout+time.Second {
 				t.Errorf("got %v after %v", err, time.Since(began))
 			}
-			time.AfterFunc(takenFor/2, func() { free = true })
+			time.AfterFunc(nameWaitTimeout/2, func() { free = true })
 			if err := retry(try); err != nil {
 				t.Errorf("a name that is free later: %v", err)
 			}
@@ -296,7 +296,7 @@ func TestNameThatIsTaken(t *testing.T) {
 
 // If a client keeps a dead server's pipe open, the next server can still use the name.
 func TestNameOfADeadServer(t *testing.T) {
-	first := listen(t, OwnerOnly())
+	first := listen(t, OwnerOnlyDescriptor())
 	held, err := Dial(t.Context(), nameOf(t))
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func TestNameOfADeadServer(t *testing.T) {
 	}
 	c.Close()
 	first.Close()
-	listen(t, OwnerOnly())
+	listen(t, OwnerOnlyDescriptor())
 	next, err := Dial(t.Context(), nameOf(t))
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestNameOfADeadServer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			// Windows denies access to the name of a dead server.
 			denied := func() (windows.Handle, error) { return 0, windows.ERROR_ACCESS_DENIED }
-			h, err := begin(denied, func() (windows.Handle, error) { return 7, nil }, func() bool { return dead })
+			h, err := createFirst(denied, func() (windows.Handle, error) { return 7, nil }, func() bool { return dead })
 			if dead != (err == nil && h == 7) || !dead && !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 				t.Errorf("dead %v: got %v, %v", dead, h, err)
 			}
@@ -329,18 +329,18 @@ func TestNameOfADeadServer(t *testing.T) {
 // A server that takes over a name admits the accounts that its security descriptor names. A name counts
 // as abandoned only if no process serves it.
 func TestNameIsTakenOver(t *testing.T) {
-	if !abandoned(nameOf(t)) {
+	if !isAbandoned(nameOf(t)) {
 		t.Error("a name that no process serves is not abandoned")
 	}
-	listen(t, OwnerOnly())
-	if abandoned(nameOf(t)) {
+	listen(t, OwnerOnlyDescriptor())
+	if isAbandoned(nameOf(t)) {
 		t.Error("a name that is served is abandoned")
 	}
 	sd, err := windows.SecurityDescriptorFromString("D:P(A;;0x12019b;;;BU)(A;;GA;;;WD)")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := takeOver(nameOf(t), sd)
+	h, err := takeOverName(nameOf(t), sd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +359,7 @@ func TestNameIsTakenOver(t *testing.T) {
 // A server takes over a dead server's name only if this account, the system or the administrators
 // created the pipe.
 func TestWhoseNamesAreTakenOver(t *testing.T) {
-	self, err := Self()
+	self, err := SelfIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +369,7 @@ func TestWhoseNamesAreTakenOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := ours(sid); got != want {
+		if got := isTrustedAccount(sid); got != want {
 			t.Errorf("%s: %v", account, got)
 		}
 	}
@@ -385,7 +385,7 @@ func TestGroupsThatCount(t *testing.T) {
 		windows.SE_GROUP_INTEGRITY | windows.SE_GROUP_INTEGRITY_ENABLED: false,
 		windows.SE_GROUP_LOGON_ID | windows.SE_GROUP_ENABLED:            false,
 	} {
-		if got := counts(attributes); got != want {
+		if got := grantsAccess(attributes); got != want {
 			t.Errorf("%#x: %v", attributes, got)
 		}
 	}
@@ -395,10 +395,10 @@ func TestGroupsThatCount(t *testing.T) {
 func TestSandboxedClientIsNotItsUser(t *testing.T) {
 	t.Run("by its token", func(t *testing.T) {
 		_, server := pair(t)
-		real := confined
-		defer func() { confined = real }()
-		confined = func(windows.Token) (bool, error) { return true, nil }
-		if got, err := ClientOf(server); !errors.Is(err, ErrConfined) {
+		real := isSandboxed
+		defer func() { isSandboxed = real }()
+		isSandboxed = func(windows.Token) (bool, error) { return true, nil }
+		if got, err := ClientOf(server); !errors.Is(err, ErrSandboxed) {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})
@@ -420,10 +420,10 @@ func TestSandboxedClientIsNotItsUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer restricted.Close()
-		if in, err := confined(restricted); !in || err != nil {
+		if in, err := isSandboxed(restricted); !in || err != nil {
 			t.Errorf("restricted: %v, %v", in, err)
 		}
-		if in, err := confined(own); in || err != nil {
+		if in, err := isSandboxed(own); in || err != nil {
 			t.Errorf("its own: %v, %v", in, err)
 		}
 	})
@@ -443,8 +443,8 @@ func TestThreadThatStaysTheClient(t *testing.T) {
 // While a listener serves a name, a second listener for the same name is refused.
 func TestSecondListener(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, which rejects a second listener; see TestNameThatIsTaken")
-	listen(t, OwnerOnly())
-	if l, err := Listen(nameOf(t), OwnerOnly()); err == nil {
+	listen(t, OwnerOnlyDescriptor())
+	if l, err := Listen(nameOf(t), OwnerOnlyDescriptor()); err == nil {
 		l.Close()
 		t.Error("a second listener was accepted")
 	}
@@ -452,7 +452,7 @@ func TestSecondListener(t *testing.T) {
 
 // The access list of a pipe can change while it is served. Existing connections stay open.
 func TestPipeAccessCanChange(t *testing.T) {
-	l := listen(t, OwnerOnly())
+	l := listen(t, OwnerOnlyDescriptor())
 	stranger, err := windows.StringToSid("S-1-5-32-546")
 	if err != nil {
 		t.Fatal(err)
@@ -462,7 +462,7 @@ func TestPipeAccessCanChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	if err := l.Admit(Descriptor(stranger)); err != nil {
+	if err := l.SetPermissions(AccessDescriptor(stranger)); err != nil {
 		t.Fatal(err)
 	}
 	here, err := l.Accept()
@@ -488,7 +488,7 @@ func TestPipeAccessCanChange(t *testing.T) {
 	if _, err := here.Read(make([]byte, 1)); err != nil {
 		t.Errorf("an existing connection: %v", err)
 	}
-	if err := l.Admit("nonsense"); err == nil {
+	if err := l.SetPermissions("nonsense"); err == nil {
 		t.Error("an invalid security descriptor was accepted")
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WhenDue describes when a job is due and when it expires, like "; due …". It omits a time that the
+// DueSuffix describes when a job is due and when it expires, like "; due …". It omits a time that the
 // user did not set.
-func WhenDue(s *queue.Spec, now time.Time) (text string) {
+func DueSuffix(s *queue.Spec, now time.Time) (text string) {
 	switch {
 	case s.RunAt != nil:
 		text = "; " + dueText(s.RunAt.Time(), now)
@@ -61,14 +61,14 @@ func FullTime(at, now time.Time) (text string, passed bool) {
 		layout = "Mon 2 Jan 15:04:05 MST"
 	}
 	if wait > 0 {
-		return at.Format(layout) + ", in " + Roughly(wait), false
+		return at.Format(layout) + ", in " + RoughDuration(wait), false
 	}
 	return at.Format(layout) + ", which has passed", true
 }
 
-// Roughly formats a duration in one unit, or in two if the first is less than 10: 1.2s, 45s, 3m12s,
+// RoughDuration formats a duration in one unit, or in two if the first is less than 10: 1.2s, 45s, 3m12s,
 // 41m, 6h48, 3d4h, 41d.
-func Roughly(d time.Duration) string {
+func RoughDuration(d time.Duration) string {
 	pair := func(a time.Duration, large string, b time.Duration, small string) string {
 		rest := d % a / b
 		if rest == 0 || d >= 10*a {
@@ -95,16 +95,16 @@ func PausedSince(j *control.Job) string {
 	if j.PausedAt == 0 {
 		return ""
 	}
-	return "since " + Local(j.PausedAt) + " by " + queue.ValueOr(j.PausedBy, "?")
+	return "since " + LocalTime(j.PausedAt) + " by " + queue.ValueOr(j.PausedBy, "?")
 }
 
 // pausedText returns how long a running job has been paused, and by which user.
 func pausedText(j *control.Job, now time.Time) string {
-	return Age(j.PausedAt, now) + " by " + queue.ValueOr(j.PausedBy, "?")
+	return AgeText(j.PausedAt, now) + " by " + queue.ValueOr(j.PausedBy, "?")
 }
 
-// Local formats a time in the caller's zone. It returns "-" for 0.
-func Local(t control.Time) string { return DashText(localOrNone(t)) }
+// LocalTime formats a time in the caller's zone. It returns "-" for 0.
+func LocalTime(t control.Time) string { return DashIfEmpty(localOrNone(t)) }
 
 // localOrNone is like Local, but returns "" for 0.
 func localOrNone(t control.Time) string {
@@ -114,11 +114,11 @@ func localOrNone(t control.Time) string {
 	return queue.Millis(t).Time().Local().Format("2006-01-02 15:04:05 MST")
 }
 
-// Dash formats a value. It returns "-" for nil.
-func Dash[T any](p *T) string { return textOr(p, "-") }
+// DashIfNil formats a value. It returns "-" for nil.
+func DashIfNil[T any](p *T) string { return textOr(p, "-") }
 
-// Empty formats a value. It returns "" for nil.
-func Empty[T any](p *T) string { return textOr(p, "") }
+// EmptyIfNil formats a value. It returns "" for nil.
+func EmptyIfNil[T any](p *T) string { return textOr(p, "") }
 
 func textOr[T any](p *T, absent string) string {
 	if p == nil {
@@ -135,13 +135,13 @@ func ApproxDuration(ms int64) string {
 	return queue.FormatDuration((time.Duration(ms) * time.Millisecond).Round(10 * time.Millisecond))
 }
 
-func DashText(text string) string {
+func DashIfEmpty(text string) string {
 	return cmp.Or(text, "-")
 }
 
-// Clock formats a time for a page that names the zone elsewhere. The text contains the seconds if the
+// ClockTime formats a time for a page that names the zone elsewhere. The text contains the seconds if the
 // time is today, otherwise the date. It returns "" for 0.
-func Clock(at control.Time, now time.Time) string {
+func ClockTime(at control.Time, now time.Time) string {
 	if at == 0 {
 		return ""
 	}
@@ -152,8 +152,8 @@ func Clock(at control.Time, now time.Time) string {
 	return t.Format("15:04:05")
 }
 
-// clock formats a time of day with its zone, and with the date unless it is today.
-func clock(t, now time.Time) string {
+// clockWithZone formats a time of day with its zone, and with the date unless it is today.
+func clockWithZone(t, now time.Time) string {
 	t = t.Local()
 	return t.Format(dateLayout(t, now) + "15:04 MST")
 }
@@ -170,33 +170,33 @@ func dateLayout(t, now time.Time) string {
 	return ""
 }
 
-func RanFor(ms *int64) string {
+func RunTimeText(ms *int64) string {
 	if ms == nil {
 		return ""
 	}
 	return ApproxDuration(*ms)
 }
 
-// Took formats a duration in milliseconds like Roughly. It returns "" if the duration is unknown.
-func Took(ms *int64) string {
+// DurationText formats a duration in milliseconds like RoughDuration. It returns "" if the duration is unknown.
+func DurationText(ms *int64) string {
 	switch {
 	case ms == nil:
 		return ""
 	case *ms < 1000:
 		return fmt.Sprintf("%dms", *ms)
 	}
-	return Roughly(time.Duration(*ms) * time.Millisecond)
+	return RoughDuration(time.Duration(*ms) * time.Millisecond)
 }
 
-// Age formats how long ago a time was.
-func Age(t control.Time, now time.Time) string {
-	return Roughly(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
+// AgeText formats how long ago a time was.
+func AgeText(t control.Time, now time.Time) string {
+	return RoughDuration(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
 }
 
-// agoOf formats how long ago a time was, in words.
-func agoOf(t control.Time, now time.Time) string {
+// agoText formats how long ago a time was, in words.
+func agoText(t control.Time, now time.Time) string {
 	if now.Sub(queue.Millis(t).Time()) < time.Second {
 		return "just now"
 	}
-	return Age(t, now) + " ago"
+	return AgeText(t, now) + " ago"
 }

@@ -41,7 +41,7 @@ func TestExpiryNamesDayAndZone(t *testing.T) {
 		"; due Sun 22 Nov 18:12 CET, in 2h; expires Sun 22 Nov 17:12 CET, in 1h": {Delay: new(2 * time.Hour),
 			ExpiresAt: in(time.Hour)},
 	} {
-		if got := WhenDue(&s, now); got != want {
+		if got := DueSuffix(&s, now); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -54,11 +54,11 @@ func TestClockIsShort(t *testing.T) {
 		now.Add(-time.Hour): "13:00:00", now.Add(11 * time.Hour): "Thu 26 Nov 01:00",
 		now.AddDate(-1, 0, 0): "Tue 25 Nov 2025 14:00",
 	} {
-		if got := Clock(control.Time(at.UnixMilli()), now); got != want {
+		if got := ClockTime(control.Time(at.UnixMilli()), now); got != want {
 			t.Errorf("%v: got %q, want %q", at, got, want)
 		}
 	}
-	if got := Clock(0, now); got != "" {
+	if got := ClockTime(0, now); got != "" {
 		t.Errorf("no time: got %q", got)
 	}
 }
@@ -78,7 +78,7 @@ func TestAgesHaveTheirForm(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := now.Add(-time.Duration(n) * time.Second)
-		if got := Age(control.Time(at.UnixMilli()), now); got != want {
+		if got := AgeText(control.Time(at.UnixMilli()), now); got != want {
 			t.Errorf("%d s: got %q, want %q", n, got, want)
 		}
 	}

@@ -22,27 +22,29 @@ type Column struct {
 // Cell is the value of a column for one job: its text and its sort keys. Cells are sorted by number,
 // and cells with equal numbers by key.
 type Cell struct {
-	Text   string
-	number int64
-	key    string
+	Text       string
+	sortNumber int64
+	sortText   string
 }
 
 // CompareCells compares two values of a column.
 func CompareCells(a, b Cell) int {
-	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.key, b.key))
+	return cmp.Or(cmp.Compare(a.sortNumber, b.sortNumber), strings.Compare(a.sortText, b.sortText))
 }
 
 // textCell returns a cell that is sorted by its text.
-func textCell(text string) Cell { return Cell{Text: text, key: text} }
+func textCell(text string) Cell { return Cell{Text: text, sortText: text} }
 
-// orDashCell returns a cell that is sorted by its text and shows "-" for an empty text.
-func orDashCell(text string) Cell { return Cell{Text: DashText(text), key: text} }
+// dashCell returns a cell that is sorted by its text and shows "-" for an empty text.
+func dashCell(text string) Cell { return Cell{Text: DashIfEmpty(text), sortText: text} }
 
 // numberCell returns a cell that is sorted by its number.
-func numberCell(n int64) Cell { return Cell{Text: strconv.FormatInt(n, 10), number: n} }
+func numberCell(n int64) Cell { return Cell{Text: strconv.FormatInt(n, 10), sortNumber: n} }
 
 // textAndNumber returns a cell that is sorted by a number.
-func textAndNumber[N ~int | ~int64](text string, n N) Cell { return Cell{Text: text, number: int64(n)} }
+func textAndNumber[N ~int | ~int64](text string, n N) Cell {
+	return Cell{Text: text, sortNumber: int64(n)}
+}
 
 // optionalCell returns a cell that is sorted by a number. A job without the number comes first.
 func optionalCell[N ~int | ~int64](text string, n *N) Cell {
@@ -50,11 +52,11 @@ func optionalCell[N ~int | ~int64](text string, n *N) Cell {
 }
 
 // timeCell returns a cell that is sorted by its time. A job without the time has "-" and comes first.
-func timeCell(t control.Time) Cell { return Cell{Text: Local(t), number: int64(t)} }
+func timeCell(t control.Time) Cell { return Cell{Text: LocalTime(t), sortNumber: int64(t)} }
 
-// SignalOf returns the name of the signal that ended a job. It returns the parameter absent if no
+// SignalName returns the name of the signal that ended a job. It returns the parameter absent if no
 // signal ended the job.
-func SignalOf(j *control.Job, absent string) string {
+func SignalName(j *control.Job, absent string) string {
 	if j.Signal == nil {
 		return absent
 	}
@@ -66,14 +68,14 @@ func Columns() []Column {
 	return []Column{
 		{"id", "ID", func(j *control.Job) Cell { return textCell(j.ID) }},
 		{"seq", "SEQ", func(j *control.Job) Cell { return numberCell(j.Seq) }},
-		{"state", "STATE", func(j *control.Job) Cell { return Cell{Text: stateText(j), key: j.State} }},
+		{"state", "STATE", func(j *control.Job) Cell { return Cell{Text: stateWithPause(j), sortText: j.State} }},
 		{"queue", "QUEUE", func(j *control.Job) Cell { return textCell(j.Queue) }},
 		{"when", "WHEN", func(j *control.Job) Cell {
-			return textAndNumber(whenOf(j, time.Now()), max(j.FinishedAt, j.StartedAt, j.RunAt))
+			return textAndNumber(relevantTimeText(j, time.Now()), max(j.FinishedAt, j.StartedAt, j.RunAt))
 		}},
-		{"reason", "REASON", func(j *control.Job) Cell { return orDashCell(reasonOf(j)) }},
-		{"priority", "PRIORITY", func(j *control.Job) Cell { return textAndNumber(Rank(j), j.EffectivePriority) }},
-		{"attempts", "ATTEMPTS", func(j *control.Job) Cell { return textAndNumber(AttemptsText(j), Attempts(j)) }},
+		{"reason", "REASON", func(j *control.Job) Cell { return dashCell(reasonText(j)) }},
+		{"priority", "PRIORITY", func(j *control.Job) Cell { return textAndNumber(RankText(j), j.EffectivePriority) }},
+		{"attempts", "ATTEMPTS", func(j *control.Job) Cell { return textAndNumber(AttemptsText(j), UsedAttempts(j)) }},
 		{"created", "CREATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.CreatedAt) }},
 		{"updated", "UPDATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.UpdatedAt) }},
 		{"run_at", "RUN_AT" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.RunAt) }},
@@ -83,20 +85,29 @@ func Columns() []Column {
 		{"waited", "WAITED", func(j *control.Job) Cell {
 			return textAndNumber(ApproxDuration(j.QueueTimeMS), j.QueueTimeMS)
 		}},
-		{"ran", "RAN", func(j *control.Job) Cell { return optionalCell(DashText(RanFor(j.RunTimeMS)), j.RunTimeMS) }},
-		{"typical", "TYPICAL", func(j *control.Job) Cell { return optionalCell(TypicalRun(j), j.TypicalRuntimeMS) }},
-		{"progress", "PROGRESS", func(j *control.Job) Cell { return textAndNumber(DashText(Progress(j)), percentKey(j)) }},
-		{"exit_code", "EXIT", func(j *control.Job) Cell { return optionalCell(Dash(j.ExitCode), j.ExitCode) }},
-		{"signal", "SIGNAL", func(j *control.Job) Cell { return optionalCell(SignalOf(j, "-"), j.Signal) }},
+		{"ran", "RAN", func(j *control.Job) Cell { return optionalCell(DashIfEmpty(RunTimeText(j.RunTimeMS)), j.RunTimeMS) }},
+		{"typical", "TYPICAL", func(j *control.Job) Cell {
+			return optionalCell(TypicalRuntimeOrDash(j),
+				j.TypicalRuntimeMS)
+		}},
+		{"progress", "PROGRESS", func(j *control.Job) Cell {
+			return textAndNumber(DashIfEmpty(ProgressText(j)),
+				percentKey(j))
+		}},
+		{"exit_code", "EXIT", func(j *control.Job) Cell { return optionalCell(DashIfNil(j.ExitCode), j.ExitCode) }},
+		{"signal", "SIGNAL", func(j *control.Job) Cell { return optionalCell(SignalName(j, "-"), j.Signal) }},
 		{"worker", "WORKER", func(j *control.Job) Cell {
-			return Cell{Text: Dash(j.WorkerID), key: queue.ValueOr(j.WorkerID, "")}
+			return Cell{Text: DashIfNil(j.WorkerID), sortText: queue.ValueOr(j.WorkerID, "")}
 		}},
 		{"node", "NODE", func(j *control.Job) Cell { return textCell(j.Node) }},
-		{"pid", "PID", func(j *control.Job) Cell { return optionalCell(Dash(j.PID), j.PID) }},
+		{"pid", "PID", func(j *control.Job) Cell { return optionalCell(DashIfNil(j.PID), j.PID) }},
 		{"user", "USER", func(j *control.Job) Cell { return textCell(j.User) }},
-		{"labels", "LABELS", func(j *control.Job) Cell { return orDashCell(Labels(j.Labels)) }},
-		{"error", "ERROR", func(j *control.Job) Cell { return Cell{Text: Dash(j.Error), key: queue.ValueOr(j.Error, "")} }},
-		{"command", "COMMAND", func(j *control.Job) Cell { return textCell(Title(j)) }},
+		{"labels", "LABELS", func(j *control.Job) Cell { return dashCell(LabelsText(j.Labels)) }},
+		{"error", "ERROR", func(j *control.Job) Cell {
+			return Cell{Text: DashIfNil(j.Error), sortText: queue.ValueOr(j.Error,
+				"")}
+		}},
+		{"command", "COMMAND", func(j *control.Job) Cell { return textCell(JobTitle(j)) }},
 	}
 }
 
@@ -108,14 +119,16 @@ func percentKey(j *control.Job) int64 {
 	return int64(j.Progress.Percent)
 }
 
-// reasonOf returns why a job ended or, if the job has not ended, what it waits for.
-func reasonOf(j *control.Job) string {
+// reasonText returns why a job ended or, if the job has not ended, what it waits for.
+func reasonText(j *control.Job) string {
 	r := queue.ValueOr(j.WaitsFor, control.Reason{})
 	return cmp.Or(queue.ValueOr(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
 }
 
-// TypicalRun returns the typical run time of a job's command, or "-" if it is unknown.
-func TypicalRun(j *control.Job) string { return DashText(Took(j.TypicalRuntimeMS)) }
+// TypicalRuntimeOrDash returns the typical run time of a job's command, or "-" if it is unknown.
+func TypicalRuntimeOrDash(j *control.Job) string {
+	return DashIfEmpty(DurationText(j.TypicalRuntimeMS))
+}
 
 // ColumnNames returns the names of all columns.
 func ColumnNames() (names []string) {

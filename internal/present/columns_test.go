@@ -41,7 +41,7 @@ func TestColumnsSortByValue(t *testing.T) {
 func TestSignsIdentifyStates(t *testing.T) {
 	for _, state := range []string{"blocked", "held", "pending", "failed", "processing", "completed", "dead",
 		"cancelled"} {
-		sign := SignOf(state)
+		sign := SignOfState(state)
 		if sign.Sign == "" || LeadingSign(sign.Sign+" 17") != sign {
 			t.Errorf("%s: the sign %+v is found as %+v", state, sign, LeadingSign(sign.Sign+" 17"))
 		}

@@ -16,39 +16,39 @@ func CountsText(all int, count func(state string) int64, states ...string) strin
 		}
 	}
 	if len(parts) == 0 {
-		return Jobs(all)
+		return JobsText(all)
 	}
-	return Jobs(all) + ": " + strings.Join(parts, ", ")
+	return JobsText(all) + ": " + strings.Join(parts, ", ")
 }
 
-// Notes joins the texts next to a progress bar. It omits empty texts.
-func Notes(all ...string) string {
+// JoinTexts joins the texts next to a progress bar. It omits empty texts.
+func JoinTexts(all ...string) string {
 	return strings.Join(slices.DeleteFunc(all, func(n string) bool { return n == "" }), ", ")
 }
 
-// Count returns a text like "3 dead", or "" if n is 0.
-func Count(n int64, what string) string {
+// CountText returns a text like "3 dead", or "" if n is 0.
+func CountText(n int64, what string) string {
 	if n == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// Plain formats a number without separators.
-func Plain(n int64) string { return strconv.FormatInt(n, 10) }
+// PlainNumber formats a number without separators.
+func PlainNumber(n int64) string { return strconv.FormatInt(n, 10) }
 
 // Plural formats a number with its noun, like "1 argument" or "2 arguments".
-func Plural(n int, what string) string { return PluralOf(int64(n), what, Plain) }
+func Plural(n int, what string) string { return PluralWith(int64(n), what, PlainNumber) }
 
-// PluralOf is like Plural, but the function in the parameter number formats the number.
-func PluralOf(n int64, what string, number func(int64) string) string {
+// PluralWith is like Plural, but the function in the parameter number formats the number.
+func PluralWith(n int64, what string, number func(int64) string) string {
 	if n != 1 {
 		what += "s"
 	}
 	return number(n) + " " + what
 }
 
-func Size(n int64) string {
+func SizeText(n int64) string {
 	switch {
 	case n >= 1<<30:
 		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
@@ -60,31 +60,31 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }
 
-// Used formats how many bytes are used and how many may be used. If the parameter most is 0, the
+// UsageText formats how many bytes are used and how many may be used. If the parameter most is 0, the
 // bytes are unlimited.
-func Used(n, most int64) string {
+func UsageText(n, most int64) string {
 	if most == 0 {
-		return Size(n) + " used"
+		return SizeText(n) + " used"
 	}
-	return Size(n) + " of " + Size(most) + " used"
+	return SizeText(n) + " of " + SizeText(most) + " used"
 }
 
-// UpToAttempts describes the maximum number of attempts of new jobs. It returns "" if the maximum is
+// MaxAttemptsText describes the maximum number of attempts of new jobs. It returns "" if the maximum is
 // one.
-func UpToAttempts(most int) string {
+func MaxAttemptsText(most int) string {
 	if most < 2 {
 		return ""
 	}
 	return fmt.Sprintf("; up to %d attempts", most)
 }
 
-// Jobs formats a number of jobs.
-func Jobs(n int) string {
+// JobsText formats a number of jobs.
+func JobsText(n int) string {
 	return Plural(n, "job")
 }
 
-// Workers formats a number of workers, like "2 workers".
-func Workers(n int) string { return Plural(n, "worker") }
+// WorkersText formats a number of workers, like "2 workers".
+func WorkersText(n int) string { return Plural(n, "worker") }
 
-// NoWorkers is the text for an empty list of workers.
-const NoWorkers = "no workers; add some with: queuectl worker start -c N"
+// NoWorkersText is the text for an empty list of workers.
+const NoWorkersText = "no workers; add some with: queuectl worker start -c N"

@@ -29,25 +29,25 @@ func WaitReason(j *control.Job) string {
 	return ReasonLine(j.WaitsFor, time.Now())
 }
 
-// Details returns a name and a value for each property of a job, except for its state, its error and
+// DetailRows returns a name and a value for each property of a job, except for its state, its error and
 // its command. An unknown value is "".
-func Details(j *control.JobDetail) [][2]string {
+func DetailRows(j *control.JobDetail) [][2]string {
 	ran, typical := runTimes(j)
 	rows := [][2]string{
-		{"Priority", priorityOf(&j.Job)}, {"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter},
-		{"Schedule", j.Schedule}, {"Directory", j.Cwd}, {"Created", Local(j.CreatedAt)}, {"Due", Local(j.RunAt)},
+		{"Priority", priorityText(&j.Job)}, {"Attempts", usedAttemptsText(j)}, {"User", j.User}, {"Submitter", j.Submitter},
+		{"Schedule", j.Schedule}, {"Directory", j.Cwd}, {"Created", LocalTime(j.CreatedAt)}, {"Due", LocalTime(j.RunAt)},
 		{"Next retry", localOrNone(j.NextRetryAt)}, {"Expires", localOrNone(j.ExpiresAt)},
 		{"Started", localOrNone(j.StartedAt)}, {"Finished", localOrNone(j.FinishedAt)},
 		{"Waited", ApproxDuration(j.QueueTimeMS)}, {"Ran", ran},
-		{"Typical", typical}, {"Worker", Empty(j.WorkerID)}, {"Node", j.Node}, {"Pid", Empty(j.PID)},
+		{"Typical", typical}, {"Worker", EmptyIfNil(j.WorkerID)}, {"Node", j.Node}, {"Pid", EmptyIfNil(j.PID)},
 	}
-	rows = append(append(rows, limitsOf(j)...), settingsOf(j)...)
-	return append(rows, [][2]string{{"Labels", Labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")},
+	rows = append(append(rows, limitRows(j)...), settingRows(j)...)
+	return append(rows, [][2]string{{"Labels", LabelsText(j.Labels)}, {"Hidden", strings.Join(j.HiddenParts, ", ")},
 		{"Removed", removedInput(j.InputRemoved)}}...)
 }
 
-// limitsOf returns one row for each limit of a job, with how much of it the last attempt used.
-func limitsOf(j *control.JobDetail) (rows [][2]string) {
+// limitRows returns one row for each limit of a job, with how much of it the last attempt used.
+func limitRows(j *control.JobDetail) (rows [][2]string) {
 	var last control.Attempt
 	if len(j.History) > 0 {
 		last = j.History[len(j.History)-1]
@@ -58,7 +58,7 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 	}
 	memory, cpus := "at most ", "at most "
 	if last.PeakRSS != 0 {
-		memory = "peak " + Size(last.PeakRSS) + " of "
+		memory = "peak " + SizeText(last.PeakRSS) + " of "
 	}
 	if last.RunTimeMS != nil && last.FinishedAt != 0 {
 		cpus = fmt.Sprintf("average %.2f of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
@@ -75,7 +75,7 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 	} {
 		text := strconv.FormatFloat(limit(f.field), 'f', -1, 64)
 		if f.field == "memory" {
-			text = Size(int64(limit(f.field)))
+			text = SizeText(int64(limit(f.field)))
 		}
 		if limit(f.field) != 0 {
 			rows = append(rows, [2]string{f.name, f.before + text + f.after})
@@ -84,15 +84,15 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 	return rows
 }
 
-// settingsOf returns the settings of a job that differ from the defaults and that no other row shows.
-func settingsOf(j *control.JobDetail) (rows [][2]string) {
+// settingRows returns the settings of a job that differ from the defaults and that no other row shows.
+func settingRows(j *control.JobDetail) (rows [][2]string) {
 	add := func(name, field, before, after string, usual ...string) {
 		text := specText(j.Spec[field])
 		if text == "" || slices.Contains(usual, text) {
 			return
 		}
 		if n, ok := j.Spec[field].(float64); ok && field == "output_limit" {
-			text = Size(int64(n))
+			text = SizeText(int64(n))
 		}
 		rows = append(rows, [2]string{name, before + text + after})
 	}
@@ -160,11 +160,11 @@ func specText(v any) string {
 // For a job that has not run, it returns only the typical run time.
 func runTimes(j *control.JobDetail) (ran, typical string) {
 	if j.RunTimeMS == nil {
-		return "", Took(j.TypicalRuntimeMS)
+		return "", DurationText(j.TypicalRuntimeMS)
 	}
-	ran = RanFor(j.RunTimeMS)
+	ran = RunTimeText(j.RunTimeMS)
 	if j.TypicalRuntimeMS != nil && j.State == queue.Processing.String() {
-		ran += ", typically " + Took(j.TypicalRuntimeMS)
+		ran += ", typically " + DurationText(j.TypicalRuntimeMS)
 	}
 	if j.TimeoutMS != 0 {
 		ran += ", timeout " + ApproxDuration(j.TimeoutMS)
@@ -172,10 +172,10 @@ func runTimes(j *control.JobDetail) (ran, typical string) {
 	return ran, ""
 }
 
-// Remarks returns the error of an attempt, the error of its result, and how many leftover processes
-// were stopped. Unless the job has the flag --allow-background, Remarks names that flag.
-func Remarks(h *control.Attempt, background bool) string {
-	text := Empty(h.Error)
+// AttemptRemarks returns the error of an attempt, the error of its result, and how many leftover processes
+// were stopped. Unless the job has the flag --allow-background, AttemptRemarks names that flag.
+func AttemptRemarks(h *control.Attempt, background bool) string {
+	text := EmptyIfNil(h.Error)
 	if h.ResultError != nil {
 		text += "; the job's JSON result was not stored: " + *h.ResultError
 	}

@@ -11,7 +11,7 @@ import (
 
 // show prints the input file, and an output limit that differs from the default.
 func TestShowListsSettings(t *testing.T) {
-	rows := settingsOf(&control.JobDetail{Spec: map[string]any{
+	rows := settingRows(&control.JobDetail{Spec: map[string]any{
 		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0},
 		"on_lost": "retry", "kill_after": "10s",
 	}})
@@ -19,7 +19,7 @@ func TestShowListsSettings(t *testing.T) {
 		{"Backoff", ""}}; !slices.Equal(rows, want) {
 		t.Errorf("got %q, want %q", rows, want)
 	}
-	small := settingsOf(&control.JobDetail{Spec: map[string]any{"output_limit": 11.0}})
+	small := settingRows(&control.JobDetail{Spec: map[string]any{"output_limit": 11.0}})
 	if want := [2]string{"Max output", "11 bytes per stream"}; small[0] != want {
 		t.Errorf("got %q, want %q", small[0], want)
 	}
@@ -30,7 +30,7 @@ func TestShowComparesUsageWithLimits(t *testing.T) {
 	j := &control.JobDetail{Spec: map[string]any{"tasks": 64.0, "nofile": 77.0}}
 	for peak, want := range map[int64]string{0: "at most 64 (usage is unknown)", 12: "peak 12 of 64"} {
 		j.History = []control.Attempt{{Attempt: 1, PeakTasks: peak}}
-		if got, want := limitsOf(j), [][2]string{{"Tasks", want},
+		if got, want := limitRows(j), [][2]string{{"Tasks", want},
 			{"Open files", "at most 77 (usage is not measured)"}}; !slices.Equal(got, want) {
 			t.Errorf("with a peak of %d: %q, want %q", peak, got, want)
 		}
@@ -54,7 +54,7 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "leftover processes stopped: 2"},
 		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "leftover processes stopped: 2"},
 	} {
-		if got := Remarks(&c.attempt, c.background); got != c.want {
+		if got := AttemptRemarks(&c.attempt, c.background); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.attempt, got, c.want)
 		}
 	}
@@ -70,7 +70,7 @@ func TestReasonNamesTheDayAndZone(t *testing.T) {
 		at := now.Add(wait)
 		layout, in, _ := strings.Cut(layout, ",")
 		want := "not due yet (until " + at.Format(layout) + "," + in + "); next step: queuectl show 1"
-		r := control.Reason{At: control.Time(at.UnixMilli()), Text: "not due yet", Next: "queuectl show 1"}
+		r := control.Reason{At: control.Time(at.UnixMilli()), Text: "not due yet", Advice: "queuectl show 1"}
 		if got := ReasonLine(&r, now); got != want {
 			t.Errorf("a reason that ends in %v: got %q, want %q", wait, got, want)
 		}

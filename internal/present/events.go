@@ -11,29 +11,29 @@ import (
 
 // EventLine formats an event for people.
 func EventLine(e *control.Event) string {
-	audit, key, uid := e.Event == string(queue.EventAudit), "everything", ""
-	if e.Event == string(queue.EventSetting) {
-		key = e.Key + " = " + strconv.Quote(e.Value)
+	audit, key, uid := e.Kind == string(queue.EventAudit), "everything", ""
+	if e.Kind == string(queue.EventSettingChanged) {
+		key = e.Setting + " = " + strconv.Quote(e.Value)
 	}
 	if e.UID != nil {
 		uid = fmt.Sprintf(" (uid %d)", *e.UID)
 	}
-	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, Local(e.Time), e.Event)
+	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, LocalTime(e.Time), e.Kind)
 	for _, part := range []struct {
 		shown bool
 		text  string
 	}{
 		{e.ID != "" && !audit, e.ID}, // the target of an audit event already contains the job's id
 		{e.Schedule != "", e.Schedule},
-		{e.Instant != 0, Local(e.Instant)},
+		{e.OccurrenceAt != 0, LocalTime(e.OccurrenceAt)},
 		{e.Count != 0, fmt.Sprint(e.Count)},
 		{e.State != "", e.State},
 		{e.Attempt != 0, fmt.Sprintf("attempt %d", e.Attempt)},
-		{e.Percent != nil, Empty(e.Percent) + " %"},
-		{e.ExitCode != nil, "exit code " + Empty(e.ExitCode)},
+		{e.Percent != nil, EmptyIfNil(e.Percent) + " %"},
+		{e.ExitCode != nil, "exit code " + EmptyIfNil(e.ExitCode)},
 		{e.Signal != 0, queue.SignalText(e.Signal)},
 		{e.Reason != "", e.Reason},
-		{e.Key != "", key},
+		{e.Setting != "", key},
 		{audit, e.Verb + " " + e.Target},
 		{e.User != "", "by " + e.User + uid},
 		{e.Verb != "" && !audit, e.Verb},

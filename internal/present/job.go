@@ -2,7 +2,7 @@
 // command line, the live screen and the web page use the same texts. Its functions have no side
 // effects.
 //
-// Start with ScreenText, and with Title, StateText and WhyLines.
+// Start with ScreenText, and with Title, StateWithReason and WhyLines.
 package present
 
 import (
@@ -19,43 +19,44 @@ import (
 )
 
 func JobRow(j *control.Job) []string {
-	return []string{j.ID, stateText(j), j.Queue, j.Node, whenOf(j, time.Now()), cmp.Or(RanFor(j.RunTimeMS), "-"),
-		Dash(j.ExitCode), Title(j)}
+	return []string{j.ID, stateWithPause(j), j.Queue, j.Node, relevantTimeText(j, time.Now()),
+		cmp.Or(RunTimeText(j.RunTimeMS), "-"),
+		DashIfNil(j.ExitCode), JobTitle(j)}
 }
 
-// whenOf describes the relevant time of a job: how long it has been running, when it starts, or how
+// relevantTimeText describes the relevant time of a job: how long it has been running, when it starts, or how
 // long ago it ended.
-func whenOf(j *control.Job, now time.Time) string {
-	state := StateOf(j.State)
-	switch due := queue.Millis(Due(j)).Time(); {
+func relevantTimeText(j *control.Job, now time.Time) string {
+	state := ParseState(j.State)
+	switch due := queue.Millis(DueTime(j)).Time(); {
 	case j.PausedAt != 0:
 		return "for " + pausedText(j, now)
 	case state == queue.Processing:
-		return "for " + Age(j.StartedAt, now)
+		return "for " + AgeText(j.StartedAt, now)
 	case state.Ended():
-		return agoOf(j.FinishedAt, now)
+		return agoText(j.FinishedAt, now)
 	case state.Runnable() && due.After(now):
-		return "in " + Roughly(due.Sub(now))
+		return "in " + RoughDuration(due.Sub(now))
 	case state.Runnable():
 		return cmp.Or(waitsForText(j), "ready")
 	}
 	return cmp.Or(waitsForText(j), "-")
 }
 
-// Due returns the earliest time at which a waiting job, or its next attempt, can start.
-func Due(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
+// DueTime returns the earliest time at which a waiting job, or its next attempt, can start.
+func DueTime(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
 
-// Waits returns why a waiting job does not start, with the same text as the command why, or when the
+// WaitReasonOrDue returns why a waiting job does not start, with the same text as the command why, or when the
 // job is due. It returns "" if the job does not wait, or if nothing is known beyond its state.
-func Waits(j *control.Job, now time.Time) string {
-	r, due, state := queue.ValueOr(j.WaitsFor, control.Reason{}), Due(j), StateOf(j.State)
+func WaitReasonOrDue(j *control.Job, now time.Time) string {
+	r, due, state := queue.ValueOr(j.WaitsFor, control.Reason{}), DueTime(j), ParseState(j.State)
 	switch {
 	case !state.Waiting():
 		return ""
 	case r.Text != "" && r.Kind != "time" && r.Kind != "retry":
 		return r.Text
 	case queue.Millis(due).Time().After(now):
-		return "due " + Clock(due, now)
+		return "due " + ClockTime(due, now)
 	case state.Runnable():
 		return "ready"
 	}
@@ -67,7 +68,7 @@ func Waits(j *control.Job, now time.Time) string {
 func waitsForText(j *control.Job) string {
 	r := queue.ValueOr(j.WaitsFor, control.Reason{})
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
-		return afterText(j)
+		return dependencyText(j)
 	}
 	full := queue.ValueOr(r.Limit, 0) > 0
 	switch r.Kind {
@@ -97,8 +98,8 @@ func waitsForText(j *control.Job) string {
 	return r.Kind + " " + r.Key
 }
 
-// afterText names the first dependency of a job, and says how many others there are.
-func afterText(j *control.Job) string {
+// dependencyText names the first dependency of a job, and says how many others there are.
+func dependencyText(j *control.Job) string {
 	id, _, _ := strings.Cut(j.DependsOn[0], ":")
 	if n := len(j.DependsOn) - 1; n > 0 {
 		return fmt.Sprintf("after %s and %d more", id, n)
@@ -106,8 +107,8 @@ func afterText(j *control.Job) string {
 	return "after " + id
 }
 
-// Attempts returns how many attempts a job has used, including a running one.
-func Attempts(j *control.Job) int {
+// UsedAttempts returns how many attempts a job has used, including a running one.
+func UsedAttempts(j *control.Job) int {
 	if j.State == queue.Processing.String() {
 		return j.Attempts + 1
 	}
@@ -116,58 +117,58 @@ func Attempts(j *control.Job) int {
 
 // AttemptsText returns the number of used attempts and the maximum for tables, for example "2/4".
 func AttemptsText(j *control.Job) string {
-	return strconv.Itoa(Attempts(j)) + "/" + strconv.Itoa(j.MaxAttempts)
+	return strconv.Itoa(UsedAttempts(j)) + "/" + strconv.Itoa(j.MaxAttempts)
 }
 
-// Rank formats a job's priority and the bonus for its waiting time.
-func Rank(j *control.Job) string {
+// RankText formats a job's priority and the bonus for its waiting time.
+func RankText(j *control.Job) string {
 	if j.WaitingTime == 0 {
 		return strconv.FormatInt(j.Priority, 10)
 	}
 	return fmt.Sprintf("%d+%d=%d", j.Priority, j.WaitingTime, j.EffectivePriority)
 }
 
-// priorityOf formats a job's effective priority, with the priority that was set and the bonus for
+// priorityText formats a job's effective priority, with the priority that was set and the bonus for
 // its waiting time.
-func priorityOf(j *control.Job) string {
+func priorityText(j *control.Job) string {
 	if j.WaitingTime == 0 {
 		return strconv.FormatInt(j.Priority, 10)
 	}
 	return fmt.Sprintf("%d (set to %d, plus %d for waiting time)", j.EffectivePriority, j.Priority, j.WaitingTime)
 }
 
-// Command returns the text of a command for display. An empty command is one that the caller may not
+// CommandText returns the text of a command for display. An empty command is one that the caller may not
 // see.
-func Command(command string) string { return cmp.Or(command, "(hidden)") }
+func CommandText(command string) string { return cmp.Or(command, "(hidden)") }
 
-// Title returns a job's command for display.
-func Title(j *control.Job) string {
-	text := Command(j.Command)
+// JobTitle returns a job's command for display.
+func JobTitle(j *control.Job) string {
+	text := CommandText(j.Command)
 	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
 		text = whole + termtext.LocaleText("…")
 	}
 	return text
 }
 
-// stateText returns a job's state for people.
-func stateText(j *control.Job) string {
+// stateWithPause returns a job's state for people.
+func stateWithPause(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return j.State + " (paused)"
 	}
 	return j.State
 }
 
-// Percent formats the progress of a job, or returns "" if it has not reported any.
-func Percent(j *control.Job) string {
+// PercentText formats the progress of a job, or returns "" if it has not reported any.
+func PercentText(j *control.Job) string {
 	if j.Progress == nil {
 		return ""
 	}
 	return fmt.Sprintf("%d %%", j.Progress.Percent)
 }
 
-// Progress formats the progress of a job with its message.
-func Progress(j *control.Job) string {
-	text := Percent(j)
+// ProgressText formats the progress of a job with its message.
+func ProgressText(j *control.Job) string {
+	text := PercentText(j)
 	if j.Progress != nil && j.Progress.Text != "" {
 		text += ", " + termtext.OneLine(j.Progress.Text)
 	}
@@ -184,21 +185,23 @@ func WithProgress(head []string, rows [][]string, jobs []control.Job) (newHead [
 		return append(append(append([]string{}, row[:last]...), cell), row[last])
 	}
 	for i := range rows {
-		newRows = append(newRows, insert(rows[i], DashText(Percent(&jobs[i]))))
+		newRows = append(newRows, insert(rows[i], DashIfEmpty(PercentText(&jobs[i]))))
 	}
 	return insert(head, "PROGRESS"), newRows
 }
 
-// Expired reports whether a job ended because it had not started before the time in its field
+// EndedByExpiry reports whether a job ended because it had not started before the time in its field
 // expires_at.
-func Expired(j *control.Job) bool { return queue.ValueOr(j.Reason, "") == string(queue.ReasonExpired) }
+func EndedByExpiry(j *control.Job) bool {
+	return queue.ValueOr(j.Reason, "") == string(queue.ReasonExpired)
+}
 
-// DidNotStart explains why a job expired.
-const DidNotStart = "it did not start before the time in its field expires_at"
+// ExpiredText explains why a job expired.
+const ExpiredText = "it did not start before the time in its field expires_at"
 
-// attemptsOf returns how many attempts of its maximum a job has used. It adds how many attempts did not
+// usedAttemptsText returns how many attempts of its maximum a job has used. It adds how many attempts did not
 // count, for example because they were interrupted.
-func attemptsOf(j *control.JobDetail) string {
+func usedAttemptsText(j *control.JobDetail) string {
 	text := AttemptsText(&j.Job)
 	before := j.HistoryTotal - j.Attempts
 	if j.State == queue.Processing.String() {
@@ -210,10 +213,10 @@ func attemptsOf(j *control.JobDetail) string {
 	return text
 }
 
-// StateText returns a job's state. It adds the reason if the reason contains more than the state.
-func StateText(j *control.Job) string {
+// StateWithReason returns a job's state. It adds the reason if the reason contains more than the state.
+func StateWithReason(j *control.Job) string {
 	if j.PausedAt != 0 {
-		return stateText(j)
+		return stateWithPause(j)
 	}
 	// The reason of a running job is from its previous attempt, so omit it.
 	if j.Reason == nil || *j.Reason == j.State || j.State == queue.Processing.String() {
@@ -222,10 +225,10 @@ func StateText(j *control.Job) string {
 	return j.State + " (" + *j.Reason + ")"
 }
 
-func Labels(m map[string]string) string { return pairs(m, " ") }
+func LabelsText(m map[string]string) string { return formatMap(m, " ") }
 
-// StateOf returns the state with a name, or 0 if the name is unknown.
-func StateOf(name string) queue.State {
+// ParseState returns the state with a name, or 0 if the name is unknown.
+func ParseState(name string) queue.State {
 	i := slices.IndexFunc(queue.States(), func(s queue.State) bool { return s.String() == name })
 	if i < 0 {
 		return 0
@@ -234,16 +237,16 @@ func StateOf(name string) queue.State {
 }
 
 // ErrorText returns why a job failed: its error or, if it has no error, its state and reason.
-func ErrorText(j *control.Job) string { return queue.ValueOr(j.Error, StateText(j)) }
+func ErrorText(j *control.Job) string { return queue.ValueOr(j.Error, StateWithReason(j)) }
 
 // FailureText describes how a job failed.
 func FailureText(j *control.Job) string {
-	text := "job " + j.ID + " is " + StateText(j)
+	text := "job " + j.ID + " is " + StateWithReason(j)
 	switch {
 	case j.Error != nil:
 		text += ": " + *j.Error
-	case Expired(j):
-		text += ": " + DidNotStart
+	case EndedByExpiry(j):
+		text += ": " + ExpiredText
 	case j.Signal != nil:
 		text += ": ended by " + queue.SignalText(*j.Signal)
 	case j.ExitCode != nil && *j.ExitCode != 0:

@@ -22,12 +22,13 @@ func GateRow(g *control.GateView) []string {
 	switch {
 	case g.Kind == "resource":
 		rule = "settings"
-	case !g.Set && g.User == "":
+	case !g.RuleStored && g.User == "":
 		rule = "first job"
-	case !g.Set:
+	case !g.RuleStored:
 		rule = "newest job"
 	}
-	return []string{g.Key, g.Kind, fmt.Sprint(g.Usage), cmp.Or(g.Rate, fmt.Sprint(g.Limit)), Dash(g.Jobs), owner, rule}
+	return []string{g.Key, g.Kind, fmt.Sprint(g.Usage), cmp.Or(g.Rate, fmt.Sprint(g.Limit)), DashIfNil(g.Jobs), owner,
+		rule}
 }
 
 var NodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "LAST SEEN", "LABELS", "RESOURCES", "VERSION"}
@@ -35,15 +36,15 @@ var NodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "LAST SEEN", "
 // NodeRow formats a node as a row of the table.
 func NodeRow(n *control.NodeView) []string {
 	state := n.State
-	if n.This {
+	if n.IsAnswering {
 		state += " (this node)"
 	}
-	return []string{n.Name, state, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoOf(n.LastHeartbeat, time.Now()),
-		DashText(pairs(n.Labels, " ")), DashText(pairs(n.Resources, " ")), n.Version}
+	return []string{n.Name, state, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoText(n.LastHeartbeat, time.Now()),
+		DashIfEmpty(formatMap(n.Labels, " ")), DashIfEmpty(formatMap(n.Resources, " ")), n.Version}
 }
 
-// pairs formats the entries of a map like NAME=VALUE, in order.
-func pairs[V any](entries map[string]V, separator string) string {
+// formatMap formats the entries of a map like NAME=VALUE, in order.
+func formatMap[V any](entries map[string]V, separator string) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		list = append(list, fmt.Sprintf("%s=%v", name, entries[name]))

@@ -12,11 +12,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// NoQueues is the text for an empty list of queues.
-const NoQueues = "no queues; a job creates one: queuectl enqueue -Q NAME -- program args"
+// NoQueuesText is the text for an empty list of queues.
+const NoQueuesText = "no queues; a job creates one: queuectl enqueue -Q NAME -- program args"
 
-// QueueHead returns the headings of the list of queues.
-func QueueHead() []string {
+// QueueHeadings returns the headings of the list of queues.
+func QueueHeadings() []string {
 	return []string{"QUEUE", "RUNNING", "WAITING", "OLDEST", "PER MIN", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS",
 		"PAUSED"}
 }
@@ -24,15 +24,16 @@ func QueueHead() []string {
 // QueueRow returns the row of a queue in the list of queues.
 func QueueRow(q *control.QueueView, now time.Time) []string {
 	oldest := "-"
-	if q.Oldest != 0 {
-		oldest = Age(q.Oldest, now)
+	if q.OldestReadySince != 0 {
+		oldest = AgeText(q.OldestReadySince, now)
 	}
 	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), oldest,
-		fmt.Sprint(q.Throughput), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending),
-		defaultsText(q.Defaults), QueuePause(q)}
+		fmt.Sprint(q.ThroughputPerMinute), numberOrUnlimited(int64(q.Concurrency)), fmt.Sprint(q.Weight), numberOrUnlimited(
+			q.MaxPending),
+		defaultsText(q.Defaults), QueuePauseText(q)}
 }
 
-func anyOr(n int64) string {
+func numberOrUnlimited(n int64) string {
 	if n == 0 {
 		return "unlimited"
 	}
@@ -47,35 +48,35 @@ func defaultsText(raw json.RawMessage) string {
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		parts = append(parts, name+"="+typed(fields[name]))
+		parts = append(parts, name+"="+formatFlagValue(fields[name]))
 	}
 	return strings.Join(parts, " ")
 }
 
-// typed formats a JSON value in the syntax of a flag.
-func typed(value any) string {
+// formatFlagValue formats a JSON value in the syntax of a flag.
+func formatFlagValue(value any) string {
 	text := fmt.Sprint(value)
 	switch v := value.(type) {
 	case []any: // the value is a list of numbers
 		return strings.ReplaceAll(text[1:len(text)-1], " ", ",")
 	case map[string]any:
-		return pairs(v, ",")
+		return formatMap(v, ",")
 	}
 	return text
 }
 
-// QueuePause describes the pause of a queue: its end, the user who paused the queue, and the reason. It
+// QueuePauseText describes the pause of a queue: its end, the user who paused the queue, and the reason. It
 // returns "-" if the queue is not paused.
-func QueuePause(q *control.QueueView) string {
+func QueuePauseText(q *control.QueueView) string {
 	if !q.Paused {
 		return "-"
 	}
 	text := "paused"
-	if q.Frozen {
+	if q.RunningJobsPaused {
 		text = "frozen"
 	}
 	if q.PausedUntil != 0 {
-		text += " until " + clock(queue.Millis(q.PausedUntil).Time(), time.Now())
+		text += " until " + clockWithZone(queue.Millis(q.PausedUntil).Time(), time.Now())
 	}
 	if q.PausedBy != nil {
 		text += ", by " + *q.PausedBy

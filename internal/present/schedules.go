@@ -22,7 +22,7 @@ func WhenScheduled(s *control.Schedule) string {
 // NextRows formats the next occurrences of a schedule.
 func NextRows(d *control.ScheduleDetail) (rows [][2]string) {
 	now := time.Now()
-	for i, at := range d.Next {
+	for i, at := range d.NextStarts {
 		head := "Then"
 		if i == 0 {
 			head = "Next"
@@ -31,7 +31,7 @@ func NextRows(d *control.ScheduleDetail) (rows [][2]string) {
 		text, _ := FullTime(when, now)
 		// FullTime omits the seconds if the time is more than an hour away, so format such a time here.
 		if when.Second() != 0 && when.Sub(now) > time.Hour {
-			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + Roughly(when.Sub(now))
+			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + RoughDuration(when.Sub(now))
 		}
 		rows = append(rows, [2]string{head, text})
 	}
@@ -44,8 +44,8 @@ func NextRows(d *control.ScheduleDetail) (rows [][2]string) {
 // StateOfSchedule returns the state of a schedule.
 func StateOfSchedule(s *control.Schedule) string {
 	switch {
-	case s.Paused && s.Note != "":
-		return "paused: " + s.Note
+	case s.Paused && s.PauseReason != "":
+		return "paused: " + s.PauseReason
 	case s.Paused && s.PausedBy != nil:
 		return "paused by " + *s.PausedBy
 	case s.Paused:
@@ -56,21 +56,21 @@ func StateOfSchedule(s *control.Schedule) string {
 	return "active"
 }
 
-// NoSchedules is the text for an empty list of schedules.
-const NoSchedules = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
+// NoSchedulesText is the text for an empty list of schedules.
+const NoSchedulesText = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
 
-// ScheduleHead returns the headings of the list of schedules. NameZones adds the time zone to the
+// ScheduleHeadings returns the headings of the list of schedules. MoveZonesToHeadings adds the time zone to the
 // headings.
-func ScheduleHead() []string {
+func ScheduleHeadings() []string {
 	return []string{"NAME", "CRON", "ZONE", "NEXT" + termtext.ZoneMark, "STATE", "USER", "COMMAND"}
 }
 
 // ScheduleRow returns the row of a schedule in the list of schedules.
 func ScheduleRow(s *control.Schedule) []string {
-	return []string{s.Name, s.Cron, s.TZ, Local(s.NextAt), StateOfSchedule(s), s.User, ScheduledTitle(s)}
+	return []string{s.Name, s.Cron, s.TZ, LocalTime(s.NextAt), StateOfSchedule(s), s.User, ScheduledTitle(s)}
 }
 
 // ScheduledTitle returns the command of a schedule's jobs.
 func ScheduledTitle(s *control.Schedule) string {
-	return Title(&control.Job{Command: s.Command})
+	return JobTitle(&control.Job{Command: s.Command})
 }

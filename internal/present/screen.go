@@ -17,40 +17,40 @@ type ScreenText struct {
 	CurrentTime time.Time
 }
 
-// Verdict returns the two parts of the status line: the health of the queue, with its colour code, and
+// HealthLine returns the two parts of the status line: the health of the queue, with its colour code, and
 // the text after it.
-func (t ScreenText) Verdict() (level, text, colour string) {
-	level, text = VerdictOf(&t.Screen.Status)
+func (t ScreenText) HealthLine() (level, text, colour string) {
+	level, text = HealthText(&t.Screen.Status)
 	return level, strings.TrimPrefix(termtext.SafeText(level+text), level), LevelColour(level)
 }
 
-// Counts returns the number of jobs in each state that has jobs.
-func (t ScreenText) Counts() string { return CountsOf(&t.Screen.Status) }
+// CountsText returns the number of jobs in each state that has jobs.
+func (t ScreenText) CountsText() string { return StatusCountsText(&t.Screen.Status) }
 
-// Runs formats how long a job has been running or paused.
-func (t ScreenText) Runs(j *control.Job) string {
+// RunTimeText formats how long a job has been running or paused.
+func (t ScreenText) RunTimeText(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return "paused " + pausedText(j, t.CurrentTime)
 	}
-	return Age(j.StartedAt, t.CurrentTime)
+	return AgeText(j.StartedAt, t.CurrentTime)
 }
 
-// Starts returns when a waiting job starts, or what it waits for.
-func (t ScreenText) Starts(j *control.Job) string {
-	due := queue.Millis(Due(j)).Time().Local()
+// StartText returns when a waiting job starts, or what it waits for.
+func (t ScreenText) StartText(j *control.Job) string {
+	due := queue.Millis(DueTime(j)).Time().Local()
 	switch wait := due.Sub(t.CurrentTime); {
 	case j.State == queue.Held.String() || j.State == queue.Blocked.String() && len(j.DependsOn) == 0:
 		return j.State
 	case wait > time.Hour:
-		return due.Format(dateLayout(due, t.CurrentTime)+"15:04") + ", in " + Roughly(wait)
+		return due.Format(dateLayout(due, t.CurrentTime)+"15:04") + ", in " + RoughDuration(wait)
 	case wait > 0:
-		return "in " + Roughly(wait)
+		return "in " + RoughDuration(wait)
 	}
 	return cmp.Or(waitsForText(j), "ready")
 }
 
-// Why returns why a job failed, with the last line of its output.
-func (t ScreenText) Why(j *control.ScreenJob) string {
+// FailureReason returns why a job failed, with the last line of its output.
+func (t ScreenText) FailureReason(j *control.ScreenJob) string {
 	text := ErrorText(&j.Job)
 	if last := j.LastLine; last != "" {
 		text += ": " + last
@@ -58,19 +58,19 @@ func (t ScreenText) Why(j *control.ScreenJob) string {
 	return text
 }
 
-// Ago formats how long ago a time was, in words.
-func (t ScreenText) Ago(at control.Time) string { return agoOf(at, t.CurrentTime) }
+// AgoText formats how long ago a time was, in words.
+func (t ScreenText) AgoText(at control.Time) string { return agoText(at, t.CurrentTime) }
 
-// MarkedID returns the sign of a job's state followed by the job's id, and the state's colour code.
-func MarkedID(j *control.Job) (text, colour string) {
-	return WithSign(j), SignOf(j.State).Colour
+// SignedIDAndColour returns the sign of a job's state followed by the job's id, and the state's colour code.
+func SignedIDAndColour(j *control.Job) (text, colour string) {
+	return SignedID(j), SignOfState(j.State).Colour
 }
 
 // stateSign says how a state is displayed: a sign, for terminals without colours, and a colour code.
 type stateSign struct{ Sign, Colour string }
 
-// SignOf returns the sign and colour of a state. The sign is ASCII if the locale requires it.
-func SignOf(state string) stateSign {
+// SignOfState returns the sign and colour of a state. The sign is ASCII if the locale requires it.
+func SignOfState(state string) stateSign {
 	sign := [...]stateSign{
 		queue.Blocked:    {"◇", ""},
 		queue.Held:       {"‖", ""},
@@ -80,16 +80,16 @@ func SignOf(state string) stateSign {
 		queue.Completed:  {"✓", "32"},
 		queue.Dead:       {"✗", "31"},
 		queue.Cancelled:  {"–", ""},
-	}[StateOf(state)]
+	}[ParseState(state)]
 	sign.Sign = termtext.LocaleText(sign.Sign)
 	return sign
 }
 
-// WithSign returns the sign of a job's state followed by the job's id.
-func WithSign(j *control.Job) string {
-	s := SignOf(j.State)
+// SignedID returns the sign of a job's state followed by the job's id.
+func SignedID(j *control.Job) string {
+	s := SignOfState(j.State)
 	if j.PausedAt != 0 {
-		s = SignOf(queue.Held.String())
+		s = SignOfState(queue.Held.String())
 	}
 	return s.Sign + " " + j.ID
 }
@@ -98,7 +98,7 @@ func WithSign(j *control.Job) string {
 // does not begin with one.
 func LeadingSign(cell string) stateSign {
 	for _, state := range queue.States() {
-		if s := SignOf(state.String()); strings.HasPrefix(cell, s.Sign) {
+		if s := SignOfState(state.String()); strings.HasPrefix(cell, s.Sign) {
 			return s
 		}
 	}
@@ -110,17 +110,17 @@ func LevelColour(level string) string {
 	return map[string]string{"ok": "32", "degraded": "33", "failing": "31"}[level]
 }
 
-// VerdictOf returns the health of the queue (ok, degraded or failing) and the text after the health on
+// HealthText returns the health of the queue (ok, degraded or failing) and the text after the health on
 // the status line.
-func VerdictOf(st *control.Status) (level, text string) {
+func HealthText(st *control.Status) (level, text string) {
 	if st.Health != "ok" {
 		level, text, _ = strings.Cut(termtext.OneLine(st.Health), ":")
 		return level, ":" + text
 	}
 	separator := termtext.LocaleText(" · ")
-	facts := Facts(st, Plain)
+	facts := Facts(st, PlainNumber)
 	if n := st.Jobs[queue.Dead.String()]; n > 0 {
-		facts = append(facts, DeadText(n, Plain))
+		facts = append(facts, DeadText(n, PlainNumber))
 	}
 	return "ok", separator + strings.Join(facts, separator)
 }
@@ -148,7 +148,7 @@ func Facts(st *control.Status, number func(int64) string) []string {
 
 // BusyText returns how many workers run jobs, like "1 of 2 workers busy".
 func BusyText(w control.WorkerSummary) string {
-	return fmt.Sprintf("%d of %s busy", w.Busy, Workers(w.Total))
+	return fmt.Sprintf("%d of %s busy", w.Busy, WorkersText(w.Total))
 }
 
 // DeadText returns a text that says that dead jobs need attention. The function number formats the
@@ -162,9 +162,9 @@ func DeadText(n int64, number func(int64) string) string {
 
 func WaitText(n string) string { return n + " waiting" }
 
-// CountsOf returns the number of jobs in each state that has jobs, and how many attempts end per
+// StatusCountsText returns the number of jobs in each state that has jobs, and how many attempts end per
 // minute.
-func CountsOf(st *control.Status) string {
+func StatusCountsText(st *control.Status) string {
 	var list []string
 	for _, s := range queue.States() {
 		if n := st.Jobs[s.String()]; n > 0 {
@@ -175,7 +175,7 @@ func CountsOf(st *control.Status) string {
 		return "no jobs yet; enqueue the first with: queuectl enqueue 'echo hello'"
 	}
 	text := strings.Join(list, termtext.LocaleText(" · "))
-	if n := st.Throughput; n > 0 {
+	if n := st.ThroughputPerMinute; n > 0 {
 		text += fmt.Sprintf("     %d/min", n)
 	}
 	return text

@@ -6,23 +6,23 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-func StatsHead(first string) []string {
+func StatsHeadings(first string) []string {
 	return []string{first, "STARTED", "COMPLETED", "FAILED", "DEAD", "FAILURES", "WAIT P50", "WAIT P95", "RUN P50",
 		"RUN P95"}
 }
 
 // StatsRow formats one row of statistics.
-func StatsRow(name string, f *control.Figures) []string {
+func StatsRow(name string, f *control.AttemptStatistics) []string {
 	row := []string{name, fmt.Sprint(f.Started), fmt.Sprint(f.Completed), fmt.Sprint(f.Failed), fmt.Sprint(f.Dead),
-		DashText(Rate(f.FailureRate))}
-	for _, ms := range []*int64{f.Wait.P50MS, f.Wait.P95MS, f.Run.P50MS, f.Run.P95MS} {
-		row = append(row, DashText(Took(ms)))
+		DashIfEmpty(PercentageText(f.FailureRate))}
+	for _, ms := range []*int64{f.WaitTimes.P50MS, f.WaitTimes.P95MS, f.RunTimes.P50MS, f.RunTimes.P95MS} {
+		row = append(row, DashIfEmpty(DurationText(ms)))
 	}
 	return row
 }
 
-// Rate formats a fraction as a percentage. It returns "" if the fraction is unknown.
-func Rate(part *float64) string {
+// PercentageText formats a fraction as a percentage. It returns "" if the fraction is unknown.
+func PercentageText(part *float64) string {
 	if part == nil {
 		return ""
 	}

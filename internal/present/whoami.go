@@ -21,7 +21,7 @@ func WhoamiRows(w *control.Whoami) [][2]string {
 		rights = append(rights, string(r))
 	}
 	if len(rights) == 0 {
-		rights = []string{string(control.None)}
+		rights = []string{string(control.RightNone)}
 	}
 	runs := w.JobsRunAs
 	if runs != "" {
@@ -35,11 +35,11 @@ func WhoamiRows(w *control.Whoami) [][2]string {
 		quotas = append(quotas, fmt.Sprintf("at most %d running", w.MaxRunning))
 	}
 	if w.MaxBytes > 0 {
-		quotas = append(quotas, Used(w.Bytes, w.MaxBytes)+" by your jobs")
+		quotas = append(quotas, UsageText(w.StoredBytes, w.MaxBytes)+" by your jobs")
 	}
 	return [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
 		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Your limits", strings.Join(quotas, ", ")},
-		{"Service", DescribeService(w.Service, w.Socket)}, {"Next", w.Next},
+		{"Service", DescribeService(w.Service, w.Socket)}, {"Next", w.Advice},
 	}
 }

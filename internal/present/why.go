@@ -11,21 +11,21 @@ import (
 
 // WhyLines explains why a job does not run: one reason per line, with what to do about it.
 func WhyLines(w *control.Why, now time.Time) (lines []string) {
-	switch state := StateOf(w.State); {
+	switch state := ParseState(w.State); {
 	case len(w.Reasons) > 0:
 	case state == queue.Processing:
 		return []string{fmt.Sprintf("job %s is running", w.ID)}
 	case state.Ended():
 		return []string{fmt.Sprintf("job %s is %s; run it again with: queuectl retry %s", w.ID, w.State, w.ID)}
-	case before(w) == "":
+	case jobsAheadText(w) == "":
 		return []string{fmt.Sprintf("job %s is next in line: it starts when a worker is free", w.ID)}
 	default:
-		return []string{fmt.Sprintf("job %s is waiting for a free worker: %s", w.ID, before(w))}
+		return []string{fmt.Sprintf("job %s is waiting for a free worker: %s", w.ID, jobsAheadText(w))}
 	}
 	for i := range w.Reasons {
 		lines = append(lines, ReasonLine(&w.Reasons[i], now))
 	}
-	if text := before(w); text != "" {
+	if text := jobsAheadText(w); text != "" {
 		lines = append(lines, text)
 	}
 	return lines
@@ -36,17 +36,17 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 func ReasonLine(r *control.Reason, now time.Time) string {
 	text := r.Text
 	if at := queue.Millis(r.At).Time(); r.At != 0 {
-		text += fmt.Sprintf(" (until %s, in %s)", clock(at, now), Roughly(at.Sub(now)))
+		text += fmt.Sprintf(" (until %s, in %s)", clockWithZone(at, now), RoughDuration(at.Sub(now)))
 	}
 	if r.Kind == "retry" || r.Kind == "time" {
-		return text + "; to run it now: " + r.Next
+		return text + "; to run it now: " + r.Advice
 	}
-	return text + "; next step: " + r.Next
+	return text + "; next step: " + r.Advice
 }
 
-// before describes how many jobs start before this one, and which users own them. It returns "" if
+// jobsAheadText describes how many jobs start before this one, and which users own them. It returns "" if
 // no job starts before it.
-func before(w *control.Why) string {
+func jobsAheadText(w *control.Why) string {
 	n := queue.ValueOr(w.JobsAhead, w.AheadAtLeast)
 	if n == 0 {
 		return ""

@@ -62,10 +62,10 @@ type dependency struct {
 	DependsOn []string `json:"dependsOn"`
 }
 
-// bom prints the bill of materials of all programs, from the information that the linker wrote into
+// writeBOM prints the bill of materials of all programs, from the information that the linker wrote into
 // them. It lists Go and each module, with the checksum from go.sum and the licences. Its arguments are
 // VERSION DATE MODULES GOROOT and the programs.
-func bom(out io.Writer, args []string) error {
+func writeBOM(out io.Writer, args []string) error {
 	version, date, modules, goroot, files := args[0], args[1], args[2], args[3], args[4:]
 	b := bill{Format: "CycloneDX", Spec: "1.5", Version: 1}
 	root := component{Type: "application", Name: "queuectl", Version: version, Licences: spdx("MIT")}
@@ -133,13 +133,13 @@ func linkedParts(info *debug.BuildInfo, modules, goroot string) ([]component, er
 	std.PURL = "pkg:golang/std@" + std.Version
 	std.Ref = std.PURL
 	var err error
-	if std.Licences, err = licencesOf(goroot); err != nil {
+	if std.Licences, err = identifyLicences(goroot); err != nil {
 		return nil, err
 	}
 	parts := []component{std}
 	for _, m := range info.Deps {
 		c := module(m)
-		if c.Licences, err = licencesOf(filepath.Join(modules, escaped(linked(m)))); err != nil {
+		if c.Licences, err = identifyLicences(filepath.Join(modules, moduleCacheDir(linked(m)))); err != nil {
 			return nil, err
 		}
 		parts = append(parts, c)
@@ -147,33 +147,33 @@ func linkedParts(info *debug.BuildInfo, modules, goroot string) ([]component, er
 	return parts, nil
 }
 
-// licencesOf identifies the licences in the licence files of a directory. An unknown licence is an
+// identifyLicences identifies the licences in the licence files of a directory. An unknown licence is an
 // error, because a person must first read every licence of a shipped dependency.
-func licencesOf(dir string) ([]licence, error) {
-	text, err := licencesIn(dir)
+func identifyLicences(dir string) ([]licence, error) {
+	text, err := licenceTexts(dir)
 	if err != nil {
 		return nil, err
 	}
-	ids := identify(text)
+	ids := licenceIDs(text)
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%s: unknown licence; add its wording to the table in bom.go", dir)
 	}
 	return spdx(ids...), nil
 }
 
-// wordings lists sentences that occur in the text of only one licence, with the SPDX identifier of the
+// licenceSentences lists sentences that occur in the text of only one licence, with the SPDX identifier of the
 // licence.
-var wordings = []struct{ id, sentence string }{
+var licenceSentences = []struct{ id, sentence string }{
 	{"Apache-2.0", "Apache License Version 2.0"},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy"},
 	{"Zlib", "This software is provided 'as-is', without any express or implied warranty"},
 	{"BSD-2-Clause", "Redistribution and use in source and binary forms"},
 }
 
-// identify returns the SPDX identifiers of the licences in a text.
-func identify(text string) (ids []string) {
+// licenceIDs returns the SPDX identifiers of the licences in a text.
+func licenceIDs(text string) (ids []string) {
 	text = strings.Join(strings.Fields(text), " ")
-	for _, w := range wordings {
+	for _, w := range licenceSentences {
 		if strings.Contains(text, w.sentence) {
 			ids = append(ids, w.id)
 		}

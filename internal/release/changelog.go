@@ -10,15 +10,15 @@ import (
 
 const maintainer = "queuectl maintainers <queuectl@users.noreply.github.com>"
 
-// entry is the changelog section of one version.
-type entry struct {
+// versionEntry is the changelog section of one version.
+type versionEntry struct {
 	version, date string
 	notes         []string
 }
 
-// changelog writes the changelog in the format of nfpm, for packages. It lists the section Unreleased
+// writeChangelog writes the changelog in the format of nfpm, for packages. It lists the section Unreleased
 // under the version and date of the build.
-func changelog(out io.Writer, args []string) error {
+func writeChangelog(out io.Writer, args []string) error {
 	raw, err := os.ReadFile(args[0])
 	if err != nil {
 		return err
@@ -42,13 +42,13 @@ func changelog(out io.Writer, args []string) error {
 // readChangelog parses the format of Keep a Changelog: sections `## [Unreleased]` and `## [1.2.3] -
 // 2026-11-22` with one line for each change. The first section with changes gets the version that is
 // being built.
-func readChangelog(text, version, date string) ([]entry, error) {
-	var entries []entry
+func readChangelog(text, version, date string) ([]versionEntry, error) {
+	var entries []versionEntry
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if title, found := strings.CutPrefix(line, "## "); found {
 			name, day, dated := strings.Cut(title, " - ")
-			e := entry{version: strings.Trim(name, "[]"), date: day + "T00:00:00Z"}
+			e := versionEntry{version: strings.Trim(name, "[]"), date: day + "T00:00:00Z"}
 			switch {
 			case len(entries) == 0:
 				e.version, e.date = version, date
@@ -70,9 +70,9 @@ func readChangelog(text, version, date string) ([]entry, error) {
 	return entries, nil
 }
 
-// notes writes the section of the changelog for a version, without its heading. If the version has
+// writeReleaseNotes writes the section of the changelog for a version, without its heading. If the version has
 // no section, it writes the section Unreleased.
-func notes(out io.Writer, args []string) error {
+func writeReleaseNotes(out io.Writer, args []string) error {
 	raw, err := os.ReadFile(args[0])
 	if err != nil {
 		return err

@@ -18,11 +18,11 @@ const repository = "https://github.com/queuectl/queuectl/blob/main/"
 // link matches the target of a link in Markdown: [text](target).
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// docs copies pages and data files of the repository into a directory. It changes each link so that the
+// copyDocs copies pages and data files of the repository into a directory. It changes each link so that the
 // link leads to another copied file, or else to the repository. Its arguments are LAYOUT DIR and the
 // files, as paths in the repository. The layout is flat, without directories, or tree. A link to a file
 // that the repository does not have is an error.
-func docs(_ io.Writer, args []string) error {
+func copyDocs(_ io.Writer, args []string) error {
 	layout, dir, files := args[0], args[1], args[2:]
 	installed := map[string]string{} // maps each path in the repository to the installed path
 	for _, file := range files {

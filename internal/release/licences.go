@@ -11,14 +11,14 @@ import (
 	"unicode"
 )
 
-// licences prints the licences of Go and of every linked module, because the licences require that
+// writeLicences prints the licences of Go and of every linked module, because the licences require that
 // their text is distributed with the programs.
-func licences(out io.Writer, args []string) error {
+func writeLicences(out io.Writer, args []string) error {
 	info, err := buildinfo.ReadFile(args[0])
 	if err != nil {
 		return err
 	}
-	text, err := licencesIn(args[2])
+	text, err := licenceTexts(args[2])
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func licences(out io.Writer, args []string) error {
 		text)
 	for _, m := range info.Deps {
 		m = linked(m)
-		text, err := licencesIn(filepath.Join(args[1], escaped(m)))
+		text, err := licenceTexts(filepath.Join(args[1], moduleCacheDir(m)))
 		if err != nil {
 			return err
 		}
@@ -37,9 +37,9 @@ func licences(out io.Writer, args []string) error {
 	return nil
 }
 
-// escaped returns a module's directory in the module cache, where "!" and a lower-case letter
+// moduleCacheDir returns a module's directory in the module cache, where "!" and a lower-case letter
 // replace a capital.
-func escaped(m *debug.Module) string {
+func moduleCacheDir(m *debug.Module) string {
 	var b strings.Builder
 	for _, r := range m.Path + "@" + m.Version {
 		if unicode.IsUpper(r) {
@@ -50,9 +50,9 @@ func escaped(m *debug.Module) string {
 	return b.String()
 }
 
-// licencesIn returns the text of all licence files in a directory. A directory without licence files is
+// licenceTexts returns the text of all licence files in a directory. A directory without licence files is
 // an error.
-func licencesIn(dir string) (string, error) {
+func licenceTexts(dir string) (string, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return "", err

@@ -17,12 +17,12 @@ var parts = map[string]struct {
 	list  bool
 	write func(out io.Writer, args []string) error
 }{
-	"changelog": {args: []string{"CHANGELOG.md", "VERSION", "DATE"}, write: changelog},
-	"notes":     {args: []string{"CHANGELOG.md", "VERSION"}, write: notes},
-	"licences":  {args: []string{"BINARY", "MODULES", "GOROOT"}, write: licences},
-	"bom":       {args: []string{"VERSION", "DATE", "MODULES", "GOROOT", "BINARY..."}, list: true, write: bom},
-	"docs":      {args: []string{"flat|tree", "DIR", "FILE..."}, list: true, write: docs},
-	"zip":       {args: []string{"DIR", "DATE"}, write: pack},
+	"changelog": {args: []string{"CHANGELOG.md", "VERSION", "DATE"}, write: writeChangelog},
+	"notes":     {args: []string{"CHANGELOG.md", "VERSION"}, write: writeReleaseNotes},
+	"licences":  {args: []string{"BINARY", "MODULES", "GOROOT"}, write: writeLicences},
+	"bom":       {args: []string{"VERSION", "DATE", "MODULES", "GOROOT", "BINARY..."}, list: true, write: writeBOM},
+	"docs":      {args: []string{"flat|tree", "DIR", "FILE..."}, list: true, write: copyDocs},
+	"zip":       {args: []string{"DIR", "DATE"}, write: writeZip},
 }
 
 func main() {

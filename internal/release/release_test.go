@@ -17,7 +17,7 @@ import (
 // The changelog lists unreleased changes under the version of the build, and other changes under their
 // own version. It skips an empty section Unreleased, because then the build is the newest version.
 func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
-	for unreleased, want := range map[string][]entry{
+	for unreleased, want := range map[string][]versionEntry{
 		"### Added\n\nJobs\n\n- One thing.\n- Another.\n\n": {
 			{"0.2.0-1", "2026-12-24T10:00:00Z", []string{"One thing.", "Another."}},
 			{"0.1.0", "2026-11-22T00:00:00Z", []string{"The first."}},
@@ -53,7 +53,7 @@ func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	for version, want := range map[string]string{"0.2.0": "### Added\n\n- Old.\n", "0.1.0": "- Older.\n",
 		"0.2.0+1.gabc": "- New.\n"} {
 		var out bytes.Buffer
-		if err := notes(&out, []string{file, version}); err != nil || out.String() != want {
+		if err := writeReleaseNotes(&out, []string{file, version}); err != nil || out.String() != want {
 			t.Errorf("%s: got %q, %v, want %q", version, out.String(), err, want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 // listed as its replacement.
 func TestModules(t *testing.T) {
 	m := &debug.Module{Path: "github.com/BurntSushi/toml", Version: "v1.6.0", Sum: "h1:abc="}
-	if got, want := escaped(m), "github.com/!burnt!sushi/toml@v1.6.0"; got != want {
+	if got, want := moduleCacheDir(m), "github.com/!burnt!sushi/toml@v1.6.0"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	purl := "pkg:golang/github.com/BurntSushi/toml@v1.6.0"
@@ -92,7 +92,7 @@ func TestZipIsTheSameAgain(t *testing.T) {
 			}
 		}
 		var out bytes.Buffer
-		if err := pack(&out, []string{dir, "2026-11-22T08:00:00Z"}); err != nil {
+		if err := writeZip(&out, []string{dir, "2026-11-22T08:00:00Z"}); err != nil {
 			t.Fatal(err)
 		}
 		return out.Bytes()
@@ -123,7 +123,7 @@ func TestIdentifyLicence(t *testing.T) {
 		{bsd + " Neither the name may be\nused to endorse or promote products", []string{"BSD-3-Clause"}},
 		{"Do what you want.", nil},
 	} {
-		if got := identify(c.text); !reflect.DeepEqual(got, c.want) {
+		if got := licenceIDs(c.text); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%q: got %v, want %v", c.text, got, c.want)
 		}
 	}
@@ -141,7 +141,7 @@ func TestBillOfMaterialsHasLicences(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := bom(&out, []string{"1.2.3", "2026-11-22T08:00:00Z", "", goroot, self, self}); err != nil {
+	if err := writeBOM(&out, []string{"1.2.3", "2026-11-22T08:00:00Z", "", goroot, self, self}); err != nil {
 		t.Fatal(err)
 	}
 	var b bill
@@ -172,7 +172,7 @@ func TestLinksOfInstalledPages(t *testing.T) {
 		if err := os.WriteFile("docs/a.md", []byte(page), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := docs(nil, []string{layout, layout, "docs/a.md", "docs/b.md", "x.toml"}); err != nil {
+		if err := copyDocs(nil, []string{layout, layout, "docs/a.md", "docs/b.md", "x.toml"}); err != nil {
 			t.Fatal(err)
 		}
 		file := map[string]string{"flat": "flat/a.md", "tree": "tree/docs/a.md"}[layout]
@@ -183,7 +183,7 @@ func TestLinksOfInstalledPages(t *testing.T) {
 	if err := os.WriteFile("docs/a.md", []byte("[gone](gone.md)"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := docs(nil, []string{"flat", "out", "docs/a.md"}); err == nil {
+	if err := copyDocs(nil, []string{"flat", "out", "docs/a.md"}); err == nil {
 		t.Error("a link without a target was accepted")
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// pack prints a directory as a .zip file. All entries have the same date and are sorted by name, so
+// writeZip prints a directory as a .zip file. All entries have the same date and are sorted by name, so
 // the output is reproducible.
-func pack(out io.Writer, args []string) error {
+func writeZip(out io.Writer, args []string) error {
 	date, err := time.Parse(time.RFC3339, args[1])
 	if err != nil {
 		return err

@@ -17,9 +17,9 @@ var (
 	ErrConsoleClosed = errors.New("the console window was closed")
 )
 
-// Grace is how long commands may take to end after CTRL_BREAK when the session ends. The rest of the 5
+// GracePeriod is how long commands may take to end after CTRL_BREAK when the session ends. The rest of the 5
 // s is for storing the results of the commands.
-const Grace = 3 * time.Second
+const GracePeriod = 3 * time.Second
 
 // key is the key of the context value that WithSession sets.
 type key struct{}

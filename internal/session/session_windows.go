@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Service and Runner are shutdown levels. Windows notifies the processes with the highest level first.
+// ServiceLevel and RunnerLevel are shutdown levels. Windows notifies the processes with the highest level first.
 // It notifies the next level when these processes have ended or timed out. Processes start with the
 // level 0x280, which jobs keep.
 //
@@ -22,8 +22,8 @@ import (
 // service would retry them.
 // See docs/decisions/0091.
 const (
-	Service = 0x3ff
-	Runner  = 0x3fe
+	ServiceLevel = 0x3ff
+	RunnerLevel  = 0x3fe
 )
 
 // Notify returns a context that ends with ErrSessionEnding when the session ends. Windows then waits
@@ -43,7 +43,7 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 	// Ignore an error, because it only changes the order of notifications.
 	setProcessShutdownParameters.Call(level, 0)
 	ctx, cancel := context.WithCancelCause(parent)
-	w := &window{ends: func() { cancel(ErrSessionEnding) }, closes: func() { cancel(ErrConsoleClosed) },
+	w := &window{onSessionEnd: func() { cancel(ErrSessionEnding) }, onConsoleClose: func() { cancel(ErrConsoleClosed) },
 		done: make(chan struct{})}
 	events := make(chan os.Signal, 1)
 	signal.Notify(events, syscall.SIGTERM)
@@ -82,10 +82,10 @@ func handleConsoleEvent(event uintptr) (handled uintptr) {
 // window receives the notification that the session ends, from an invisible window or from the
 // console.
 type window struct {
-	ends   func()
-	closes func()
-	done   chan struct{}
-	thread uintptr // id of the thread that receives the window's messages
+	onSessionEnd   func()
+	onConsoleClose func()
+	done           chan struct{}
+	thread         uintptr // id of the thread that receives the window's messages
 }
 
 // listen waits for a notification from the console, which package signal delivers.
@@ -94,9 +94,9 @@ func (w *window) listen(events chan os.Signal) {
 	select {
 	case <-events:
 		if lastEvent.Load() == ctrlClose {
-			w.closes()
+			w.onConsoleClose()
 		} else {
-			w.ends()
+			w.onSessionEnd()
 		}
 		<-w.done // ignore further notifications
 	case <-w.done:
@@ -146,7 +146,7 @@ func (w *window) handleMessage(window uintptr, what uint32, yes, why uintptr) ui
 	case what == wmQueryEndSession && ofSession:
 		return 1
 	case what == wmEndSession && ofSession && yes != 0:
-		w.ends()
+		w.onSessionEnd()
 		<-w.done // wait, because Windows may end the process when this function returns
 		return 0
 	case what == wmQueryEndSession, what == wmEndSession, what == wmClose:

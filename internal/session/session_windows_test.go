@@ -43,7 +43,7 @@ func send(window uintptr, what uint32, yes, why uintptr) (answer uintptr, answer
 // message, or if another program closes the window.
 func TestWindowReceivesSessionEnd(t *testing.T) {
 	for range 2 { // the second round shows that the first window has left no state behind
-		ctx, stop, err := notify(t.Context(), Service, true)
+		ctx, stop, err := notify(t.Context(), ServiceLevel, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,8 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 			t.Fatal("no window")
 		}
 		var level, flags uint32
-		if parameters.Call(uintptr(unsafe.Pointer(&level)), uintptr(unsafe.Pointer(&flags))); level != Service || flags != 0 {
+		if parameters.Call(uintptr(unsafe.Pointer(&level)), uintptr(unsafe.Pointer(&flags))); level != ServiceLevel ||
+			flags != 0 {
 			t.Errorf("notified at level %#x, flags %d", level, flags)
 		}
 		for _, c := range []struct {
@@ -97,12 +98,12 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 // A service of the machine creates no window, because a window would use the desktop heap that its jobs
 // share. Windows notifies the service before its runner, and the runner before jobs.
 func TestOrderOfSessionEnd(t *testing.T) {
-	_, stop, err := notify(t.Context(), Runner, false)
+	_, stop, err := notify(t.Context(), RunnerLevel, false)
 	if err != nil || found() != 0 {
 		t.Errorf("a window %#x, %v", found(), err)
 	}
 	stop()
-	if Service <= Runner || Runner <= 0x280 {
+	if ServiceLevel <= RunnerLevel || RunnerLevel <= 0x280 {
 		t.Error("the shutdown levels are in another order")
 	}
 }
@@ -112,7 +113,8 @@ func TestClosedConsoleIsNotSessionEnd(t *testing.T) {
 	// 5 is CTRL_LOGOFF_EVENT, and 6 is CTRL_SHUTDOWN_EVENT.
 	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} {
 		got := make(chan string, 1)
-		w := &window{ends: func() { got <- "ends" }, closes: func() { got <- "closes" }, done: make(chan struct{})}
+		w := &window{onSessionEnd: func() { got <- "ends" }, onConsoleClose: func() { got <- "closes" },
+			done: make(chan struct{})}
 		events := make(chan os.Signal, 1)
 		if handleConsoleEvent(event) != 0 {
 			t.Error("the event does not reach the next handler")

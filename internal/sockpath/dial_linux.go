@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// cancelCheck is the interval at which Dial checks whether its context has been cancelled.
-const cancelCheck = 250 * time.Millisecond
+// cancelCheckInterval is the interval at which Dial checks whether its context has been cancelled.
+const cancelCheckInterval = 250 * time.Millisecond
 
 // Dial connects to a socket. While the socket's backlog is full, Dial waits until ctx ends or
-// backlogWait has passed.
+// backlogTimeout has passed.
 //
 // It waits in a blocking connect(2), because the kernel wakes such a process each time the server
 // accepts a connection. If another process connected in a loop, a client that only polled would nearly
@@ -23,14 +23,14 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	deadline := time.Now().Add(backlogWait)
+	deadline := time.Now().Add(backlogTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
 	for !errors.Is(ctx.Err(), context.Canceled) {
-		most := min(time.Until(deadline), cancelCheck)
+		most := min(time.Until(deadline), cancelCheckInterval)
 		wait := syscall.NsecToTimeval(int64(max(most, time.Millisecond))) // the kernel treats 0 as "no limit"
 		if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &wait); err != nil {
 			return nil, os.NewSyscallError("setsockopt", err)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// backlogWait is the longest time that Dial waits while a socket's backlog is full.
-const backlogWait = 5 * time.Second
+// backlogTimeout is the longest time that Dial waits while a socket's backlog is full.
+const backlogTimeout = 5 * time.Second
 
 // ErrBacklogFull means that a server listens on a socket, but accepts connections more slowly than
 // clients connect.

@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 )
 
-// Max is the longest path that fits into a socket's address, in bytes.
-const Max = 107
+// MaxBytes is the longest path that fits into a socket's address, in bytes.
+const MaxBytes = 107
 
-// Short returns a path to the same file that fits into a socket's address. If the path is too long, the
+// ShortPath returns a path to the same file that fits into a socket's address. If the path is too long, the
 // result goes through a descriptor of the directory, which works only on Linux. The short path is valid
 // until done is called.
-func Short(path string) (short string, done func(), err error) {
-	if len(path) <= Max {
+func ShortPath(path string) (short string, done func(), err error) {
+	if len(path) <= MaxBytes {
 		return path, func() {}, nil
 	}
 	dir, err := os.Open(filepath.Dir(path))

@@ -51,7 +51,7 @@ func Check(dir string) error {
 	if !info.IsDir() {
 		return fmt.Errorf("the state folder %s is not a folder; choose another one with --dir", dir)
 	}
-	sd, err := accounts.AccessTo(dir)
+	sd, err := accounts.ReadSecurityDescriptor(dir)
 	if err == nil {
 		err = checkAccess(dir, sd)
 	}
@@ -69,7 +69,7 @@ func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 		return fmt.Errorf(
 			`the state folder %s belongs to %s; choose another one with --dir, or run in an elevated prompt: icacls "%[1]s" /setowner *S-1-5-32-544`, dir, accounts.NameOf(owner))
 	}
-	others, err := accounts.OthersWithRights(sd, accounts.WriteRights)
+	others, err := accounts.OtherAccountsWithRights(sd, accounts.WriteRights)
 	if err != nil {
 		return err
 	}

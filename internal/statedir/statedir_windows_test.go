@@ -21,11 +21,11 @@ func TestStateDirIsPrivate(t *testing.T) {
 	if err := Check(dir); err != nil {
 		t.Error(err)
 	}
-	sd, err := accounts.AccessTo(dir)
+	sd, err := accounts.ReadSecurityDescriptor(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if others, err := accounts.OthersWithRights(sd, ^windows.ACCESS_MASK(0)); err != nil || len(others) > 0 {
+	if others, err := accounts.OtherAccountsWithRights(sd, ^windows.ACCESS_MASK(0)); err != nil || len(others) > 0 {
 		t.Errorf("open to %v, %v", others, err)
 	}
 }

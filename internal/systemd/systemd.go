@@ -24,14 +24,14 @@ func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
 
-// longer is how much more time a stopping service requests from the service manager. The service must
+// stopExtension is how much more time a stopping service requests from the service manager. The service must
 // request more again before this time has passed.
-const longer = 40 * time.Second
+const stopExtension = 40 * time.Second
 
 // ExtendStopTimeout asks the service manager to wait longer for the service to stop. Call it at least
 // every 15 seconds while the service is stopping.
 func ExtendStopTimeout() {
-	Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(longer.Microseconds(), 10))
+	Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(stopExtension.Microseconds(), 10))
 }
 
 // Log writes a message with fields to the journal. It returns an error if there is no journal or
@@ -40,17 +40,17 @@ func Log(message string, priority int, fields map[string]string) error {
 	return journal.Send(message, journal.Priority(priority), fields)
 }
 
-// firstSocket is the first descriptor that the service manager passes, as defined by
+// firstSocketFD is the first descriptor that the service manager passes, as defined by
 // sd_listen_fds(3).
-const firstSocket = 3
+const firstSocketFD = 3
 
-// WebSocket is the name (FileDescriptorName= of systemd.socket(5)) of sockets for the dashboard.
-const WebSocket = "web"
+// WebSocketName is the name (FileDescriptorName= of systemd.socket(5)) of sockets for the dashboard.
+const WebSocketName = "web"
 
 // Sockets holds the sockets that the service manager has opened for this process.
 type Sockets struct {
 	Control  *net.UnixListener // nil if the service manager has opened none
-	Web      []net.Listener    // sockets with the name WebSocket
+	Web      []net.Listener    // sockets with the name WebSocketName
 	Unusable []error           // errors of descriptors that cannot be used
 }
 
@@ -71,14 +71,14 @@ func InheritedSockets() (Sockets, error) {
 			"passes to the service; correct it or unset it", n)
 	}
 	for fd := range max(0, min(sockets, maxSockets)) {
-		f := os.NewFile(uintptr(firstSocket+fd), "socket")
+		f := os.NewFile(uintptr(firstSocketFD+fd), "socket")
 		l, err := net.FileListener(f)
 		f.Close() // net.FileListener has duplicated the descriptor
 		if err != nil {
 			if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit the names that package net adds
 				err = call.Err
 			}
-			has.Unusable = append(has.Unusable, fmt.Errorf("file descriptor %d: %w", firstSocket+fd, err))
+			has.Unusable = append(has.Unusable, fmt.Errorf("file descriptor %d: %w", firstSocketFD+fd, err))
 			continue
 		}
 		u, unix := l.(*net.UnixListener)
@@ -86,7 +86,7 @@ func InheritedSockets() (Sockets, error) {
 			u.SetUnlinkOnClose(false)
 		}
 		switch {
-		case fd < len(names) && names[fd] == WebSocket:
+		case fd < len(names) && names[fd] == WebSocketName:
 			has.Web = append(has.Web, l)
 		case unix && has.Control == nil:
 			has.Control = u
@@ -100,9 +100,9 @@ func InheritedSockets() (Sockets, error) {
 // maxSockets is the largest number of sockets that InheritedSockets accepts.
 const maxSockets = 16
 
-// Watchdog returns how long the service manager waits for a keep-alive message before it ends this
+// WatchdogTimeout returns how long the service manager waits for a keep-alive message before it ends this
 // process. 0 means that it waits forever.
-func Watchdog() time.Duration {
+func WatchdogTimeout() time.Duration {
 	d, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		return 0 // the service manager has set an invalid environment variable
@@ -114,8 +114,8 @@ func Watchdog() time.Duration {
 // to a user.
 type Unit string
 
-// askFor is the timeout of a query that the caller repeats regularly.
-const askFor = time.Second
+// queryTimeout is the timeout of a query that the caller repeats regularly.
+const queryTimeout = time.Second
 
 // systemctl runs systemctl and returns its output, or "" if that fails.
 func systemctl(within time.Duration, args ...string) string {
@@ -133,9 +133,9 @@ func systemctl(within time.Duration, args ...string) string {
 	return string(out)
 }
 
-// Stopping reports whether the unit is being stopped. It returns false if the unit is running or being
+// IsStopping reports whether the unit is being stopped. It returns false if the unit is running or being
 // restarted, or if the service manager does not answer in time.
-func (u Unit) Stopping(within time.Duration) bool {
+func (u Unit) IsStopping(within time.Duration) bool {
 	for line := range strings.Lines(systemctl(within, "list-jobs", "--no-legend", "--full", "--no-pager")) {
 		if f := strings.Fields(line); len(f) >= 3 && f[1] == string(u) && f[2] == "stop" {
 			return true
@@ -144,9 +144,9 @@ func (u Unit) Stopping(within time.Duration) bool {
 	return false
 }
 
-// Inactive reports whether the unit is not running and has no pending job that would start it.
-func (u Unit) Inactive() bool {
-	said := systemctl(askFor, "show", "-p", "ActiveState", "-p", "Job", string(u))
+// IsInactive reports whether the unit is not running and has no pending job that would start it.
+func (u Unit) IsInactive() bool {
+	said := systemctl(queryTimeout, "show", "-p", "ActiveState", "-p", "Job", string(u))
 	if said == "" {
 		return false
 	}
@@ -168,7 +168,7 @@ func StopAll(pattern string, within time.Duration) {
 	systemctl(within, "--job-mode=ignore-dependencies", "stop", pattern)
 }
 
-// Monotonic returns the line with the current time that Notify must send together with RELOADING=1.
-func Monotonic(now time.Duration) string {
+// MonotonicLine returns the line with the current time that Notify must send together with RELOADING=1.
+func MonotonicLine(now time.Duration) string {
 	return "MONOTONIC_USEC=" + strconv.FormatInt(now.Microseconds(), 10)
 }

@@ -40,9 +40,9 @@ func IsInvisible(r rune) bool {
 // of an emoji, or selects the variant of an emoji.
 func IsJoiner(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
 
-// Visible escapes a text's invisible characters. It keeps joiners after characters that are not
+// EscapeInvisible escapes a text's invisible characters. It keeps joiners after characters that are not
 // ASCII, as in emoji and in Persian words, and variation selectors after symbols, as in most emoji.
-func Visible(s string) string {
+func EscapeInvisible(s string) string {
 	if !strings.ContainsFunc(s, IsInvisible) {
 		return s
 	}
@@ -70,9 +70,9 @@ func WithoutJoiners(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
 }
 
-// Colour returns the length of the colour sequence that s begins with, or 0 if s begins with other
+// ColourLength returns the length of the colour sequence that s begins with, or 0 if s begins with other
 // text. It also returns 0 for sequences that make text blink or hide it.
-func Colour(s string) int {
+func ColourLength(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {
 		return 0
 	}

@@ -15,30 +15,30 @@ import (
 //
 // Controls is small because it is part of the runner. The zero value is ready for use.
 type Controls struct {
-	sequences []string // distinct sequences, oldest first
-	size      int      // bytes in kept
-	scanner   scanner
+	sequences     []string // distinct sequences, oldest first
+	sequenceBytes int      // bytes in kept
+	scanner       scanner
 }
 
 // These constants bound what Controls keeps. It drops the oldest sequences first. The number of
 // sequences is bounded too, because each new sequence is compared with all others.
 const (
-	maxSequences = 128
-	maxControls  = 4 << 10 // bytes
+	maxSequences     = 128
+	maxControlsBytes = 4 << 10 // bytes
 )
 
 // Write processes the next piece of output.
-func (c *Controls) Write(data []byte) { c.scanner.write(data, c.keep) }
+func (c *Controls) Write(data []byte) { c.scanner.write(data, c.addIfModeChange) }
 
-// Text returns the sequences that are kept.
+// RenderText returns the sequences that are kept.
 func (c *Controls) Text() string { return strings.Join(c.sequences, "") }
 
-// keep adds a sequence or string if it may change a mode.
-func (c *Controls) keep(s string) {
+// addIfModeChange adds a sequence or string if it may change a mode.
+func (c *Controls) addIfModeChange(s string) {
 	last := s[len(s)-1]
 	switch {
 	case s == "\x1bc": // a reset undoes all sequences before it
-		c.sequences, c.size = c.sequences[:0], 0
+		c.sequences, c.sequenceBytes = c.sequences[:0], 0
 		return
 	case len(s) > 1 && beginsString(s[1]), s == "\x1b\\": // strings and their ends are not kept
 		return
@@ -52,13 +52,13 @@ func (c *Controls) keep(s string) {
 	if i := slices.Index(c.sequences, s); i >= 0 {
 		c.drop(i)
 	}
-	c.sequences, c.size = append(c.sequences, s), c.size+len(s)
-	for c.size > maxControls || len(c.sequences) > maxSequences {
+	c.sequences, c.sequenceBytes = append(c.sequences, s), c.sequenceBytes+len(s)
+	for c.sequenceBytes > maxControlsBytes || len(c.sequences) > maxSequences {
 		c.drop(0)
 	}
 }
 
 func (c *Controls) drop(i int) {
-	c.size -= len(c.sequences[i])
+	c.sequenceBytes -= len(c.sequences[i])
 	c.sequences = slices.Delete(c.sequences, i, i+1)
 }

@@ -13,7 +13,7 @@ func SafeText(s string) string { return OneLine(escapeCell(WithoutColours(s))) }
 
 // escapeCell escapes the characters that control a terminal, in a text without colours. It also removes
 // joiners, so that the text takes the columns that Width counts.
-func escapeCell(s string) string { return WithoutJoiners(Visible(Escape(s))) }
+func escapeCell(s string) string { return WithoutJoiners(EscapeInvisible(Escape(s))) }
 
 // tabStop is the distance between tab stops in columns, when a job's output is shown.
 const tabStop = 8
@@ -40,9 +40,9 @@ func WithoutColours(s string) string {
 		return s
 	}
 	var b strings.Builder
-	whole := len(s) - TrailingPartial(s)
+	whole := len(s) - TrailingPartialBytes(s)
 	for i := 0; i < whole; {
-		n := Colour(s[i:])
+		n := ColourLength(s[i:])
 		if n == 0 {
 			n = 1
 			b.WriteByte(s[i])
@@ -86,7 +86,7 @@ func EscapeExcept(s, plain string, colours bool) string {
 		if i == len(s) {
 			break
 		}
-		if n := Colour(s[i:]); n > 0 && colours {
+		if n := ColourLength(s[i:]); n > 0 && colours {
 			b.WriteString(s[i : i+n])
 			i += n
 			continue
@@ -107,9 +107,9 @@ func EscapeExcept(s, plain string, colours bool) string {
 	return b.String()
 }
 
-// TrailingPartial returns how many bytes at the end of a text may be an incomplete character or colour
+// TrailingPartialBytes returns how many bytes at the end of a text may be an incomplete character or colour
 // sequence.
-func TrailingPartial(s string) int {
+func TrailingPartialBytes(s string) int {
 	end := s[max(0, len(s)-31):]
 	if at := strings.LastIndexByte(end, 0x1b); at >= 0 {
 		if rest := end[at+1:]; rest == "" || rest[0] == '[' && strings.Trim(rest[1:], "0123456789;") == "" {

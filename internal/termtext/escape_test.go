@@ -44,7 +44,8 @@ func FuzzSanitize(f *testing.F) {
 			t.Fatalf("%q: got %q, which is not UTF-8", in, got)
 		}
 		for i, r := range got {
-			if r == 0x1b && Colour(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f && r < 0xa0 ||
+			if r == 0x1b && ColourLength(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f &&
+				r < 0xa0 ||
 				r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 				t.Fatalf("%q: got %q, which holds %U", in, got, r)
 			}
@@ -59,7 +60,7 @@ func TestOnlyColourSequencesAreKept(t *testing.T) {
 		"\x1b[8mhidden": 0, "\x1b[1;5mx": 0, "\x1b[2J": 0, "\x1b[31": 0, "\x1b[?25lm": 0, "red": 0, "": 0,
 		"\x1b[38;5;1;8mx": 0, "\x1b[;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;m": 0,
 	} {
-		if got := Colour(s); got != want {
+		if got := ColourLength(s); got != want {
 			t.Errorf("%q: got %d, want %d", s, got, want)
 		}
 	}
@@ -75,7 +76,7 @@ func TestSplitCharactersAreShownWhole(t *testing.T) {
 			n := min(size, len(rest))
 			kept += rest[:n]
 			rest = rest[n:]
-			whole := len(kept) - TrailingPartial(kept)
+			whole := len(kept) - TrailingPartialBytes(kept)
 			shown, kept = shown+Escape(kept[:whole]), kept[whole:]
 		}
 		if got, want := shown+Escape(kept), Escape(text); got != want {
@@ -84,7 +85,7 @@ func TestSplitCharactersAreShownWhole(t *testing.T) {
 	}
 	for text, want := range map[string]int{"": 0, "a": 0, "ä": 0, "\xc3": 1, "\xff": 0, "\xf0\x9f\x98": 3, "\x1b": 1,
 		"\x1b[1;3": 5, "\x1b[2J": 0, "\x1b]0": 0, "x\x80": 0} {
-		if got := TrailingPartial(text); got != want {
+		if got := TrailingPartialBytes(text); got != want {
 			t.Errorf("%q: %d are unfinished, want %d", text, got, want)
 		}
 	}

@@ -37,7 +37,7 @@ func WrapLines(width int, texts ...string) (lines []string) {
 		for Width(text) > width && width > 0 {
 			end, space, seen := 0, 0, 0
 			for end < len(text) {
-				_, k, columns := next(text[end:])
+				_, k, columns := nextUnit(text[end:])
 				if seen += columns; seen > width {
 					break
 				}
@@ -63,7 +63,7 @@ func WrapLines(width int, texts ...string) (lines []string) {
 // LocaleText returns a text of queuectl's own in the characters that the locale can show. In UTF-8 the
 // text is unchanged, otherwise it is ASCII. Never pass texts of jobs to LocaleText.
 func LocaleText(text string) string {
-	if !asciiOnly() {
+	if !isASCIIOnly() {
 		return text
 	}
 	return strings.NewReplacer("…", "...", "·", "|", "–", "-", "◇", "#", "‖", "=", "○", "o", "↻", "~", "▶", ">", "✓", "+",

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// asciiOnly reports whether the locale of the terminal is not UTF-8. It reads the same variables as
+// isASCIIOnly reports whether the locale of the terminal is not UTF-8. It reads the same variables as
 // setlocale(3).
-func asciiOnly() bool {
+func isASCIIOnly() bool {
 	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))
 	codeset, _, _ := strings.Cut(locale[strings.IndexByte(locale, '.')+1:], "@")
 	return !strings.EqualFold(strings.ReplaceAll(codeset, "-", ""), "utf8")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// asciiOnly follows setlocale(3): it uses the first of LC_ALL, LC_CTYPE and LANG that is set and
+// isASCIIOnly follows setlocale(3): it uses the first of LC_ALL, LC_CTYPE and LANG that is set and
 // not empty, or else the locale C.
 func TestSignsFollowTheLocale(t *testing.T) {
 	for _, c := range []struct {

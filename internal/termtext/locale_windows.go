@@ -1,4 +1,4 @@
 package termtext
 
-// asciiOnly reports whether the terminal shows only ASCII. The Windows console shows Unicode.
-func asciiOnly() bool { return false }
+// isASCIIOnly reports whether the terminal shows only ASCII. The Windows console shows Unicode.
+func isASCIIOnly() bool { return false }

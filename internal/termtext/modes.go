@@ -21,11 +21,11 @@ import (
 //
 // The zero value is ready for use. It represents a terminal that was just reset.
 type Modes struct {
-	changes []change // sorted by their first occurrence; Restore reverts them in reverse order
-	scanner scanner
-	vt52    bool // the terminal understands only the sequences of a VT52
-	saved   bool // the cursor was saved
-	painted bool // the cursor was moved to a position on the screen
+	changes     []change // sorted by their first occurrence; Restore reverts them in reverse order
+	scanner     scanner
+	vt52        bool // the terminal understands only the sequences of a VT52
+	saved       bool // the cursor was saved
+	cursorMoved bool // the cursor was moved to a position on the screen
 }
 
 // change is one difference between the terminal's state and its state after a reset.
@@ -43,10 +43,10 @@ type change struct {
 // private modes, and three times as high for watchedModes.
 const maxChanges = 64
 
-// usuallyOn lists the private modes that are on after a reset: ANSI sequences, auto-wrap,
+// defaultOnModes lists the private modes that are on after a reset: ANSI sequences, auto-wrap,
 // auto-repeat, a visible cursor, input of eight bits, special modifiers, an alternate screen,
 // private colours.
-const usuallyOn = " 2 7 8 25 1034 1035 1046 1070 "
+const defaultOnModes = " 2 7 8 25 1034 1035 1046 1070 "
 
 // watchedModes lists the private modes that would disturb a user most if they were not reset: keys,
 // colours, cursor, wrapping, screens, keypad, margins, the mouse, focus, pasting, synchronized
@@ -76,16 +76,16 @@ func (m *Modes) apply(s string) {
 	case s == "\x1bP=1s" || s == "\x1bP=2s": // these strings are the older form of synchronized output
 		m.set("=s", "", "\x1bP=2s\x1b\\", s == "\x1bP=1s")
 	case s[1] == '[':
-		m.control(s[2:])
+		m.applyCSI(s[2:])
 	case s[1] == ']':
-		m.command(s[2:])
+		m.applyOSC(s[2:])
 	case !beginsString(s[1]):
-		m.escape(s[1:])
+		m.applyEscape(s[1:])
 	}
 }
 
-// command applies an operating system command (OSC).
-func (m *Modes) command(text string) {
+// applyOSC applies an operating system command (OSC).
+func (m *Modes) applyOSC(text string) {
 	number, value, _ := strings.Cut(text, ";")
 	n, err := strconv.Atoi(number)
 	switch {
@@ -106,12 +106,12 @@ func (m *Modes) command(text string) {
 	}
 }
 
-// escape applies a sequence without parameters.
-func (m *Modes) escape(s string) {
+// applyEscape applies a sequence without parameters.
+func (m *Modes) applyEscape(s string) {
 	switch s {
 	case "c": // a reset undoes all changes except those of the palette
 		m.changes = slices.DeleteFunc(m.changes, func(c change) bool { return c.name[0] != ']' })
-		m.vt52, m.saved, m.painted = false, false, false
+		m.vt52, m.saved, m.cursorMoved = false, false, false
 	case "=", ">":
 		m.set("=", "\x1b=", "\x1b>", s == "=")
 	case "<":
@@ -140,8 +140,8 @@ func (m *Modes) escape(s string) {
 	}
 }
 
-// control applies a control sequence (CSI).
-func (m *Modes) control(s string) {
+// applyCSI applies a control sequence (CSI).
+func (m *Modes) applyCSI(s string) {
 	params := strings.TrimLeft(s, "<=>?")
 	prefix := s[:len(s)-len(params)]
 	tail := strings.TrimLeft(params, "0123456789:;") // the intermediate characters and the final character
@@ -152,7 +152,7 @@ func (m *Modes) control(s string) {
 	case "h", "l", "?h", "?l", "?s", "?r":
 		for word := range strings.SplitSeq(params, ";") {
 			if n, err := strconv.ParseUint(word, 10, 16); err == nil {
-				m.mode(prefix, strconv.FormatUint(n, 10), tail[0])
+				m.applyMode(prefix, strconv.FormatUint(n, 10), tail[0])
 			}
 		}
 	case "m":
@@ -177,7 +177,7 @@ func (m *Modes) control(s string) {
 			m.saveCursor()
 		}
 	case ">u", "<u", "=u": // kitty's keyboard protocol, with separate levels for each screen
-		m.keyboard(prefix, params, whole)
+		m.applyKeyboard(prefix, params, whole)
 	case "t": // these sequences push and pop the window's title
 		switch first {
 		case "22":
@@ -186,14 +186,14 @@ func (m *Modes) control(s string) {
 			m.pop("t", 1)
 		}
 	case "H", "f", "d":
-		m.painted = true
+		m.cursorMoved = true
 	}
 }
 
-// mode applies h, l, s (save) or r (restore) to a mode. Private modes have the prefix "?".
-func (m *Modes) mode(prefix, n string, do byte) {
+// applyMode applies h, l, s (save) or r (restore) to a mode. Private modes have the prefix "?".
+func (m *Modes) applyMode(prefix, n string, do byte) {
 	name, private := prefix+n, prefix == "?"
-	usual := contains(usuallyOn, n)
+	usual := contains(defaultOnModes, n)
 	if !private {
 		// After a reset, mode 12 (no local echo) and mode 34 (normal cursor of tmux) are on.
 		usual = contains(" 12 34 ", n)
@@ -241,10 +241,10 @@ func final(on bool) string {
 	return "l"
 }
 
-// keyboard pushes (>), pops (<) or changes (=) a level of kitty's keyboard protocol.
-func (m *Modes) keyboard(do, params, whole string) {
+// applyKeyboard pushes (>), pops (<) or changes (=) a level of kitty's keyboard protocol.
+func (m *Modes) applyKeyboard(do, params, whole string) {
 	screen := ""
-	if m.onAlternate() {
+	if m.usesAlternateScreen() {
 		screen = " alternate"
 	}
 	switch do {
@@ -316,14 +316,14 @@ func (m *Modes) saveCursor() {
 	}
 }
 
-func (m *Modes) onAlternate() bool {
+func (m *Modes) usesAlternateScreen() bool {
 	return m.find("?47") >= 0 || m.find("?1047") >= 0 || m.find("?1049") >= 0
 }
 
 // FullScreen reports whether the program draws the whole screen, like an editor. A client that
 // attaches to it makes it redraw the screen, because printing its last output again would not
 // restore the screen.
-func (m *Modes) FullScreen() bool { return m.painted || m.onAlternate() }
+func (m *Modes) FullScreen() bool { return m.cursorMoved || m.usesAlternateScreen() }
 
 // Replay returns the sequences that give another terminal the same modes.
 func (m *Modes) Replay() string {

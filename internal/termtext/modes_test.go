@@ -146,7 +146,7 @@ func TestControlsSetTheSameModes(t *testing.T) {
 	for n := range 1 << 16 {
 		c.Write(fmt.Appendf(nil, "\x1b[?%dh\x1b[%d;%dr\x1b[%d;1H\x1b[3%dm", n, n, n, n, n))
 	}
-	if len(c.Text()) > maxControls {
+	if len(c.Text()) > maxControlsBytes {
 		t.Errorf("%d bytes are kept", len(c.Text()))
 	}
 }
@@ -194,7 +194,7 @@ func TestModesAreBounded(t *testing.T) {
 		m.Write(fmt.Appendf(nil, "\x1b[?%dh\x1b[>%d;1m\x1b[>1u\x1b[22t\x1b]%d;1\a", n, n, n))
 	}
 	m.Write([]byte("\x1b]0;" + strings.Repeat("x", 1<<20)))
-	if len(m.changes) > 3*maxChanges || len(m.scanner.pendingBytes) > maxControl {
+	if len(m.changes) > 3*maxChanges || len(m.scanner.pendingBytes) > maxControlBytes {
 		t.Errorf("%d changes and %d bytes are remembered", len(m.changes), len(m.scanner.pendingBytes))
 	}
 }
@@ -254,7 +254,7 @@ func TestControlsAreBounded(t *testing.T) {
 		last := "\x1b[?25l"
 		for n := range 4000 {
 			c.Write([]byte(print(n)))
-			if len(c.Text()) > maxControls || len(c.sequences) > maxSequences {
+			if len(c.Text()) > maxControlsBytes || len(c.sequences) > maxSequences {
 				t.Fatalf("%s: %d bytes in %d sequences are kept after %d", name, len(c.Text()), len(c.sequences), n+1)
 			}
 		}

@@ -11,15 +11,15 @@ import (
 
 // These constants bound the size of a Renderer and the effect of a sequence.
 const (
-	// maxLine is the highest number of columns of the current line. A longer line is printed, and later
+	// maxLineColumns is the highest number of columns of the current line. A longer line is printed, and later
 	// output cannot change it.
-	maxLine = 4096
-	maxMove = 1000 // maximum number of columns that one sequence can move, insert or repeat
-	// maxSequence is the longest control sequence, in bytes. If a sequence is longer, its first
-	// maxSequence bytes are dropped, and the rest is treated as text.
-	maxSequence = 64
-	maxStyle    = 128 // maximum number of bytes of the colour sequences that apply to a character
-	maxCell     = 32  // maximum number of bytes of a character with its combining marks
+	maxLineColumns = 4096
+	maxMoveColumns = 1000 // maximum number of columns that one sequence can move, insert or repeat
+	// maxSequenceBytes is the longest control sequence, in bytes. If a sequence is longer, its first
+	// maxSequenceBytes bytes are dropped, and the rest is treated as text.
+	maxSequenceBytes = 64
+	maxStyleBytes    = 128 // maximum number of bytes of the colour sequences that apply to a character
+	maxCellBytes     = 32  // maximum number of bytes of a character with its combining marks
 )
 
 // Renderer prints each line of a terminal's output once, in its state when the cursor leaves the line.
@@ -35,7 +35,7 @@ type Renderer struct {
 	Colours      bool // keep colour sequences in the result
 	StartsMidway bool // the text begins in the middle of an output, possibly on the alternate screen
 
-	part          string          // incomplete character or sequence
+	partialInput  string          // incomplete character or sequence
 	inString      bool            // the output is inside a string for the terminal, such as a window title
 	output        strings.Builder // finished lines
 	cells         []cell
@@ -44,8 +44,8 @@ type Renderer struct {
 	style         string
 	lineDrawing   [2]bool // whether character set i draws lines
 	charset       int     // the active character set
-	alt           bool    // the alternate screen is active
-	hadAlt        bool
+	onAlternate   bool    // the alternate screen is active
+	usedAlternate bool
 	lastCharacter string // the last printed character, which a sequence can repeat
 }
 
@@ -55,23 +55,23 @@ type cell struct {
 	style string // the active colour sequences
 }
 
-// Text renders the last part of an output.
-func Text(text string, colours bool) string {
+// RenderText renders the last part of an output.
+func RenderText(text string, colours bool) string {
 	r := Renderer{Colours: colours, StartsMidway: true}
 	return r.Write(text) + r.End()
 }
 
 // Write processes the next piece of output, and returns the lines that it finishes.
 func (r *Renderer) Write(text string) string {
-	text, r.part = r.part+text, ""
+	text, r.partialInput = r.partialInput+text, ""
 	for len(text) > 0 {
 		if r.inString {
 			text = r.skipString(text)
 			continue
 		}
-		n := r.step(text)
+		n := r.consume(text)
 		if n == 0 {
-			r.part = strings.Clone(text)
+			r.partialInput = strings.Clone(text)
 			break
 		}
 		text = text[n:]
@@ -88,16 +88,16 @@ func (r *Renderer) Line() string {
 	for _, c := range r.cells {
 		text := c.text
 		if c.style != style && text != "" {
-			text = end(style) + c.style + text
+			text = endOfStyle(style) + c.style + text
 			style = c.style
 		}
 		b.WriteString(text)
 	}
-	return b.String() + end(style)
+	return b.String() + endOfStyle(style)
 }
 
-// end returns the colour sequence that ends a style.
-func end(style string) string {
+// endOfStyle returns the colour sequence that ends a style.
+func endOfStyle(style string) string {
 	if style == "" {
 		return ""
 	}
@@ -107,7 +107,7 @@ func end(style string) string {
 // End returns the unfinished line at the end of the output. The next call of Write begins a new output.
 func (r *Renderer) End() string {
 	// Replace an incomplete character at the end of the output.
-	if !r.inString && !utf8.FullRuneInString(r.part) && r.part != "" {
+	if !r.inString && !utf8.FullRuneInString(r.partialInput) && r.partialInput != "" {
 		r.putCharacter(string(utf8.RuneError), 1)
 	}
 	out := r.output.String() + r.Line()
@@ -115,9 +115,9 @@ func (r *Renderer) End() string {
 	return out
 }
 
-// step processes the character or sequence at the beginning of text and returns its length. It returns
+// consume processes the character or sequence at the beginning of text and returns its length. It returns
 // 0 if the text ends before the character or sequence is complete.
-func (r *Renderer) step(text string) int {
+func (r *Renderer) consume(text string) int {
 	switch c := text[0]; {
 	case c == 0x1b:
 		return r.escape(text)
@@ -140,7 +140,8 @@ func (r *Renderer) step(text string) int {
 		r.inString = true
 	case char >= 0x80 && char <= 0x9f:
 	case Columns(char) == 0:
-		if i := r.head(min(r.column, len(r.cells)) - 1); !r.alt && i >= 0 && len(r.cells[i].text) < maxCell {
+		if i := r.characterStart(min(r.column, len(r.cells)) - 1); !r.onAlternate && i >= 0 &&
+			len(r.cells[i].text) < maxCellBytes {
 			r.cells[i].text += string(char)
 		}
 	default:
@@ -156,9 +157,9 @@ func (r *Renderer) control(c byte) {
 	switch {
 	case c == 0x0e || c == 0x0f:
 		r.charset = int(0x0f - c)
-	case r.alt:
+	case r.onAlternate:
 	case c == '\n', c == '\v', c == '\f':
-		r.finish("\n", 0)
+		r.finishLine("\n", 0)
 	case c == '\r':
 		r.column = 0
 	case c == '\b':
@@ -168,11 +169,11 @@ func (r *Renderer) control(c byte) {
 		if r.column >= len(r.cells) {
 			r.putCharacter("\t", next-r.column)
 		}
-		r.column = min(next, maxLine-1)
+		r.column = min(next, maxLineColumns-1)
 	}
 }
 
-// escape processes a sequence that begins with ESC.
+// applyEscape processes a sequence that begins with ESC.
 func (r *Renderer) escape(text string) int {
 	if len(text) < 2 {
 		return 0
@@ -187,17 +188,17 @@ func (r *Renderer) escape(text string) int {
 	case '8':
 		r.column = r.savedColumn
 	case 'D', 'E', 'M':
-		r.otherLine(0)
+		r.moveToOtherLine(0)
 	case 'c':
-		r.lineDrawing, r.charset, r.alt, r.style = [2]bool{}, 0, false, ""
-		r.otherLine(0)
+		r.lineDrawing, r.charset, r.onAlternate, r.style = [2]bool{}, 0, false, ""
+		r.moveToOtherLine(0)
 	default:
 		if c < ' ' || c > '~' {
 			return 1
 		}
 		end := 1
 		for end < len(text) && text[end] >= ' ' && text[end] <= '/' {
-			if end++; end > maxSequence {
+			if end++; end > maxSequenceBytes {
 				return end
 			}
 		}
@@ -222,7 +223,7 @@ func (r *Renderer) sequence(text string, at int) int {
 		case c >= 0x40 && c <= 0x7e:
 			r.applySequence(text[at:i], c)
 			return i + 1
-		case c < ' ' || c > '~', i > maxSequence:
+		case c < ' ' || c > '~', i > maxSequenceBytes:
 			return i
 		}
 	}
@@ -235,7 +236,7 @@ func (r *Renderer) skipString(text string) string {
 	end := strings.IndexAny(text, "\a\x18\x1a\x1b\n\u009c")
 	if end < 0 {
 		if strings.HasSuffix(text, "\xc2") { // this may be the first half of U+009C, which ends the string
-			r.part = "\xc2"
+			r.partialInput = "\xc2"
 		}
 		return ""
 	}
@@ -254,23 +255,23 @@ func (r *Renderer) applySequence(params string, final byte) {
 	if list, private := strings.CutPrefix(params, "?"); private && (final == 'h' || final == 'l') {
 		for mode := range strings.SplitSeq(list, ";") {
 			if mode == "47" || mode == "1047" || mode == "1049" {
-				r.alternate(final == 'h')
+				r.setAlternate(final == 'h')
 			}
 		}
 		return
 	}
-	if r.alt || strings.Trim(params, "0123456789;:") != "" {
+	if r.onAlternate || strings.Trim(params, "0123456789;:") != "" {
 		return
 	}
 	first, second, _ := strings.Cut(params, ";")
 	// The first parameter of a sequence is a count (n), or selects a variant (which).
 	n, which := 1, 0
 	if k, err := strconv.Atoi(first); err == nil {
-		n, which = min(max(1, k), maxMove), k
+		n, which = min(max(1, k), maxMoveColumns), k
 	}
 	switch final {
 	case 'm':
-		r.paint("\x1b[" + params + "m")
+		r.applyColour("\x1b[" + params + "m")
 	case 'C', 'a':
 		r.moveTo(r.column + n)
 	case 'D':
@@ -278,12 +279,12 @@ func (r *Renderer) applySequence(params string, final byte) {
 	case 'G', '`':
 		r.moveTo(n - 1)
 	case 'A', 'B', 'd', 'e':
-		r.otherLine(r.column)
+		r.moveToOtherLine(r.column)
 	case 'E', 'F':
-		r.otherLine(0)
+		r.moveToOtherLine(0)
 	case 'H', 'f':
 		column, _ := strconv.Atoi(second)
-		r.otherLine(max(0, min(column, maxMove)-1))
+		r.moveToOtherLine(max(0, min(column, maxMoveColumns)-1))
 	case 's':
 		r.savedColumn = r.column
 	case 'u':
@@ -301,19 +302,19 @@ func (r *Renderer) applySequence(params string, final byte) {
 	}
 }
 
-// alternate enters or leaves the alternate screen. If the program leaves the alternate screen without
+// setAlternate enters or leaves the alternate screen. If the program leaves the alternate screen without
 // having entered it, the earlier text was on that screen and is dropped.
-func (r *Renderer) alternate(on bool) {
-	if !on && r.StartsMidway && !r.hadAlt {
+func (r *Renderer) setAlternate(on bool) {
+	if !on && r.StartsMidway && !r.usedAlternate {
 		r.output.Reset()
 		r.cells, r.column = r.cells[:0], 0
 	}
-	r.alt, r.hadAlt = on, true
+	r.onAlternate, r.usedAlternate = on, true
 }
 
-// paint applies a colour sequence.
-func (r *Renderer) paint(s string) {
-	if !r.Colours || Colour(s) == 0 {
+// applyColour applies a colour sequence.
+func (r *Renderer) applyColour(s string) {
+	if !r.Colours || ColourLength(s) == 0 {
 		return
 	}
 	params := strings.TrimLeft(s[2:len(s)-1], "0;")
@@ -328,29 +329,29 @@ func (r *Renderer) paint(s string) {
 		return
 	}
 	r.style += s
-	for len(r.style) > maxStyle {
+	for len(r.style) > maxStyleBytes {
 		r.style = r.style[strings.Index(r.style[1:], "\x1b")+1:]
 	}
 }
 
 func (r *Renderer) moveTo(column int) {
-	r.column = max(0, min(column, max(len(r.cells), maxMove)))
+	r.column = max(0, min(column, max(len(r.cells), maxMoveColumns)))
 }
 
-// otherLine moves the cursor to a column of another line. It finishes the current line unless that line
+// moveToOtherLine moves the cursor to a column of another line. It finishes the current line unless that line
 // is empty.
-func (r *Renderer) otherLine(column int) {
-	if r.alt {
+func (r *Renderer) moveToOtherLine(column int) {
+	if r.onAlternate {
 		return
 	}
 	if len(r.cells) > 0 {
-		r.finish("\n", column)
+		r.finishLine("\n", column)
 	}
 	r.column = column
 }
 
-// finish prints the current line followed by end, and moves to a column of the next line.
-func (r *Renderer) finish(end string, column int) {
+// finishLine prints the current line followed by end, and moves to a column of the next line.
+func (r *Renderer) finishLine(end string, column int) {
 	r.output.WriteString(r.Line() + end)
 	r.cells, r.column = r.cells[:0], column
 }
@@ -363,7 +364,7 @@ func (r *Renderer) putRune(text string) {
 
 // putCharacter puts a character at the cursor.
 func (r *Renderer) putCharacter(text string, columns int) {
-	if r.alt {
+	if r.onAlternate {
 		return
 	}
 	r.lastCharacter = text
@@ -374,8 +375,8 @@ func (r *Renderer) putCharacter(text string, columns int) {
 		r.column++
 		text = ""
 	}
-	if len(r.cells) >= maxLine {
-		r.finish("", 0)
+	if len(r.cells) >= maxLineColumns {
+		r.finishLine("", 0)
 	}
 }
 
@@ -386,8 +387,8 @@ func (r *Renderer) pad(column int) {
 	}
 }
 
-// head returns the first column of the character that covers a column.
-func (r *Renderer) head(column int) int {
+// characterStart returns the first column of the character that covers a column.
+func (r *Renderer) characterStart(column int) int {
 	for column > 0 && r.cells[column].text == "" {
 		column--
 	}
@@ -400,7 +401,7 @@ func (r *Renderer) erase(from, to int) {
 	if from >= to {
 		return
 	}
-	for from = r.head(from); from < to || from < len(r.cells) && r.cells[from].text == ""; from++ {
+	for from = r.characterStart(from); from < to || from < len(r.cells) && r.cells[from].text == ""; from++ {
 		r.cells[from] = cell{text: " "}
 	}
 }
@@ -433,7 +434,7 @@ func (r *Renderer) shift(n int, insert bool) {
 		r.cells = r.cells[:r.column]
 		r.pad(r.column + n)
 		r.cells = append(r.cells, rest...)
-		r.cells = r.cells[:min(len(r.cells), maxLine-1)]
+		r.cells = r.cells[:min(len(r.cells), maxLineColumns-1)]
 		return
 	}
 	end := min(r.column+n, len(r.cells))

@@ -71,7 +71,7 @@ func TestRendererKeepsColours(t *testing.T) {
 		"\x1b[31m10%\r\x1b[32m20\x1b[0m\x1b[K": "\x1b[31m\x1b[32m20\x1b[0m",
 		"\x1b[5mblinks\x1b[8mhidden":           "blinkshidden",
 	} {
-		if got := Text(text, true); got != want {
+		if got := RenderText(text, true); got != want {
 			t.Errorf("%q shows %q, want %q", text, got, want)
 		}
 	}
@@ -80,7 +80,7 @@ func TestRendererKeepsColours(t *testing.T) {
 // If a text leaves the alternate screen without entering it, it began on that screen. The text before
 // is dropped.
 func TestTextBeginsOnTheAlternateScreen(t *testing.T) {
-	if got := Text("~\r\n~\r\nfile\x1b[?1049l\rafter\r\n", false); got != "after\n" {
+	if got := RenderText("~\r\n~\r\nfile\x1b[?1049l\rafter\r\n", false); got != "after\n" {
 		t.Errorf("got %q", got)
 	}
 	var r Renderer
@@ -105,9 +105,10 @@ func TestRendererIsBounded(t *testing.T) {
 			size += len(r.Write(text[:n]))
 			text = text[n:]
 		}
-		if kept := len(r.cells); kept >= maxLine || len(r.part) > 2*maxSequence || len(r.style) > maxStyle ||
-			len(r.Line()) > maxLine*(maxCell+maxStyle) {
-			t.Errorf("%s: kept %d cells, %d bytes of a sequence, %d of colours, %d of the line", name, kept, len(r.part),
+		if kept := len(r.cells); kept >= maxLineColumns || len(r.partialInput) > 2*maxSequenceBytes ||
+			len(r.style) > maxStyleBytes ||
+			len(r.Line()) > maxLineColumns*(maxCellBytes+maxStyleBytes) {
+			t.Errorf("%s: kept %d cells, %d bytes of a sequence, %d of colours, %d of the line", name, kept, len(r.partialInput),
 				len(r.style), len(r.Line()))
 		}
 		if size += len(r.End()); name == "a long line" && size != 1<<20 {
@@ -144,9 +145,9 @@ func TestRendererLeavesNoControls(t *testing.T) {
 // If a control sequence is too long, its beginning is dropped and the rest is printed as text.
 func TestEndlessSequenceIsText(t *testing.T) {
 	const n = 200
-	got := Text("a\x1b["+strings.Repeat("1", n)+"mb", false)
+	got := RenderText("a\x1b["+strings.Repeat("1", n)+"mb", false)
 	if rest, kept := strings.CutSuffix(got, "1mb"); !kept || rest != "a"+strings.Repeat("1", len(rest)-1) ||
-		len(rest) < n-maxSequence || len(rest) > n-maxSequence+2 {
+		len(rest) < n-maxSequenceBytes || len(rest) > n-maxSequenceBytes+2 {
 		t.Errorf("got %d bytes, %q", len(got), got)
 	}
 }

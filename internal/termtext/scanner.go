@@ -9,9 +9,9 @@ type scanner struct {
 	c1           bool   // the last byte may be the first half of a C1 control character, like U+009B
 }
 
-// maxControl bounds a control sequence or string, in bytes. A longer sequence is dropped. A longer
+// maxControlBytes bounds a control sequence or string, in bytes. A longer sequence is dropped. A longer
 // string is truncated.
-const maxControl = 256
+const maxControlBytes = 256
 
 // write processes the next piece of output. It calls the function in the parameter found for each
 // complete item: SO, SI, a sequence from ESC to its last byte, or a string from ESC to the byte before
@@ -22,11 +22,11 @@ func (s *scanner) write(data []byte, found func(string)) {
 		if len(s.pendingBytes) == 0 && !s.c1 && c >= ' ' && c != 0xc2 {
 			continue
 		}
-		s.step(c, found)
+		s.consume(c, found)
 	}
 }
 
-func (s *scanner) step(c byte, found func(string)) {
+func (s *scanner) consume(c byte, found func(string)) {
 	c1 := s.c1 && c >= 0x80 && c <= 0x9f
 	s.c1 = c == 0xc2
 	inString := len(s.pendingBytes) > 1 && beginsString(s.pendingBytes[1])
@@ -55,7 +55,7 @@ func (s *scanner) step(c byte, found func(string)) {
 		s.pendingBytes = s.pendingBytes[:0]
 		return
 	}
-	whole := len(s.pendingBytes) < maxControl
+	whole := len(s.pendingBytes) < maxControlBytes
 	if whole {
 		s.pendingBytes = append(s.pendingBytes, c)
 	}

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	columnGap   = 2  // spaces between columns
-	wholeColumn = 19 // a column of at most this width, the width of a time, is never cut
-	leastColumn = 10 // wider columns are cut to this width before a column is omitted
-	leastChosen = 3  // a column that the user chose can be cut to this width, but is never omitted
+	columnGap            = 2  // spaces between columns
+	uncutColumnWidth     = 19 // a column of at most this width, the width of a time, is never cut
+	minColumnWidth       = 10 // wider columns are cut to this width before a column is omitted
+	minChosenColumnWidth = 3  // a column that the user chose can be cut to this width, but is never omitted
 )
 
 // LayOut returns the lines of a table with the given column widths. It omits columns of width 0.
@@ -52,9 +52,9 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 	for i, w := range widths {
 		got[i] = w
 		if chosen {
-			got[i] = min(w, leastChosen)
-		} else if w > wholeColumn {
-			got[i] = leastColumn
+			got[i] = min(w, minChosenColumnWidth)
+		} else if w > uncutColumnWidth {
+			got[i] = minColumnWidth
 		}
 		used += got[i] + columnGap
 	}
@@ -62,7 +62,7 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 		// Omit the last column of times. Without such a column, omit the last column that may be omitted.
 		out, time := 0, false
 		for i := 1; i < len(got)-1; i++ {
-			if wide := got[i] > leastColumn; got[i] > 0 && (wide || !time) {
+			if wide := got[i] > minColumnWidth; got[i] > 0 && (wide || !time) {
 				out, time = i, wide
 			}
 		}
@@ -105,17 +105,17 @@ func TableLines(width int, head []string, rows [][]string) []string {
 	return LayOut(shown, FitColumns(Widths(shown), width, false), func(_ int, cell string) string { return cell })
 }
 
-// LeastWidth is the smallest width for which lines are laid out. If the window is narrower, the
+// MinTableWidth is the smallest width for which lines are laid out. If the window is narrower, the
 // terminal breaks the lines.
-const LeastWidth = 20
+const MinTableWidth = 20
 
-// ZoneMark marks the heading of a column of times. NameZones replaces it.
+// ZoneMark marks the heading of a column of times. MoveZonesToHeadings replaces it.
 const ZoneMark = " (ZONE)"
 
-// NameZones moves the time zone of a column's times to the column's heading. If the zones of a column
-// differ, for example in summer and winter, each time keeps its zone. NameZones changes rows and
+// MoveZonesToHeadings moves the time zone of a column's times to the column's heading. If the zones of a column
+// differ, for example in summer and winter, each time keeps its zone. MoveZonesToHeadings changes rows and
 // returns the new headings.
-func NameZones(head []string, rows [][]string) []string {
+func MoveZonesToHeadings(head []string, rows [][]string) []string {
 	head = slices.Clone(head)
 	for i := range head {
 		name, ok := strings.CutSuffix(head[i], ZoneMark)

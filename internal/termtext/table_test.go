@@ -12,7 +12,7 @@ import (
 func TestTablesFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		widths := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 30).Draw(t, "widths")
-		limit := rapid.IntRange(LeastWidth, 300).Draw(t, "limit")
+		limit := rapid.IntRange(MinTableWidth, 300).Draw(t, "limit")
 		chosen := rapid.Bool().Draw(t, "chosen")
 		got := FitColumns(widths, limit, chosen)
 		used, whole := -columnGap, -columnGap

@@ -8,7 +8,7 @@ import (
 // Width returns how many columns a text takes on a terminal. Colour sequences take none.
 func Width(s string) (n int) {
 	for len(s) > 0 {
-		_, k, columns := next(s)
+		_, k, columns := nextUnit(s)
 		s = s[k:]
 		n += columns
 	}
@@ -29,7 +29,7 @@ func Truncate(s string, n int) string {
 	var b strings.Builder
 	last := ""
 	for seen := 0; seen < kept; {
-		painted, k, columns := next(s)
+		painted, k, columns := nextUnit(s)
 		if seen += columns; seen > kept {
 			break
 		}
@@ -42,10 +42,10 @@ func Truncate(s string, n int) string {
 	return b.String() + mark + last
 }
 
-// next returns the length in bytes and the columns of the first unit of a text: a colour sequence,
+// nextUnit returns the length in bytes and the columns of the first unit of a text: a colour sequence,
 // or a character with its combining marks.
-func next(s string) (painted bool, length, columns int) {
-	if k := Colour(s); k > 0 {
+func nextUnit(s string) (painted bool, length, columns int) {
+	if k := ColourLength(s); k > 0 {
 		return true, k, 0
 	}
 	r, length := utf8.DecodeRuneInString(s)

@@ -180,8 +180,8 @@ func Unmount(dir string) error {
 	return err
 }
 
-// NeedsDisks skips the test if this machine cannot create disks.
-func NeedsDisks(t testing.TB, devices ...string) {
+// RequireDisks skips the test if this machine cannot create disks.
+func RequireDisks(t testing.TB, devices ...string) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	for _, program := range []string{"mkfs.ext4", "mount"} {
@@ -197,8 +197,8 @@ func NeedsDisks(t testing.TB, devices ...string) {
 	}
 }
 
-// Reader returns the pid of the process that reads the stuck file.
-func (d *Disk) Reader() (pid int) {
+// StuckReaderPID returns the pid of the process that reads the stuck file.
+func (d *Disk) StuckReaderPID() (pid int) {
 	d.Helper()
 	for _, line := range ProcessesWithArg("cat\x00" + d.Path("fuse/stuck")) {
 		fmt.Sscan(line, &pid)

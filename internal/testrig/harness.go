@@ -215,9 +215,9 @@ func (q *Queue) CLIWithInput(stdin string, args ...string) Result {
 	}
 }
 
-// Must runs a queuectl command, requires exit code 0 and returns the output without white space at its
+// MustCLI runs a queuectl command, requires exit code 0 and returns the output without white space at its
 // ends.
-func (q *Queue) Must(args ...string) string {
+func (q *Queue) MustCLI(args ...string) string {
 	q.Helper()
 	r := q.CLI(args...)
 	if r.Code != 0 {
@@ -254,7 +254,7 @@ type Job struct {
 
 func (q *Queue) Show(id string) (j Job) {
 	q.Helper()
-	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil {
 		q.Fatalf("show %s: %v", id, err)
 	}
 	return j
@@ -276,7 +276,7 @@ type Wire struct {
 	*Queue
 	net.Conn
 	Reader *bufio.Reader
-	Id     int
+	LastID int
 }
 
 func (q *Queue) Dial() *Wire {
@@ -318,8 +318,8 @@ func (w *Wire) ReadMessage() (a WireMessage, err error) {
 // Call sends a request and returns its reply.
 func (w *Wire) Call(method string, params any) WireMessage {
 	w.Helper()
-	w.Id++
-	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": w.Id, "method": method, "params": params})
+	w.LastID++
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": w.LastID, "method": method, "params": params})
 	if err != nil {
 		w.Fatal(err)
 	}

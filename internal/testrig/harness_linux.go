@@ -30,7 +30,7 @@ const (
 
 	TreesOutliveRunners = true
 	HasTerminals        = true  // the service can give jobs a terminal
-	StopIsAnEvent       = false // no audit event records a stop, because a signal requests it
+	AuditsStop          = false // no audit event records a stop, because a signal requests it
 	DataSurvivesClose   = true  // the last data sent on a connection can be read after the peer has closed it
 )
 

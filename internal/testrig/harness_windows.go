@@ -40,9 +40,9 @@ const (
 
 	TreesOutliveRunners = false // jobs end with their runner's job object
 	HasTerminals        = false // the service cannot give jobs a terminal
-	// StopIsAnEvent says whether an audit event records a stop of the service. On Windows it does, because
+	// AuditsStop says whether an audit event records a stop of the service. On Windows it does, because
 	// a stop is a request: Windows has no SIGTERM.
-	StopIsAnEvent     = true
+	AuditsStop        = true
 	DataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )
 
@@ -75,8 +75,8 @@ func (*osSpecific) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
-// posix returns the directory of the shell and the tools that the jobs of the tests use.
-var posix = sync.OnceValue(func() string {
+// posixToolDir returns the directory of the shell and the tools that the jobs of the tests use.
+var posixToolDir = sync.OnceValue(func() string {
 	dir := os.Getenv("QUEUECTL_TEST_BIN")
 	if dir == "" {
 		dir = filepath.Dir(filepath.Dir(binaries.path[""]))
@@ -99,7 +99,7 @@ var posix = sync.OnceValue(func() string {
 // Environment returns the environment of a user with the given home directory.
 func Environment(home string) []string {
 	env := []string{"HOME=" + home, "USERPROFILE=" + home, "LOCALAPPDATA=" + home,
-		"PATH=" + posix() + ";" + os.Getenv("PATH"), "QUEUECTL_SHELL=" + posix() + "/sh.exe -c"}
+		"PATH=" + posixToolDir() + ";" + os.Getenv("PATH"), "QUEUECTL_SHELL=" + posixToolDir() + "/sh.exe -c"}
 	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT", "TEMP", "TMP",
 		"USERNAME"} {
 		if value, set := os.LookupEnv(name); set {
@@ -117,10 +117,10 @@ func (q *Queue) Serve(args []string) *exec.Cmd {
 }
 
 // ShellCommand returns a command that runs a line in a shell.
-func ShellCommand(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c", text) }
+func ShellCommand(text string) *exec.Cmd { return exec.Command(posixToolDir()+"/sh.exe", "-c", text) }
 
 // ToolPath returns the command name with which a job starts a standard program, whatever its PATH contains.
-func ToolPath(name string) string { return posix() + "/" + name + ".exe" }
+func ToolPath(name string) string { return posixToolDir() + "/" + name + ".exe" }
 
 // tempDir creates a directory that other users cannot access.
 func tempDir() (string, error) {
@@ -150,7 +150,7 @@ func (q *Queue) RequestStop() {
 	if slices.Contains(q.Cmd.Args, "--keep-jobs") {
 		args = append(args, "--keep-jobs")
 	}
-	q.Must(args...)
+	q.MustCLI(args...)
 }
 
 // Kill kills a process.
@@ -175,7 +175,7 @@ func (q *Queue) RunnerDir() string { return q.Path("runner") }
 
 // IsRunner reports whether a process is a runner in the given directory.
 func IsRunner(pid int, dir string) bool {
-	cmdline, _ := startData(pid)
+	cmdline, _ := processStartData(pid)
 	return strings.Contains(cmdline, " runner ") && strings.Contains(normalPath(cmdline), normalPath(dir))
 }
 
@@ -276,9 +276,9 @@ func pids() (list []int) {
 	return list
 }
 
-// startData returns the command line and the environment that a process got at its start. Both are ""
+// processStartData returns the command line and the environment that a process got at its start. Both are ""
 // if the process has ended.
-func startData(pid int) (commandLine, env string) {
+func processStartData(pid int) (commandLine, env string) {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
 	if err != nil || !IsAlive(pid) {
 		return "", ""
@@ -327,7 +327,7 @@ func normalPath(text string) string { return strings.ToLower(strings.ReplaceAll(
 // ProcessesWithArg lists the processes whose command line contains a word.
 func ProcessesWithArg(arg string) (lines []string) {
 	for _, pid := range pids() {
-		if cmdline, _ := startData(pid); strings.Contains(normalPath(cmdline), normalPath(arg)) {
+		if cmdline, _ := processStartData(pid); strings.Contains(normalPath(cmdline), normalPath(arg)) {
 			lines = append(lines, strconv.Itoa(pid)+" "+cmdline)
 		}
 	}
@@ -339,7 +339,7 @@ func ProcessesWithArg(arg string) (lines []string) {
 func ProcessesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
-		if cmdline, env := startData(pid); strings.Contains(normalPath(cmdline+env), normalPath(dir)) &&
+		if cmdline, env := processStartData(pid); strings.Contains(normalPath(cmdline+env), normalPath(dir)) &&
 			!isWineDesktop(cmdline) {
 			list[pid] = cmdline
 		}

@@ -83,7 +83,7 @@ type Event struct {
 // Events returns the output of "queuectl events".
 func (q *Queue) Events(args ...string) (list []Event) {
 	q.Helper()
-	for line := range strings.Lines(q.Must(append([]string{"events", "--jsonl"}, args...)...)) {
+	for line := range strings.Lines(q.MustCLI(append([]string{"events", "--jsonl"}, args...)...)) {
 		var e Event
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			q.Fatalf("%q: %v", line, err)
@@ -116,9 +116,9 @@ type pausedJob struct {
 	PausedBy string    `json:"paused_by"`
 }
 
-func (q *Queue) PauseOf(id string) (j pausedJob) {
+func (q *Queue) JobPause(id string) (j pausedJob) {
 	q.Helper()
-	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil {
 		q.Fatal(err)
 	}
 	return j
@@ -129,7 +129,7 @@ type Setting struct{ Key, Value, Origin, Note string }
 
 func (q *Queue) Setting(key string) (s Setting) {
 	q.Helper()
-	if err := json.Unmarshal([]byte(q.Must("config", "get", key, "--json")), &s); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("config", "get", key, "--json")), &s); err != nil {
 		q.Fatal(err)
 	}
 	return s

@@ -38,7 +38,7 @@ note E "$1"
 exit "$5"
 `
 
-const NoteBytes = 20 // size of one note in the ledger
+const LedgerEntryBytes = 20 // size of one note in the ledger
 
 // Rig is a queue whose jobs write a ledger.
 type Rig struct {
@@ -53,7 +53,7 @@ type Rig struct {
 
 // RigJob contains the parameters of one job of the rig.
 type RigJob struct {
-	Id                          string
+	ID                          string
 	Size, Offset, Seconds, Code int
 }
 
@@ -89,21 +89,21 @@ func (r *Rig) Params(tag string, j RigJob) map[string]any {
 		"output_limit": 8 << 20}
 }
 
-// note is one line of the ledger.
-type note struct {
+// ledgerEntry is one line of the ledger.
+type ledgerEntry struct {
 	Kind         string
 	Tag          string
 	attempt, Pid int
 }
 
-func (r *Rig) Ledger() (notes []note) {
+func (r *Rig) Ledger() (notes []ledgerEntry) {
 	r.Helper()
 	raw, err := os.ReadFile(filepath.Join(r.Dir, "ledger"))
 	if err != nil {
 		r.Fatal(err)
 	}
 	for line := range strings.Lines(string(raw)) {
-		var n note
+		var n ledgerEntry
 		if _, err := fmt.Sscanf(line, "%s %s %d %d\n", &n.Kind, &n.Tag, &n.attempt, &n.Pid); err != nil {
 			r.Fatalf("ledger line %q: %v", line, err)
 		}
@@ -112,8 +112,8 @@ func (r *Rig) Ledger() (notes []note) {
 	return notes
 }
 
-// CountNotes counts the notes of a kind, by tag.
-func (r *Rig) CountNotes(kind string) map[string]int {
+// CountLedgerEntries counts the notes of a kind, by tag.
+func (r *Rig) CountLedgerEntries(kind string) map[string]int {
 	r.Helper()
 	n := map[string]int{}
 	for _, e := range r.Ledger() {
@@ -127,7 +127,7 @@ func (r *Rig) CountNotes(kind string) map[string]int {
 // CheckNoOverlap fails the test if a job noted in the ledger that another process held its lock.
 func (r *Rig) CheckNoOverlap() {
 	r.Helper()
-	if x := r.CountNotes("X"); len(x) > 0 {
+	if x := r.CountLedgerEntries("X"); len(x) > 0 {
 		r.Errorf("jobs that ran while the process tree of another attempt was alive: %v", x)
 	}
 }
@@ -253,7 +253,7 @@ func (r *Rig) Submit(a *Requester, tag string, j RigJob) error {
 		if err := json.Unmarshal(got.Result, &ack); err != nil {
 			return err
 		}
-		j.Id = ack.ID
+		j.ID = ack.ID
 		r.Mu.Lock()
 		defer r.Mu.Unlock()
 		r.AckedJobs[tag] = j

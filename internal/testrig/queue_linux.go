@@ -21,7 +21,7 @@ type node struct {
 func (q *Queue) Nodes() map[string]node {
 	q.Helper()
 	var list []node
-	if err := json.Unmarshal([]byte(q.Must("node", "list", "--json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("node", "list", "--json")), &list); err != nil {
 		q.Fatal(err)
 	}
 	byName := map[string]node{}

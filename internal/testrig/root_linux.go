@@ -113,8 +113,8 @@ func (q *Queue) Launcher(policy string) *exec.Cmd {
 	return cmd
 }
 
-// OutputOf enqueues a job as a person, waits until the job ends, and returns its output and error.
-func (q *Queue) OutputOf(p Person, args ...string) string {
+// RunJobAs enqueues a job as a person, waits until the job ends, and returns its output and error.
+func (q *Queue) RunJobAs(p Person, args ...string) string {
 	q.Helper()
 	id := q.MustAs(p, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
 	q.RunAs(p, "wait", id)

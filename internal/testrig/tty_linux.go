@@ -14,7 +14,7 @@ import (
 // TerminalSession is a program on a pseudoterminal. Its methods act as the user of the terminal.
 type TerminalSession struct {
 	*Screen
-	Q             *Queue
+	Queue         *Queue
 	Cmd           *exec.Cmd
 	termiosBefore unix.Termios
 }
@@ -57,25 +57,25 @@ func (s *Screen) Resize(t testing.TB, rows, cols int) {
 
 // TypeText types text on the terminal.
 func (s *TerminalSession) TypeText(text string) {
-	s.Q.Helper()
+	s.Queue.Helper()
 	if _, err := io.WriteString(s.Master, text); err != nil {
-		s.Q.Fatal(err)
+		s.Queue.Fatal(err)
 	}
 }
 
 // WaitText waits until the terminal has shown text.
 func (s *TerminalSession) WaitText(text string) {
-	s.Q.Helper()
+	s.Queue.Helper()
 	s.WaitTextAfter(0, text)
 }
 
 // WaitTextAfter waits until the terminal has shown text after the first n bytes of its output.
 func (s *TerminalSession) WaitTextAfter(n int, text string) {
-	s.Q.Helper()
+	s.Queue.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.Output.String()[n:],
 		text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Q.Fatalf("the terminal did not show %q, but %q", text, s.Output.String()[n:])
+			s.Queue.Fatalf("the terminal did not show %q, but %q", text, s.Output.String()[n:])
 		}
 	}
 }
@@ -83,17 +83,17 @@ func (s *TerminalSession) WaitTextAfter(n int, text string) {
 // WaitExit waits until the program ends. It checks the exit code, and that the terminal settings
 // are restored. It returns everything that the terminal has shown.
 func (s *TerminalSession) WaitExit(code int) string {
-	s.Q.Helper()
+	s.Queue.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { s.Cmd.Process.Kill() })
 	s.Cmd.Wait()
 	timer.Stop()
 	now, err := unix.IoctlGetTermios(int(s.Tty.Fd()), unix.TCGETS)
-	text := s.Text(s.Q)
+	text := s.Text(s.Queue)
 	if got := s.Cmd.ProcessState; got.ExitCode() != code {
-		s.Q.Errorf("%q ended with %v, want %d, after %q", s.Cmd.Args, got, code, text)
+		s.Queue.Errorf("%q ended with %v, want %d, after %q", s.Cmd.Args, got, code, text)
 	}
 	if err != nil || *now != s.termiosBefore {
-		s.Q.Errorf("%q leaves the terminal with %+v (%v), it was %+v", s.Cmd.Args, now, err, s.termiosBefore)
+		s.Queue.Errorf("%q leaves the terminal with %+v (%v), it was %+v", s.Cmd.Args, now, err, s.termiosBefore)
 	}
 	return text
 }

@@ -21,10 +21,10 @@ type Browser struct {
 	Client   http.Client
 }
 
-// PageOf starts the web page of a queue and returns a browser without a session.
-func PageOf(q *Queue) *Browser {
+// OpenBrowser starts the web page of a queue and returns a browser without a session.
+func OpenBrowser(q *Queue) *Browser {
 	q.Helper()
-	b := &Browser{Queue: q, Address: q.Must("web", "start", "--listen", "127.0.0.1:0")}
+	b := &Browser{Queue: q, Address: q.MustCLI("web", "start", "--listen", "127.0.0.1:0")}
 	b.LinkHost = b.Address
 	b.Client = http.Client{
 		Timeout:       TimeoutFactor * 10 * time.Second,

@@ -53,14 +53,14 @@ func (t *MemoryTrimmer) TrimIfIdle() {
 	idle := (used-t.cpuUsed)*idleShare < now.Sub(t.checkedAt)
 	t.checkedAt, t.cpuUsed = now, used
 	if idle {
-		t.drop(used-t.cpuAtTrim >= minCPUTime)
+		t.releasePages(used-t.cpuAtTrim >= minCPUTime)
 	}
 }
 
-// drop releases the pages of this program's file and, if heap is set, unused heap memory. If the
+// releasePages releases the pages of this program's file and, if heap is set, unused heap memory. If the
 // program uses a released page again, the kernel maps the page from the page cache, mostly 64 KiB at a
 // time and in a few microseconds. Modified pages are kept. Errors are ignored. The caller holds mu.
-func (t *MemoryTrimmer) drop(heap bool) {
+func (t *MemoryTrimmer) releasePages(heap bool) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return
@@ -69,7 +69,7 @@ func (t *MemoryTrimmer) drop(heap bool) {
 	if err != nil {
 		return
 	}
-	list := unwritten(smaps, exe)
+	list := cleanMappings(smaps, exe)
 	smaps = nil
 	if heap {
 		debug.FreeOSMemory()
@@ -91,9 +91,9 @@ func processorTime() time.Duration {
 
 type mapping struct{ start, end uintptr }
 
-// unwritten returns the read-only mappings of a file that have no modified pages. The kernel can read
+// cleanMappings returns the read-only mappings of a file that have no modified pages. The kernel can read
 // the content of such mappings from the file again.
-func unwritten(smaps []byte, file string) (list []mapping) {
+func cleanMappings(smaps []byte, file string) (list []mapping) {
 	var m mapping
 	of := false
 	for lines := bufio.NewScanner(bytes.NewReader(smaps)); lines.Scan(); {

@@ -38,10 +38,10 @@ Anonymous:             0 kB
 Swap:                  4 kB
 `
 	want := []mapping{{0x400000, 0x1234000}, {0x7f0000002000, 0x7f0000003000}}
-	if got := unwritten([]byte(smaps), "/opt/a b/queuectld"); !reflect.DeepEqual(got, want) {
+	if got := cleanMappings([]byte(smaps), "/opt/a b/queuectld"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %x, want %x", got, want)
 	}
-	if got := unwritten([]byte(smaps), "/opt/queuectld"); got != nil {
+	if got := cleanMappings([]byte(smaps), "/opt/queuectld"); got != nil {
 		t.Errorf("of another file: %x", got)
 	}
 }

@@ -18,9 +18,9 @@ import (
 // often. It also delays every other timer of the program, by at most the slack.
 
 const (
-	timerSlack         = 4_000_000 // ns; slack of this program's threads: one tick of most kernels
-	defaultTimerSlack  = 50_000    // ns; the default on Linux
-	timerSlackVariable = "QUEUECTL_TIMERSLACK"
+	timerSlackNanos        = 4_000_000 // ns; slack of this program's threads: one tick of most kernels
+	defaultTimerSlackNanos = 50_000    // ns; the default on Linux
+	timerSlackVariable     = "QUEUECTL_TIMERSLACK"
 )
 
 // originalTimerSlack returns the slack with which this program was started, in nanoseconds.
@@ -29,7 +29,7 @@ var originalTimerSlack = sync.OnceValue(func() uintptr {
 	if ns, err := strconv.ParseUint(os.Getenv(timerSlackVariable), 10, 62); err == nil && ns > 0 {
 		return uintptr(ns)
 	}
-	return defaultTimerSlack
+	return defaultTimerSlackNanos
 })
 
 // RestartWithTimerSlack executes this program again with the slack. It must do so, because the runtime
@@ -57,12 +57,12 @@ func ExecWithTimerSlack(env []string) error {
 	if os.Getenv(timerSlackVariable) == "" {
 		was, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 		if err != nil || was <= 0 {
-			was = defaultTimerSlack
+			was = defaultTimerSlackNanos
 		}
 		env = append(env, timerSlackVariable+"="+strconv.Itoa(was))
 	}
 	// Ignore an error, because without the slack the program is only slower.
-	unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0)
+	unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlackNanos, 0, 0, 0)
 	err := syscall.Exec("/proc/self/exe", os.Args, env)
 	return fmt.Errorf("cannot execute /proc/self/exe to start this program again with other timer settings (%w); check "+
 		"that /proc is mounted", err)

@@ -30,10 +30,10 @@ func UnreadTZ() (value string, unread bool) {
 
 const utc = "UTC"
 
-// machine returns the zone of the machine, regardless of TZ.
-func machine() (*time.Location, error) {
-	l, err := fromFile(Machine, machineFile)
-	if name := machineName("/"); errors.Is(err, fs.ErrNotExist) && name != Machine {
+// machineZone returns the zone of the machine, regardless of TZ.
+func machineZone() (*time.Location, error) {
+	l, err := readZoneFile(LocalName, machineFile)
+	if name := machineName("/"); errors.Is(err, fs.ErrNotExist) && name != LocalName {
 		// The link /etc/localtime contains the name of the zone, but its target is missing.
 		return Load(name)
 	}
@@ -52,15 +52,15 @@ func CallerZone() (string, error) {
 	case !strings.HasPrefix(name, "/"):
 		return name, nil
 	}
-	if zone, found := nameIn(name); found {
+	if zone, found := zoneNameOfPath(name); found {
 		return zone, nil
 	}
 	return "", fmt.Errorf("TZ: %s is not a time zone that the service knows; use --tz with a name such as Europe/Berlin",
 		name)
 }
 
-// nameIn returns the name of the zone whose file has the given path.
-func nameIn(path string) (name string, found bool) {
+// zoneNameOfPath returns the name of the zone whose file has the given path.
+func zoneNameOfPath(path string) (name string, found bool) {
 	_, name, found = strings.Cut(path, "zoneinfo/")
 	if name = strings.TrimPrefix(name, "posix/"); name == "Etc/UTC" {
 		name = utc
@@ -76,7 +76,7 @@ func nameIn(path string) (name string, found bool) {
 func machineName(root string) string {
 	path := filepath.Join(root, machineFile)
 	link, err := os.Readlink(path)
-	if name, found := nameIn(link); err == nil && found {
+	if name, found := zoneNameOfPath(link); err == nil && found {
 		return name
 	}
 	here, err := os.ReadFile(path)
@@ -89,5 +89,5 @@ func machineName(root string) string {
 	if len(here) > 0 && bytes.Equal(here, same) {
 		return name
 	}
-	return Machine
+	return LocalName
 }

@@ -85,7 +85,7 @@ func TestUnread(t *testing.T) {
 // TZ may contain the path of a file, with or without a colon.
 func TestFromTZReadsFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "zone")
-	if err := os.WriteFile(file, []byte(tzif("CET-1CEST,M3.5.0,M10.5.0/3")), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(buildTZif("CET-1CEST,M3.5.0,M10.5.0/3")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, value := range []string{file, ":" + file} {

@@ -5,7 +5,7 @@ import "time"
 // UnreadTZ returns false, because programs on Windows use the zone of the machine.
 func UnreadTZ() (value string, unread bool) { return "", false }
 
-func machine() (*time.Location, error) { return time.Local, nil }
+func machineZone() (*time.Location, error) { return time.Local, nil }
 
 // CallerZone returns Machine, because Windows does not use the zone names of the IANA database.
-func CallerZone() (string, error) { return Machine, nil }
+func CallerZone() (string, error) { return LocalName, nil }

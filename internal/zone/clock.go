@@ -11,15 +11,15 @@ func WallClock(t time.Time) time.Time {
 // maxOffset is longer than the offset of any zone from UTC.
 const maxOffset = 26 * time.Hour
 
-// Instant returns the first instant at which the clock of a zone shows a wall-clock time. wall is that
-// wall-clock time as a time in UTC. If a clock change skips the wall-clock time, Instant returns the
-// first instant after the gap. If the wall-clock time occurs twice, Instant returns the first
+// TimeOfWallClock returns the first instant at which the clock of a zone shows a wall-clock time. wall is that
+// wall-clock time as a time in UTC. If a clock change skips the wall-clock time, TimeOfWallClock returns the
+// first instant after the gap. If the wall-clock time occurs twice, TimeOfWallClock returns the first
 // occurrence. time.Date guarantees neither.
-func Instant(wall time.Time, in *time.Location) time.Time {
+func TimeOfWallClock(wall time.Time, in *time.Location) time.Time {
 	at := wall.Add(-maxOffset).In(in)
 	for {
 		_, offset := at.Zone()
-		start, end := Bounds(at)
+		start, end := OffsetPeriod(at)
 		due := wall.Add(-time.Duration(offset) * time.Second).In(in)
 		switch {
 		case !start.IsZero() && due.Before(start):
@@ -31,11 +31,11 @@ func Instant(wall time.Time, in *time.Location) time.Time {
 	}
 }
 
-// Bounds returns the instants between which the offset of t's zone does not change. They are zero if
+// OffsetPeriod returns the instants between which the offset of t's zone does not change. They are zero if
 // there is no bound. The end is always after t. The method t.ZoneBounds does not guarantee that. For a
 // zone with a POSIX rule, ZoneBounds assumes 365 days in every year, so on the last day of a leap year
 // it returns an end before t.
-func Bounds(t time.Time) (start, end time.Time) {
+func OffsetPeriod(t time.Time) (start, end time.Time) {
 	start, end = t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
 		end = time.Date(t.UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC).In(t.Location())

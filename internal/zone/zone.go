@@ -12,19 +12,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Machine is the name of the machine's zone. The machine's zone may change.
-const Machine = "Local"
+// LocalName is the name of the machine's zone. The machine's zone may change.
+const LocalName = "Local"
 
 // Load returns the zone with a name from the IANA database, a zone in the form of POSIX.1-2024,
 // section 8.3 (CET-1CEST,M3.5.0,M10.5.0/3), or Machine.
 func Load(name string) (*time.Location, error) {
-	if name == Machine {
-		return machine()
+	if name == LocalName {
+		return machineZone()
 	}
 	if l, err := time.LoadLocation(name); err == nil {
 		return l, nil
 	}
-	if l, ok := posix(name); ok {
+	if l, ok := parsePOSIX(name); ok {
 		return l, nil
 	}
 	return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin, UTC or CET-1CEST,M3.5.0,M10.5.0/3",
@@ -39,10 +39,10 @@ func FromTZ(value string) (*time.Location, error) {
 	case name == "":
 		return time.UTC, nil
 	case name == machineFile:
-		return machine()
+		return machineZone()
 	case strings.HasPrefix(name, "/"):
-		return fromFile(name, name)
-	case name == Machine: // only queuectl uses the name Machine, so it is not valid in TZ
+		return readZoneFile(name, name)
+	case name == LocalName: // only queuectl uses the name Machine, so it is not valid in TZ
 		return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin or UTC", name)
 	}
 	return Load(name)
@@ -51,8 +51,8 @@ func FromTZ(value string) (*time.Location, error) {
 // machineFile contains the zone of the machine, or is a link to its file.
 const machineFile = "/etc/localtime"
 
-// fromFile reads a zone file.
-func fromFile(name, path string) (*time.Location, error) {
+// readZoneFile reads a zone file.
+func readZoneFile(name, path string) (*time.Location, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -64,41 +64,41 @@ func fromFile(name, path string) (*time.Location, error) {
 	return l, nil
 }
 
-// posix parses a zone in the form of POSIX. It uses the time package's parser for the last line of a
+// parsePOSIX parses a zone in the form of POSIX. It uses the time package's parser for the last line of a
 // zone file, which has that form (RFC 9636, section 3.3). If the zone has no rule for its summer time,
 // that parser uses M3.2.0,M11.1.0, as the C libraries do.
-func posix(name string) (*time.Location, bool) {
-	if !wellFormed(name) {
+func parsePOSIX(name string) (*time.Location, bool) {
+	if !isWellFormedPOSIX(name) {
 		return nil, false
 	}
-	l, err := time.LoadLocationFromTZData(name, []byte(tzif(name)))
+	l, err := time.LoadLocationFromTZData(name, []byte(buildTZif(name)))
 	if err != nil {
 		return nil, false
 	}
 	short, _ := time.Unix(0, 0).In(l).Zone()
-	return l, short != unparsed
+	return l, short != unparsedName
 }
 
-// unparsed is the abbreviation of the only zone in a file that tzif returns. If a time in this zone has
+// unparsedName is the abbreviation of the only zone in a file that tzif returns. If a time in this zone has
 // this abbreviation, the time package could not parse the last line of the file.
-const unparsed = "?"
+const unparsedName = "?"
 
-// tzif returns the content of a zone file whose only rule is in the last line.
-func tzif(lastLine string) string {
+// buildTZif returns the content of a zone file whose only rule is in the last line.
+func buildTZif(lastLine string) string {
 	header := "TZif2" + strings.Repeat("\x00", 15)
 	const none, one, two = "\x00\x00\x00\x00", "\x00\x00\x00\x01", "\x00\x00\x00\x02"
 	return header + none + none + none + none + none + none + // the part of version 1 is empty
 		// The part of version 2 has one zone, whose name has two bytes.
 		header + none + none + none + none + one + two +
 		// The zone has offset 0, no summer time, and abbreviation number 0.
-		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsed + "\x00" +
+		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsedName + "\x00" +
 		"\n" + lastLine + "\n"
 }
 
-// wellFormed reports whether a zone may be passed to the time package's parser. That parser accepts
-// more than POSIX allows. So wellFormed checks the names, the hours of the offsets, which are at most 24,
+// isWellFormedPOSIX reports whether a zone may be passed to the time package's parser. That parser accepts
+// more than POSIX allows. So isWellFormedPOSIX checks the names, the hours of the offsets, which are at most 24,
 // and the separator before the rule.
-func wellFormed(zone string) bool {
+func isWellFormedPOSIX(zone string) bool {
 	const name, offset = `(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)`, `[+-]*(?:\d|[01]\d|2[0-4])(?::[-+:\d]*)?`
 	const summer = name + `(?:` + offset + `)?(?:,[^\n;]*)?`
 	// The expression is compiled only when it is needed, so that queuectl does not link package regexp.

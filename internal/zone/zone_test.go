@@ -106,7 +106,7 @@ func TestInstantAtClockChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := Instant(wall, in).Format(time.RFC3339); got != c.want {
+		if got := TimeOfWallClock(wall, in).Format(time.RFC3339); got != c.want {
 			t.Errorf("%s in %s: got %s, want %s", c.wall, c.zone, got, c.want)
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"unicode/utf16"
 )
 
-// Maximum length of a command line, in UTF-16 code units: for Windows (maxLine) and for cmd.exe
-// (maxCmdLine).
+// Maximum length of a command line, in UTF-16 code units: for Windows (maxCommandLine) and for cmd.exe
+// (maxCmdExeLine).
 const (
-	maxLine    = 32_766
-	maxCmdLine = 8_191
+	maxCommandLine = 32_766
+	maxCmdExeLine  = 8_191
 )
 
 // Encode returns the command line for some arguments. The program in argv[0]
@@ -22,7 +22,7 @@ const (
 // CommandLineToArgvW for other programs. Encode returns an error if an argument cannot be passed
 // unchanged.
 func Encode(argv []string) (line string, err error) {
-	maxLength := maxLine
+	maxLength := maxCommandLine
 	for _, a := range argv {
 		if strings.ContainsRune(a, 0) {
 			return "", errors.New("an argument contains a NUL byte")
@@ -31,18 +31,18 @@ func Encode(argv []string) (line string, err error) {
 	if strings.Contains(argv[0], `"`) {
 		return "", errors.New("a program name must not contain quotes")
 	}
-	text, kind := shellText(argv)
+	text, kind := findShellText(argv)
 	switch {
 	case IsBatch(argv[0]):
-		maxLength = maxCmdLine
+		maxLength = maxCmdExeLine
 		line, err = batchLine(argv)
-	case kind == cmdText:
-		maxLength = maxCmdLine
-		line, err = cmdLine(argv, text)
+	case kind == cmdExeText:
+		maxLength = maxCmdExeLine
+		line, err = cmdExeLine(argv, text)
 	case kind == powershellText:
-		line = plainLine(quietPowerShell(argv, text))
+		line = argvLine(quietPowerShell(argv, text))
 	default:
-		line = plainLine(argv)
+		line = argvLine(argv)
 	}
 	if n := len(utf16.Encode([]rune(line))); err == nil && n > maxLength {
 		err = fmt.Errorf("the command line has %d characters; Windows allows at most %d for this program", n, maxLength)
@@ -52,14 +52,14 @@ func Encode(argv []string) (line string, err error) {
 
 // Kinds of shell arguments.
 const (
-	noText         = iota
-	cmdText        // a text that cmd.exe parses
+	noShellText    = iota
+	cmdExeText     // a text that cmd.exe parses
 	powershellText // a PowerShell script
 )
 
-// shellText finds the option after which a shell takes the rest of the arguments as one text. It
-// returns the index of the option in argv and the kind of the text, or noText.
-func shellText(argv []string) (at, kind int) {
+// findShellText finds the option after which a shell takes the rest of the arguments as one text. It
+// returns the index of the option in argv and the kind of the text, or noShellText.
+func findShellText(argv []string) (at, kind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
 	name = strings.TrimSuffix(strings.ToLower(name), ".exe")
 	for i, a := range argv[1:] {
@@ -67,35 +67,35 @@ func shellText(argv []string) (at, kind int) {
 		switch name {
 		case "cmd":
 			if a == "/c" || a == "/k" {
-				return i + 1, cmdText
+				return i + 1, cmdExeText
 			}
 		case "powershell", "pwsh":
-			if abbreviates(a, "-file", 2) || abbreviates(a, "-encodedcommand", 2) {
-				return 0, noText
+			if isAbbreviation(a, "-file", 2) || isAbbreviation(a, "-encodedcommand", 2) {
+				return 0, noShellText
 			}
-			if abbreviates(a, "-command", 2) {
+			if isAbbreviation(a, "-command", 2) {
 				return i + 1, powershellText
 			}
 		}
 	}
-	return 0, noText
+	return 0, noShellText
 }
 
-// abbreviates reports whether PowerShell accepts the argument a as an abbreviation of a parameter.
+// isAbbreviation reports whether PowerShell accepts the argument a as an abbreviation of a parameter.
 // minLength is the length of the shortest unique abbreviation.
-func abbreviates(a, parameter string, minLength int) bool {
+func isAbbreviation(a, parameter string, minLength int) bool {
 	return len(a) >= minLength && strings.HasPrefix(parameter, a)
 }
 
-// cmdLine returns a command line with which cmd.exe executes a text unchanged. With /S, cmd.exe removes
+// cmdExeLine returns a command line with which cmd.exe executes a text unchanged. With /S, cmd.exe removes
 // only the first and the last quote. With /D, it runs no commands from the registry. With /V:OFF, an
 // exclamation mark has no special meaning.
-func cmdLine(argv []string, at int) (string, error) {
+func cmdExeLine(argv []string, at int) (string, error) {
 	text := strings.TrimRight(strings.Join(argv[at+1:], " "), "\r\n")
 	if strings.ContainsAny(text, "\r\n") {
 		return "", errors.New("cmd.exe reads only one line; join commands with & or use a batch file")
 	}
-	line := []string{program(argv[0])}
+	line := []string{quoteProgram(argv[0])}
 	for _, option := range []string{"/D", "/S"} {
 		if !slices.ContainsFunc(argv[1:at], func(a string) bool { return strings.EqualFold(a, option) }) {
 			line = append(line, option)
@@ -115,7 +115,7 @@ func quietPowerShell(argv []string, at int) []string {
 	var add []string
 	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
 		if !slices.ContainsFunc(argv[1:at], func(a string) bool {
-			return abbreviates(strings.ToLower(a),
+			return isAbbreviation(strings.ToLower(a),
 				strings.ToLower(option), minLength)
 		}) {
 			add = append(add, option)
@@ -142,7 +142,7 @@ func batchLine(argv []string) (string, error) {
 			return "", fmt.Errorf("%q: a quote, percent sign or line break cannot be passed to a batch file; use a "+
 				"cmd.exe command instead", a)
 		}
-		if i > 0 && a != "" && strings.Trim(a, plainInCmd) == "" {
+		if i > 0 && a != "" && strings.Trim(a, cmdUnquotedChars) == "" {
 			line = append(line, a)
 			continue
 		}
@@ -154,20 +154,20 @@ func batchLine(argv []string) (string, error) {
 	return `cmd.exe /D /E:ON /V:OFF /S /C "` + strings.Join(line, " ") + `"`, nil
 }
 
-// plainInCmd lists the characters that need no quotes in cmd.exe.
-const plainInCmd = `ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789#$*+-./:?@\_`
+// cmdUnquotedChars lists the characters that need no quotes in cmd.exe.
+const cmdUnquotedChars = `ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789#$*+-./:?@\_`
 
-// plainLine returns a command line by the rules of CommandLineToArgvW.
-func plainLine(argv []string) string {
-	line := []string{program(argv[0])}
+// argvLine returns a command line by the rules of CommandLineToArgvW.
+func argvLine(argv []string) string {
+	line := []string{quoteProgram(argv[0])}
 	for _, a := range argv[1:] {
 		line = append(line, quote(a))
 	}
 	return strings.Join(line, " ")
 }
 
-// program quotes the first argument, in which backslashes have no special meaning.
-func program(name string) string {
+// quoteProgram quotes the first argument, in which backslashes have no special meaning.
+func quoteProgram(name string) string {
 	if name == "" || strings.ContainsAny(name, " \t\r\n") {
 		return `"` + name + `"`
 	}

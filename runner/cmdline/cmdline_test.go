@@ -55,18 +55,18 @@ func TestCommandLineRefuses(t *testing.T) {
 		{[]string{"x.bat", "%PATH%"}, "cmd.exe"},
 		{[]string{"x.bat", "a\nb"}, "cmd.exe"},
 		{[]string{"100%.bat"}, "cmd.exe"},
-		{[]string{"x", strings.Repeat("a", maxLine-1)}, "32766"},
-		{[]string{"x", strings.Repeat("😀", maxLine/2)}, "32766"},
-		{[]string{"cmd", "/C", strings.Repeat("a", maxCmdLine-len(`cmd /D /S /V:OFF /C ""`)+1)}, "8191"},
-		{[]string{"x.bat", strings.Repeat("a", maxCmdLine)}, "8191"},
+		{[]string{"x", strings.Repeat("a", maxCommandLine-1)}, "32766"},
+		{[]string{"x", strings.Repeat("😀", maxCommandLine/2)}, "32766"},
+		{[]string{"cmd", "/C", strings.Repeat("a", maxCmdExeLine-len(`cmd /D /S /V:OFF /C ""`)+1)}, "8191"},
+		{[]string{"x.bat", strings.Repeat("a", maxCmdExeLine)}, "8191"},
 	} {
 		if line, err := Encode(c.argv); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60q: %.60q, %v; want an error with %q", c.argv, line, err, c.want)
 		}
 	}
 	for _, argv := range [][]string{
-		{"x", strings.Repeat("a", maxLine-2)},
-		{"cmd", "/C", strings.Repeat("a", maxCmdLine-len(`cmd /D /S /V:OFF /C ""`))},
+		{"x", strings.Repeat("a", maxCommandLine-2)},
+		{"cmd", "/C", strings.Repeat("a", maxCmdExeLine-len(`cmd /D /S /V:OFF /C ""`))},
 	} {
 		if line, err := Encode(argv); err != nil {
 			t.Errorf("the longest line: %d characters, %v", len(line), err)

@@ -23,22 +23,23 @@ func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := rundir.MakeTable(dir, 0o600, 1, 1)
+	table, err := rundir.CreateTable(dir, 0o600, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer table.Close()
 	silence := func(string, string) (string, error) { return "", errors.New("no answer") }
-	silent := &accounts.Directory{AlwaysAsk: true, Lookup: silence}
+	silent := &accounts.Directory{AlwaysQueryRemote: true, LookupFunc: silence}
 	s := &server{
-		dir: directory{path: dir}, table: table, journal: j, link: link{idleAt: time.Now()}, workers: workers{busy: 1},
-		accounts: &launcher.Accounts{Policy: filepath.Join(dir, "policy"), Directory: silent},
+		dir: directory{path: dir}, runningTable: table, journal: j, link: serviceLink{lastBusyAt: time.Now()},
+		workers:  workers{busyCount: 1},
+		accounts: &launcher.Accounts{PolicyFile: filepath.Join(dir, "policy"), Directory: silent},
 	}
 	start := &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, UID: 4_000_000}
-	a := &attempt{start: start, phase: attemptStarting, log: output.New(1<<20, nil), slot: 1}
+	a := &attempt{startFrame: start, phase: attemptStarting, outputLog: output.New(1<<20, nil), slot: 1}
 	s.execute(nil, &workDir{Dir: privdir.New(filepath.Join(dir, "private"))}, a)
-	f, _, err := wire.Parse(a.result)
-	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != int64(queue.HungStart) {
+	f, _, err := wire.Parse(a.encodedResult)
+	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != int64(queue.EndStartHung) {
 		t.Errorf("the result frame is %+v, error %v; want a shortage of a hung start", f, err)
 	}
 }

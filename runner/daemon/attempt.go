@@ -36,27 +36,27 @@ var attemptMoves = [...][]attemptPhase{
 
 // attempt is the execution of one Start frame. The server's mu guards its fields.
 type attempt struct {
-	start       *wire.Start
-	log         *output.Log
-	phase       attemptPhase
-	worker      *process.Worker // the worker that runs the attempt; nil unless the phase is starting or running
-	slot        int64
-	pid         int // 0 before the phase running
-	startedAt   int64
-	watched     bool          // frames about it are sent immediately
-	pendingKill func()        // kills the attempt right after the fork; set if a kill arrives before the fork
-	paused      bool          // the attempt's process tree is or will be frozen
-	signals     signalQueue   // signals to be sent to the attempt
-	result      []byte        // the encoded Result frame; nil while the attempt has not ended
-	segment     int           // journal segment that holds the result
-	progress    wire.Progress // the progress that was last sent to the service
-	workspace   workspace     // used only by the worker that runs the attempt
+	startFrame       *wire.Start
+	outputLog        *output.Log
+	phase            attemptPhase
+	worker           *process.Worker // the worker that runs the attempt; nil unless the phase is starting or running
+	slot             int64
+	pid              int // 0 before the phase running
+	startedAtMillis  int64
+	sendsImmediately bool          // frames about it are sent immediately
+	pendingKill      func()        // kills the attempt right after the fork; set if a kill arrives before the fork
+	paused           bool          // the attempt's process tree is or will be frozen
+	signals          signalQueue   // signals to be sent to the attempt
+	encodedResult    []byte        // the encoded Result frame; nil while the attempt has not ended
+	resultSegment    int           // journal segment that holds the result
+	sentProgress     wire.Progress // the progress that was last sent to the service
+	workspace        workspace     // used only by the worker that runs the attempt
 }
 
-func lease(a *attempt) wire.Lease { return a.start.Lease }
+func leaseOf(a *attempt) wire.Lease { return a.startFrame.Lease }
 
-// enterLocked enters a phase. It returns false and changes nothing unless attemptMoves allows it.
-func (a *attempt) enterLocked(next attemptPhase) bool {
+// enterPhaseLocked enters a phase. It returns false and changes nothing unless attemptMoves allows it.
+func (a *attempt) enterPhaseLocked(next attemptPhase) bool {
 	if !slices.Contains(attemptMoves[a.phase], next) {
 		return false
 	}
@@ -70,17 +70,17 @@ func (a *attempt) isOnWorker() bool { return a.phase == attemptStarting || a.pha
 // hasEnded reports whether the attempt has a result.
 func (a *attempt) hasEnded() bool { return a.phase >= attemptUnjournaled }
 
-// startOnLocked gives the attempt to a worker.
-func (a *attempt) startOnLocked(w *process.Worker) {
-	a.enterLocked(attemptStarting)
+// assignWorkerLocked gives the attempt to a worker.
+func (a *attempt) assignWorkerLocked(w *process.Worker) {
+	a.enterPhaseLocked(attemptStarting)
 	a.worker = w
 }
 
 // recordForkLocked records the process of the attempt. It executes the kill or the pause that
 // arrived before the fork.
 func (a *attempt) recordForkLocked(pid int, at time.Time) {
-	a.enterLocked(attemptRunning)
-	a.pid, a.startedAt = pid, at.UnixMilli()
+	a.enterPhaseLocked(attemptRunning)
+	a.pid, a.startedAtMillis = pid, at.UnixMilli()
 	if a.pendingKill != nil {
 		a.pendingKill()
 	} else if a.paused {
@@ -88,15 +88,15 @@ func (a *attempt) recordForkLocked(pid int, at time.Time) {
 	}
 }
 
-// endLocked records the result of the attempt. segment is the journal's segment with the result, or 0
+// recordResultLocked records the result of the attempt. segment is the journal's segment with the result, or 0
 // if the result could not be written to the journal.
-func (a *attempt) endLocked(result []byte, segment int) {
+func (a *attempt) recordResultLocked(result []byte, segment int) {
 	next := attemptJournaled
 	if segment == 0 {
 		next = attemptUnjournaled
 	}
-	a.enterLocked(next)
-	a.worker, a.result, a.segment = nil, result, segment
+	a.enterPhaseLocked(next)
+	a.worker, a.encodedResult, a.resultSegment = nil, result, segment
 }
 
 // killLocked ends an attempt that is on a worker. If the attempt is not forked yet, it is killed right
@@ -108,8 +108,8 @@ func (a *attempt) killLocked(cause int, grace time.Duration) {
 }
 
 // cookie returns the marker that every process of an attempt has in its environment.
-func (s *server) cookie(a *attempt) string { return runner.CookieOf(s.dir.name, lease(a)) }
+func (s *server) cookie(a *attempt) string { return runner.CookieOf(s.dir.name, leaseOf(a)) }
 
 func wireAttempt(a *attempt) wire.Attempt {
-	return wire.Attempt{Lease: lease(a), Slot: a.slot, PID: int64(a.pid), StartedAt: a.startedAt}
+	return wire.Attempt{Lease: leaseOf(a), Slot: a.slot, PID: int64(a.pid), StartedAtMillis: a.startedAtMillis}
 }

@@ -32,7 +32,7 @@ func TestAttemptPhases(t *testing.T) {
 			if allowed[[2]attemptPhase{from, to}] {
 				want = to
 			}
-			if ok := a.enterLocked(to); ok != (want == to && from != to) || a.phase != want {
+			if ok := a.enterPhaseLocked(to); ok != (want == to && from != to) || a.phase != want {
 				t.Errorf("from phase %d to %d: got %t and phase %d, want phase %d", from, to, ok, a.phase, want)
 			}
 		}
@@ -43,20 +43,20 @@ func TestAttemptPhases(t *testing.T) {
 func newTestServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{
-		Options:    Options{Log: slog.New(slog.DiscardHandler)},
-		orphanHint: make(chan struct{}, 1),
-		life:       lifetime{done: make(chan struct{})},
-		link:       newLink(),
-		attempts:   map[wire.Lease]*attempt{},
-		slots:      slots{reservedCount: 1},
-		workers:    workers{target: 1, count: 1},
-		leases:     leaseTerm{watchdogNeeded: make(chan struct{})},
-		table:      newTable(t),
+		Options:      Options{Log: slog.New(slog.DiscardHandler)},
+		orphanHint:   make(chan struct{}, 1),
+		life:         lifetime{done: make(chan struct{})},
+		link:         newServiceLink(),
+		attempts:     map[wire.Lease]*attempt{},
+		slots:        slotUses{reservedCount: 1},
+		workers:      workers{target: 1, count: 1},
+		leases:       leaseTerm{watchdogNeeded: make(chan struct{})},
+		runningTable: newTable(t),
 	}
 	s.workers.cond = sync.NewCond(&s.mu)
 	s.diskQueue.wake = make(chan struct{}, 1)
 	var err error
-	if s.journal, err = rundir.OpenJournal(t.TempDir(), 0o600, s.table.SetJournalSize); err != nil {
+	if s.journal, err = rundir.OpenJournal(t.TempDir(), 0o600, s.runningTable.SetJournalSize); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.journal.Close() })
@@ -65,10 +65,11 @@ func newTestServer(t *testing.T) *server {
 
 // runningAttempt adds an attempt that runs in slot 1.
 func runningAttempt(s *server, l wire.Lease) *attempt {
-	a := &attempt{start: &wire.Start{Lease: l}, log: output.New(1<<20, nil), phase: attemptRunning, slot: 1, pid: 7}
+	a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.New(1<<20, nil), phase: attemptRunning, slot: 1,
+		pid: 7}
 	s.attempts[l] = a
 	s.slots.useCounts[1]++
-	s.workers.busy++
+	s.workers.busyCount++
 	return a
 }
 
@@ -79,22 +80,22 @@ func TestUnjournaledResultKeepsSlot(t *testing.T) {
 		s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
 		a := runningAttempt(s, l)
 		s.mu.Lock()
-		a.endLocked([]byte("result"), 0)
+		a.recordResultLocked([]byte("result"), 0)
 		s.unjournaledCount++
-		s.workers.busy--
-		if s.slots.emptyLocked() != 0 || !a.hasEnded() || a.isOnWorker() {
+		s.workers.busyCount--
+		if s.slots.firstFreeLocked() != 0 || !a.hasEnded() || a.isOnWorker() {
 			t.Errorf("%s: the slot is free although the result is not in the journal", first)
 		}
 		s.mu.Unlock()
 		if first == "journal" {
 			s.retryJournal()
-			if a.phase != attemptJournaled || a.segment != 1 {
-				t.Errorf("got phase %d, segment %d, want the result in segment 1", a.phase, a.segment)
+			if a.phase != attemptJournaled || a.resultSegment != 1 {
+				t.Errorf("got phase %d, segment %d, want the result in segment 1", a.phase, a.resultSegment)
 			}
 		}
 		s.mu.Lock()
 		s.acknowledgeLocked(&wire.Ack{Leases: []wire.Lease{l, l, {Seq: 9}}})
-		if s.slots.emptyLocked() != 1 || s.slots.useCounts[1] != 0 || s.unjournaledCount != 0 || len(s.attempts) != 0 {
+		if s.slots.firstFreeLocked() != 1 || s.slots.useCounts[1] != 0 || s.unjournaledCount != 0 || len(s.attempts) != 0 {
 			t.Errorf("%s: got %d reasons, %d unjournaled, %d attempts, want none", first, s.slots.useCounts[1],
 				s.unjournaledCount, len(s.attempts))
 		}
@@ -111,23 +112,23 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 	s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
 	a := runningAttempt(s, l)
 	s.mu.Lock()
-	s.closeLocked()
+	s.startClosingLocked()
 	if s.life.phase != phaseClosing {
 		t.Errorf("got phase %d while an attempt runs, want closing", s.life.phase)
 	}
 	s.mu.Unlock()
-	s.settle(a, &process.Result{EndedAt: time.Now()}, &workspace{s: s, a: a})
+	s.settle(a, &process.Result{EndedAt: time.Now()}, &workspace{server: s, attempt: a})
 	select {
 	case <-s.life.done:
 	default:
 		t.Error("the runner has not ended after its last attempt")
 	}
-	if s.life.phase != phaseEnded || a.phase != attemptJournaled || s.slots.useCounts[1] != 0 || s.workers.busy != 0 {
+	if s.life.phase != phaseEnded || a.phase != attemptJournaled || s.slots.useCounts[1] != 0 || s.workers.busyCount != 0 {
 		t.Errorf("got phase %d, attempt phase %d, %d reasons, %d busy", s.life.phase, a.phase, s.slots.useCounts[1],
-			s.workers.busy)
+			s.workers.busyCount)
 	}
 	s.mu.Lock()
-	s.closeLocked() // closing a second time must not close the channel again
+	s.startClosingLocked() // closing a second time must not close the channel again
 	s.mu.Unlock()
 }
 
@@ -135,11 +136,11 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 func TestRunnerPhases(t *testing.T) {
 	l := lifetime{done: make(chan struct{})}
 	for i, step := range []struct {
-		to phase
+		to runnerPhase
 		ok bool
 	}{{phaseEnded, false}, {phaseClosing, true}, {phaseClosing, false}, {phaseServing, false}, {phaseEnded, true},
 		{phaseEnded, false}} {
-		if ok := l.enterLocked(step.to); ok != step.ok {
+		if ok := l.enterPhaseLocked(step.to); ok != step.ok {
 			t.Errorf("step %d, to phase %d: got %t, want %t", i, step.to, ok, step.ok)
 		}
 	}

@@ -17,18 +17,18 @@ func TestCauseOfKillComesFirst(t *testing.T) {
 		{process.Result{ExitCode: 1}, 0},
 		{process.Result{Signal: 9}, 0},
 		{process.Result{Cause: 4, HungStart: true, EndUnknown: true, OutOfMemory: true}, 4},
-		{process.Result{EndUnknown: true}, int64(queue.RunnerLost)},
-		{process.Result{HungStart: true}, int64(queue.HungStart)},
-		{process.Result{OutOfMemory: true}, int64(queue.OutOfMemory)},
-		{process.Result{MemoryLimit: true}, 0}, // a child process was killed, not the main process
-		{process.Result{SessionEnds: true, OutOfMemory: true, Shortage: true}, int64(queue.Stopped)},
+		{process.Result{EndUnknown: true}, int64(queue.EndRunnerLost)},
+		{process.Result{HungStart: true}, int64(queue.EndStartHung)},
+		{process.Result{OutOfMemory: true}, int64(queue.EndOutOfMemory)},
+		{process.Result{AtMemoryLimit: true}, 0}, // a child process was killed, not the main process
+		{process.Result{SessionWasEnding: true, OutOfMemory: true, Shortage: true}, int64(queue.EndStopped)},
 	} {
-		if got := cause(&c.r); got != c.want {
+		if got := resultCause(&c.r); got != c.want {
 			t.Errorf("%+v: cause %d, want %d", c.r, got, c.want)
 		}
 	}
-	if queue.Stopped != 5 || queue.RunnerLost != 8 || queue.Interrupted != 9 || queue.OutOfMemory != 12 ||
-		queue.HungStart != 13 {
+	if queue.EndStopped != 5 || queue.EndRunnerLost != 8 || queue.EndInterrupted != 9 || queue.EndOutOfMemory != 12 ||
+		queue.EndStartHung != 13 {
 		t.Error("the causes have other numbers than in the service")
 	}
 }

@@ -11,50 +11,51 @@ import (
 
 // typeInputLocked writes to the terminal of a running attempt, as many bytes as the terminal has room
 // for. ok is false if the attempt does not run or has no terminal.
-func (s *server) typeInputLocked(f *wire.Type) (t process.TypeResult, ok bool) {
+func (s *server) typeInputLocked(f *wire.TypeInput) (t process.TypeInputResult, ok bool) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.phase != attemptRunning {
 		return t, false
 	}
-	return a.worker.Type(a.pid, f.Data)
+	return a.worker.TypeInput(a.pid, f.Data)
 }
 
 // pauseLocked freezes an attempt or lets it continue. An attempt that has not started yet is frozen when
 // it starts.
 func (s *server) pauseLocked(c *conn, f *wire.Pause) {
 	answer := func(unchanged int, ok bool) {
-		c.Send(wire.Append(nil, &wire.PauseReply{ID: f.ID, UnchangedProcesses: int64(unchanged), Gone: !ok}))
+		c.Send(wire.Append(nil, &wire.PauseReply{RequestID: f.RequestID, UnchangedProcesses: int64(unchanged),
+			NotRunning: !ok}))
 	}
 	a := s.attempts[f.Lease]
 	if a == nil || a.hasEnded() {
 		answer(0, false)
 		return
 	}
-	a.paused = f.On
+	a.paused = f.Paused
 	if a.phase != attemptRunning {
 		answer(0, true)
 		return
 	}
-	a.worker.Pause(f.On, answer)
+	a.worker.Pause(f.Paused, answer)
 }
 
 // signalQueue holds the signals to be sent to an attempt. One goroutine for each attempt sends them,
 // because each signal may scan every process of the machine.
 type signalQueue struct {
-	numbers []int64 // each signal at most once
-	sending bool    // the goroutine runs
+	signalNumbers []int64 // each signal at most once
+	isSending     bool    // the goroutine runs
 }
 
 // signalLocked sends a signal to all processes of an attempt. A signal that is already queued is not
 // queued again.
 func (s *server) signalLocked(f *wire.Signal) {
 	a := s.attempts[f.Lease]
-	if a == nil || a.phase != attemptRunning || slices.Contains(a.signals.numbers, f.Number) {
+	if a == nil || a.phase != attemptRunning || slices.Contains(a.signals.signalNumbers, f.Number) {
 		return
 	}
-	a.signals.numbers = append(a.signals.numbers, f.Number)
-	if !a.signals.sending {
-		a.signals.sending = true
+	a.signals.signalNumbers = append(a.signals.signalNumbers, f.Number)
+	if !a.signals.isSending {
+		a.signals.isSending = true
 		w, pid, cookie := a.worker, a.pid, s.cookie(a)
 		s.goroutines.Go(func() {
 			for n, more := s.nextSignal(a); more; n, more = s.nextSignal(a) {
@@ -68,21 +69,21 @@ func (s *server) signalLocked(f *wire.Signal) {
 func (s *server) nextSignal(a *attempt) (number int64, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(a.signals.numbers) == 0 {
-		a.signals.sending = false
+	if len(a.signals.signalNumbers) == 0 {
+		a.signals.isSending = false
 		return 0, false
 	}
-	number, a.signals.numbers = a.signals.numbers[0], a.signals.numbers[1:]
+	number, a.signals.signalNumbers = a.signals.signalNumbers[0], a.signals.signalNumbers[1:]
 	return number, true
 }
 
 // watchLocked makes the runner send all further frames about an attempt immediately.
-func (s *server) watchLocked(f *wire.Watch) {
+func (s *server) watchLocked(f *wire.ReportImmediately) {
 	a := s.attempts[f.Lease]
 	if a == nil {
 		return
 	}
-	a.watched = true
+	a.sendsImmediately = true
 	if a.phase >= attemptRunning && s.link.conn != nil { // the outbox may still hold the attempt's start or result
 		s.link.conn.FlushNow()
 	}

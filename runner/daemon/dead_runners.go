@@ -18,34 +18,34 @@ func (s *server) recover(c *conn, f *wire.Recover) {
 		return
 	}
 	dir, err := "", error(nil)
-	if f.Name != "" {
-		dir, err = s.deadDir(f.Name)
+	if f.RunnerName != "" {
+		dir, err = s.deadRunnerDir(f.RunnerName)
 	}
 	var answer wire.RecoverReply
 	if err == nil {
 		answer, err = runner.EndTrees(dir, f.Attempts)
 	}
-	if answer.ID = f.ID; err != nil {
+	if answer.RequestID = f.RequestID; err != nil {
 		answer.Error = err.Error()
 	}
 	c.Send(wire.Append(nil, &answer))
 }
 
-func (s *server) forget(name string) {
-	dir, err := s.deadDir(name)
+func (s *server) removeDeadRunner(name string) {
+	dir, err := s.deadRunnerDir(name)
 	if err == nil {
-		err = rundir.RemoveRunner(dir)
+		err = rundir.RemoveDeadRunner(dir)
 	}
 	if err != nil {
 		s.Log.Error("the service requested the removal of a dead runner's directory, but it was not removed", "error", err)
 	}
 }
 
-// deadDir returns the directory of a dead runner next to this runner's directory. It returns an error
+// deadRunnerDir returns the directory of a dead runner next to this runner's directory. It returns an error
 // if the name is invalid or the runner is alive.
-func (s *server) deadDir(name string) (string, error) {
+func (s *server) deadRunnerDir(name string) (string, error) {
 	dir := filepath.Join(s.Root, name)
-	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !rundir.IsRunner(name) {
+	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !rundir.IsRunnerDirName(name) {
 		return "", fmt.Errorf("%s is not a runner's directory; this is a bug in queuectl; please report it", dir)
 	}
 	alive, err := runner.IsAlive(dir)
@@ -54,7 +54,7 @@ func (s *server) deadDir(name string) (string, error) {
 	}
 	if alive {
 		return "", fmt.Errorf("the runner in %s may still be alive, because a process locks its file %q; if this message "+
-			"repeats, see: queuectl doctor", dir, rundir.LockName)
+			"repeats, see: queuectl doctor", dir, rundir.LockFileName)
 	}
 	return dir, nil
 }

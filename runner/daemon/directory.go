@@ -12,16 +12,16 @@ import (
 
 // directory is the runner's own directory.
 type directory struct {
-	name       string // unique name of this runner; also the prefix of its jobs' cookies
-	path       string
-	groupReads bool   // the group of the runners' directory may read the runner's files
-	workspaces string // path of the directory that contains the private directories of attempts
+	name          string // unique name of this runner; also the prefix of its jobs' cookies
+	path          string
+	groupMayRead  bool   // the group of the runners' directory may read the runner's files
+	workspacesDir string // path of the directory that contains the private directories of attempts
 }
 
 // mode returns the mode of a file or directory of the runner, given the owner's permissions. If the
 // runner's directory is shared, the group gets the owner's permissions to read and enter.
 func (d *directory) mode(owner os.FileMode) os.FileMode {
-	if d.groupReads {
+	if d.groupMayRead {
 		return owner | owner>>3&0o050
 	}
 	return owner
@@ -29,29 +29,29 @@ func (d *directory) mode(owner os.FileMode) os.FileMode {
 
 // socketMode returns the mode of the socket. A client needs write permission to connect.
 func (d *directory) socketMode() os.FileMode {
-	if d.groupReads {
+	if d.groupMayRead {
 		return 0o660
 	}
 	return 0o600
 }
 
-// setUp creates the runner's directory and the files in it. It takes the lock first, so that no service
+// setUpDirectory creates the runner's directory and the files in it. It takes the lock first, so that no service
 // considers the runner dead, and creates the socket last.
-func (s *server) setUp(pid int) (lock *os.File, err error) {
+func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	d := &s.dir
 	info, err := os.Stat(s.Root)
 	if err != nil {
 		return nil, fmt.Errorf("cannot check the runner directory: %w", err)
 	}
-	d.groupReads = info.Mode()&os.ModeSetgid != 0
-	if err := os.MkdirAll(filepath.Join(s.Root, rundir.OutputsName), d.mode(0o700)); err != nil {
+	d.groupMayRead = info.Mode()&os.ModeSetgid != 0
+	if err := os.MkdirAll(filepath.Join(s.Root, rundir.OutputsDirName), d.mode(0o700)); err != nil {
 		return nil, fmt.Errorf("cannot create the output directory: %w", err)
 	}
 	if err := os.Mkdir(d.path, d.mode(0o700)); err != nil {
 		return nil, fmt.Errorf("cannot create the runner's directory: %w", err)
 	}
 	mode := d.mode(0o600)
-	path := filepath.Join(d.path, rundir.LockName)
+	path := filepath.Join(d.path, rundir.LockFileName)
 	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, mode) })
 	if err == nil && lock == nil { // another process holds the lock for longer than a service that only checks it
 		err = fmt.Errorf("another process locks the new runner's file %s; end that process", path)
@@ -63,8 +63,8 @@ func (s *server) setUp(pid int) (lock *os.File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the runner cannot start: %w", err)
 	}
-	note := filepath.Join(d.path, rundir.BootName)
-	if err := os.WriteFile(note, []byte(rundir.NoteOf(boot)), mode); err != nil {
+	note := filepath.Join(d.path, rundir.BootIDFileName)
+	if err := os.WriteFile(note, []byte(rundir.WithChecksum(boot)), mode); err != nil {
 		return nil, fmt.Errorf("cannot write the boot ID: %w", err)
 	}
 	if s.Tmpdir != "" {
@@ -72,18 +72,18 @@ func (s *server) setUp(pid int) (lock *os.File, err error) {
 			return nil, err
 		}
 	}
-	if d.workspaces, err = rundir.MakeWorkspaces(s.Root, s.Tmpdir, d.name, s.accounts != nil); err != nil {
+	if d.workspacesDir, err = rundir.MakeWorkspaces(s.Root, s.Tmpdir, d.name, s.accounts != nil); err != nil {
 		lock.Close()
 		os.RemoveAll(d.path) // if something remains, it is removed later, like the directory of a dead runner
 		return nil, err
 	}
-	if s.table, err = rundir.MakeTable(d.path, mode, pid, process.SelfTicks()); err != nil {
+	if s.runningTable, err = rundir.CreateTable(d.path, mode, pid, process.OwnStartTicks()); err != nil {
 		return nil, err
 	}
-	if s.journal, err = rundir.OpenJournal(d.path, mode, s.table.SetJournalSize); err != nil {
+	if s.journal, err = rundir.OpenJournal(d.path, mode, s.runningTable.SetJournalSize); err != nil {
 		return nil, err
 	}
-	if s.socket, err = listenAt(filepath.Join(d.path, rundir.SockName), d.socketMode()); err != nil {
+	if s.socket, err = listenAt(filepath.Join(d.path, rundir.SocketFileName), d.socketMode()); err != nil {
 		return nil, fmt.Errorf("cannot listen on the runner's socket: %w", err)
 	}
 	return lock, nil
@@ -102,5 +102,5 @@ func (s *server) removeIfDismissed(lock *os.File) error {
 	if keep {
 		return s.journal.Sync()
 	}
-	return errors.Join(s.journal.Close(), s.table.Close(), rundir.Remove(s.dir.path, lock))
+	return errors.Join(s.journal.Close(), s.runningTable.Close(), rundir.RemoveOwnDir(s.dir.path, lock))
 }

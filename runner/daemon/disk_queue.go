@@ -20,7 +20,7 @@ func (c *diskQueue) add(f func()) {
 	c.mu.Lock()
 	c.ops = append(c.ops, f)
 	c.mu.Unlock()
-	wire.WakeUp(c.wake)
+	wire.SignalWake(c.wake)
 }
 
 // run executes operations until end is closed, and then the operations that remain.

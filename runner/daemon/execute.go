@@ -17,20 +17,20 @@ import (
 // execute runs one attempt and stores its result.
 func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 	failpoint.Hit("attempt-noted")
-	c := s.command(a)
+	c := s.newCommand(a)
 	ws := &a.workspace
-	ws.s, ws.a, ws.dir = s, a, f
-	if failed := s.prepare(c, ws); failed != nil {
-		a.log.Close()
+	ws.server, ws.attempt, ws.dir = s, a, f
+	if failed := s.prepareCommand(c, ws); failed != nil {
+		a.outputLog.Close()
 		s.settle(a, failed, ws)
 		return
 	}
 	r := w.Run(c)
-	ws.collect(&r)
+	ws.collectReports(&r)
 	if r.UnenforcedLimits != "" {
 		s.warnings.unenforcedLimits.Do(func() {
 			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor",
-				"limits", r.UnenforcedLimits, "job", a.start.Seq)
+				"limits", r.UnenforcedLimits, "job", a.startFrame.Seq)
 		})
 	}
 	s.settle(a, &r, ws)
@@ -39,20 +39,20 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 	}
 }
 
-// command returns the command that a Start frame describes.
-func (s *server) command(a *attempt) *process.Command {
-	st := a.start
-	env := append(st.Env, "QUEUECTL_WORKER="+runner.Worker(s.dir.path, a.slot))
+// newCommand returns the command that a Start frame describes.
+func (s *server) newCommand(a *attempt) *process.Command {
+	st := a.startFrame
+	env := append(st.Env, "QUEUECTL_WORKER="+runner.WorkerName(s.dir.path, a.slot))
 	return &process.Command{
 		Argv: st.Argv, Env: env, Dir: st.Cwd, Umask: int(st.Umask),
-		Stdin: st.Stdin, StdinFile: st.StdinFile, TTY: st.TTY, Log: a.log,
+		Stdin: st.Stdin, StdinFile: st.StdinFile, TTY: st.TTY, Log: a.outputLog,
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
-		Background: st.Background, Patience: runner.Patience(), Cookie: s.cookie(a),
-		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
+		AllowBackground: st.AllowBackground, UnkillableAfter: runner.UnkillableAfter(), Cookie: s.cookie(a),
+		Limits: process.TreeLimits{MemoryBytes: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
 		ProcessLimits: process.ProcessLimits{Nice: int(st.Nice), NoFile: int(st.NoFile),
-			NoNewPrivileges: st.NoNewPrivileges}, Mask: st.Mask,
+			NoNewPrivileges: st.NoNewPrivileges}, MaskSecrets: st.MaskSecrets,
 		OnForked: func(pid int, at time.Time) {
-			s.table.SetForked(a.slot, pid, at.UnixMilli())
+			s.runningTable.SetForked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()
 			a.recordForkLocked(pid, at)
 			s.mu.Unlock()
@@ -65,36 +65,36 @@ func (s *server) command(a *attempt) *process.Command {
 // attempt ends before those results are sent, the service records start and end together.
 func (s *server) reportStarted(a *attempt) {
 	s.mu.Lock()
-	s.sendLocked(&wire.StartReport{Attempt: wireAttempt(a)}, a.watched)
+	s.sendLocked(&wire.StartReport{Attempt: wireAttempt(a)}, a.sendsImmediately)
 	s.mu.Unlock()
 }
 
-// prepare adds to a command what only the runner knows: the account, the secrets and the private
+// prepareCommand adds to a command what only the runner knows: the account, the secrets and the private
 // directory. It returns nil, or the result of an attempt that cannot be run.
-func (s *server) prepare(c *process.Command, ws *workspace) *process.Result {
-	err := s.setAccount(c, ws.a.start.UID)
+func (s *server) prepareCommand(c *process.Command, ws *workspace) *process.Result {
+	err := s.setAccount(c, ws.attempt.startFrame.UID)
 	if err != nil {
-		r := failedStart(126, "user: "+err.Error())
-		if !launcher.IsFinal(err) { // the user database (NSS) did not answer, so the account may exist
+		r := failedStartResult(126, "user: "+err.Error())
+		if !launcher.IsPermanent(err) { // the user database (NSS) did not answer, so the account may exist
 			r.Shortage, r.HungStart = true, true
 		}
 		return r
 	}
-	if c.Secrets, err = s.secrets(ws.a.start); err != nil {
-		r := failedStart(126, err.Error())
-		r.CannotStart = process.IsLasting(err)
+	if c.Secrets, err = s.readSecrets(ws.attempt.startFrame); err != nil {
+		r := failedStartResult(126, err.Error())
+		r.CannotStart = process.IsPermanent(err)
 		return r
 	}
-	if err := ws.open(c); err != nil {
-		r := failedStart(-1, err.Error())
+	if err := ws.openDir(c); err != nil {
+		r := failedStartResult(-1, err.Error())
 		r.Shortage = true
 		return r
 	}
 	return nil
 }
 
-// failedStart returns the result of an attempt whose command was not started.
-func failedStart(exitCode int64, problem string) *process.Result {
+// failedStartResult returns the result of an attempt whose command was not started.
+func failedStartResult(exitCode int64, problem string) *process.Result {
 	now := time.Now()
 	return &process.Result{StartedAt: now, EndedAt: now, ExitCode: exitCode, Error: problem}
 }
@@ -119,15 +119,15 @@ func (s *server) setAccount(c *process.Command, uid int64) error {
 // credentialPrefix begins a reference to a systemd credential.
 const credentialPrefix = "credential:"
 
-// secrets returns the environment variables of an attempt whose values only the runner reads. It
+// readSecrets returns the environment variables of an attempt whose values only the runner reads. It
 // returns an error if the account may not use one of them.
-func (s *server) secrets(st *wire.Start) (list []process.Secret, err error) {
+func (s *server) readSecrets(st *wire.Start) (list []process.Secret, err error) {
 	for _, e := range st.Secrets {
 		name, reference, _ := strings.Cut(e, "=")
 		secret := process.Secret{Name: name, Path: reference}
 		if credential, ok := strings.CutPrefix(reference, credentialPrefix); ok {
 			secret.Path = ""
-			if secret.Value, err = launcher.Credential(s.accounts, s.Credentials, credential, st.UID); err != nil {
+			if secret.Value, err = launcher.AllowedCredential(s.accounts, s.Credentials, credential, st.UID); err != nil {
 				return nil, fmt.Errorf("env_secret %s: credential %s: %w", name, credential, err)
 			}
 		}

@@ -10,36 +10,36 @@ import (
 //
 // A commit in the service costs as much as several short jobs, however many results it contains. So
 // the runner gathers results for settleDelay, and sends them together. While the waiting attempts
-// keep the workers busy, it gathers for up to maxDelays delays: the service then has time to send
+// keep the workers busy, it gathers for up to maxGatherDelays delays: the service then has time to send
 // the next attempts before the workers run out of work. A frame that must not wait is sent together
 // with the gathered frames. See docs/decisions/0046.
 
 // gather describes the frames that a connection has gathered since its last flush.
-type gather struct {
-	scheduled bool      // a timer will flush the outbox
-	frames    int       // number of frames gathered since the timer was set
-	start     time.Time // when the timer was set
+type gatherState struct {
+	flushScheduled bool      // a timer will flush the outbox
+	frameCount     int       // number of frames gathered since the timer was set
+	startedAt      time.Time // when the timer was set
 }
 
-// maxDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service sends
+// maxGatherDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service sends
 // enough short jobs in advance to keep the runner busy for this time.
-const maxDelays = 4
+const maxGatherDelays = 4
 
 // sendLocked queues a frame for the connected service. The frame is sent immediately if now is true, and
-// otherwise after at most maxDelays times settleDelay.
-func (s *server) sendLocked(f wire.Frame, now bool) { s.sendRawLocked(wire.Append(nil, f), now) }
+// otherwise after at most maxGatherDelays times settleDelay.
+func (s *server) sendLocked(f wire.Frame, now bool) { s.sendEncodedLocked(wire.Append(nil, f), now) }
 
-func (s *server) sendRawLocked(frame []byte, now bool) {
+func (s *server) sendEncodedLocked(frame []byte, now bool) {
 	c, delay := s.link.conn, s.link.settleDelay
 	switch {
 	case c == nil: // discard the frame, because the next HelloReply describes the current state
 	case now || delay == 0:
 		c.Send(frame)
 	default:
-		c.Gather(frame)
-		c.gather.frames++
-		if !c.gather.scheduled {
-			c.gather = gather{scheduled: true, frames: 1, start: time.Now()}
+		c.Buffer(frame)
+		c.gathered.frameCount++
+		if !c.gathered.flushScheduled {
+			c.gathered = gatherState{flushScheduled: true, frameCount: 1, startedAt: time.Now()}
 			time.AfterFunc(delay, func() { s.flushGathered(c, true) })
 		}
 	}
@@ -52,14 +52,15 @@ func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {
 		delay := s.link.settleDelay
-		busyFor := time.Since(c.gather.start) * time.Duration(len(s.waitingAttempts)) / time.Duration(c.gather.frames)
-		if extension := min(busyFor-delay, (maxDelays-1)*delay); extension >= delay/2 {
+		busyFor := time.Since(c.gathered.startedAt) * time.Duration(len(s.waitingAttempts)) / time.Duration(
+			c.gathered.frameCount)
+		if extension := min(busyFor-delay, (maxGatherDelays-1)*delay); extension >= delay/2 {
 			time.AfterFunc(extension, func() { s.flushGathered(c, false) })
 			s.mu.Unlock()
 			return
 		}
 	}
-	c.gather.scheduled = false
+	c.gathered.flushScheduled = false
 	s.mu.Unlock()
 	c.FlushNow()
 }

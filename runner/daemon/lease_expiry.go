@@ -21,76 +21,78 @@ import (
 
 // leaseTerm is how long the leases of the service last, and the watchdog that guards them.
 type leaseTerm struct {
-	end            time.Time     // zero if the leases are not limited in time
-	endBoot        time.Duration // end as time since boot; 0 if unknown
+	endsAt         time.Time     // zero if the leases are not limited in time
+	endsSinceBoot  time.Duration // end as time since boot; 0 if unknown
 	timer          *time.Timer   // runs checkLeases; nil before its first use
-	guard          guardPhase
+	watchdogPhase  watchdogPhase
 	watchdogNeeded chan struct{} // closed when the service has sent a lease with an end
 	// watchdog kills this process if it hangs when the leases expire. It is nil while no watchdog runs.
 	watchdog *launcher.Watchdog
 }
 
-// guardPhase says whether the leases are guarded by a watchdog. A runner that runs as root has a
+// watchdogPhase says whether the leases are guarded by a watchdog. A runner that runs as root has a
 // watchdog from the start. Every other runner starts one when the service sends a lease with an end.
-type guardPhase int
+type watchdogPhase int
 
 const (
-	guardUnneeded guardPhase = iota // the service has sent no lease with an end
-	guardStarting                   // the watchdog is being started
-	guardSettled                    // the watchdog was started, or could not be started
+	watchdogUnneeded watchdogPhase = iota // the service has sent no lease with an end
+	watchdogStarting                      // the watchdog is being started
+	watchdogDecided                       // the watchdog was started, or could not be started
 )
 
-// limitedLocked reports whether the leases are limited in time. The running table contains this too.
-func (l *leaseTerm) limitedLocked() bool { return !l.end.IsZero() }
+// canExpireLocked reports whether the leases are limited in time. The running table contains this too.
+func (l *leaseTerm) canExpireLocked() bool { return !l.endsAt.IsZero() }
 
-// unguardedLocked reports whether attempts must wait for the watchdog before they start.
-func (l *leaseTerm) unguardedLocked() bool { return l.limitedLocked() && l.guard != guardSettled }
-
-// expiredLocked reports whether the leases have expired.
-func (l *leaseTerm) expiredLocked() bool {
-	return l.limitedLocked() &&
-		(!time.Now().Before(l.end) || l.endBoot != 0 && runner.SinceBoot() >= l.endBoot)
+// awaitsWatchdogLocked reports whether attempts must wait for the watchdog before they start.
+func (l *leaseTerm) awaitsWatchdogLocked() bool {
+	return l.canExpireLocked() && l.watchdogPhase != watchdogDecided
 }
 
-// prolongLocked sets a new end of the leases, or none if f.Duration is 0. See docs/decisions/0030.
-func (s *server) prolongLocked(f *wire.ExtendLeases) {
+// hasExpiredLocked reports whether the leases have expired.
+func (l *leaseTerm) hasExpiredLocked() bool {
+	return l.canExpireLocked() &&
+		(!time.Now().Before(l.endsAt) || l.endsSinceBoot != 0 && runner.TimeSinceBoot() >= l.endsSinceBoot)
+}
+
+// extendLeasesLocked sets a new end of the leases, or none if f.Duration is 0. See docs/decisions/0030.
+func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	l := &s.leases
 	if l.timer != nil {
 		l.timer.Stop()
 	}
 	// Write to the table only if needed. If the disk hangs, the write blocks while mu is held.
 	limited := f.Duration > 0
-	if limited != l.limitedLocked() {
-		s.table.SetLeasesExpire(limited)
+	if limited != l.canExpireLocked() {
+		s.runningTable.SetLeasesExpire(limited)
 		s.workers.cond.Broadcast() // waiting attempts may start without a watchdog now
 	}
 	if !limited {
-		l.end, l.endBoot = time.Time{}, 0
-		l.watchdog.SetDeadline(launcher.Never)
+		l.endsAt, l.endsSinceBoot = time.Time{}, 0
+		l.watchdog.SetDeadline(launcher.NoDeadline)
 		return
 	}
-	if l.guard == guardUnneeded {
-		l.guard = guardStarting
+	if l.watchdogPhase == watchdogUnneeded {
+		l.watchdogPhase = watchdogStarting
 		close(l.watchdogNeeded)
 	}
-	l.end, l.endBoot = time.Now().Add(f.Duration), time.Duration(f.BootDeadline)*time.Millisecond
+	l.endsAt, l.endsSinceBoot = time.Now().Add(f.Duration), time.Duration(f.BootDeadlineMillis)*time.Millisecond
 	l.timer = time.AfterFunc(l.untilCheckLocked(), s.checkLeases)
 	l.armWatchdogLocked()
 }
 
-// watchdogDelay is how long after the end of the leases the watchdog kills a runner that has not
+// watchdogKillDelay is how long after the end of the leases the watchdog kills a runner that has not
 // ended its jobs. The shortest node lease ends later than the leases that a runner has.
-// watchdogDelay is less than half of that difference.
-const watchdogDelay = 150 * time.Millisecond
+// watchdogKillDelay is less than half of that difference.
+const watchdogKillDelay = 150 * time.Millisecond
 
 // armWatchdogLocked sets the time at which the watchdog kills this process if it hangs.
 func (l *leaseTerm) armWatchdogLocked() {
-	now := runner.SinceBoot()
-	due := now + time.Until(l.end)
-	if l.endBoot != 0 {
-		due = min(due, l.endBoot)
+	now := runner.TimeSinceBoot()
+	due := now + time.Until(l.endsAt)
+	if l.endsSinceBoot != 0 {
+		due = min(due, l.endsSinceBoot)
 	}
-	l.watchdog.SetDeadline(max(due, now) + watchdogDelay)
+	l.watchdog.SetDeadline(max(due, now) + watchdogKillDelay)
 }
 
 // leaseCheckInterval bounds the time between two checks of the leases' end. Timers stop while a machine
@@ -99,9 +101,9 @@ const leaseCheckInterval = time.Second
 
 // untilCheckLocked returns how long to wait before the next check of the leases' end.
 func (l *leaseTerm) untilCheckLocked() time.Duration {
-	wait := time.Until(l.end)
-	if l.endBoot != 0 {
-		wait = min(wait, l.endBoot-runner.SinceBoot(), leaseCheckInterval)
+	wait := time.Until(l.endsAt)
+	if l.endsSinceBoot != 0 {
+		wait = min(wait, l.endsSinceBoot-runner.TimeSinceBoot(), leaseCheckInterval)
 	}
 	return max(wait, 0)
 }
@@ -111,9 +113,9 @@ func (s *server) checkLeases() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !s.leases.limitedLocked():
-	case s.leases.expiredLocked():
-		s.endExpiredLocked()
+	case !s.leases.canExpireLocked():
+	case s.leases.hasExpiredLocked():
+		s.endExpiredLeasesLocked()
 	default:
 		s.leases.timer = time.AfterFunc(s.leases.untilCheckLocked(), s.checkLeases)
 	}
@@ -137,7 +139,7 @@ func (s *server) startLeaseWatchdog() {
 		return
 	}
 	warning := time.AfterFunc(watchdogStartLimit, s.warnNoWatchdog)
-	w, err := launcher.StartWatchdog(s.Watchdog, s.dir.path, false, s.Log)
+	w, err := launcher.StartWatchdog(s.WatchdogCommand, s.dir.path, false, s.Log)
 	warning.Stop()
 	if err != nil && !errors.Is(err, process.ErrUnsupported) {
 		s.Log.Error("the watchdog, a process that ends the runner's jobs if the runner dies, does not run; if runner and "+
@@ -146,7 +148,7 @@ func (s *server) startLeaseWatchdog() {
 	s.setLeaseWatchdog(w)
 	<-s.life.done
 	s.setLeaseWatchdog(nil)
-	s.table.SetLeasesExpire(false) // shows the watchdog that no jobs are left to end
+	s.runningTable.SetLeasesExpire(false) // shows the watchdog that no jobs are left to end
 	w.End()
 }
 
@@ -155,22 +157,22 @@ func (s *server) startLeaseWatchdog() {
 // are limited in time.
 func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 	s.mu.Lock()
-	s.leases.guard, s.leases.watchdog = guardSettled, w
+	s.leases.watchdogPhase, s.leases.watchdog = watchdogDecided, w
 	s.workers.cond.Broadcast()
-	if s.leases.limitedLocked() && !s.leases.expiredLocked() {
+	if s.leases.canExpireLocked() && !s.leases.hasExpiredLocked() {
 		s.leases.armWatchdogLocked()
 	}
 	s.mu.Unlock()
 }
 
-// endExpiredLocked ends all jobs, because the leases have expired.
-func (s *server) endExpiredLocked() {
-	s.leases.watchdog.SetDeadline(launcher.Never)
+// endExpiredLeasesLocked ends all jobs, because the leases have expired.
+func (s *server) endExpiredLeasesLocked() {
+	s.leases.watchdog.SetDeadline(launcher.NoDeadline)
 	s.discardWaitingLocked()
 	running := 0
 	for _, a := range s.attempts {
 		if a.isOnWorker() {
-			a.killLocked(int(queue.Interrupted), 0)
+			a.killLocked(int(queue.EndInterrupted), 0)
 			running++
 		}
 	}

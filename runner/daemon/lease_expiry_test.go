@@ -17,7 +17,7 @@ import (
 // newTable creates a running table.
 func newTable(t *testing.T) *rundir.Table {
 	t.Helper()
-	table, err := rundir.MakeTable(t.TempDir(), 0o600, 4711, 99)
+	table, err := rundir.CreateTable(t.TempDir(), 0o600, 4711, 99)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,8 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{
 			Options:  Options{Log: slog.New(slog.DiscardHandler)},
-			attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, table: newTable(t),
+			attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, runningTable: newTable(
+				t),
 		}
 		s.workers.cond = sync.NewCond(&s.mu)
 		within := func(f func()) {
@@ -40,24 +41,24 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			defer s.mu.Unlock()
 			f()
 		}
-		prolong := func(d time.Duration) { within(func() { s.prolongLocked(&wire.ExtendLeases{Duration: d}) }) }
+		prolong := func(d time.Duration) { within(func() { s.extendLeasesLocked(&wire.ExtendLeases{Duration: d}) }) }
 		checkExpired := func(want bool) {
 			t.Helper()
 			synctest.Wait()
 			within(func() {
-				if s.leases.expiredLocked() != want {
+				if s.leases.hasExpiredLocked() != want {
 					t.Errorf("the leases have expired: %v, want %v", !want, want)
 				}
 			})
 		}
 		checkExpired(false)
-		waiting := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1}}, log: output.New(0, nil)}
+		waiting := &attempt{startFrame: &wire.Start{Lease: wire.Lease{Seq: 1}}, outputLog: output.New(0, nil)}
 		s.attempts[wire.Lease{Seq: 1}], s.waitingAttempts = waiting, []*attempt{waiting}
 		prolong(3 * time.Second)
 		time.Sleep(2 * time.Second)
-		s.table.Close() // a renewal must not write to the table, as the disk may hang
+		s.runningTable.Close() // a renewal must not write to the table, as the disk may hang
 		prolong(3 * time.Second)
-		s.table = newTable(t)
+		s.runningTable = newTable(t)
 		time.Sleep(2 * time.Second)
 		checkExpired(false)
 		within(func() {
@@ -71,7 +72,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			if len(s.waitingAttempts) != 0 || len(s.attempts) != 0 {
 				t.Error("a waiting attempt was kept after its lease expired")
 			}
-			s.startAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, UID: -1})
+			s.addAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, UID: -1})
 			if len(s.attempts) != 0 {
 				t.Error("an attempt starts after its lease expired")
 			}
@@ -82,8 +83,8 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		checkExpired(false)
 		// By the boot clock, this renewal arrives after its own end, as if the machine had slept.
 		within(func() {
-			s.prolongLocked(&wire.ExtendLeases{Duration: time.Hour,
-				BootDeadline: (runner.SinceBoot() - time.Second).Milliseconds()})
+			s.extendLeasesLocked(&wire.ExtendLeases{Duration: time.Hour,
+				BootDeadlineMillis: (runner.TimeSinceBoot() - time.Second).Milliseconds()})
 		})
 		checkExpired(true)
 	})
@@ -101,19 +102,20 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 		{time.Hour, func(s *server) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.prolongLocked(&wire.ExtendLeases{})
+			s.extendLeasesLocked(&wire.ExtendLeases{})
 		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
-				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, table: newTable(t),
-				slots: slots{reservedCount: 1}, workers: workers{target: 1, count: 1},
+				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, runningTable: newTable(
+					t),
+				slots: slotUses{reservedCount: 1}, workers: workers{target: 1, count: 1},
 			}
 			s.workers.cond = sync.NewCond(&s.mu)
 			s.mu.Lock()
-			s.prolongLocked(&wire.ExtendLeases{Duration: c.leased})
-			s.startAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
+			s.extendLeasesLocked(&wire.ExtendLeases{Duration: c.leased})
+			s.addAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
 			s.mu.Unlock()
 			begun := false
 			go func() {

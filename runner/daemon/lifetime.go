@@ -7,26 +7,26 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// phase says how far a runner is on the way to its end. A runner goes through all phases in order.
-type phase int
+// runnerPhase says how far a runner is on the way to its end. A runner goes through all phases in order.
+type runnerPhase int
 
 const (
-	phaseServing phase = iota // takes and starts attempts
-	phaseClosing              // starts no more attempts, and ends once no attempt is left to run
-	phaseEnded                // no attempt is left to run
+	phaseServing runnerPhase = iota // takes and starts attempts
+	phaseClosing                    // starts no more attempts, and ends once no attempt is left to run
+	phaseEnded                      // no attempt is left to run
 )
 
 // lifetime holds the phase of a runner and the state that depends on it.
 type lifetime struct {
-	phase phase
+	phase runnerPhase
 	done  chan struct{} // closed in phaseEnded
 	// dismissed means that the service sent Shutdown, so the runner may remove its directory when
 	// it ends.
 	dismissed bool
 }
 
-// enterLocked enters a phase. It returns false and changes nothing unless it is the next one.
-func (l *lifetime) enterLocked(next phase) bool {
+// enterPhaseLocked enters a phase. It returns false and changes nothing unless it is the next one.
+func (l *lifetime) enterPhaseLocked(next runnerPhase) bool {
 	if next != l.phase+1 {
 		return false
 	}
@@ -37,10 +37,10 @@ func (l *lifetime) enterLocked(next phase) bool {
 	return true
 }
 
-// closeLocked ends the runner once all its attempts have ended. From now on, workers start no waiting
+// startClosingLocked ends the runner once all its attempts have ended. From now on, workers start no waiting
 // attempt.
-func (s *server) closeLocked() {
-	if s.life.enterLocked(phaseClosing) {
+func (s *server) startClosingLocked() {
+	if s.life.enterPhaseLocked(phaseClosing) {
 		s.workers.cond.Broadcast()
 	}
 	s.endIfDoneLocked()
@@ -48,13 +48,13 @@ func (s *server) closeLocked() {
 
 // endIfDoneLocked ends a closing runner if no attempt is left to run.
 func (s *server) endIfDoneLocked() {
-	if s.life.phase == phaseClosing && !s.busyLocked() {
-		s.life.enterLocked(phaseEnded)
+	if s.life.phase == phaseClosing && !s.hasUnendedLocked() {
+		s.life.enterPhaseLocked(phaseEnded)
 	}
 }
 
-// busyLocked reports whether any attempt has not ended.
-func (s *server) busyLocked() bool {
+// hasUnendedLocked reports whether any attempt has not ended.
+func (s *server) hasUnendedLocked() bool {
 	for _, a := range s.attempts {
 		if !a.hasEnded() {
 			return true
@@ -65,12 +65,12 @@ func (s *server) busyLocked() bool {
 
 // stopAll ends the runner. It drops the waiting attempts. If the runner is a unit of the operating
 // system and no service is connected, it then waits for stopTimeout, so that running attempts can
-// end by themselves. Finally, it ends the attempts that still run, with the cause queue.Stopped. An
+// end by themselves. Finally, it ends the attempts that still run, with the cause queue.EndStopped. An
 // attempt gets at most grace between SIGTERM and SIGKILL.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
 	s.discardWaitingLocked()
-	s.closeLocked()
+	s.startClosingLocked()
 	wait := s.link.stopTimeout
 	if s.link.conn != nil || s.IsUnwanted == nil {
 		// A connected service itself waits for its jobs; stopTimeout is only for a runner that is a
@@ -87,7 +87,7 @@ func (s *server) stopAll(grace time.Duration) {
 	defer s.mu.Unlock()
 	for _, a := range s.attempts {
 		if a.isOnWorker() {
-			a.killLocked(int(queue.Stopped), min(a.start.KillAfter, grace))
+			a.killLocked(int(queue.EndStopped), min(a.startFrame.KillAfter, grace))
 		}
 	}
 }
@@ -96,9 +96,9 @@ func (s *server) stopAll(grace time.Duration) {
 // calls that return true.
 const unwantedInterval = 2 * time.Second
 
-// watchUnit ends the runner once the operating system has stopped the service for good. This matters if
+// watchServiceUnit ends the runner once the operating system has stopped the service for good. This matters if
 // the service was not running then, and so could not send Shutdown to the runner.
-func (s *server) watchUnit(stop chan<- struct{}) {
+func (s *server) watchServiceUnit(stop chan<- struct{}) {
 	tick := time.NewTicker(unwantedInterval)
 	defer tick.Stop()
 	for seen := 0; ; {
@@ -168,19 +168,19 @@ func (s *server) housekeep() {
 		case <-tick.C:
 			isRound = true
 		}
-		if nextReap = reap(); !isRound {
+		if nextReap = reapOrphans(); !isRound {
 			continue
 		}
 		if s.Cgroups != nil {
 			s.Cgroups.Sweep()
 		}
 		s.retryJournal()
-		s.sweeper.addLeftovers(s.dir.workspaces)
+		s.sweeper.addLeftovers(s.dir.workspacesDir)
 		s.mu.Lock()
-		if s.link.conn != nil || s.busyLocked() || len(s.stuckAttempts) > 0 {
-			s.link.idleAt = time.Now()
-		} else if time.Since(s.link.idleAt) > idleExit {
-			s.closeLocked()
+		if s.link.conn != nil || s.hasUnendedLocked() || len(s.stuckAttempts) > 0 {
+			s.link.lastBusyAt = time.Now()
+		} else if time.Since(s.link.lastBusyAt) > idleExit {
+			s.startClosingLocked()
 		}
 		s.mu.Unlock()
 	}
@@ -189,10 +189,10 @@ func (s *server) housekeep() {
 // reapPause is the time between two checks for ended orphans while some orphans are still running.
 const reapPause = 100 * time.Millisecond
 
-// reap reaps orphans that have ended. It returns a channel that delivers when to call reap again, or
+// reapOrphans reaps orphans that have ended. It returns a channel that delivers when to call reapOrphans again, or
 // nil if no orphans are left.
-func reap() (next <-chan time.Time) {
-	if process.Reap() {
+func reapOrphans() (next <-chan time.Time) {
+	if process.ReapEnded() {
 		return time.After(reapPause)
 	}
 	return nil

@@ -22,7 +22,7 @@ func hello(t *testing.T, s *server, epoch int64) (c *conn, accepted bool) {
 		got <- ok
 		return false
 	})
-	s.handleFrame(c, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch})
+	s.handleFrame(c, &wire.Hello{ProtocolVersion: wire.ProtocolVersion, Epoch: epoch})
 	select {
 	case accepted = <-got:
 	case <-time.After(10 * time.Second):

@@ -1,21 +1,21 @@
 package daemon
 
-// A runner limits its own memory to ownMemory, plus workerMemory for each worker, in bytes. A bug in
+// A runner limits its own memory to ownMemoryBytes, plus workerMemoryBytes for each worker, in bytes. A bug in
 // the runner therefore cannot use up the machine's memory. An idle runner needs 12 MB. Each worker also
 // needs the standard input of its job, the output kept in memory, and a buffer.
 const (
-	ownMemory    = 256 << 20
-	workerMemory = 512 << 10
+	ownMemoryBytes    = 256 << 20
+	workerMemoryBytes = 512 << 10
 )
 
-// boundMemory limits the memory of this process, but not of its jobs. It needs a control group that was
+// limitOwnMemory limits the memory of this process, but not of its jobs. It needs a control group that was
 // delegated to the runner.
-func (s *server) boundMemory(workers int) {
+func (s *server) limitOwnMemory(workers int) {
 	if s.Cgroups == nil {
 		return
 	}
 	s.diskQueue.add(func() {
-		if err := s.Cgroups.LimitOwnMemory(ownMemory + int64(workers)*workerMemory); err != nil {
+		if err := s.Cgroups.LimitOwnMemory(ownMemoryBytes + int64(workers)*workerMemoryBytes); err != nil {
 			s.warnings.unboundedMemory.Do(func() {
 				s.Log.Warn("could not limit the runner's own memory; jobs are not affected", "error", err)
 			})

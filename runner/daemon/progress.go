@@ -12,31 +12,31 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// maxProgressLine bounds a line of the progress that an attempt reports, in bytes.
+// maxProgressLineBytes bounds a line of the progress that an attempt reports, in bytes.
 // See docs/decisions/0059.
-const maxProgressLine = 1 << 10
+const maxProgressLineBytes = 1 << 10
 
 // progressInterval is the shortest time between two progress frames of one attempt.
 const progressInterval = 500 * time.Millisecond
 
 // progress parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text",
 // with N in percent. Only the last valid line is reported.
-type progress struct {
+type progressParser struct {
 	last  wire.Progress
 	line  []byte   // the bytes of the current line that have been read
-	skip  bool     // the current line is longer than maxProgressLine and is ignored
+	skip  bool     // the current line is longer than maxProgressLineBytes and is ignored
 	masks [][]byte // secret values, replaced in each line
 }
 
 // parse parses the next bytes from the FIFO. It reports whether they completed a valid line.
-func (p *progress) parse(data []byte) (valid bool) {
+func (p *progressParser) parse(data []byte) (valid bool) {
 	for len(data) > 0 {
 		end := bytes.IndexByte(data, '\n')
 		part := data
 		if end >= 0 {
 			part = data[:end]
 		}
-		if p.skip = p.skip || len(p.line)+len(part) > maxProgressLine; !p.skip {
+		if p.skip = p.skip || len(p.line)+len(part) > maxProgressLineBytes; !p.skip {
 			p.line = append(p.line, part...)
 		}
 		if end < 0 {
@@ -50,17 +50,17 @@ func (p *progress) parse(data []byte) (valid bool) {
 
 // flush parses the bytes of the current line as if the line had ended. It reports whether the line is
 // valid.
-func (p *progress) flush() (valid bool) {
+func (p *progressParser) flush() (valid bool) {
 	percent, text, ok := parseProgress(string(output.MaskText(p.line, p.masks)))
 	if ok = ok && !p.skip; ok {
-		p.last = wire.Progress{ReportedAt: time.Now().UnixMilli(), Percent: percent, Text: text}
+		p.last = wire.Progress{ReportedAtMillis: time.Now().UnixMilli(), Percent: percent, Text: text}
 	}
 	p.line, p.skip = p.line[:0], false
 	return ok
 }
 
 // parseProgress parses a line "N" or "N text", with N from 0 to 100. It cuts the text to
-// queue.MaxProgress bytes.
+// queue.MaxProgressTextBytes bytes.
 func parseProgress(line string) (percent int64, text string, ok bool) {
 	number, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 	percent, err := strconv.ParseInt(strings.TrimSuffix(number, "%"), 10, 64)
@@ -68,8 +68,8 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 		return 0, "", false
 	}
 	text = strings.TrimSpace(text)
-	if len(text) > queue.MaxProgress {
-		text = text[:queue.MaxProgress]
+	if len(text) > queue.MaxProgressTextBytes {
+		text = text[:queue.MaxProgressTextBytes]
 		for range utf8.UTFMax - 1 { // drop the bytes of a character that was cut in two
 			if r, size := utf8.DecodeLastRuneInString(text); r == utf8.RuneError && size == 1 {
 				text = text[:len(text)-1]
@@ -79,26 +79,27 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 	return percent, strings.ToValidUTF8(text, "?"), true
 }
 
-// OnNotes implements process.Notes. It parses the bytes that the command wrote to its FIFO, and sends
+// HandleProgress implements process.ProgressHandler. It parses the bytes that the command wrote to its FIFO, and sends
 // the progress to the service at most once every progressInterval. It returns true if it must be called
 // again later, because progress is unsent or a line has not ended.
-func (ws *workspace) OnNotes(data []byte) (callAgain bool) {
+func (ws *workspace) HandleProgress(data []byte) (callAgain bool) {
 	p := &ws.progress
 	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
 		p.flush() // no more bytes came, so a line without a newline is complete too
 	}
 	// Only this goroutine changes ws.a.progress, so it can be read without mu.
-	sent := ws.a.progress
-	if p.last.ReportedAt == sent.ReportedAt {
+	sent := ws.attempt.sentProgress
+	if p.last.ReportedAtMillis == sent.ReportedAtMillis {
 		return len(p.line) > 0
 	}
 	const interval = int64(progressInterval / time.Millisecond)
-	if p.last.ReportedAt-sent.ReportedAt < interval && time.Now().UnixMilli()-sent.ReportedAt < interval {
+	if p.last.ReportedAtMillis-sent.ReportedAtMillis < interval &&
+		time.Now().UnixMilli()-sent.ReportedAtMillis < interval {
 		return true
 	}
-	ws.s.mu.Lock()
-	ws.a.progress = p.last
-	ws.s.sendLocked(&wire.ProgressReport{Lease: lease(ws.a), Progress: p.last}, false)
-	ws.s.mu.Unlock()
+	ws.server.mu.Lock()
+	ws.attempt.sentProgress = p.last
+	ws.server.sendLocked(&wire.ProgressReport{Lease: leaseOf(ws.attempt), Progress: p.last}, false)
+	ws.server.mu.Unlock()
 	return len(p.line) > 0
 }

@@ -12,21 +12,21 @@ import (
 // its contents.
 func TestDeadDirAcceptsOnlyRunnerNames(t *testing.T) {
 	root := t.TempDir()
-	for _, name := range []string{"1.a", "as-mail", rundir.OutputsName} {
+	for _, name := range []string{"1.a", "as-mail", rundir.OutputsDirName} {
 		if err := os.Mkdir(filepath.Join(root, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s := &server{Options: Options{Root: root}}
-	if dir, err := s.deadDir("1.a"); err != nil || dir != filepath.Join(root, "1.a") {
+	if dir, err := s.deadRunnerDir("1.a"); err != nil || dir != filepath.Join(root, "1.a") {
 		t.Errorf("a dead runner: got %q, %v", dir, err)
 	}
-	names := []string{"", ".", "..", ".x", "../x", "1.a/", "1.a/..", "/", "as-mail", "as-mail/1.a", rundir.OutputsName}
+	names := []string{"", ".", "..", ".x", "../x", "1.a/", "1.a/..", "/", "as-mail", "as-mail/1.a", rundir.OutputsDirName}
 	if filepath.Separator != '/' {
 		names = append(names, `..\x`, `1.a\`, `1.a\..`, `\`, `as-mail\1.a`, `C:1.a`, `C:\1.a`, `1.a:x`, "NUL")
 	}
 	for _, name := range names {
-		if dir, err := s.deadDir(name); err == nil {
+		if dir, err := s.deadRunnerDir(name); err == nil {
 			t.Errorf("%q: got %q, want it refused", name, dir)
 		}
 	}

@@ -13,18 +13,18 @@ import (
 // error that names the variable.
 func TestSecretsComeFromFilesOrCredentials(t *testing.T) {
 	s := &server{Options: Options{Credentials: map[string][]byte{"db": []byte("p4ss")}}}
-	list, err := s.secrets(&wire.Start{UID: -1, Secrets: []string{"A=/etc/a=b"}})
+	list, err := s.readSecrets(&wire.Start{UID: -1, Secrets: []string{"A=/etc/a=b"}})
 	equal := func(a, b process.Secret) bool {
 		return a.Name == b.Name && a.Path == b.Path && string(a.Value) == string(b.Value)
 	}
 	if want := []process.Secret{{Name: "A", Path: "/etc/a=b"}}; err != nil || !slices.EqualFunc(list, want, equal) {
 		t.Errorf("a file: got %+v, %v, want %+v", list, err, want)
 	}
-	list, err = s.secrets(&wire.Start{UID: -1, Secrets: []string{"S=credential:db"}})
+	list, err = s.readSecrets(&wire.Start{UID: -1, Secrets: []string{"S=credential:db"}})
 	if want := []process.Secret{{Name: "S", Value: []byte("p4ss")}}; err != nil || !slices.EqualFunc(list, want, equal) {
 		t.Errorf("a credential: got %+v, %v, want %+v", list, err, want)
 	}
-	_, err = s.secrets(&wire.Start{UID: -1, Secrets: []string{"S=credential:other"}})
+	_, err = s.readSecrets(&wire.Start{UID: -1, Secrets: []string{"S=credential:other"}})
 	if err == nil || !strings.HasPrefix(err.Error(), "env_secret S: credential other: ") {
 		t.Errorf("a credential that is not allowed: got %v, want an error that names S", err)
 	}

@@ -19,21 +19,21 @@ import (
 
 // Options configure a runner process.
 type Options struct {
-	Root    string // directory that contains the directories of all runners
-	Tmpdir  string // job_tmpdir: holds the private directories of jobs; "" is a directory below Root
-	Version string
-	Alone   bool // the runner runs one isolated job only
-	// Service is the uid of the service. The runner accepts connections from this uid and from root.
-	Service int
-	// Policy is the path of the policy file, which says whose jobs the runner may run. If it is set,
+	Root     string // directory that contains the directories of all runners
+	Tmpdir   string // job_tmpdir: holds the private directories of jobs; "" is a directory below Root
+	Version  string
+	Isolated bool // the runner runs one isolated job only
+	// ServiceUID is the uid of the service. The runner accepts connections from this uid and from root.
+	ServiceUID int
+	// PolicyFile is the path of the policy file, which says whose jobs the runner may run. If it is set,
 	// the runner runs as root and starts each job under the account that its Start frame names. It is
 	// "" for a runner without root privileges.
-	Policy string
+	PolicyFile string
 	// Credentials holds the systemd credentials that jobs may use, by name. It is set for a runner that
 	// started as root and then switched to the account of its jobs for good.
 	Credentials map[string][]byte
-	// Watchdog is the command line that starts this program as a watchdog.
-	Watchdog []string
+	// WatchdogCommand is the command line that starts this program as a watchdog.
+	WatchdogCommand []string
 	// IsUnwanted reports whether the operating system has stopped the service for good. The runner calls
 	// it while no service is connected. It may be nil.
 	IsUnwanted func() bool
@@ -43,8 +43,8 @@ type Options struct {
 	// Cgroups manages the control groups of the jobs. It is nil if the runner has none.
 	Cgroups *process.Cgroups
 	Log     *slog.Logger
-	// Ready is called once the runner's socket accepts connections.
-	Ready func(dir string)
+	// OnReady is called once the runner's socket accepts connections.
+	OnReady func(dir string)
 }
 
 // server is a runner process. The fields before mu are set before the first connection, or have
@@ -52,26 +52,26 @@ type Options struct {
 // holds mu.
 type server struct {
 	Options
-	dir        directory
-	table      *rundir.Table
-	journal    *rundir.Journal
-	accounts   *launcher.Accounts // nil unless the runner runs as root
-	watchdog   *launcher.Watchdog // nil unless the runner runs as root
-	socket     *socket
-	diskQueue  diskQueue     // disk operations, which must not run while mu is held
-	sweeper    sweeper       // removes the private directories of ended attempts
-	orphanHint chan struct{} // receives a hint that an attempt may have left orphans
-	warnings   warnings
-	goroutines sync.WaitGroup // workers and what they have started
+	dir          directory
+	runningTable *rundir.Table
+	journal      *rundir.Journal
+	accounts     *launcher.Accounts // nil unless the runner runs as root
+	watchdog     *launcher.Watchdog // nil unless the runner runs as root
+	socket       *socket
+	diskQueue    diskQueue     // disk operations, which must not run while mu is held
+	sweeper      sweeper       // removes the private directories of ended attempts
+	orphanHint   chan struct{} // receives a hint that an attempt may have left orphans
+	warnings     warnings
+	goroutines   sync.WaitGroup // workers and what they have started
 
 	mu               sync.Mutex
 	life             lifetime
-	link             link
+	link             serviceLink
 	attempts         map[wire.Lease]*attempt
 	waitingAttempts  []*attempt     // attempts that no worker has started, in start order
 	unjournaledCount int            // number of attempts in phase unjournaled
 	stuckAttempts    []wire.Attempt // ended attempts with processes that outlive SIGKILL; each keeps its slot
-	slots            slots
+	slots            slotUses
 	workers          workers
 	workDirs         workDirs
 	leases           leaseTerm
@@ -89,7 +89,7 @@ type warnings struct {
 func Serve(ctx context.Context, o Options) error {
 	pid := os.Getpid()
 	name := fmt.Sprintf("%d.%x", pid, time.Now().UnixNano())
-	if o.Alone {
+	if o.Isolated {
 		name += runner.IsolatedSuffix
 	}
 	s := &server{
@@ -97,16 +97,16 @@ func Serve(ctx context.Context, o Options) error {
 		dir:        directory{name: name, path: filepath.Join(o.Root, name)},
 		orphanHint: make(chan struct{}, 1),
 		life:       lifetime{done: make(chan struct{})},
-		link:       newLink(),
+		link:       newServiceLink(),
 		attempts:   map[wire.Lease]*attempt{},
 		leases:     leaseTerm{watchdogNeeded: make(chan struct{})},
 	}
 	s.workers.cond = sync.NewCond(&s.mu)
-	if o.Policy != "" {
-		users := &accounts.Directory{AlwaysAsk: true}
-		s.accounts = &launcher.Accounts{Policy: o.Policy, Service: o.Service, Directory: users}
+	if o.PolicyFile != "" {
+		users := &accounts.Directory{AlwaysQueryRemote: true}
+		s.accounts = &launcher.Accounts{PolicyFile: o.PolicyFile, ServiceUID: o.ServiceUID, Directory: users}
 	}
-	lock, err := s.setUp(pid)
+	lock, err := s.setUpDirectory(pid)
 	if err != nil {
 		return err
 	}
@@ -114,17 +114,17 @@ func Serve(ctx context.Context, o Options) error {
 	s.sweeper.init(s.Log)
 	s.diskQueue.wake = make(chan struct{}, 1)
 	if s.accounts != nil {
-		if s.watchdog, err = launcher.StartWatchdog(o.Watchdog, s.dir.path, true, s.Log); err != nil {
+		if s.watchdog, err = launcher.StartWatchdog(o.WatchdogCommand, s.dir.path, true, s.Log); err != nil {
 			return err
 		}
 		defer s.watchdog.End()
-		s.leases.watchdog, s.leases.guard = s.watchdog, guardSettled
+		s.leases.watchdog, s.leases.watchdogPhase = s.watchdog, watchdogDecided
 	}
-	o.Ready(s.dir.path)
+	o.OnReady(s.dir.path)
 
 	s.run(ctx)
-	s.table.SetLeasesExpire(false) // shows the watchdog that no jobs are left to end
-	if err := rundir.RemoveWorkspaces(s.dir.workspaces, time.Now().Add(rundir.RemoveTimeout)); err != nil {
+	s.runningTable.SetLeasesExpire(false) // shows the watchdog that no jobs are left to end
+	if err := rundir.RemoveWorkspaces(s.dir.workspacesDir, time.Now().Add(rundir.WorkspacesRemoveTimeout)); err != nil {
 		s.Log.Warn("could not remove all private directories of jobs", "error", err)
 	}
 	return s.removeIfDismissed(lock)
@@ -143,20 +143,20 @@ func (s *server) run(ctx context.Context) {
 	guardCtx, stopGuard := context.WithCancel(context.Background())
 	dirRemoved := make(chan struct{})
 	loops.Go(func() {
-		if s.socket.maintain(guardCtx, s.Log) {
+		if s.socket.keepReachable(guardCtx, s.Log) {
 			close(dirRemoved)
 		}
 	})
 	stop := make(chan struct{}, 1)
 	if s.IsUnwanted != nil {
-		loops.Go(func() { s.watchUnit(stop) })
+		loops.Go(func() { s.watchServiceUnit(stop) })
 	}
 	select {
 	case <-ctx.Done():
 		if s.OnEnding != nil {
 			loops.Go(s.reportEnding)
 		}
-		s.stopAll(runner.GraceOf(ctx))
+		s.stopAll(runner.StopGraceOf(ctx))
 	case <-stop:
 		s.stopAll(runner.StopGrace())
 	case <-dirRemoved:

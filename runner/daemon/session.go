@@ -23,26 +23,26 @@ const closingReadTime = 100 * time.Millisecond
 // acceptPause is the pause before the runner tries again after it could not accept a connection.
 const acceptPause = 100 * time.Millisecond
 
-// disconnectSync is how long the runner waits after its service has disconnected. From then on, it
+// disconnectSyncDelay is how long the runner waits after its service has disconnected. From then on, it
 // flushes its journal to the disk, so that the results survive a power cut.
-const disconnectSync = time.Second
+const disconnectSyncDelay = time.Second
 
-// maxReads bounds how many Read requests of one connection can wait for output at the same time.
-const maxReads = 1024
+// maxConcurrentReads bounds how many Read requests of one connection can wait for output at the same time.
+const maxConcurrentReads = 1024
 
 // conn is the connection of one service.
 type conn struct {
 	*wire.Outbox
-	net    net.Conn
-	closed chan struct{} // closed when the connection ends
-	reads  atomic.Int64  // Read requests in progress
+	netConn net.Conn
+	closed  chan struct{} // closed when the connection ends
+	reads   atomic.Int64  // Read requests in progress
 
-	epoch  int64  // epoch of the service; 0 before its Hello; guarded by the server's mu
-	gather gather // guarded by the server's mu
+	epoch    int64       // epoch of the service; 0 before its Hello; guarded by the server's mu
+	gathered gatherState // guarded by the server's mu
 }
 
 func newConn(c net.Conn) *conn {
-	return &conn{Outbox: wire.NewOutbox(c), net: c, closed: make(chan struct{})}
+	return &conn{Outbox: wire.NewOutbox(c), netConn: c, closed: make(chan struct{})}
 }
 
 func (c *conn) close() {
@@ -65,8 +65,8 @@ func (s *server) accept() {
 			continue
 		}
 		uid, err := rundir.PeerUID(c)
-		if err == nil && uid != 0 && uid != s.Service {
-			err = fmt.Errorf("only the service (uid %d) and root may connect", s.Service)
+		if err == nil && uid != 0 && uid != s.ServiceUID {
+			err = fmt.Errorf("only the service (uid %d) and root may connect", s.ServiceUID)
 		}
 		if err != nil {
 			s.Log.Warn("the runner rejected a connection", "uid", uid, "error", err)
@@ -86,13 +86,13 @@ func (s *server) serve(c *conn) {
 		select {
 		case <-s.life.done:
 			c.FlushNow()
-			c.net.SetReadDeadline(time.Now().Add(closingReadTime))
+			c.netConn.SetReadDeadline(time.Now().Add(closingReadTime))
 		case <-c.closed:
 		}
 	})
-	err := wire.ReadFrames(c.net, func(f wire.Frame) bool {
+	err := wire.ReadFrames(c.netConn, func(f wire.Frame) bool {
 		switch f := f.(type) {
-		case *wire.Read:
+		case *wire.ReadOutput:
 			loops.Go(func() { s.answerRead(c, f) })
 			return true
 		case *wire.Recover:
@@ -108,7 +108,7 @@ func (s *server) serve(c *conn) {
 	}
 	s.mu.Lock()
 	if s.link.disconnectLocked(c) {
-		time.AfterFunc(disconnectSync, s.syncWhileDisconnected)
+		time.AfterFunc(disconnectSyncDelay, s.syncWhileDisconnected)
 	}
 	s.mu.Unlock()
 	c.close()
@@ -118,7 +118,7 @@ func (s *server) serve(c *conn) {
 // syncWhileDisconnected flushes the journal if no service is connected.
 func (s *server) syncWhileDisconnected() {
 	if s.isDisconnected() {
-		s.diskQueue.add(s.sync)
+		s.diskQueue.add(s.syncJournal)
 	}
 }
 
@@ -131,45 +131,46 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	if hello, ok := f.(*wire.Hello); ok {
 		return s.helloLocked(c, hello)
 	}
-	if c.epoch == 0 || c.epoch != s.link.epoch && !failpoint.On("nofence") {
+	if c.epoch == 0 || c.epoch != s.link.epoch && !failpoint.IsEnabled("nofence") {
 		return false
 	}
 	switch f := f.(type) {
 	case *wire.Setup:
 		s.setupLocked(f)
 	case *wire.Start:
-		s.startAttemptLocked(f)
-	case *wire.Type:
+		s.addAttemptLocked(f)
+	case *wire.TypeInput:
 		t, ok := s.typeInputLocked(f)
-		c.Send(wire.Append(nil, &wire.TypeReply{ID: f.ID, Written: int64(t.Written), Controls: t.Controls, Gone: !ok}))
+		c.Send(wire.Append(nil, &wire.TypeInputReply{RequestID: f.RequestID, WrittenBytes: int64(t.WrittenBytes),
+			ModeControls: t.ModeControls, NoTerminal: !ok}))
 	case *wire.Resize:
 		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() {
 			a.worker.Resize(a.pid, int(f.Rows), int(f.Cols))
 		}
-	case *wire.Forget:
-		s.diskQueue.add(func() { s.forget(f.Name) })
+	case *wire.RemoveDeadRunner:
+		s.diskQueue.add(func() { s.removeDeadRunner(f.RunnerName) })
 	case *wire.Drop:
 		s.dropLocked(f)
 	case *wire.Kill:
 		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() { // a waiting attempt is cancelled by Drop instead
-			a.watched = true
+			a.sendsImmediately = true
 			a.killLocked(int(f.Cause), f.Grace)
 		}
 	case *wire.ExtendLeases:
-		s.prolongLocked(f)
+		s.extendLeasesLocked(f)
 	case *wire.Signal:
 		s.signalLocked(f)
 	case *wire.Pause:
 		s.pauseLocked(c, f)
-	case *wire.Watch:
+	case *wire.ReportImmediately:
 		s.watchLocked(f)
 	case *wire.Ack:
 		s.acknowledgeLocked(f)
-	case *wire.Purge:
-		s.diskQueue.add(func() { s.purge(c, f) })
+	case *wire.PurgeOutputs:
+		s.diskQueue.add(func() { s.purgeOutputs(c, f) })
 	case *wire.Shutdown:
 		s.life.dismissed = true
-		s.closeLocked()
+		s.startClosingLocked()
 	default:
 		return false
 	}
@@ -184,7 +185,7 @@ const maxStopTimeout = 24 * time.Hour
 // stopTimeout.
 func (s *server) setupLocked(f *wire.Setup) {
 	target := int(min(max(f.Workers, 0), rundir.MaxSlots))
-	reserved, err := s.table.Reserve(min(target+spareSlots, rundir.MaxSlots))
+	reserved, err := s.runningTable.ReserveSlots(min(target+spareSlotCount, rundir.MaxSlots))
 	if err != nil && reserved < target {
 		target = reserved
 		s.Log.Error("the runner runs fewer jobs at the same time than configured, because it cannot reserve disk "+
@@ -194,29 +195,29 @@ func (s *server) setupLocked(f *wire.Setup) {
 	s.slots.reservedCount = reserved
 	s.link.settleDelay, s.link.stopTimeout = f.SettleDelay, min(max(f.StopTimeout, 0), maxStopTimeout)
 	s.setWorkersLocked(target)
-	s.boundMemory(target)
+	s.limitOwnMemory(target)
 }
 
 // answerRead answers a Read request. If the request asks to wait, it waits until there is output after
 // the cursor or the log is complete.
-func (s *server) answerRead(c *conn, f *wire.Read) {
-	tooMany := c.reads.Add(1) > maxReads
+func (s *server) answerRead(c *conn, f *wire.ReadOutput) {
+	tooMany := c.reads.Add(1) > maxConcurrentReads
 	defer c.reads.Add(-1)
-	answer := &wire.Chunk{ID: f.ID, Cursor: f.Cursor}
+	answer := &wire.ReadOutputReply{RequestID: f.RequestID, Cursor: f.Cursor}
 	s.mu.Lock()
 	a := s.attempts[f.Lease]
 	s.mu.Unlock()
 	if a == nil || tooMany {
-		answer.Gone = true
+		answer.AttemptGone = true
 		c.Send(wire.Append(nil, answer))
 		return
 	}
 	for {
-		changed := a.log.Changed()
-		chunks, next, done, err := a.log.Read(output.Cursor(f.Cursor), output.InMemory)
+		changed := a.outputLog.ChangeSignal()
+		chunks, next, done, err := a.outputLog.Read(output.Cursor(f.Cursor), output.MaxMemoryBytes)
 		if len(chunks) > 0 || done || err != nil || !f.Wait {
 			answer.Data, _ = output.AppendChunks(nil, 0, chunks)
-			answer.Cursor, answer.Done, answer.Gone = next, done, err != nil
+			answer.Cursor, answer.LogComplete, answer.AttemptGone = next, done, err != nil
 			c.Send(wire.Append(nil, answer))
 			return
 		}
@@ -228,8 +229,8 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 	}
 }
 
-// purge answers a Purge request: it deletes output files.
-func (s *server) purge(c *conn, f *wire.Purge) {
-	runner.Purge(s.Root, f.Refs)
-	c.Send(wire.Append(nil, &wire.PurgeReply{ID: f.ID}))
+// purgeOutputs answers a Purge request: it deletes output files.
+func (s *server) purgeOutputs(c *conn, f *wire.PurgeOutputs) {
+	runner.RemoveOutputs(s.Root, f.Refs)
+	c.Send(wire.Append(nil, &wire.PurgeOutputsReply{RequestID: f.RequestID}))
 }

@@ -24,7 +24,7 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 		go c.Run() // ends when close is called
 		defer c.close()
 		const delay = 7 * time.Millisecond
-		s := &server{link: link{conn: c, settleDelay: delay}}
+		s := &server{link: serviceLink{conn: c, settleDelay: delay}}
 		send := func(seq int64, now bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 			c := newConn(runnerEnd)
 			go c.Run() // ends when close is called
 			defer c.close()
-			s := &server{link: link{conn: c, settleDelay: delay}, waitingAttempts: make([]*attempt, waiting)}
+			s := &server{link: serviceLink{conn: c, settleDelay: delay}, waitingAttempts: make([]*attempt, waiting)}
 			var jobs sync.WaitGroup
 			defer jobs.Wait()
 			read := make(chan struct{})
@@ -102,9 +102,9 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 		go c.Run() // ends when close is called
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}
-		a := &attempt{start: &wire.Start{Lease: l}, log: output.New(1<<20, nil)}
+		a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.New(1<<20, nil)}
 		s := &server{attempts: map[wire.Lease]*attempt{l: a}, waitingAttempts: []*attempt{a}}
-		go s.answerRead(c, &wire.Read{Lease: l, ID: 3, Wait: true})
+		go s.answerRead(c, &wire.ReadOutput{Lease: l, RequestID: 3, Wait: true})
 		synctest.Wait() // the client waits for output now
 		s.mu.Lock()
 		s.dropLocked(&wire.Drop{Lease: l})
@@ -115,7 +115,8 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the client got no answer: %v", err)
 		}
-		if f, _, err := wire.Parse(raw[:n]); err != nil || f.(*wire.Chunk).ID != 3 || !f.(*wire.Chunk).Gone {
+		if f, _, err := wire.Parse(raw[:n]); err != nil || f.(*wire.ReadOutputReply).RequestID != 3 ||
+			!f.(*wire.ReadOutputReply).AttemptGone {
 			t.Errorf("the answer is %+v, error %v; want a Chunk with Gone", f, err)
 		}
 	})
@@ -124,7 +125,7 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 // One goroutine sends all signals of an attempt, and a signal that is still queued is not queued again.
 func TestSignalsAreSentOneByOne(t *testing.T) {
 	l := wire.Lease{Seq: 1, Fence: 7}
-	a := &attempt{start: &wire.Start{Lease: l}, phase: attemptRunning, worker: new(process.Worker), pid: 1}
+	a := &attempt{startFrame: &wire.Start{Lease: l}, phase: attemptRunning, worker: new(process.Worker), pid: 1}
 	s := &server{attempts: map[wire.Lease]*attempt{l: a}}
 	s.mu.Lock()
 	before := runtime.NumGoroutine()
@@ -135,12 +136,12 @@ func TestSignalsAreSentOneByOne(t *testing.T) {
 	if n := runtime.NumGoroutine() - before; n > 1 {
 		t.Errorf("%d goroutines send signals", n)
 	}
-	if !slices.Equal(a.signals.numbers, []int64{10, 12}) {
-		t.Errorf("signals that wait: %d", a.signals.numbers)
+	if !slices.Equal(a.signals.signalNumbers, []int64{10, 12}) {
+		t.Errorf("signals that wait: %d", a.signals.signalNumbers)
 	}
 	s.mu.Unlock()
 	s.goroutines.Wait()
-	if len(a.signals.numbers) != 0 || a.signals.sending {
-		t.Errorf("signals that are left: %d", a.signals.numbers)
+	if len(a.signals.signalNumbers) != 0 || a.signals.isSending {
+		t.Errorf("signals that are left: %d", a.signals.signalNumbers)
 	}
 }

@@ -25,21 +25,21 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 			"keeping the result in memory and trying again", "job", f.Seq, "error", err)
 	}
 	if r.HasBackground {
-		if err := rundir.AppendSpared(s.dir.path, r.PID, s.dir.mode(0o600)); err != nil {
+		if err := rundir.AppendSparedGroup(s.dir.path, r.PID, s.dir.mode(0o600)); err != nil {
 			s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
 				"job", f.Seq, "error", err)
 		}
 	}
 	if r.Leftovers > 0 || r.Signal != 0 {
-		wire.WakeUp(s.orphanHint)
+		wire.SignalWake(s.orphanHint)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a.endLocked(result, segment)
-	if s.link.conn == nil && time.Since(s.link.idleAt) > disconnectSync {
-		s.diskQueue.add(s.sync)
+	a.recordResultLocked(result, segment)
+	if s.link.conn == nil && time.Since(s.link.lastBusyAt) > disconnectSyncDelay {
+		s.diskQueue.add(s.syncJournal)
 	}
-	s.workers.busy--
+	s.workers.busyCount--
 	if a.phase == attemptUnjournaled {
 		s.unjournaledCount++ // the attempt keeps its slot
 	} else {
@@ -53,38 +53,39 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	if r.StuckPID != 0 {
 		s.addStuckLocked(a, r.StuckPID)
 	}
-	s.sendRawLocked(a.result, a.watched || len(s.waitingAttempts) == 0)
+	s.sendEncodedLocked(a.encodedResult, a.sendsImmediately || len(s.waitingAttempts) == 0)
 	s.endIfDoneLocked()
 }
 
 // resultFrame returns the Result frame of an ended attempt, without its output.
 func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 	return &wire.Result{
-		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut,
-		Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.HeldByTracer, MemoryLimit: r.MemoryLimit,
+		EndedAtMillis: r.EndedAt.UnixMilli(), Cause: resultCause(r), TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut,
+		Shortage: r.Shortage, HasSurvivors: r.StuckPID != 0 || r.HeldByTracer, AtMemoryLimit: r.AtMemoryLimit,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error,
-		CPU: r.CPU, PeakRSS: r.PeakRSS, PeakTasks: r.PeakTasks, Leftovers: int64(r.Leftovers),
-		DroppedBytes: ws.a.log.DroppedBytes(), Value: ws.value, ValueError: ws.resultError, Progress: ws.progress.last,
+		CPU: r.CPU, PeakRSSBytes: r.PeakRSSBytes, PeakTasks: r.PeakTasks, Leftovers: int64(r.Leftovers),
+		DroppedBytes: ws.attempt.outputLog.DroppedBytes(), ResultJSON: ws.resultJSON, ResultError: ws.resultError,
+		Progress: ws.progress.last,
 	}
 }
 
-// cause returns why an attempt ended: the cause of its kill, or else what the runner has detected. It
-// returns 0 for an attempt that ended by itself. A result with the cause queue.HungStart and Shortage does
+// resultCause returns why an attempt ended: the cause of its kill, or else what the runner has detected. It
+// returns 0 for an attempt that ended by itself. A result with the cause queue.EndStartHung and Shortage does
 // not mean that the machine lacks resources. It means that something that the start needs did not answer.
-func cause(r *process.Result) int64 {
+func resultCause(r *process.Result) int64 {
 	switch {
 	case r.Cause != 0:
 		return int64(r.Cause)
-	case r.SessionEnds:
-		return int64(queue.Stopped)
+	case r.SessionWasEnding:
+		return int64(queue.EndStopped)
 	case r.EndUnknown:
-		return int64(queue.RunnerLost)
+		return int64(queue.EndRunnerLost)
 	case r.HungStart:
-		return int64(queue.HungStart)
+		return int64(queue.EndStartHung)
 	case r.OutOfMemory:
-		return int64(queue.OutOfMemory)
+		return int64(queue.EndOutOfMemory)
 	case r.CannotStart:
-		return int64(queue.CannotStart)
+		return int64(queue.EndCannotStart)
 	}
 	return 0
 }
@@ -100,14 +101,14 @@ func (s *server) retryJournal() {
 	}
 	s.mu.Unlock()
 	for _, a := range list {
-		segment, err := s.journal.Append(a.result)
+		segment, err := s.journal.Append(a.encodedResult)
 		if err != nil {
 			return // housekeep or the next result calls retryJournal again
 		}
 		s.mu.Lock()
-		needed := a.enterLocked(attemptJournaled)
+		needed := a.enterPhaseLocked(attemptJournaled)
 		if needed {
-			a.segment = segment
+			a.resultSegment = segment
 			s.unjournaledCount--
 			s.freeSlotLocked(a)
 		}
@@ -126,7 +127,7 @@ func (s *server) acknowledgeLocked(f *wire.Ack) {
 			continue
 		}
 		keepsSlot := a.phase == attemptUnjournaled
-		if !a.enterLocked(attemptAcknowledged) {
+		if !a.enterPhaseLocked(attemptAcknowledged) {
 			continue
 		}
 		delete(s.attempts, l)
@@ -135,15 +136,15 @@ func (s *server) acknowledgeLocked(f *wire.Ack) {
 			s.freeSlotLocked(a)
 		}
 		s.diskQueue.add(func() {
-			a.log.Discard()
-			s.journal.Ack(a.segment)
+			a.outputLog.Discard()
+			s.journal.Ack(a.resultSegment)
 		})
 	}
 	s.endIfDoneLocked()
 }
 
-// sync flushes the journal to the disk, so that the results survive a power cut.
-func (s *server) sync() {
+// syncJournal flushes the journal to the disk, so that the results survive a power cut.
+func (s *server) syncJournal() {
 	if err := s.journal.Sync(); err != nil {
 		s.Log.Error("could not flush the results of ended jobs to disk; a power failure could lose results that the service "+
 			"has not stored yet", "error", err)

@@ -26,19 +26,19 @@ const (
 	maxCheckInterval = 30 * time.Second
 )
 
-// waitFunc waits for a change in a directory, as the function dir.WaitForChange does.
-type waitFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
+// waitForChangeFunc waits for a change in a directory, as the function dir.WaitForChange does.
+type waitForChangeFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
 
-// maintain creates the socket again when its file is removed, until ctx ends or the runner's directory
+// keepReachable creates the socket again when its file is removed, until ctx ends or the runner's directory
 // is gone. It reports whether the directory is gone.
-func (s *socket) maintain(ctx context.Context, log *slog.Logger) (dirGone bool) {
-	return s.maintainWith(ctx, log, dir.WaitForChange)
+func (s *socket) keepReachable(ctx context.Context, log *slog.Logger) (dirGone bool) {
+	return s.keepReachableWith(ctx, log, dir.WaitForChange)
 }
 
-// maintainWith does the work of maintain. It also checks the socket at least every
+// keepReachableWith does the work of maintain. It also checks the socket at least every
 // maxCheckInterval, because changed may miss a removal: the kernel may refuse to watch a directory,
 // and it does not report that a parent directory was renamed.
-func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed waitFunc) (dirGone bool) {
+func (s *socket) keepReachableWith(ctx context.Context, log *slog.Logger, changed waitForChangeFunc) (dirGone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	present := func() bool {
 		info, err := os.Lstat(s.path)
@@ -52,7 +52,7 @@ func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed wai
 			err = nil // only the time of the watch ran out
 		}
 		stop()
-		if !sleep(ctx, recreateDelay) {
+		if !sleepOrDone(ctx, recreateDelay) {
 			return false
 		}
 		if isGone(dir) {
@@ -69,7 +69,7 @@ func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed wai
 				log.Warn("the runner's socket was removed; it has been created again")
 			}
 		}
-		if !sleep(ctx, wait) {
+		if !sleepOrDone(ctx, wait) {
 			return false
 		}
 		if wait = min(2*wait, maxCheckInterval); err == nil {
@@ -89,8 +89,8 @@ func isGone(dir string) bool {
 	return !info.IsDir()
 }
 
-// sleep waits for d. It returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleepOrDone waits for d. It returns false if ctx ends first.
+func sleepOrDone(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false

@@ -25,12 +25,12 @@ func noEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 	return ctx.Err()
 }
 
-// withSocket calls f while maintainWith maintains the socket root/1.a/run.sock. gone receives the
-// result of maintainWith.
-func withSocket(t *testing.T, changed waitFunc, f func(t *testing.T, root string, gone <-chan bool)) {
+// withSocket calls f while keepReachableWith maintains the socket root/1.a/run.sock. gone receives the
+// result of keepReachableWith.
+func withSocket(t *testing.T, changed waitForChangeFunc, f func(t *testing.T, root string, gone <-chan bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		root := filepath.Join(t.TempDir(), "runner")
-		path := filepath.Join(root, "1.a", rundir.SockName)
+		path := filepath.Join(root, "1.a", rundir.SocketFileName)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func withSocket(t *testing.T, changed waitFunc, f func(t *testing.T, root string
 		gone := make(chan bool, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { gone <- s.maintainWith(ctx, slog.New(slog.DiscardHandler), changed) }()
+		go func() { gone <- s.keepReachableWith(ctx, slog.New(slog.DiscardHandler), changed) }()
 		time.Sleep(maxCheckInterval) // after this time, the first check is over
 		f(t, root, gone)
 	})
@@ -53,7 +53,7 @@ func withSocket(t *testing.T, changed waitFunc, f func(t *testing.T, root string
 func TestRunnerNoticesLostDirectory(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		changed waitFunc
+		changed waitForChangeFunc
 		lose    func(root string) error
 	}{
 		{"removed, cannot be watched", noWatch, os.RemoveAll},
@@ -86,10 +86,10 @@ func TestRunnerNoticesLostDirectory(t *testing.T) {
 
 // A removed socket is created again even if the directory cannot be watched.
 func TestSocketIsRecreatedWithoutWatch(t *testing.T) {
-	for name, changed := range map[string]waitFunc{"cannot be watched": noWatch, "no event": noEvent} {
+	for name, changed := range map[string]waitForChangeFunc{"cannot be watched": noWatch, "no event": noEvent} {
 		t.Run(name, func(t *testing.T) {
 			withSocket(t, changed, func(t *testing.T, root string, gone <-chan bool) {
-				path := filepath.Join(root, "1.a", rundir.SockName)
+				path := filepath.Join(root, "1.a", rundir.SocketFileName)
 				if err := os.Remove(path); err != nil {
 					t.Fatal(err)
 				}

@@ -5,6 +5,6 @@ import (
 	"log/slog"
 )
 
-// maintain does nothing: other processes can remove neither the name of a pipe nor a directory with
+// keepReachable does nothing: other processes can remove neither the name of a pipe nor a directory with
 // open files.
-func (s *socket) maintain(context.Context, *slog.Logger) (dirGone bool) { return false }
+func (s *socket) keepReachable(context.Context, *slog.Logger) (dirGone bool) { return false }

@@ -14,29 +14,29 @@ import (
 
 // storeOutput stores the output in the result, or in a file if the output is large.
 func (s *server) storeOutput(a *attempt, f *wire.Result) {
-	if a.log.KeptBytes() == 0 && a.log.DroppedBytes() == 0 {
+	if a.outputLog.KeptBytes() == 0 && a.outputLog.DroppedBytes() == 0 {
 		return
 	}
-	if a.log.KeptBytes() <= output.InMemory {
+	if a.outputLog.KeptBytes() <= output.MaxMemoryBytes {
 		var err error
-		if f.Output, err = a.log.Encode(); err == nil && len(f.Output) <= 4*output.InMemory {
+		if f.Output, err = a.outputLog.Encode(); err == nil && len(f.Output) <= 4*output.MaxMemoryBytes {
 			return
 		}
 		f.Output = nil
 	}
-	ref := runner.OutputRef(lease(a))
-	err := writeOutput(runner.OutputPath(s.Root, ref), s.dir.mode(0o600), a.log)
+	ref := runner.OutputRef(leaseOf(a))
+	err := writeOutput(runner.OutputPath(s.Root, ref), s.dir.mode(0o600), a.outputLog)
 	// If the output directory was removed, create it again.
-	dir := filepath.Join(s.Root, rundir.OutputsName)
+	dir := filepath.Join(s.Root, rundir.OutputsDirName)
 	if errors.Is(err, os.ErrNotExist) && os.Mkdir(dir, s.dir.mode(0o700)) == nil {
-		err = writeOutput(runner.OutputPath(s.Root, ref), s.dir.mode(0o600), a.log)
+		err = writeOutput(runner.OutputPath(s.Root, ref), s.dir.mode(0o600), a.outputLog)
 	}
 	if err != nil {
 		s.Log.Error("a job's output was truncated, because its output file could not be written",
-			"job", a.start.Seq, "error", err)
+			"job", a.startFrame.Seq, "error", err)
 		var kept int64
-		f.Output, kept = a.log.EncodeHead(output.InMemory)
-		f.DroppedBytes += a.log.KeptBytes() - kept
+		f.Output, kept = a.outputLog.EncodeHead(output.MaxMemoryBytes)
+		f.DroppedBytes += a.outputLog.KeptBytes() - kept
 		if f.Error != "" {
 			f.Error += "; "
 		}

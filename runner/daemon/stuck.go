@@ -14,7 +14,7 @@ func (s *server) addStuckLocked(a *attempt, pid int) {
 	stuck := wireAttempt(a)
 	stuck.PID = int64(pid)
 	s.stuckAttempts = append(s.stuckAttempts, stuck)
-	s.sendLocked(&wire.Stuck{Attempts: s.stuckAttempts}, true)
+	s.sendLocked(&wire.StuckReport{Attempts: s.stuckAttempts}, true)
 }
 
 // awaitStuck keeps a worker and its slot in use until the processes that outlive SIGKILL have
@@ -22,8 +22,8 @@ func (s *server) addStuckLocked(a *attempt, pid int) {
 func (s *server) awaitStuck(w *process.Worker, a *attempt) {
 	w.AwaitStuck(s.life.done)
 	s.mu.Lock()
-	s.stuckAttempts = slices.DeleteFunc(s.stuckAttempts, func(k wire.Attempt) bool { return k.Lease == lease(a) })
-	s.releaseSlotLocked(a)
-	s.sendLocked(&wire.Stuck{Attempts: s.stuckAttempts}, true)
+	s.stuckAttempts = slices.DeleteFunc(s.stuckAttempts, func(k wire.Attempt) bool { return k.Lease == leaseOf(a) })
+	s.releaseSlotUseLocked(a)
+	s.sendLocked(&wire.StuckReport{Attempts: s.stuckAttempts}, true)
 	s.mu.Unlock()
 }

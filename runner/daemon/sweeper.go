@@ -33,14 +33,14 @@ func (s *sweeper) init(log *slog.Logger) {
 	s.log, s.queuedPaths, s.loggedPaths = log, map[string]bool{}, map[string]bool{}
 }
 
-// maxPending is how many directories can be queued. When the queue is full, add removes a part of the
+// maxQueuedPaths is how many directories can be queued. When the queue is full, add removes a part of the
 // new directory itself, which slows its caller down.
-const maxPending = 64
+const maxQueuedPaths = 64
 
-// add queues a directory of the given owner for removal.
-func (s *sweeper) add(path string, owner *runas.Identity) {
+// addPath queues a directory of the given owner for removal.
+func (s *sweeper) addPath(path string, owner *runas.Identity) {
 	s.mu.Lock()
-	queued, full := s.queuedPaths[path], len(s.queuedPaths) >= maxPending
+	queued, full := s.queuedPaths[path], len(s.queuedPaths) >= maxQueuedPaths
 	s.queuedPaths[path] = true
 	s.mu.Unlock()
 	if queued {
@@ -48,24 +48,24 @@ func (s *sweeper) add(path string, owner *runas.Identity) {
 	}
 	deadline := time.Now().Add(sweepTimeout)
 	if full {
-		s.step(path, owner, deadline)
+		s.removeStep(path, owner, deadline)
 		return
 	}
-	s.diskQueue.add(func() { s.step(path, owner, deadline) })
+	s.diskQueue.add(func() { s.removeStep(path, owner, deadline) })
 }
 
-// step removes a part of a directory, and queues the next step for the rest.
-func (s *sweeper) step(path string, owner *runas.Identity, deadline time.Time) {
-	more, err := privdir.Remove(path, owner)
+// removeStep removes a part of a directory, and queues the next step for the rest.
+func (s *sweeper) removeStep(path string, owner *runas.Identity, deadline time.Time) {
+	more, err := privdir.RemoveSome(path, owner)
 	if more && time.Now().Before(deadline) {
-		s.diskQueue.add(func() { s.step(path, owner, deadline) })
+		s.diskQueue.add(func() { s.removeStep(path, owner, deadline) })
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.queuedPaths, path)
 	if err != nil && !s.loggedPaths[path] {
-		if len(s.loggedPaths) < maxPending {
+		if len(s.loggedPaths) < maxQueuedPaths {
 			s.loggedPaths[path] = true
 		}
 		s.log.Warn("the runner could not remove the private directory of an ended job; it tries again later", "dir", path,
@@ -81,11 +81,11 @@ func (s *sweeper) addLeftovers(dir string) {
 	}
 	for _, e := range list {
 		path := filepath.Join(dir, e.Name())
-		if !e.IsDir() || !strings.Contains(e.Name(), privdir.AsideInfix) {
+		if !e.IsDir() || !strings.Contains(e.Name(), privdir.MovedAsideInfix) {
 			continue
 		}
-		if owner, err := privdir.OwnerOf(path); err == nil {
-			s.add(path, owner)
+		if owner, err := privdir.OwnerIdentity(path); err == nil {
+			s.addPath(path, owner)
 		}
 	}
 }

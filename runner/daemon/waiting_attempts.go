@@ -10,38 +10,38 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// startAttemptLocked adds the attempt of a Start frame to the waiting attempts.
-func (s *server) startAttemptLocked(f *wire.Start) {
-	if s.attempts[f.Lease] != nil || s.life.phase != phaseServing || s.leases.expiredLocked() || len(f.Argv) == 0 ||
+// addAttemptLocked adds the attempt of a Start frame to the waiting attempts.
+func (s *server) addAttemptLocked(f *wire.Start) {
+	if s.attempts[f.Lease] != nil || s.life.phase != phaseServing || s.leases.hasExpiredLocked() || len(f.Argv) == 0 ||
 		(s.accounts != nil) != (f.UID >= 0) {
 		// Each lease is started at most once. A root runner rejects a frame that names no account, and
 		// every other runner rejects a frame that names one.
 		return
 	}
-	a := &attempt{start: f}
-	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
+	a := &attempt{startFrame: f}
+	a.outputLog = output.New(f.OutputLimitBytes, func() (*os.File, error) {
 		return os.CreateTemp(s.dir.path, "log-*")
 	})
 	s.attempts[f.Lease] = a
-	s.enqueueLocked(a)
+	s.insertWaitingLocked(a)
 	s.workers.cond.Signal()
 }
 
-// enqueueLocked adds an attempt to the waiting attempts. Attempts of one queue are sorted by Place.
-// The sequence of queues stays as the service sent it, so enqueueLocked moves attempts only among
+// insertWaitingLocked adds an attempt to the waiting attempts. Attempts of one queue are sorted by Place.
+// The sequence of queues stays as the service sent it, so insertWaitingLocked moves attempts only among
 // the positions of their queue. The new attempt takes the position of the first attempt of its
 // queue that ranks after it. That attempt takes the position of the next one, and so on.
 //
 // For example, a3 b1 a5 and the new attempt a2 result in a2 b1 a3 a5.
-func (s *server) enqueueLocked(a *attempt) {
+func (s *server) insertWaitingLocked(a *attempt) {
 	s.waitingAttempts = append(s.waitingAttempts, a)
 	at := len(s.waitingAttempts) - 1
 	for i := at - 1; i >= 0; i-- {
 		other := s.waitingAttempts[i]
-		if other.start.Queue != a.start.Queue {
+		if other.startFrame.Queue != a.startFrame.Queue {
 			continue
 		}
-		if a.start.Place.Compare(other.start.Place) >= 0 { // the earlier one is first if both rank the same
+		if a.startFrame.Position.Compare(other.startFrame.Position) >= 0 { // the earlier one is first if both rank the same
 			return
 		}
 		s.waitingAttempts[i], s.waitingAttempts[at] = a, other
@@ -49,15 +49,15 @@ func (s *server) enqueueLocked(a *attempt) {
 	}
 }
 
-// pastDeadline reports whether a deadline for starting the attempt has passed.
-func (a *attempt) pastDeadline() bool {
-	notAfter, bootDeadline := a.start.NotAfter, a.start.BootDeadline
+// isPastDeadline reports whether a deadline for starting the attempt has passed.
+func (a *attempt) isPastDeadline() bool {
+	notAfter, bootDeadline := a.startFrame.DeadlineMillis, a.startFrame.BootDeadlineMillis
 	return notAfter != 0 && time.Now().UnixMilli() >= notAfter ||
-		bootDeadline != 0 && runner.SinceBoot().Milliseconds() >= bootDeadline
+		bootDeadline != 0 && runner.TimeSinceBoot().Milliseconds() >= bootDeadline
 }
 
-// noneWaiting reports whether no attempt waits for a worker.
-func (s *server) noneWaiting() bool {
+// hasNoneWaiting reports whether no attempt waits for a worker.
+func (s *server) hasNoneWaiting() bool {
 	s.mu.Lock()
 	none := len(s.waitingAttempts) == 0
 	s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *server) noneWaiting() bool {
 // dropLocked answers a Drop request: it removes an attempt that no worker has started.
 func (s *server) dropLocked(f *wire.Drop) {
 	dropped := s.attempts[f.Lease] == nil
-	if i := slices.IndexFunc(s.waitingAttempts, func(a *attempt) bool { return lease(a) == f.Lease }); i >= 0 {
+	if i := slices.IndexFunc(s.waitingAttempts, func(a *attempt) bool { return leaseOf(a) == f.Lease }); i >= 0 {
 		s.discardLocked(s.waitingAttempts[i])
 		s.waitingAttempts = slices.Delete(s.waitingAttempts, i, i+1)
 		dropped = true
@@ -85,6 +85,6 @@ func (s *server) discardWaitingLocked() {
 
 // discardLocked removes an attempt that was never started, and wakes the readers of its output.
 func (s *server) discardLocked(a *attempt) {
-	delete(s.attempts, lease(a))
-	a.log.Discard()
+	delete(s.attempts, leaseOf(a))
+	a.outputLog.Discard()
 }

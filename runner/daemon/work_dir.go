@@ -14,28 +14,28 @@ type workDir struct {
 	lastEnd time.Time // end of the worker's last attempt
 }
 
-// variables returns the environment variables that name the parts of the workspace.
-func (f *workDir) variables() []string {
+// environment returns the environment environment that name the parts of the workspace.
+func (f *workDir) environment() []string {
 	return []string{
 		"QUEUECTL_TMPDIR=" + f.Path,
 		"QUEUECTL_RESULT=" + filepath.Join(f.Path, resultName),
-		"QUEUECTL_PROGRESS=" + f.Notes,
+		"QUEUECTL_PROGRESS=" + f.ProgressPath,
 	}
 }
 
 // A worker removes the private directory when its attempt ends. But creating and removing a directory
 // takes a fifth of a short job's time. The worker therefore keeps an empty directory for its next
-// attempt in two cases: the attempt started within reuseGap after the previous one ended, or other
-// attempts are waiting. A worker that finds no work removes the directory removeIdleAfter after its
+// attempt in two cases: the attempt started within maxReuseGap after the previous one ended, or other
+// attempts are waiting. A worker that finds no work removes the directory idleRemoveDelay after its
 // last attempt ended.
 const (
-	reuseGap        = time.Millisecond
-	removeIdleAfter = 50 * time.Millisecond
+	maxReuseGap     = time.Millisecond
+	idleRemoveDelay = 50 * time.Millisecond
 )
 
 // workDirs is the state that the private directories of all workers share.
 type workDirs struct {
-	names     int         // number of directory names handed out
+	nameCount int         // number of directory names handed out
 	idleTimer *time.Timer // runs wakeIdleWorkers; nil before its first use
 }
 
@@ -43,22 +43,22 @@ type workDirs struct {
 // directory yet. The caller does not hold mu.
 func (s *server) newWorkDir() *workDir {
 	s.mu.Lock()
-	s.workDirs.names++
-	name := strconv.Itoa(s.workDirs.names)
+	s.workDirs.nameCount++
+	name := strconv.Itoa(s.workDirs.nameCount)
 	s.mu.Unlock()
-	path := filepath.Join(s.dir.workspaces, name)
+	path := filepath.Join(s.dir.workspacesDir, name)
 	return &workDir{Dir: privdir.New(path)}
 }
 
-// removeIdleDirLocked removes the private directory of an idle worker, if removeIdleAfter has passed
+// removeIdleDirLocked removes the private directory of an idle worker, if idleRemoveDelay has passed
 // since the worker's last attempt ended. Otherwise it schedules a wake-up of the idle workers. It reports
 // whether it removed the directory. It releases mu during the removal.
 func (s *server) removeIdleDirLocked(f *workDir) bool {
-	if time.Since(f.lastEnd) < removeIdleAfter {
+	if time.Since(f.lastEnd) < idleRemoveDelay {
 		if s.workDirs.idleTimer == nil {
-			s.workDirs.idleTimer = time.AfterFunc(removeIdleAfter, s.wakeIdleWorkers)
+			s.workDirs.idleTimer = time.AfterFunc(idleRemoveDelay, s.wakeIdleWorkers)
 		}
-		s.workDirs.idleTimer.Reset(removeIdleAfter)
+		s.workDirs.idleTimer.Reset(idleRemoveDelay)
 		return false
 	}
 	s.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 
 // workers is the group of goroutines that execute attempts.
 type workers struct {
-	count   int        // workers, running or idle
-	target  int        // workers that the service wants
-	busy    int        // attempts that are running on a worker
-	cond    *sync.Cond // signals changes of what mustIdleLocked checks
-	threads int        // number of threads that the Go runtime was made to create
+	count     int        // workers, running or idle
+	target    int        // workers that the service wants
+	busyCount int        // attempts that are running on a worker
+	cond      *sync.Cond // signals changes of what mustIdleLocked checks
+	threads   int        // number of threads that the Go runtime was made to create
 }
 
 // setWorkersLocked changes the number of workers to target.
@@ -33,7 +33,7 @@ func (s *server) setWorkersLocked(target int) {
 	}
 	for w.count < target {
 		w.count++
-		s.goroutines.Go(s.work)
+		s.goroutines.Go(s.runWorker)
 	}
 	w.cond.Broadcast()
 }
@@ -57,9 +57,9 @@ func createThreads(n int) {
 	close(release)
 }
 
-// work runs one worker. The worker executes waiting attempts until there are too many workers or the
+// runWorker runs one worker. The worker executes waiting attempts until there are too many workers or the
 // runner is closing.
-func (s *server) work() {
+func (s *server) runWorker() {
 	w := process.NewWorker(s.Cgroups)
 	defer w.Close()
 	f := s.newWorkDir()
@@ -79,22 +79,22 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		slot := s.slots.emptyLocked()
+		slot := s.slots.firstFreeLocked()
 		for s.mustIdleLocked(slot) {
 			s.slots.hasWaiter = s.slots.hasWaiter || slot == 0
 			if !f.IsOpen() || !s.removeIdleDirLocked(f) {
 				s.workers.cond.Wait()
 			}
-			slot = s.slots.emptyLocked()
+			slot = s.slots.firstFreeLocked()
 		}
 		if s.workers.count > s.workers.target || s.life.phase != phaseServing {
 			s.workers.count--
 			return nil
 		}
 		if a := s.takeWaitingLocked(slot); a != nil {
-			a.startOnLocked(w)
+			a.assignWorkerLocked(w)
 			s.slots.useCounts[slot]++
-			if s.workers.busy++; s.workers.busy == 1 {
+			if s.workers.busyCount++; s.workers.busyCount == 1 {
 				s.watchdog.CheckStarts()
 			}
 			return a
@@ -108,7 +108,7 @@ func (s *server) mustIdleLocked(slot int64) bool {
 	if s.workers.count > s.workers.target || s.life.phase != phaseServing {
 		return false
 	}
-	return len(s.waitingAttempts) == 0 || slot == 0 || s.leases.unguardedLocked()
+	return len(s.waitingAttempts) == 0 || slot == 0 || s.leases.awaitsWatchdogLocked()
 }
 
 // takeWaitingLocked removes the first waiting attempt from the list, and stores it in a slot. It drops
@@ -116,15 +116,15 @@ func (s *server) mustIdleLocked(slot int64) bool {
 func (s *server) takeWaitingLocked(slot int64) *attempt {
 	a := s.waitingAttempts[0]
 	s.waitingAttempts = s.waitingAttempts[1:]
-	a.slot, a.startedAt = slot, time.Now().UnixMilli()
+	a.slot, a.startedAtMillis = slot, time.Now().UnixMilli()
 	// Write the attempt to the table before comparing its deadline with the clock. If the
-	// BootDeadline of the Start frame has passed and the table lacks the attempt, a service can
+	// BootDeadlineMillis of the Start frame has passed and the table lacks the attempt, a service can
 	// then rely on it that the attempt never starts.
-	s.table.SetStarting(slot, lease(a), a.startedAt)
-	if a.pastDeadline() {
-		s.table.Free(slot)
+	s.runningTable.SetStarting(slot, leaseOf(a), a.startedAtMillis)
+	if a.isPastDeadline() {
+		s.runningTable.FreeSlot(slot)
 		s.discardLocked(a)
-		s.sendLocked(&wire.DropReply{Lease: lease(a), Dropped: true}, true)
+		s.sendLocked(&wire.DropReply{Lease: leaseOf(a), Dropped: true}, true)
 		return nil
 	}
 	return a

@@ -17,9 +17,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// maxNesting is how many levels deep an attempt's result may be nested. The value is later nested in other
+// maxResultNesting is how many levels deep an attempt's result may be nested. The value is later nested in other
 // JSON. See docs/decisions/0059.
-const maxNesting = 24
+const maxResultNesting = 24
 
 // resultName is the file in an attempt's private directory that the attempt writes its result to.
 const resultName = "result.json"
@@ -27,17 +27,17 @@ const resultName = "result.json"
 // workspace is the workspace of one attempt: its private directory, and what the attempt reports
 // through it (a result and its progress).
 type workspace struct {
-	s           *server
-	a           *attempt
+	server      *server
+	attempt     *attempt
 	dir         *workDir
 	noDir       bool   // the disk was full, so the attempt runs without a private directory
-	value       []byte // the attempt's result, as compact JSON; nil if it wrote no valid result
+	resultJSON  []byte // the attempt's result, as compact JSON; nil if it wrote no valid result
 	resultError string // why the attempt's result file is invalid; "" if it is valid or missing
-	progress    progress
+	progress    progressParser
 	masks       [][]byte // secret values, replaced in everything the attempt reports
 }
 
-// SetMasks implements process.Notes. It also masks the JSON-escaped form of each text, since a result
+// SetMasks implements process.ProgressHandler. It also masks the JSON-escaped form of each text, since a result
 // may contain a secret with escapes.
 func (ws *workspace) SetMasks(texts [][]byte) {
 	ws.masks = texts
@@ -49,27 +49,28 @@ func (ws *workspace) SetMasks(texts [][]byte) {
 	ws.progress.masks = ws.masks
 }
 
-// open creates the private directory of a command and adds the variables that name it to the command's
+// openDir creates the private directory of a command and adds the variables that name it to the command's
 // environment.
-func (ws *workspace) open(c *process.Command) error {
+func (ws *workspace) openDir(c *process.Command) error {
 	f := ws.dir
-	deps := ws.a.start.Deps
+	deps := ws.attempt.startFrame.DependencyResults
 	err := f.Open(c.RunAs)
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // the parent directory was removed
-		if _, err = rundir.MakeWorkspaces(ws.s.Root, ws.s.Tmpdir, ws.s.dir.name, ws.s.accounts != nil); err == nil {
+		if _, err = rundir.MakeWorkspaces(ws.server.Root, ws.server.Tmpdir, ws.server.dir.name,
+			ws.server.accounts != nil); err == nil {
 			err = f.Open(c.RunAs)
 		}
 	}
 	if err != nil {
 		if ws.noDir = len(deps) == 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)); ws.noDir {
-			ws.s.Log.Warn("no disk space for a job's private directory; the job runs without one",
-				"job", ws.a.start.Seq, "error", err)
+			ws.server.Log.Warn("no disk space for a job's private directory; the job runs without one",
+				"job", ws.attempt.startFrame.Seq, "error", err)
 			return nil // a full disk must not prevent the job from running
 		}
 		return err
 	}
-	c.PrivateDir, c.Notes = f.Dir, ws
-	c.Env = append(c.Env, f.variables()...)
+	c.PrivateDir, c.ProgressHandler = f.Dir, ws
+	c.Env = append(c.Env, f.environment()...)
 	if len(deps) == 0 {
 		return nil
 	}
@@ -81,53 +82,53 @@ func (ws *workspace) open(c *process.Command) error {
 	return nil
 }
 
-// collect reads the result and the progress that the command left. It moves a used directory aside and
+// collectReports reads the result and the progress that the command left. It moves a used directory aside and
 // lets the sweeper remove it. It removes an unused directory immediately, or keeps it for the worker's
-// next attempt (see reuseGap).
-func (ws *workspace) collect(r *process.Result) {
+// next attempt (see maxReuseGap).
+func (ws *workspace) collectReports(r *process.Result) {
 	f := ws.dir
 	if ws.noDir {
 		return
 	}
 	survived := r.HasBackground || r.StuckPID != 0 || r.HeldByTracer
-	if f.HasNotes() || survived || r.Leftovers > 0 {
-		ws.progress.parse(f.Drain())
+	if f.HasReadProgress() || survived || r.Leftovers > 0 {
+		ws.progress.parse(f.DrainProgress())
 		ws.progress.flush()
 	}
-	if len(ws.a.start.Deps) > 0 {
+	if len(ws.attempt.startFrame.DependencyResults) > 0 {
 		f.RemoveFile("deps.json")
 	}
 	switch {
-	case f.Used() || survived:
-		ws.value, ws.resultError = readValue(f, ws.masks)
-		owner, err := privdir.OwnerOf(f.Path)
+	case f.IsUsed() || survived:
+		ws.resultJSON, ws.resultError = readResultFile(f, ws.masks)
+		owner, err := privdir.OwnerIdentity(f.Path)
 		path := f.MoveAside(survived)
 		if err == nil {
-			ws.s.sweeper.add(path, owner)
+			ws.server.sweeper.addPath(path, owner)
 		}
-	case r.StartedAt.Sub(f.lastEnd) > reuseGap && ws.s.noneWaiting():
+	case r.StartedAt.Sub(f.lastEnd) > maxReuseGap && ws.server.hasNoneWaiting():
 		f.RemoveUnused()
 	}
 	f.lastEnd = r.EndedAt
 }
 
-// readValue reads the result that an attempt wrote. It returns nil if the attempt wrote no result. If
+// readResultFile reads the result that an attempt wrote. It returns nil if the attempt wrote no result. If
 // the result is invalid, it returns nil and the reason in problem.
-func readValue(f *workDir, masks [][]byte) (value []byte, problem string) {
-	raw, err := f.Read(resultName, queue.MaxResult)
+func readResultFile(f *workDir, masks [][]byte) (value []byte, problem string) {
+	raw, err := f.Read(resultName, queue.MaxResultBytes)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, ""
 	case err != nil:
 		return nil, "the job's result file could not be read: " + err.Error()
-	case len(raw) > queue.MaxResult:
-		return nil, fmt.Sprintf("larger than %d bytes", queue.MaxResult)
+	case len(raw) > queue.MaxResultBytes:
+		return nil, fmt.Sprintf("larger than %d bytes", queue.MaxResultBytes)
 	case len(bytes.TrimSpace(raw)) == 0:
 		return nil, "empty"
 	case !utf8.Valid(raw):
 		return nil, "not UTF-8"
-	case nesting(raw) > maxNesting:
-		return nil, fmt.Sprintf("nested more than %d levels deep", maxNesting)
+	case nestingDepth(raw) > maxResultNesting:
+		return nil, fmt.Sprintf("nested more than %d levels deep", maxResultNesting)
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, output.MaskText(raw, masks)); err != nil {
@@ -136,8 +137,8 @@ func readValue(f *workDir, masks [][]byte) (value []byte, problem string) {
 	return compact.Bytes(), ""
 }
 
-// nesting returns how deep JSON is nested. For invalid JSON, it is the depth before the first error.
-func nesting(raw []byte) (deepest int) {
+// nestingDepth returns how deep JSON is nested. For invalid JSON, it is the depth before the first error.
+func nestingDepth(raw []byte) (deepest int) {
 	depth := 0
 	for tokens := json.NewDecoder(bytes.NewReader(raw)); ; {
 		token, err := tokens.Token()

@@ -26,7 +26,7 @@ func TestProgressLines(t *testing.T) {
 		{"5 \xff\n", 5, "?", true}, {"6 \x1b[2J\n", 6, "\x1b[2J", true},
 	} {
 		for _, size := range []int{1, 7, 4096} {
-			var p progress
+			var p progressParser
 			rest := []byte(c.written)
 			for len(rest) > 0 {
 				n := min(size, len(rest))
@@ -35,7 +35,7 @@ func TestProgressLines(t *testing.T) {
 			}
 			p.flush()
 			want := wire.Progress{Percent: c.percent, Text: c.text}
-			if reported := p.last.ReportedAt != 0; reported != c.reported || p.last.Percent != want.Percent ||
+			if reported := p.last.ReportedAtMillis != 0; reported != c.reported || p.last.Percent != want.Percent ||
 				p.last.Text != want.Text {
 				t.Errorf("%.40q, in pieces of %d bytes: got %+v", c.written, size, p.last)
 			}
@@ -47,13 +47,13 @@ func TestProgressLines(t *testing.T) {
 func FuzzProgress(f *testing.F) {
 	f.Add([]byte("40 x\n"), []byte("50"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		var p progress
+		var p progressParser
 		p.parse(first)
 		p.parse(second)
 		p.flush()
 		l := p.last
-		if l.Percent < 0 || l.Percent > 100 || len(l.Text) > queue.MaxProgress || !utf8.ValidString(l.Text) ||
-			cap(p.line) > 4*maxProgressLine+len(first)+len(second) {
+		if l.Percent < 0 || l.Percent > 100 || len(l.Text) > queue.MaxProgressTextBytes || !utf8.ValidString(l.Text) ||
+			cap(p.line) > 4*maxProgressLineBytes+len(first)+len(second) {
 			t.Errorf("lines %q, %q: the reported progress is %+v", first, second, l)
 		}
 	})

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// maxRequest bounds a request for a runner, in bytes. A request may contain a path.
-const maxRequest = 16 << 10
+// maxRequestBytes bounds a request for a runner, in bytes. A request may contain a path.
+const maxRequestBytes = 16 << 10
 
 // Accept reads a service's request from the connection on standard input, and does everything about it
 // that needs root's rights. It replaces standard input by /dev/null. base is the directory of the
@@ -45,18 +45,18 @@ func Accept(base, policy string, delegated bool) (*Grant, error) {
 	if err := unix.Dup3(int(null.Fd()), 0, 0); err != nil {
 		return nil, err
 	}
-	g := &Grant{conn: c, Root: base, Policy: policy}
+	g := &Grant{conn: c, Root: base, PolicyFile: policy}
 	c.SetDeadline(time.Now().Add(runner.StartTimeout))
-	if err := g.execute(delegated); err != nil {
+	if err := g.handleRequest(delegated); err != nil {
 		g.ReplyError(err)
 		return nil, err
 	}
 	return g, nil
 }
 
-// execute reads the request and executes it.
-func (g *Grant) execute(delegated bool) error {
-	peer, err := rundir.PeerOf(g.conn)
+// handleRequest reads the request and executes it.
+func (g *Grant) handleRequest(delegated bool) error {
+	peer, err := rundir.PeerCredentials(g.conn)
 	if err != nil {
 		return err
 	}
@@ -64,24 +64,24 @@ func (g *Grant) execute(delegated bool) error {
 	if err != nil {
 		return err
 	}
-	g.Service, g.Alone, g.Tmpdir = int(peer.Uid), request.Alone, request.Tmpdir
-	if g.Policy == "" {
-		return g.forOwnAccount(request, delegated)
+	g.ServiceUID, g.Isolated, g.Tmpdir = int(peer.Uid), request.Isolated, request.Tmpdir
+	if g.PolicyFile == "" {
+		return g.prepareForOwnAccount(request, delegated)
 	}
-	if request.End != "" {
-		g.Ended = true
-		if err := killNamedRunner(g.Root, request.End); err != nil {
+	if request.KillDir != "" {
+		g.OnlyKilledRunner = true
+		if err := killNamedRunner(g.Root, request.KillDir); err != nil {
 			return err
 		}
-		g.ReplyReady(request.End)
+		g.ReplyReady(request.KillDir)
 		return nil
 	}
-	return g.forRoot(request, int(peer.Gid), delegated)
+	return g.prepareForRoot(request, int(peer.Gid), delegated)
 }
 
 // readRequest reads the line with the service's request.
 func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
-	line, err := bufio.NewReader(io.LimitReader(r, maxRequest)).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(r, maxRequestBytes)).ReadString('\n')
 	if err != nil {
 		if op, ok := errors.AsType[*net.OpError](err); ok { // omit the names of the socket, because they are empty
 			err = op.Err
@@ -92,38 +92,38 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 	return runner.ParseSpawnRequest(strings.TrimSuffix(line, "\n"))
 }
 
-// forOwnAccount prepares a runner of the account of this process, which must be the service's.
-func (g *Grant) forOwnAccount(request runner.SpawnRequest, delegated bool) error {
+// prepareForOwnAccount prepares a runner of the account of this process, which must be the service's.
+func (g *Grant) prepareForOwnAccount(request runner.SpawnRequest, delegated bool) error {
 	switch {
-	case g.Service != os.Geteuid():
+	case g.ServiceUID != os.Geteuid():
 		return fmt.Errorf("--runner-socket: the service runs as uid %d, but this socket starts runners of uid %d; check "+
-			"the path of the socket", g.Service, os.Geteuid())
-	case request.As != "" || request.End != "":
+			"the path of the socket", g.ServiceUID, os.Geteuid())
+	case request.Account != "" || request.KillDir != "":
 		return fmt.Errorf("--runner-socket: the runners that this socket starts can run jobs only as uid %d, but the "+
 			"service runs jobs as other accounts too; check the path of the socket and the setting \"run_as\"", os.Geteuid())
 	}
 	if err := os.MkdirAll(g.Root, 0o700); err != nil {
 		return err
 	}
-	g.divide(delegated)
+	g.createCgroups(delegated)
 	return nil
 }
 
-// divide makes control groups for jobs below the control group of this process, if it was delegated.
-func (g *Grant) divide(delegated bool) {
+// createCgroups makes control groups for jobs below the control group of this process, if it was delegated.
+func (g *Grant) createCgroups(delegated bool) {
 	if delegated {
 		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
 	}
 }
 
-// forRoot prepares a runner that stays root, or that switches to the requested account. The group gid
+// prepareForRoot prepares a runner that stays root, or that switches to the requested account. The group gid
 // may read the runner's files.
-func (g *Grant) forRoot(request runner.SpawnRequest, gid int, delegated bool) error {
-	if err := shareDir(g.Root, 0, gid, rootDirMode); err != nil {
+func (g *Grant) prepareForRoot(request runner.SpawnRequest, gid int, delegated bool) error {
+	if err := createSharedDir(g.Root, 0, gid, rootDirMode); err != nil {
 		return err
 	}
-	g.divide(delegated)
-	rules, err := readPolicy(g.Policy)
+	g.createCgroups(delegated)
+	rules, err := readPolicy(g.PolicyFile)
 	if err != nil {
 		return err
 	}
@@ -132,18 +132,18 @@ func (g *Grant) forRoot(request runner.SpawnRequest, gid int, delegated bool) er
 			return err
 		}
 	}
-	if err := process.PreferOOMKillOfCommands(); err != nil || request.As == "" {
+	if err := process.PreferOOMKillOfCommands(); err != nil || request.Account == "" {
 		return err
 	}
-	return g.switchAccount(request.As, g.Policy, gid)
+	return g.switchAccount(request.Account, g.PolicyFile, gid)
 }
 
 // killNamedRunner kills the runner whose directory is base/name.
 func killNamedRunner(base, name string) error {
 	account, own := filepath.Split(filepath.Clean(name))
 	account = strings.TrimSuffix(account, "/")
-	isAccount := strings.HasPrefix(account, rundir.AccountPrefix) && !strings.Contains(account, "/")
-	if !filepath.IsLocal(name) || !rundir.IsRunner(own) || own[0] == '.' || account != "" && !isAccount {
+	isAccount := strings.HasPrefix(account, rundir.AccountDirPrefix) && !strings.Contains(account, "/")
+	if !filepath.IsLocal(name) || !rundir.IsRunnerDirName(own) || own[0] == '.' || account != "" && !isAccount {
 		return fmt.Errorf("%q is not a runner name; this is a bug in queuectl; please report it", name)
 	}
 	return runner.Kill(filepath.Join(base, account, own))
@@ -151,7 +151,8 @@ func killNamedRunner(base, name string) error {
 
 // switchAccount switches this process to an account and makes sure that it cannot switch back.
 func (g *Grant) switchAccount(name, policy string, gid int) error {
-	known := &Accounts{Policy: policy, Service: g.Service, Directory: &accounts.Directory{AlwaysAsk: true}}
+	known := &Accounts{PolicyFile: policy, ServiceUID: g.ServiceUID,
+		Directory: &accounts.Directory{AlwaysQueryRemote: true}}
 	account, err := known.byName(name)
 	if err != nil {
 		return err
@@ -159,15 +160,15 @@ func (g *Grant) switchAccount(name, policy string, gid int) error {
 	if account.UID == 0 {
 		return errors.New("the setting run_as = fixed:root would run all users' jobs as root; use another account")
 	}
-	if g.Credentials, err = credentialsOf(policy, account); err != nil {
+	if g.Credentials, err = readAllowedCredentials(policy, account); err != nil {
 		return err
 	}
-	g.Root, g.Policy = filepath.Join(g.Root, rundir.AccountPrefix+account.Name), ""
-	if err := shareDir(g.Root, int(account.UID), gid, accountDirMode); err != nil {
+	g.Root, g.PolicyFile = filepath.Join(g.Root, rundir.AccountDirPrefix+account.Name), ""
+	if err := createSharedDir(g.Root, int(account.UID), gid, accountDirMode); err != nil {
 		return err
 	}
 	if g.Tmpdir != "" {
-		g.Tmpdir = filepath.Join(g.Tmpdir, rundir.AccountPrefix+account.Name)
+		g.Tmpdir = filepath.Join(g.Tmpdir, rundir.AccountDirPrefix+account.Name)
 		os.Mkdir(g.Tmpdir, 0o700) // if this fails, Lchown fails too, unless the directory exists
 		if err := os.Lchown(g.Tmpdir, int(account.UID), int(account.GID)); err != nil {
 			return err
@@ -198,13 +199,13 @@ func (g *Grant) switchAccount(name, policy string, gid int) error {
 // ReplyReady replies to the service with the name of the runner's directory, once the runner listens.
 func (g *Grant) ReplyReady(dir string) {
 	// The only possible error is that the service has gone.
-	fmt.Fprintln(g.conn, runner.ReadyPrefix+filepath.Base(dir))
+	fmt.Fprintln(g.conn, runner.ReadyReplyPrefix+filepath.Base(dir))
 	g.conn.Close()
 }
 
 // ReplyError replies to the service with the reason why no runner was started. After ReplyReady it does
 // nothing.
 func (g *Grant) ReplyError(reason error) {
-	fmt.Fprintln(g.conn, runner.RefusedPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
+	fmt.Fprintln(g.conn, runner.RefusedReplyPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
 	g.conn.Close()
 }

@@ -37,13 +37,13 @@ func TestOnlyNamedRunnersAreKilled(t *testing.T) {
 
 // A request is one line of limited length.
 func TestRequestIsBounded(t *testing.T) {
-	line := runner.SpawnRequest{Tmpdir: "/" + strings.Repeat("x", maxRequest)}.String()
+	line := runner.SpawnRequest{Tmpdir: "/" + strings.Repeat("x", maxRequestBytes)}.String()
 	for _, c := range []struct {
 		name, sent string
 		accepted   bool
 	}{
-		{"at the limit", line[:maxRequest-1] + "\n", true},
-		{"one byte longer", line[:maxRequest] + "\n", false},
+		{"at the limit", line[:maxRequestBytes-1] + "\n", true},
+		{"one byte longer", line[:maxRequestBytes] + "\n", false},
 		{"without its end", line[:100], false},
 	} {
 		if got, err := readRequest(strings.NewReader(c.sent)); (err == nil) != c.accepted {

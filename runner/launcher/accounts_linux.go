@@ -25,9 +25,9 @@ func (a *Accounts) byName(name string) (accounts.Account, error) {
 	return a.authorize(account, err)
 }
 
-// Refuses returns the reason why the policy does not allow jobs of a uid. It returns "" if the policy
+// RefusalReason returns the reason why the policy does not allow jobs of a uid. It returns "" if the policy
 // allows them. It also returns "" if it cannot find out, because the runner checks again.
-func (a *Accounts) Refuses(uid uint32) string {
+func (a *Accounts) RefusalReason(uid uint32) string {
 	account, err := a.Directory.UserByUID(uid)
 	if err != nil {
 		return ""
@@ -55,18 +55,18 @@ func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Acco
 // checkPolicy adds the groups to an account. reason says why the policy does not allow jobs of the
 // account; it is "" if the policy allows them.
 func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Account, reason string, err error) {
-	p, err := readPolicy(a.Policy)
+	p, err := readPolicy(a.PolicyFile)
 	if err != nil {
 		return accounts.Account{}, "", err
 	}
 	if account, err = a.Directory.WithGroups(account); err != nil {
 		return accounts.Account{}, "", err
 	}
-	return account, p.refusal(&account, a.Service, a.Directory.Group), nil
+	return account, p.refusalReason(&account, a.ServiceUID, a.Directory.Group), nil
 }
 
-// maxPolicy bounds the size of a policy file, in bytes.
-const maxPolicy = 64 << 10
+// maxPolicyBytes bounds the size of a policy file, in bytes.
+const maxPolicyBytes = 64 << 10
 
 // readPolicy reads a policy file. It returns an error if an account other than root can change the
 // file. A missing file is a policy that allows no jobs.
@@ -90,10 +90,10 @@ func readPolicy(path string) (policy, error) {
 	case !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0:
 		return policy{}, fmt.Errorf("the runner's policy %s can be changed by accounts other than root; "+
 			"make root its owner, and remove the write permission of all others (chmod go-w)", path)
-	case info.Size() > maxPolicy:
-		return policy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes; shorten it", path, maxPolicy)
+	case info.Size() > maxPolicyBytes:
+		return policy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes; shorten it", path, maxPolicyBytes)
 	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxPolicy))
+	raw, err := io.ReadAll(io.LimitReader(f, maxPolicyBytes))
 	if err != nil {
 		return policy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
 	}

@@ -16,8 +16,8 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	silent := errors.New("silent")
 	says := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
 		"initgroups dora": "dora 61410 61411", "passwd 61401": ""}
-	a := &Accounts{Policy: filepath.Join(t.TempDir(), "runner.conf"),
-		Directory: &accounts.Directory{AlwaysAsk: true, Lookup: func(database, key string) (string, error) {
+	a := &Accounts{PolicyFile: filepath.Join(t.TempDir(), "runner.conf"),
+		Directory: &accounts.Directory{AlwaysQueryRemote: true, LookupFunc: func(database, key string) (string, error) {
 			line, ok := says[database+" "+key]
 			if !ok {
 				return "", silent
@@ -26,7 +26,7 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 		}}}
 	checkError := func(what string, uid uint32, final bool) {
 		t.Helper()
-		if known, err := a.ByUID(uid); err == nil || IsFinal(err) != final {
+		if known, err := a.ByUID(uid); err == nil || IsPermanent(err) != final {
 			t.Errorf("%s: got account %+v, error %v", what, known, err)
 		}
 	}
@@ -34,7 +34,7 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	checkError("no account", 61401, true)
 	checkError("no answer about the account", 61402, false)
 	delete(says, "initgroups dora")
-	a.Directory = &accounts.Directory{AlwaysAsk: true, Lookup: a.Directory.Lookup}
+	a.Directory = &accounts.Directory{AlwaysQueryRemote: true, LookupFunc: a.Directory.LookupFunc}
 	checkError("no answer about groups", 61400, false)
 	says["initgroups dora"] = "dora 61410 61411"
 	checkError("after the groups are known", 61400, true)
@@ -71,7 +71,7 @@ func TestPolicyMustBelongToRoot(t *testing.T) {
 		checkRefused("a file of another owner", path)
 		return
 	}
-	if p, err := readPolicy(path); err != nil || len(p.accounts) != 1 {
+	if p, err := readPolicy(path); err != nil || len(p.allowedAccounts) != 1 {
 		t.Errorf("root's own: got %+v, %v", p, err)
 	}
 	if err := os.Chown(path, 1, 0); err != nil {

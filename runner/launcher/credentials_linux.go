@@ -14,48 +14,48 @@ import (
 )
 
 // credentialsDirVar is the environment variable in which systemd passes the directory of a unit's
-// credentials. maxCredential bounds the size of a credential, in bytes.
+// credentials. maxCredentialBytes bounds the size of a credential, in bytes.
 const (
-	credentialsDirVar = "CREDENTIALS_DIRECTORY"
-	maxCredential     = 64 << 10
+	credentialsDirVar  = "CREDENTIALS_DIRECTORY"
+	maxCredentialBytes = 64 << 10
 )
 
-// Credential returns a systemd credential for a job of the account with the given uid. The policy must
+// AllowedCredential returns a systemd credential for a job of the account with the given uid. The policy must
 // list the account for that credential. a is nil in a runner that has switched to an account. Such a
 // runner has only the credentials that it read before.
-func Credential(a *Accounts, read map[string][]byte, name string, uid int64) ([]byte, error) {
+func AllowedCredential(a *Accounts, read map[string][]byte, name string, uid int64) ([]byte, error) {
 	if a == nil {
 		if value, ok := read[name]; ok {
 			return value, nil
 		}
 		return nil, process.UnusableError(fmt.Sprintf("not allowed for jobs of this account; an administrator can allow it "+
-			"in the policy file of the runners (runner.conf) with: %s%s = ACCOUNT", credentialKey, name))
+			"in the policy file of the runners (runner.conf) with: %s%s = ACCOUNT", credentialKeyPrefix, name))
 	}
 	account, err := a.ByUID(uint32(uid))
 	if err != nil {
 		return nil, err
 	}
-	p, err := readPolicy(a.Policy)
+	p, err := readPolicy(a.PolicyFile)
 	if err != nil {
 		return nil, err
 	}
 	if !p.allowsCredential(name, &account, a.Directory.Group) {
 		return nil, process.UnusableError(fmt.Sprintf("not allowed for jobs of %s; an administrator can allow it "+
-			"in %s with: %s%s = %[1]s", account.Name, p.file, credentialKey, name))
+			"in %s with: %s%s = %[1]s", account.Name, p.file, credentialKeyPrefix, name))
 	}
 	return readCredential(name)
 }
 
-// credentialsOf reads all credentials that the jobs of an account may use. It must be called before the
+// readAllowedCredentials reads all credentials that the jobs of an account may use. It must be called before the
 // runner switches to that account, because the account itself cannot read them.
-func credentialsOf(policyFile string, account accounts.Account) (map[string][]byte, error) {
-	directory := &accounts.Directory{AlwaysAsk: true}
+func readAllowedCredentials(policyFile string, account accounts.Account) (map[string][]byte, error) {
+	directory := &accounts.Directory{AlwaysQueryRemote: true}
 	p, err := readPolicy(policyFile)
 	if err != nil {
 		return nil, err
 	}
 	values := map[string][]byte{}
-	for name := range p.credentials {
+	for name := range p.credentialUsers {
 		if !p.allowsCredential(name, &account, directory.Group) {
 			continue
 		}
@@ -86,5 +86,5 @@ func readCredential(name string) ([]byte, error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.Join(process.UnusableError("the credential is not a regular file"), err)
 	}
-	return io.ReadAll(io.LimitReader(f, maxCredential+1))
+	return io.ReadAll(io.LimitReader(f, maxCredentialBytes+1))
 }

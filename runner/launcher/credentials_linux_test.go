@@ -33,13 +33,13 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(credentialsDirVar, credentials)
-	directory := &accounts.Directory{AlwaysAsk: true}
-	roots := &Accounts{Policy: policy, Service: 5, Directory: directory}
+	directory := &accounts.Directory{AlwaysQueryRemote: true}
+	roots := &Accounts{PolicyFile: policy, ServiceUID: 5, Directory: directory}
 	daemon, err := directory.UserByName("daemon")
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := credentialsOf(policy, daemon)
+	values, err := readAllowedCredentials(policy, daemon)
 	if err != nil || len(values) != 1 || string(values["db"]) != "p4ss\n" {
 		t.Errorf("an account is given %v, %v", values, err)
 	}
@@ -59,7 +59,7 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 		{nil, values, -1, "gone", "not allowed for jobs of this account"},
 		{nil, nil, -1, "db", "not allowed for jobs of this account"},
 	} {
-		value, err := Credential(c.a, c.given, c.name, c.uid)
+		value, err := AllowedCredential(c.a, c.given, c.name, c.uid)
 		if c.wantErr == "" && (err != nil || string(value) != "p4ss\n") ||
 			c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) {
 			t.Errorf("%s for uid %d: %q, %v; want %q", c.name, c.uid, value, err, c.wantErr)

@@ -28,7 +28,7 @@ const acceptPause = 100 * time.Millisecond
 // a runner with the connection as standard input. Only uid and root may connect. The group gid may read
 // the runners' files in dir.
 func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
-	if err := shareDir(dir, 0, gid, rootDirMode); err != nil {
+	if err := createSharedDir(dir, 0, gid, rootDirMode); err != nil {
 		return err
 	}
 	lock, err := lockLauncher(dir)
@@ -36,7 +36,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 		return err
 	}
 	defer lock.Close()
-	path := filepath.Join(dir, runner.LauncherSocket)
+	path := filepath.Join(dir, runner.LauncherSocketName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the launcher, which starts the runners of jobs, cannot remove its old socket; remove this file, "+
 			"then start the service again: %w", err)
@@ -86,8 +86,8 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			c.Close()
 			continue
 		}
-		if err := startAccepted(argv, dir, policy, c); err != nil {
-			fmt.Fprintln(c, runner.RefusedPrefix+err.Error())
+		if err := startRunnerFor(argv, dir, policy, c); err != nil {
+			fmt.Fprintln(c, runner.RefusedReplyPrefix+err.Error())
 		}
 		c.Close()
 	}
@@ -114,14 +114,14 @@ func lockLauncher(dir string) (*os.File, error) {
 	return lock, err
 }
 
-// startAccepted starts a runner for a connection.
-func startAccepted(argv []string, dir, policy string, c *net.UnixConn) error {
+// startRunnerFor starts a runner for a connection.
+func startRunnerFor(argv []string, dir, policy string, c *net.UnixConn) error {
 	connFile, err := c.File()
 	if err != nil {
 		return err
 	}
 	defer connFile.Close()
-	cmd := runner.Command(argv, "--dir", dir, "--policy", policy, "--accepted")
+	cmd := runner.NewCommand(argv, "--dir", dir, "--policy", policy, "--accepted")
 	cmd.Stdin, cmd.Stderr = connFile, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return err

@@ -11,7 +11,7 @@
 //  2. For each connection, systemd or Launch starts this program as root, with the connection as
 //     standard input. The program calls Accept. The kernel, not the service, identifies the peer.
 //  3. Accept creates the runners' directory. The directory belongs to root, and the service's group can
-//     read but not change it (shareDir). Accept then reads the policy file, which only root can change.
+//     read but not change it (createSharedDir). Accept then reads the policy file, which only root can change.
 //     The policy, not the service, says whose jobs may run.
 //  4. If the request names an account, Accept checks it against the policy, reads the credentials that
 //     the policy gives to the account, and switches to the account for good (switchAccount). From then

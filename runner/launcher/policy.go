@@ -17,15 +17,16 @@ type policy struct {
 	file      string
 	allowRoot bool
 	tmpdir    string // job_tmpdir; "" if none is set
-	// accounts lists the accounts whose jobs may run: a user name, @ and a group name for the group's
+	// allowedAccounts lists the accounts whose jobs may run: a user name, @ and a group name for the group's
 	// members, or * for every account except root and the service's.
-	accounts []string
-	// credentials lists, for each credential, the users and @groups whose jobs may use it.
-	credentials map[string][]string
+	allowedAccounts []string
+	// credentialUsers lists, for each credential, the users and @groups whose jobs may use it.
+	credentialUsers map[string][]string
 }
 
-// credentialKey is the prefix of the keys that list the users of a credential. The name of the credential follows.
-const credentialKey = "credential."
+// credentialKeyPrefix is the prefix of the keys that list the users of a credential. The name of the
+// credential follows.
+const credentialKeyPrefix = "credential."
 
 // parsePolicy parses lines of the form key = value. A # begins a comment.
 func parsePolicy(file, text string) (policy, error) {
@@ -49,20 +50,20 @@ func parsePolicy(file, text string) (policy, error) {
 				problem = "allow_root_jobs must be true or false, not " + value
 			}
 		case key == "accounts":
-			p.accounts = strings.Fields(value)
-		case key == rundir.TmpdirKey:
+			p.allowedAccounts = strings.Fields(value)
+		case key == rundir.TmpdirSetting:
 			if strings.HasPrefix(value, "/") {
 				p.tmpdir = filepath.ToSlash(filepath.Clean(value))
 			} else if value != "none" {
 				problem = "job_tmpdir must be an absolute path or \"none\", not " + value
 			}
-		case strings.HasPrefix(key, credentialKey):
-			if p.credentials == nil {
-				p.credentials = map[string][]string{}
+		case strings.HasPrefix(key, credentialKeyPrefix):
+			if p.credentialUsers == nil {
+				p.credentialUsers = map[string][]string{}
 			}
-			p.credentials[strings.TrimPrefix(key, credentialKey)] = strings.Fields(value)
+			p.credentialUsers[strings.TrimPrefix(key, credentialKeyPrefix)] = strings.Fields(value)
 		default:
-			problem = "unknown key " + key + "; use allow_root_jobs, accounts, job_tmpdir or " + credentialKey + "NAME"
+			problem = "unknown key " + key + "; use allow_root_jobs, accounts, job_tmpdir or " + credentialKeyPrefix + "NAME"
 		}
 		if problem != "" {
 			return p, fmt.Errorf("%s:%d: %s", file, i+1, problem)
@@ -72,10 +73,10 @@ func parsePolicy(file, text string) (policy, error) {
 	return p, nil
 }
 
-// refusal returns the reason why the policy does not allow an account's jobs, or "" if it allows them.
+// refusalReason returns the reason why the policy does not allow an account's jobs, or "" if it allows them.
 // The service's own account is allowed only if it is listed by name, because its jobs can connect to
 // the runner like the service and start jobs of every account.
-func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(string) (uint32, bool)) string {
+func (p *policy) refusalReason(a *accounts.Account, service int, groupNamed func(string) (uint32, bool)) string {
 	if a.UID == 0 {
 		if p.allowRoot {
 			return ""
@@ -84,7 +85,7 @@ func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(strin
 			"or ask an administrator to set allow_root_jobs = true in %s", p.file)
 	}
 	isService := int(a.UID) == service
-	for _, allowed := range p.accounts {
+	for _, allowed := range p.allowedAccounts {
 		byName, byGroup := matches(allowed, a, groupNamed)
 		if byName || !isService && (byGroup || allowed == "*") {
 			return ""
@@ -96,13 +97,13 @@ func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(strin
 			a.Name, p.file)
 	}
 	return fmt.Sprintf(`jobs may not run as %[1]s; an administrator can add this account to the line `+
-		`"accounts = %[3]s" in %[2]s`, a.Name, p.file, strings.Join(p.accounts, " "))
+		`"accounts = %[3]s" in %[2]s`, a.Name, p.file, strings.Join(p.allowedAccounts, " "))
 }
 
 // allowsCredential reports whether the jobs of an account may use a credential. The account must be
 // listed for the credential by its name or by a group.
 func (p *policy) allowsCredential(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
-	return slices.ContainsFunc(p.credentials[credential], func(listed string) bool {
+	return slices.ContainsFunc(p.credentialUsers[credential], func(listed string) bool {
 		byName, byGroup := matches(listed, a, groupNamed)
 		return byName || byGroup
 	})
@@ -135,9 +136,9 @@ type refusalError string
 // Error returns the reason.
 func (e refusalError) Error() string { return string(e) }
 
-// IsFinal reports whether an error is final: the policy does not allow the account's jobs, or the
+// IsPermanent reports whether an error is final: the policy does not allow the account's jobs, or the
 // account does not exist. Other errors may go away.
-func IsFinal(err error) bool {
+func IsPermanent(err error) bool {
 	var refused refusalError
 	var none accounts.NoAccountError
 	return errors.As(err, &refused) || errors.As(err, &none)

@@ -10,7 +10,7 @@ import (
 // A policy consists of lines key = value. Any other line is rejected with its number.
 func TestPolicyIsRead(t *testing.T) {
 	p, err := parsePolicy("f", "# jobs of root\nallow_root_jobs = true\n\n accounts=@queuectl  alice # and no more\n")
-	if err != nil || !p.allowRoot || strings.Join(p.accounts, " ") != "@queuectl alice" {
+	if err != nil || !p.allowRoot || strings.Join(p.allowedAccounts, " ") != "@queuectl alice" {
 		t.Errorf("the policy is %+v, error %v", p, err)
 	}
 	if p, err := parsePolicy("f", "job_tmpdir = /a b/c/ # fast\r\n"); err != nil || p.tmpdir != "/a b/c" {
@@ -19,7 +19,7 @@ func TestPolicyIsRead(t *testing.T) {
 	if p, err := parsePolicy("f", "job_tmpdir = none"); err != nil || p.tmpdir != "" {
 		t.Errorf("job_tmpdir = none: got %+v, %v", p, err)
 	}
-	if p, err := parsePolicy("f", ""); err != nil || p.allowRoot || p.accounts != nil {
+	if p, err := parsePolicy("f", ""); err != nil || p.allowRoot || p.allowedAccounts != nil {
 		t.Errorf("an empty file: got %+v, %v, want that it allows no account", p, err)
 	}
 	for text, want := range map[string]string{
@@ -53,20 +53,20 @@ func TestPolicyAllowsListedAccounts(t *testing.T) {
 		want    string // part of the reason; "" if the jobs may run
 	}{
 		{policy{}, root, "allow_root_jobs = true in F"},
-		{policy{accounts: []string{"*", "root"}}, root, "--user NAME"},
+		{policy{allowedAccounts: []string{"*", "root"}}, root, "--user NAME"},
 		{policy{allowRoot: true}, root, ""},
 		{policy{allowRoot: true}, alice, "jobs may not run as alice"},
-		{policy{accounts: []string{"@queuectl"}}, alice, ""},
-		{policy{accounts: []string{"@queuectl"}}, www, "accounts = @queuectl"},
-		{policy{accounts: []string{"@staff"}}, www, ""},
-		{policy{accounts: []string{"@nothing", "www-data"}}, www, ""},
-		{policy{accounts: []string{"*"}}, www, ""},
-		{policy{accounts: []string{"33"}}, www, "www-data"},
-		{policy{accounts: []string{"*", "@queuectl"}}, service, "the service's account"},
-		{policy{accounts: []string{"queuectl"}}, service, ""},
+		{policy{allowedAccounts: []string{"@queuectl"}}, alice, ""},
+		{policy{allowedAccounts: []string{"@queuectl"}}, www, "accounts = @queuectl"},
+		{policy{allowedAccounts: []string{"@staff"}}, www, ""},
+		{policy{allowedAccounts: []string{"@nothing", "www-data"}}, www, ""},
+		{policy{allowedAccounts: []string{"*"}}, www, ""},
+		{policy{allowedAccounts: []string{"33"}}, www, "www-data"},
+		{policy{allowedAccounts: []string{"*", "@queuectl"}}, service, "the service's account"},
+		{policy{allowedAccounts: []string{"queuectl"}}, service, ""},
 	} {
 		c.policy.file = "F"
-		got := c.policy.refusal(&c.account, 998, groupNamed)
+		got := c.policy.refusalReason(&c.account, 998, groupNamed)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.account.Name, got, c.want)
 		}

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shareDir creates a directory that belongs to a user and that a group can read. If mode allows it,
+// createSharedDir creates a directory that belongs to a user and that a group can read. If mode allows it,
 // other accounts can enter the directory to reach their own files.
-func shareDir(path string, uid, gid int, mode os.FileMode) error {
+func createSharedDir(path string, uid, gid int, mode os.FileMode) error {
 	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot create the runner directory: %w", err)
 	}

@@ -24,11 +24,11 @@ func (a *Accounts) ByUID(uint32) (accounts.Account, error) {
 	return accounts.Account{}, process.ErrUnsupported
 }
 
-// Refuses returns "": this system has no policy.
-func (a *Accounts) Refuses(uint32) string { return "" }
+// RefusalReason returns "": this system has no policy.
+func (a *Accounts) RefusalReason(uint32) string { return "" }
 
-// Credential returns an error: only systemd gives a runner credentials.
-func Credential(*Accounts, map[string][]byte, string, int64) ([]byte, error) {
+// AllowedCredential returns an error: only systemd gives a runner credentials.
+func AllowedCredential(*Accounts, map[string][]byte, string, int64) ([]byte, error) {
 	return nil, process.UnusableError("systemd credentials are not available on this system; " +
 		"use a file instead")
 }

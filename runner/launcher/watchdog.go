@@ -5,5 +5,5 @@ import (
 	"time"
 )
 
-// Never is a time since boot that is never reached. It means that no deadline is set.
-const Never = time.Duration(math.MaxInt64)
+// NoDeadline is a time since boot that is never reached. It means that no deadline is set.
+const NoDeadline = time.Duration(math.MaxInt64)

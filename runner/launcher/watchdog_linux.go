@@ -32,7 +32,7 @@ import (
 
 // startCheckInterval is the time between two checks for hanging starts. The watchdog notices a
 // start after at most two checks. It kills the child if it has not executed its program within
-// process.StartWithin after the watchdog noticed it. See docs/decisions/0030.
+// process.StartTimeout after the watchdog noticed it. See docs/decisions/0030.
 const startCheckInterval = 50 * time.Millisecond
 
 // maxCheckStep limits how much one check can add to the age of a start. So if the whole machine
@@ -48,14 +48,14 @@ const watchdogRestartDelay = time.Second
 
 // Watchdog is the runner's handle of its watchdog process.
 type Watchdog struct {
-	argv         []string
-	checksStarts bool // the watchdog checks for hanging starts
-	log          *slog.Logger
-	words        *os.File      // reading end of the pipe, the watchdog's standard input
-	pipe         *os.File      // writing end; closing it makes the watchdog end
-	fd           int           // non-blocking descriptor of pipe
-	stop         chan struct{} // closed by the method End
-	done         chan struct{} // closed after the last watchdog process has ended
+	argv          []string
+	checksStarts  bool // the watchdog checks for hanging starts
+	log           *slog.Logger
+	messageReader *os.File      // reading end of the pipe, the watchdog's standard input
+	messageWriter *os.File      // writing end; closing it makes the watchdog end
+	writerFD      int           // non-blocking descriptor of pipe
+	stop          chan struct{} // closed by the method End
+	done          chan struct{} // closed after the last watchdog process has ended
 }
 
 // StartWatchdog starts the watchdog process of the runner in dir. argv is the command line that starts
@@ -68,10 +68,10 @@ func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 	}
 	g := &Watchdog{
 		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), checksStarts: checksStarts, log: log,
-		words: words, pipe: pipe, stop: make(chan struct{}), done: make(chan struct{}),
+		messageReader: words, messageWriter: pipe, stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	g.fd = int(pipe.Fd()) // Fd makes the descriptor blocking, so make it non-blocking again
-	err = unix.SetNonblock(g.fd, true)
+	g.writerFD = int(pipe.Fd()) // Fd makes the descriptor blocking, so make it non-blocking again
+	err = unix.SetNonblock(g.writerFD, true)
 	if err == nil {
 		started := make(chan error)
 		// supervise must not run on the main thread, because children of that thread count as orphans.
@@ -93,8 +93,8 @@ func (g *Watchdog) supervise(program string, started chan<- error) {
 	defer close(g.done)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
-		cmd.Env, cmd.Dir = runner.Env(), "/"
-		cmd.Stdin, cmd.Stderr = g.words, os.Stderr
+		cmd.Env, cmd.Dir = runner.ProcessEnv(), "/"
+		cmd.Stdin, cmd.Stderr = g.messageReader, os.Stderr
 		// Give the watchdog its own session. Otherwise Recover would take it for one of a dead runner's
 		// processes.
 		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
@@ -123,15 +123,15 @@ func (g *Watchdog) supervise(program string, started chan<- error) {
 
 // CheckStarts makes the watchdog check for hanging starts until no attempt is running. It does not
 // block.
-func (g *Watchdog) CheckStarts() { g.send(checkWord) }
+func (g *Watchdog) CheckStarts() { g.send(checkStartsMessage) }
 
 // SetDeadline makes the watchdog kill the runner and end its jobs at the given time since boot. A later
 // call of SetDeadline replaces that time. It does not block.
 func (g *Watchdog) SetDeadline(sinceBoot time.Duration) { g.send(sinceBoot) }
 
-// checkWord is the word that makes the watchdog check for hanging starts. All other words are times
+// checkStartsMessage is the word that makes the watchdog check for hanging starts. All other words are times
 // since boot.
-const checkWord = 0
+const checkStartsMessage = 0
 
 // send writes a word to the pipe, completely or not at all. If the pipe is full, send drops the word:
 // the watchdog hangs, or already has enough words to read.
@@ -139,7 +139,7 @@ func (g *Watchdog) send(word time.Duration) {
 	if g != nil {
 		var bytes [8]byte
 		binary.LittleEndian.PutUint64(bytes[:], uint64(word))
-		unix.Write(g.fd, bytes[:])
+		unix.Write(g.writerFD, bytes[:])
 	}
 }
 
@@ -147,9 +147,9 @@ func (g *Watchdog) send(word time.Duration) {
 func (g *Watchdog) End() {
 	if g != nil {
 		close(g.stop)
-		g.pipe.Close()
+		g.messageWriter.Close()
 		<-g.done
-		g.words.Close()
+		g.messageReader.Close()
 	}
 }
 
@@ -158,21 +158,21 @@ func (g *Watchdog) End() {
 // kills a runner that still lives when the leases expire. When the runner has died, RunWatchdog ends
 // the runner's jobs if the service's leases are limited in time.
 func RunWatchdog(dir string) error {
-	table, err := rundir.WatchTable(dir)
+	table, err := rundir.MapLiveTable(dir)
 	if err != nil {
 		return fmt.Errorf("the watchdog process of the runner in %s cannot start; jobs continue, and the runner starts the "+
 			"watchdog again: %w", dir, err)
 	}
-	w := watchState{table: table, runnerPID: table.PID(), killAt: Never}
-	if w.starts, err = process.NewStartWatcher(w.runnerPID); err != nil {
+	w := watchdogState{table: table, runnerPID: table.PID(), killAt: NoDeadline}
+	if w.startWatcher, err = process.NewStartWatcher(w.runnerPID); err != nil {
 		return err
 	}
-	for w.readWords() {
-		if runner.SinceBoot() >= w.killAt && os.Getppid() == w.runnerPID {
+	for w.readMessages() {
+		if runner.TimeSinceBoot() >= w.killAt && os.Getppid() == w.runnerPID {
 			fmt.Fprintf(os.Stderr, "queuectl: the runner with pid %d hangs, and other nodes may take over its jobs now "+
 				"(setting node_lease); ending the runner and its jobs\n", w.runnerPID)
 			unix.Kill(w.runnerPID, unix.SIGKILL)
-			w.killAt = Never
+			w.killAt = NoDeadline
 		}
 		if w.checkingStarts {
 			w.checkStarts()
@@ -192,26 +192,26 @@ func RunWatchdog(dir string) error {
 	return nil // the runner lives, and ends its jobs when it ends
 }
 
-// watchState is the state of the watchdog process.
-type watchState struct {
+// watchdogState is the state of the watchdog process.
+type watchdogState struct {
 	table          rundir.LiveTable
 	runnerPID      int
-	starts         *process.StartWatcher
+	startWatcher   *process.StartWatcher
 	checkingStarts bool               // the watchdog checks for hanging starts until no attempt is running
 	unforkedLeases map[int]wire.Lease // attempts without a process at the last check, by slot
 	killAt         time.Duration      // time since boot at which to kill the runner
 }
 
-// readWords waits for words from the runner, or until a check is due. It returns false when standard
+// readMessages waits for words from the runner, or until a check is due. It returns false when standard
 // input ends.
-func (w *watchState) readWords() (more bool) {
-	start, wait := runner.SinceBoot(), time.Duration(-1)
+func (w *watchdogState) readMessages() (more bool) {
+	start, wait := runner.TimeSinceBoot(), time.Duration(-1)
 	switch {
 	case w.checkingStarts:
 		time.Sleep(startCheckInterval) // words that arrive in the meantime stay in the pipe
 		wait = 0
-	case w.killAt != Never:
-		wait = milliseconds(max(0, min(w.killAt-start, deadlineCheckInterval)))
+	case w.killAt != NoDeadline:
+		wait = ceilMilliseconds(max(0, min(w.killAt-start, deadlineCheckInterval)))
 	}
 	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
 	unix.Poll(stdin, int(wait)) // the only possible error is an interrupting signal
@@ -222,26 +222,26 @@ func (w *watchState) readWords() (more bool) {
 			return false
 		}
 		for ; n >= 8; n, buf = n-8, buf[8:] {
-			if word := time.Duration(binary.LittleEndian.Uint64(buf)); word == checkWord {
+			if word := time.Duration(binary.LittleEndian.Uint64(buf)); word == checkStartsMessage {
 				w.checkingStarts = true
 			} else {
 				w.killAt = word
 			}
 		}
 	}
-	if wait >= 0 && runner.SinceBoot()-start > 2*deadlineCheckInterval {
-		w.killAt = Never // this process, and perhaps the machine, was stopped, so the time is outdated
+	if wait >= 0 && runner.TimeSinceBoot()-start > 2*deadlineCheckInterval {
+		w.killAt = NoDeadline // this process, and perhaps the machine, was stopped, so the time is outdated
 	}
 	return true
 }
 
-// milliseconds returns a duration in milliseconds, rounded up.
-func milliseconds(d time.Duration) time.Duration {
+// ceilMilliseconds returns a duration in milliseconds, rounded up.
+func ceilMilliseconds(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1) / time.Millisecond
 }
 
 // checkStarts checks whether a child that was just started hangs, and kills it.
-func (w *watchState) checkStarts() {
+func (w *watchdogState) checkStarts() {
 	busy, slow := false, false
 	now := map[int]wire.Lease{}
 	for slot := 1; slot <= rundir.MaxSlots; slot++ {
@@ -253,7 +253,7 @@ func (w *watchState) checkStarts() {
 		}
 	}
 	if w.unforkedLeases = now; slow {
-		w.starts.EndHung(process.StartWithin, maxCheckStep)
+		w.startWatcher.KillHungStarts(process.StartTimeout, maxCheckStep)
 	}
 	w.checkingStarts = busy && os.Getppid() == w.runnerPID
 }

@@ -15,16 +15,16 @@ import (
 	"strconv"
 )
 
-// maxNames is how many names are tried for a new directory. A name stays in use if its directory could
+// maxNameTries is how many names are tried for a new directory. A name stays in use if its directory could
 // not be moved aside.
-const maxNames = 100
+const maxNameTries = 100
 
-// AsideInfix is part of the name of a directory that was moved aside.
-const AsideInfix = ".gone."
+// MovedAsideInfix is part of the name of a directory that was moved aside.
+const MovedAsideInfix = ".gone."
 
-// name returns the current name of the directory. With an ending, it returns the name of a file
-// next to the directory.
-func (f *Dir) name(ending string) string {
+// pathWithEnding returns the current name of the directory. With an ending, it returns the
+// name of a file next to the directory.
+func (f *Dir) pathWithEnding(ending string) string {
 	if f.nameSuffix == 0 {
 		return f.base + ending
 	}
@@ -32,15 +32,15 @@ func (f *Dir) name(ending string) string {
 }
 
 // IsOpen reports whether the directory exists and is open.
-func (f *Dir) IsOpen() bool { return f.open }
+func (f *Dir) IsOpen() bool { return f.isOpen }
 
 // MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
 // for Remove. If the directory cannot be renamed, it keeps its name. If survived is true, a process of
 // the command may still write notes, so MoveAside gives up the FIFO or file for notes as well.
 func (f *Dir) MoveAside(survived bool) (path string) {
 	path = f.Path
-	for try := range maxNames {
-		newPath := f.name(AsideInfix) + strconv.Itoa(try)
+	for try := range maxNameTries {
+		newPath := f.pathWithEnding(MovedAsideInfix) + strconv.Itoa(try)
 		err := renameNew(f.Path, newPath)
 		if err == nil {
 			path = newPath
@@ -61,10 +61,10 @@ func (f *Dir) MoveAside(survived bool) (path string) {
 
 // RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
 func (f *Dir) RemoveUnused() {
-	if !f.open {
+	if !f.isOpen {
 		return
 	}
-	f.open = false
+	f.isOpen = false
 	if err := os.Remove(f.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		f.nameSuffix++
 	}

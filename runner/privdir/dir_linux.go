@@ -20,34 +20,34 @@ import (
 // directory. One system call checks whether a directory is unused, because any use changes the
 // directory's times. See docs/decisions/0058.
 type Dir struct {
-	Path  string // path of the directory while it is open
-	Notes string // path of the FIFO
+	Path         string // path of the directory while it is open
+	ProgressPath string // path of the FIFO
 
 	base       string
 	nameSuffix int // number of names given up because an earlier directory or FIFO still uses them
 	owner      *runas.Identity
-	open       bool
-	fd         int // descriptor of the directory
-	// pipe is the descriptor of the FIFO. It is open for reading and writing, so reads never get end of
+	isOpen     bool
+	dirFD      int // descriptor of the directory
+	// fifoFD is the descriptor of the FIFO. It is open for reading and writing, so reads never get end of
 	// file. It is -1 without a FIFO.
-	pipe       int
-	unusedStat unix.Stat_t // state of the directory while no command has used it
-	gotNotes   bool        // something was read from the FIFO since the directory was opened
+	fifoFD       int
+	unusedStat   unix.Stat_t // state of the directory while no command has used it
+	progressRead bool        // something was read from the FIFO since the directory was opened
 }
 
 // New returns a Dir without a directory. The paths of all its directories and FIFOs
 // begin with base.
-func New(base string) *Dir { return &Dir{base: base, fd: -1, pipe: -1} }
+func New(base string) *Dir { return &Dir{base: base, dirFD: -1, fifoFD: -1} }
 
 // Open ensures that an empty directory exists for a command of an account; nil is the account of this
 // process.
 func (f *Dir) Open(owner *runas.Identity) (err error) {
-	f.gotNotes = false
+	f.progressRead = false
 	if !sameFileRights(f.owner, owner) {
 		f.Close()
 		f.owner = owner
 	}
-	for range maxNames {
+	for range maxNameTries {
 		if err = f.create(); !errors.Is(err, os.ErrExist) {
 			break
 		}
@@ -69,39 +69,40 @@ func sameFileRights(a, b *runas.Identity) bool {
 // create creates the FIFO and the directory if they do not exist. Only this process can change them
 // until it gives them to the account.
 func (f *Dir) create() (err error) {
-	if f.pipe < 0 {
-		f.Notes = f.name(".progress")
-		if err := unix.Mkfifo(f.Notes, 0o600); err != nil {
+	if f.fifoFD < 0 {
+		f.ProgressPath = f.pathWithEnding(".progress")
+		if err := unix.Mkfifo(f.ProgressPath, 0o600); err != nil {
 			return fmt.Errorf("cannot create a FIFO: %w", err)
 		}
-		if f.pipe, err = unix.Open(f.Notes, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+		if f.fifoFD, err = unix.Open(f.ProgressPath, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+			0); err != nil {
 			return err
 		}
-		if err := f.chown(f.pipe); err != nil {
+		if err := f.chown(f.fifoFD); err != nil {
 			return err
 		}
 	}
-	if f.open {
+	if f.isOpen {
 		return nil
 	}
-	f.Path = f.name("")
+	f.Path = f.pathWithEnding("")
 	if err := os.Mkdir(f.Path, 0o700); err != nil {
 		return err
 	}
-	f.open = true
+	f.isOpen = true
 	// The kernel's clock for files may not advance for milliseconds. So set a time that the clock never
 	// shows: then even a change immediately after this one is visible.
 	markTime := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, f.Path, markTime, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	if f.fd, err = unix.Open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+	if f.dirFD, err = unix.Open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}
-	if err := f.chown(f.fd); err != nil {
+	if err := f.chown(f.dirFD); err != nil {
 		return err
 	}
-	return unix.Fstat(f.fd, &f.unusedStat)
+	return unix.Fstat(f.dirFD, &f.unusedStat)
 }
 
 // chown makes the account the owner of a file.
@@ -112,13 +113,13 @@ func (f *Dir) chown(fd int) error {
 	return unix.Fchown(fd, int(f.owner.UID), int(f.owner.GID))
 }
 
-// Used reports whether the directory was used, removed, moved or changed. It checks the descriptor, so
+// IsUsed reports whether the directory was used, removed, moved or changed. It checks the descriptor, so
 // a file system that a user has mounted on the directory cannot make it hang. A command that resets the
 // directory's times immediately after a change can hide files from this check. Only the next command of
 // the same account sees these files, because another account never gets the directory.
-func (f *Dir) Used() bool {
+func (f *Dir) IsUsed() bool {
 	var now unix.Stat_t
-	err := unix.Fstat(f.fd, &now)
+	err := unix.Fstat(f.dirFD, &now)
 	return err != nil || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim ||
 		now.Nlink != f.unusedStat.Nlink || now.Mode != f.unusedStat.Mode
 }
@@ -130,19 +131,19 @@ func renameNew(path, newPath string) error {
 
 // closeDir closes the descriptor of the directory.
 func (f *Dir) closeDir() {
-	if f.fd >= 0 {
-		unix.Close(f.fd)
-		f.fd = -1
+	if f.dirFD >= 0 {
+		unix.Close(f.dirFD)
+		f.dirFD = -1
 	}
 }
 
 // dropNotes closes and removes the FIFO.
 func (f *Dir) dropNotes() {
-	if f.pipe >= 0 {
-		go unix.Close(f.pipe) // close blocks while a process has the FIFO locked
-		f.pipe = -1
+	if f.fifoFD >= 0 {
+		go unix.Close(f.fifoFD) // close blocks while a process has the FIFO locked
+		f.fifoFD = -1
 	}
-	os.Remove(f.Notes)
+	os.Remove(f.ProgressPath)
 }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
@@ -166,15 +167,15 @@ func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
 // os.ErrNotExist if the file does not exist.
 func (f *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 	// Duplicate the descriptor, because a look-up that hangs may outlive the Dir.
-	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := unix.FcntlInt(uintptr(f.dirFD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	return runas.LookUpAt(f.owner, fd, func() ([]byte, error) { return readPlainAt(fd, name, maxBytes) })
+	return runas.LookUpAt(f.owner, fd, func() ([]byte, error) { return readRegularAt(fd, name, maxBytes) })
 }
 
-// readPlainAt reads a regular file.
-func readPlainAt(dir int, name string, maxBytes int64) ([]byte, error) {
+// readRegularAt reads a regular file.
+func readRegularAt(dir int, name string, maxBytes int64) ([]byte, error) {
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
 	fd, err := unix.Openat(dir, name, flags, 0)
 	switch err {
@@ -196,46 +197,46 @@ func readPlainAt(dir int, name string, maxBytes int64) ([]byte, error) {
 	return ReadUpTo(f, maxBytes)
 }
 
-// HasNotes reports whether any notes were read since the directory was opened.
-func (f *Dir) HasNotes() bool { return f.gotNotes }
+// HasReadProgress reports whether any notes were read since the directory was opened.
+func (f *Dir) HasReadProgress() bool { return f.progressRead }
 
-// Drain returns the notes that have not been read yet. If a process keeps the FIFO locked for longer
-// than drainWithin, Drain gives up the FIFO and returns nil.
-func (f *Dir) Drain() []byte {
-	if f == nil || f.pipe < 0 {
+// DrainProgress returns the notes that have not been read yet. If a process keeps the FIFO locked for longer
+// than drainTimeout, DrainProgress gives up the FIFO and returns nil.
+func (f *Dir) DrainProgress() []byte {
+	if f == nil || f.fifoFD < 0 {
 		return nil
 	}
-	pipe, got := f.pipe, make(chan []byte, 1)
-	go func() { got <- drainPipe(pipe) }()
+	pipe, got := f.fifoFD, make(chan []byte, 1)
+	go func() { got <- drainFIFO(pipe) }()
 	select {
 	case data := <-got:
 		return data
-	case <-time.After(drainWithin):
+	case <-time.After(drainTimeout):
 		go func() {
 			<-got
 			unix.Close(pipe)
 		}()
-		f.pipe = -1
+		f.fifoFD = -1
 		f.nameSuffix++
-		os.Remove(f.Notes)
+		os.Remove(f.ProgressPath)
 		return nil
 	}
 }
 
-// drainWithin limits how long a read of the FIFO may take.
-const drainWithin = time.Second
+// drainTimeout limits how long a read of the FIFO may take.
+const drainTimeout = time.Second
 
-// NotesFD returns the descriptor of the FIFO, for poll(2). It returns -1 if there is no FIFO.
-func (f *Dir) NotesFD() int { return f.pipe }
+// ProgressFD returns the descriptor of the FIFO, for poll(2). It returns -1 if there is no FIFO.
+func (f *Dir) ProgressFD() int { return f.fifoFD }
 
-// ReadNotes returns the notes that have not been read yet. It blocks while a process has the FIFO
+// ReadProgress returns the notes that have not been read yet. It blocks while a process has the FIFO
 // locked.
-func (f *Dir) ReadNotes() []byte {
-	f.gotNotes = true
-	return drainPipe(f.pipe)
+func (f *Dir) ReadProgress() []byte {
+	f.progressRead = true
+	return drainFIFO(f.fifoFD)
 }
 
-func drainPipe(pipe int) []byte {
+func drainFIFO(pipe int) []byte {
 	buf := make([]byte, 64<<10) // this is the capacity of a FIFO
 	n, err := unix.Read(pipe, buf)
 	if err != nil || n <= 0 {

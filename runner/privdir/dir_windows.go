@@ -14,17 +14,17 @@ import (
 // it belong to the account of this process. The command writes its notes to the file. One goroutine at
 // a time may use a Dir.
 type Dir struct {
-	Path  string // path of the directory while it is open
-	Notes string // path of the file for notes
+	Path         string // path of the directory while it is open
+	ProgressPath string // path of the file for notes
 
-	base       string
-	nameSuffix int // number of names given up because an earlier directory or file still uses them
-	open       bool
-	lastNotes  noteFileState
+	base             string
+	nameSuffix       int // number of names given up because an earlier directory or file still uses them
+	isOpen           bool
+	lastProgressFile progressFileState
 }
 
-// noteFileState is the state of the notes file by which Drain recognises a change.
-type noteFileState struct {
+// progressFileState is the state of the notes file by which Drain recognises a change.
+type progressFileState struct {
 	size    int64
 	modTime time.Time
 }
@@ -35,19 +35,19 @@ func New(base string) *Dir { return &Dir{base: base} }
 
 // Open ensures that an empty directory exists, and no notes file.
 func (f *Dir) Open(*runas.Identity) (err error) {
-	f.lastNotes, f.Notes = noteFileState{}, f.name(".progress")
-	if err := os.Remove(f.Notes); err != nil && !errors.Is(err, os.ErrNotExist) {
+	f.lastProgressFile, f.ProgressPath = progressFileState{}, f.pathWithEnding(".progress")
+	if err := os.Remove(f.ProgressPath); err != nil && !errors.Is(err, os.ErrNotExist) {
 		f.nameSuffix++ // another process has the file open, so use the next name
 		f.RemoveUnused()
-		f.Notes = f.name(".progress")
+		f.ProgressPath = f.pathWithEnding(".progress")
 	}
-	for range maxNames {
-		if f.open {
+	for range maxNameTries {
+		if f.isOpen {
 			return nil
 		}
-		f.Path = f.name("")
+		f.Path = f.pathWithEnding("")
 		err = os.Mkdir(f.Path, 0o700)
-		f.open = err == nil
+		f.isOpen = err == nil
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			break
 		}
@@ -61,8 +61,8 @@ func (f *Dir) Open(*runas.Identity) (err error) {
 	return nil
 }
 
-// Used reports whether the directory contains anything.
-func (f *Dir) Used() bool {
+// IsUsed reports whether the directory contains anything.
+func (f *Dir) IsUsed() bool {
 	list, err := os.ReadDir(f.Path)
 	return err != nil || len(list) > 0
 }
@@ -79,7 +79,7 @@ func renameNew(path, newPath string) error {
 func (f *Dir) closeDir() {}
 
 // dropNotes removes the notes file. It fails if another process has the file open.
-func (f *Dir) dropNotes() { os.Remove(f.Notes) }
+func (f *Dir) dropNotes() { os.Remove(f.ProgressPath) }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
 func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
@@ -106,43 +106,45 @@ func (f *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 	return ReadUpTo(file, maxBytes)
 }
 
-// maxNoteTail is how much of the end of the notes is read, in bytes.
-const maxNoteTail = 4 << 10
+// maxProgressTailBytes is how much of the end of the notes is read, in bytes.
+const maxProgressTailBytes = 4 << 10
 
-// HasNotes reports whether notes exist. The notes of a short command are read only after its end.
-func (f *Dir) HasNotes() bool {
-	_, err := os.Lstat(f.Notes)
+// HasReadProgress reports whether notes exist. The notes of a short command are read only after its end.
+func (f *Dir) HasReadProgress() bool {
+	_, err := os.Lstat(f.ProgressPath)
 	return err == nil
 }
 
-// Drain returns the end of the notes, if they have changed since the last call.
-func (f *Dir) Drain() []byte {
+// DrainProgress returns the end of the notes, if they have changed since the last call.
+func (f *Dir) DrainProgress() []byte {
 	if f == nil {
 		return nil
 	}
-	file, err := os.Open(f.Notes)
+	file, err := os.Open(f.ProgressPath)
 	if err != nil {
 		return nil // the file does not exist, or a process is writing it
 	}
 	defer file.Close()
 	info, err := file.Stat()
-	now := noteFileState{}
+	now := progressFileState{}
 	if err == nil {
-		now = noteFileState{info.Size(), info.ModTime()}
+		now = progressFileState{info.Size(), info.ModTime()}
 	}
-	if err != nil || now == f.lastNotes || !info.Mode().IsRegular() {
+	if err != nil || now == f.lastProgressFile || !info.Mode().IsRegular() {
 		return nil
 	}
-	f.lastNotes = now
-	if _, err := file.Seek(max(0, now.size-maxNoteTail), 0); err != nil {
+	f.lastProgressFile = now
+	if _, err := file.Seek(max(0, now.size-maxProgressTailBytes), 0); err != nil {
 		return nil
 	}
-	data, _ := ReadUpTo(file, maxNoteTail) // a partial read is fine
+	data, _ := ReadUpTo(file, maxProgressTailBytes) // a partial read is fine
 	return data
 }
 
-// Remove removes a directory.
-func Remove(path string, _ *runas.Identity) (more bool, err error) { return false, os.RemoveAll(path) }
+// RemoveSome removes a directory.
+func RemoveSome(path string, _ *runas.Identity) (more bool, err error) {
+	return false, os.RemoveAll(path)
+}
 
-// OwnerOf returns nil, because all commands run as the account of this process.
-func OwnerOf(string) (*runas.Identity, error) { return nil, nil }
+// OwnerIdentity returns nil, because all commands run as the account of this process.
+func OwnerIdentity(string) (*runas.Identity, error) { return nil, nil }

@@ -14,30 +14,30 @@ import (
 
 // Limits of the removal of a directory. See docs/decisions/0058.
 const (
-	// removeWithin limits one step. It is shorter than runas.LookUpWithin, so that a step is not mistaken for
+	// removeStepTimeout limits one step. It is shorter than runas.LookUpTimeout, so that a step is not mistaken for
 	// a look-up that hangs.
-	removeWithin = 200 * time.Millisecond
-	removeDepth  = 32 // maximum number of directories that are open at the same time
+	removeStepTimeout = 200 * time.Millisecond
+	maxOpenDirs       = 32 // maximum number of directories that are open at the same time
 )
 
-// errMore means that a step has ended before everything was removed.
-var errMore = errors.New("not everything is removed yet")
+// errNotAllRemoved means that a step has ended before everything was removed.
+var errNotAllRemoved = errors.New("not everything is removed yet")
 
-// Remove removes a part of a directory, with the rights of the account that owns the directory. Only
-// the account of this process may be able to change the parent directory. Remove follows no link and
+// RemoveSome removes a part of a directory, with the rights of the account that owns the directory. Only
+// the account of this process may be able to change the parent directory. RemoveSome follows no link and
 // enters no mounted file system. It returns whether anything is left, and an error if something cannot
 // be removed.
-func Remove(path string, owner *runas.Identity) (more bool, err error) {
+func RemoveSome(path string, owner *runas.Identity) (more bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, fmt.Errorf("cannot open %s: %w", filepath.Dir(path), err)
 	}
 	name := filepath.Base(path)
 	_, err = runas.LookUpAt(owner, parent, func() (struct{}, error) {
-		r := &removal{deadline: time.Now().Add(removeWithin), top: -1}
-		return struct{}{}, r.enter(parent, name, 0)
+		r := &removalStep{deadline: time.Now().Add(removeStepTimeout), topFD: -1}
+		return struct{}{}, r.emptyNamedDir(parent, name, 0)
 	})
-	if err == nil || errors.Is(err, errMore) {
+	if err == nil || errors.Is(err, errNotAllRemoved) {
 		// Only this process's account can change the parent directory, so use its rights.
 		switch unix.Rmdir(path) {
 		case nil, unix.ENOENT:
@@ -50,9 +50,9 @@ func Remove(path string, owner *runas.Identity) (more bool, err error) {
 	return false, fmt.Errorf("cannot remove the content of %s: %w", path, err)
 }
 
-// OwnerOf returns the account that owns a directory, as user and group id. It returns nil if this
+// OwnerIdentity returns the account that owns a directory, as user and group id. It returns nil if this
 // process is not root, and therefore has only its own account.
-func OwnerOf(path string) (*runas.Identity, error) {
+func OwnerIdentity(path string) (*runas.Identity, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}
@@ -63,18 +63,18 @@ func OwnerOf(path string) (*runas.Identity, error) {
 	return &runas.Identity{UID: stat.Uid, GID: stat.Gid}, nil
 }
 
-// removal is one step of a removal.
-type removal struct {
+// removalStep is one step of a removal.
+type removalStep struct {
 	deadline  time.Time
-	top       int // descriptor of the directory to remove
+	topFD     int // descriptor of the directory to remove
 	movedDirs int // number of directories that were moved because they were too deep
 }
 
-// enter empties the directory name in the directory parent.
-func (r *removal) enter(parent int, name string, depth int) error {
-	fd, err := openBelow(parent, name)
+// emptyNamedDir empties the directory name in the directory parent.
+func (r *removalStep) emptyNamedDir(parent int, name string, depth int) error {
+	fd, err := openSubdir(parent, name)
 	if err == unix.EACCES && unix.Fchmodat(parent, name, 0o700, 0) == nil { // the owner may change the mode
-		fd, err = openBelow(parent, name)
+		fd, err = openSubdir(parent, name)
 	}
 	switch err {
 	case nil:
@@ -89,13 +89,13 @@ func (r *removal) enter(parent int, name string, depth int) error {
 	}
 	defer unix.Close(fd)
 	if depth == 0 {
-		r.top = fd
+		r.topFD = fd
 	}
-	return r.empty(fd, depth)
+	return r.emptyOpenDir(fd, depth)
 }
 
-// openBelow opens the directory name in the directory parent. It refuses links and mount points.
-func openBelow(parent int, name string) (int, error) {
+// openSubdir opens the directory name in the directory parent. It refuses links and mount points.
+func openSubdir(parent int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: flags,
 		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
@@ -106,8 +106,8 @@ func openBelow(parent int, name string) (int, error) {
 	return fd, err
 }
 
-// empty removes the content of a directory. It repeats this until nothing more can be removed.
-func (r *removal) empty(fd, depth int) error {
+// emptyOpenDir removes the content of a directory. It repeats this until nothing more can be removed.
+func (r *removalStep) emptyOpenDir(fd, depth int) error {
 	buf := make([]byte, 8<<10)
 	for {
 		if _, err := unix.Seek(fd, 0, 0); err != nil {
@@ -125,13 +125,13 @@ func (r *removal) empty(fd, depth int) error {
 			_, _, names := unix.ParseDirent(buf[:n], -1, nil)
 			for _, name := range names {
 				if time.Now().After(r.deadline) {
-					return errMore
+					return errNotAllRemoved
 				}
-				err := r.remove(fd, name, depth)
+				err := r.removeEntry(fd, name, depth)
 				switch {
 				case err == nil:
 					removed++
-				case errors.Is(err, errMore):
+				case errors.Is(err, errNotAllRemoved):
 					return err
 				default:
 					lastErr = err
@@ -144,8 +144,8 @@ func (r *removal) empty(fd, depth int) error {
 	}
 }
 
-// remove removes one entry of a directory.
-func (r *removal) remove(fd int, name string, depth int) error {
+// removeEntry removes one entry of a directory.
+func (r *removalStep) removeEntry(fd int, name string, depth int) error {
 	err := unix.Unlinkat(fd, name, 0)
 	if err == unix.EACCES && unix.Fchmod(fd, 0o700) == nil {
 		err = unix.Unlinkat(fd, name, 0)
@@ -164,12 +164,12 @@ func (r *removal) remove(fd int, name string, depth int) error {
 	default:
 		return fmt.Errorf("cannot remove %q in it: %w; remove it as the user of the job", name, err)
 	}
-	if depth == removeDepth {
+	if depth == maxOpenDirs {
 		r.movedDirs++
 		unix.Fchmodat(fd, name, 0o700, 0) // moving a directory changes its ".." entry, so it must be writable
-		return unix.Renameat(fd, name, r.top, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.movedDirs))
+		return unix.Renameat(fd, name, r.topFD, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.movedDirs))
 	}
-	if err := r.enter(fd, name, depth+1); err != nil {
+	if err := r.emptyNamedDir(fd, name, depth+1); err != nil {
 		return err
 	}
 	err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)

@@ -9,10 +9,10 @@ import (
 )
 
 // Dir does nothing: commands get no private directory on this system.
-type Dir struct{ Path, Notes string }
+type Dir struct{ Path, ProgressPath string }
 
-// AsideInfix is part of the name of a directory that was moved aside.
-const AsideInfix = ".gone."
+// MovedAsideInfix is part of the name of a directory that was moved aside.
+const MovedAsideInfix = ".gone."
 
 // New returns a Dir without a directory.
 func New(string) *Dir { return &Dir{} }
@@ -20,8 +20,8 @@ func New(string) *Dir { return &Dir{} }
 // Open returns errors.ErrUnsupported.
 func (f *Dir) Open(*runas.Identity) error { return errors.ErrUnsupported }
 
-// Used returns false.
-func (f *Dir) Used() bool { return false }
+// IsUsed returns false.
+func (f *Dir) IsUsed() bool { return false }
 
 // IsOpen returns false.
 func (f *Dir) IsOpen() bool { return false }
@@ -44,14 +44,14 @@ func (f *Dir) RemoveFile(string) {}
 // Read returns errors.ErrUnsupported.
 func (f *Dir) Read(string, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
 
-// Drain returns nil.
-func (f *Dir) Drain() []byte { return nil }
+// DrainProgress returns nil.
+func (f *Dir) DrainProgress() []byte { return nil }
 
-// HasNotes returns false.
-func (f *Dir) HasNotes() bool { return false }
+// HasReadProgress returns false.
+func (f *Dir) HasReadProgress() bool { return false }
 
-// Remove returns errors.ErrUnsupported.
-func Remove(string, *runas.Identity) (more bool, err error) { return false, errors.ErrUnsupported }
+// RemoveSome returns errors.ErrUnsupported.
+func RemoveSome(string, *runas.Identity) (more bool, err error) { return false, errors.ErrUnsupported }
 
-// OwnerOf returns errors.ErrUnsupported.
-func OwnerOf(string) (*runas.Identity, error) { return nil, errors.ErrUnsupported }
+// OwnerIdentity returns errors.ErrUnsupported.
+func OwnerIdentity(string) (*runas.Identity, error) { return nil, errors.ErrUnsupported }

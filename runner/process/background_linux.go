@@ -9,11 +9,11 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// maxBackground is how many trees of one account may live on after their commands.
-const maxBackground = 64
+// maxSparedTreesPerUser is how many trees of one account may live on after their commands.
+const maxSparedTreesPerUser = 64
 
-// sparedByUser records the trees that live on after their commands.
-var sparedByUser = sparedTrees{byUID: map[uint32][]*sparedTree{}}
+// sparedTreesByUser records the trees that live on after their commands.
+var sparedTreesByUser = sparedTrees{byUID: map[uint32][]*sparedTree{}}
 
 type sparedTrees struct {
 	mu    sync.Mutex
@@ -22,41 +22,41 @@ type sparedTrees struct {
 
 // sparedTree describes the processes that a command left behind and that may live on.
 type sparedTree struct {
-	group  string // directory of the control group; "" without a control group
-	cookie string
-	procs  []procfs.Process // some of the processes; empty if there is a control group
+	cgroupPath string // directory of the control group; "" without a control group
+	cookie     string
+	procs      []procfs.Process // some of the processes; empty if there is a control group
 }
 
 // maxRecorded limits how many processes of a tree without a control group are recorded.
 const maxRecorded = 16
 
-// add records a tree. It returns false if the account already has maxBackground living trees.
+// add records a tree. It returns false if the account already has maxSparedTreesPerUser living trees.
 func (b *sparedTrees) add(uid uint32, s *sparedTree) bool {
 	b.mu.Lock()
-	full := len(b.byUID[uid]) >= maxBackground
+	full := len(b.byUID[uid]) >= maxSparedTreesPerUser
 	b.mu.Unlock()
 	if full {
-		b.forgetEnded()
+		b.removeEnded()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.byUID[uid]) >= maxBackground {
+	if len(b.byUID[uid]) >= maxSparedTreesPerUser {
 		return false
 	}
 	b.byUID[uid] = append(b.byUID[uid], s)
 	return true
 }
 
-// forgetEnded drops the records of trees that have ended. It checks the processes without holding the
+// removeEnded drops the records of trees that have ended. It checks the processes without holding the
 // lock.
-func (b *sparedTrees) forgetEnded() {
+func (b *sparedTrees) removeEnded() {
 	b.mu.Lock()
 	copied := map[uint32][]*sparedTree{}
 	for uid, list := range b.byUID {
 		copied[uid] = slices.Clone(list)
 	}
 	b.mu.Unlock()
-	takeScan := sync.OnceValue(processes.fresh)
+	takeScan := sync.OnceValue(processScanner.freshScan)
 	for uid, list := range copied {
 		alive := livingTrees(uid, list, takeScan)
 		b.mu.Lock()
@@ -76,8 +76,8 @@ func livingTrees(uid uint32, list []*sparedTree, takeScan func() *scan) map[*spa
 	alive, byCookie := map[*sparedTree]bool{}, map[string]*sparedTree{}
 	for _, s := range list {
 		switch {
-		case s.group != "":
-			raw, err := os.ReadFile(s.group + "/cgroup.events")
+		case s.cgroupPath != "":
+			raw, err := os.ReadFile(s.cgroupPath + "/cgroup.events")
 			alive[s] = err == nil && !bytes.Contains(raw, []byte("populated 0"))
 		case slices.ContainsFunc(s.procs, procfs.Process.StillAlive):
 			alive[s] = true
@@ -90,7 +90,7 @@ func livingTrees(uid uint32, list []*sparedTree, takeScan func() *scan) map[*spa
 	}
 	l := takeScan()
 	for _, p := range l.procs {
-		if p.Alive() && l.owns(uid, p.PID) {
+		if p.Alive() && l.isOwnedBy(uid, p.PID) {
 			if s := byCookie[l.cookie(p.PID)]; s != nil {
 				alive[s] = true
 			}

@@ -20,9 +20,9 @@ var blockers = []struct {
 	{windows.ERROR_VIRUS_INFECTED, "the virus scanner", "Windows Defender > Operational"},
 }
 
-// ExplainBlocked adds an explanation to the error of a failed start, if the error says that Windows
+// ExplainBlockedProgram adds an explanation to the error of a failed start, if the error says that Windows
 // blocks the program. Otherwise it returns err.
-func ExplainBlocked(program string, err error) error {
+func ExplainBlockedProgram(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {
 			return fmt.Errorf("%s blocks %s (error %d: %w); an administrator can allow it; see Event Viewer: "+

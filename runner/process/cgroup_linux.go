@@ -26,7 +26,7 @@ type Cgroups struct {
 	path string
 	// memory is the path of the file that counts out-of-memory kills in all subgroups, if cgroup
 	// version 1 counts memory; "" otherwise.
-	memory string
+	oomCountFile string
 
 	mu             sync.Mutex
 	createdCount   int      // number of subgroups created; guarded by mu
@@ -40,8 +40,8 @@ const supervisorName = "supervisor"
 // maxTasks is the default limit of tasks of a command, where the limit can be enforced.
 const maxTasks = 4096
 
-// cannotSetUpCgroups is the format of an error of NewCgroups.
-const cannotSetUpCgroups = "cannot set up control groups; check that the runner's systemd unit has Delegate=yes: %w"
+// cgroupSetupErrorFormat is the format of an error of NewCgroups.
+const cgroupSetupErrorFormat = "cannot set up control groups; check that the runner's systemd unit has Delegate=yes: %w"
 
 // NewCgroups moves this process into a subgroup of its control group, and enables the memory, pids and cpu
 // controllers for all subgroups. The system must have delegated the group to this process (systemd:
@@ -54,14 +54,14 @@ func NewCgroups() (*Cgroups, error) {
 	}
 	supervisor := filepath.Join(path, supervisorName)
 	if err := os.Mkdir(supervisor, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf(cannotSetUpCgroups, err)
+		return nil, fmt.Errorf(cgroupSetupErrorFormat, err)
 	}
 	if err := os.WriteFile(filepath.Join(supervisor, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
-		return nil, fmt.Errorf(cannotSetUpCgroups, err)
+		return nil, fmt.Errorf(cgroupSetupErrorFormat, err)
 	}
 	controllers, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
 	if err != nil {
-		return nil, fmt.Errorf(cannotSetUpCgroups, err)
+		return nil, fmt.Errorf(cgroupSetupErrorFormat, err)
 	}
 	var refused error
 	for _, c := range strings.Fields(string(controllers)) {
@@ -71,12 +71,12 @@ func NewCgroups() (*Cgroups, error) {
 			}
 		}
 	}
-	return &Cgroups{path: path, memory: memoryV1()}, refused
+	return &Cgroups{path: path, oomCountFile: oomCountFileV1()}, refused
 }
 
-// memoryV1 returns the file of this process's version 1 group that counts the processes killed because
+// oomCountFileV1 returns the file of this process's version 1 group that counts the processes killed because
 // memory ran out. It returns "" if version 1 does not count memory.
-func memoryV1() string {
+func oomCountFileV1() string {
 	raw, _ := os.ReadFile("/proc/self/cgroup")
 	for line := range strings.Lines(string(raw)) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -134,61 +134,61 @@ func (c *Cgroups) LimitOwnMemory(bytes int64) error {
 	return nil
 }
 
-// cgroup is the control group of one worker.
+// newCgroup is the control group of one worker.
 type cgroup struct {
-	path          string
-	dir           int      // descriptor of its directory
-	events        int      // descriptor of cgroup.events
-	memory        int      // descriptor of memory.events, or of Cgroups.memory; -1 if memory is not counted
-	shared        bool     // the file of memory counts the kills in all groups together
-	limits        Limits   // the current limits; Tasks is never 0
-	missingLimits []string // names of the current limits that no controller enforces
-	// Latest values of the kernel's counters. kills counts processes killed because memory ran out.
-	// limitHits counts how often the memory limit was reached in the group or below it, ownLimitHits in
+	path            string
+	dirFD           int        // descriptor of its directory
+	eventsFD        int        // descriptor of cgroup.eventsFD
+	memoryEventsFD  int        // descriptor of memory.events, or of Cgroups.oomCountFile; -1 if memory is not counted
+	countsAllGroups bool       // the file of memory counts the kills in all groups together
+	limits          TreeLimits // the current limits; Tasks is never 0
+	missingLimits   []string   // names of the current limits that no controller enforces
+	// Latest values of the kernel's counters. killCount counts processes killed because memory ran out.
+	// limitHitCount counts how often the memory limit was reached in the group or below it, ownLimitHitCount in
 	// the group itself.
-	kills, limitHits, ownLimitHits int64
+	killCount, limitHitCount, ownLimitHitCount int64
 	// killed means that cgroup.kill has ended the processes of the group. The group is not used again:
 	// since Linux 6.15, the kernel also kills processes that are started in it later.
-	killed bool
-	// used means that a command was in the group. pids.peak cannot be reset, so it may be the peak of
+	wasKilled bool
+	// wasUsed means that a command was in the group. pids.peak cannot be reset, so it may be the peak of
 	// that command.
-	used bool
+	wasUsed bool
 }
 
-// cgroup creates a group for a worker. A worker without a group finds trees by process group, session
+// newCgroup creates a group for a worker. A worker without a group finds trees by process group, session
 // and cookie.
-func (c *Cgroups) cgroup() (*cgroup, error) {
+func (c *Cgroups) newCgroup() (*cgroup, error) {
 	path, err := c.makeGroup()
 	if err != nil {
 		return nil, err
 	}
-	b := &cgroup{path: path, dir: -1, events: -1, memory: -1}
-	if b.dir, err = unix.Open(path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
-		b.events, err = unix.Open(path+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	b := &cgroup{path: path, dirFD: -1, eventsFD: -1, memoryEventsFD: -1}
+	if b.dirFD, err = unix.Open(path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		b.eventsFD, err = unix.Open(path+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
-		c.drop(b)
+		c.abandon(b)
 		return nil, err
 	}
-	b.memory, err = unix.Open(path+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if b.shared = err != nil; b.shared {
-		if b.memory, err = unix.Open(c.memory, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			b.memory = -1
+	b.memoryEventsFD, err = unix.Open(path+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if b.countsAllGroups = err != nil; b.countsAllGroups {
+		if b.memoryEventsFD, err = unix.Open(c.oomCountFile, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			b.memoryEventsFD = -1
 		}
 	}
-	if _, err := b.limit(Limits{}); err != nil {
-		c.drop(b)
+	if _, err := b.setLimits(TreeLimits{}); err != nil {
+		c.abandon(b)
 		return nil, err
 	}
 	return b, nil
 }
 
-// cpuPeriod is the length of a period of the CPU limit, in microseconds.
-const cpuPeriod = 100_000
+// cpuPeriodMicros is the length of a period of the CPU limit, in microseconds.
+const cpuPeriodMicros = 100_000
 
 // limit sets the limits for the group's next command. It returns the names of the limits that no
 // controller enforces.
-func (b *cgroup) limit(l Limits) (missing []string, err error) {
+func (b *cgroup) setLimits(l TreeLimits) (missing []string, err error) {
 	l.Tasks = cmp.Or(l.Tasks, maxTasks)
 	if l == b.limits {
 		return b.missingLimits, nil
@@ -209,15 +209,15 @@ func (b *cgroup) limit(l Limits) (missing []string, err error) {
 		}
 		return strconv.FormatInt(n, 10)
 	}
-	if l.Memory != 0 || b.limits.Memory != 0 {
-		set("memory", "memory.max", limitText(l.Memory))
+	if l.MemoryBytes != 0 || b.limits.MemoryBytes != 0 {
+		set("memory", "memory.max", limitText(l.MemoryBytes))
 	}
 	if l.CPUs != 0 || b.limits.CPUs != 0 {
-		set("cpus", "cpu.max", fmt.Sprintf("%s %d", limitText(int64(l.CPUs*cpuPeriod)), cpuPeriod))
+		set("cpus", "cpu.max", fmt.Sprintf("%s %d", limitText(int64(l.CPUs*cpuPeriodMicros)), cpuPeriodMicros))
 	}
 	set("tasks", "pids.max", strconv.Itoa(l.Tasks))
 	if err != nil {
-		b.limits = Limits{-1, -1, -1} // the current limits are unknown, so the next command sets all of them
+		b.limits = TreeLimits{-1, -1, -1} // the current limits are unknown, so the next command sets all of them
 		return nil, err
 	}
 	b.limits, b.missingLimits = l, missing
@@ -242,8 +242,8 @@ func (c *Cgroups) makeGroup() (path string, err error) {
 // maxGroupNames is how many names makeGroup tries.
 const maxGroupNames = 100_000
 
-// drop gives up a group. If the group still has processes, Sweep removes it later.
-func (c *Cgroups) drop(b *cgroup) {
+// abandon gives up a group. If the group still has processes, Sweep removes it later.
+func (c *Cgroups) abandon(b *cgroup) {
 	b.close()
 	if os.Remove(b.path) == nil {
 		return
@@ -271,24 +271,24 @@ func (c *Cgroups) Sweep() {
 }
 
 func (b *cgroup) close() {
-	for _, fd := range []int{b.dir, b.events, b.memory} {
+	for _, fd := range []int{b.dirFD, b.eventsFD, b.memoryEventsFD} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
 	}
 }
 
-// empty reports whether neither the group nor its subgroups contain a process.
-func (b *cgroup) empty() bool {
+// isEmpty reports whether neither the group nor its subgroups contain a process.
+func (b *cgroup) isEmpty() bool {
 	var buf [64]byte
-	n, err := unix.Pread(b.events, buf[:], 0)
+	n, err := unix.Pread(b.eventsFD, buf[:], 0)
 	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
 }
 
 // procs lists the living processes in the group and its subgroups, except the one with the pid in
 // except.
 func (b *cgroup) procs(except int) (list []procfs.Process) {
-	if b.empty() {
+	if b.isEmpty() {
 		return nil
 	}
 	filepath.WalkDir(b.path, func(path string, d fs.DirEntry, err error) error {
@@ -308,10 +308,10 @@ func (b *cgroup) procs(except int) (list []procfs.Process) {
 	return list
 }
 
-// kill ends all processes in the group and its subgroups. It reports whether the kernel supports
+// killRemaining ends all processes in the group and its subgroups. It reports whether the kernel supports
 // cgroup.kill (Linux 5.14).
 func (b *cgroup) kill() bool {
-	b.killed = true
+	b.wasKilled = true
 	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
 }
 
@@ -324,36 +324,36 @@ func (b *cgroup) peakTasks() int64 {
 	return max(0, n)
 }
 
-// oomKills describes what the kernel did because memory ran out while a command ran.
+// takeOOMKills describes what the kernel did because memory ran out while a command ran.
 type oomKills struct {
-	killed  bool // the kernel killed a process of the command
-	atLimit bool // the kernel killed processes because the command reached its own memory limit
+	processKilled bool // the kernel killed a process of the command
+	atLimit       bool // the kernel killed processes because the command reached its own memory limit
 }
 
-// oomKills returns the out-of-memory kills since its last call. If cgroup version 1 counts memory, the
+// takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 counts memory, the
 // killed process may be any process of the runner.
-func (b *cgroup) oomKills() (result oomKills) {
-	if b.memory < 0 {
+func (b *cgroup) takeOOMKills() (result oomKills) {
+	if b.memoryEventsFD < 0 {
 		return result
 	}
 	var buf [256]byte
-	n, _ := unix.Pread(b.memory, buf[:], 0)
+	n, _ := unix.Pread(b.memoryEventsFD, buf[:], 0)
 	events := buf[:max(n, 0)]
-	if kills := count(events, "oom_kill "); kills > b.kills {
-		result.killed, b.kills = true, kills
+	if kills := parseCounter(events, "oom_kill "); kills > b.killCount {
+		result.processKilled, b.killCount = true, kills
 	}
-	if reached := count(events, "oom "); reached > b.limitHits && !b.shared {
-		b.limitHits = reached // the limit of a subgroup may have been reached instead, so compare memory.events.local
+	if reached := parseCounter(events, "oom "); reached > b.limitHitCount && !b.countsAllGroups {
+		b.limitHitCount = reached // the limit of a subgroup may have been reached instead, so compare memory.events.local
 		raw, _ := os.ReadFile(filepath.Join(b.path, "memory.events.local"))
-		if localReached := count(raw, "oom "); localReached > b.ownLimitHits {
-			result.atLimit, b.ownLimitHits = result.killed, localReached
+		if localReached := parseCounter(raw, "oom "); localReached > b.ownLimitHitCount {
+			result.atLimit, b.ownLimitHitCount = result.processKilled, localReached
 		}
 	}
 	return result
 }
 
-// count returns the number after a name in a file of the kernel; 0 if the name is missing.
-func count(file []byte, name string) int64 {
+// parseCounter returns the number after a name in a file of the kernel; 0 if the name is missing.
+func parseCounter(file []byte, name string) int64 {
 	for line := range strings.Lines(string(file)) {
 		if value, ok := strings.CutPrefix(line, name); ok {
 			n, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)

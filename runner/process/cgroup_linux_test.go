@@ -26,15 +26,15 @@ func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		limits Limits
+		limits TreeLimits
 		want   string
 	}{
-		{Limits{}, "||4096"},
-		{Limits{Memory: 1 << 20, CPUs: 0.5, Tasks: 7}, "1048576|50000 100000|7"},
-		{Limits{CPUs: 2}, "max|200000 100000|4096"},
-		{Limits{}, "max|max 100000|4096"},
+		{TreeLimits{}, "||4096"},
+		{TreeLimits{MemoryBytes: 1 << 20, CPUs: 0.5, Tasks: 7}, "1048576|50000 100000|7"},
+		{TreeLimits{CPUs: 2}, "max|200000 100000|4096"},
+		{TreeLimits{}, "max|max 100000|4096"},
 	} {
-		missing, err := b.limit(c.limits)
+		missing, err := b.setLimits(c.limits)
 		var got []string
 		for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
 			raw, _ := os.ReadFile(filepath.Join(b.path, name))
@@ -49,13 +49,13 @@ func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 	if err := errors.Join(os.Remove(cpu), os.Mkdir(cpu, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.limit(Limits{Memory: 1 << 20, CPUs: 1}); err == nil {
+	if _, err := b.setLimits(TreeLimits{MemoryBytes: 1 << 20, CPUs: 1}); err == nil {
 		t.Error("a limit that cannot be written: no error")
 	}
 	if err := errors.Join(os.Remove(cpu), os.WriteFile(cpu, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if missing, err := b.limit(Limits{}); err != nil {
+	if missing, err := b.setLimits(TreeLimits{}); err != nil {
 		t.Errorf("the next command: %v, %v", missing, err)
 	}
 	for name, want := range map[string]string{"memory.max": "max", "cpu.max": "max 100000"} {
@@ -65,7 +65,8 @@ func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 	}
 	none := &cgroup{path: filepath.Join(t.TempDir(), "gone")}
 	for range 2 {
-		if missing, err := none.limit(Limits{Memory: 1 << 20}); err != nil || strings.Join(missing, " ") != "memory tasks" {
+		if missing, err := none.setLimits(TreeLimits{MemoryBytes: 1 << 20}); err != nil || strings.Join(missing,
+			" ") != "memory tasks" {
 			t.Errorf("without controllers: got %v, %v", missing, err)
 		}
 	}
@@ -87,7 +88,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(memory)
-	b := &cgroup{path: dir, memory: memory}
+	b := &cgroup{path: dir, memoryEventsFD: memory}
 	for _, c := range []struct {
 		what string
 		// reached, killed and ownGroups count since the group was created. reached and killed are "oom"
@@ -108,7 +109,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 		}
 		set("memory.events", events(c.reached, c.killed))
 		set("memory.events.local", events(c.ownGroups, c.killed))
-		if got := b.oomKills(); got != c.want {
+		if got := b.takeOOMKills(); got != c.want {
 			t.Errorf("%s: oomKills returned %+v, want %+v", c.what, got, c.want)
 		}
 	}
@@ -117,7 +118,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	set("memory.events", "oom 5\noom_kill 6\n")
-	if got := b.oomKills(); got != (oomKills{true, false}) {
+	if got := b.takeOOMKills(); got != (oomKills{true, false}) {
 		t.Errorf("without memory.events.local: got %+v", got)
 	}
 }
@@ -126,8 +127,8 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 // process itself may survive and fail with an exit code.
 func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	got := Result{ExitCode: 137}
-	(&run{r: &got}).outOfMemory(oomKills{killed: true, atLimit: true})
-	if want := (Result{ExitCode: 137, MemoryLimit: true}); got != want {
+	(&run{result: &got}).recordOutOfMemory(oomKills{processKilled: true, atLimit: true})
+	if want := (Result{ExitCode: 137, AtMemoryLimit: true}); got != want {
 		t.Errorf("the result is %+v, want %+v", got, want)
 	}
 }

@@ -20,7 +20,7 @@ func TestPeakMemoryBelongsToCommand(t *testing.T) {
 		w := NewWorker(nil)
 		r := w.Run(c)
 		w.Close()
-		if r.ExitCode != 0 || r.PeakRSS < least || least == 0 && r.PeakRSS != 0 {
+		if r.ExitCode != 0 || r.PeakRSSBytes < least || least == 0 && r.PeakRSSBytes != 0 {
 			t.Errorf("%s: the result is %+v, want exit code 0 and a peak of at least %d bytes", line, r, least)
 		}
 	}

@@ -14,38 +14,38 @@ import (
 // fork is under way. They collect at the heap sizes at which the runtime normally collects. The
 // runtime's own collections start only at larger heap sizes. See docs/decisions/0052.
 const (
-	minHeap          = 8 << 20 // bytes of objects; a smaller heap is not collected
+	minHeapBytes     = 8 << 20 // bytes of objects; a smaller heap is not collected
 	runtimeGCPercent = 1000    // GOGC for the runtime's own collections, in percent
 	// minMemoryLimit is the least memory limit of the runtime, in bytes. The limit rises to twice the
 	// size of the live objects.
-	minMemoryLimit = 48 << 20
-	collectEvery   = 16 // number of commands between two checks of the heap size
-	longFork       = 5 * time.Millisecond
-	heapObjects    = "/memory/classes/heap/objects:bytes"
-	heapLive       = "/gc/heap/live:bytes"
+	minMemoryLimit    = 48 << 20
+	heapCheckInterval = 16 // number of commands between two checks of the heap size
+	maxForkWait       = 5 * time.Millisecond
+	heapObjects       = "/memory/classes/heap/objects:bytes"
+	heapLive          = "/gc/heap/live:bytes"
 )
 
-// collector is the state of collectGarbage. paceCollections sets enabled before the first command.
+// collector is the state of collectGarbageIfDue. takeOverCollections sets enabled before the first command.
 var collector struct {
 	enabled bool         // workers collect garbage
 	ends    atomic.Int64 // number of commands that have ended
 }
 
-// paceCollections lets collectGarbage do the garbage collections, and raises the thresholds of the
+// takeOverCollections lets collectGarbageIfDue do the garbage collections, and raises the thresholds of the
 // runtime.
-func paceCollections() {
+func takeOverCollections() {
 	collector.enabled = true
 	debug.SetGCPercent(runtimeGCPercent)
 	debug.SetMemoryLimit(minMemoryLimit)
 }
 
-// collectGarbage collects garbage if the heap has grown enough, unless a fork under way takes longer
-// than longFork.
-func collectGarbage() {
-	if !collector.enabled || collector.ends.Add(1)%collectEvery != 0 {
+// collectGarbageIfDue collects garbage if the heap has grown enough, unless a fork under way takes longer
+// than maxForkWait.
+func collectGarbageIfDue() {
+	if !collector.enabled || collector.ends.Add(1)%heapCheckInterval != 0 {
 		return
 	}
-	if objects, live := heapSizes(); objects < max(minHeap, 2*live) || !orphans.pauseForks() {
+	if objects, live := heapSizes(); objects < max(minHeapBytes, 2*live) || !orphans.pauseForks() {
 		return
 	}
 	defer orphans.resumeForks()
@@ -63,7 +63,7 @@ func heapSizes() (objects, live uint64) {
 }
 
 // pauseForks makes new forks wait until resumeForks, and waits until no fork is under way. It returns
-// false, without pausing, if a fork takes longer than longFork.
+// false, without pausing, if a fork takes longer than maxForkWait.
 func (o *orphanTable) pauseForks() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -72,19 +72,19 @@ func (o *orphanTable) pauseForks() bool {
 	}
 	start := time.Now()
 	for _, f := range o.forks {
-		if start.Sub(f.startedAt) > longFork {
+		if start.Sub(f.startedAt) > maxForkWait {
 			return false
 		}
 	}
 	o.forksPaused = true
-	timer := time.AfterFunc(longFork, o.change.Broadcast)
+	timer := time.AfterFunc(maxForkWait, o.forksChanged.Broadcast)
 	defer timer.Stop()
-	for len(o.forks) > 0 && time.Since(start) < longFork {
-		o.change.Wait()
+	for len(o.forks) > 0 && time.Since(start) < maxForkWait {
+		o.forksChanged.Wait()
 	}
 	if len(o.forks) > 0 {
 		o.forksPaused = false
-		o.change.Broadcast()
+		o.forksChanged.Broadcast()
 	}
 	return o.forksPaused
 }
@@ -94,5 +94,5 @@ func (o *orphanTable) resumeForks() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.forksPaused = false
-	o.change.Broadcast()
+	o.forksChanged.Broadcast()
 }

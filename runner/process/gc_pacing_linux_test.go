@@ -16,14 +16,14 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	defer func() { collector.enabled = false }()
 	collections := func() int64 {
 		debug.SetMemoryLimit(math.MaxInt64) // prevents the runtime's own collections, which are not tested
-		for n := 0; n < minHeap+1<<20; n += 1 << 20 {
+		for n := 0; n < minHeapBytes+1<<20; n += 1 << 20 {
 			garbage = make([]byte, 1<<20)
 		}
 		var s debug.GCStats
 		debug.ReadGCStats(&s)
 		before := s.NumGC
-		for range collectEvery {
-			collectGarbage()
+		for range heapCheckInterval {
+			collectGarbageIfDue()
 		}
 		debug.ReadGCStats(&s)
 		return s.NumGC - before
@@ -33,7 +33,7 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	}
 	fork := orphans.beginFork()
 	orphans.mu.Lock()
-	orphans.forks = []activeFork{{fork, time.Now().Add(-2 * longFork)}}
+	orphans.forks = []activeFork{{fork, time.Now().Add(-2 * maxForkWait)}}
 	orphans.mu.Unlock()
 	if n := collections(); n != 0 {
 		t.Errorf("while a fork takes long: %d collections", n)

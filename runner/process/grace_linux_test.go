@@ -43,7 +43,7 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 		{"in another session", "setsid " + child + " & wait", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"that holds no output", strings.Replace(child, "echo up;", "exec 3>&1 >/dev/null; echo up >&3; exec 3>&-;", 1) +
 			"; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
-		{"that might live on", child + "; echo after", func(c *Command) { c.Background = true }, true,
+		{"that might live on", child + "; echo after", func(c *Command) { c.AllowBackground = true }, true,
 			Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"at the timeout", child + "; echo after", func(c *Command) { c.Timeout = 2 * time.Second }, false,
 			Result{TimedOut: true, Signal: 15, ExitCode: -1}},
@@ -139,7 +139,7 @@ func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	up := filepath.Join(t.TempDir(), "up")
 	c := command(t, "/bin/sh", "-c", fmt.Sprintf("{ %s; } & while [ ! -e %s ]; do sleep 0.01; done",
 		strings.Replace(slowCleanup, "echo up", ": >"+up, 1), up))
-	c.OutputGrace, c.Background = time.Millisecond, true
+	c.OutputGrace, c.AllowBackground = time.Millisecond, true
 	c.OnForked = func(pid int, _ time.Time) {
 		waitUntil(t, "the main process has ended", func() bool { return !isAlive(pid) })
 		if !w.Kill(4, time.Hour) {
@@ -166,9 +166,9 @@ func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 		hidden, _ = strconv.Atoi(strings.TrimSpace(c.output(t)))
 		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", hidden))
 		p, _ := procfs.Stat(hidden)
-		return string(raw) == "sleep\x004334\x00" && cookieOf(hidden) == "" && p.PPID == os.Getpid()
+		return string(raw) == "sleep\x004334\x00" && readCookie(hidden) == "" && p.PPID == os.Getpid()
 	})
-	defer Reap()
+	defer ReapEnded()
 	defer unix.Kill(hidden, unix.SIGKILL)
 	w.Kill(4, time.Hour)
 	select {
@@ -198,7 +198,8 @@ func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 		{"both streams", "seq -w 0 4999; exec seq -w 5000 9999 >&2", 50_000, nil},
 		{"terminal", "stty -onlcr; seq -w 0 1999", 10_000, func(c *Command) { c.TTY = true }},
 		{"pipe of a leftover", "sleep 600 & seq -w 0 99999", 600_000, nil},
-		{"pipe of a background process", "sleep 600 & seq -w 0 99999", 600_000, func(c *Command) { c.Background = true }},
+		{"pipe of a background process", "sleep 600 & seq -w 0 99999", 600_000,
+			func(c *Command) { c.AllowBackground = true }},
 		{"terminal of a leftover", "trap '' HUP; sleep 600 & stty -onlcr; seq -w 0 1999", 10_000,
 			func(c *Command) { c.TTY = true }},
 	} {

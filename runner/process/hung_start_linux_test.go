@@ -65,7 +65,7 @@ func startingChildren(t *testing.T) (pids []int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.EndHung(time.Hour, 0)
+	s.KillHungStarts(time.Hour, 0)
 	for pid := range s.children {
 		pids = append(pids, pid)
 	}
@@ -79,7 +79,7 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	allowHangingStarts(t)
 	setSubreaper(t)
 	left := command(t, "/bin/sh", "-c", "sleep 4322 >/dev/null 2>&1 & echo $!")
-	left.Background = true
+	left.AllowBackground = true
 	w := NewWorker(nil)
 	defer w.Close()
 	if r := w.Run(left); !r.HasBackground {
@@ -148,7 +148,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	result := runAsync(t, command(t, path))
 	var r Result
 	waitUntil(t, "the start is abandoned", func() bool {
-		s.EndHung(StartWithin, 100*time.Millisecond)
+		s.KillHungStarts(StartTimeout, 100*time.Millisecond)
 		select {
 		case r = <-result:
 			return true
@@ -157,7 +157,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 		}
 	})
 	if want := "cannot start " + path + ": it did not start within 1s"; !r.HungStart || r.ExitCode != 126 ||
-		r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < StartWithin {
+		r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < StartTimeout {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
 	result = runAsync(t, command(t, path))
@@ -205,7 +205,7 @@ func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 		{true, Result{ExitCode: 1}, Result{ExitCode: 1}},
 	} {
 		got := c.is
-		(&run{r: &got}).outOfMemory(oomKills{killed: c.ranOut})
+		(&run{result: &got}).recordOutOfMemory(oomKills{processKilled: c.ranOut})
 		if got != c.want {
 			t.Errorf("%+v, ran out: %v: got %+v, want %+v", c.is, c.ranOut, got, c.want)
 		}
@@ -221,7 +221,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	before := children(os.Getpid())
 	orphan := func() (pid int) {
 		c := command(t, "/bin/sh", "-c", "sleep 4324 >/dev/null 2>&1 &")
-		c.Background = true
+		c.AllowBackground = true
 		if r := w.Run(c); !r.HasBackground {
 			t.Fatalf("the result is %+v, want a background process", r)
 		}
@@ -240,7 +240,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	first, old := orphans.beginFork(), orphan()
 	check := func(pid int, exists bool, when string) {
 		t.Helper()
-		Reap()
+		ReapEnded()
 		if _, found := procfs.Stat(pid); found != exists {
 			t.Errorf("%s: the orphan exists: %v, want %v", when, found, exists)
 		}
@@ -262,7 +262,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 // killByCmdline ends the processes that have the given command line.
 func killByCmdline(t *testing.T, cmdline string) {
 	t.Helper()
-	for _, p := range procfs.All() {
+	for _, p := range procfs.AllProcesses() {
 		if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID)); string(raw) == cmdline {
 			unix.Kill(p.PID, unix.SIGKILL)
 			unix.Wait4(p.PID, nil, 0, nil)

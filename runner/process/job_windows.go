@@ -13,37 +13,37 @@ import (
 // systemCalls are the system calls that tests replace. Some systems, such as Wine, do not support all
 // of them. See docs/decisions/0089.
 type systemCalls struct {
-	create func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env,
+	createProcess func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env,
 		dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
-	interrupt     func(group uint32) error
-	terminate     func(job windows.Handle)
-	setJob        func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
-	query         func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
-	suspend       func(process windows.Handle) error
-	resume        func(process windows.Handle) error
-	message       func(port windows.Handle) (message uint32, ok bool)
-	awakeTime     func() time.Duration // time since boot, without the time that the machine slept
-	freeMemory    func() uint64        // memory that the machine can still allocate, in bytes
-	sessionEnding func() bool          // this session is ending: its user logs off, or the machine shuts down
+	sendCtrlBreak  func(group uint32) error
+	terminateJob   func(job windows.Handle)
+	setJobInfo     func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
+	queryJobInfo   func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
+	suspend        func(process windows.Handle) error
+	resume         func(process windows.Handle) error
+	nextJobMessage func(port windows.Handle) (message uint32, ok bool)
+	awakeTime      func() time.Duration // time since boot, without the time that the machine slept
+	freeMemory     func() uint64        // memory that the machine can still allocate, in bytes
+	sessionEnding  func() bool          // this session is ending: its user logs off, or the machine shuts down
 }
 
-var kernel = systemCalls{
-	create: windows.CreateProcess,
-	interrupt: func(group uint32) error {
+var realSystemCalls = systemCalls{
+	createProcess: windows.CreateProcess,
+	sendCtrlBreak: func(group uint32) error {
 		return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, group)
 	},
 	// Cannot fail for a handle of this process.
-	terminate: func(job windows.Handle) { windows.TerminateJobObject(job, endedCode) },
-	setJob: func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
+	terminateJob: func(job windows.Handle) { windows.TerminateJobObject(job, killedExitCode) },
+	setJobInfo: func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
 		_, err := windows.SetInformationJobObject(job, class, uintptr(info), uint32(size))
 		return err
 	},
-	query: func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error {
+	queryJobInfo: func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error {
 		return windows.QueryInformationJobObject(job, class, uintptr(info), uint32(size), nil)
 	},
-	suspend: func(process windows.Handle) error { return status(ntSuspendProcess, process) },
-	resume:  func(process windows.Handle) error { return status(ntResumeProcess, process) },
-	message: func(port windows.Handle) (uint32, bool) {
+	suspend: func(process windows.Handle) error { return callNTFunction(ntSuspendProcess, process) },
+	resume:  func(process windows.Handle) error { return callNTFunction(ntResumeProcess, process) },
+	nextJobMessage: func(port windows.Handle) (uint32, bool) {
 		var message uint32
 		var key uintptr
 		var overlapped *windows.Overlapped
@@ -86,8 +86,8 @@ var (
 	getSystemMetrics       = windows.NewLazySystemDLL("user32.dll").NewProc("GetSystemMetrics")
 )
 
-// status calls a function that takes a process and returns an NTSTATUS.
-func status(call *windows.LazyProc, process windows.Handle) error {
+// callNTFunction calls a function that takes a process and returns an NTSTATUS.
+func callNTFunction(call *windows.LazyProc, process windows.Handle) error {
 	if err := call.Find(); err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ const (
 	messageMemoryLimit  = 10 // JOB_OBJECT_MSG_JOB_MEMORY_LIMIT
 	cpuRateEnable       = 0x1
 	cpuRateHardCap      = 0x4
-	wholeCPU            = 10_000 // rate of a job object that means the time of the whole machine
-	endedCode           = 1      // exit code of processes that are ended
+	fullCPURate         = 10_000 // rate of a job object that means the time of the whole machine
+	killedExitCode      = 1      // exit code of processes that are ended
 	firstListedPIDs     = 64     // processes of a tree for which pids has room at first
 	systemTimeOfDay     = 3
 	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
@@ -117,11 +117,11 @@ const (
 // object has the cookie in its name. When its last handle is closed, for example because this process
 // ends, Windows ends all its processes.
 type tree struct {
-	sys           *systemCalls
+	systemCalls   *systemCalls
 	limits        windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
-	job           windows.Handle
-	port          windows.Handle // receives messages about the memory limit; 0 without a limit
-	process       windows.Handle // handle of the main process; 0 before its start
+	jobHandle     windows.Handle
+	messagePort   windows.Handle // receives messages about the memory limit; 0 without a limit
+	mainHandle    windows.Handle // handle of the main process; 0 before its start
 	pid           uint32
 	memoryRefused bool // the memory limit has refused memory to a process
 }
@@ -137,7 +137,7 @@ func jobName(cookie string) (*uint16, error) {
 }
 
 // newTree creates a tree without processes.
-func newTree(sys *systemCalls, cookie string, l Limits) (*tree, error) {
+func newTree(sys *systemCalls, cookie string, l TreeLimits) (*tree, error) {
 	name, err := jobName(cookie)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func newTree(sys *systemCalls, cookie string, l Limits) (*tree, error) {
 	if h == 0 {
 		return nil, fmt.Errorf("cannot create a Windows job object for the job: %w", err)
 	}
-	t := &tree{sys: sys, job: windows.Handle(h)}
+	t := &tree{systemCalls: sys, jobHandle: windows.Handle(h)}
 	// the process that created the name could keep the tree's processes alive
 	if err == windows.ERROR_ALREADY_EXISTS {
 		t.close()
@@ -157,7 +157,7 @@ func newTree(sys *systemCalls, cookie string, l Limits) (*tree, error) {
 	if err = t.setLimits(); err != nil {
 		err = fmt.Errorf("cannot configure the job's Windows job object: %w", err)
 	} else {
-		err = t.limit(l)
+		err = t.applyLimits(l)
 	}
 	if err != nil {
 		t.close()
@@ -171,11 +171,11 @@ func newTree(sys *systemCalls, cookie string, l Limits) (*tree, error) {
 type nameTakenError struct{ error }
 
 // limit sets a command's limits.
-func (t *tree) limit(l Limits) error {
+func (t *tree) applyLimits(l TreeLimits) error {
 	basic := &t.limits.BasicLimitInformation
-	if l.Memory > 0 {
+	if l.MemoryBytes > 0 {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_JOB_MEMORY
-		t.limits.JobMemoryLimit = uintptr(min(uint64(l.Memory), uint64(^uintptr(0))))
+		t.limits.JobMemoryLimit = uintptr(min(uint64(l.MemoryBytes), uint64(^uintptr(0))))
 		if err := errors.Join(t.setLimits(), t.watchMemoryLimit()); err != nil {
 			return limitError("memory", err)
 		}
@@ -190,8 +190,8 @@ func (t *tree) limit(l Limits) error {
 	if l.CPUs > 0 {
 		cpus := float64(windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS))
 		rate := struct{ flags, rate uint32 }{cpuRateEnable | cpuRateHardCap,
-			uint32(min(max(l.CPUs/cpus*wholeCPU, 1), wholeCPU))}
-		if err := t.sys.setJob(t.job, windows.JobObjectCpuRateControlInformation, unsafe.Pointer(&rate),
+			uint32(min(max(l.CPUs/cpus*fullCPURate, 1), fullCPURate))}
+		if err := t.systemCalls.setJobInfo(t.jobHandle, windows.JobObjectCpuRateControlInformation, unsafe.Pointer(&rate),
 			unsafe.Sizeof(rate)); err != nil {
 			return limitError("cpus", err)
 		}
@@ -220,27 +220,28 @@ func (t *tree) setNice(nice int) error {
 }
 
 func (t *tree) setLimits() error {
-	return t.sys.setJob(t.job, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits),
+	return t.systemCalls.setJobInfo(t.jobHandle, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits),
 		unsafe.Sizeof(t.limits))
 }
 
 // watchMemoryLimit makes the kernel send a message when the memory limit is reached.
 func (t *tree) watchMemoryLimit() (err error) {
-	if t.port, err = windows.CreateIoCompletionPort(windows.InvalidHandle, 0, 0, 1); err != nil {
+	if t.messagePort, err = windows.CreateIoCompletionPort(windows.InvalidHandle, 0, 0, 1); err != nil {
 		return err
 	}
-	to := struct{ key, port uintptr }{0, uintptr(t.port)}
-	return t.sys.setJob(t.job, windows.JobObjectAssociateCompletionPortInformation, unsafe.Pointer(&to), unsafe.Sizeof(to))
+	to := struct{ key, port uintptr }{0, uintptr(t.messagePort)}
+	return t.systemCalls.setJobInfo(t.jobHandle, windows.JobObjectAssociateCompletionPortInformation, unsafe.Pointer(&to),
+		unsafe.Sizeof(to))
 }
 
 // readMessages processes the messages of the kernel. readMessages must be called from time to time,
 // because the kernel also sends a message for the start and the end of every process.
 func (t *tree) readMessages() {
-	if t.port == 0 {
+	if t.messagePort == 0 {
 		return
 	}
 	for range 1 << 16 { // new messages may arrive as fast as they are read
-		message, ok := t.sys.message(t.port)
+		message, ok := t.systemCalls.nextJobMessage(t.messagePort)
 		if !ok {
 			return
 		}
@@ -248,8 +249,8 @@ func (t *tree) readMessages() {
 	}
 }
 
-// kill ends all processes of the tree, including those that are just being started.
-func (t *tree) kill() { t.sys.terminate(t.job) }
+// killRemaining ends all processes of the tree, including those that are just being started.
+func (t *tree) kill() { t.systemCalls.terminateJob(t.jobHandle) }
 
 // spare lets the processes live on when this process closes the job object or ends.
 func (t *tree) spare() error {
@@ -269,7 +270,7 @@ func (t *tree) countOthers() (count int, first uint32) {
 
 // hasEnded reports whether no process of the tree is alive.
 func (t *tree) hasEnded() bool {
-	if event, err := windows.WaitForSingleObject(t.process, 0); err == nil && event != windows.WAIT_OBJECT_0 {
+	if event, err := windows.WaitForSingleObject(t.mainHandle, 0); err == nil && event != windows.WAIT_OBJECT_0 {
 		return false
 	}
 	count, _ := t.countOthers()
@@ -282,16 +283,18 @@ func (t *tree) usage() (cpu time.Duration, peak int64) {
 		user, kernel, periodUser, periodKernel int64 // in units of 100 ns
 		faults, total, active, ended           uint32
 	}
-	t.sys.query(t.job, windows.JobObjectBasicAccountingInformation, unsafe.Pointer(&spent), unsafe.Sizeof(spent))
+	t.systemCalls.queryJobInfo(t.jobHandle, windows.JobObjectBasicAccountingInformation, unsafe.Pointer(&spent),
+		unsafe.Sizeof(spent))
 	// The job object does not count CPU time, so use that of the main process.
 	if spent.user+spent.kernel == 0 {
 		var created, exited, kernel, user windows.Filetime
-		if windows.GetProcessTimes(t.process, &created, &exited, &kernel, &user) == nil {
-			spent.user, spent.kernel = ticks(user), ticks(kernel)
+		if windows.GetProcessTimes(t.mainHandle, &created, &exited, &kernel, &user) == nil {
+			spent.user, spent.kernel = filetimeTicks(user), filetimeTicks(kernel)
 		}
 	}
 	var limits windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
-	t.sys.query(t.job, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&limits), unsafe.Sizeof(limits))
+	t.systemCalls.queryJobInfo(t.jobHandle, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&limits),
+		unsafe.Sizeof(limits))
 	if limits.PeakProcessMemoryUsed == 0 {
 		var memory struct {
 			size, faults uint32
@@ -299,18 +302,18 @@ func (t *tree) usage() (cpu time.Duration, peak int64) {
 			rest         [7]uintptr
 		}
 		memory.size = uint32(unsafe.Sizeof(memory))
-		getProcessMemory.Call(uintptr(t.process), uintptr(unsafe.Pointer(&memory)), unsafe.Sizeof(memory))
+		getProcessMemory.Call(uintptr(t.mainHandle), uintptr(unsafe.Pointer(&memory)), unsafe.Sizeof(memory))
 		limits.PeakProcessMemoryUsed = memory.peak
 	}
 	return time.Duration(spent.user+spent.kernel) * 100, int64(limits.PeakProcessMemoryUsed)
 }
 
-func ticks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) }
+func filetimeTicks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) }
 
 // close closes the handles of the tree. Windows then ends processes that still live, unless they were
 // spared.
 func (t *tree) close() {
-	for _, h := range []windows.Handle{t.job, t.port, t.process} {
+	for _, h := range []windows.Handle{t.jobHandle, t.messagePort, t.mainHandle} {
 		if h != 0 {
 			windows.CloseHandle(h)
 		}

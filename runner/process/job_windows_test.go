@@ -74,8 +74,9 @@ func TestCPUTime(t *testing.T) {
 // The result contains the peak memory of the command's largest process.
 func TestPeakMemory(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
-	if r, _, _ := runCommand(t, command(t, "hog", "100")); r.ExitCode != 0 || r.PeakRSS < 100<<20 || r.PeakRSS > 1<<30 {
-		t.Errorf("the peak memory is %d bytes, want 100 MiB to 1 GiB", r.PeakRSS)
+	if r, _, _ := runCommand(t, command(t, "hog", "100")); r.ExitCode != 0 || r.PeakRSSBytes < 100<<20 ||
+		r.PeakRSSBytes > 1<<30 {
+		t.Errorf("the peak memory is %d bytes, want 100 MiB to 1 GiB", r.PeakRSSBytes)
 	}
 }
 
@@ -104,14 +105,14 @@ func TestHandlesAreClosed(t *testing.T) {
 	}
 	some := func() {
 		c := command(t, "cat")
-		c.Stdin, c.Limits = "text", Limits{Memory: 1 << 30}
+		c.Stdin, c.Limits = "text", TreeLimits{MemoryBytes: 1 << 30}
 		runWith(t, w, c)
 		c = command(t, "exit")
 		c.Stdin, c.Argv[0] = "text", "no-such-program"
 		runWith(t, w, c)
 	}
 	sys, _ := fake(0)
-	w.sys = &sys
+	w.systemCalls = &sys
 	for range 5 { // run some commands before counting, because new threads of this process have handles too
 		some()
 	}
@@ -127,8 +128,8 @@ func TestHandlesAreClosed(t *testing.T) {
 // fake returns system calls whose job objects accept all limits except those of the class in refuse.
 // calls lists the limits that were set.
 func fake(refuse uint32) (sys systemCalls, calls *[]string) {
-	sys, calls = kernel, new([]string)
-	sys.setJob = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
+	sys, calls = realSystemCalls, new([]string)
+	sys.setJobInfo = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
 		if class == refuse {
 			return errors.New("refused")
 		}
@@ -137,7 +138,7 @@ func fake(refuse uint32) (sys systemCalls, calls *[]string) {
 			l := (*windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION)(info)
 			*calls = append(*calls, fmt.Sprintf("%#x memory %d tasks %d", l.BasicLimitInformation.LimitFlags, l.JobMemoryLimit,
 				l.BasicLimitInformation.ActiveProcessLimit))
-			return kernel.setJob(job, class, info, size)
+			return realSystemCalls.setJobInfo(job, class, info, size)
 		case windows.JobObjectCpuRateControlInformation:
 			rate := (*[2]uint32)(info)
 			*calls = append(*calls, fmt.Sprintf("flags %d rate %d", rate[0], rate[1]))
@@ -154,10 +155,10 @@ func TestLimitsAreSet(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	sys, calls := fake(0)
-	w.sys = &sys
+	w.systemCalls = &sys
 	c := command(t, "exit", "0")
 	all := windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS)
-	c.Limits = Limits{Memory: 1 << 30, CPUs: 0.5, Tasks: 20}
+	c.Limits = TreeLimits{MemoryBytes: 1 << 30, CPUs: 0.5, Tasks: 20}
 	if r, _, _ := runWith(t, w, c); r.ExitCode != 0 || r.OutOfMemory {
 		t.Errorf("the result is %+v, want exit code 0", r)
 	}
@@ -170,7 +171,7 @@ func TestLimitsAreSet(t *testing.T) {
 	}
 	for cpus, want := range map[float64]string{1e-9: "rate 1", 1e9: "rate 10000"} {
 		c := command(t, "exit", "0")
-		c.Limits = Limits{CPUs: cpus}
+		c.Limits = TreeLimits{CPUs: cpus}
 		if runWith(t, w, c); !strings.HasSuffix((*calls)[len(*calls)-1], want) {
 			t.Errorf("a limit of %v CPUs was set as %q, want the last to end in %q", cpus, *calls, want)
 		}
@@ -187,8 +188,8 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 		defer w.Close()
 		sys, _ := fake(0)
 		var class uint32
-		keep := sys.setJob
-		sys.setJob = func(job windows.Handle, kind uint32, info unsafe.Pointer, size uintptr) error {
+		keep := sys.setJobInfo
+		sys.setJobInfo = func(job windows.Handle, kind uint32, info unsafe.Pointer, size uintptr) error {
 			if kind == windows.JobObjectExtendedLimitInformation {
 				l := (*windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION)(info)
 				if l.BasicLimitInformation.LimitFlags&windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS != 0 {
@@ -198,7 +199,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 			}
 			return keep(job, kind, info, size)
 		}
-		w.sys = &sys
+		w.systemCalls = &sys
 		c := command(t, "exit", "0")
 		c.Nice, c.NoFile = nice, 99
 		if r, _, _ := runWith(t, w, c); r.ExitCode != 0 || class != want || r.UnenforcedLimits != "nofile" {
@@ -216,9 +217,9 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 		w := NewWorker(nil)
 		defer w.Close()
 		sys, _ := fake(class)
-		w.sys = &sys
+		w.systemCalls = &sys
 		c := command(t, "exit", "0")
-		c.Limits = Limits{Memory: 1 << 30, CPUs: 1}
+		c.Limits = TreeLimits{MemoryBytes: 1 << 30, CPUs: 1}
 		if r, _, _ := runWith(t, w, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.PID != 0 {
 			t.Errorf("the result is %+[2]v, want an error about %[1]s", want, r)
 		}
@@ -240,17 +241,17 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 		w := NewWorker(nil)
 		defer w.Close()
 		sys, _ := fake(0)
-		sys.message = func(windows.Handle) (message uint32, ok bool) {
+		sys.nextJobMessage = func(windows.Handle) (message uint32, ok bool) {
 			if len(c.messages) == 0 {
 				return 0, false
 			}
 			message, c.messages = c.messages[0], c.messages[1:]
 			return message, true
 		}
-		w.sys = &sys
+		w.systemCalls = &sys
 		cmd := command(t, "exit", c.code)
-		cmd.Limits = Limits{Memory: 1 << 30}
-		if r, _, _ := runWith(t, w, cmd); r.OutOfMemory != c.want || r.MemoryLimit != c.want {
+		cmd.Limits = TreeLimits{MemoryBytes: 1 << 30}
+		if r, _, _ := runWith(t, w, cmd); r.OutOfMemory != c.want || r.AtMemoryLimit != c.want {
 			t.Errorf("case %+v: the result is %+v", c, r)
 		}
 	}
@@ -260,22 +261,22 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 func TestLimitsHold(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
 	c := command(t, "hog", "300")
-	c.Limits = Limits{Memory: 128 << 20}
+	c.Limits = TreeLimits{MemoryBytes: 128 << 20}
 	if r, _, _ := runCommand(t, c); r.ExitCode == 0 || !r.OutOfMemory {
 		t.Errorf("memory limit: the result is %+v, want OutOfMemory", r)
 	}
 	c = command(t, "exit", "0")
-	c.Limits = Limits{Memory: 1 << 20} // less than any program needs at its start
+	c.Limits = TreeLimits{MemoryBytes: 1 << 20} // less than any program needs at its start
 	if r, _, _ := runCommand(t, c); r.Shortage || r.ExitCode == 0 {
 		t.Errorf("too little memory: %+v", r)
 	}
 	c = command(t, "behind", t.TempDir(), "lets go")
-	c.Limits = Limits{Tasks: 1}
+	c.Limits = TreeLimits{Tasks: 1}
 	if r, _, _ := runCommand(t, c); r.ExitCode == 0 {
 		t.Errorf("tasks limit: the result is %+v, want a failure", r)
 	}
 	c = command(t, "spin", "2s")
-	c.Limits = Limits{CPUs: 0.1}
+	c.Limits = TreeLimits{CPUs: 0.1}
 	if r, _, _ := runCommand(t, c); r.CPU > time.Second {
 		t.Errorf("cpus limit: the result is %+v, want at most a second of CPU time", r)
 	}

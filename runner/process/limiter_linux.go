@@ -26,9 +26,9 @@ import (
 // byte. The limiter then sets the memory limit and executes the program. If a step fails, the limiter
 // reports the step and its error, and exits.
 
-// limiterWords are the arguments that make this program a limiter. They are visible in ps. See
+// limiterArgs are the arguments that make this program a limiter. They are visible in ps. See
 // docs/decisions/0042.
-var limiterWords = []string{"queuectl", "runner", "exec"}
+var limiterArgs = []string{"queuectl", "runner", "exec"}
 
 // limiterPrefix is the start of the process name of a limiter. Execve replaces the name, and an ended
 // process keeps its last name. So the name shows whether a limiter has executed its program. The rest
@@ -47,86 +47,86 @@ const (
 
 // Steps that a limiter reports.
 const (
-	stepReady  = 'r' // success: the limiter waits for permission to continue
-	stepNice   = 'n'
-	stepNoFile = 'f'
-	stepMemory = 'm'
-	stepNoNew  = 'p'
-	stepStart  = 's'
+	stepReady           = 'r' // success: the limiter waits for permission to continue
+	stepNice            = 'n'
+	stepNoFile          = 'f'
+	stepMemory          = 'm'
+	stepNoNewPrivileges = 'p'
+	stepExec            = 's'
 )
 
-// report is the last step of a limiter. If the step is not stepReady, it failed with errno.
-type report struct {
+// limiterReport is the last step of a limiter. If the step is not stepReady, it failed with errno.
+type limiterReport struct {
 	step  byte
 	errno syscall.Errno
 }
 
-const reportBytes = 5
+const reportSize = 5
 
-func (p report) bytes() (b [reportBytes]byte) {
+func (p limiterReport) bytes() (b [reportSize]byte) {
 	b[0] = p.step
 	binary.LittleEndian.PutUint32(b[1:], uint32(p.errno))
 	return b
 }
 
 // order describes what a limiter must do.
-type order struct {
-	nice, noFile int64 // 0 means that the command sets no such limit
-	memory       int64 // limit of the address space, in bytes; 0 means no limit
-	noNew        int64 // 1 sets PR_SET_NO_NEW_PRIVS
-	name, path   string
-	argv, env    []string
+type limiterOrder struct {
+	nice, noFile       int64 // 0 means that the command sets no such limit
+	memory             int64 // limit of the address space, in bytes; 0 means no limit
+	noNewPrivileges    int64 // 1 sets PR_SET_NO_NEW_PRIVS
+	limiterName, path  string
+	argCount, envCount []string
 }
 
 // encode returns the order as texts with a NUL between them: the limits, the number of arguments, the
 // limiter's name, the program, its arguments and its environment.
-func (o *order) encode() []byte {
+func (o *limiterOrder) encode() []byte {
 	var texts []string
-	for _, n := range []int64{o.nice, o.noFile, o.memory, o.noNew, int64(len(o.argv))} {
+	for _, n := range []int64{o.nice, o.noFile, o.memory, o.noNewPrivileges, int64(len(o.argCount))} {
 		texts = append(texts, strconv.FormatInt(n, 10))
 	}
-	return []byte(strings.Join(slices.Concat(texts, []string{o.name, o.path}, o.argv, o.env), "\x00"))
+	return []byte(strings.Join(slices.Concat(texts, []string{o.limiterName, o.path}, o.argCount, o.envCount), "\x00"))
 }
 
-// execution is an order in the form that the kernel needs: pointers to texts that end with NUL.
-type execution struct {
-	nice, noFile, memory, noNew int64
-	name, path                  *byte
-	argv, env                   []*byte // each ends with nil
-	script                      []*byte // arguments with which /bin/sh runs the program; ends with nil
+// decodedOrder is an order in the form that the kernel needs: pointers to texts that end with NUL.
+type decodedOrder struct {
+	nice, noFile, memory, noNewPrivileges int64
+	limiterName, path                     *byte
+	argv, env                             []*byte // each ends with nil
+	shellArgv                             []*byte // arguments with which /bin/sh runs the program; ends with nil
 }
 
-var errOrder = errors.New("no valid job limits")
+var errInvalidOrder = errors.New("no valid job limits")
 
 // decodeOrder decodes an order.
-func decodeOrder(b []byte) (x execution, err error) {
+func decodeOrder(b []byte) (x decodedOrder, err error) {
 	texts, argc := strings.Split(string(b), "\x00"), int64(0)
-	numbers := []*int64{&x.nice, &x.noFile, &x.memory, &x.noNew, &argc}
+	numbers := []*int64{&x.nice, &x.noFile, &x.memory, &x.noNewPrivileges, &argc}
 	if len(texts) < len(numbers)+2 {
-		return x, errOrder
+		return x, errInvalidOrder
 	}
 	for i, n := range numbers {
 		if *n, err = strconv.ParseInt(texts[i], 10, 64); err != nil {
-			return x, errOrder
+			return x, errInvalidOrder
 		}
 	}
 	names, texts := texts[len(numbers):len(numbers)+2], texts[len(numbers)+2:]
 	if argc < 1 || argc > int64(len(texts)) {
-		return x, errOrder
+		return x, errInvalidOrder
 	}
 	// There is no error, because the texts contain no NUL.
 	pointers, _ := syscall.SlicePtrFromStrings(names)
-	x.name, x.path = pointers[0], pointers[1]
+	x.limiterName, x.path = pointers[0], pointers[1]
 	x.argv, _ = syscall.SlicePtrFromStrings(texts[:argc])
 	x.env, _ = syscall.SlicePtrFromStrings(texts[argc:])
-	x.script = slices.Concat([]*byte{&shellPath[0], x.path}, x.argv[1:])
+	x.shellArgv = slices.Concat([]*byte{&shellPath[0], x.path}, x.argv[1:])
 	return x, nil
 }
 
-// Limiter runs this process as a limiter if it was started as one, and then does not return. Call it
+// RunIfLimiter runs this process as a limiter if it was started as one, and then does not return. Call it
 // first in main.
-func Limiter() {
-	if !slices.Equal(os.Args, limiterWords) {
+func RunIfLimiter() {
+	if !slices.Equal(os.Args, limiterArgs) {
 		return
 	}
 	// Stay on one thread, because nice and no_new_privs are attributes of a thread. Execve keeps those
@@ -140,16 +140,16 @@ func Limiter() {
 			"%v); to run a job, use: queuectl run\n", err)
 		os.Exit(2)
 	}
-	x.limit()
+	x.limitAndExec()
 }
 
-func readOrder() (x execution, err error) {
+func readOrder() (x decodedOrder, err error) {
 	var info unix.Stat_t
 	if err := unix.Fstat(orderFD, &info); err != nil {
 		return x, err
 	}
-	if info.Size > maxOrder {
-		return x, errOrder
+	if info.Size > maxOrderBytes {
+		return x, errInvalidOrder
 	}
 	b := make([]byte, info.Size)
 	if _, err := os.NewFile(orderFD, "order").ReadAt(b, 0); err != nil {
@@ -158,25 +158,25 @@ func readOrder() (x execution, err error) {
 	return decodeOrder(b)
 }
 
-// maxOrder is the maximum size of an order, in bytes. The kernel's limit for the arguments and
+// maxOrderBytes is the maximum size of an order, in bytes. The kernel's limit for the arguments and
 // environment of a program is lower.
-const maxOrder = 8 << 20
+const maxOrderBytes = 8 << 20
 
 // limit sets the limits and executes the program. It sets the memory limit last, because the steps
 // before may need more memory than the limit allows.
-func (x *execution) limit() {
-	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(x.name)), 0, 0, 0)
+func (x *decodedOrder) limitAndExec() {
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(x.limiterName)), 0, 0, 0)
 	files := unix.Rlimit{Cur: uint64(x.noFile), Max: uint64(x.noFile)}
 	if x.noFile == 0 { // the Go runtime has raised the soft limit of this process, so lower it again
 		check(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files))
-		files.Cur = min(softFiles, files.Max)
+		files.Cur = min(softFileLimit, files.Max)
 	}
 	if x.nice != 0 {
 		check(stepNice, unix.Setpriority(unix.PRIO_PROCESS, 0, int(x.nice)))
 	}
 	check(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, &files, nil))
-	if x.noNew != 0 {
-		check(stepNoNew, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	if x.noNewPrivileges != 0 {
+		check(stepNoNewPrivileges, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	}
 	space := unix.Rlimit{Cur: uint64(x.memory), Max: uint64(x.memory)}
 	if x.memory != 0 {
@@ -185,7 +185,7 @@ func (x *execution) limit() {
 		// If a lower limit already applies, keep it.
 		space.Cur, space.Max = min(space.Cur, current.Max), min(space.Max, current.Max)
 	}
-	ready := report{step: stepReady}.bytes()
+	ready := limiterReport{step: stepReady}.bytes()
 	var permit [1]byte
 	unix.Write(reportFD, ready[:])
 	if n, _ := unix.Read(reportFD, permit[:]); n != 1 {
@@ -194,37 +194,37 @@ func (x *execution) limit() {
 	if x.memory != 0 {
 		_, _, failed := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_AS, uintptr(unsafe.Pointer(&space)), 0, 0, 0)
 		if failed != 0 {
-			exitWith(report{stepMemory, failed})
+			reportAndExit(limiterReport{stepMemory, failed})
 		}
 	}
-	exitWith(report{stepStart, x.exec()})
+	reportAndExit(limiterReport{stepExec, x.exec()})
 }
 
 // shellPath is the path of the shell as a C string.
-var shellPath = []byte(shell + "\x00")
+var shellPath = []byte(shellProgram + "\x00")
 
 // exec executes the program, or /bin/sh if the program is a script without an interpreter. It uses only
 // system calls. It returns the error if it fails.
-func (x *execution) exec() syscall.Errno {
+func (x *decodedOrder) exec() syscall.Errno {
 	failed := execve(x.path, x.argv, x.env)
-	if failed == unix.ENOEXEC && x.maybeScript() {
-		return execve(&shellPath[0], x.script, x.env)
+	if failed == unix.ENOEXEC && x.needsShell() {
+		return execve(&shellPath[0], x.shellArgv, x.env)
 	}
 	return failed
 }
 
-// maybeScript reports whether /bin/sh must run the program, like runByShell, but uses only system
+// maybeScript reports whether /bin/sh must run the program, like needsShell, but uses only system
 // calls.
-func (x *execution) maybeScript() bool {
-	var head [scriptHead]byte
+func (x *decodedOrder) needsShell() bool {
+	var head [scriptHeadBytes]byte
 	at := unix.AT_FDCWD
 	fd, _, failed := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(x.path)),
 		unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0, 0)
 	if failed != 0 {
 		return true
 	}
-	n, _, failed := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&head)), scriptHead)
-	return failed != 0 || maybeScript(head[:n])
+	n, _, failed := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&head)), scriptHeadBytes)
+	return failed != 0 || mayBeShellScript(head[:n])
 }
 
 // execve executes a program. It retries while the program is open for writing.
@@ -241,10 +241,10 @@ func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 	}
 }
 
-// exitWith reports why the program was not executed, and ends this process. It uses only system calls.
-func exitWith(p report) {
+// reportAndExit reports why the program was not executed, and ends this process. It uses only system calls.
+func reportAndExit(p limiterReport) {
 	b := p.bytes()
-	unix.RawSyscall(unix.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&b)), reportBytes)
+	unix.RawSyscall(unix.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&b)), reportSize)
 	for {
 		unix.RawSyscall(unix.SYS_EXIT_GROUP, 126, 0, 0)
 	}
@@ -254,6 +254,6 @@ func exitWith(p report) {
 func check(step byte, err error) {
 	if err != nil {
 		n, _ := errors.AsType[syscall.Errno](err)
-		exitWith(report{step, n})
+		reportAndExit(limiterReport{step, n})
 	}
 }

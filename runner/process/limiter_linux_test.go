@@ -45,7 +45,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	}
 	want := runWithLimit(func(*Command) {})
 	for name, set := range map[string]func(*Command){
-		"memory": func(c *Command) { c.Limits.Memory = 1 << 30 },
+		"memory": func(c *Command) { c.Limits.MemoryBytes = 1 << 30 },
 		"nice":   func(c *Command) { c.Nice = 3 },
 		"nofile": func(c *Command) { c.NoFile = 77 },
 		"no new": func(c *Command) { c.NoNewPrivileges = true },
@@ -58,9 +58,10 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 		set  func(*Command)
 		want string
 	}{
-		{func(c *Command) { c.Limits.Memory = 256 << 20 }, fmt.Sprintf("262144 262144 %d 0", min(softFiles, hard.Max))},
+		{func(c *Command) { c.Limits.MemoryBytes = 256 << 20 }, fmt.Sprintf("262144 262144 %d 0", min(softFileLimit,
+			hard.Max))},
 		{func(c *Command) { c.NoFile = 77 }, "unlimited unlimited 77 0"},
-		{func(c *Command) { c.Nice = 7 }, fmt.Sprintf("unlimited unlimited %d 7", min(softFiles, hard.Max))},
+		{func(c *Command) { c.Nice = 7 }, fmt.Sprintf("unlimited unlimited %d 7", min(softFileLimit, hard.Max))},
 	} {
 		cmd := command(t, "/bin/sh", "-c", "echo $(ulimit -v) $(ulimit -Hv) $(ulimit -n) $(nice)")
 		c.set(cmd)
@@ -118,7 +119,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	for _, argv := range [][]string{{"/no/such"}, {"no-such"}, {plain}, {odd}, {"/bin"}} {
 		unlimited, _ := runLimited(t, command(t, argv...))
 		c := command(t, argv...)
-		c.Limits.Memory, c.Nice, c.NoFile = 1<<30, 1, 99
+		c.Limits.MemoryBytes, c.Nice, c.NoFile = 1<<30, 1, 99
 		limited, stdout := runLimited(t, c)
 		if limited.ExitCode != unlimited.ExitCode || limited.Error != unlimited.Error ||
 			limited.Shortage || limited.HungStart || stdout != "" {
@@ -127,7 +128,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 		}
 	}
 	c := command(t, "/bin/true")
-	c.Limits.Memory, c.Dir = 1<<30, "/no/such/directory"
+	c.Limits.MemoryBytes, c.Dir = 1<<30, "/no/such/directory"
 	if r, _ := runLimited(t, c); r.ExitCode != 126 || !strings.HasPrefix(r.Error, "cwd: ") {
 		t.Errorf("the result is %+v, want an error about cwd", r)
 	}
@@ -151,7 +152,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 		}
 	}
 	c = command(t, "/bin/true")
-	c.Limits.Memory = 64 << 10
+	c.Limits.MemoryBytes = 64 << 10
 	if r, _ := runLimited(t, c); r.ExitCode == 0 || r.Shortage {
 		t.Errorf("next to no memory: %+v", r)
 	}
@@ -161,7 +162,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 // damaged order is rejected.
 func TestEndedLimiterIsHungStart(t *testing.T) {
 	c := command(t, leasedProgram(t, "/bin/true"))
-	c.Limits.Memory = 1 << 30
+	c.Limits.MemoryBytes = 1 << 30
 	c.OnForked = func(pid int, _ time.Time) {
 		go func() { // this goroutine ends when the limiter has set its name
 			for name := ""; !strings.HasPrefix(name, limiterPrefix); {
@@ -179,11 +180,11 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 	c.Nice = 1
 	w := NewWorker(nil)
 	defer w.Close()
-	w.limiterWithin = 300 * time.Millisecond
+	w.limiterTimeout = 300 * time.Millisecond
 	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "it did not start within 300ms") {
 		t.Errorf("a limiter that hangs: the result is %+v, want a hung start", r)
 	}
-	if _, err := decodeOrder(make([]byte, 48)); !errors.Is(err, errOrder) {
+	if _, err := decodeOrder(make([]byte, 48)); !errors.Is(err, errInvalidOrder) {
 		t.Errorf("a damaged order: %v", err)
 	}
 }

@@ -20,21 +20,21 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// limiterWithin limits the time from the start of a limiter to its exec. The time may be long, because
+// limiterTimeout limits the time from the start of a limiter to its exec. The time may be long, because
 // only the command's worker waits for the limiter. On a busy processor a limiter may be slow, because
 // its nice value is already set.
-const limiterWithin = 10 * time.Second
+const limiterTimeout = 10 * time.Second
 
 // limiterProcess is this process's view of a command's limiter.
 type limiterProcess struct {
-	fd         int // socket; -1 once the limiter has executed the program, has failed or has ended
-	order      int // memory file with the order; -1 once handed over
-	limiterEnd int // the limiter's end of the socket; -1 once handed over
-	name       string
-	ready      bool
-	hung       bool
-	failure    *report
-	shortage   error // error of setting the limits of the control group
+	socketFD        int // socket; -1 once the limiter has executed the program, has failed or has ended
+	orderFile       int // memory file with the order; -1 once handed over
+	limiterSocketFD int // the limiter's end of the socket; -1 once handed over
+	name            string
+	ready           bool
+	hung            bool
+	failureReport   *limiterReport
+	cgroupError     error // error of setting the limits of the control group
 }
 
 // needsLimiter reports whether a command has limits that a limiter must set. missing contains the names
@@ -46,36 +46,37 @@ func (c *Command) needsLimiter(missing []string) bool {
 // newLimiter creates the resources for a limiter. It removes the limits of the control group until the
 // limiter is ready, because they apply only to the command's program.
 func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess, err error) {
-	l = &limiterProcess{fd: -1, order: -1, limiterEnd: -1, name: newLimiterName()}
+	l = &limiterProcess{socketFD: -1, orderFile: -1, limiterSocketFD: -1, name: newLimiterName()}
 	defer func() {
 		if err != nil {
 			l.close()
 		}
 	}()
-	o := order{nice: int64(r.c.Nice), noFile: int64(r.c.NoFile), name: l.name, path: path, argv: r.c.Argv, env: env}
-	if r.c.NoNewPrivileges {
-		o.noNew = 1
+	o := limiterOrder{nice: int64(r.command.Nice), noFile: int64(r.command.NoFile), limiterName: l.name, path: path,
+		argCount: r.command.Argv, envCount: env}
+	if r.command.NoNewPrivileges {
+		o.noNewPrivileges = 1
 	}
 	if slices.Contains(missing, "memory") {
-		o.memory = r.c.Limits.Memory
+		o.memory = r.command.Limits.MemoryBytes
 	}
-	if l.order, err = memoryFile("order", o.encode()); err != nil {
+	if l.orderFile, err = createMemoryFile("order", o.encode()); err != nil {
 		return nil, fmt.Errorf("cannot write the job's limits: %w", err)
 	}
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a socket for the helper process that sets the job's limits: %w", err)
 	}
-	l.fd, l.limiterEnd = sockets[0], sockets[1]
-	unix.SetNonblock(l.fd, true) // this does not affect the limiter's end
-	if b := r.w.cgroup; b != nil {
-		_, err = b.limit(Limits{})
+	l.socketFD, l.limiterSocketFD = sockets[0], sockets[1]
+	unix.SetNonblock(l.socketFD, true) // this does not affect the limiter's end
+	if b := r.worker.cgroup; b != nil {
+		_, err = b.setLimits(TreeLimits{})
 	}
 	return l, err
 }
 
-// memoryFile creates a memory file (memfd) that only this account can open.
-func memoryFile(name string, content []byte) (fd int, err error) {
+// createMemoryFile creates a memory file (memfd) that only this account can open.
+func createMemoryFile(name string, content []byte) (fd int, err error) {
 	if fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC); err != nil {
 		return -1, err
 	}
@@ -93,18 +94,18 @@ func memoryFile(name string, content []byte) (fd int, err error) {
 	return fd, nil
 }
 
-// attributes returns the attributes to start the limiter with. It derives them from those of the
+// procAttr returns the attributes to start the limiter with. It derives them from those of the
 // command.
-func (l *limiterProcess) attributes(command *syscall.ProcAttr) *syscall.ProcAttr {
+func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 	attr := *command
 	attr.Env = command.Env[len(command.Env)-1:] // the last variable is the cookie
-	attr.Files = append(slices.Clone(command.Files), uintptr(l.order), uintptr(l.limiterEnd))
+	attr.Files = append(slices.Clone(command.Files), uintptr(l.orderFile), uintptr(l.limiterSocketFD))
 	return &attr
 }
 
 // closeHandedOver closes the descriptors that now belong to the limiter.
 func (l *limiterProcess) closeHandedOver() {
-	for _, fd := range []*int{&l.order, &l.limiterEnd} {
+	for _, fd := range []*int{&l.orderFile, &l.limiterSocketFD} {
 		if *fd >= 0 {
 			unix.Close(*fd)
 			*fd = -1
@@ -117,18 +118,18 @@ func (l *limiterProcess) close() {
 		return
 	}
 	l.closeHandedOver()
-	if l.fd >= 0 {
-		unix.Close(l.fd)
-		l.fd = -1
+	if l.socketFD >= 0 {
+		unix.Close(l.socketFD)
+		l.socketFD = -1
 	}
 }
 
-// limiterStarting reports whether the command's limiter has not executed the program yet.
-func (r *run) limiterStarting() bool { return r.limiter != nil && r.limiter.fd >= 0 }
+// isLimiterStarting reports whether the command's limiter has not executed the program yet.
+func (r *run) isLimiterStarting() bool { return r.limiter != nil && r.limiter.socketFD >= 0 }
 
 // endSlowLimiter ends a command whose limiter does not execute the program in time.
 func (r *run) endSlowLimiter() {
-	if r.limiterStarting() && !r.limiter.hung && r.runTime() >= r.w.limiterWithin {
+	if r.isLimiterStarting() && !r.limiter.hung && r.runTime() >= r.worker.limiterTimeout {
 		r.limiter.hung, r.killAt = true, time.Now()
 	}
 }
@@ -138,7 +139,7 @@ func (r *run) limiterFD() int32 {
 	if r.limiter == nil {
 		return -1
 	}
-	return int32(r.limiter.fd)
+	return int32(r.limiter.socketFD)
 }
 
 // readLimiter handles a report of the limiter. When the limiter is ready, readLimiter sets the limits
@@ -146,54 +147,54 @@ func (r *run) limiterFD() int32 {
 // the socket before it was ready.
 func (r *run) readLimiter() {
 	l := r.limiter
-	var b [reportBytes]byte
-	n, err := unix.Read(l.fd, b[:])
+	var b [reportSize]byte
+	n, err := unix.Read(l.socketFD, b[:])
 	if err == unix.EINTR || err == unix.EAGAIN {
 		return
 	}
-	if n == reportBytes && b[0] == stepReady && !l.ready {
+	if n == reportSize && b[0] == stepReady && !l.ready {
 		l.ready = true
-		if _, l.shortage = r.limit(); l.shortage == nil {
-			unix.Write(l.fd, []byte{1}) // if the limiter has ended, the pidfd shows that
+		if _, l.cgroupError = r.setCgroupLimits(); l.cgroupError == nil {
+			unix.Write(l.socketFD, []byte{1}) // if the limiter has ended, the pidfd shows that
 			return
 		}
-	} else if n == reportBytes {
-		l.failure = &report{b[0], syscall.Errno(binary.LittleEndian.Uint32(b[1:]))}
+	} else if n == reportSize {
+		l.failureReport = &limiterReport{b[0], syscall.Errno(binary.LittleEndian.Uint32(b[1:]))}
 	}
 	l.close()
 	// Send SIGKILL. Otherwise, if a signal stopped the limiter before it exits, its worker would wait
 	// indefinitely.
-	if l.failure != nil || l.shortage != nil || !l.ready {
+	if l.failureReport != nil || l.cgroupError != nil || !l.ready {
 		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}
 }
 
-// executed reports whether a limiter that has ended, and is not reaped yet, had executed its program.
-func (l *limiterProcess) executed(pid int) bool {
+// hasExecuted reports whether a limiter that has ended, and is not reaped yet, had executed its program.
+func (l *limiterProcess) hasExecuted(pid int) bool {
 	if l == nil {
 		return true
 	}
-	if l.failure != nil || l.shortage != nil || !l.ready {
+	if l.failureReport != nil || l.cgroupError != nil || !l.ready {
 		return false
 	}
 	raw, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
 	return string(bytes.TrimSpace(raw)) != l.name
 }
 
-// limiterFailed sets the result of a command whose limiter did not execute its program. See
+// recordLimiterFailure sets the result of a command whose limiter did not execute its program. See
 // docs/decisions/0042.
-func (r *run) limiterFailed(status unix.WaitStatus) {
+func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 	l := r.limiter
 	switch {
-	case l.shortage != nil:
-		r.startFailed(&runas.ShortageError{Err: l.shortage})
-	case l.failure != nil:
-		r.startFailed(r.limiterError(*l.failure))
+	case l.cgroupError != nil:
+		r.startFailed(&runas.ShortageError{Err: l.cgroupError})
+	case l.failureReport != nil:
+		r.startFailed(r.limiterError(*l.failureReport))
 	case status.Signaled():
-		r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.notStartedReason(status.Signal())
+		r.result.HungStart, r.result.ExitCode, r.result.Error = true, 126, r.notStartedReason(status.Signal())
 	case l.ready: // the limiter could not report the reason
-		r.r.ExitCode = int64(status.ExitStatus())
-	case r.c.RunAs == nil: // the Go runtime got no thread or no memory
+		r.result.ExitCode = int64(status.ExitStatus())
+	case r.command.RunAs == nil: // the Go runtime got no thread or no memory
 		r.startFailed(&runas.ShortageError{Err: fmt.Errorf("the helper process that sets the job's limits ended with "+
 			"exit code %d, probably because the machine has too little memory or too many processes", status.ExitStatus())})
 	default: // the job's account can cause this error itself
@@ -204,24 +205,24 @@ func (r *run) limiterFailed(status unix.WaitStatus) {
 
 // limiterError turns a limiter's report into an error for users. A limit that is refused may be allowed
 // later, so the error is not lasting.
-func (r *run) limiterError(p report) error {
+func (r *run) limiterError(p limiterReport) error {
 	field, err := "", error(p.errno)
 	switch {
 	case p.step == stepNice:
 		field, err = "nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may "+
-			"not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.c.Nice, p.errno,
+			"not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.command.Nice, p.errno,
 			cleanstart.Nice())
 	case p.step == stepNoFile && errors.Is(p.errno, unix.EPERM):
 		field, err = "nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or "+
-			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)
+			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.command.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)
 	case p.step == stepNoFile:
 		field = "nofile"
 	case p.step == stepMemory:
 		field = "memory"
-	case p.step == stepNoNew:
+	case p.step == stepNoNewPrivileges:
 		field = "no_new_privileges"
-	case p.errno == unix.ENOMEM && r.c.Limits.Memory != 0:
-		field, err = "memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.c.Argv[0],
+	case p.errno == unix.ENOMEM && r.command.Limits.MemoryBytes != 0:
+		field, err = "memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.command.Argv[0],
 			p.errno)
 	default:
 		return err
@@ -229,11 +230,11 @@ func (r *run) limiterError(p report) error {
 	return &fieldError{field, err, false}
 }
 
-// scheduler describes how nice takes effect. If the kernel groups processes by session, nice has an
+// niceMechanism describes how nice takes effect. If the kernel groups processes by session, nice has an
 // effect only among the processes of one session.
-func scheduler() string {
+func niceMechanism() string {
 	const mechanism = "the kernel's scheduler"
-	if autogroups() {
+	if hasAutogroups() {
 		return mechanism + ", except for jobs with a terminal or their own session (kernel.sched_autogroup_enabled is 1)"
 	}
 	return mechanism
@@ -249,11 +250,11 @@ func Enforcements(c *Cgroups) []queue.Enforcement {
 		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}
 	list := []queue.Enforcement{
-		{Limit: "memory", Extent: queue.ForEach,
+		{Limit: "memory", Extent: queue.EnforcedPerProcess,
 			Mechanism: reason + ", so each process has an address space limit (RLIMIT_AS)"},
 		{Limit: "cpus", Extent: queue.Unenforced, Mechanism: reason},
 		{Limit: "tasks", Extent: queue.Unenforced, Mechanism: reason},
-		{Limit: "nice", Extent: queue.Enforced, Mechanism: scheduler()},
+		{Limit: "nice", Extent: queue.Enforced, Mechanism: niceMechanism()},
 		{Limit: "nofile", Extent: queue.Enforced, Mechanism: "the open file limit of each process (RLIMIT_NOFILE)"},
 		{Limit: "no_new_privileges", Extent: queue.Enforced, Mechanism: "the kernel (PR_SET_NO_NEW_PRIVS)"},
 	}

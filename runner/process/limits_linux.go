@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareSpace is the additional address space that a process that runs commands needs after its start.
+// spareSpaceBytes is the additional address space that a process that runs commands needs after its start.
 // It is enough for the threads and memory of a few hundred workers.
-const spareSpace = 256 << 20 // bytes
+const spareSpaceBytes = 256 << 20 // bytes
 
 // hardLimit returns the hard limit of a resource, for this process and its commands.
 func hardLimit(resource int) uint64 {
@@ -24,25 +24,25 @@ func hardLimit(resource int) uint64 {
 }
 
 // limit is a resource limit of this process. Its commands inherit it.
-type limit struct {
+type inheritedLimit struct {
 	resource   int
 	unit, name string
 }
 
-func (l *limit) hint(value uint64) string {
+func (l *inheritedLimit) raiseHint(value uint64) string {
 	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", value, l.unit, l.name)
 }
 
 // startLimits lists the limits that may cause an error at the start of a command.
 var startLimits = [...]struct {
 	errno unix.Errno
-	limit
+	inheritedLimit
 }{
-	{unix.EAGAIN, limit{unix.RLIMIT_NPROC, "processes", "NPROC"}},
-	{unix.EMFILE, limit{unix.RLIMIT_NOFILE, "open files", "NOFILE"}},
-	{unix.ENOMEM, limit{unix.RLIMIT_AS, "bytes", "AS"}},
-	{unix.ENOMEM, limit{unix.RLIMIT_DATA, "bytes", "DATA"}},
-	{unix.E2BIG, limit{unix.RLIMIT_STACK, "bytes", "STACK"}},
+	{unix.EAGAIN, inheritedLimit{unix.RLIMIT_NPROC, "processes", "NPROC"}},
+	{unix.EMFILE, inheritedLimit{unix.RLIMIT_NOFILE, "open files", "NOFILE"}},
+	{unix.ENOMEM, inheritedLimit{unix.RLIMIT_AS, "bytes", "AS"}},
+	{unix.ENOMEM, inheritedLimit{unix.RLIMIT_DATA, "bytes", "DATA"}},
+	{unix.E2BIG, inheritedLimit{unix.RLIMIT_STACK, "bytes", "STACK"}},
 }
 
 // limitHint returns a text that names the limit that may have caused an error, and how to raise it.
@@ -54,7 +54,7 @@ func limitHint(err error) string {
 			continue
 		}
 		if hard := hardLimit(b.resource); hard != unix.RLIM_INFINITY {
-			return b.hint(hard)
+			return b.raiseHint(hard)
 		}
 	}
 	return ""
@@ -65,11 +65,11 @@ func limitHint(err error) string {
 var limitSignals = [...]struct {
 	unix.Signal
 	hard bool
-	limit
+	inheritedLimit
 }{
-	{unix.SIGXCPU, false, limit{unix.RLIMIT_CPU, "s of CPU time", "CPU"}},
-	{unix.SIGKILL, true, limit{unix.RLIMIT_CPU, "s of CPU time", "CPU"}},
-	{unix.SIGXFSZ, false, limit{unix.RLIMIT_FSIZE, "bytes", "FSIZE"}},
+	{unix.SIGXCPU, false, inheritedLimit{unix.RLIMIT_CPU, "s of CPU time", "CPU"}},
+	{unix.SIGKILL, true, inheritedLimit{unix.RLIMIT_CPU, "s of CPU time", "CPU"}},
+	{unix.SIGXFSZ, false, inheritedLimit{unix.RLIMIT_FSIZE, "bytes", "FSIZE"}},
 }
 
 // limitSignalHint returns a text, like limitHint, about the limit at which a signal has ended a
@@ -92,7 +92,7 @@ func limitSignalHint(pid int, signal unix.Signal) string {
 			inherited = own.Cur+1 == command.Cur
 		}
 		if inherited && value != unix.RLIM_INFINITY && (s.resource != unix.RLIMIT_CPU || cpuSeconds(pid) >= value) {
-			return s.hint(value)
+			return s.raiseHint(value)
 		}
 	}
 	return ""
@@ -127,11 +127,11 @@ func CheckLimits() error {
 	if err != nil {
 		return fmt.Errorf("/proc/self/statm begins with %q, not with a number; check that /proc is mounted", first)
 	}
-	return checkSpace(limit.Cur, pages*uint64(os.Getpagesize()))
+	return checkAddressSpace(limit.Cur, pages*uint64(os.Getpagesize()))
 }
 
-func checkSpace(limit, size uint64) error {
-	need := size + spareSpace
+func checkAddressSpace(limit, size uint64) error {
+	need := size + spareSpaceBytes
 	if limit >= need {
 		return nil
 	}

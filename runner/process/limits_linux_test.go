@@ -16,9 +16,10 @@ import (
 // An address space limit that leaves no room for threads is rejected, with advice.
 func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	const size = 1 << 30
-	for limit, good := range map[uint64]bool{0: false, size: false, size + spareSpace - 1: false, size + spareSpace: true,
+	for limit, good := range map[uint64]bool{0: false, size: false, size + spareSpaceBytes - 1: false, size +
+		spareSpaceBytes: true,
 		math.MaxUint64: true} {
-		if err := checkSpace(limit, size); (err == nil) != good {
+		if err := checkAddressSpace(limit, size); (err == nil) != good {
 			t.Errorf("a limit of %d for %d bytes: %v", limit, size, err)
 		}
 	}
@@ -29,7 +30,7 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	if err := CheckLimits(); err != nil {
 		t.Errorf("with a large limit: %v", err)
 	}
-	if err := checkSpace(1000<<20, 900<<20); err == nil || !strings.Contains(err.Error(), "is 1000 MiB") ||
+	if err := checkAddressSpace(1000<<20, 900<<20); err == nil || !strings.Contains(err.Error(), "is 1000 MiB") ||
 		!strings.Contains(err.Error(), "1157 MiB") || !strings.Contains(err.Error(), "raise or remove it") {
 		t.Errorf("checkSpace returned %v, want an error with both sizes and advice", err)
 	}

@@ -22,15 +22,15 @@ func PreferOOMKillOfCommands() error {
 	if err != nil {
 		return fmt.Errorf("cannot set oom_score_adj: %w", err)
 	}
-	scores.own, scores.fd, scores.enabled = []byte(strings.TrimSpace(string(score))), fd, true
+	oomScores.own, oomScores.fd, oomScores.enabled = []byte(strings.TrimSpace(string(score))), fd, true
 	return nil
 }
 
-// commandScore is the oom_score_adj of commands.
-const commandScore = "200"
+// commandOOMScore is the oom_score_adj of commands.
+const commandOOMScore = "200"
 
-// scores holds what is needed to change this process's oom_score_adj.
-var scores struct {
+// oomScores holds what is needed to change this process's oom_score_adj.
+var oomScores struct {
 	enabled bool // enabled, own and fd are set before the first command
 	own     []byte
 	fd      int
@@ -42,25 +42,25 @@ var scores struct {
 // raiseOOMScore raises this process's score while a command is started. The caller must call the result
 // after the start.
 func raiseOOMScore() (end func()) {
-	if !scores.enabled {
+	if !oomScores.enabled {
 		return func() {}
 	}
-	raise()
-	return lower
+	raiseOwnOOMScore()
+	return restoreOwnOOMScore
 }
 
-func raise() {
-	scores.mu.Lock()
-	defer scores.mu.Unlock()
-	if scores.forks++; scores.forks == 1 {
-		unix.Pwrite(scores.fd, []byte(commandScore), 0) // if this is refused, the score does not change
+func raiseOwnOOMScore() {
+	oomScores.mu.Lock()
+	defer oomScores.mu.Unlock()
+	if oomScores.forks++; oomScores.forks == 1 {
+		unix.Pwrite(oomScores.fd, []byte(commandOOMScore), 0) // if this is refused, the score does not change
 	}
 }
 
-func lower() {
-	scores.mu.Lock()
-	defer scores.mu.Unlock()
-	if scores.forks--; scores.forks == 0 {
-		unix.Pwrite(scores.fd, scores.own, 0)
+func restoreOwnOOMScore() {
+	oomScores.mu.Lock()
+	defer oomScores.mu.Unlock()
+	if oomScores.forks--; oomScores.forks == 0 {
+		unix.Pwrite(oomScores.fd, oomScores.own, 0)
 	}
 }

@@ -30,8 +30,8 @@ import (
 var orphans = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
-	o := &orphanTable{main: map[int]int{}, spareable: map[int]int64{}, ignoredPIDs: map[int]bool{}}
-	o.change.L = &o.mu
+	o := &orphanTable{mainProcesses: map[int]int{}, sparedProcesses: map[int]int64{}, ignoredPIDs: map[int]bool{}}
+	o.forksChanged.L = &o.mu
 	return o
 }
 
@@ -39,19 +39,19 @@ func newOrphanTable() *orphanTable {
 // fork, because a user's file system or file lease can make a fork hang indefinitely.
 type orphanTable struct {
 	once        sync.Once
-	fd          [2]int       // descriptors of the kernel's list of children: index 0 for noOrphans, 1 for scan
+	childrenFDs [2]int       // descriptors of the kernel's list of children: index 0 for hasNoOrphans, 1 for scan
 	reapedCount atomic.Int64 // number of orphans that were reaped or are about to be
 
-	mu             sync.Mutex     // guards all fields below
-	main           map[int]int    // main processes not reaped yet, by pid, with the number of their fork
-	spareable      map[int]int64  // processes that may live on, by pid, with their start time in ticks
-	ignoredPIDs    map[int]bool   // pids of orphans without a cookie; the search for leftovers skips them
-	nextFork       int            // number of the next fork
-	forks          []activeFork   // forks under way, in any order
-	forksPaused    bool           // new forks must wait
-	change         sync.Cond      // forksPaused has changed, or the last fork under way has returned
-	endedProcesses map[int]zombie // ended processes that may be the child of a fork under way, by pid
-	buffer         []byte         // buffer of scan; nil before the first call
+	mu              sync.Mutex     // guards all fields below
+	mainProcesses   map[int]int    // main processes not reaped yet, by pid, with the number of their fork
+	sparedProcesses map[int]int64  // processes that may live on, by pid, with their start time in ticks
+	ignoredPIDs     map[int]bool   // pids of orphans without a cookie; the search for leftovers skips them
+	nextFork        int            // number of the next fork
+	forks           []activeFork   // forks under way, in any order
+	forksPaused     bool           // new forks must wait
+	forksChanged    sync.Cond      // forksPaused has changed, or the last fork under way has returned
+	endedProcesses  map[int]zombie // ended processes that may be the child of a fork under way, by pid
+	buffer          []byte         // buffer of scan; nil before the first call
 }
 
 // activeFork is a fork under way.
@@ -62,8 +62,8 @@ type activeFork struct {
 
 // zombie is a process that has ended and may be the child of a fork under way.
 type zombie struct {
-	ticks    int64 // start time, in clock ticks since boot
-	nextFork int   // number of the next fork when the zombie was first seen; no later fork created it
+	startTicks int64 // start time, in clock ticks since boot
+	nextFork   int   // number of the next fork when the zombie was first seen; no later fork created it
 }
 
 // beginFork returns the number of a fork that is about to start. It waits while forks are paused.
@@ -71,7 +71,7 @@ func (o *orphanTable) beginFork() (fork int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.forksPaused {
-		o.change.Wait()
+		o.forksChanged.Wait()
 	}
 	o.nextFork++
 	o.forks = append(o.forks, activeFork{o.nextFork - 1, time.Now()})
@@ -85,10 +85,10 @@ func (o *orphanTable) endFork(fork, pid int) {
 	defer o.mu.Unlock()
 	o.forks = slices.DeleteFunc(o.forks, func(f activeFork) bool { return f.number == fork })
 	if o.forksPaused && len(o.forks) == 0 {
-		o.change.Broadcast()
+		o.forksChanged.Broadcast()
 	}
 	if pid != 0 {
-		o.main[pid] = fork
+		o.mainProcesses[pid] = fork
 		delete(o.ignoredPIDs, pid)
 	}
 }
@@ -103,39 +103,39 @@ func (o *orphanTable) oldestFork() int {
 	return oldest
 }
 
-// reap collects the exit status of a main process. It returns ok=false if the process has not ended. As
-// soon as the process is reaped, a new fork may get its pid. So reap removes the pid from main only if
+// reapMain collects the exit status of a main process. It returns ok=false if the process has not ended. As
+// soon as the process is reaped, a new fork may get its pid. So reapMain removes the pid from main only if
 // it still belongs to the same fork.
 func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
-	fork, known := o.main[pid]
+	fork, known := o.mainProcesses[pid]
 	o.mu.Unlock()
-	status, usage, ok, err = reapNow(pid)
+	status, usage, ok, err = tryReap(pid)
 	if !ok || !known {
 		return status, usage, ok, err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.main[pid] == fork {
-		delete(o.main, pid)
+	if o.mainProcesses[pid] == fork {
+		delete(o.mainProcesses, pid)
 	}
 	return status, usage, ok, err
 }
 
-// list reads the kernel's list of children, as much as fits into buf. The kernel returns one page of
+// readChildren reads the kernel's list of children, as much as fits into buf. The kernel returns one page of
 // the list at a time. A page begins at the first digit of a number only if the last read of the same
-// open file returned the page before it. So noOrphans and scan use different open files: file is 0 or
-// 1. list returns ok=false if the kernel does not keep a list.
-func (o *orphanTable) list(file int, buf []byte) (list []byte, ok bool) {
+// open file returned the page before it. So hasNoOrphans and scan use different open files: file is 0 or
+// 1. readChildren returns ok=false if the kernel does not keep a list.
+func (o *orphanTable) readChildren(file int, buf []byte) (list []byte, ok bool) {
 	o.once.Do(func() {
 		pid := os.Getpid()
-		for i := range o.fd {
-			o.fd[i], _ = unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		for i := range o.childrenFDs {
+			o.childrenFDs[i], _ = unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		}
 	})
 	filled := 0
 	for filled < len(buf) {
-		n, err := unix.Pread(o.fd[file], buf[filled:], int64(filled))
+		n, err := unix.Pread(o.childrenFDs[file], buf[filled:], int64(filled))
 		if err != nil || n < 0 {
 			return nil, false
 		}
@@ -147,36 +147,36 @@ func (o *orphanTable) list(file int, buf []byte) (list []byte, ok bool) {
 	return buf[:filled], true
 }
 
-// scan reaps orphans that have ended. It returns living orphans that may not live on, and living
+// reapAndList reaps orphans that have ended. It returns living orphans that may not live on, and living
 // orphans that showed no cookie when last checked (ignored). A process that may be the child of a fork
 // under way is left to the worker of that fork. If the list does not fit into the buffer, the next scan
 // uses a buffer twice as large.
-func (o *orphanTable) scan() (living, ignored []int) {
+func (o *orphanTable) reapAndList() (living, ignored []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.buffer == nil {
-		o.buffer = make([]byte, firstListed)
+		o.buffer = make([]byte, initialListBytes)
 	}
-	list, _ := o.list(1, o.buffer)
+	list, _ := o.readChildren(1, o.buffer)
 	if len(list) == len(o.buffer) { // the last number may be incomplete
 		list = list[:bytes.LastIndexByte(list, ' ')+1]
-		o.buffer = make([]byte, min(2*len(o.buffer), maxListed))
+		o.buffer = make([]byte, min(2*len(o.buffer), maxListBytes))
 	}
 	oldest, before := o.oldestFork(), o.endedProcesses
 	o.endedProcesses = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
 		pid, err := strconv.Atoi(string(field))
-		if _, main := o.main[pid]; main || err != nil {
+		if _, main := o.mainProcesses[pid]; main || err != nil {
 			continue
 		}
-		_, kept := o.spareable[pid]
+		_, kept := o.sparedProcesses[pid]
 		_, ended := exitState(pid)
 		switch {
 		case ended:
 			if oldest == o.nextFork || o.predatesForks(pid, oldest, before) {
 				o.reapedCount.Add(1) // count the orphan before it disappears from the kernel's list
-				reapNow(pid)
-				delete(o.spareable, pid)
+				tryReap(pid)
+				delete(o.sparedProcesses, pid)
 				delete(o.ignoredPIDs, pid)
 			}
 		case o.ignoredPIDs[pid]:
@@ -188,11 +188,11 @@ func (o *orphanTable) scan() (living, ignored []int) {
 	return living, ignored
 }
 
-// firstListed is the first size of scan's buffer, in bytes: enough for about 9,000 orphans. maxListed
+// initialListBytes is the first size of scan's buffer, in bytes: enough for about 9,000 orphans. maxListBytes
 // is its largest size.
 const (
-	firstListed = 64 << 10
-	maxListed   = 32 << 20 // enough for all 4,194,304 processes that Linux can have
+	initialListBytes = 64 << 10
+	maxListBytes     = 32 << 20 // enough for all 4,194,304 processes that Linux can have
 )
 
 // predatesForks reports whether an ended process is older than the oldest fork under way. If not, it
@@ -200,8 +200,8 @@ const (
 func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool {
 	p, ok := procfs.Stat(pid)
 	z, known := before[pid]
-	if !ok || !known || z.ticks != p.Ticks {
-		z = zombie{p.Ticks, o.nextFork}
+	if !ok || !known || z.startTicks != p.StartTicks {
+		z = zombie{p.StartTicks, o.nextFork}
 	}
 	if z.nextFork <= oldest {
 		return true
@@ -211,22 +211,22 @@ func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool
 }
 
 // spare records processes that may live on after their command.
-func (o *orphanTable) spare(procs []procfs.Process) {
+func (o *orphanTable) addSpared(procs []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range procs {
-		o.spareable[p.PID] = p.Ticks
+		o.sparedProcesses[p.PID] = p.StartTicks
 	}
 }
 
-// forgetEnded removes ended processes from spareable. Some of them were reaped by their own
+// removeEnded removes ended processes from spareable. Some of them were reaped by their own
 // parents, so scan did not see them end.
-func (o *orphanTable) forgetEnded() {
+func (o *orphanTable) removeEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for pid, ticks := range o.spareable {
-		if p, ok := procfs.Stat(pid); !ok || p.Ticks != ticks {
-			delete(o.spareable, pid)
+	for pid, ticks := range o.sparedProcesses {
+		if p, ok := procfs.Stat(pid); !ok || p.StartTicks != ticks {
+			delete(o.sparedProcesses, pid)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func (o *orphanTable) forgetEnded() {
 func (o *orphanTable) isMain(pid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, main := o.main[pid]
+	_, main := o.mainProcesses[pid]
 	return main
 }
 
@@ -254,18 +254,18 @@ func (o *orphanTable) unignore(pid int) {
 	delete(o.ignoredPIDs, pid)
 }
 
-// noOrphans reports whether no process is an orphan of this process. It costs one system call.
-func noOrphans() bool {
+// hasNoOrphans reports whether no process is an orphan of this process. It costs one system call.
+func hasNoOrphans() bool {
 	var buf [16]byte
-	list, ok := orphans.list(0, buf[:])
+	list, ok := orphans.readChildren(0, buf[:])
 	return ok && len(list) == 0
 }
 
 // reapOrphans reaps orphans that have ended. It returns living orphans that may not live on.
 func reapOrphans() (living []int) {
-	living, ignored := orphans.scan()
+	living, ignored := orphans.reapAndList()
 	for _, pid := range ignored {
-		if cookieOf(pid) != "" { // the process was in the middle of an exec when it was ignored
+		if readCookie(pid) != "" { // the process was in the middle of an exec when it was ignored
 			orphans.unignore(pid)
 			living = append(living, pid)
 		}
@@ -273,9 +273,9 @@ func reapOrphans() (living []int) {
 	return living
 }
 
-// execTime is how long to wait for the environment of a process that shows none. During an exec, a
+// maxExecTime is how long to wait for the environment of a process that shows none. During an exec, a
 // process has no environment for a moment.
-const execTime = 20 * time.Millisecond
+const maxExecTime = 20 * time.Millisecond
 
 // unidentifiedOrphans lists the living orphans of an account for which it is unknown to which tree they
 // belong: they show no cookie, and are not in the session or group of any main process. They may be in
@@ -284,23 +284,23 @@ func unidentifiedOrphans(uid uint32) (list []procfs.Process) {
 	for _, pid := range reapOrphans() {
 		p, ok := procfs.Stat(pid)
 		if ok && p.Alive() && !orphans.isMain(p.PGID) && !orphans.isMain(p.SID) && IsOwnedBy(uid, pid) &&
-			cookieOf(pid) == "" {
+			readCookie(pid) == "" {
 			list = append(list, p)
 		}
 	}
 	return list
 }
 
-// Reap reaps orphans that have ended, and drops the records of ended trees that could live on. Call it
+// ReapEnded reaps orphans that have ended, and drops the records of ended trees that could live on. Call it
 // from time to time. It reports whether another call soon may reap more: it has reaped some, or an
 // ended process may be the child of a fork under way.
-func Reap() (more bool) {
+func ReapEnded() (more bool) {
 	before := orphans.reapedCount.Load()
 	reapOrphans()
 	orphans.mu.Lock()
 	more = orphans.reapedCount.Load() != before || len(orphans.endedProcesses) > 0
 	orphans.mu.Unlock()
-	orphans.forgetEnded()
-	sparedByUser.forgetEnded()
+	orphans.removeEnded()
+	sparedTreesByUser.removeEnded()
 	return more
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// One Reap reaps all orphans that have ended, even if the kernel's list of them has several pages.
+// One ReapEnded reaps all orphans that have ended, even if the kernel's list of them has several pages.
 func TestReapLeavesNoOrphan(t *testing.T) {
 	setSubreaper(t)
 	hold, release, err := os.Pipe()
@@ -26,7 +26,7 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 	}
 	release.Close()
 	children := func() (living, ended int) {
-		for _, p := range procfs.All() {
+		for _, p := range procfs.AllProcesses() {
 			if p.PPID != os.Getpid() {
 				continue
 			}
@@ -39,13 +39,13 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 		return living, ended
 	}
 	waitUntil(t, "all have ended", func() bool { living, ended := children(); return living == 0 && ended >= 1500 })
-	if more := Reap(); !more {
+	if more := ReapEnded(); !more {
 		t.Error("Reap reports that it has reaped none")
 	}
-	if _, left := children(); left != 0 || !noOrphans() {
+	if _, left := children(); left != 0 || !hasNoOrphans() {
 		t.Errorf("%d ended orphans are left", left)
 	}
-	if Reap() {
+	if ReapEnded() {
 		t.Error("Reap reports orphans although none is left")
 	}
 }
@@ -65,20 +65,20 @@ func TestLongListIsCutBetweenNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	hold.Close()
-	all, _ := newOrphanTable().scan()
+	all, _ := newOrphanTable().reapAndList()
 	if len(all) < 5 {
 		t.Fatalf("the orphans are %v", all)
 	}
 	t.Cleanup(func() {
 		release.Close()
-		waitUntil(t, "the orphans are reaped", func() bool { Reap(); return noOrphans() })
+		waitUntil(t, "the orphans are reaped", func() bool { ReapEnded(); return hasNoOrphans() })
 	})
 	for n := 1; n < 50; n++ {
 		o := newOrphanTable()
 		o.buffer = make([]byte, n)
 		listed := []int(nil)
 		for range 7 {
-			listed, _ = o.scan()
+			listed, _ = o.reapAndList()
 			for _, pid := range listed {
 				if !slices.Contains(all, pid) {
 					t.Fatalf("a buffer of %d bytes: the list contains %d, which is not one of %v", n, pid, all)

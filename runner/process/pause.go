@@ -4,19 +4,19 @@ package process
 
 import "time"
 
-// If a tree has not fully frozen or resumed within freezeWithin, Run tries again after firstRetryDelay.
+// If a tree has not fully frozen or resumed within freezeTimeout, Run tries again after firstRetryDelay.
 // The delay doubles up to maxRetryDelay.
 const (
-	freezeWithin    = 2 * time.Second
+	freezeTimeout   = 2 * time.Second
 	firstRetryDelay = time.Second
 	maxRetryDelay   = 30 * time.Second
 )
 
 // pauseRequest holds the requests of Pause.
 type pauseRequest struct {
-	requested bool // Pause was called
-	on        bool
-	callbacks []func(unchanged int, ok bool) // callbacks that have not been called yet
+	requested  bool // Pause was called
+	wantsPause bool
+	callbacks  []func(unchanged int, ok bool) // callbacks that have not been called yet
 }
 
 // Pause freezes the whole tree of the running command and stops its timeouts, or resumes both. It then
@@ -30,24 +30,24 @@ func (w *Worker) Pause(on bool, callback func(unchanged int, ok bool)) {
 		callback(0, false)
 		return
 	}
-	w.pause.requested, w.pause.on, w.pause.callbacks = true, on, append(w.pause.callbacks, callback)
-	w.interrupt()
+	w.pause.requested, w.pause.wantsPause, w.pause.callbacks = true, on, append(w.pause.callbacks, callback)
+	w.wakeRun()
 }
 
 // pauseState is the state of a pause that was carried out.
 type pauseState struct {
-	on           bool
-	start        time.Duration // start of the pause, as time since the start of the command
-	pausedBefore time.Duration // total length of earlier pauses
-	runningCount int           // processes that still ran after the last freeze
-	retryAt      time.Time     // time of the next freeze; zero if no process still ran
-	retryDelay   time.Duration // current delay between two freezes
+	isPaused      bool
+	startedAfter  time.Duration // start of the pause, as time since the start of the command
+	pausedBefore  time.Duration // total length of earlier pauses
+	unfrozenCount int           // processes that still ran after the last freeze
+	retryAt       time.Time     // time of the next freeze; zero if no process still ran
+	retryDelay    time.Duration // current delay between two freezes
 }
 
 // runTime returns how long the command has run, without its pauses.
 func (r *run) runTime() time.Duration {
-	if r.pause.on {
-		return r.pause.start - r.pause.pausedBefore
+	if r.pause.isPaused {
+		return r.pause.startedAfter - r.pause.pausedBefore
 	}
 	return r.elapsed() - r.pause.pausedBefore
 }
@@ -55,16 +55,16 @@ func (r *run) runTime() time.Duration {
 // applyPause freezes or resumes the tree according to the latest call of Pause, and calls the
 // waiting callbacks. It does not change a tree that is being ended.
 func (r *run) applyPause(p pauseRequest) {
-	ending, unchanged := r.exited || !r.termAt.IsZero(), 0
+	ending, unchanged := r.mainExited || !r.termAt.IsZero(), 0
 	switch {
 	case ending || !p.requested:
-	case p.on:
-		if retryAt := r.pause.retryAt; !r.pause.on ||
+	case p.wantsPause:
+		if retryAt := r.pause.retryAt; !r.pause.isPaused ||
 			!retryAt.IsZero() && (len(p.callbacks) > 0 || !time.Now().Before(retryAt)) {
 			r.pauseTree()
 		}
-		unchanged = r.pause.runningCount
-	case r.pause.on:
+		unchanged = r.pause.unfrozenCount
+	case r.pause.isPaused:
 		unchanged = r.resumeTree()
 	}
 	for _, callback := range p.callbacks {
@@ -75,11 +75,11 @@ func (r *run) applyPause(p pauseRequest) {
 // pauseTree freezes the tree and stops its timeouts.
 func (r *run) pauseTree() {
 	s := &r.pause
-	if !s.on {
-		s.on, s.start, s.retryDelay = true, r.elapsed(), firstRetryDelay
+	if !s.isPaused {
+		s.isPaused, s.startedAfter, s.retryDelay = true, r.elapsed(), firstRetryDelay
 	}
-	s.runningCount, s.retryAt = r.freezeTree(time.Now().Add(freezeWithin)), time.Time{}
-	if s.runningCount > 0 {
+	s.unfrozenCount, s.retryAt = r.freezeTree(time.Now().Add(freezeTimeout)), time.Time{}
+	if s.unfrozenCount > 0 {
 		s.retryAt = time.Now().Add(s.retryDelay)
 		s.retryDelay = min(2*s.retryDelay, maxRetryDelay)
 	}
@@ -87,11 +87,11 @@ func (r *run) pauseTree() {
 
 // resumeTree resumes the tree and its timeouts. It returns how many processes are still stopped.
 func (r *run) resumeTree() (stopped int) {
-	if !r.pause.on {
+	if !r.pause.isPaused {
 		return 0
 	}
-	stopped = r.thawTree(time.Now().Add(freezeWithin))
-	paused := r.elapsed() - r.pause.start
+	stopped = r.thawTree(time.Now().Add(freezeTimeout))
+	paused := r.elapsed() - r.pause.startedAfter
 	r.pause = pauseState{pausedBefore: r.pause.pausedBefore + paused}
 	r.shiftLastOutput(paused)
 	return stopped
@@ -99,13 +99,13 @@ func (r *run) resumeTree() (stopped int) {
 
 // killRequested reports whether Kill was called. If so, there is no need to freeze the tree.
 func (r *run) killRequested() bool {
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	return r.w.kill.requested
+	r.worker.mu.Lock()
+	defer r.worker.mu.Unlock()
+	return r.worker.kill.requested
 }
 
-// failPauses reports the end of the command to the callbacks that still wait. The caller holds w.mu.
-func (w *Worker) failPauses() {
+// failPendingPauses reports the end of the command to the callbacks that still wait. The caller holds w.mu.
+func (w *Worker) failPendingPauses() {
 	for _, callback := range w.pause.callbacks {
 		callback(0, false)
 	}

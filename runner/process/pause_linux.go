@@ -15,17 +15,17 @@ import (
 // also reaches processes that are being forked, because fork(2) starts again if a signal is pending. So
 // only a signal to the group stops a tree that forks all the time. See docs/decisions/0048.
 const (
-	calmScans = 2
-	// groupScans is the first scan, counted from 0, after which whole process groups other than the
+	requiredCalmScans = 2
+	// firstGroupScan is the first scan, counted from 0, after which whole process groups other than the
 	// main one are signalled. By then, their processes have forked faster than signals to single
 	// processes could stop them.
-	groupScans = 2
+	firstGroupScan = 2
 )
 
 // freezeTree freezes the tree. It returns how many processes still run at the deadline.
 func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
-	if b := r.w.cgroup; b != nil && b.freeze(true) {
-		r.frozen = true
+	if b := r.worker.cgroup; b != nil && b.setFrozen(true) {
+		r.cgroupFrozen = true
 		for pause := time.Millisecond / 10; !b.isFrozen(true); pause = min(2*pause, 10*time.Millisecond) {
 			if r.killRequested() || time.Now().After(deadline) {
 				active, _ := runningProcesses(b.procs(0), nil)
@@ -36,7 +36,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		return 0
 	}
 	stopSent, unsureSince := map[procfs.Process]bool{}, time.Time{}
-	for scan, calm := 0, 0; calm < calmScans; scan++ {
+	for scan, calm := 0, 0; calm < requiredCalmScans; scan++ {
 		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped, so its group id is not reused
 		seen, tree := r.scanTree()
 		active, waiting := runningProcesses(tree, stopSent)
@@ -47,18 +47,18 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 			unsureSince = time.Now()
 		}
 		// A process that is in the middle of a fork or an exec may not be visible yet, so scan again.
-		if len(active) == 0 && (waiting || r.mayHaveOrphans()) && time.Since(unsureSince) < 5*execTime {
-			time.Sleep(execTime / 4)
+		if len(active) == 0 && (waiting || r.mayHaveOrphans()) && time.Since(unsureSince) < 5*maxExecTime {
+			time.Sleep(maxExecTime / 4)
 			continue
 		}
 		calm++
 		for _, p := range active {
 			calm = 0
 			sendSignal(p, unix.SIGSTOP, nil)
-			stopSent[procfs.Process{PID: p.PID, Ticks: p.Ticks}] = true
+			stopSent[procfs.Process{PID: p.PID, StartTicks: p.StartTicks}] = true
 		}
-		if scan >= groupScans {
-			for _, group := range groupsOf(active, tree, seen) {
+		if scan >= firstGroupScan {
+			for _, group := range exclusiveGroups(active, tree, seen) {
 				unix.Kill(-group, unix.SIGSTOP)
 			}
 		}
@@ -68,16 +68,16 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 
 // thawTree resumes the tree. It returns how many processes are still stopped at the deadline.
 func (r *run) thawTree(deadline time.Time) (stillStopped int) {
-	if b := r.w.cgroup; r.frozen && b != nil {
-		r.frozen = false
-		b.freeze(false)
+	if b := r.worker.cgroup; r.cgroupFrozen && b != nil {
+		r.cgroupFrozen = false
+		b.setFrozen(false)
 		for pause := time.Millisecond / 10; !b.isFrozen(false) &&
 			time.Now().Before(deadline); pause = min(2*pause, 10*time.Millisecond) {
 			time.Sleep(pause)
 		}
 		return 0
 	}
-	for calm := 0; calm < calmScans; calm++ {
+	for calm := 0; calm < requiredCalmScans; calm++ {
 		unix.Kill(-r.pid, unix.SIGCONT)
 		_, tree := r.scanTree()
 		stillStopped = 0
@@ -100,11 +100,11 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 // scanTree scans all processes. It also returns those of the tree, including the main one.
 func (r *run) scanTree() (seen, tree []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
-	if b := r.w.cgroup; b != nil {
+	if b := r.worker.cgroup; b != nil {
 		tree = b.procs(r.pid)
 	} else {
-		l := processes.fresh()
-		seen, tree = l.procs, treeIn(l, r.pid, r.c.Cookie, r.c.uid())
+		l := processScanner.freshScan()
+		seen, tree = l.procs, listTreeIn(l, r.pid, r.command.Cookie, r.command.uid())
 	}
 	if ok && main.Alive() {
 		tree = append(tree, main)
@@ -120,7 +120,7 @@ func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) 
 	for _, p := range procs {
 		switch {
 		case p.State == 'T' || p.State == 't':
-		case p.State == 'D' && stopSent[procfs.Process{PID: p.PID, Ticks: p.Ticks}]:
+		case p.State == 'D' && stopSent[procfs.Process{PID: p.PID, StartTicks: p.StartTicks}]:
 			waiting = true
 		default:
 			list = append(list, p)
@@ -129,8 +129,8 @@ func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) 
 	return list, waiting
 }
 
-// groupsOf returns the process groups of running processes that have no member outside of the tree.
-func groupsOf(active, tree, procs []procfs.Process) (list []int) {
+// exclusiveGroups returns the process groups of running processes that have no member outside of the tree.
+func exclusiveGroups(active, tree, procs []procfs.Process) (list []int) {
 	inTree, excludedGroups := map[int]bool{}, map[int]bool{}
 	for _, p := range tree {
 		inTree[p.PID] = true
@@ -160,9 +160,9 @@ func (r *run) shiftLastOutput(d time.Duration) {
 	}
 }
 
-// freeze freezes or resumes the group and its subgroups. It reports whether the kernel supports
+// setFrozen freezes or resumes the group and its subgroups. It reports whether the kernel supports
 // freezing groups (Linux 5.2).
-func (b *cgroup) freeze(on bool) bool {
+func (b *cgroup) setFrozen(on bool) bool {
 	value := "0"
 	if on {
 		value = "1"
@@ -173,6 +173,6 @@ func (b *cgroup) freeze(on bool) bool {
 // isFrozen reports whether the frozen state of the group equals frozen.
 func (b *cgroup) isFrozen(frozen bool) bool {
 	var buf [64]byte
-	n, err := unix.Pread(b.events, buf[:], 0)
+	n, err := unix.Pread(b.eventsFD, buf[:], 0)
 	return err == nil && bytes.Contains(buf[:n], []byte("frozen 1")) == frozen
 }

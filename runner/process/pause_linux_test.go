@@ -33,9 +33,9 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	w := NewWorker(groups)
 	defer w.Close()
-	const limit, pauses = 500 * time.Millisecond, 3
-	for _, set := range []func(c *Command){func(c *Command) { c.Timeout = limit },
-		func(c *Command) { c.IdleTimeout = limit }} {
+	const inheritedLimit, pauses = 500 * time.Millisecond, 3
+	for _, set := range []func(c *Command){func(c *Command) { c.Timeout = inheritedLimit },
+		func(c *Command) { c.IdleTimeout = inheritedLimit }} {
 		c := command(t, "/bin/sh", "-c", "echo up; sleep 600 & wait")
 		c.Timeout = 0
 		set(c)
@@ -46,12 +46,13 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 		for range pauses {
 			pauseCommand(t, w, true)
 			began := time.Now()
-			waitUntil(t, "its timeout would be over", func() bool { return time.Since(began) > limit+limit/5 })
+			waitUntil(t, "its timeout would be over", func() bool { return time.Since(began) > inheritedLimit+inheritedLimit/5 })
 			pausedFor += time.Since(began)
 			pauseCommand(t, w, false)
 		}
 		r := <-result
-		if ran := r.EndedAt.Sub(r.StartedAt); !r.TimedOut || ran < pausedFor+limit || ran > pausedFor+limit+5*time.Second {
+		if ran := r.EndedAt.Sub(r.StartedAt); !r.TimedOut || ran < pausedFor+inheritedLimit ||
+			ran > pausedFor+inheritedLimit+5*time.Second {
 			t.Errorf("the command was paused for %v, and ended after %v: %+v", pausedFor, ran, r)
 		}
 	}
@@ -70,7 +71,7 @@ func TestEndOfPausedCommandResumesTree(t *testing.T) {
 			w := NewWorker(groups(t))
 			defer w.Close()
 			c := command(t, "/bin/sh", "-c", "(sleep 0.7; echo child) & echo up; exec sleep 600")
-			c.Background, c.OutputGrace = true, 5*time.Second
+			c.AllowBackground, c.OutputGrace = true, 5*time.Second
 			pid, result := make(chan int, 1), make(chan Result, 1)
 			c.OnForked = func(p int, _ time.Time) { pid <- p }
 			go func() { result <- w.Run(c) }()

@@ -30,7 +30,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 				}
 				continue
 			}
-			if r.w.sys.suspend(h) != nil {
+			if r.worker.systemCalls.suspend(h) != nil {
 				windows.CloseHandle(h)
 				stillRunning++
 				continue
@@ -54,7 +54,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 // thawTree resumes the processes of the tree that freezeTree has suspended.
 func (r *run) thawTree(time.Time) (stillStopped int) {
 	for _, h := range r.suspendedProcesses {
-		r.w.sys.resume(h) // fails only if the process has ended
+		r.worker.systemCalls.resume(h) // fails only if the process has ended
 		windows.CloseHandle(h)
 	}
 	r.suspendedProcesses = nil
@@ -65,7 +65,7 @@ func (r *run) thawTree(time.Time) (stillStopped int) {
 func (t *tree) pids() (list []uint32) {
 	for room := firstListedPIDs; room <= maxListedPIDs; room *= 4 {
 		buf := make([]uintptr, 1+room) // two 32-bit counts come first
-		err := t.sys.query(t.job, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&buf[0]),
+		err := t.systemCalls.queryJobInfo(t.jobHandle, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&buf[0]),
 			uintptr(len(buf))*unsafe.Sizeof(buf[0]))
 		counts := (*[2]uint32)(unsafe.Pointer(&buf[0]))
 		if err == windows.ERROR_MORE_DATA && room < maxListedPIDs {
@@ -83,7 +83,7 @@ func (t *tree) pids() (list []uint32) {
 }
 
 // elapsed returns the time since the command was started, without the time that the machine slept.
-func (r *run) elapsed() time.Duration { return r.w.sys.awakeTime() - r.startAwake }
+func (r *run) elapsed() time.Duration { return r.worker.systemCalls.awakeTime() - r.startAwakeTime }
 
 // shiftLastOutput moves the time of the last output forward by a duration, but not beyond now.
 func (r *run) shiftLastOutput(d time.Duration) {

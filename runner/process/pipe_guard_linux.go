@@ -9,21 +9,21 @@ import (
 // A process may lock a pipe indefinitely: for example, splice(2) locks a pipe while it waits for a
 // socket. A read or close of the pipe then blocks, and cannot be interrupted. So Run's goroutine
 // unlocks runLock, the mutex that guards the run, before each call that may block. If the call
-// takes longer than blockedAfter, the goroutine of enforceWhileBlocked locks runLock and enforces
-// the run's deadlines every blockedInterval.
+// takes longer than blockedCallDelay, the goroutine of enforceWhileBlocked locks runLock and enforces
+// the run's deadlines every blockedCheckInterval.
 
 const (
-	blockedAfter    = 100 * time.Millisecond
-	blockedInterval = 50 * time.Millisecond
+	blockedCallDelay     = 100 * time.Millisecond
+	blockedCheckInterval = 50 * time.Millisecond
 )
 
 // callBlocking runs a call that reads or closes a pipe, and unlocks runLock during the call. The
 // caller holds runLock before and after. See docs/decisions/0054.
 func (r *run) callBlocking(call func()) {
 	if r.blockTimer == nil {
-		r.blockTimer = time.AfterFunc(blockedAfter, r.enforceWhileBlocked)
+		r.blockTimer = time.AfterFunc(blockedCallDelay, r.enforceWhileBlocked)
 	} else {
-		r.blockTimer.Reset(blockedAfter)
+		r.blockTimer.Reset(blockedCallDelay)
 	}
 	r.runLock.Unlock()
 	call()
@@ -37,26 +37,26 @@ func (r *run) enforceWhileBlocked() {
 		return // the call has returned
 	}
 	defer r.runLock.Unlock()
-	fds := [2]unix.PollFd{{Fd: int32(r.pidfd), Events: unix.POLLIN}, {Fd: int32(r.w.wake), Events: unix.POLLIN}}
+	fds := [2]unix.PollFd{{Fd: int32(r.pidfd), Events: unix.POLLIN}, {Fd: int32(r.worker.wakeEvent), Events: unix.POLLIN}}
 	unix.Poll(fds[:], 0)
 	if fds[1].Revents != 0 {
 		var drain [8]byte
-		unix.Read(r.w.wake, drain[:])
+		unix.Read(r.worker.wakeEvent, drain[:])
 	}
-	if !r.exited {
-		r.exited = fds[0].Revents != 0
-		r.blocked = true
+	if !r.mainExited {
+		r.mainExited = fds[0].Revents != 0
+		r.enforcingWhileBlocked = true
 		r.enforce()
-		r.blocked = false
-		if r.endSeen = r.exited; r.endSeen {
-			r.graceEnd, r.pipesEmpty = time.Now().Add(r.c.OutputGrace), false
+		r.enforcingWhileBlocked = false
+		if r.endSeenWhileBlocked = r.mainExited; r.endSeenWhileBlocked {
+			r.graceEndsAt, r.pipesEmpty = time.Now().Add(r.command.OutputGrace), false
 		}
 	} else if now := time.Now(); now.After(r.pipeDeadline(now)) {
-		remaining := r.remaining() // one of these processes has locked the pipe
-		r.r.Leftovers = max(r.r.Leftovers, len(remaining))
-		r.kill(remaining)
+		remaining := r.remainingProcesses() // one of these processes has locked the pipe
+		r.result.Leftovers = max(r.result.Leftovers, len(remaining))
+		r.killRemaining(remaining)
 	}
-	r.blockTimer.Reset(blockedInterval)
+	r.blockTimer.Reset(blockedCheckInterval)
 }
 
 // pipeDeadline returns the time until which leftover processes may keep a pipe locked after the main
@@ -65,9 +65,9 @@ func (r *run) pipeDeadline(now time.Time) time.Time {
 	switch {
 	case !r.termAt.IsZero():
 		r.handleRequests(now)
-		return r.killDue()
-	case r.c.Background:
-		return r.graceEnd.Add(r.c.Patience)
+		return r.killDueTime()
+	case r.command.AllowBackground:
+		return r.graceEndsAt.Add(r.command.UnkillableAfter)
 	}
-	return r.graceEnd
+	return r.graceEndsAt
 }

@@ -51,19 +51,19 @@ func withNotes(t *testing.T, when, script string) *Command {
 		t.Fatal(err)
 	}
 	c := command(t, "/bin/sh", "-c", script, self)
-	c.PrivateDir, c.Notes = privdir.New(filepath.Join(t.TempDir(), "f")), noNotes{}
+	c.PrivateDir, c.ProgressHandler = privdir.New(filepath.Join(t.TempDir(), "f")), noProgressHandler{}
 	if err := c.PrivateDir.Open(nil); err != nil {
 		t.Fatal(err)
 	}
-	c.Env = append(c.Env, rolesVariable+"=note "+when+" "+c.PrivateDir.Notes)
+	c.Env = append(c.Env, rolesVariable+"=note "+when+" "+c.PrivateDir.ProgressPath)
 	c.OutputGrace = 300 * time.Millisecond
 	return c
 }
 
-type noNotes struct{}
+type noProgressHandler struct{}
 
-func (noNotes) OnNotes([]byte) bool { return false }
-func (noNotes) SetMasks([][]byte)   {}
+func (noProgressHandler) HandleProgress([]byte) bool { return false }
+func (noProgressHandler) SetMasks([][]byte)          {}
 
 // If a leftover process has locked the FIFO for notes, the command still ends in time and without a
 // timeout.
@@ -80,16 +80,16 @@ func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 func TestLockedNotesAreReplaced(t *testing.T) {
 	setSubreaper(t)
 	c := withNotes(t, "late", `"$0" & :`)
-	c.Background = true
+	c.AllowBackground = true
 	r := NewWorker(nil).Run(c)
 	defer func() {
-		for _, p := range treeOf(r.PID, c.Cookie, c.uid()) {
+		for _, p := range listTree(r.PID, c.Cookie, c.uid()) {
 			unix.Kill(p.PID, unix.SIGKILL)
 		}
 	}()
-	notes, ended := c.PrivateDir.Notes, make(chan bool)
+	notes, ended := c.PrivateDir.ProgressPath, make(chan bool)
 	go func() {
-		c.PrivateDir.Drain()
+		c.PrivateDir.DrainProgress()
 		c.PrivateDir.MoveAside(true)
 		close(ended)
 	}()
@@ -98,8 +98,9 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("reading the pipes waits for a background process")
 	}
-	if err := c.PrivateDir.Open(nil); err != nil || c.PrivateDir.Notes == notes || !r.HasBackground {
-		t.Errorf("the next command has the FIFO %s, the one before had %s (%v): %+v", c.PrivateDir.Notes, notes, err, r)
+	if err := c.PrivateDir.Open(nil); err != nil || c.PrivateDir.ProgressPath == notes || !r.HasBackground {
+		t.Errorf("the next command has the FIFO %s, the one before had %s (%v): %+v", c.PrivateDir.ProgressPath, notes, err,
+			r)
 	}
 }
 
@@ -107,7 +108,7 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 func TestLockedNotesLoseNoOutput(t *testing.T) {
 	setSubreaper(t)
 	c := withNotes(t, "", `sleep 0.3; echo hello`)
-	fd, err := unix.Open(c.PrivateDir.Notes, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(c.PrivateDir.ProgressPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,14 +153,14 @@ func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := c.Run(); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{w: &Worker{cgroup: &cgroup{events: fd}}, c: &Command{}, r: &Result{}, pipesEmpty: true,
+	r := &run{worker: &Worker{cgroup: &cgroup{eventsFD: fd}}, command: &Command{}, result: &Result{}, pipesEmpty: true,
 		reapedBefore: orphans.reapedCount.Load()}
-	if alone := r.noneRemain(); !alone || r.pipesEmpty && r.reapedBefore == orphans.reapedCount.Load() {
+	if alone := r.isTreeGone(); !alone || r.pipesEmpty && r.reapedBefore == orphans.reapedCount.Load() {
 		t.Errorf("alone: %v, and the pipes are not checked again", alone)
 	}
 	from.Close()
 	to.Close()
-	for !noOrphans() {
+	for !hasNoOrphans() {
 		reapOrphans()
 		time.Sleep(time.Millisecond)
 	}

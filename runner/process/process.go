@@ -3,7 +3,7 @@
 //
 // Start with Command, Result and Worker.Run. The main process is the one that Run starts. The tree
 // consists of the main process and all processes that descend from it. Run returns when the whole tree
-// has ended, except processes that may live on (Command.Background) and processes that survive SIGKILL
+// has ended, except processes that may live on (Command.AllowBackground) and processes that survive SIGKILL
 // (Result.StuckPID).
 package process
 
@@ -23,47 +23,48 @@ import (
 // that have left the process group of the main process. See docs/decisions/0041.
 const CookieName = "QUEUECTL_COOKIE"
 
-// TypeResult reports how many bytes of input the command's terminal accepted. Controls holds the control
+// TypeInputResult reports how many bytes of input the command's terminal accepted. Controls holds the control
 // sequences with which the command has set the modes of its terminal.
-type TypeResult struct {
-	Written  int
-	Controls string
+type TypeInputResult struct {
+	WrittenBytes int
+	ModeControls string
 }
 
 // Command describes the command to run.
 type Command struct {
-	Argv        []string
-	Env         []string // the complete environment, except for the variable with the cookie
-	Dir         string
-	Umask       int
-	Stdin       string        // content of standard input; "" means /dev/null
-	StdinFile   string        // if not "", the path of a regular file that is used instead of Stdin
-	TTY         bool          // use a new terminal for input and output; Stdin and StdinFile are ""
-	Timeout     time.Duration // 0 means no timeout
-	IdleTimeout time.Duration // end the command after this time without output; 0 means never
-	KillAfter   time.Duration // time between SIGTERM and SIGKILL after a timeout
-	OutputGrace time.Duration // how long leftover processes may live after the main one has ended
-	Background  bool          // leftover processes may live on
-	Patience    time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
-	Limits      Limits        // limits of all processes of the tree together
+	Argv            []string
+	Env             []string // the complete environment, except for the variable with the cookie
+	Dir             string
+	Umask           int
+	Stdin           string        // content of standard input; "" means /dev/null
+	StdinFile       string        // if not "", the path of a regular file that is used instead of Stdin
+	TTY             bool          // use a new terminal for input and output; Stdin and StdinFile are ""
+	Timeout         time.Duration // 0 means no timeout
+	IdleTimeout     time.Duration // end the command after this time without output; 0 means never
+	KillAfter       time.Duration // time between SIGTERM and SIGKILL after a timeout
+	OutputGrace     time.Duration // how long leftover processes may live after the main one has ended
+	AllowBackground bool          // leftover processes may live on
+	UnkillableAfter time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
+	Limits          TreeLimits    // limits of all processes of the tree together
 	ProcessLimits
-	Cookie     string          // unique: no other run on this machine ever has the same cookie
-	RunAs      *runas.Identity // the account to run as; nil means the account of this process
-	Secrets    []Secret        // variables whose values are read at the start
-	Mask       bool            // replace secrets in the recorded output with ***
-	PrivateDir *privdir.Dir    // the command's private directory, already open; nil means none
-	Log        *output.Log
-	// OnStarted is called once, if the command still runs StartedAfter after its start.
-	OnStarted func(pid int, at time.Time)
-	Notes     Notes // receives the notes that the command writes; nil if PrivateDir is nil
+	Cookie      string          // unique: no other run on this machine ever has the same cookie
+	RunAs       *runas.Identity // the account to run as; nil means the account of this process
+	Secrets     []Secret        // variables whose values are read at the start
+	MaskSecrets bool            // replace secrets in the recorded output with ***
+	PrivateDir  *privdir.Dir    // the command's private directory, already open; nil means none
+	Log         *output.Log
+	// OnStarted is called once, if the command still runs StartReportDelay after its start.
+	OnStarted       func(pid int, at time.Time)
+	ProgressHandler ProgressHandler // receives the notes that the command writes; nil if PrivateDir is nil
 	// OnForked is called right after the start. It gets the time right before the start.
 	OnForked func(pid int, at time.Time)
 }
 
-// Notes receives what a command writes to the Notes FIFO of its PrivateDir. While OnNotes returns true,
-// it is called again, with new data or with none. At least NotesEvery passes between two calls.
-type Notes interface {
-	OnNotes(data []byte) (again bool)
+// ProgressHandler receives what a command writes to the ProgressHandler FIFO of its PrivateDir. While
+// HandleProgress returns true, it is called again, with new data or with none. At least
+// MinProgressInterval passes between two calls.
+type ProgressHandler interface {
+	HandleProgress(data []byte) (again bool)
 	// SetMasks is called before the start. It gets the texts that must be masked in everything the
 	// command reports.
 	SetMasks(texts [][]byte)
@@ -76,12 +77,12 @@ type Secret struct {
 	Value      []byte
 }
 
-// Limits are the limits that the kernel enforces for all processes of a command together; 0 means no
+// TreeLimits are the limits that the kernel enforces for all processes of a command together; 0 means no
 // limit.
-type Limits struct {
-	Memory int64   // bytes
-	CPUs   float64 // CPU time per elapsed time, so 1.5 means one and a half processors
-	Tasks  int     // processes and threads that exist at the same time
+type TreeLimits struct {
+	MemoryBytes int64   // bytes
+	CPUs        float64 // CPU time per elapsed time, so 1.5 means one and a half processors
+	Tasks       int     // processes and threads that exist at the same time
 }
 
 // ProcessLimits are the limits of each process of a command.
@@ -117,8 +118,8 @@ type Result struct {
 	HeldByTracer  bool // the main process has ended, but its tracer (ptrace) keeps its exit status
 	StuckPID      int  // first process that survives SIGKILL; AwaitStuck waits for all of them; 0 if none survives
 	CPU           time.Duration
-	PeakRSS       int64 // bytes; 0 if unknown
-	PeakTasks     int64 // most processes and threads at one time; 0 if unknown, for example if Limits.Tasks is 0
+	PeakRSSBytes  int64 // bytes; 0 if unknown
+	PeakTasks     int64 // most processes and threads at one time; 0 if unknown, for example if TreeLimits.Tasks is 0
 	Leftovers     int   // number of processes that the main process left behind and that were ended
 	HasBackground bool  // the main process left processes behind that may live on
 	// UnenforcedLimits lists the limits that could not be enforced, separated by commas; "" if all were
@@ -127,35 +128,35 @@ type Result struct {
 	// OutOfMemory means that the kernel killed the main process because memory ran out. On Windows it
 	// means that the system refused memory to the command.
 	OutOfMemory bool
-	// MemoryLimit means that the command reached its own memory limit, and the kernel therefore killed
+	// AtMemoryLimit means that the command reached its own memory limit, and the kernel therefore killed
 	// the main process or another process of the tree. On Windows, the system refused memory instead.
-	MemoryLimit bool
-	// SessionEnds means that the command failed while the session of this process's user was ending.
+	AtMemoryLimit bool
+	// SessionWasEnding means that the command failed while the session of this process's user was ending.
 	// The end of a session ends all processes in it.
-	SessionEnds bool
+	SessionWasEnding bool
 }
 
-// StartWithin limits how long a new process may take to execute its program. The watchdog ends a
+// StartTimeout limits how long a new process may take to execute its program. The watchdog ends a
 // process that takes longer (see StartWatcher).
-const StartWithin = time.Second
+const StartTimeout = time.Second
 
-// NotesEvery is the least time between two reads of a command's notes.
-const NotesEvery = 100 * time.Millisecond
+// MinProgressInterval is the least time between two reads of a command's notes.
+const MinProgressInterval = 100 * time.Millisecond
 
-// StartedAfter is how long a command must run before OnStarted is called.
-const StartedAfter = 5 * time.Millisecond
+// StartReportDelay is how long a command must run before OnStarted is called.
+const StartReportDelay = 5 * time.Millisecond
 
 // DeadRunner describes the processes that a dead runner may have left behind.
 type DeadRunner struct {
-	Leader  int   // pid of the dead runner; the processes in its session are ended; 0 means unknown
-	Ticks   int64 // start time of the dead runner, as returned by SelfTicks
-	Cookies []string
-	Trees   []Tree
-	// MayLiveOn reports whether the process group pgid may live on; nil means that no group may.
-	MayLiveOn func(pgid int) bool
-	// Owner, if not nil, restricts the search to processes of this account. It is set if the facts
+	PID        int   // pid of the dead runner; the processes in its session are ended; 0 means unknown
+	StartTicks int64 // start time of the dead runner, as returned by OwnStartTicks
+	Cookies    []string
+	Trees      []Tree
+	// IsSpared reports whether the process group pgid may live on; nil means that no group may.
+	IsSpared func(pgid int) bool
+	// OwnerUID, if not nil, restricts the search to processes of this account. It is set if the facts
 	// about the trees come from that account and could be forged.
-	Owner *uint32
+	OwnerUID *uint32
 }
 
 // Tree describes the processes of one attempt. If its cookie is unknown, Seq and Fence find it.
@@ -186,15 +187,15 @@ func (u UnusableError) Error() string { return string(u) }
 // Windows has no system error for it.
 const errNotDirectory = UnusableError("not a directory")
 
-// lastingErrors are system errors about a path that persist until a file is changed.
-var lastingErrors = []error{
+// permanentErrors are system errors about a path that persist until a file is changed.
+var permanentErrors = []error{
 	fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENOEXEC,
 }
 
-// IsLasting reports whether another attempt would get the same error. The error is about a working
+// IsPermanent reports whether another attempt would get the same error. The error is about a working
 // directory, a program, an input file or a secret. The error is lasting if the file does not exist or
 // cannot be used. A failure of a disk or a server is not lasting.
-func IsLasting(err error) bool {
+func IsPermanent(err error) bool {
 	return errors.As(err, new(UnusableError)) ||
-		slices.ContainsFunc(lastingErrors, func(lasting error) bool { return errors.Is(err, lasting) })
+		slices.ContainsFunc(permanentErrors, func(lasting error) bool { return errors.Is(err, lasting) })
 }

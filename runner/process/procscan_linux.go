@@ -18,21 +18,22 @@ const (
 	maxScanPause = 100 * time.Millisecond
 )
 
-// processes scans the processes of this machine, for all goroutines that search for leftover processes.
-var processes scanner
+// processScanner scans the processes of this machine, for all goroutines that search for leftover processes.
+var processScanner scanner
 
 // scanner scans all processes. Goroutines that need a scan at the same time share one. The zero value
 // is ready for use.
 type scanner struct {
-	mu        sync.Mutex
-	change    sync.Cond // last or busy has changed; its L is set to &mu on first use
-	busy      bool      // a goroutine is scanning
-	scanCount int       // number of scans that have begun
-	last      *scan
-	notBefore time.Time // no scan begins before this time
+	mu         sync.Mutex
+	changed    sync.Cond // last or busy has changed; its L is set to &mu on first use
+	isScanning bool      // a goroutine is scanning
+	scanCount  int       // number of scans that have begun
+	latest     *scan
+	notBefore  time.Time // no scan begins before this time
 }
 
-// scan is the result of a scan. It contains the state of each process at some time during the scan.
+// reapAndList is the result of a scan. It contains the state of each process at some time
+// during the scan.
 type scan struct {
 	number  int // number of this scan, from 1
 	procs   []procfs.Process
@@ -42,19 +43,19 @@ type scan struct {
 	cookies map[int]string // requested cookies, by pid; guarded by mu
 }
 
-// fresh returns the result of a scan that began after the call.
-func (o *scanner) fresh() *scan {
+// freshScan returns the result of a scan that began after the call.
+func (o *scanner) freshScan() *scan {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.change.L == nil {
-		o.change.L = &o.mu
+	if o.changed.L == nil {
+		o.changed.L = &o.mu
 	}
-	for wanted := o.scanCount + 1; o.last == nil || o.last.number < wanted; {
-		if o.busy {
-			o.change.Wait()
+	for wanted := o.scanCount + 1; o.latest == nil || o.latest.number < wanted; {
+		if o.isScanning {
+			o.changed.Wait()
 			continue
 		}
-		o.busy = true
+		o.isScanning = true
 		pause := time.Until(o.notBefore)
 		o.mu.Unlock()
 		time.Sleep(pause)
@@ -66,14 +67,14 @@ func (o *scanner) fresh() *scan {
 		l := newScan(number)
 		took := time.Since(start)
 		o.mu.Lock()
-		o.last, o.busy, o.notBefore = l, false, time.Now().Add(min(scanPauseFactor*took, maxScanPause))
-		o.change.Broadcast()
+		o.latest, o.isScanning, o.notBefore = l, false, time.Now().Add(min(scanPauseFactor*took, maxScanPause))
+		o.changed.Broadcast()
 	}
-	return o.last
+	return o.latest
 }
 
 func newScan(number int) *scan {
-	procs := procfs.All()
+	procs := procfs.AllProcesses()
 	l := &scan{number: number, procs: procs, realUID: make(map[int]uint32, len(procs)), cookies: map[int]string{}}
 	for _, p := range procs {
 		if real, _, ok := procfs.UIDs(p.PID); ok {
@@ -83,24 +84,24 @@ func newScan(number int) *scan {
 	return l
 }
 
-// owns reports whether a process belongs to an account, as IsOwnedBy does.
-func (l *scan) owns(uid uint32, pid int) bool {
+// isOwnedBy reports whether a process belongs to an account, as IsOwnedBy does.
+func (l *scan) isOwnedBy(uid uint32, pid int) bool {
 	real, ok := l.realUID[pid]
 	return ok && real == uid
 }
 
-// cookie returns the cookie of a process, as cookieOf does.
+// cookie returns the cookie of a process, as readCookie does.
 func (l *scan) cookie(pid int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c, known := l.cookies[pid]
 	if !known {
-		c = cookieOf(pid)
+		c = readCookie(pid)
 		l.cookies[pid] = c
 	}
 	return c
 }
 
-// cookieOf returns the cookie in a process's environment. It returns "" if the environment has no
+// readCookie returns the cookie in a process's environment. It returns "" if the environment has no
 // cookie or cannot be read.
-func cookieOf(pid int) string { return procfs.EnvVar(pid, CookieName) }
+func readCookie(pid int) string { return procfs.EnvVar(pid, CookieName) }

@@ -17,11 +17,11 @@ func TestScansAreShared(t *testing.T) {
 				o.mu.Lock()
 				before := o.scanCount
 				o.mu.Unlock()
-				l := o.fresh()
+				l := o.freshScan()
 				if l.number <= before {
 					t.Errorf("got a scan that started before the request")
 				}
-				if !l.owns(uint32(os.Getuid()), os.Getpid()) {
+				if !l.isOwnedBy(uint32(os.Getuid()), os.Getpid()) {
 					t.Errorf("the scan does not contain this process")
 				}
 			}

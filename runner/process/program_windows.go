@@ -49,8 +49,8 @@ func envBlock(env []string) ([]uint16, error) {
 	return append(block, 0), nil
 }
 
-// variable returns the value of a variable in an environment.
-func variable(env []string, name string) string {
+// envValue returns the value of a variable in an environment.
+func envValue(env []string, name string) string {
 	for _, e := range env {
 		if n, v, _ := strings.Cut(e, "="); strings.EqualFold(n, name) {
 			return v
@@ -67,7 +67,7 @@ func cmdPath() (string, error) {
 // findProgram finds a program, by its path relative to the command's directory or in the command's
 // PATH. It searches the command's directory itself only if PATH contains it.
 func findProgram(name string, env []string, dir string) (string, error) {
-	endings := filepath.SplitList(variable(env, "PATHEXT"))
+	endings := filepath.SplitList(envValue(env, "PATHEXT"))
 	if len(endings) == 0 {
 		endings = []string{".COM", ".EXE", ".BAT", ".CMD"}
 	}
@@ -78,7 +78,7 @@ func findProgram(name string, env []string, dir string) (string, error) {
 		}
 		return "", &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	}
-	for _, entry := range filepath.SplitList(variable(env, "PATH")) {
+	for _, entry := range filepath.SplitList(envValue(env, "PATH")) {
 		if entry == "" {
 			continue
 		}

@@ -19,7 +19,7 @@ const rolesVariable = "TEST_ROLE"
 // In this program too, the main thread forks no commands (see tree_linux.go). A process that plays
 // a role or is a limiter runs no tests.
 func init() {
-	Limiter()
+	RunIfLimiter()
 	runtime.LockOSThread()
 	role, rest, hasRole := strings.Cut(os.Getenv(rolesVariable), " ")
 	switch role {
@@ -75,7 +75,7 @@ func lockNotes(rest string) {
 	}
 	if when == "soon" {
 		unix.Write(fd, []byte("1\n"))
-		time.Sleep(NotesEvery / 2)
+		time.Sleep(MinProgressInterval / 2)
 	} else {
 		for parent := unix.Getppid(); unix.Getppid() == parent; time.Sleep(time.Millisecond) {
 		}

@@ -171,7 +171,7 @@ func roleRun(args []string) {
 
 func roleBoot([]string) {
 	id, err := BootID()
-	fmt.Print(id, " ", err, " ", SelfTicks() > 0)
+	fmt.Print(id, " ", err, " ", OwnStartTicks() > 0)
 }
 
 var cookies = 0
@@ -185,7 +185,7 @@ func command(t *testing.T, role string, args ...string) *Command {
 	cookies++
 	c := &Command{
 		Argv: append([]string{self, role}, args...), Env: append(os.Environ(), roleName+"=1"),
-		OutputGrace: 100 * time.Millisecond, KillAfter: 50 * time.Millisecond, Patience: 20 * time.Second,
+		OutputGrace: 100 * time.Millisecond, KillAfter: 50 * time.Millisecond, UnkillableAfter: 20 * time.Second,
 		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), cookies), Log: output.New(4<<20, nil),
 		OnStarted: func(int, time.Time) {}, OnForked: func(int, time.Time) {},
 	}

@@ -7,10 +7,10 @@ import "time"
 // endTimes holds the times at which the tree of a run is ended. A time is zero while it is not due or has
 // not happened.
 type endTimes struct {
-	termAt   time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
-	killAt   time.Time // time when SIGKILL is due, or on Windows the end of the job object
-	killedAt time.Time // time when the tree was first killed
-	graceEnd time.Time // time when leftover processes are ended
+	termAt      time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
+	killAt      time.Time // time when SIGKILL is due, or on Windows the end of the job object
+	killedAt    time.Time // time when the tree was first killed
+	graceEndsAt time.Time // time when leftover processes are ended
 }
 
 // killRequest holds the request of the latest Kill.
@@ -34,7 +34,7 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 		w.kill.cause = cause
 	}
 	w.kill.requested, w.kill.grace = true, grace
-	w.interrupt()
+	w.wakeRun()
 	return true
 }
 
@@ -50,13 +50,13 @@ func (w *Worker) Run(c *Command) (result Result) {
 		r.startFailed(err)
 		return result
 	}
-	w.occupy(c)
+	w.markRunning(c)
 	if !r.start() {
 		w.markEnded()
 		return result
 	}
-	r.watch()
-	r.end()
+	r.superviseMain()
+	r.finish()
 	return result
 }
 
@@ -75,13 +75,13 @@ func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 // handleRequests carries out the requests of Kill and Pause. Once the main process has ended, later
 // calls of Kill have no effect, unless the tree is being ended.
 func (r *run) handleRequests(now time.Time) killRequest {
-	r.w.mu.Lock()
-	killed, paused := r.w.kill, r.w.pause
-	r.w.pause.callbacks = nil
-	if r.exited && r.termAt.IsZero() && !killed.requested {
-		r.w.running = false
+	r.worker.mu.Lock()
+	killed, paused := r.worker.kill, r.worker.pause
+	r.worker.pause.callbacks = nil
+	if r.mainExited && r.termAt.IsZero() && !killed.requested {
+		r.worker.running = false
 	}
-	r.w.mu.Unlock()
+	r.worker.mu.Unlock()
 	if killed.requested && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
 		r.terminate(now, killed.grace)
 	}
@@ -89,11 +89,11 @@ func (r *run) handleRequests(now time.Time) killRequest {
 	return killed
 }
 
-// killDue returns the time when the rest of a tree that is being ended gets SIGKILL. If the tree has
-// already got SIGKILL, the rest will end soon, so the time is not later than graceEnd.
-func (r *run) killDue() time.Time {
-	if !r.killedAt.IsZero() && r.graceEnd.Before(r.killAt) {
-		return r.graceEnd
+// killDueTime returns the time when the rest of a tree that is being ended gets SIGKILL. If the tree has
+// already got SIGKILL, the rest will end soon, so the time is not later than graceEndsAt.
+func (r *run) killDueTime() time.Time {
+	if !r.killedAt.IsZero() && r.graceEndsAt.Before(r.killAt) {
+		return r.graceEndsAt
 	}
 	return r.killAt
 }
@@ -127,14 +127,14 @@ func (r *run) untilNextAction() time.Duration {
 			next = d
 		}
 	}
-	if !r.startReported && !r.limiterStarting() {
-		dueIn(StartedAfter - runTime)
+	if !r.startReported && !r.isLimiterStarting() {
+		dueIn(StartReportDelay - runTime)
 	}
-	if r.c.Timeout > 0 && r.timeoutsActive() {
-		dueIn(r.c.Timeout - runTime)
+	if r.command.Timeout > 0 && r.timeoutsActive() {
+		dueIn(r.command.Timeout - runTime)
 	}
-	if r.c.IdleTimeout > 0 && r.timeoutsActive() {
-		dueIn(r.c.IdleTimeout - r.sinceOutput())
+	if r.command.IdleTimeout > 0 && r.timeoutsActive() {
+		dueIn(r.command.IdleTimeout - r.sinceOutput())
 	}
 	if retryAt := r.pause.retryAt; !retryAt.IsZero() && r.termAt.IsZero() {
 		dueIn(time.Until(retryAt))
@@ -142,17 +142,17 @@ func (r *run) untilNextAction() time.Duration {
 	if !r.killAt.IsZero() {
 		dueIn(time.Until(r.killAt))
 	}
-	if due := r.untilNoteRead(); due >= 0 {
+	if due := r.untilProgressRead(); due >= 0 {
 		dueIn(due)
 	}
 	return next
 }
 
 // timeoutsActive reports whether the command's timeouts are counting.
-func (r *run) timeoutsActive() bool { return r.termAt.IsZero() && !r.pause.on }
+func (r *run) timeoutsActive() bool { return r.termAt.IsZero() && !r.pause.isPaused }
 
-// milliseconds converts a duration for poll: it returns a number of milliseconds, rounded up.
-func milliseconds(d time.Duration) time.Duration {
+// ceilMilliseconds converts a duration for poll: it returns a number of milliseconds, rounded up.
+func ceilMilliseconds(d time.Duration) time.Duration {
 	return min((d+time.Millisecond-1)/time.Millisecond, 1<<30)
 }
 
@@ -161,29 +161,29 @@ func milliseconds(d time.Duration) time.Duration {
 func (r *run) enforce() {
 	now := time.Now()
 	killed := r.handleRequests(now)
-	if r.exited {
-		r.r.EndedAt = now
-		if killed.requested && !r.r.TimedOut {
-			r.r.Cause = killed.cause
+	if r.mainExited {
+		r.result.EndedAt = now
+		if killed.requested && !r.result.TimedOut {
+			r.result.Cause = killed.cause
 		}
 		return
 	}
-	r.readNotes(now)
-	if r.exited { // enforceWhileBlocked saw the end of the main process while readNotes blocked
+	r.readProgress(now)
+	if r.mainExited { // enforceWhileBlocked saw the end of the main process while readProgress blocked
 		return
 	}
 	runTime := r.runTime()
-	if !r.startReported && !r.limiterStarting() && (runTime >= StartedAfter || r.pause.on) {
+	if !r.startReported && !r.isLimiterStarting() && (runTime >= StartReportDelay || r.pause.isPaused) {
 		r.startReported = true
-		r.c.OnStarted(r.r.PID, r.startedAt)
+		r.command.OnStarted(r.result.PID, r.startedAt)
 	}
-	if r.c.Timeout > 0 && r.timeoutsActive() && runTime >= r.c.Timeout {
-		r.r.TimedOut = true
-		r.terminate(now, r.c.KillAfter)
+	if r.command.Timeout > 0 && r.timeoutsActive() && runTime >= r.command.Timeout {
+		r.result.TimedOut = true
+		r.terminate(now, r.command.KillAfter)
 	}
-	if r.c.IdleTimeout > 0 && r.timeoutsActive() && r.sinceOutput() >= r.c.IdleTimeout {
-		r.r.TimedOut, r.r.IdleTimedOut = true, true
-		r.terminate(now, r.c.KillAfter)
+	if r.command.IdleTimeout > 0 && r.timeoutsActive() && r.sinceOutput() >= r.command.IdleTimeout {
+		r.result.TimedOut, r.result.IdleTimedOut = true, true
+		r.terminate(now, r.command.KillAfter)
 	}
 	if !r.killAt.IsZero() && !now.Before(r.killAt) {
 		if r.killedAt.IsZero() {
@@ -191,11 +191,11 @@ func (r *run) enforce() {
 		}
 		remaining := r.killTree()
 		// Kill again at this time, to reach processes that were being forked during this kill.
-		r.killAt = now.Add(min(time.Second, r.c.Patience))
-		if now.Sub(r.killedAt) >= r.c.Patience {
-			r.giveUpMain(remaining)
-			r.exited, r.r.EndedAt, r.r.Cause = true, now, killed.cause
-			r.w.markEnded()
+		r.killAt = now.Add(min(time.Second, r.command.UnkillableAfter))
+		if now.Sub(r.killedAt) >= r.command.UnkillableAfter {
+			r.recordStuckMain(remaining)
+			r.mainExited, r.result.EndedAt, r.result.Cause = true, now, killed.cause
+			r.worker.markEnded()
 		}
 	}
 }

@@ -19,9 +19,9 @@ import (
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
 // goroutine may call Kill.
 type Worker struct {
-	null   int // descriptor of /dev/null
-	wake   int // eventfd that ends the poll of Run's goroutine
-	buffer []byte
+	nullDevice int // descriptor of /dev/null
+	wakeEvent  int // eventfd that ends the poll of Run's goroutine
+	buffer     []byte
 
 	mu sync.Mutex
 	// running is true until the main process has ended. If the tree is being ended, it is true until
@@ -35,9 +35,9 @@ type Worker struct {
 
 	stuck []procfs.Process // processes that Run has given up; used only by the goroutine of Run
 
-	session       bool          // start each command in a new session
-	cgroups       *Cgroups      // nil if control groups are unavailable
-	limiterWithin time.Duration // how long a limiter may take to execute the command
+	usesNewSessions bool          // start each command in a new session
+	cgroups         *Cgroups      // nil if control groups are unavailable
+	limiterTimeout  time.Duration // how long a limiter may take to execute the command
 
 	cgroup *cgroup // nil before the first command; written by the goroutine of Run with mu held
 }
@@ -45,31 +45,32 @@ type Worker struct {
 // NewWorker returns a worker. If c is not nil, the worker's commands run in a control group. The
 // worker opens no resources before its first command.
 func NewWorker(c *Cgroups) *Worker {
-	return &Worker{null: -1, wake: -1, session: !autogroups(), cgroups: c, limiterWithin: limiterWithin}
+	return &Worker{nullDevice: -1, wakeEvent: -1, usesNewSessions: !hasAutogroups(), cgroups: c,
+		limiterTimeout: limiterTimeout}
 }
 
-// autogroups reports whether the kernel makes a scheduling group for each session (sched(7)). A new
+// hasAutogroups reports whether the kernel makes a scheduling group for each session (sched(7)). A new
 // session for each command would then make short commands 4 % slower. See docs/decisions/0045.
-var autogroups = sync.OnceValue(func() bool {
+var hasAutogroups = sync.OnceValue(func() bool {
 	raw, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
 	return err == nil && strings.TrimSpace(string(raw)) != "0"
 })
 
 // open opens the resources that the worker keeps from its first command on.
 func (w *Worker) open() (err error) {
-	if w.null < 0 {
-		if w.null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+	if w.nullDevice < 0 {
+		if w.nullDevice, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return &runas.ShortageError{Err: fmt.Errorf("cannot open /dev/null: %w", err)}
 		}
 	}
-	if w.wake < 0 {
-		if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if w.wakeEvent < 0 {
+		if w.wakeEvent, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 			return &runas.ShortageError{Err: fmt.Errorf("cannot create an eventfd: %w", err)}
 		}
 		w.buffer = make([]byte, 64<<10)
 	}
 	if w.cgroups != nil && w.cgroup == nil {
-		b, err := w.cgroups.cgroup()
+		b, err := w.cgroups.newCgroup()
 		if errors.Is(err, unix.ENOSPC) {
 			err = fmt.Errorf("the kernel allows no more of them (see /proc/cgroups): %w", err)
 		}
@@ -87,12 +88,12 @@ func (w *Worker) setCgroup(b *cgroup) {
 	w.cgroup = b
 }
 
-// dropCgroup gives up the control group, because processes may stay in it. The next command gets a new
+// abandonCgroup gives up the control group, because processes may stay in it. The next command gets a new
 // group.
-func (w *Worker) dropCgroup() {
+func (w *Worker) abandonCgroup() {
 	if b := w.cgroup; b != nil {
 		w.setCgroup(nil)
-		w.cgroups.drop(b)
+		w.cgroups.abandon(b)
 	}
 }
 
@@ -104,17 +105,17 @@ func (w *Worker) tree(main int, cookie string) []procfs.Process {
 	if b != nil {
 		return b.procs(main)
 	}
-	return treeOf(main, cookie, uid)
+	return listTree(main, cookie, uid)
 }
 
 // Close releases the worker's resources.
 func (w *Worker) Close() {
-	for _, fd := range []int{w.null, w.wake} {
+	for _, fd := range []int{w.nullDevice, w.wakeEvent} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
 	}
-	w.dropCgroup()
+	w.abandonCgroup()
 }
 
 // signalPasses is how many times Signal scans the tree for processes that have not got the signal yet.
@@ -131,7 +132,7 @@ func (w *Worker) Signal(pid int, cookie string, signal int) {
 		current, uid := w.running && w.pid == pid, w.uid
 		// Do not send SIGCONT to a paused tree: it would run during the pause. It gets SIGCONT when the
 		// pause ends.
-		if w.pause.on && unix.Signal(signal) == unix.SIGCONT {
+		if w.pause.wantsPause && unix.Signal(signal) == unix.SIGCONT {
 			current = false
 		}
 		w.mu.Unlock()
@@ -141,7 +142,7 @@ func (w *Worker) Signal(pid int, cookie string, signal int) {
 		}
 		added := false
 		for _, p := range append([]procfs.Process{main}, w.tree(pid, cookie)...) {
-			key := procfs.Process{PID: p.PID, Ticks: p.Ticks}
+			key := procfs.Process{PID: p.PID, StartTicks: p.StartTicks}
 			if signalled[key] {
 				continue
 			}
@@ -170,9 +171,9 @@ func (c *Command) uid() uint32 {
 
 // run is the state of one command that is running.
 type run struct {
-	w             *Worker
-	c             *Command
-	r             *Result
+	worker        *Worker
+	command       *Command
+	result        *Result
 	path          string // path of the program; "" until it is found
 	pid           int
 	pidfd         int
@@ -184,44 +185,44 @@ type run struct {
 	lastOutput    time.Time // time of the last output
 	startReported bool      // OnStarted was called
 	pause         pauseState
-	frozen        bool // the control group has frozen the tree
-	exited        bool
+	cgroupFrozen  bool // the control group has frozen the tree
+	mainExited    bool
 	pipesEmpty    bool  // the pipes were empty at the last poll
 	reapedBefore  int64 // value of orphans.reapedCount before the last poll
 	endTimes
-	runLock      sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
-	blockTimer   *time.Timer // timer of a call that may block; nil before the first one
-	blocked      bool        // enforceWhileBlocked is enforcing deadlines
-	endSeen      bool        // enforceWhileBlocked has seen the end of the main process
-	nextNoteRead time.Time   // time of the next read of the notes; zero while the poll reports new notes
+	runLock               sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
+	blockTimer            *time.Timer // timer of a call that may block; nil before the first one
+	enforcingWhileBlocked bool        // enforceWhileBlocked is enforcing deadlines
+	endSeenWhileBlocked   bool        // enforceWhileBlocked has seen the end of the main process
+	nextProgressRead      time.Time   // time of the next read of the notes; zero while the poll reports new notes
 }
 
 // interrupt ends the poll of Run's goroutine. The caller holds mu.
-func (w *Worker) interrupt() {
-	unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the eventfd is already set
+func (w *Worker) wakeRun() {
+	unix.Write(w.wakeEvent, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the eventfd is already set
 }
 
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	r := &run{w: w, c: c, r: result, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1}, pidfd: -1}
+	r := &run{worker: w, command: c, result: result, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1}, pidfd: -1}
 	r.runLock.Lock()
 	return r
 }
 
-// occupy marks the worker as running a command.
-func (w *Worker) occupy(c *Command) {
+// markRunning marks the worker as running a command.
+func (w *Worker) markRunning(c *Command) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running, w.pid, w.uid = true, 0, c.uid()
-	w.kill, w.pause, w.terminal = killRequest{}, pauseRequest{}, terminalRequests{tty: c.TTY}
+	w.kill, w.pause, w.terminal = killRequest{}, pauseRequest{}, terminalRequests{hasTerminal: c.TTY}
 }
 
 // close releases what the run holds.
 func (r *run) close() {
-	defer collectGarbage()
+	defer collectGarbageIfDue()
 	r.closeWriteEnds()
 	r.limiter.close()
-	if r.r.HasBackground || r.r.StuckPID != 0 || r.r.HeldByTracer {
+	if r.result.HasBackground || r.result.StuckPID != 0 || r.result.HeldByTracer {
 		// A surviving process may have locked a pipe. Closing the pipe then blocks, so it runs in
 		// the background and does not delay the result.
 		go closePipes(r.pipes)
@@ -231,14 +232,14 @@ func (r *run) close() {
 	if r.pidfd >= 0 {
 		unix.Close(r.pidfd)
 	}
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
+	r.worker.mu.Lock()
+	defer r.worker.mu.Unlock()
 	// A wake-up that comes too late for this run must not wake the next run, so remove it.
-	if r.w.kill.requested || r.w.pause.requested || r.c.TTY {
+	if r.worker.kill.requested || r.worker.pause.requested || r.command.TTY {
 		var drain [8]byte
-		unix.Read(r.w.wake, drain[:])
+		unix.Read(r.worker.wakeEvent, drain[:])
 	}
-	r.w.failPauses()
+	r.worker.failPendingPauses()
 }
 
 func closePipes(pipes [2]int) {
@@ -260,24 +261,24 @@ func (r *run) closeWriteEnds() {
 	}
 }
 
-// watch reads the output until the main process has ended. It enforces timeouts and carries out kills.
-func (r *run) watch() {
-	for !r.exited {
+// superviseMain reads the output until the main process has ended. It enforces timeouts and carries out kills.
+func (r *run) superviseMain() {
+	for !r.mainExited {
 		fds := [6]unix.PollFd{
 			// The pidfd comes first. If it is ready, the same poll sees all output and notes that the
 			// process wrote before its end.
 			{Fd: int32(r.pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
-			{Fd: int32(r.w.wake), Events: unix.POLLIN},
+			{Fd: int32(r.worker.wakeEvent), Events: unix.POLLIN},
 			{Fd: r.limiterFD(), Events: unix.POLLIN},
-			{Fd: r.notesFD(), Events: unix.POLLIN},
+			{Fd: r.progressFD(), Events: unix.POLLIN},
 		}
-		if r.c.TTY && r.serveTerminal() {
+		if r.command.TTY && r.handleTerminalRequests() {
 			fds[1].Events |= unix.POLLOUT
 		}
 		r.reapedBefore = orphans.reapedCount.Load()
-		n, err := unix.Poll(fds[:], r.wait())
+		n, err := unix.Poll(fds[:], r.pollTimeoutMillis())
 		if err != nil && err != unix.EINTR {
 			panic("process: poll: " + err.Error()) // the descriptors are always valid
 		}
@@ -286,43 +287,43 @@ func (r *run) watch() {
 			r.readReady([2]unix.PollFd(fds[1:3]))
 			if fds[3].Revents != 0 {
 				var drain [8]byte
-				unix.Read(r.w.wake, drain[:])
+				unix.Read(r.worker.wakeEvent, drain[:])
 			}
 			if fds[4].Revents != 0 {
 				r.readLimiter()
 			}
-			r.exited = r.exited || fds[0].Revents != 0
+			r.mainExited = r.mainExited || fds[0].Revents != 0
 			if fds[5].Revents != 0 {
-				r.nextNoteRead = time.Now()
-				r.readNotes(r.nextNoteRead)
+				r.nextProgressRead = time.Now()
+				r.readProgress(r.nextProgressRead)
 			}
 		}
 		r.endSlowLimiter()
-		if !r.endSeen {
+		if !r.endSeenWhileBlocked {
 			r.enforce()
 		}
 	}
 }
 
-// wait returns how long the poll may take, in milliseconds: until the next deadline. It returns -1 if
+// pollTimeoutMillis returns how long the poll may take, in milliseconds: until the next deadline. It returns -1 if
 // there is no deadline.
-func (r *run) wait() int {
+func (r *run) pollTimeoutMillis() int {
 	next := r.untilNextAction()
-	if r.limiterStarting() && !r.limiter.hung {
-		if d := max(0, r.w.limiterWithin-r.runTime()); next < 0 || d < next {
+	if r.isLimiterStarting() && !r.limiter.hung {
+		if d := max(0, r.worker.limiterTimeout-r.runTime()); next < 0 || d < next {
 			next = d
 		}
 	}
 	if next < 0 {
 		return -1
 	}
-	return int(milliseconds(next))
+	return int(ceilMilliseconds(next))
 }
 
 // sinceOutput returns the time since the last output.
 func (r *run) sinceOutput() time.Duration { return time.Since(r.lastOutput) }
 
-// terminate sends SIGTERM to the tree, and SIGKILL after the grace period. It wakes stopped processes
+// terminateJob sends SIGTERM to the tree, and SIGKILL after the grace period. It wakes stopped processes
 // so that they can handle SIGTERM.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
@@ -330,12 +331,12 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 		// List the processes outside the main group before sending SIGTERM. So processes that the
 		// command starts later, in order to end cleanly, do not get SIGTERM.
 		if grace > 0 {
-			others = slices.DeleteFunc(r.remaining(), func(p procfs.Process) bool { return p.PGID == r.pid })
+			others = slices.DeleteFunc(r.remainingProcesses(), func(p procfs.Process) bool { return p.PGID == r.pid })
 			now = time.Now()
 		}
 		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped, so its group id is not reused
 		unix.Kill(-r.pid, unix.SIGCONT)
-		if r.c.TTY && needsHangup(r.pid) {
+		if r.command.TTY && needsHangup(r.pid) {
 			unix.Kill(r.pid, unix.SIGHUP)
 		}
 		for _, p := range others {
@@ -343,7 +344,7 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 			sendSignal(p, unix.SIGCONT, nil)
 		}
 		// The tree must run to handle SIGTERM; without a grace period, SIGKILL ends a frozen tree.
-		if grace > 0 && r.pause.on {
+		if grace > 0 && r.pause.isPaused {
 			r.resumeTree()
 			now = time.Now()
 		}
@@ -352,10 +353,10 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 	r.killAt = now.Add(grace)
 }
 
-// read reads once from a pipe, at most as much as fits into the buffer. It returns the number of bytes.
-func (r *run) read(i int) (n int) {
+// readPipe reads once from a pipe, at most as much as fits into the buffer. It returns the number of bytes.
+func (r *run) readPipe(i int) (n int) {
 	var err error
-	r.callBlocking(func() { n, err = unix.Read(r.pipes[i], r.w.buffer) })
+	r.callBlocking(func() { n, err = unix.Read(r.pipes[i], r.worker.buffer) })
 	if err == unix.EINTR || err == unix.EAGAIN {
 		return 0
 	}
@@ -365,9 +366,9 @@ func (r *run) read(i int) (n int) {
 		return 0
 	}
 	r.lastOutput = time.Now()
-	if r.c.TTY {
-		r.w.recordControls(r.w.buffer[:n])
+	if r.command.TTY {
+		r.worker.recordModeControls(r.worker.buffer[:n])
 	}
-	r.c.Log.Append(output.Stream(i), r.lastOutput.UnixMilli(), r.w.buffer[:n])
+	r.command.Log.Append(output.Stream(i), r.lastOutput.UnixMilli(), r.worker.buffer[:n])
 	return n
 }

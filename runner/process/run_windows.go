@@ -17,10 +17,10 @@ import (
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
 // goroutine may call Kill.
 type Worker struct {
-	sys     *systemCalls
-	null    windows.Handle // NUL
-	wake    windows.Handle // event that ends the wait of Run's goroutine
-	buffers [2][]byte
+	systemCalls *systemCalls
+	nullDevice  windows.Handle // NUL
+	wakeEvent   windows.Handle // event that ends the wait of Run's goroutine
+	buffers     [2][]byte
 
 	mu sync.Mutex
 	// running is true until the main process has ended. If the tree is being ended, it is true until
@@ -34,32 +34,32 @@ type Worker struct {
 }
 
 // NewWorker returns a worker. It opens no resources before its first command.
-func NewWorker(*Cgroups) *Worker { return &Worker{sys: &kernel} }
+func NewWorker(*Cgroups) *Worker { return &Worker{systemCalls: &realSystemCalls} }
 
 // open opens the resources that the worker keeps from its first command on.
 func (w *Worker) open() (err error) {
-	if w.null == 0 {
-		if w.null, err = openInherited("NUL", windows.GENERIC_READ, 0); err != nil {
+	if w.nullDevice == 0 {
+		if w.nullDevice, err = openInherited("NUL", windows.GENERIC_READ, 0); err != nil {
 			return fmt.Errorf("cannot open NUL: %w", err)
 		}
 	}
-	if w.wake == 0 {
-		if w.wake, err = windows.CreateEvent(nil, 0, 0, nil); err != nil {
+	if w.wakeEvent == 0 {
+		if w.wakeEvent, err = windows.CreateEvent(nil, 0, 0, nil); err != nil {
 			return fmt.Errorf("cannot create an event: %w", err)
 		}
-		w.buffers = [2][]byte{make([]byte, pipeSize), make([]byte, pipeSize)}
+		w.buffers = [2][]byte{make([]byte, pipeBytes), make([]byte, pipeBytes)}
 	}
 	return nil
 }
 
 // Close releases the worker's resources.
 func (w *Worker) Close() {
-	for _, h := range []windows.Handle{w.null, w.wake} {
+	for _, h := range []windows.Handle{w.nullDevice, w.wakeEvent} {
 		if h != 0 {
 			windows.CloseHandle(h)
 		}
 	}
-	w.dropStuck()
+	w.closeStuckTree()
 }
 
 // Signals that have an equivalent on Windows.
@@ -81,54 +81,54 @@ func (w *Worker) Signal(pid int, _ string, signal int) {
 	}
 	switch signal {
 	case sigint, sigterm, sigbreak:
-		w.sys.interrupt(w.tree.pid)
+		w.systemCalls.sendCtrlBreak(w.tree.pid)
 	case sigkill:
 		w.tree.kill()
 	}
 }
 
-// limiterStarting returns false: the limits of a job object apply from the start, so commands need no
+// isLimiterStarting returns false: the limits of a job object apply from the start, so commands need no
 // limiter.
-func (*run) limiterStarting() bool { return false }
+func (*run) isLimiterStarting() bool { return false }
 
 // run is the state of one command that is running.
 type run struct {
-	w          *Worker
-	c          *Command
-	r          *Result
-	tree       *tree
-	input      *os.File       // writes the text for standard input; nil without a text
-	pipes      [2]*os.File    // read ends of the output pipes
-	loops      sync.WaitGroup // goroutines that read the output and write the input
-	pipeEOF    chan struct{}  // receives one value for each pipe at end of file
-	pipesOpen  int            // number of pipes not yet at end of file
-	startedAt  time.Time
-	startAwake time.Duration // start of the command, on a clock that stops while the machine sleeps
-	printed    atomic.Bool   // something was printed
+	worker         *Worker
+	command        *Command
+	result         *Result
+	tree           *tree
+	stdinPipe      *os.File       // writes the text for standard input; nil without a text
+	pipes          [2]*os.File    // read ends of the output pipes
+	ioGoroutines   sync.WaitGroup // goroutines that read the output and write the input
+	pipeEOF        chan struct{}  // receives one value for each pipe at end of file
+	pipesOpen      int            // number of pipes not yet at end of file
+	startedAt      time.Time
+	startAwakeTime time.Duration // start of the command, on a clock that stops while the machine sleeps
+	hasPrinted     atomic.Bool   // something was printed
 	// lastOutput is the time of the last output, as returned by elapsed. A pause that ends moves it
 	// forward by the length of the pause.
 	lastOutput    atomic.Int64
 	startReported bool
 	pause         pauseState
-	exited        bool
+	mainExited    bool
 	endTimes
-	breakFailed  bool      // CTRL_BREAK could not be sent
-	nextNoteRead time.Time // time of the next read of the notes
-	notesPending bool      // Notes.OnNotes must be called again, even if there are no new notes
+	breakFailed      bool      // CTRL_BREAK could not be sent
+	nextProgressRead time.Time // time of the next read of the notes
+	progressPending  bool      // ProgressHandler.HandleProgress must be called again, even if there are no new notes
 
 	suspendedProcesses map[uint32]windows.Handle // handles of the processes that a pause has suspended, by pid
 }
 
 // interrupt ends the wait of Run's goroutine.
-func (w *Worker) interrupt() { windows.SetEvent(w.wake) }
+func (w *Worker) wakeRun() { windows.SetEvent(w.wakeEvent) }
 
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	return &run{w: w, c: c, r: result, pipeEOF: make(chan struct{}, 2)}
+	return &run{worker: w, command: c, result: result, pipeEOF: make(chan struct{}, 2)}
 }
 
-// occupy marks the worker as running a command.
-func (w *Worker) occupy(*Command) {
+// markRunning marks the worker as running a command.
+func (w *Worker) markRunning(*Command) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running, w.tree, w.kill, w.pause = true, nil, killRequest{}, pauseRequest{}
@@ -137,57 +137,57 @@ func (w *Worker) occupy(*Command) {
 // close releases what the run holds. It unblocks the goroutines that read and write, even if another
 // process keeps a pipe open.
 func (r *run) close() {
-	for _, f := range []*os.File{r.input, r.pipes[0], r.pipes[1]} {
+	for _, f := range []*os.File{r.stdinPipe, r.pipes[0], r.pipes[1]} {
 		if f != nil {
 			f.Close() // the goroutine that writes the input may have closed it already
 		}
 	}
-	r.loops.Wait()
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	if r.w.kill.requested || r.w.pause.requested { // a late interrupt must not wake the next run
-		windows.ResetEvent(r.w.wake)
+	r.ioGoroutines.Wait()
+	r.worker.mu.Lock()
+	defer r.worker.mu.Unlock()
+	if r.worker.kill.requested || r.worker.pause.requested { // a late interrupt must not wake the next run
+		windows.ResetEvent(r.worker.wakeEvent)
 	}
-	r.w.failPauses()
+	r.worker.failPendingPauses()
 	for _, h := range r.suspendedProcesses {
 		windows.CloseHandle(h)
 	}
-	r.w.tree = nil
-	if r.tree != nil && r.tree != r.w.stuck {
+	r.worker.tree = nil
+	if r.tree != nil && r.tree != r.worker.stuck {
 		r.tree.close()
 	}
 }
 
-// watch waits until the main process has ended. It enforces timeouts and carries out kills.
-func (r *run) watch() {
-	events := []windows.Handle{r.tree.process, r.w.wake}
-	for !r.exited {
-		event, err := windows.WaitForMultipleObjects(events, false, r.wait())
+// superviseMain waits until the main process has ended. It enforces timeouts and carries out kills.
+func (r *run) superviseMain() {
+	events := []windows.Handle{r.tree.mainHandle, r.worker.wakeEvent}
+	for !r.mainExited {
+		event, err := windows.WaitForMultipleObjects(events, false, r.pollTimeoutMillis())
 		if err != nil {
 			panic("process: wait: " + err.Error()) // the handles are valid: only this goroutine closes them
 		}
-		r.exited = event == windows.WAIT_OBJECT_0
+		r.mainExited = event == windows.WAIT_OBJECT_0
 		r.tree.readMessages()
 		r.enforce()
 	}
 }
 
-// wait returns how long to wait, in milliseconds: until the next deadline.
-func (r *run) wait() uint32 {
+// pollTimeoutMillis returns how long to wait, in milliseconds: until the next deadline.
+func (r *run) pollTimeoutMillis() uint32 {
 	next := r.untilNextAction()
-	if r.tree.port != 0 && (next < 0 || next > time.Second) {
+	if r.tree.messagePort != 0 && (next < 0 || next > time.Second) {
 		next = time.Second // messages of the job object must not accumulate
 	}
 	if next < 0 {
 		return windows.INFINITE
 	}
-	return uint32(milliseconds(next))
+	return uint32(ceilMilliseconds(next))
 }
 
 // sinceOutput returns the time since the last output.
 func (r *run) sinceOutput() time.Duration { return r.elapsed() - time.Duration(r.lastOutput.Load()) }
 
-// terminate sends CTRL_BREAK to the main process's group, and ends the job object after the grace
+// terminateJob sends CTRL_BREAK to the main process's group, and ends the job object after the grace
 // period. A process that has no console, or ignores CTRL_BREAK, gets the same grace period. If
 // CTRL_BREAK cannot be sent, there is no grace period.
 func (r *run) terminate(now time.Time, grace time.Duration) {
@@ -197,7 +197,7 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 			now = time.Now()
 		}
 		// The process handle is open, so the group id is not reused.
-		r.breakFailed = r.w.sys.interrupt(r.tree.pid) != nil
+		r.breakFailed = r.worker.systemCalls.sendCtrlBreak(r.tree.pid) != nil
 		r.termAt = now
 	}
 	if r.breakFailed {
@@ -206,16 +206,16 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 	r.killAt = now.Add(grace)
 }
 
-// read reads a pipe until end of file.
-func (r *run) read(i int) {
+// readPipe reads a pipe until end of file.
+func (r *run) readPipe(i int) {
 	for {
-		n, err := r.pipes[i].Read(r.w.buffers[i])
+		n, err := r.pipes[i].Read(r.worker.buffers[i])
 		if n > 0 {
-			r.printed.Store(true)
+			r.hasPrinted.Store(true)
 			r.lastOutput.Store(int64(r.elapsed()))
-			r.c.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.w.buffers[i][:n])
+			r.command.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.worker.buffers[i][:n])
 		}
-		if errors.Is(err, io.EOF) && pipeOpen(r.pipes[i]) {
+		if errors.Is(err, io.EOF) && isPipeOpen(r.pipes[i]) {
 			continue // a zero-byte write looks like end of file, but the pipe is still open
 		}
 		if err != nil {

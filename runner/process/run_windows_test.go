@@ -69,15 +69,15 @@ func TestSleepDoesNotCountAsRunTime(t *testing.T) {
 	defer w.Close()
 	sys, _ := fake(0)
 	sys.awakeTime = func() time.Duration { return time.Hour } // this clock never advances
-	w.sys = &sys
+	w.systemCalls = &sys
 	c := command(t, "spin", "2s")
-	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, Limits{Memory: 1 << 30}
+	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, TreeLimits{MemoryBytes: 1 << 30}
 	if r, _, _ := runWith(t, w, c); r.TimedOut || r.ExitCode != 0 {
 		t.Errorf("the result is %+v, want exit code 0 and no timeout", r)
 	}
-	before := kernel.awakeTime()
+	before := realSystemCalls.awakeTime()
 	time.Sleep(100 * time.Millisecond)
-	if d := kernel.awakeTime() - before; d < 50*time.Millisecond || d > 10*time.Second {
+	if d := realSystemCalls.awakeTime() - before; d < 50*time.Millisecond || d > 10*time.Second {
 		t.Errorf("100 ms took %v", d)
 	}
 }
@@ -133,7 +133,7 @@ func TestBackgroundProcessSurvives(t *testing.T) {
 	for _, outputUse := range []string{"holds", "lets go"} {
 		dir := t.TempDir()
 		c := command(t, "behind", dir, outputUse)
-		c.Background, c.Stdin = true, strings.Repeat("text", 1<<18)
+		c.AllowBackground, c.Stdin = true, strings.Repeat("text", 1<<18)
 		r, stdout, _ := runCommand(t, c)
 		processes := watchTree(t, dir, 1)
 		if !r.HasBackground || r.Leftovers != 0 || r.ExitCode != 0 || stdout != "left" {
@@ -145,17 +145,17 @@ func TestBackgroundProcessSurvives(t *testing.T) {
 	}
 }
 
-// A process that cannot be ended is given up after Patience, and AwaitStuck waits for it.
+// A process that cannot be ended is given up after UnkillableAfter, and AwaitStuck waits for it.
 func TestStuckProcess(t *testing.T) {
 	for _, role := range []string{"sleep", "behind"} {
 		w := NewWorker(nil)
 		defer w.Close()
-		sys := kernel
-		sys.terminate = func(windows.Handle) {}
-		w.sys = &sys
+		sys := realSystemCalls
+		sys.terminateJob = func(windows.Handle) {}
+		w.systemCalls = &sys
 		dir := t.TempDir()
 		c := command(t, role, dir, "holds")
-		c.Patience = 100 * time.Millisecond
+		c.UnkillableAfter = 100 * time.Millisecond
 		if role == "sleep" {
 			c.Timeout = 100 * time.Millisecond
 		}
@@ -171,7 +171,7 @@ func TestStuckProcess(t *testing.T) {
 			t.Errorf("role %s: AwaitStuck returned although the process still runs", role)
 			continue
 		}
-		kernel.terminate(w.stuck.job)
+		realSystemCalls.terminateJob(w.stuck.jobHandle)
 		if w.AwaitStuck(nil); w.stuck != nil {
 			t.Errorf("role %s: AwaitStuck does not return although the process has ended", role)
 		}
@@ -185,9 +185,9 @@ func TestStuckProcess(t *testing.T) {
 func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
-	sys := kernel
+	sys := realSystemCalls
 	var groups []uint32
-	sys.interrupt = func(group uint32) error {
+	sys.sendCtrlBreak = func(group uint32) error {
 		groups = append(groups, group)
 		h, err := windows.OpenProcess(windows.PROCESS_TERMINATE, false, group)
 		if err == nil {
@@ -197,7 +197,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 		}
 		return err
 	}
-	w.sys = &sys
+	w.systemCalls = &sys
 	c := command(t, "sleep")
 	c.Timeout, c.KillAfter = time.Second, time.Hour
 	r, _, _ := runWith(t, w, c)
@@ -220,7 +220,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 		t.Errorf("after SIGKILL the result is %+v, want exit code 1", r)
 	}
 	// This call fails as in a process without a console.
-	sys.interrupt = func(uint32) error { return windows.ERROR_INVALID_HANDLE }
+	sys.sendCtrlBreak = func(uint32) error { return windows.ERROR_INVALID_HANDLE }
 	c = command(t, "sleep")
 	c.Timeout, c.KillAfter = time.Second, time.Hour
 	// The command is ended immediately, because CTRL_BREAK could not be sent.
@@ -235,8 +235,8 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	dir, gate := "", ""
-	sys := kernel
-	sys.interrupt = func(group uint32) error {
+	sys := realSystemCalls
+	sys.sendCtrlBreak = func(group uint32) error {
 		h, err := windows.OpenProcess(windows.PROCESS_TERMINATE, false, group)
 		if err == nil {
 			defer windows.CloseHandle(h)
@@ -246,7 +246,7 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 		// The leftover process ends when this file exists.
 		return errors.Join(err, os.WriteFile(filepath.Join(dir, gate), nil, 0o600))
 	}
-	w.sys = &sys
+	w.systemCalls = &sys
 	for _, handlesBreak := range []bool{true, false} {
 		dir, gate = t.TempDir(), "end"
 		c := command(t, "parent", dir)
@@ -275,23 +275,23 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 }
 
 // If the session of the user ends, Windows ends all its processes. A command that fails at that time,
-// or cannot start, is reported with SessionEnds. A command that succeeds or times out is not.
+// or cannot start, is reported with SessionWasEnding. A command that succeeds or times out is not.
 func TestFailureAtSessionEndIsReported(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	for _, ends := range []bool{true, false} {
-		if sys := kernel; ends {
+		if sys := realSystemCalls; ends {
 			sys.sessionEnding = func() bool { return true }
-			w.sys = &sys
+			w.systemCalls = &sys
 		} else {
-			w.sys = &kernel // with the real system calls, the session is not ending
+			w.systemCalls = &realSystemCalls // with the real system calls, the session is not ending
 		}
 		fails, succeeds, late, missing := command(t, "exit", "1"), command(t, "exit", "0"), command(t, "sleep"),
 			command(t, "exit", "0")
 		late.Timeout = 50 * time.Millisecond
 		missing.Dir = filepath.Join(t.TempDir(), "gone")
 		for c, want := range map[*Command]bool{fails: ends, succeeds: false, late: false, missing: ends} {
-			if r, _, _ := runWith(t, w, c); r.SessionEnds != want || r.TimedOut != (c == late) {
+			if r, _, _ := runWith(t, w, c); r.SessionWasEnding != want || r.TimedOut != (c == late) {
 				t.Errorf("%q in %q while it ends: %v: %+v", c.Argv[1:], c.Dir, ends, r)
 			}
 		}

@@ -16,30 +16,30 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// shell runs scripts that name no interpreter, as execvp(3) does.
-const shell = "/bin/sh"
+// shellProgram runs scripts that name no interpreter, as execvp(3) does.
+const shellProgram = "/bin/sh"
 
-// scriptHead is how many bytes of a file the kernel reads to find its interpreter (BINPRM_BUF_SIZE).
-const scriptHead = 256
+// scriptHeadBytes is how many bytes of a file the kernel reads to find its interpreter (BINPRM_BUF_SIZE).
+const scriptHeadBytes = 256
 
-// programHead is how many bytes of a program are read to find its dynamic loader.
-const programHead = 4 << 10
+// programHeadBytes is how many bytes of a program are read to find its dynamic loader.
+const programHeadBytes = 4 << 10
 
 // maxInterpreters limits a chain of interpreters. The kernel has the same limit.
 const maxInterpreters = 5
 
 // maybeScript reports whether a file that the kernel cannot execute may be a shell script. Like other
 // shells, it treats a file with a NUL in its first line as a program for another machine.
-func maybeScript(head []byte) bool {
-	line, _, _ := bytes.Cut(head[:min(len(head), scriptHead)], []byte("\n"))
+func mayBeShellScript(head []byte) bool {
+	line, _, _ := bytes.Cut(head[:min(len(head), scriptHeadBytes)], []byte("\n"))
 	return bytes.IndexByte(line, 0) < 0
 }
 
-// runByShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
+// needsShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
 // cannot be read, it returns true, and the shell reports the error.
-func (r *run) runByShell() bool {
-	head, err := runas.LookUp(r.c.RunAs, func() ([]byte, error) { return readHead(r.resolvePath(r.path)) }, nil)
-	return err != nil || maybeScript(head)
+func (r *run) needsShell() bool {
+	head, err := runas.LookUp(r.command.RunAs, func() ([]byte, error) { return readHead(r.resolvePath(r.path)) }, nil)
+	return err != nil || mayBeShellScript(head)
 }
 
 // resolvePath resolves a path relative to the command's working directory.
@@ -47,7 +47,7 @@ func (r *run) resolvePath(path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
-	return filepath.Join(r.c.Dir, path)
+	return filepath.Join(r.command.Dir, path)
 }
 
 // readHead reads the first bytes of a regular file.
@@ -57,7 +57,7 @@ func readHead(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	head := make([]byte, programHead)
+	head := make([]byte, programHeadBytes)
 	n, err := unix.Pread(fd, head, 0)
 	return head[:max(n, 0)], err
 }
@@ -79,22 +79,22 @@ func (e *interpreterError) Unwrap() error { return e.error }
 // interpreterErrors are errors of execve that may be about the program's interpreter.
 var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELOOP}
 
-// findInterpreter returns an error that names the program's interpreter or dynamic loader, if that
+// explainInterpreterError returns an error that names the program's interpreter or dynamic loader, if that
 // cannot be executed. Otherwise it returns err. The kernel uses the same error number in both cases.
-func (r *run) findInterpreter(err error) error {
+func (r *run) explainInterpreterError(err error) error {
 	isErr := func(target error) bool { return errors.Is(err, target) }
 	if r.path == "" || !slices.ContainsFunc(interpreterErrors, isErr) {
 		return err
 	}
-	found, lookErr := runas.LookUp(r.c.RunAs, func() (error, error) { return r.brokenInterpreter(), nil }, nil)
+	found, lookErr := runas.LookUp(r.command.RunAs, func() (error, error) { return r.checkInterpreters(), nil }, nil)
 	if found == nil || lookErr != nil {
 		return err
 	}
 	return found
 }
 
-// brokenInterpreter returns the first error in the program's chain of interpreters, or nil.
-func (r *run) brokenInterpreter() error {
+// checkInterpreters returns the first error in the program's chain of interpreters, or nil.
+func (r *run) checkInterpreters() error {
 	path := r.path
 	var chain []fs.FileInfo
 	for range maxInterpreters {
@@ -106,7 +106,7 @@ func (r *run) brokenInterpreter() error {
 		if next == "" {
 			return nil
 		}
-		if err := notExecutable(r.resolvePath(next)); err != nil {
+		if err := checkExecutable(r.resolvePath(next)); err != nil {
 			return &interpreterError{next, r.interpreterHint(next, path), err}
 		}
 		if info, err := os.Stat(r.resolvePath(path)); err == nil {
@@ -121,8 +121,8 @@ func (r *run) brokenInterpreter() error {
 	return nil
 }
 
-// notExecutable returns the reason why the kernel cannot execute a file of any format, or nil.
-func notExecutable(path string) error {
+// checkExecutable returns the reason why the kernel cannot execute a file of any format, or nil.
+func checkExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
@@ -151,7 +151,7 @@ func (r *run) interpreterHint(interpreter, script string) string {
 // interpreterOf returns the interpreter of a file that starts with head: the name after #!, or a
 // program's dynamic loader. It returns "" if head names none.
 func interpreterOf(head []byte) string {
-	if name, ok := bytes.CutPrefix(head[:min(len(head), scriptHead)], []byte("#!")); ok {
+	if name, ok := bytes.CutPrefix(head[:min(len(head), scriptHeadBytes)], []byte("#!")); ok {
 		name = bytes.TrimLeft(name, " \t")
 		if end := bytes.IndexAny(name, " \t\n\x00"); end >= 0 {
 			name = name[:end]

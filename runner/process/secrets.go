@@ -8,54 +8,54 @@ import (
 )
 
 const (
-	maxSecret = 64 << 10 // maximum size of a secret, in bytes
-	// minMasked is the minimum size of a secret that is masked, in bytes. A shorter text occurs in
+	maxSecretBytes = 64 << 10 // maximum size of a secret, in bytes
+	// minMaskedBytes is the minimum size of a secret that is masked, in bytes. A shorter text occurs in
 	// ordinary output as well.
-	minMasked = 4
+	minMaskedBytes = 4
 )
 
-// environ returns the command's environment with its secrets. If c.Mask is set, the secrets are masked
+// buildEnv returns the command's environment with its secrets. If c.Mask is set, the secrets are masked
 // in the output.
-func (r *run) environ() (env []string, err error) {
-	if len(r.c.Secrets) == 0 {
-		return r.c.Env, nil
+func (r *run) buildEnv() (env []string, err error) {
+	if len(r.command.Secrets) == 0 {
+		return r.command.Env, nil
 	}
-	env = append(make([]string, 0, len(r.c.Env)+len(r.c.Secrets)+1), r.c.Env...)
+	env = append(make([]string, 0, len(r.command.Env)+len(r.command.Secrets)+1), r.command.Env...)
 	var mask [][]byte
-	for _, s := range r.c.Secrets {
+	for _, s := range r.command.Secrets {
 		value := s.Value
 		if s.Path != "" {
 			value, err = r.readSecret(s.Path)
 		}
 		if err == nil {
-			value, err = cutSecret(value)
+			value, err = trimFinalNewline(value)
 		}
 		if err != nil {
-			return nil, &fieldError{"env_secret " + s.Name, err, IsLasting(err)}
+			return nil, &fieldError{"env_secret " + s.Name, err, IsPermanent(err)}
 		}
 		env = append(env, s.Name+"="+string(value))
-		if len(value) < minMasked {
+		if len(value) < minMaskedBytes {
 			continue
 		}
 		mask = append(mask, value)
 		// Mask the form with \r\n as well, because a terminal translates \n to \r\n.
-		if r.c.TTY {
+		if r.command.TTY {
 			mask = append(mask, bytes.ReplaceAll(value, []byte("\n"), []byte("\r\n")))
 		}
 	}
-	if r.c.Mask && len(mask) > 0 {
-		r.c.Log.Mask(mask)
-		if r.c.Notes != nil {
-			r.c.Notes.SetMasks(mask)
+	if r.command.MaskSecrets && len(mask) > 0 {
+		r.command.Log.Mask(mask)
+		if r.command.ProgressHandler != nil {
+			r.command.ProgressHandler.SetMasks(mask)
 		}
 	}
 	return env, nil
 }
 
-// cutSecret returns the secret in the content of a file: the content without its final newline.
-func cutSecret(raw []byte) ([]byte, error) {
-	if len(raw) > maxSecret {
-		return nil, UnusableError(fmt.Sprintf("the value is larger than %d bytes", maxSecret))
+// trimFinalNewline returns the secret in the content of a file: the content without its final newline.
+func trimFinalNewline(raw []byte) ([]byte, error) {
+	if len(raw) > maxSecretBytes {
+		return nil, UnusableError(fmt.Sprintf("the value is larger than %d bytes", maxSecretBytes))
 	}
 	if bytes.IndexByte(raw, 0) >= 0 {
 		return nil, UnusableError("the value contains a NUL byte, which an environment variable cannot contain")

@@ -9,16 +9,16 @@ import (
 
 // readSecret reads a file with the rights of the command's account.
 func (r *run) readSecret(path string) ([]byte, error) {
-	raw, err := runas.LookUp(r.c.RunAs, func() ([]byte, error) {
+	raw, err := runas.LookUp(r.command.RunAs, func() ([]byte, error) {
 		fd, err := openStdin(path)
 		if err != nil {
 			return nil, err
 		}
 		f := os.NewFile(uintptr(fd), path)
 		defer f.Close()
-		return privdir.ReadUpTo(f, maxSecret)
+		return privdir.ReadUpTo(f, maxSecretBytes)
 	}, nil)
-	if err != nil && descriptorsOut(err) {
+	if err != nil && descriptorsExhausted(err) {
 		return nil, &runas.ShortageError{Err: err}
 	}
 	return raw, err

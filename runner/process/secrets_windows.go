@@ -20,5 +20,5 @@ func (r *run) readSecret(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return privdir.ReadUpTo(f, maxSecret)
+	return privdir.ReadUpTo(f, maxSecretBytes)
 }

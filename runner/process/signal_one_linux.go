@@ -10,22 +10,22 @@ import (
 // kernel has given the pid to another process, which Kill spares. If owner is not nil, the process must
 // also belong to that account.
 func Kill(pid int, ticks int64, owner *uint32) error {
-	return signalOne(pid, ticks, owner, unix.SIGKILL)
+	return signalProcess(pid, ticks, owner, unix.SIGKILL)
 }
 
 // Terminate sends SIGTERM to a process under the same conditions as Kill.
 func Terminate(pid int, ticks int64, owner *uint32) error {
-	return signalOne(pid, ticks, owner, unix.SIGTERM)
+	return signalProcess(pid, ticks, owner, unix.SIGTERM)
 }
 
-func signalOne(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
+func signalProcess(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == unix.ESRCH {
 		return nil
 	}
 	if err == nil {
 		defer unix.Close(fd)
-		if p, ok := procfs.Stat(pid); !ok || p.Ticks != ticks || owner != nil && !IsOwnedBy(*owner, pid) {
+		if p, ok := procfs.Stat(pid); !ok || p.StartTicks != ticks || owner != nil && !IsOwnedBy(*owner, pid) {
 			return nil
 		}
 		err = unix.PidfdSendSignal(fd, signal, nil, 0)

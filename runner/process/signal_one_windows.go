@@ -14,7 +14,8 @@ func Kill(pid int, started int64, _ *uint32) error {
 	}
 	defer windows.CloseHandle(h)
 	var created, exited, kernel, user windows.Filetime
-	if err := windows.GetProcessTimes(h, &created, &exited, &kernel, &user); err != nil || ticks(created) != started {
+	if err := windows.GetProcessTimes(h, &created, &exited, &kernel, &user); err != nil ||
+		filetimeTicks(created) != started {
 		return err
 	}
 	return windows.TerminateProcess(h, 1)

@@ -22,27 +22,27 @@ import (
 // thread with a separate umask. See docs/decisions/0053.
 const inheritedUmask = 0o022
 
-// start starts the command. If it fails, the result contains the reason.
+// startedAfter starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
 	r.startedAt = time.Now()
 	r.lastOutput = r.startedAt
-	r.r.StartedAt, r.r.EndedAt = r.startedAt, r.startedAt
-	stdin := r.w.null
+	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
+	stdin := r.worker.nullDevice
 	var err error
-	r.path, err = r.program()
+	r.path, err = r.resolveProgram()
 	if err == nil {
-		stdin, err = r.stdin()
+		stdin, err = r.openInput()
 	}
 	var env []string
 	if err == nil {
-		env, err = r.environ()
+		env, err = r.buildEnv()
 	}
-	if stdin != r.w.null {
+	if stdin != r.worker.nullDevice {
 		defer unix.Close(stdin)
 	}
 	switch {
 	case err != nil:
-	case r.c.TTY:
+	case r.command.TTY:
 		err = r.openTerminal()
 	default:
 		err = r.openPipes()
@@ -52,17 +52,17 @@ func (r *run) start() bool {
 		return false
 	}
 	attr := &syscall.ProcAttr{
-		Dir:   r.c.Dir,
-		Env:   append(env, CookieName+"="+r.c.Cookie),
+		Dir:   r.command.Dir,
+		Env:   append(env, CookieName+"="+r.command.Cookie),
 		Files: []uintptr{uintptr(stdin), uintptr(r.writeEnds[0]), uintptr(r.writeEnds[1])},
-		Sys:   &syscall.SysProcAttr{Setsid: r.w.session, Setpgid: !r.w.session, PidFD: &r.pidfd},
+		Sys:   &syscall.SysProcAttr{Setsid: r.worker.usesNewSessions, Setpgid: !r.worker.usesNewSessions, PidFD: &r.pidfd},
 	}
-	if r.c.TTY {
+	if r.command.TTY {
 		tty := uintptr(r.writeEnds[0])
 		attr.Files = []uintptr{tty, tty, tty}
 		attr.Sys.Setsid, attr.Sys.Setctty, attr.Sys.Setpgid = true, true, false
 	}
-	if id := r.c.RunAs; id != nil {
+	if id := r.command.RunAs; id != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
 	err = r.execute(attr)
@@ -70,75 +70,75 @@ func (r *run) start() bool {
 		r.startFailed(err)
 		return false
 	}
-	r.r.PID = r.pid
-	r.w.mu.Lock()
-	r.w.pid = r.pid
-	r.w.mu.Unlock()
-	r.c.OnForked(r.pid, r.forkedAt)
+	r.result.PID = r.pid
+	r.worker.mu.Lock()
+	r.worker.pid = r.pid
+	r.worker.mu.Unlock()
+	r.command.OnForked(r.pid, r.forkedAt)
 	return true
 }
 
 // execute starts the program. It runs a script without an interpreter with /bin/sh, as execvp(3) does.
 func (r *run) execute(attr *syscall.ProcAttr) error {
-	path, argv := r.path, r.c.Argv
-	err := r.fork(path, argv, attr)
+	path, argv := r.path, r.command.Argv
+	err := r.startProcess(path, argv, attr)
 	// An earlier command may have removed or changed the control group, so one failed start is repeated
 	// in a new group.
-	if r.w.cgroup != nil && errors.As(err, new(*runas.ShortageError)) {
-		r.w.dropCgroup()
-		if err = r.w.open(); err == nil {
-			err = r.fork(path, argv, attr)
+	if r.worker.cgroup != nil && errors.As(err, new(*runas.ShortageError)) {
+		r.worker.abandonCgroup()
+		if err = r.worker.open(); err == nil {
+			err = r.startProcess(path, argv, attr)
 		}
 	}
-	if errors.Is(err, unix.ENOEXEC) && r.runByShell() {
-		err = r.fork(shell, slices.Concat([]string{shell, path}, argv[1:]), attr)
+	if errors.Is(err, unix.ENOEXEC) && r.needsShell() {
+		err = r.startProcess(shellProgram, slices.Concat([]string{shellProgram, path}, argv[1:]), attr)
 	}
 	return err
 }
 
-// notCloned is the value of pidfd before a start. It remains if the start creates no child. Once a
+// pidfdNotCreated is the value of pidfd before a start. It remains if the start creates no child. Once a
 // child exists, syscall.ForkExec sets pidfd, and sets it to -1 if the start then fails.
-const notCloned = -2
+const pidfdNotCreated = -2
 
-// fork starts the program, in the worker's control group if it has one. An error that occurs in the
+// startProcess starts the program, in the worker's control group if it has one. An error that occurs in the
 // child counts as the command's fault, because the child already has the command's account and
 // directory.
-func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err error) {
-	if b := r.w.cgroup; b != nil && b.used && r.c.Limits.Tasks != 0 {
-		r.w.dropCgroup()
-		if err := r.w.open(); err != nil {
+func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (err error) {
+	if b := r.worker.cgroup; b != nil && b.wasUsed && r.command.Limits.Tasks != 0 {
+		r.worker.abandonCgroup()
+		if err := r.worker.open(); err != nil {
 			return err
 		}
 	}
-	missing, err := r.limit()
+	missing, err := r.setCgroupLimits()
 	if err != nil {
 		return &runas.ShortageError{Err: err}
 	}
-	if r.c.needsLimiter(missing) {
+	if r.command.needsLimiter(missing) {
 		if r.limiter, err = r.newLimiter(path, attr.Env, missing); err != nil {
 			return &runas.ShortageError{Err: err}
 		}
-		path, argv, attr = "/proc/self/exe", limiterWords, r.limiter.attributes(attr)
+		path, argv, attr = "/proc/self/exe", limiterArgs, r.limiter.procAttr(attr)
 	}
-	r.pidfd = notCloned
-	if b := r.w.cgroup; b != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.used = true, b.dir, true
-		if b.shared {
-			b.oomKills() // discard counts of earlier commands
+	r.pidfd = pidfdNotCreated
+	if b := r.worker.cgroup; b != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.wasUsed = true, b.dirFD, true
+		if b.countsAllGroups {
+			b.takeOOMKills() // discard counts of earlier commands
 		}
 	}
 	number := orphans.beginFork()
 	r.forkedAt = time.Now()
-	r.pid, err = forkExec(path, argv, attr, r.c.Umask)
+	r.pid, err = forkExec(path, argv, attr, r.command.Umask)
 	orphans.endFork(number, r.pid)
 	if err != nil {
-		if r.pidfd == notCloned {
+		if r.pidfd == pidfdNotCreated {
 			err = &runas.ShortageError{Err: err}
 		}
 		if l := r.limiter; l != nil {
 			l.close()
 			r.limiter = nil
-			if r.pidfd != notCloned {
+			if r.pidfd != pidfdNotCreated {
 				self, _ := os.Executable()
 				err = fmt.Errorf("the job's account cannot execute %s, which sets the job's limits: %v; check the file's "+
 					"permissions", self, err)
@@ -150,20 +150,20 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 	if r.limiter != nil {
 		r.limiter.closeHandedOver()
 	}
-	r.r.UnenforcedLimits = strings.Join(missing, ", ")
+	r.result.UnenforcedLimits = strings.Join(missing, ", ")
 	return nil
 }
 
 // limit sets the limits of the control group. It returns the names of the limits that it cannot
 // enforce.
-func (r *run) limit() (missing []string, err error) {
-	l := r.c.Limits
-	if b := r.w.cgroup; b != nil {
-		missing, err = b.limit(l)
-	} else if l != (Limits{}) {
+func (r *run) setCgroupLimits() (missing []string, err error) {
+	l := r.command.Limits
+	if b := r.worker.cgroup; b != nil {
+		missing, err = b.setLimits(l)
+	} else if l != (TreeLimits{}) {
 		missing = []string{"memory", "cpus", "tasks"}
 	}
-	requested := map[string]bool{"memory": l.Memory != 0, "cpus": l.CPUs != 0, "tasks": l.Tasks != 0}
+	requested := map[string]bool{"memory": l.MemoryBytes != 0, "cpus": l.CPUs != 0, "tasks": l.Tasks != 0}
 	return slices.DeleteFunc(missing, func(name string) bool { return !requested[name] }), err
 }
 
@@ -185,31 +185,31 @@ func (r *run) openPipes() error {
 
 // chown makes the command's account the owner of a file created for the command.
 func (r *run) chown(fd int) error {
-	if r.c.RunAs == nil {
+	if r.command.RunAs == nil {
 		return nil
 	}
-	return runas.ClassifyError(unix.Fchown(fd, int(r.c.RunAs.UID), int(r.c.RunAs.GID)))
+	return runas.ClassifySwitchError(unix.Fchown(fd, int(r.command.RunAs.UID), int(r.command.RunAs.GID)))
 }
 
-// stdin opens the command's standard input.
-func (r *run) stdin() (fd int, err error) {
+// openInput opens the command's standard input.
+func (r *run) openInput() (fd int, err error) {
 	switch {
-	case r.c.StdinFile != "":
-		open := func() (int, error) { return openStdin(r.c.StdinFile) }
-		fd, err = runas.LookUp(r.c.RunAs, open, func(fd int) { unix.Close(fd) })
+	case r.command.StdinFile != "":
+		open := func() (int, error) { return openStdin(r.command.StdinFile) }
+		fd, err = runas.LookUp(r.command.RunAs, open, func(fd int) { unix.Close(fd) })
 		switch {
 		case err == nil:
 			return fd, nil
-		case descriptorsOut(err), errors.As(err, new(*runas.ShortageError)):
-			return r.w.null, &runas.ShortageError{Err: err}
+		case descriptorsExhausted(err), errors.As(err, new(*runas.ShortageError)):
+			return r.worker.nullDevice, &runas.ShortageError{Err: err}
 		}
-		return r.w.null, &fieldError{"stdin_file", err, IsLasting(err)}
-	case r.c.Stdin == "":
-		return r.w.null, nil
+		return r.worker.nullDevice, &fieldError{"stdin_file", err, IsPermanent(err)}
+	case r.command.Stdin == "":
+		return r.worker.nullDevice, nil
 	}
-	fd, err = memoryFile("stdin", []byte(r.c.Stdin))
+	fd, err = createMemoryFile("stdin", []byte(r.command.Stdin))
 	if err != nil {
-		return r.w.null, &runas.ShortageError{
+		return r.worker.nullDevice, &runas.ShortageError{
 			Err: fmt.Errorf("cannot create a memory file for the job's standard input: %w", err),
 		}
 	}
@@ -224,10 +224,10 @@ func (r *run) stdin() (fd int, err error) {
 	return fd, nil
 }
 
-// descriptorsOut reports whether opening a command's file failed because no file descriptors are left
+// descriptorsExhausted reports whether opening a command's file failed because no file descriptors are left
 // in this process or system. A user's own file system can return the same error numbers. So
-// descriptorsOut checks whether this process can open any file.
-func descriptorsOut(err error) bool {
+// descriptorsExhausted checks whether this process can open any file.
+func descriptorsExhausted(err error) bool {
 	if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
 		return false
 	}
@@ -306,31 +306,34 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 // startFailed records why a command did not start. Either this process lacks a resource, or the command
 // itself is wrong. In the second case, the exit code is the one that a shell would return.
 func (r *run) startFailed(err error) {
-	r.r.EndedAt = time.Now()
+	r.result.EndedAt = time.Now()
 	if errors.As(err, new(*runas.ShortageError)) {
-		r.r.Shortage, r.r.HungStart = true, errors.Is(err, runas.ErrHung)
-		r.r.Error = "start: " + err.Error() + limitHint(err)
+		r.result.Shortage, r.result.HungStart = true, errors.Is(err, runas.ErrHung)
+		r.result.Error = "start: " + err.Error() + limitHint(err)
 		return
 	}
-	r.r.ExitCode, r.r.HungStart = 126, errors.Is(err, runas.ErrHung)
+	r.result.ExitCode, r.result.HungStart = 126, errors.Is(err, runas.ErrHung)
 	if field, ok := errors.AsType[*fieldError](err); ok {
-		r.r.CannotStart, r.r.Error = field.lasting, field.Error()
+		r.result.CannotStart, r.result.Error = field.lasting, field.Error()
 		return
 	}
-	_, dirErr := runas.LookUp(r.c.RunAs, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)
-	if dirErr != nil && !r.r.HungStart && !errors.As(dirErr, new(*runas.ShortageError)) {
-		r.r.HungStart = errors.Is(dirErr, runas.ErrHung)
-		r.r.CannotStart, r.r.Error = IsLasting(dirErr), fmt.Sprintf("cwd: %v", dirErr)
+	_, dirErr := runas.LookUp(r.command.RunAs, func() (struct{}, error) {
+		return struct{}{},
+			checkEnterable(r.command.Dir)
+	}, nil)
+	if dirErr != nil && !r.result.HungStart && !errors.As(dirErr, new(*runas.ShortageError)) {
+		r.result.HungStart = errors.Is(dirErr, runas.ErrHung)
+		r.result.CannotStart, r.result.Error = IsPermanent(dirErr), fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		r.r.ExitCode = 127
+		r.result.ExitCode = 127
 	}
-	r.r.CannotStart = IsLasting(err)
-	r.r.Error = fmt.Sprintf("cannot start %s: %v", r.c.Argv[0], r.findInterpreter(err)) + limitHint(err)
+	r.result.CannotStart = IsPermanent(err)
+	r.result.Error = fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], r.explainInterpreterError(err)) + limitHint(err)
 }
 
-func enterable(dir string) error {
+func checkEnterable(dir string) error {
 	if dir == "" {
 		return nil
 	}
@@ -344,9 +347,9 @@ func enterable(dir string) error {
 	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
 }
 
-// program returns the path of the command's program.
-func (r *run) program() (path string, err error) {
-	c := r.c
+// resolveProgram returns the path of the command's program.
+func (r *run) resolveProgram() (path string, err error) {
+	c := r.command
 	if strings.HasPrefix(c.Argv[0], "-") && strings.Contains(c.Argv[0], "/") {
 		return "./" + c.Argv[0], nil // a shell that runs it would parse a leading "-" as an option
 	}
@@ -354,7 +357,7 @@ func (r *run) program() (path string, err error) {
 		return c.Argv[0], nil // if this path is wrong, execve returns the error
 	}
 	return runas.LookUp(c.RunAs, func() (string, error) {
-		return findInPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(runas.LookUpWithin))
+		return findInPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(runas.LookUpTimeout))
 	}, nil)
 }
 

@@ -27,7 +27,8 @@ func command(t *testing.T, argv ...string) *Command {
 	dir := t.TempDir()
 	return &Command{
 		Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Umask: 0o022,
-		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, Patience: 10 * time.Second, Timeout: 20 * time.Second,
+		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, UnkillableAfter: 10 * time.Second,
+		Timeout:   20 * time.Second,
 		Cookie:    fmt.Sprintf("test.%d.%d", os.Getpid(), cookies.Add(1)),
 		Log:       output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),
 		OnStarted: func(int, time.Time) {}, OnForked: func(int, time.Time) {},

@@ -19,14 +19,14 @@ import (
 type StartWatcher struct {
 	pid      int
 	cmdline  string
-	children map[int]child // children seen by the last EndHung, by pid
+	children map[int]startingChild // children seen by the last KillHungStarts, by pid
 }
 
-// child is a process between fork and exec.
-type child struct {
-	ticks    int64         // time of the fork, in clock ticks since boot
-	age      time.Duration // observed time since it was first seen
-	lastSeen time.Time     // time when it was last seen
+// startingChild is a process between fork and exec.
+type startingChild struct {
+	startTicks int64         // time of the fork, in clock ticks since boot
+	age        time.Duration // observed time since it was first seen
+	lastSeen   time.Time     // time when it was last seen
 }
 
 // NewStartWatcher returns a StartWatcher for the children of the process pid.
@@ -39,11 +39,11 @@ func NewStartWatcher(pid int) (*StartWatcher, error) {
 	return &StartWatcher{pid: pid, cmdline: string(cmdline)}, nil
 }
 
-// EndHung sends SIGKILL to a child that is stopped by a signal, is traced, or has been without a
+// KillHungStarts sends SIGKILL to a child that is stopped by a signal, is traced, or has been without a
 // program for the duration limit. Call it periodically. Of the time between two calls, at most step is
 // added to the age of a child. So a child does not look hung after the machine was suspended.
-func (s *StartWatcher) EndHung(limit, step time.Duration) {
-	children := map[int]child{}
+func (s *StartWatcher) KillHungStarts(limit, step time.Duration) {
+	children := map[int]startingChild{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is valid
 	for _, thread := range threads {
 		raw, _ := os.ReadFile(thread) // an ended thread has no children
@@ -57,14 +57,14 @@ func (s *StartWatcher) EndHung(limit, step time.Duration) {
 }
 
 // checkChild ends a child if it hangs. Otherwise, it records a child that has no program yet.
-func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children map[int]child) {
+func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children map[int]startingChild) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return
 	}
 	defer unix.Close(fd)
 	p, ok := procfs.Stat(pid)
-	if !ok || p.Flags&procfs.ForkNoExec == 0 {
+	if !ok || p.Flags&procfs.FlagForkNoExec == 0 {
 		return
 	}
 	cmdline, ok := procfs.ReadMemory(pid, func() string {
@@ -75,8 +75,8 @@ func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children m
 	if !ok || cmdline != s.cmdline {
 		return
 	}
-	c := child{ticks: p.Ticks, lastSeen: time.Now()}
-	if before, known := s.children[pid]; known && before.ticks == p.Ticks {
+	c := startingChild{startTicks: p.StartTicks, lastSeen: time.Now()}
+	if before, known := s.children[pid]; known && before.startTicks == p.StartTicks {
 		c.age = before.age + min(step, c.lastSeen.Sub(before.lastSeen))
 	}
 	children[pid] = c

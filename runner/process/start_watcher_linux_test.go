@@ -11,12 +11,12 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// EndHung ends only children that hang: those that are stopped, and those that have not executed a
+// KillHungStarts ends only children that hang: those that are stopped, and those that have not executed a
 // program for too long. It measures that time for each child separately.
 func TestEndHungSparesOtherChildren(t *testing.T) {
 	program := leasedProgram(t, "/bin/true")
 	cmd := exec.Command("/proc/self/exe")
-	// EndHung compares command lines, so all children of this process must have the same one.
+	// KillHungStarts compares command lines, so all children of this process must have the same one.
 	cmd.Args = os.Args
 	cmd.Env = append(os.Environ(), rolesVariable+"=start "+program+" "+program+" "+program)
 	if _, err := cmd.StdinPipe(); err != nil {
@@ -36,7 +36,7 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	})
 	const within = time.Hour
 	waitUntil(t, "three programs do not begin and one does", func() bool {
-		s.EndHung(within, 0)
+		s.KillHungStarts(within, 0)
 		return len(s.children) == 3 && len(children(cmd.Process.Pid)) == 4
 	})
 	var pids []int
@@ -44,27 +44,27 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 		pids = append(pids, pid)
 	}
 	old, young, reused := pids[0], pids[1], pids[2]
-	set := func(pid int, c child) {
-		c.ticks += s.children[pid].ticks
+	set := func(pid int, c startingChild) {
+		c.startTicks += s.children[pid].startTicks
 		s.children[pid] = c
 	}
 	ends := func(pid int) bool { p, ok := procfs.Stat(pid); return !ok || !p.Alive() }
 
-	set(old, child{age: within - 1})
-	set(young, child{age: within - 2})
-	set(reused, child{age: within, ticks: -1}) // the pid belonged to an earlier process
-	s.EndHung(within, 1)
+	set(old, startingChild{age: within - 1})
+	set(young, startingChild{age: within - 2})
+	set(reused, startingChild{age: within, startTicks: -1}) // the pid belonged to an earlier process
+	s.KillHungStarts(within, 1)
 	waitUntil(t, "the hung process ends", func() bool { return ends(old) })
 	if ends(young) || ends(reused) {
 		t.Error("a process was ended too early")
 	}
 	unix.Kill(young, unix.SIGSTOP)
 	waitUntil(t, "the stopped process ends", func() bool {
-		s.EndHung(within, 0)
+		s.KillHungStarts(within, 0)
 		return ends(young)
 	})
 	for range 3 {
-		s.EndHung(within, 0)
+		s.KillHungStarts(within, 0)
 	}
 	if list := children(cmd.Process.Pid); ends(reused) || len(list) != 4 {
 		t.Errorf("children %v, of which %d has ended: %v", list, reused, ends(reused))
@@ -76,7 +76,7 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 
 // children lists the children of a process that are not reaped.
 func children(pid int) (list []int) {
-	for _, p := range procfs.All() {
+	for _, p := range procfs.AllProcesses() {
 		if p.PPID == pid {
 			list = append(list, p.PID)
 		}

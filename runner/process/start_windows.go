@@ -20,24 +20,24 @@ import (
 	"github.com/queuectl/queuectl/runner/cmdline"
 )
 
-// pipeSize is the capacity of a pipe and the size of one read, in bytes.
-const pipeSize = 32 << 10
+// pipeBytes is the capacity of a pipe and the size of one read, in bytes.
+const pipeBytes = 32 << 10
 
-// start starts the command. If it fails, the result contains the reason.
+// startedAfter starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
-	r.startedAt, r.startAwake = time.Now(), r.w.sys.awakeTime()
-	r.r.StartedAt, r.r.EndedAt = r.startedAt, r.startedAt
-	std := [3]windows.Handle{r.w.null, 0, 0}
+	r.startedAt, r.startAwakeTime = time.Now(), r.worker.systemCalls.awakeTime()
+	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
+	std := [3]windows.Handle{r.worker.nullDevice, 0, 0}
 	defer func() { // the command has its own copies of these handles
 		for _, h := range std {
-			if h != 0 && h != r.w.null {
+			if h != 0 && h != r.worker.nullDevice {
 				windows.CloseHandle(h)
 			}
 		}
 	}()
-	err := r.prepare(&std)
+	err := r.prepareHandles(&std)
 	if err == nil {
-		err = r.launch(std)
+		err = r.startMain(std)
 	}
 	if err != nil {
 		r.startFailed(err)
@@ -45,69 +45,69 @@ func (r *run) start() bool {
 	}
 	r.pipesOpen = len(r.pipes)
 	for i := range r.pipes {
-		r.loops.Go(func() { r.read(i) })
+		r.ioGoroutines.Go(func() { r.readPipe(i) })
 	}
-	if r.input != nil {
-		r.loops.Go(func() {
-			io.WriteString(r.input, r.c.Stdin) // stops when the command stops reading
-			r.input.Close()
+	if r.stdinPipe != nil {
+		r.ioGoroutines.Go(func() {
+			io.WriteString(r.stdinPipe, r.command.Stdin) // stops when the command stops reading
+			r.stdinPipe.Close()
 		})
 	}
-	r.r.PID = int(r.tree.pid)
-	r.w.mu.Lock()
-	r.w.tree = r.tree
-	r.w.mu.Unlock()
-	r.c.OnForked(r.r.PID, r.startedAt)
+	r.result.PID = int(r.tree.pid)
+	r.worker.mu.Lock()
+	r.worker.tree = r.tree
+	r.worker.mu.Unlock()
+	r.command.OnForked(r.result.PID, r.startedAt)
 	return true
 }
 
-// prepare creates the handles that the command inherits, and its job object.
-func (r *run) prepare(std *[3]windows.Handle) (err error) {
-	if r.c.RunAs != nil {
+// prepareHandles creates the handles that the command inherits, and its job object.
+func (r *run) prepareHandles(std *[3]windows.Handle) (err error) {
+	if r.command.RunAs != nil {
 		return errors.New("commands cannot run as another account on Windows")
 	}
 	switch {
-	case r.c.StdinFile != "":
-		if std[0], err = openStdin(r.c.StdinFile); err != nil {
-			return &fieldError{"stdin_file", err, IsLasting(err)}
+	case r.command.StdinFile != "":
+		if std[0], err = openStdin(r.command.StdinFile); err != nil {
+			return &fieldError{"stdin_file", err, IsPermanent(err)}
 		}
-	case r.c.Stdin != "":
-		if r.input, std[0], err = pipe(windows.PIPE_ACCESS_OUTBOUND); err != nil {
+	case r.command.Stdin != "":
+		if r.stdinPipe, std[0], err = createPipe(windows.PIPE_ACCESS_OUTBOUND); err != nil {
 			return err
 		}
 	}
 	for i := range r.pipes {
-		if r.pipes[i], std[1+i], err = pipe(windows.PIPE_ACCESS_INBOUND); err != nil {
+		if r.pipes[i], std[1+i], err = createPipe(windows.PIPE_ACCESS_INBOUND); err != nil {
 			return err
 		}
 	}
 	var unlimited []string
-	if r.c.NoFile != 0 {
+	if r.command.NoFile != 0 {
 		unlimited = append(unlimited, "nofile")
 	}
-	if r.c.NoNewPrivileges {
+	if r.command.NoNewPrivileges {
 		unlimited = append(unlimited, "no_new_privileges")
 	}
-	r.r.UnenforcedLimits = strings.Join(unlimited, ", ")
-	if r.tree, err = newTree(r.w.sys, r.c.Cookie, r.c.Limits); err == nil && r.c.Nice != 0 {
-		err = r.tree.setNice(r.c.Nice)
+	r.result.UnenforcedLimits = strings.Join(unlimited, ", ")
+	if r.tree, err = newTree(r.worker.systemCalls, r.command.Cookie, r.command.Limits); err == nil && r.command.Nice != 0 {
+		err = r.tree.setNice(r.command.Nice)
 	}
 	return err
 }
 
-// launch starts the main process inside the tree's job object. The process inherits its three standard
+// startMain starts the main process inside the tree's job object. The process inherits its three standard
 // handles and no other handle.
-func (r *run) launch(std [3]windows.Handle) error {
-	base, err := r.environ()
+func (r *run) startMain(std [3]windows.Handle) error {
+	base, err := r.buildEnv()
 	if err != nil {
 		return err
 	}
-	cwd, err := openCwd(r.c.Dir)
+	cwd, err := openCwd(r.command.Dir)
 	if err != nil {
-		return &fieldError{"cwd", err, IsLasting(err)}
+		return &fieldError{"cwd", err, IsPermanent(err)}
 	}
 	defer windows.CloseHandle(cwd) // the directory must exist until the program runs in it
-	env := environment(base, r.c.Cookie)
+	env := environment(base, r.command.Cookie)
 	block, err := envBlock(env)
 	if err != nil {
 		return err
@@ -119,8 +119,8 @@ func (r *run) launch(std [3]windows.Handle) error {
 	path16, pathErr := windows.UTF16PtrFromString(path)
 	line16, lineErr := windows.UTF16PtrFromString(line)
 	var dir *uint16
-	if r.c.Dir != "" {
-		dir, err = windows.UTF16PtrFromString(r.c.Dir)
+	if r.command.Dir != "" {
+		dir, err = windows.UTF16PtrFromString(r.command.Dir)
 	}
 	if err := errors.Join(pathErr, lineErr, err); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 	}
 	defer attributes.Delete()
 	err = errors.Join(
-		attributes.Update(attributeJobList, unsafe.Pointer(&r.tree.job), unsafe.Sizeof(r.tree.job)),
+		attributes.Update(attributeJobList, unsafe.Pointer(&r.tree.jobHandle), unsafe.Sizeof(r.tree.jobHandle)),
 		attributes.Update(attributeHandleList, unsafe.Pointer(&std[0]), unsafe.Sizeof(std)))
 	if err != nil {
 		return err
@@ -143,31 +143,31 @@ func (r *run) launch(std [3]windows.Handle) error {
 	const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_UNICODE_ENVIRONMENT |
 		windows.EXTENDED_STARTUPINFO_PRESENT
 	var started windows.ProcessInformation
-	if err := r.w.sys.create(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo,
+	if err := r.worker.systemCalls.createProcess(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo,
 		&started); err != nil {
-		return r.memoryLimitError(ExplainBlocked(path, err))
+		return r.memoryLimitError(ExplainBlockedProgram(path, err))
 	}
 	windows.CloseHandle(started.Thread)
-	r.tree.process, r.tree.pid = started.Process, started.ProcessId
+	r.tree.mainHandle, r.tree.pid = started.Process, started.ProcessId
 	return nil
 }
 
 // commandLine returns the path of the program and its command line. A batch file is run by cmd.exe.
 func (r *run) commandLine(env []string) (path, line string, err error) {
-	path, err = findProgram(r.c.Argv[0], env, r.c.Dir)
+	path, err = findProgram(r.command.Argv[0], env, r.command.Dir)
 	if err != nil {
 		return "", "", err
 	}
-	argv := r.c.Argv
+	argv := r.command.Argv
 	if cmdline.IsBatch(path) {
 		argv = append([]string{path}, argv[1:]...)
 		if path, err = cmdPath(); err != nil {
 			return "", "", err
 		}
 	}
-	if isCmd(path) && isUNCPath(r.c.Dir) {
+	if isCmd(path) && isUNCPath(r.command.Dir) {
 		return "", "", &fieldError{"cwd", fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with "+
-			"\"pushd %[1]s &&\" and use --no-cwd", r.c.Dir), false}
+			"\"pushd %[1]s &&\" and use --no-cwd", r.command.Dir), false}
 	}
 	line, err = cmdline.Encode(argv)
 	return path, line, err
@@ -176,7 +176,8 @@ func (r *run) commandLine(env []string) (path, line string, err error) {
 // memoryLimitError classifies an error of starting a program. If the machine has at least as much free
 // memory as the command's own limit, that limit has caused a lack of memory.
 func (r *run) memoryLimitError(err error) error {
-	if l := r.c.Limits.Memory; l > 0 && isAny(err, memoryErrors) && r.w.sys.freeMemory() >= uint64(l) {
+	if l := r.command.Limits.MemoryBytes; l > 0 && isAny(err, memoryErrors) &&
+		r.worker.systemCalls.freeMemory() >= uint64(l) {
 		return limitError("memory", errors.New("the limit is too low for the program to start; use a higher limit"))
 	}
 	return err
@@ -186,15 +187,15 @@ func isAny(err error, list []syscall.Errno) bool {
 	return slices.ContainsFunc(list, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
-// inheritable makes a handle inheritable. A command still inherits only the handles that its start
+// inheritableAttributes makes a handle inheritable. A command still inherits only the handles that its start
 // lists.
-var inheritable = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})),
+var inheritableAttributes = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})),
 	InheritHandle: 1}
 
 // openInherited opens a file that a command may inherit. If the path leads to a pipe of another
 // program, that program cannot impersonate this account.
 func openInherited(path string, access, flags uint32) (windows.Handle, error) {
-	return open(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, &inheritable)
+	return open(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, &inheritableAttributes)
 }
 
 // open opens an existing file or directory, which other processes can still change or remove.
@@ -211,8 +212,8 @@ func open(path string, access, flags uint32, rights *windows.SecurityAttributes)
 	return h, nil
 }
 
-// ownOnly grants rights on a pipe only to the account of this process.
-var ownOnly = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
+// ownerOnlyAttributes grants rights on a pipe only to the account of this process.
+var ownerOnlyAttributes = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
 		return nil, err
@@ -225,10 +226,10 @@ var ownOnly = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
 		SecurityDescriptor: sd}, nil
 })
 
-// pipe creates a pipe to or from a command. Closing this process's end unblocks its reads and writes at
+// createPipe creates a pipe to or from a command. Closing this process's end unblocks its reads and writes at
 // any time. The command's end is an ordinary handle.
-func pipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err error) {
-	rights, err := ownOnly()
+func createPipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err error) {
+	rights, err := ownerOnlyAttributes()
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot create a pipe for the job's input or output: %w", err)
 	}
@@ -238,7 +239,7 @@ func pipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err error
 		return nil, 0, err
 	}
 	h, err := windows.CreateNamedPipe(name16, access|windows.FILE_FLAG_OVERLAPPED|windows.FILE_FLAG_FIRST_PIPE_INSTANCE,
-		windows.PIPE_TYPE_BYTE|windows.PIPE_REJECT_REMOTE_CLIENTS, 1, pipeSize, pipeSize, 0, rights)
+		windows.PIPE_TYPE_BYTE|windows.PIPE_REJECT_REMOTE_CLIENTS, 1, pipeBytes, pipeBytes, 0, rights)
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot create a pipe for the job's input or output: %w", err)
 	}
@@ -254,8 +255,8 @@ func pipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err error
 	return parentEnd, childEnd, nil
 }
 
-// pipeOpen reports whether the other end of a pipe is still open.
-func pipeOpen(f *os.File) (yes bool) {
+// isPipeOpen reports whether the other end of a pipe is still open.
+func isPipeOpen(f *os.File) (yes bool) {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return false
@@ -292,32 +293,32 @@ func openStdin(path string) (windows.Handle, error) {
 // startFailed records why a command did not start. Either this process lacks a resource, or the command
 // itself is wrong. In the second case, the exit code is the one that a shell would return.
 func (r *run) startFailed(err error) {
-	r.r.EndedAt, r.r.SessionEnds = time.Now(), r.w.sys.sessionEnding()
+	r.result.EndedAt, r.result.SessionWasEnding = time.Now(), r.worker.systemCalls.sessionEnding()
 	var nameTaken *nameTakenError
-	if errors.As(err, &nameTaken) || isAny(err, shortages) || isAny(err, memoryErrors) {
-		r.r.Shortage = true
-		r.r.Error = fmt.Sprintf("start: %v", err)
+	if errors.As(err, &nameTaken) || isAny(err, shortageErrors) || isAny(err, memoryErrors) {
+		r.result.Shortage = true
+		r.result.Error = fmt.Sprintf("start: %v", err)
 		return
 	}
-	r.r.ExitCode = 126
+	r.result.ExitCode = 126
 	if field, ok := errors.AsType[*fieldError](err); ok {
-		r.r.CannotStart, r.r.Error = field.lasting, field.Error()
+		r.result.CannotStart, r.result.Error = field.lasting, field.Error()
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		r.r.ExitCode = 127
+		r.result.ExitCode = 127
 	}
 	if errors.Is(err, windows.ERROR_BAD_EXE_FORMAT) {
 		err = UnusableError("not a program that Windows can run")
 	}
-	r.r.CannotStart, r.r.Error = IsLasting(err), fmt.Sprintf("cannot start %s: %v", r.c.Argv[0], err)
+	r.result.CannotStart, r.result.Error = IsPermanent(err), fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], err)
 }
 
-// shortages are the errors of Windows for a lack of processes, handles or kernel memory, and for
+// shortageErrors are the errors of Windows for a lack of processes, handles or kernel memory, and for
 // internal errors of Windows. None of them is the command's fault. memoryErrors are the errors for a
 // lack of memory for a program.
 var (
-	shortages = []syscall.Errno{
+	shortageErrors = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED,
 		windows.ERROR_NO_SYSTEM_RESOURCES,
 		windows.ERROR_NONPAGED_SYSTEM_RESOURCES, windows.ERROR_PAGED_SYSTEM_RESOURCES, windows.ERROR_NO_MORE_USER_HANDLES,

@@ -20,22 +20,22 @@ import (
 
 // A pipe without data is connected. A pipe whose writers are gone is not.
 func TestPipeOpenSeesClosedWriters(t *testing.T) {
-	parentEnd, childEnd, err := pipe(windows.PIPE_ACCESS_INBOUND)
+	parentEnd, childEnd, err := createPipe(windows.PIPE_ACCESS_INBOUND)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer parentEnd.Close()
-	if !pipeOpen(parentEnd) {
+	if !isPipeOpen(parentEnd) {
 		t.Error("a pipe whose writer exists counts as closed")
 	}
-	if windows.CloseHandle(childEnd); pipeOpen(parentEnd) {
+	if windows.CloseHandle(childEnd); isPipeOpen(parentEnd) {
 		t.Error("a pipe whose writer is gone counts as open")
 	}
 }
 
 // A pipe can be opened only once, and only by this account. Its name is random.
 func TestPipeIsPrivate(t *testing.T) {
-	parentEnd, childEnd, err := pipe(windows.PIPE_ACCESS_OUTBOUND)
+	parentEnd, childEnd, err := createPipe(windows.PIPE_ACCESS_OUTBOUND)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,15 +183,15 @@ func TestShortage(t *testing.T) {
 		windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_INTERNAL_ERROR} {
 		w := NewWorker(nil)
 		defer w.Close()
-		sys := kernel
-		sys.setJob = func(windows.Handle, uint32, unsafe.Pointer, uintptr) error { return errno }
-		w.sys = &sys
+		sys := realSystemCalls
+		sys.setJobInfo = func(windows.Handle, uint32, unsafe.Pointer, uintptr) error { return errno }
+		w.systemCalls = &sys
 		if r, _, _ := runWith(t, w, command(t, "exit", "0")); !r.Shortage || r.ExitCode != -1 || r.PID != 0 {
 			t.Errorf("error %v: the result is %+v, want a shortage", errno, r)
 		}
 	}
 	c := command(t, "exit", "0")
-	squatter, err := newTree(&kernel, c.Cookie, Limits{})
+	squatter, err := newTree(&realSystemCalls, c.Cookie, TreeLimits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,12 +208,12 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 		windows.ERROR_ACCESS_DENIED: ""} {
 		w := NewWorker(nil)
 		defer w.Close()
-		sys := kernel
-		sys.create = func(_, _ *uint16, _, _ *windows.SecurityAttributes, _ bool, _ uint32, _, _ *uint16,
+		sys := realSystemCalls
+		sys.createProcess = func(_, _ *uint16, _, _ *windows.SecurityAttributes, _ bool, _ uint32, _, _ *uint16,
 			_ *windows.StartupInfo, _ *windows.ProcessInformation) error {
 			return code
 		}
-		w.sys = &sys
+		w.systemCalls = &sys
 		c := command(t, "exit", "0")
 		r, _, _ := runWith(t, w, c)
 		if r.Shortage || r.ExitCode != 126 || !strings.Contains(r.Error, want) ||
@@ -229,8 +229,8 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 func TestLimitTooLowToStart(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
-	sys := kernel
-	w.sys = &sys
+	sys := realSystemCalls
+	w.systemCalls = &sys
 	for _, c := range []struct {
 		limit int64
 		room  uint64
@@ -245,7 +245,8 @@ func TestLimitTooLowToStart(t *testing.T) {
 	} {
 		sys.freeMemory = func() uint64 { return c.room }
 		var result Result
-		r := &run{w: w, r: &result, c: &Command{Argv: []string{"x"}, Limits: Limits{Memory: c.limit}}}
+		r := &run{worker: w, result: &result, command: &Command{Argv: []string{"x"},
+			Limits: TreeLimits{MemoryBytes: c.limit}}}
 		result.ExitCode = -1
 		r.startFailed(r.memoryLimitError(c.errno))
 		if result.Shortage == c.own || c.own && (result.ExitCode != 126 ||
@@ -253,7 +254,7 @@ func TestLimitTooLowToStart(t *testing.T) {
 			t.Errorf("case %+v: the result is %+v", c, result)
 		}
 	}
-	if room := kernel.freeMemory(); room < 1<<20 || room > 1<<60 {
+	if room := realSystemCalls.freeMemory(); room < 1<<20 || room > 1<<60 {
 		t.Errorf("the machine has %d bytes", room)
 	}
 }
@@ -347,7 +348,7 @@ func TestEnvironment(t *testing.T) {
 
 // A command inherits only its three standard handles.
 func TestCommandInheritsOnlyStandardHandles(t *testing.T) {
-	parentEnd, childEnd, err := pipe(windows.PIPE_ACCESS_INBOUND)
+	parentEnd, childEnd, err := createPipe(windows.PIPE_ACCESS_INBOUND)
 	if err != nil {
 		t.Fatal(err)
 	}

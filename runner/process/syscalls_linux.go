@@ -28,8 +28,8 @@ func exitState(pid int) (signal unix.Signal, ended bool) {
 	return signal, err == nil && info.signo != 0
 }
 
-// reapNow reaps a child. It returns ok=false if the child has not ended.
-func reapNow(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
+// tryReap reaps a child. It returns ok=false if the child has not ended.
+func tryReap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	got, err := unix.Wait4(pid, &status, unix.WNOHANG, &usage)
 	return status, usage, got == pid || err != nil, err
 }

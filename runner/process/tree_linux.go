@@ -22,7 +22,7 @@ import (
 // runs on it. The kernel's list of the main thread's children then contains only orphans. Only an init
 // function is sure to run on the main thread.
 func init() {
-	if os.Getenv(preparedName) != "" {
+	if os.Getenv(preparedVariable) != "" {
 		runtime.LockOSThread()
 	}
 }
@@ -34,10 +34,10 @@ func init() {
 // Prepare executes the program again, once. Commands must get a limit of 1,024 open files. The Go
 // runtime passes on the limit that it finds when it starts, so this limit must hold at that time.
 func Prepare() error {
-	if os.Getenv(preparedName) == "" {
-		return restart()
+	if os.Getenv(preparedVariable) == "" {
+		return restartPrepared()
 	}
-	os.Unsetenv(preparedName)
+	os.Unsetenv(preparedVariable)
 	if name, err := unix.BytePtrFromString(filepath.Base(os.Args[0])); err == nil {
 		// without a name, ps would show "exe"
 		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
@@ -48,37 +48,37 @@ func Prepare() error {
 			"allow the system call prctl in the sandbox: %w", err)
 	}
 	unix.Umask(inheritedUmask)
-	paceCollections()
-	if err := defaultSIGCHLD(); err != nil {
+	takeOverCollections()
+	if err := resetSIGCHLD(); err != nil {
 		return err
 	}
 	return cleanstart.CloseOnExec()
 }
 
-const preparedName = "QUEUECTL_PREPARED"
+const preparedVariable = "QUEUECTL_PREPARED"
 
-// softFiles is the soft limit of open files of every command.
-const softFiles = 1024
+// softFileLimit is the soft limit of open files of every command.
+const softFileLimit = 1024
 
-func restart() error {
+func restartPrepared() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("cannot read the open file limit: %w", err)
 	}
-	limit.Cur = min(softFiles, limit.Max)
+	limit.Cur = min(softFileLimit, limit.Max)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("cannot set the open file limit: %w", err)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cleanstart.DefaultSignals()
-	return tune.ExecWithTimerSlack(append(os.Environ(), preparedName+"=1"))
+	return tune.ExecWithTimerSlack(append(os.Environ(), preparedVariable+"=1"))
 }
 
-// defaultSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended
+// resetSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended
 // child stays a zombie until it is reaped. Workers see the end of a child on its pidfd. The Go
 // runtime's handler would only interrupt them once for each command. See docs/decisions/0039.
-func defaultSIGCHLD() error {
+func resetSIGCHLD() error {
 	var action [8]uintptr // larger than the kernel's struct sigaction
 	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0,
 		8, 0, 0); failed != 0 {
@@ -87,23 +87,23 @@ func defaultSIGCHLD() error {
 	return nil
 }
 
-// treeOf lists the living processes of a tree, except the main one. It finds the processes in the
+// listTree lists the living processes of a tree, except the main one. It finds the processes in the
 // session or group of the main process, those of the account that have the tree's cookie, and all
 // descendants of these processes. A cookie in a process of another account is forged.
-func treeOf(main int, cookie string, uid uint32) []procfs.Process {
-	return treeIn(processes.fresh(), main, cookie, uid)
+func listTree(main int, cookie string, uid uint32) []procfs.Process {
+	return listTreeIn(processScanner.freshScan(), main, cookie, uid)
 }
 
-// treeIn does the same as treeOf, but uses the result of a given scan.
-func treeIn(l *scan, main int, cookie string, uid uint32) []procfs.Process {
-	return members(l.procs, func(p procfs.Process) bool {
-		return p.SID == main || p.PGID == main || p.PPID == main || l.owns(uid, p.PID) && l.cookie(p.PID) == cookie
+// listTreeIn does the same as listTree, but uses the result of a given scan.
+func listTreeIn(l *scan, main int, cookie string, uid uint32) []procfs.Process {
+	return withDescendants(l.procs, func(p procfs.Process) bool {
+		return p.SID == main || p.PGID == main || p.PPID == main || l.isOwnedBy(uid, p.PID) && l.cookie(p.PID) == cookie
 	}, main)
 }
 
-// members returns the living processes for which the function belongs returns true, and all their
+// withDescendants returns the living processes for which the function belongs returns true, and all their
 // descendants.
-func members(procs []procfs.Process, belongs func(procfs.Process) bool, except int) []procfs.Process {
+func withDescendants(procs []procfs.Process, belongs func(procfs.Process) bool, except int) []procfs.Process {
 	self := os.Getpid()
 	memberPIDs := map[int]bool{}
 	for _, p := range procs {
@@ -128,8 +128,8 @@ func members(procs []procfs.Process, belongs func(procfs.Process) bool, except i
 	return list
 }
 
-// endAll sends SIGKILL to processes.
-func endAll(procs []procfs.Process) {
+// killAll sends SIGKILL to processes.
+func killAll(procs []procfs.Process) {
 	for _, p := range procs {
 		sendSignal(p, unix.SIGKILL, nil)
 	}
@@ -142,7 +142,7 @@ func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) {
 	if err != nil {
 		return // the process has ended
 	}
-	if now, ok := procfs.Stat(p.PID); ok && now.Ticks == p.Ticks && (allowed == nil || allowed()) {
+	if now, ok := procfs.Stat(p.PID); ok && now.StartTicks == p.StartTicks && (allowed == nil || allowed()) {
 		unix.PidfdSendSignal(fd, signal, nil, 0)
 	}
 	unix.Close(fd)
@@ -168,32 +168,32 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 			mains[t.PID] = t
 		}
 	}
-	isOurs := func(cookie string) bool { return known[cookie] || numbers[lastNumbers(cookie)] }
+	isOurs := func(cookie string) bool { return known[cookie] || numbers[seqAndFenceOf(cookie)] }
 	start := time.Now()
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
-		session := d.Leader
-		if p, ok := procfs.Stat(d.Leader); session == 0 || ok && p.Ticks != d.Ticks {
+		session := d.PID
+		if p, ok := procfs.Stat(d.PID); session == 0 || ok && p.StartTicks != d.StartTicks {
 			session = -1 // another process has the pid now, so the old session is empty
 		}
 		ownedIDs := map[int]bool{} // contains the ids of sessions and groups that belong to the trees
-		for _, p := range procfs.All() {
-			if t, ok := mains[p.PID]; ok && t.startedAs(p) {
+		for _, p := range procfs.AllProcesses() {
+			if t, ok := mains[p.PID]; ok && t.isMainProcess(p) {
 				ownedIDs[p.PID] = true
 			}
 			for _, id := range []int{p.SID, p.PGID} {
-				if _, ok := mains[id]; ok && !ownedIDs[id] && isOurs(cookieOf(p.PID)) {
+				if _, ok := mains[id]; ok && !ownedIDs[id] && isOurs(readCookie(p.PID)) {
 					ownedIDs[id] = true
 				}
 			}
 		}
-		remaining := members(procfs.All(), func(p procfs.Process) bool {
-			if d.MayLiveOn != nil && d.MayLiveOn(p.PGID) {
+		remaining := withDescendants(procfs.AllProcesses(), func(p procfs.Process) bool {
+			if d.IsSpared != nil && d.IsSpared(p.PGID) {
 				return false
 			}
-			return p.SID == session || ownedIDs[p.SID] || ownedIDs[p.PGID] || isOurs(cookieOf(p.PID))
+			return p.SID == session || ownedIDs[p.SID] || ownedIDs[p.PGID] || isOurs(readCookie(p.PID))
 		}, 0)
-		if d.Owner != nil {
-			remaining = slices.DeleteFunc(remaining, func(p procfs.Process) bool { return !IsOwnedBy(*d.Owner, p.PID) })
+		if d.OwnerUID != nil {
+			remaining = slices.DeleteFunc(remaining, func(p procfs.Process) bool { return !IsOwnedBy(*d.OwnerUID, p.PID) })
 		}
 		if first {
 			found = survivors(remaining)
@@ -204,20 +204,20 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 		if time.Since(start) > patience {
 			return found, survivors(remaining)
 		}
-		endAll(remaining)
+		killAll(remaining)
 		time.Sleep(pause)
 	}
 }
 
 func survivors(procs []procfs.Process) (list []Survivor) {
 	for _, p := range procs {
-		list = append(list, Survivor{p.PID, p.PGID, cookieOf(p.PID)})
+		list = append(list, Survivor{p.PID, p.PGID, readCookie(p.PID)})
 	}
 	return list
 }
 
-// lastNumbers returns the last two parts of a cookie, ".SEQ.FENCE", with the dot before each part.
-func lastNumbers(cookie string) string {
+// seqAndFenceOf returns the last two parts of a cookie, ".SEQ.FENCE", with the dot before each part.
+func seqAndFenceOf(cookie string) string {
 	i := strings.LastIndexByte(cookie, '.')
 	if i < 0 {
 		return ""
@@ -226,34 +226,34 @@ func lastNumbers(cookie string) string {
 	return cookie[max(i, 0):]
 }
 
-// startBefore and startAfter bound the difference between two start times of a process. One is the
+// maxStartBefore and maxStartAfter bound the difference between two start times of a process. One is the
 // kernel's, in whole clock ticks. The other was passed to OnForked, and was taken right before the
 // process was created. A larger difference means that another process has the pid.
 const (
-	startBefore = 15 * time.Millisecond
-	startAfter  = 30 * time.Millisecond
+	maxStartBefore = 15 * time.Millisecond
+	maxStartAfter  = 30 * time.Millisecond
 )
 
-// startedAs reports whether p is the main process and not a later one with the same pid: whether it
+// isMainProcess reports whether p is the main process and not a later one with the same pid: whether it
 // started at the same time.
-func (t Tree) startedAs(p procfs.Process) bool {
+func (t Tree) isMainProcess(p procfs.Process) bool {
 	var up unix.Timespec
 	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
 		return false
 	}
-	age := time.Duration(up.Nano()) - time.Duration(p.Ticks)*(time.Second/ticksPerSecond)
+	age := time.Duration(up.Nano()) - time.Duration(p.StartTicks)*(time.Second/ticksPerSecond)
 	difference := time.Since(t.StartedAt) - age
-	return -startBefore <= difference && difference <= startAfter
+	return -maxStartBefore <= difference && difference <= maxStartAfter
 }
 
 // ticksPerSecond is the unit of times in /proc (USER_HZ). It is the same on every architecture that Go
 // supports.
 const ticksPerSecond = 100
 
-// SelfTicks returns when this process started, in clock ticks since boot.
-func SelfTicks() int64 {
+// OwnStartTicks returns when this process started, in clock ticks since boot.
+func OwnStartTicks() int64 {
 	p, _ := procfs.Stat(os.Getpid())
-	return p.Ticks
+	return p.StartTicks
 }
 
 // BootID returns the identifier of the current boot of this machine.

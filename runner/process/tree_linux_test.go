@@ -71,7 +71,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
 	defer w.Close()
-	w.session = false // without a session, a process of another account can join the command's group
+	w.usesNewSessions = false // without a session, a process of another account can join the command's group
 	c := command(t, "/bin/sh", "-c", `trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & echo up; while :; do sleep 0.01; done`)
 	c.RunAs = &runas.Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 	pid := make(chan int, 1)
@@ -103,7 +103,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 func TestTreeIsFoundBySession(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		w := NewWorker(nil)
-		w.session = session
+		w.usesNewSessions = session
 		c := command(t, "/bin/sh", "-c", `read -r _ _ _ _ group session _ </proc/$$/stat; echo $((group - $$)) $((session - $$ == 0))`)
 		r, want := w.Run(c), fmt.Sprintf("0 %d\n", map[bool]int{true: 1}[session])
 		if r.ExitCode != 0 || c.output(t) != want {
@@ -113,7 +113,7 @@ func TestTreeIsFoundBySession(t *testing.T) {
 	}
 	w := NewWorker(nil)
 	defer w.Close()
-	w.session = true
+	w.usesNewSessions = true
 	setSubreaper(t)
 	// timeout(1) starts a new process group.
 	if r := w.Run(command(
@@ -122,7 +122,7 @@ func TestTreeIsFoundBySession(t *testing.T) {
 	}
 }
 
-// An account may have maxBackground background trees. The leftover processes of one more command
+// An account may have maxSparedTreesPerUser background trees. The leftover processes of one more command
 // are ended, and its result says why. When one of these trees ends, another tree may live on.
 func TestBackgroundTreesAreBounded(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { backgroundTrees(t, nil) })
@@ -135,7 +135,7 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 	defer w.Close()
 	word := strconv.FormatInt(time.Now().UnixNano(), 10)
 	trees := func() (list []int) {
-		for _, p := range procfs.All() {
+		for _, p := range procfs.AllProcesses() {
 			if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID)); string(raw) == "sleep\x00433."+word+"\x00" {
 				list = append(list, p.PID)
 			}
@@ -147,16 +147,16 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 			unix.Kill(pid, unix.SIGKILL)
 		}
 		waitUntil(t, "all have ended", func() bool { return len(trees()) == 0 })
-		Reap()
+		ReapEnded()
 	}()
 	run := func(set func(c *Command)) Result {
 		c := command(t, "/bin/sh", "-c", "sleep 433."+word+" >/dev/null 2>&1 & :")
-		c.Background = true
+		c.AllowBackground = true
 		set(c)
 		return w.Run(c)
 	}
 	plain := func(*Command) {}
-	for i := range maxBackground {
+	for i := range maxSparedTreesPerUser {
 		if r := run(plain); !r.HasBackground || r.Leftovers != 0 || r.Error != "" {
 			t.Fatalf("tree %d: %+v, want it spared", i+1, r)
 		}
@@ -173,8 +173,8 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 	}
 	unix.Kill(own[0], unix.SIGKILL)
 	waitUntil(t, "one has ended", func() bool {
-		Reap()
-		return len(trees()) < maxBackground+1 || os.Geteuid() != 0
+		ReapEnded()
+		return len(trees()) < maxSparedTreesPerUser+1 || os.Geteuid() != 0
 	})
 	if r := run(plain); !r.HasBackground {
 		t.Errorf("after one has ended: %+v, want it spared", r)
@@ -193,7 +193,7 @@ func TestUnknownExitStatusIsLost(t *testing.T) {
 	}
 }
 
-// A tracer that withholds a command's exit status keeps the worker only for Patience.
+// A tracer that withholds a command's exit status keeps the worker only for UnkillableAfter.
 func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -203,7 +203,7 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	c := command(t, "/bin/cat", gate)
-	c.Patience = 100 * time.Millisecond
+	c.UnkillableAfter = 100 * time.Millisecond
 	tracer := exec.Command("/proc/self/exe")
 	c.OnForked = func(pid int, _ time.Time) {
 		tracer.Env = append(os.Environ(), rolesVariable+"=trace "+strconv.Itoa(pid))
@@ -241,7 +241,7 @@ func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	c := command(t, "/bin/sleep", "60")
-	c.Timeout, c.KillAfter, c.Patience = 300*time.Millisecond, 0, 300*time.Millisecond
+	c.Timeout, c.KillAfter, c.UnkillableAfter = 300*time.Millisecond, 0, 300*time.Millisecond
 	tracer := exec.Command("/proc/self/exe")
 	c.OnForked = func(pid int, _ time.Time) {
 		tracer.Env = append(os.Environ(), rolesVariable+"=keep "+strconv.Itoa(pid))
@@ -292,10 +292,10 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 		{"the beginning of a number", cookie("other.name.7.990"), unknown, Tree{}, false},
 		{"no name before the numbers", cookie("7.99"), unknown, Tree{}, false},
 		{"no fence", cookie("other.name.9.0"), unknown, Tree{Seq: 9}, false},
-		{"a main process", own, startAfter - 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 1}, true},
-		{"a main process by a clock with ticks", own, 5*time.Millisecond - startBefore, Tree{PID: -1}, true},
-		{"a process that started before", own, -startBefore - 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 2}, false},
-		{"a process that started after", own, startAfter + 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 3}, false},
+		{"a main process", own, maxStartAfter - 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 1}, true},
+		{"a main process by a clock with ticks", own, 5*time.Millisecond - maxStartBefore, Tree{PID: -1}, true},
+		{"a process that started before", own, -maxStartBefore - 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 2}, false},
+		{"a process that started after", own, maxStartAfter + 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 3}, false},
 		{"a process of which nothing is known", own, unknown, Tree{PID: -1, Seq: 8, Fence: 4}, false},
 		{"a main process with its cookie", cookie("other.name.8.5"), unknown, Tree{PID: -1, Seq: 8, Fence: 5}, true},
 		{"a stranger", plain, unknown, Tree{}, false},
@@ -314,7 +314,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 			if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
 				t.Fatal(err)
 			}
-			age := time.Duration(up.Nano()) - time.Duration(p.Ticks)*10*time.Millisecond
+			age := time.Duration(up.Nano()) - time.Duration(p.StartTicks)*10*time.Millisecond
 			r.tree.StartedAt = time.Now().Add(-age - r.late)
 		}
 		d.Trees = append(d.Trees, r.tree)
@@ -322,7 +322,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	member := foreignProcess(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[6] })
 	other := foreignProcess(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8] })
 	spared := foreignProcess(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
-	d.MayLiveOn = func(pgid int) bool { return pgid == spared }
+	d.IsSpared = func(pgid int) bool { return pgid == spared }
 	found, stuck := EndTrees(d, 20*time.Second)
 	if stuck != nil {
 		t.Errorf("EndTrees could not end %v", stuck)
@@ -352,8 +352,8 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	defer cmd.Wait() // Wait returns an error, because the process was killed
 	defer cmd.Process.Kill()
 	ownsOrphan := func(uid uint32) bool {
-		r := &run{c: &Command{RunAs: &runas.Identity{UID: uid}}}
-		return r.ownsAny([]int{cmd.Process.Pid})
+		r := &run{command: &Command{RunAs: &runas.Identity{UID: uid}}}
+		return r.ownsAnyOrphan([]int{cmd.Process.Pid})
 	}
 	if ownsOrphan(1) || !ownsOrphan(2) {
 		t.Errorf("the orphan may belong to another account's command: %t, to its own account's: %t; want false and true",

@@ -18,10 +18,10 @@ const maxTerminalInput = 64 << 10
 // terminalRequests holds the pending requests for the terminal of the running command. Only the
 // goroutine of Run has the terminal's descriptor, so only it carries them out.
 type terminalRequests struct {
-	tty      bool              // the command has a terminal
-	controls termtext.Controls // control sequences that the command has printed to change terminal modes
-	input    []byte            // input that waits until the command reads
-	size     *unix.Winsize     // requested size; nil if the size does not change
+	hasTerminal  bool              // the command has a terminal
+	modeControls termtext.Controls // control sequences that the command has printed to change terminal modes
+	input        []byte            // input that waits until the command reads
+	newSize      *unix.Winsize     // requested size; nil if the size does not change
 }
 
 // openTerminal creates a terminal. This process's end (pipes[0]) replaces the pipe of standard output.
@@ -73,27 +73,27 @@ func terminalError(err error) error {
 	return fmt.Errorf("cannot create a terminal on this machine (/dev/ptmx): %v", err)
 }
 
-// Type writes to the terminal of the command whose main process is pid. It accepts only as many bytes
+// TypeInput writes to the terminal of the command whose main process is pid. It accepts only as many bytes
 // as there is room for, and never waits for the command to read them. It returns ok=false if no such
 // command with a terminal is running.
-func (w *Worker) Type(pid int, data []byte) (t TypeResult, ok bool) {
+func (w *Worker) TypeInput(pid int, data []byte) (t TypeInputResult, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.running || w.pid != pid || !w.terminal.tty {
+	if !w.running || w.pid != pid || !w.terminal.hasTerminal {
 		return t, false
 	}
-	t = TypeResult{min(len(data), maxTerminalInput-len(w.terminal.input)), w.terminal.controls.Text()}
-	if t.Written > 0 {
-		w.terminal.input = append(w.terminal.input, data[:t.Written]...)
-		w.interrupt()
+	t = TypeInputResult{min(len(data), maxTerminalInput-len(w.terminal.input)), w.terminal.modeControls.Text()}
+	if t.WrittenBytes > 0 {
+		w.terminal.input = append(w.terminal.input, data[:t.WrittenBytes]...)
+		w.wakeRun()
 	}
 	return t, true
 }
 
-// recordControls records output of the command's terminal.
-func (w *Worker) recordControls(data []byte) {
+// recordModeControls records output of the command's terminal.
+func (w *Worker) recordModeControls(data []byte) {
 	w.mu.Lock()
-	w.terminal.controls.Write(data)
+	w.terminal.modeControls.Write(data)
 	w.mu.Unlock()
 }
 
@@ -102,21 +102,21 @@ func (w *Worker) recordControls(data []byte) {
 func (w *Worker) Resize(pid, rows, cols int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.running || w.pid != pid || !w.terminal.tty {
+	if !w.running || w.pid != pid || !w.terminal.hasTerminal {
 		return
 	}
-	w.terminal.size = &unix.Winsize{Row: uint16(rows), Col: uint16(cols)}
-	w.interrupt()
+	w.terminal.newSize = &unix.Winsize{Row: uint16(rows), Col: uint16(cols)}
+	w.wakeRun()
 }
 
-// serveTerminal carries out the requests for the terminal. It returns true if some input is left
+// handleTerminalRequests carries out the requests for the terminal. It returns true if some input is left
 // because the terminal accepts no more.
-func (r *run) serveTerminal() bool {
-	t := &r.w.terminal
-	r.w.mu.Lock()
-	size, typed := t.size, t.input // only this function removes input; other goroutines only add some
-	t.size = nil
-	r.w.mu.Unlock()
+func (r *run) handleTerminalRequests() bool {
+	t := &r.worker.terminal
+	r.worker.mu.Lock()
+	size, typed := t.newSize, t.input // only this function removes input; other goroutines only add some
+	t.newSize = nil
+	r.worker.mu.Unlock()
 	if size != nil {
 		unix.IoctlSetWinsize(r.pipes[0], unix.TIOCSWINSZ, size) // cannot fail: the terminal is open
 	}
@@ -127,8 +127,8 @@ func (r *run) serveTerminal() bool {
 	if err != nil && err != unix.EAGAIN && err != unix.EINTR {
 		n = len(typed) // the command can never read the input, so discard it
 	}
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
+	r.worker.mu.Lock()
+	defer r.worker.mu.Unlock()
 	if t.input = t.input[max(n, 0):]; len(t.input) == 0 {
 		t.input = nil
 	}

@@ -57,8 +57,8 @@ func (o *terminalSession) typeText(text string) {
 	o.Helper()
 	rest := []byte(text)
 	for deadline := time.Now().Add(20 * time.Second); len(rest) > 0; {
-		typed, ok := o.w.Type(o.pid, rest)
-		n := typed.Written
+		typed, ok := o.w.TypeInput(o.pid, rest)
+		n := typed.WrittenBytes
 		if rest = rest[n:]; !ok || time.Now().After(deadline) {
 			o.Fatalf("%d bytes of %d could not be typed (%v)", len(rest), len(text), ok)
 		}
@@ -126,15 +126,15 @@ func TestTerminalReadWaitsWithoutCPU(t *testing.T) {
 func TestTerminalKeepsModes(t *testing.T) {
 	for _, c := range []struct {
 		script string
-		want   TypeResult
+		want   TypeInputResult
 	}{
 		{`printf '\033[?1049h\033[?25l'; seq 100000; printf '\033[1;1Hup'; sleep 600`,
-			TypeResult{Controls: "\x1b[?1049h\x1b[?25l\x1b[H"}},
-		{`printf '\033[5 q'; echo up; sleep 600`, TypeResult{Controls: "\x1b[5 q"}},
+			TypeInputResult{ModeControls: "\x1b[?1049h\x1b[?25l\x1b[H"}},
+		{`printf '\033[5 q'; echo up; sleep 600`, TypeInputResult{ModeControls: "\x1b[5 q"}},
 	} {
 		o := runOnTerminal(t, c.script)
 		o.awaitText("up")
-		if got, ok := o.w.Type(o.pid, nil); got != c.want || !ok {
+		if got, ok := o.w.TypeInput(o.pid, nil); got != c.want || !ok {
 			t.Errorf("%s: the terminal has %+v (%v), want %+v", c.script, got, ok, c.want)
 		}
 		o.w.Kill(1, 0)
@@ -149,11 +149,11 @@ func TestTerminalInputIsBounded(t *testing.T) {
 	o.awaitText("up")
 	taken := 0
 	for piece, quiet := make([]byte, 4<<10), time.Now(); time.Since(quiet) < 200*time.Millisecond; {
-		typed, ok := o.w.Type(o.pid, piece)
+		typed, ok := o.w.TypeInput(o.pid, piece)
 		if !ok {
 			t.Fatal("the command does not run")
 		}
-		if taken += typed.Written; typed.Written > 0 {
+		if taken += typed.WrittenBytes; typed.WrittenBytes > 0 {
 			quiet = time.Now()
 		}
 	}
@@ -228,10 +228,10 @@ func TestLackOfTerminalsIsShortage(t *testing.T) {
 		err      error
 		shortage bool
 	}{{unix.ENOSPC, true}, {unix.EMFILE, true}, {unix.ENOENT, false}, {unix.EACCES, false}} {
-		r := &run{c: command(t, "/bin/true"), r: &Result{ExitCode: -1}}
+		r := &run{command: command(t, "/bin/true"), result: &Result{ExitCode: -1}}
 		r.startFailed(terminalError(&os.PathError{Op: "open", Path: "/dev/ptmx", Err: c.err}))
-		if r.r.Shortage != c.shortage || c.shortage == (r.r.ExitCode == 126) {
-			t.Errorf("error %v: the result is %+v", c.err, r.r)
+		if r.result.Shortage != c.shortage || c.shortage == (r.result.ExitCode == 126) {
+			t.Errorf("error %v: the result is %+v", c.err, r.result)
 		}
 	}
 }

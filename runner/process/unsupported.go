@@ -14,20 +14,20 @@ func (c *Cgroups) Sweep() {}
 // LimitOwnMemory returns ErrUnsupported.
 func (c *Cgroups) LimitOwnMemory(int64) error { return ErrUnsupported }
 
-// Type returns ok=false: commands have no terminal on this system.
-func (w *Worker) Type(int, []byte) (t TypeResult, ok bool) { return t, false }
+// TypeInput returns ok=false: commands have no terminal on this system.
+func (w *Worker) TypeInput(int, []byte) (t TypeInputResult, ok bool) { return t, false }
 
 // Resize does nothing: commands have no terminal on this system.
 func (w *Worker) Resize(int, int, int) {}
 
-// Limiter does nothing: no process is started as a limiter on this system.
-func Limiter() {}
+// RunIfLimiter does nothing: no process is started as a limiter on this system.
+func RunIfLimiter() {}
 
 // CheckLimits returns nil: on this system, no limit of this process makes its commands fail.
 func CheckLimits() error { return nil }
 
-// Reap returns false: this process reaps no orphans on this system.
-func Reap() (more bool) { return false }
+// ReapEnded returns false: this process reaps no orphans on this system.
+func ReapEnded() (more bool) { return false }
 
 // IsStopped returns false, because the state of a process is unknown on this system.
 func IsStopped(int) bool { return false }

@@ -43,8 +43,8 @@ func Prepare() error { return ErrUnsupported }
 // EndTrees does nothing.
 func EndTrees(DeadRunner, time.Duration) (found, stuck []Survivor) { return nil, nil }
 
-// SelfTicks returns 0.
-func SelfTicks() int64 { return 0 }
+// OwnStartTicks returns 0.
+func OwnStartTicks() int64 { return 0 }
 
 // BootID returns ErrUnsupported.
 func BootID() (string, error) { return "", ErrUnsupported }

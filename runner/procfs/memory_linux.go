@@ -10,11 +10,13 @@ import (
 // it executes a program while it has a file open on a file system that does not answer. Or it maps such
 // a file at the address of its environment. Threads that can be abandoned therefore do these reads. See
 // docs/decisions/0054.
-var memories = memoryReaders{hung: map[uint32]int{}}
+var globalMemoryReaders = memoryReaders{hungByUID: map[uint32]int{}}
 
 // ReadMemory calls a function that reads a process's memory. It returns ok=false if the read hangs, or if
 // another read of a process of the same account still hangs.
-func ReadMemory(pid int, read func() string) (text string, ok bool) { return memories.read(pid, read) }
+func ReadMemory(pid int, read func() string) (text string, ok bool) {
+	return globalMemoryReaders.read(pid, read)
+}
 
 // memoryReadTimeout limits how long a read of a process's memory may take.
 const memoryReadTimeout = time.Second
@@ -24,14 +26,14 @@ type memoryReaders struct {
 	anyHung atomic.Bool // some read hangs
 
 	mu sync.Mutex
-	// hung counts the reads that hang, by account. Until they return, no process of the account is
+	// hungByUID counts the reads that hang, by account. Until they return, no process of the account is
 	// read.
-	hung map[uint32]int
+	hungByUID map[uint32]int
 }
 
 // read implements ReadMemory with any function that reads.
 func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool) {
-	if m.anyHung.Load() && m.blocks(pid) {
+	if m.anyHung.Load() && m.isBlocked(pid) {
 		return "", false
 	}
 	reply := make(chan string, 1)
@@ -51,18 +53,18 @@ func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool)
 	return "", false
 }
 
-func (m *memoryReaders) blocks(pid int) bool {
+func (m *memoryReaders) isBlocked(pid int) bool {
 	uid, _, ok := UIDs(pid)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return ok && m.hung[uid] > 0
+	return ok && m.hungByUID[uid] > 0
 }
 
 func (m *memoryReaders) countHung(uid uint32, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.hung[uid] += n; m.hung[uid] == 0 {
-		delete(m.hung, uid)
+	if m.hungByUID[uid] += n; m.hungByUID[uid] == 0 {
+		delete(m.hungByUID, uid)
 	}
-	m.anyHung.Store(len(m.hung) > 0)
+	m.anyHung.Store(len(m.hungByUID) > 0)
 }

@@ -11,7 +11,7 @@ import (
 // process of the same account is read.
 func TestHungMemoryReadIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := memoryReaders{hung: map[uint32]int{}}
+		m := memoryReaders{hungByUID: map[uint32]int{}}
 		answer := make(chan struct{})
 		began := time.Now()
 		if _, ok := m.read(os.Getpid(), func() string { <-answer; return "late" }); ok ||
@@ -29,8 +29,8 @@ func TestHungMemoryReadIsAbandoned(t *testing.T) {
 				t.Errorf("after the hung read returned, the next read returned %q, %t", text, ok)
 			}
 		}
-		if len(m.hung) != 0 || m.anyHung.Load() {
-			t.Errorf("the hung reads are %v, want none", m.hung)
+		if len(m.hungByUID) != 0 || m.anyHung.Load() {
+			t.Errorf("the hung reads are %v, want none", m.hungByUID)
 		}
 	})
 }

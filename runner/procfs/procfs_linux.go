@@ -20,15 +20,15 @@ type Process struct {
 	PID, PPID, PGID, SID int
 	State                byte
 	Flags                uint64
-	Ticks                int64 // start time, in clock ticks since boot
+	StartTicks           int64 // start time, in clock ticks since boot
 }
 
-// ForkNoExec is the kernel's flag for a process that has not executed a program since its fork
+// FlagForkNoExec is the kernel's flag for a process that has not executed a program since its fork
 // (PF_FORKNOEXEC). The flag stays visible after the end of the process until it is reaped.
-const ForkNoExec = 0x40
+const FlagForkNoExec = 0x40
 
-// kernelThread is the kernel's flag for its own threads (PF_KTHREAD).
-const kernelThread = 0x200000
+// flagKernelThread is the kernel's flag for its own threads (PF_KTHREAD).
+const flagKernelThread = 0x200000
 
 // Stat reads the state of one process. It returns ok=false if the process does not exist.
 func Stat(pid int) (p Process, ok bool) {
@@ -54,7 +54,7 @@ func Stat(pid int) (p Process, ok bool) {
 		case 7:
 			p.Flags, _ = strconv.ParseUint(string(f), 10, 64)
 		case 20:
-			p.Ticks, _ = strconv.ParseInt(string(f), 10, 64)
+			p.StartTicks, _ = strconv.ParseInt(string(f), 10, 64)
 			return p, true
 		}
 	}
@@ -67,7 +67,7 @@ func (p Process) Alive() bool { return p.State != 'Z' && p.State != 'X' }
 // StillAlive reports whether p is still alive, and its pid does not belong to another process.
 func (p Process) StillAlive() bool {
 	now, ok := Stat(p.PID)
-	return ok && now.Ticks == p.Ticks && now.Alive()
+	return ok && now.StartTicks == p.StartTicks && now.Alive()
 }
 
 // statusField returns a field of the status file of a process, without its name; "" if the process does
@@ -92,8 +92,8 @@ func UIDs(pid int) (real, saved uint32, ok bool) {
 	return uint32(first), uint32(third), err1 == nil && err2 == nil
 }
 
-// Tracer returns the pid of the process that traces pid, or 0.
-func Tracer(pid int) int {
+// TracerPID returns the pid of the process that traces pid, or 0.
+func TracerPID(pid int) int {
 	tracer, _ := strconv.Atoi(statusField(pid, "TracerPid"))
 	return tracer
 }
@@ -107,7 +107,7 @@ func SignalSet(pid int, name string) (set uint64) {
 // EnvVar returns the value of a variable in the environment with which a process was started. It returns
 // "" if there is no such variable or the environment cannot be read.
 func EnvVar(pid int, name string) string {
-	value, _ := memories.read(pid, func() string { return readEnvVar(pid, name) })
+	value, _ := globalMemoryReaders.read(pid, func() string { return readEnvVar(pid, name) })
 	return value
 }
 
@@ -119,7 +119,7 @@ func readEnvVar(pid int, name string) string {
 		return ""
 	}
 	defer unix.Close(fd)
-	var prefix []byte // start of a variable that continues in the next piece, at most maxEnvVar bytes
+	var prefix []byte // start of a variable that continues in the next piece, at most maxEnvVarBytes bytes
 	for atStart := true; ; {
 		raw := b.next(fd)
 		if len(raw) == 0 {
@@ -134,16 +134,16 @@ func readEnvVar(pid int, name string) string {
 				return string(entry[n+1:])
 			}
 			if atStart = complete; !atStart {
-				prefix = bytes.Clone(entry[:min(len(entry), maxEnvVar)])
+				prefix = bytes.Clone(entry[:min(len(entry), maxEnvVarBytes)])
 			}
 			raw = rest
 		}
 	}
 }
 
-// maxEnvVar is the maximum size of a variable that EnvVar finds, in bytes, unless the kernel returns the
+// maxEnvVarBytes is the maximum size of a variable that EnvVar finds, in bytes, unless the kernel returns the
 // whole environment in one read.
-const maxEnvVar = 1024
+const maxEnvVarBytes = 1024
 
 // procBuffer is a reusable buffer for reading files in /proc. The end of one command may require
 // hundreds of reads, which should create little garbage.
@@ -185,8 +185,8 @@ func (b *procBuffer) read(pid int, name string) []byte {
 	return b.next(fd)
 }
 
-// All lists all processes except kernel threads.
-func All() []Process {
+// AllProcesses lists all processes except kernel threads.
+func AllProcesses() []Process {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil
@@ -199,7 +199,7 @@ func All() []Process {
 			continue
 		}
 		if pid, err := strconv.Atoi(name); err == nil {
-			if p, ok := Stat(pid); ok && p.Flags&kernelThread == 0 {
+			if p, ok := Stat(pid); ok && p.Flags&flagKernelThread == 0 {
 				procs = append(procs, p)
 			}
 		}

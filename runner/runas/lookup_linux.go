@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LookUpWithin limits how long a look-up may take.
-const LookUpWithin = time.Second
+// LookUpTimeout limits how long a look-up may take.
+const LookUpTimeout = time.Second
 
 // ErrHung means that a file or directory that a command names does not answer.
 var ErrHung error = hungError{}
@@ -20,14 +20,14 @@ type hungError struct{}
 
 // Error says how long the look-up was given.
 func (hungError) Error() string {
-	return fmt.Sprintf("the disk of a file or directory did not respond within %v", LookUpWithin)
+	return fmt.Sprintf("the disk of a file or directory did not respond within %v", LookUpTimeout)
 }
 
-// maxAbandoned limits the look-ups of one account that were given up but have not returned. Each of
+// maxAbandonedPerUser limits the look-ups of one account that were given up but have not returned. Each of
 // them occupies a thread. maxAbandonedTotal limits those of all accounts together.
 const (
-	maxAbandoned      = 32
-	maxAbandonedTotal = 512
+	maxAbandonedPerUser = 32
+	maxAbandonedTotal   = 512
 )
 
 // abandonedLookUps counts look-ups that were given up but have not returned.
@@ -37,16 +37,16 @@ type abandonedLookUps struct {
 	total int
 }
 
-var abandoned = abandonedLookUps{byUID: map[uint32]int{}}
+var hungLookUps = abandonedLookUps{byUID: map[uint32]int{}}
 
-// full returns the reason why an account may not start a look-up, or nil.
-func (l *abandonedLookUps) full(uid uint32) error {
+// limitError returns the reason why an account may not start a look-up, or nil.
+func (l *abandonedLookUps) limitError(uid uint32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.byUID[uid] >= maxAbandoned:
+	case l.byUID[uid] >= maxAbandonedPerUser:
 		return fmt.Errorf("the job's files cannot be opened, because %d earlier file accesses of its account still hang; "+
-			"check the network file systems: %w", maxAbandoned, ErrHung)
+			"check the network file systems: %w", maxAbandonedPerUser, ErrHung)
 	case l.total >= maxAbandonedTotal:
 		return &ShortageError{Err: fmt.Errorf("the job's files cannot be opened, because %d earlier file accesses of "+
 			"jobs still hang; check the network file systems: %w", l.total, ErrHung)}
@@ -54,8 +54,8 @@ func (l *abandonedLookUps) full(uid uint32) error {
 	return nil
 }
 
-// add changes the account's count and the total by n.
-func (l *abandonedLookUps) add(uid uint32, n int) {
+// adjustCount changes the account's count and the total by n.
+func (l *abandonedLookUps) adjustCount(uid uint32, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total += n
@@ -64,14 +64,14 @@ func (l *abandonedLookUps) add(uid uint32, n int) {
 	}
 }
 
-// LookUp calls f with the rights of the command's account, and waits for at most LookUpWithin: a file
+// LookUp calls f with the rights of the command's account, and waits for at most LookUpTimeout: a file
 // system of the account may never answer. If f returns later, LookUp passes its result to the function
 // release. If id is nil, LookUp calls f directly and without a time limit.
 func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
 	if id == nil {
 		return f()
 	}
-	if err := abandoned.full(id.UID); err != nil {
+	if err := hungLookUps.limitError(id.UID); err != nil {
 		return found, err
 	}
 	type result struct {
@@ -90,19 +90,19 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 		select {
 		case results <- r:
 		case <-timedOut:
-			abandoned.add(id.UID, -1)
+			hungLookUps.adjustCount(id.UID, -1)
 			if r.err == nil && release != nil {
 				release(r.found)
 			}
 		}
 	}()
-	timer := time.NewTimer(LookUpWithin)
+	timer := time.NewTimer(LookUpTimeout)
 	defer timer.Stop()
 	select {
 	case r := <-results:
 		return r.found, r.err
 	case <-timer.C:
-		abandoned.add(id.UID, 1)
+		hungLookUps.adjustCount(id.UID, 1)
 		close(timedOut)
 		return found, ErrHung
 	}
@@ -136,9 +136,9 @@ func (e *ShortageError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *ShortageError) Unwrap() error { return e.Err }
 
-// ClassifyError classifies an error of switching to an account. Lack of kernel memory is a
+// ClassifySwitchError classifies an error of switching to an account. Lack of kernel memory is a
 // shortage; every other error is caused by the account.
-func ClassifyError(err error) error {
+func ClassifySwitchError(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &ShortageError{Err: err}
 	}

@@ -10,39 +10,40 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// A look-up is given up after LookUpWithin, and a later result is passed to release. While maxAbandoned
+// A look-up is given up after LookUpTimeout, and a later result is passed to release. While maxAbandonedPerUser
 // look-ups of an account hang, that account may start no more look-ups, but other accounts may.
 func TestHungLookUpsAreAbandoned(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {
-		answer, back := make(chan int), make(chan int, maxAbandoned)
+		answer, back := make(chan int), make(chan int, maxAbandonedPerUser)
 		ask := func() (int, error) { return <-answer, nil }
 		begun := time.Now()
-		for range maxAbandoned {
+		for range maxAbandonedPerUser {
 			go func() {
 				if _, err := LookUp(ownIdentity(), ask, func(n int) { back <- n }); !errors.Is(err, ErrHung) {
 					t.Errorf("LookUp returned %v, want ErrHung", err)
 				}
 			}()
 		}
-		time.Sleep(LookUpWithin)
+		time.Sleep(LookUpTimeout)
 		synctest.Wait()
-		if n := abandoned.total; n != maxAbandoned || time.Since(begun) != LookUpWithin {
+		if n := hungLookUps.total; n != maxAbandonedPerUser || time.Since(begun) != LookUpTimeout {
 			t.Errorf("after %v, %d lookups are abandoned", time.Since(begun), n)
 		}
-		if _, err := LookUp(ownIdentity(), ask, func(int) {}); !errors.Is(err, ErrHung) || time.Since(begun) != LookUpWithin {
+		if _, err := LookUp(ownIdentity(), ask, func(int) {}); !errors.Is(err, ErrHung) ||
+			time.Since(begun) != LookUpTimeout {
 			t.Errorf("one more lookup: %v, after %v", err, time.Since(begun))
 		}
 		other := &Identity{UID: ownIdentity().UID + 1, GID: 1}
 		if n, err := LookUp(other, func() (int, error) { return 7, nil }, nil); n != 7 || err != nil {
 			t.Errorf("another account's: got %d, %v", n, err)
 		}
-		for i := range maxAbandoned {
+		for i := range maxAbandonedPerUser {
 			answer <- i
 		}
 		synctest.Wait()
-		if abandoned.total != 0 || len(back) != maxAbandoned {
-			t.Errorf("%d lookups are still abandoned, %d results were released", abandoned.total, len(back))
+		if hungLookUps.total != 0 || len(back) != maxAbandonedPerUser {
+			t.Errorf("%d lookups are still abandoned, %d results were released", hungLookUps.total, len(back))
 		}
 		wrong := errors.New("wrong")
 		if n, err := LookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {
@@ -60,7 +61,7 @@ func TestHungLookUpsAreBounded(t *testing.T) {
 		var callers sync.WaitGroup
 		for i := range maxAbandonedTotal {
 			callers.Go(func() {
-				LookUp(&Identity{UID: uint32(i / maxAbandoned), GID: 1}, func() (int, error) { return <-answer, nil }, nil)
+				LookUp(&Identity{UID: uint32(i / maxAbandonedPerUser), GID: 1}, func() (int, error) { return <-answer, nil }, nil)
 			})
 		}
 		callers.Wait()

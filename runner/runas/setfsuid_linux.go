@@ -20,7 +20,7 @@ func withIdentity(id *Identity, f func() error) error {
 	defer runtime.UnlockOSThread()
 	defer restoreIdentity()
 	if err := setFileIdentity(id); err != nil {
-		return ClassifyError(err)
+		return ClassifySwitchError(err)
 	}
 	if err := setCapable(false); err != nil {
 		return &ShortageError{Err: err}

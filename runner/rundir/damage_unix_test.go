@@ -20,7 +20,8 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, got, err := ReadJournal(dir, read.Journal, func(wire.Lease) bool { return true }); got != want || err != nil {
+		if _, got, err := ReadJournal(dir, read.JournalSize, func(wire.Lease) bool { return true }); got != want ||
+			err != nil {
 			t.Errorf("%s: the journal counts as complete: %t, error %v; want %t", when, got, err, want)
 		}
 	}
@@ -63,7 +64,7 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 		j.Ack(1)
 	}
 	checkComplete("the older segment is acknowledged", true)
-	j.size = resetBytes + 1
+	j.segmentSize = minTruncateBytes + 1
 	j.Ack(2)
 	checkComplete("all is acknowledged", true)
 }

@@ -21,7 +21,7 @@ func TestFileFormatsAreStable(t *testing.T) {
 		Dropped: true})); err != nil {
 		t.Fatal(err)
 	}
-	if err := AppendSpared(dir, 4711, 0o600); err != nil {
+	if err := AppendSparedGroup(dir, 4711, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -41,10 +41,10 @@ func TestFileFormatsAreStable(t *testing.T) {
 			t.Errorf("%s: got\n%s, want\n%s", name, got, want)
 		}
 	}
-	if got, want := NoteOf("boot"), "boot46edaec4"; got != want {
+	if got, want := WithChecksum("boot"), "boot46edaec4"; got != want {
 		t.Errorf("note: got %s, want %s", got, want)
 	}
 }
 
 // setTestID replaces the device and the inode in the header, which differ from run to run.
-func (t *Table) setTestID(dev, ino int64) { t.write(0, 4711, 99, dev, ino) }
+func (t *Table) setTestID(dev, ino int64) { t.writeSlot(0, 4711, 99, dev, ino) }

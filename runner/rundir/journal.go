@@ -16,23 +16,23 @@ import (
 	"github.com/queuectl/queuectl/internal/failpoint"
 )
 
-// segmentBytes is the size of a segment after which the journal continues in a new file. A segment
-// without unacknowledged results is truncated only if it is larger than resetBytes: a smaller one is
+// maxSegmentBytes is the size of a segment after which the journal continues in a new file. A segment
+// without unacknowledged results is truncated only if it is larger than minTruncateBytes: a smaller one is
 // not worth a system call.
 // See docs/decisions/0057.
 const (
-	segmentBytes = 64 << 20
-	resetBytes   = 1 << 20
+	maxSegmentBytes  = 64 << 20
+	minTruncateBytes = 1 << 20
 )
 
 // windowBytes is the size of the mapped part of a segment.
 const windowBytes = 128 << 10
 
-// zeros fills the part of a segment that has no records yet. A reader of the journal stops at that
+// zeroWindow fills the part of a segment that has no records yet. A reader of the journal stops at that
 // part.
-var zeros [windowBytes]byte
+var zeroWindow [windowBytes]byte
 
-// Journal stores the results that the service has not acknowledged, in files. It does not sync them:
+// JournalSize stores the results that the service has not acknowledged, in files. It does not sync them:
 // written data survives the death of any process, but not a power cut.
 //
 // A record is a CRC-32 (IEEE) followed by the frame that it covers. On file systems where that is safe,
@@ -47,8 +47,8 @@ type Journal struct {
 	// mu is held during writes, so that an incomplete record is removed before the next write.
 	mu               sync.Mutex
 	file             *os.File
-	n                int // number of the current segment
-	size             int64
+	segmentNumber    int // number of the current segment
+	segmentSize      int64
 	window           []byte        // mapped part of the segment; nil if nothing is mapped
 	windowStart      int64         // offset of the window in the segment
 	canMap           bool          // the current segment can be memory-mapped
@@ -61,8 +61,8 @@ type Journal struct {
 // JournalSize is a lower bound for the size of an intact journal, in bytes: for the current segment,
 // and for all older segments together.
 type JournalSize struct {
-	segment      int
-	bytes, older int64
+	segment                  int
+	segmentBytes, olderBytes int64
 }
 
 func OpenJournal(dir string, mode os.FileMode, note func(JournalSize)) (*Journal, error) {
@@ -75,27 +75,27 @@ func OpenJournal(dir string, mode os.FileMode, note func(JournalSize)) (*Journal
 
 // reportSizeLocked passes the size of the journal to onResize. The caller holds mu.
 func (j *Journal) reportSizeLocked() {
-	w := JournalSize{segment: j.n, bytes: j.size}
+	w := JournalSize{segment: j.segmentNumber, segmentBytes: j.segmentSize}
 	for _, size := range j.olderSizes {
-		w.older += size
+		w.olderBytes += size
 	}
 	j.onResize(w)
 }
 
 func (j *Journal) nextSegmentLocked() error {
-	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_RDWR, j.mode)
+	f, err := os.OpenFile(j.path(j.segmentNumber+1), os.O_CREATE|os.O_RDWR, j.mode)
 	if err != nil {
 		return fmt.Errorf("cannot open the result journal: %w", err)
 	}
 	if j.file != nil {
 		j.file.Close() // an error does not matter, because all records are written
-		if j.unackedCounts[j.n] > 0 {
-			j.olderSizes[j.n] = j.size
+		if j.unackedCounts[j.segmentNumber] > 0 {
+			j.olderSizes[j.segmentNumber] = j.segmentSize
 		}
 	}
 	j.unmapLocked()
-	j.file, j.size, j.canMap = f, 0, staysWritable(f)
-	j.n++
+	j.file, j.segmentSize, j.canMap = f, 0, isSafeToMap(f)
+	j.segmentNumber++
 	j.reportSizeLocked()
 	return nil
 }
@@ -103,17 +103,17 @@ func (j *Journal) nextSegmentLocked() error {
 func (j *Journal) path(n int) string { return segmentPath(j.dir, n) }
 
 func segmentPath(dir string, n int) string {
-	return filepath.Join(dir, journalName+"."+strconv.Itoa(n))
+	return filepath.Join(dir, journalFilePrefix+"."+strconv.Itoa(n))
 }
 
 // Append writes the frame of a result. It returns the number of the segment, or 0 after an error.
 func (j *Journal) Append(frame []byte) (segment int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if failpoint.On("nojournal") {
+	if failpoint.IsEnabled("nojournal") {
 		return 0, errors.New("the journal cannot be written")
 	}
-	if j.size > segmentBytes {
+	if j.segmentSize > maxSegmentBytes {
 		if err := j.nextSegmentLocked(); err != nil {
 			return 0, err
 		}
@@ -121,16 +121,16 @@ func (j *Journal) Append(frame []byte) (segment int, err error) {
 	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
 	j.buf = append(j.buf, frame...)
 	if !j.ensureWindowLocked(len(j.buf)) || !j.copyToWindowLocked(j.buf) {
-		if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
+		if _, err := j.file.WriteAt(j.buf, j.segmentSize); err != nil {
 			// Remove an incomplete record, because it would hide the records after it.
-			return 0, errors.Join(err, j.file.Truncate(j.size))
+			return 0, errors.Join(err, j.file.Truncate(j.segmentSize))
 		}
 	}
-	j.size += int64(len(j.buf))
-	j.unackedCounts[j.n]++
-	j.unsyncedSegments[j.n] = true
+	j.segmentSize += int64(len(j.buf))
+	j.unackedCounts[j.segmentNumber]++
+	j.unsyncedSegments[j.segmentNumber] = true
 	j.reportSizeLocked()
-	return j.n, nil
+	return j.segmentNumber, nil
 }
 
 // copyToWindowLocked copies a record into the window. It returns false if that fails, for example
@@ -145,7 +145,7 @@ func (j *Journal) copyToWindowLocked(record []byte) (ok bool) {
 			j.canMap = false
 		}
 	}()
-	copy(j.window[j.size-j.windowStart:], record)
+	copy(j.window[j.segmentSize-j.windowStart:], record)
 	return true
 }
 
@@ -153,21 +153,21 @@ func (j *Journal) copyToWindowLocked(record []byte) (ok bool) {
 // window to the end of the segment. It first fills that part of the file with zeros, to reserve disk
 // space: writing to a mapping without disk space would kill the runner (SIGBUS). The caller holds mu.
 func (j *Journal) ensureWindowLocked(n int) bool {
-	if j.size+int64(n) <= j.windowStart+int64(len(j.window)) {
+	if j.segmentSize+int64(n) <= j.windowStart+int64(len(j.window)) {
 		return true
 	}
 	j.unmapLocked()
-	start := j.size - j.size%int64(os.Getpagesize())
-	used := int(j.size - start)
+	start := j.segmentSize - j.segmentSize%int64(os.Getpagesize())
+	used := int(j.segmentSize - start)
 	if !j.canMap || used+n > windowBytes {
 		return false
 	}
-	_, err := j.file.WriteAt(zeros[used:], j.size)
+	_, err := j.file.WriteAt(zeroWindow[used:], j.segmentSize)
 	if err == nil {
 		j.window, err = mapFile(j.file, start, windowBytes)
 	}
 	if err != nil {
-		j.file.Truncate(j.size) // release the reserved space, as the disk may be full
+		j.file.Truncate(j.segmentSize) // release the reserved space, as the disk may be full
 		j.canMap, j.window = false, nil
 		return false
 	}
@@ -200,19 +200,19 @@ func (j *Journal) release(segment int) bool {
 		return false
 	}
 	delete(j.unackedCounts, segment)
-	if segment != j.n {
+	if segment != j.segmentNumber {
 		delete(j.unsyncedSegments, segment)
 		delete(j.olderSizes, segment)
 		j.reportSizeLocked()
 		return segment != 0
 	}
-	if j.size > resetBytes {
-		size := j.size
-		j.size = 0
+	if j.segmentSize > minTruncateBytes {
+		size := j.segmentSize
+		j.segmentSize = 0
 		j.unmapLocked() // the window must not extend beyond the end of the file
 		j.reportSizeLocked()
 		if j.file.Truncate(0) != nil {
-			j.size = size
+			j.segmentSize = size
 			j.reportSizeLocked()
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// maxJournal bounds how many bytes of a dead runner's journal are read: jobs of an account's runner can
+// maxJournalBytes bounds how many bytes of a dead runner's journal are read: jobs of an account's runner can
 // write anything there.
-const maxJournal = 1 << 30
+const maxJournalBytes = 1 << 30
 
 // ReadJournal reads a dead runner's journal. It returns the results whose lease the function wanted
 // accepts. A damaged or incomplete record ends its segment. minSize is the size that the runner stored
@@ -31,16 +31,17 @@ func ReadJournal(
 	found, read := JournalSize{segment: minSize.segment}, 0
 	newest := minSize.segment == 0 // segment 0 means that the runner died before it created a journal
 	for _, n := range segments {
-		raw, err := ReadPlain(segmentPath(dir, n), segmentBytes+2*wire.MaxFrame)
+		raw, err := ReadRegular(segmentPath(dir, n), maxSegmentBytes+2*wire.MaxFrameBytes)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, false, fmt.Errorf("cannot read the result journal: %w", err)
 		}
-		if read += len(raw); read > maxJournal {
+		if read += len(raw); read > maxJournalBytes {
 			return nil, false, fmt.Errorf("the result journal (the files %s.* in %s) is larger than %d bytes, so it is "+
-				"damaged; move these files away, which loses the results of the runner's last jobs", journalName, dir, maxJournal)
+				"damaged; move these files away, which loses the results of the runner's last jobs", journalFilePrefix, dir,
+				maxJournalBytes)
 		}
 		list, validBytes := parseJournal(raw)
 		for _, r := range list {
@@ -50,17 +51,17 @@ func ReadJournal(
 		}
 		switch {
 		case n == minSize.segment:
-			found.bytes, newest = int64(validBytes), true
+			found.segmentBytes, newest = int64(validBytes), true
 		case n < minSize.segment:
-			found.older += int64(validBytes)
+			found.olderBytes += int64(validBytes)
 		}
 	}
-	return results, newest && found.bytes >= minSize.bytes && found.older >= minSize.older, nil
+	return results, newest && found.segmentBytes >= minSize.segmentBytes && found.olderBytes >= minSize.olderBytes, nil
 }
 
 // listSegments lists the numbers of a journal's segments in ascending order.
 func listSegments(dir string) (segments []int, err error) {
-	names, err := filepath.Glob(filepath.Join(dir, journalName+".*"))
+	names, err := filepath.Glob(filepath.Join(dir, journalFilePrefix+".*"))
 	for _, name := range names {
 		if n, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:]); err == nil {
 			segments = append(segments, n)

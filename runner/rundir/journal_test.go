@@ -72,7 +72,7 @@ func TestJournalMovesWindow(t *testing.T) {
 		j := newJournal(t)
 		j.canMap = windows && j.canMap
 		var want []int64
-		for seq := int64(1); j.size < 3*windowBytes; seq++ {
+		for seq := int64(1); j.segmentSize < 3*windowBytes; seq++ {
 			put(t, j, seq)
 			if j.canMap != (j.window != nil) {
 				t.Fatalf("result %d: canMap is %v, but a window exists: %v", seq, j.canMap, j.window != nil)
@@ -99,7 +99,7 @@ func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, j, 2)
-	j.size = segmentBytes + 1
+	j.segmentSize = maxSegmentBytes + 1
 	put(t, j, 3)
 	checkJournal(t, j.dir, "after it was cut short", 3)
 }
@@ -112,7 +112,7 @@ func TestTornRecordSparesEarlierRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole = whole[:j.size]
+	whole = whole[:j.segmentSize]
 	for cut := len(whole) / 2; cut < len(whole); cut++ {
 		if err := os.WriteFile(j.path(1), whole[:cut], 0o600); err != nil {
 			t.Fatal(err)
@@ -147,10 +147,10 @@ func TestJournalContinuesInSegments(t *testing.T) {
 	for seq := range int64(12) {
 		put(t, j, seq)
 		want = append(want, seq)
-		j.size = segmentBytes + 1
+		j.segmentSize = maxSegmentBytes + 1
 	}
-	if j.n != 12 {
-		t.Errorf("the journal has %d segments, want 12", j.n)
+	if j.segmentNumber != 12 {
+		t.Errorf("the journal has %d segments, want 12", j.segmentNumber)
 	}
 	checkJournal(t, j.dir, "twelve segments", want...)
 }
@@ -160,7 +160,7 @@ func TestJournalContinuesInSegments(t *testing.T) {
 func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 	j := newJournal(t)
 	put(t, j, 1, 2)
-	j.size = segmentBytes + 1
+	j.segmentSize = maxSegmentBytes + 1
 	put(t, j, 3)
 	j.Ack(1)
 	checkJournal(t, j.dir, "one of two acknowledged", 1, 2, 3)
@@ -172,7 +172,7 @@ func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 	j.Ack(2)
 	put(t, j, 4)
 	checkJournal(t, j.dir, "small segment, nothing emptied", 3, 4)
-	j.size = resetBytes + 1
+	j.segmentSize = minTruncateBytes + 1
 	j.Ack(2)
 	checkJournal(t, j.dir, "large segment, all acknowledged")
 	put(t, j, 5)

@@ -18,7 +18,7 @@ func TestShortWriteHidesNoRecord(t *testing.T) {
 		j := newJournal(t)
 		j.canMap = windows && j.canMap
 		var want []int64
-		for seq := int64(1); j.size+int64(len(result(1)))+4 <= windowBytes; seq++ {
+		for seq := int64(1); j.segmentSize+int64(len(result(1)))+4 <= windowBytes; seq++ {
 			put(t, j, seq)
 			want = append(want, seq)
 		}

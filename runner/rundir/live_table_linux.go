@@ -11,11 +11,11 @@ import (
 )
 
 // LiveTable shows the current contents of a living runner's table to another process.
-type LiveTable struct{ mem slots }
+type LiveTable struct{ slots tableSlots }
 
-// WatchTable maps the running table of the runner in a directory, until this process ends.
-func WatchTable(dir string) (LiveTable, error) {
-	f, err := os.Open(filepath.Join(dir, TableName))
+// MapLiveTable maps the running table of the runner in a directory, until this process ends.
+func MapLiveTable(dir string) (LiveTable, error) {
+	f, err := os.Open(filepath.Join(dir, TableFileName))
 	if err != nil {
 		return LiveTable{}, err
 	}
@@ -29,13 +29,13 @@ func WatchTable(dir string) (LiveTable, error) {
 }
 
 // PID returns the pid of the runner.
-func (t LiveTable) PID() int { return int(t.mem.field(0, 0)) }
+func (t LiveTable) PID() int { return int(t.slots.field(0, 0)) }
 
 // LeasesExpire reports whether the leases of the runner's service are limited in time.
-func (t LiveTable) LeasesExpire() bool { return t.mem.field(0, leasesExpireField)&1 != 0 }
+func (t LiveTable) LeasesExpire() bool { return t.slots.field(0, leasesExpireField)&1 != 0 }
 
 // Attempt returns the attempt in a slot, from 1 to MaxSlots. Its Seq is 0 if the slot is free. forked
 // reports whether the attempt has a process.
 func (t LiveTable) Attempt(slot int) (l wire.Lease, forked bool) {
-	return wire.Lease{Seq: t.mem.field(slot, 0), Fence: t.mem.field(slot, 1)}, t.mem.field(slot, 2) != 0
+	return wire.Lease{Seq: t.slots.field(slot, 0), Fence: t.slots.field(slot, 1)}, t.slots.field(slot, 2) != 0
 }

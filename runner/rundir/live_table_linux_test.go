@@ -10,7 +10,7 @@ import (
 func TestLiveTableShowsChanges(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
-	live, err := WatchTable(dir)
+	live, err := MapLiveTable(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +33,6 @@ func TestLiveTableShowsChanges(t *testing.T) {
 	if !live.LeasesExpire() {
 		t.Error("the leases do not expire")
 	}
-	table.Free(MaxSlots)
+	table.FreeSlot(MaxSlots)
 	check("freed", wire.Lease{}, true) // the next SetStarting clears the pid
 }

@@ -21,12 +21,12 @@ func WaitForLock(try func() (f *os.File, ok bool, err error)) (*os.File, error) 
 	}
 }
 
-// Remove removes a runner's own directory. It removes the lock file last: without the lock, a
+// RemoveOwnDir removes a runner's own directory. It removes the lock file last: without the lock, a
 // service would consider the runner dead and read its files while they are being removed.
-func Remove(dir string, lock *os.File) error {
+func RemoveOwnDir(dir string, lock *os.File) error {
 	list, err := os.ReadDir(dir)
 	for _, e := range list {
-		if e.Name() != LockName {
+		if e.Name() != LockFileName {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}

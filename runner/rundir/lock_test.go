@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 // makeDeadRunner creates the files of a runner that is running one job and has the result of another.
 func makeDeadRunner(dir string) error {
-	if _, ok, err := Lock(filepath.Join(dir, LockName), 0o600); !ok || err != nil {
+	if _, ok, err := Lock(filepath.Join(dir, LockFileName), 0o600); !ok || err != nil {
 		return fmt.Errorf("the lock: %t, %w", ok, err)
 	}
 	j, err := OpenJournal(dir, 0o600, func(JournalSize) {})
@@ -36,7 +36,7 @@ func makeDeadRunner(dir string) error {
 	if _, err := j.Append(result(4)); err != nil {
 		return err
 	}
-	table, err := MakeTable(dir, 0o600, 4711, 99)
+	table, err := CreateTable(dir, 0o600, 4711, 99)
 	if err != nil {
 		return err
 	}
@@ -69,15 +69,16 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	if stdout, err := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(stdout) != "<nil>" {
 		t.Fatalf("the other process printed %q, %v", stdout, err)
 	}
-	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 2, PID: 8, StartedAt: 7}}
+	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 2, PID: 8, StartedAtMillis: 7}}
 	checkNotes := func(when string) {
 		t.Helper()
 		checkJournal(t, dir, when, 4)
-		if got, err := ReadTable(dir); got.PID != 4711 || got.Ticks != 99 || !slices.Equal(got.Attempts, want) || err != nil {
+		if got, err := ReadTable(dir); got.PID != 4711 || got.StartTicks != 99 || !slices.Equal(got.Attempts, want) ||
+			err != nil {
 			t.Errorf("%s: the running table is %+v, error %v", when, got, err)
 		}
 	}
-	path := filepath.Join(dir, LockName)
+	path := filepath.Join(dir, LockFileName)
 	checkNotes("while it lives")
 	if lock, ok, err := Lock(path, 0o600); ok || err != nil {
 		t.Errorf("another process took the lock: %v, %v", lock, err)
@@ -93,18 +94,18 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 		t.Errorf("a dead runner: %t, %v", held, err)
 	}
 	checkNotes("once it is dead")
-	if err := RemoveRunner(dir); err != nil {
+	if err := RemoveDeadRunner(dir); err != nil {
 		t.Error(err)
 	}
 }
 
 // isAlive reports whether the lock of a runner's directory is held.
-func isAlive(dir string) (bool, error) { return LockHeld(filepath.Join(dir, LockName)) }
+func isAlive(dir string) (bool, error) { return IsLockHeld(filepath.Join(dir, LockFileName)) }
 
 // Processes that check whether a runner lives do not find each other's locks. Otherwise a dead runner
 // would look like a living one to which no service can connect.
 func TestLockChecksDoNotSeeEachOther(t *testing.T) {
-	path := filepath.Join(t.TempDir(), LockName)
+	path := filepath.Join(t.TempDir(), LockFileName)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func TestLockChecksDoNotSeeEachOther(t *testing.T) {
 			go func() {
 				held := false
 				for range 200 {
-					h, err := LockHeld(path)
+					h, err := IsLockHeld(path)
 					held = held || h || err != nil
 				}
 				done <- held
@@ -131,7 +132,7 @@ func TestLockChecksDoNotSeeEachOther(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	defer lock.Close()
-	if held, err := LockHeld(path); !held || err != nil {
+	if held, err := IsLockHeld(path); !held || err != nil {
 		t.Errorf("a lock that is held: %v, %v", held, err)
 	}
 }
@@ -142,12 +143,12 @@ func TestRunnerThatRemovesItsDirectoryIsAlive(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := Lock(filepath.Join(dir, LockName), 0o600)
+	lock, ok, err := Lock(filepath.Join(dir, LockFileName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	for n := range 500 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d", journalName, n)), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d", journalFilePrefix, n)), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,13 +156,13 @@ func TestRunnerThatRemovesItsDirectoryIsAlive(t *testing.T) {
 	go func() {
 		for {
 			if held, err := isAlive(dir); err == nil && !held {
-				list, _ := filepath.Glob(filepath.Join(dir, journalName+".*"))
+				list, _ := filepath.Glob(filepath.Join(dir, journalFilePrefix+".*"))
 				left <- len(list)
 				return
 			}
 		}
 	}()
-	if err := Remove(dir, lock); err != nil {
+	if err := RemoveOwnDir(dir, lock); err != nil {
 		t.Error(err)
 	}
 	if n := <-left; n > 0 {

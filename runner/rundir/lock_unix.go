@@ -20,10 +20,10 @@ func Lock(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	return takeLock(f, unix.LOCK_EX)
 }
 
-// LockHeld reports whether a process holds a lock. It returns false if the file does not exist. It uses
+// IsLockHeld reports whether a process holds a lock. It returns false if the file does not exist. It uses
 // a shared lock, so that concurrent callers do not find each other's locks.
-func LockHeld(path string) (bool, error) {
-	f, err := OpenPlain(path)
+func IsLockHeld(path string) (bool, error) {
+	f, err := OpenRegular(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
@@ -46,10 +46,10 @@ func LockDir(path string) (f *os.File, ok bool, err error) {
 	return takeLock(f, unix.LOCK_EX)
 }
 
-// OpenPlain opens a regular file in a runner's directory for reading. Jobs may have put anything in the
-// directory of an account's runner. OpenPlain therefore follows no symbolic link, does not block on a
+// OpenRegular opens a regular file in a runner's directory for reading. Jobs may have put anything in the
+// directory of an account's runner. OpenRegular therefore follows no symbolic link, does not block on a
 // FIFO, and reports anything but a regular file as missing.
-func OpenPlain(path string) (*os.File, error) {
+func OpenRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err == nil {
 		if info, failed := f.Stat(); failed == nil && info.Mode().IsRegular() {

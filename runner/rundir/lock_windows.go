@@ -13,13 +13,13 @@ func Lock(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
 	return lockfile.Acquire(path, true)
 }
 
-// LockHeld reports whether a process holds a lock. It returns false if the file does not exist.
+// IsLockHeld reports whether a process holds a lock. It returns false if the file does not exist.
 // Concurrent callers do not find each other's locks.
-func LockHeld(path string) (bool, error) { return lockfile.IsHeld(path) }
+func IsLockHeld(path string) (bool, error) { return lockfile.IsHeld(path) }
 
-// OpenPlain opens a file in a runner's directory for reading. Other processes can still remove the
+// OpenRegular opens a file in a runner's directory for reading. Other processes can still remove the
 // file.
-func OpenPlain(path string) (*os.File, error) {
+func OpenRegular(path string) (*os.File, error) {
 	return os.OpenInRoot(filepath.Dir(path), filepath.Base(path))
 }
 

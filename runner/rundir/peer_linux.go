@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerOf returns the credentials of the process at the other end of a Unix socket, from the kernel.
-func PeerOf(c net.Conn) (*unix.Ucred, error) {
+// PeerCredentials returns the credentials of the process at the other end of a Unix socket, from the kernel.
+func PeerCredentials(c net.Conn) (*unix.Ucred, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		return nil, errors.New("the service's connection is not a Unix socket; check the systemd socket units")
@@ -25,7 +25,7 @@ func PeerOf(c net.Conn) (*unix.Ucred, error) {
 
 // PeerPID returns the pid of the process at the other end of a socket, or 0 if it is unknown.
 func PeerPID(c net.Conn) int64 {
-	cred, err := PeerOf(c)
+	cred, err := PeerCredentials(c)
 	if err != nil {
 		return 0
 	}
@@ -34,7 +34,7 @@ func PeerPID(c net.Conn) int64 {
 
 // PeerUID returns the uid of the process at the other end of a socket.
 func PeerUID(c net.Conn) (int, error) {
-	cred, err := PeerOf(c)
+	cred, err := PeerCredentials(c)
 	if err != nil {
 		return -1, err
 	}

@@ -11,28 +11,28 @@ import "strings"
 // Names in the runners' directory, whose path the service chooses. It contains one directory for each
 // runner that lives or has left files. It also contains the directories with the names below.
 const (
-	OutputsName    = "output"
-	WorkspacesName = "jobs"    // one directory per runner, for the private directories of attempts
-	ProgramsName   = "program" // copies of the program, on systems that cannot replace a running program
+	OutputsDirName    = "output"
+	WorkspacesDirName = "jobs"    // one directory per runner, for the private directories of attempts
+	ProgramsDirName   = "program" // copies of the program, on systems that cannot replace a running program
 
-	// AccountPrefix begins the name of a directory that contains the directories of runners that have
+	// AccountDirPrefix begins the name of a directory that contains the directories of runners that have
 	// switched to an account. The rest of the name is the name of that account.
-	AccountPrefix = "as-"
+	AccountDirPrefix = "as-"
 )
 
 // Names in a runner's own directory.
 const (
-	LockName    = "lock" // locked while the runner lives
-	SockName    = "run.sock"
-	BootName    = "boot-id"
-	TableName   = "running" // running table, with one slot per worker
-	journalName = "journal" // results, in segments journal.1, journal.2, …
-	sparedName  = "spared"  // process groups that jobs were allowed to leave behind
-	tmpdirName  = "tmpdir"  // the runner's job_tmpdir; missing if it has none
+	LockFileName      = "lock" // locked while the runner lives
+	SocketFileName    = "run.sock"
+	BootIDFileName    = "boot-id"
+	TableFileName     = "running" // running table, with one slot per worker
+	journalFilePrefix = "journal" // results, in segments journal.1, journal.2, …
+	sparedFileName    = "spared"  // process groups that jobs were allowed to leave behind
+	tmpdirFileName    = "tmpdir"  // the runner's job_tmpdir; missing if it has none
 )
 
-// IsRunner reports whether a name in the runners' directory is that of a runner's directory.
-func IsRunner(name string) bool {
-	return name != OutputsName && name != WorkspacesName && name != ProgramsName &&
-		!strings.HasPrefix(name, AccountPrefix)
+// IsRunnerDirName reports whether a name in the runners' directory is that of a runner's directory.
+func IsRunnerDirName(name string) bool {
+	return name != OutputsDirName && name != WorkspacesDirName && name != ProgramsDirName &&
+		!strings.HasPrefix(name, AccountDirPrefix)
 }

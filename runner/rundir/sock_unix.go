@@ -13,7 +13,7 @@ import (
 // Listen creates a socket with a mode. Accounts that the mode does not allow to connect cannot enter
 // the socket's directory either.
 func Listen(path string, mode os.FileMode) (net.Listener, error) {
-	shortPath, done, err := sockpath.Short(path)
+	shortPath, done, err := sockpath.ShortPath(path)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func Listen(path string, mode os.FileMode) (net.Listener, error) {
 
 // Dial connects to a runner's socket.
 func Dial(path string) (net.Conn, error) {
-	shortPath, done, err := sockpath.Short(path)
+	shortPath, done, err := sockpath.ShortPath(path)
 	if err != nil {
 		return nil, err
 	}

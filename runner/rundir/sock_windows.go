@@ -21,7 +21,7 @@ func pipeName(path string) string {
 
 // Listen creates the pipe. Only this user, the system and administrators can connect to it.
 func Listen(path string, _ os.FileMode) (net.Listener, error) {
-	return pipe.Listen(pipeName(path), pipe.OwnerOnly())
+	return pipe.Listen(pipeName(path), pipe.OwnerOnlyDescriptor())
 }
 
 // Dial connects to a runner's pipe. It returns an error if the pipe's server is not a runner of this
@@ -47,7 +47,7 @@ func checkServer(c net.Conn) error {
 	if err != nil {
 		return err
 	}
-	owner, err := pipe.Owner()
+	owner, err := pipe.DefaultOwner()
 	if err != nil {
 		return err
 	}

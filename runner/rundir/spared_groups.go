@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// AppendSpared stores a process group that a job was allowed to leave behind.
-func AppendSpared(dir string, pgid int, mode os.FileMode) error {
-	f, err := os.OpenFile(filepath.Join(dir, sparedName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
+// AppendSparedGroup stores a process group that a job was allowed to leave behind.
+func AppendSparedGroup(dir string, pgid int, mode os.FileMode) error {
+	f, err := os.OpenFile(filepath.Join(dir, sparedFileName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
@@ -19,13 +19,13 @@ func AppendSpared(dir string, pgid int, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// maxSpared bounds how many bytes ReadSpared reads.
-const maxSpared = 16 << 20
+// maxSparedBytes bounds how many bytes ReadSparedGroups reads.
+const maxSparedBytes = 16 << 20
 
-// ReadSpared reads the process groups that a dead runner's jobs were allowed to leave behind.
-func ReadSpared(dir string) (map[int]bool, error) {
+// ReadSparedGroups reads the process groups that a dead runner's jobs were allowed to leave behind.
+func ReadSparedGroups(dir string) (map[int]bool, error) {
 	spared := map[int]bool{}
-	raw, err := ReadPlain(filepath.Join(dir, sparedName), maxSpared)
+	raw, err := ReadRegular(filepath.Join(dir, sparedFileName), maxSparedBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return spared, nil
 	}

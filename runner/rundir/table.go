@@ -20,13 +20,13 @@ const (
 
 // Table is the running table of this runner. Only the worker that uses a slot writes to it.
 type Table struct {
-	mem           slots
+	mem           tableSlots
 	file          *os.File
 	reservedBytes int64 // size of the part of the file that has disk space reserved, in bytes
 }
 
-func MakeTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, error) {
-	f, err := os.OpenFile(filepath.Join(dir, TableName), os.O_CREATE|os.O_RDWR, mode)
+func CreateTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, error) {
+	f, err := os.OpenFile(filepath.Join(dir, TableFileName), os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
 		return nil, fmt.Errorf("the runner cannot start, because it cannot create its list of running jobs: %w", err)
 	}
@@ -40,7 +40,7 @@ func MakeTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, erro
 			"memory and the disk: %w", f.Name(), err)
 	}
 	t := &Table{mem: mem, file: f}
-	if _, err := t.Reserve(1); err != nil {
+	if _, err := t.ReserveSlots(1); err != nil {
 		return nil, err
 	}
 	dev, ino, err := fileID(f)
@@ -48,14 +48,14 @@ func MakeTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, erro
 		return nil, fmt.Errorf("the runner cannot start, because it cannot check its list of running jobs, %s; check the "+
 			"disk: %w", f.Name(), err)
 	}
-	t.write(0, int64(pid), ticks, dev, ino)
+	t.writeSlot(0, int64(pid), ticks, dev, ino)
 	t.SetLeasesExpire(false)
 	return t, nil
 }
 
-// Reserve reserves disk space for the given number of slots, and returns how many slots have disk space
+// ReserveSlots reserves disk space for the given number of slots, and returns how many slots have disk space
 // now. On a full disk, the first write to a slot without reserved space would kill the runner (SIGBUS).
-func (t *Table) Reserve(slots int) (int, error) {
+func (t *Table) ReserveSlots(slots int) (int, error) {
 	page := make([]byte, 4096)
 	for t.reservedBytes < int64(slots+1)*slotBytes {
 		if _, err := t.file.WriteAt(page, t.reservedBytes); err != nil {
@@ -70,8 +70,8 @@ func (t *Table) Reserve(slots int) (int, error) {
 // Close unmaps and closes the file. The caller must not write to the table afterwards.
 func (t *Table) Close() error { return errors.Join(unmapFile(t.mem), t.file.Close()) }
 
-// write writes the first fields of a slot. Slot 0 is the header.
-func (t *Table) write(slot int64, fields ...int64) {
+// writeSlot writes the first fields of a slot. Slot 0 is the header.
+func (t *Table) writeSlot(slot int64, fields ...int64) {
 	for i, f := range fields {
 		t.mem.set(int(slot), i, f)
 	}
@@ -85,8 +85,8 @@ func (t *Table) SetJournalSize(w JournalSize) {
 		t.mem.set(0, journalField+1, 0)
 	}
 	t.mem.set(0, journalField, int64(w.segment))
-	t.mem.set(0, journalField+1, w.bytes)
-	t.mem.set(0, journalField+2, w.older)
+	t.mem.set(0, journalField+1, w.segmentBytes)
+	t.mem.set(0, journalField+2, w.olderBytes)
 }
 
 // journalField is the first header field about the journal. The fields before it are the runner's pid
@@ -112,8 +112,8 @@ func headerSum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalFiel
 
 // SetStarting stores an attempt in its slot before the fork. SetForked adds the process after the fork.
 func (t *Table) SetStarting(slot int64, l wire.Lease, startedAt int64) {
-	t.write(slot, 0, l.Fence, 0, startedAt)
-	t.write(slot, l.Seq)
+	t.writeSlot(slot, 0, l.Fence, 0, startedAt)
+	t.writeSlot(slot, l.Seq)
 }
 
 func (t *Table) SetForked(slot int64, pid int, startedAt int64) {
@@ -121,5 +121,5 @@ func (t *Table) SetForked(slot int64, pid int, startedAt int64) {
 	t.mem.set(int(slot), 2, int64(pid))
 }
 
-// Free frees a slot, after the result is in the journal.
-func (t *Table) Free(slot int64) { t.write(slot, 0) }
+// FreeSlot frees a slot, after the result is in the journal.
+func (t *Table) FreeSlot(slot int64) { t.writeSlot(slot, 0) }

@@ -11,35 +11,35 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// slots is the contents of a running table.
-type slots []byte
+// tableSlots is the contents of a running table.
+type tableSlots []byte
 
 // field returns the i-th number of a slot.
-func (s slots) field(slot, i int) int64 {
+func (s tableSlots) field(slot, i int) int64 {
 	return int64(binary.LittleEndian.Uint64(s[slot*slotBytes+8*i:]))
 }
 
 // set sets the i-th number of a slot.
-func (s slots) set(slot, i int, n int64) {
+func (s tableSlots) set(slot, i int, n int64) {
 	binary.LittleEndian.PutUint64(s[slot*slotBytes+8*i:], uint64(n))
 }
 
 // RunningTable is the parsed running table of a dead runner.
 type RunningTable struct {
-	// PID and Ticks are the pid and the start time of the runner's process. PID is 0 if the directory
+	// PID and StartTicks are the pid and the start time of the runner's process. PID is 0 if the directory
 	// is a copy: the process with the stored pid, and its jobs, then belong to the original directory,
 	// whose runner may be alive.
-	PID      int
-	Ticks    int64
-	Attempts []wire.Attempt
-	Journal  JournalSize
-	Intact   bool // the table has its full size, and its header is valid
+	PID         int
+	StartTicks  int64
+	Attempts    []wire.Attempt
+	JournalSize JournalSize
+	Intact      bool // the table has its full size, and its header is valid
 }
 
 // ReadTable reads a dead runner's table. The result is empty if the file is missing, and may be
 // incomplete if the file is too short.
 func ReadTable(dir string) (t RunningTable, err error) {
-	f, err := OpenPlain(filepath.Join(dir, TableName))
+	f, err := OpenRegular(filepath.Join(dir, TableFileName))
 	if errors.Is(err, os.ErrNotExist) {
 		return t, nil
 	}
@@ -55,9 +55,9 @@ func ReadTable(dir string) (t RunningTable, err error) {
 	if len(raw) < slotBytes {
 		return t, nil
 	}
-	field := slots(raw).field
-	t.Journal = JournalSize{
-		segment: int(field(0, journalField)), bytes: field(0, journalField+1), older: field(0, journalField+2),
+	field := tableSlots(raw).field
+	t.JournalSize = JournalSize{
+		segment: int(field(0, journalField)), segmentBytes: field(0, journalField+1), olderBytes: field(0, journalField+2),
 	}
 	sumValid := uint32(uint64(field(0, leasesExpireField))>>32) == headerSum(raw)
 	t.Intact = len(raw) == (MaxSlots+1)*slotBytes && field(0, 0) != 0 && sumValid
@@ -65,12 +65,12 @@ func ReadTable(dir string) (t RunningTable, err error) {
 		if seq := field(slot, 0); seq != 0 {
 			t.Attempts = append(t.Attempts, wire.Attempt{
 				Lease: wire.Lease{Seq: seq, Fence: field(slot, 1)},
-				Slot:  int64(slot), PID: field(slot, 2), StartedAt: field(slot, 3),
+				Slot:  int64(slot), PID: field(slot, 2), StartedAtMillis: field(slot, 3),
 			})
 		}
 	}
 	if sumValid && field(0, 2) == dev && field(0, 3) == ino {
-		t.PID, t.Ticks = int(field(0, 0)), field(0, 1)
+		t.PID, t.StartTicks = int(field(0, 0)), field(0, 1)
 	}
 	return t, nil
 }

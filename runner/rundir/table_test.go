@@ -12,7 +12,7 @@ import (
 // newTable creates the running table of a runner with pid 4711 and start time 99.
 func newTable(t *testing.T, dir string) *Table {
 	t.Helper()
-	table, err := MakeTable(dir, 0o600, 4711, 99)
+	table, err := CreateTable(dir, 0o600, 4711, 99)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,12 +46,12 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	table.SetStarting(3, wire.Lease{Seq: 9, Fence: 10}, 11)
 	table.SetStarting(MaxSlots, wire.Lease{Seq: 12, Fence: 13}, 14)
 	table.SetForked(MaxSlots, 15, 16)
-	table.Free(MaxSlots)
+	table.FreeSlot(MaxSlots)
 	got, err := ReadTable(dir)
-	pid, ticks, running := got.PID, got.Ticks, got.Attempts
+	pid, ticks, running := got.PID, got.StartTicks, got.Attempts
 	want := []wire.Attempt{
-		{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAt: 8},
-		{Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11},
+		{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAtMillis: 8},
+		{Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAtMillis: 11},
 	}
 	if err != nil || pid != 4711 || ticks != 99 || !slices.Equal(running, want) {
 		t.Errorf("the table has pid %d, ticks %d, attempts %+v, error %v; want 4711, 99, %+v",
@@ -69,9 +69,9 @@ func TestCopiedTableNamesNoRunner(t *testing.T) {
 	dir, clone := t.TempDir(), t.TempDir()
 	table := newTable(t, dir)
 	table.SetStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
-	raw, err := os.ReadFile(filepath.Join(dir, TableName))
+	raw, err := os.ReadFile(filepath.Join(dir, TableFileName))
 	if err == nil {
-		err = os.WriteFile(filepath.Join(clone, TableName), raw, 0o600)
+		err = os.WriteFile(filepath.Join(clone, TableFileName), raw, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
 	table.SetStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
-	if n, err := table.Reserve(1000); n != 1000 || err != nil {
+	if n, err := table.ReserveSlots(1000); n != 1000 || err != nil {
 		t.Errorf("Reserve returned %d slots, %v; want 1000", n, err)
 	}
 	if n := allocated(t, table.file); n < 1001*slotBytes {
@@ -106,10 +106,10 @@ func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 		t.Errorf("the running attempts are %v, want them unchanged", got.Attempts)
 	}
 	table.file.Close() // closing the file makes writes fail, as on a full disk
-	if n, err := table.Reserve(MaxSlots); n < 1000 || n == MaxSlots || err == nil {
+	if n, err := table.ReserveSlots(MaxSlots); n < 1000 || n == MaxSlots || err == nil {
 		t.Errorf("Reserve without disk space returned %d slots, %v; want about 1000 and an error", n, err)
 	}
-	if n, err := table.Reserve(500); n != 500 || err != nil {
+	if n, err := table.ReserveSlots(500); n != 500 || err != nil {
 		t.Errorf("Reserve of existing slots returned %d, %v; want 500", n, err)
 	}
 }
@@ -119,11 +119,12 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 	dir := t.TempDir()
 	for _, half := range []int{-1, 0, slotBytes - 1} {
 		if half >= 0 {
-			if err := os.WriteFile(filepath.Join(dir, TableName), make([]byte, half), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, TableFileName), make([]byte, half), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got, err := ReadTable(dir); got.PID != 0 || got.Ticks != 0 || got.Attempts != nil || got.Intact || err != nil {
+		if got, err := ReadTable(dir); got.PID != 0 || got.StartTicks != 0 || got.Attempts != nil || got.Intact ||
+			err != nil {
 			t.Errorf("a table of %d bytes was read as %+v, error %v", half, got, err)
 		}
 	}
@@ -135,7 +136,7 @@ func TestDamagedHeaderIsNotACopy(t *testing.T) {
 	for at := range 8 * journalField {
 		dir := t.TempDir()
 		newTable(t, dir)
-		f, err := os.OpenFile(filepath.Join(dir, TableName), os.O_RDWR, 0)
+		f, err := os.OpenFile(filepath.Join(dir, TableFileName), os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,29 +21,29 @@ import (
 // the private directories even if job_tmpdir has changed. The note does not contain the last part of
 // the path. A manipulated note can therefore name only a directory with the runner's name.
 
-// TmpdirKey is the name of the setting, in queuectl.toml and in runner.conf.
-const TmpdirKey = "job_tmpdir"
+// TmpdirSetting is the name of the setting, in queuectl.toml and in runner.conf.
+const TmpdirSetting = "job_tmpdir"
 
-// maxPath bounds a note that contains a path, in bytes.
-const maxPath = 8 << 10
+// maxPathBytes bounds a note that contains a path, in bytes.
+const maxPathBytes = 8 << 10
 
 // StoreTmpdir stores the job_tmpdir of a runner in the runner's directory, so that it survives a power cut.
 func StoreTmpdir(dir, tmpdir string, mode os.FileMode) error {
-	note := filepath.Join(dir, tmpdirName)
-	if err := os.WriteFile(note, []byte(NoteOf(tmpdir)), mode); err != nil {
+	note := filepath.Join(dir, tmpdirFileName)
+	if err := os.WriteFile(note, []byte(WithChecksum(tmpdir)), mode); err != nil {
 		return err
 	}
 	return errors.Join(syncFile(note), atomicfile.SyncDir(dir))
 }
 
-// StartedTmpdir returns the job_tmpdir with which the runner of a directory was started. It returns ""
+// ReadTmpdir returns the job_tmpdir with which the runner of a directory was started. It returns ""
 // if the runner has none.
-func StartedTmpdir(dir string) (string, error) {
-	return ReadNote(filepath.Join(dir, tmpdirName), maxPath)
+func ReadTmpdir(dir string) (string, error) {
+	return ReadChecksummedFile(filepath.Join(dir, tmpdirFileName), maxPathBytes)
 }
 
-// RemoveTimeout bounds the removal of all private directories of a runner.
-const RemoveTimeout = 20 * time.Second
+// WorkspacesRemoveTimeout bounds the removal of all private directories of a runner.
+const WorkspacesRemoveTimeout = 20 * time.Second
 
 // CheckTmpdir returns an error if path is unsuitable as job_tmpdir: other accounts can change it, or it
 // is inside root, the directory of the runners. Inside root, the subdirectories of path could have the
@@ -52,7 +52,7 @@ const RemoveTimeout = 20 * time.Second
 func CheckTmpdir(path, root string, othersEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return fmt.Errorf("%s: %w; create this directory, or change the setting", TmpdirKey, err)
+		return fmt.Errorf("%s: %w; create this directory, or change the setting", TmpdirSetting, err)
 	}
 	// If this fails, root does not exist yet.
 	if resolved, err := filepath.EvalSymlinks(root); err == nil {
@@ -60,10 +60,10 @@ func CheckTmpdir(path, root string, othersEnter bool) error {
 	}
 	const slash = string(filepath.Separator)
 	if strings.HasPrefix(real+slash, root+slash) {
-		return errors.New(TmpdirKey + ": " + path + " is inside the runner directory; choose a directory outside it")
+		return errors.New(TmpdirSetting + ": " + path + " is inside the runner directory; choose a directory outside it")
 	}
 	if err := checkParents(path, real, othersEnter); err != nil {
-		return fmt.Errorf("%s: %w", TmpdirKey, err)
+		return fmt.Errorf("%s: %w", TmpdirSetting, err)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func MakeWorkspaces(root, tmpdir, name string, othersEnter bool) (string, error)
 	parent := tmpdir
 	var err error
 	if parent == "" {
-		parent = filepath.Join(root, WorkspacesName)
+		parent = filepath.Join(root, WorkspacesDirName)
 		err = makeWorkspacesDir(parent, othersEnter)
 	} else {
 		err = CheckTmpdir(parent, root, othersEnter)
@@ -106,14 +106,15 @@ func makeWorkspacesDir(dir string, othersEnter bool) error {
 	return nil
 }
 
-// RemoveRunner removes a dead runner's directory and the private directories of its jobs. It removes
+// RemoveDeadRunner removes a dead runner's directory and the private directories of its jobs. It removes
 // each private directory with the rights of the account that owns it. Private directories that cannot
 // be removed stay.
-func RemoveRunner(dir string) error {
-	tmpdir, err := StartedTmpdir(dir)
-	for _, parent := range []string{filepath.Join(filepath.Dir(dir), WorkspacesName), tmpdir} {
+func RemoveDeadRunner(dir string) error {
+	tmpdir, err := ReadTmpdir(dir)
+	for _, parent := range []string{filepath.Join(filepath.Dir(dir), WorkspacesDirName), tmpdir} {
 		if parent != "" {
-			err = cmp.Or(RemoveWorkspaces(filepath.Join(parent, filepath.Base(dir)), time.Now().Add(RemoveTimeout)), err)
+			err = cmp.Or(RemoveWorkspaces(filepath.Join(parent, filepath.Base(dir)), time.Now().Add(WorkspacesRemoveTimeout)),
+				err)
 		}
 	}
 	return errors.Join(err, os.RemoveAll(dir))
@@ -135,10 +136,10 @@ func RemoveWorkspaces(dir string, deadline time.Time) error {
 			err = errors.Join(err, os.Remove(path))
 			continue
 		}
-		owner, failed := privdir.OwnerOf(path)
+		owner, failed := privdir.OwnerIdentity(path)
 		more := failed == nil
 		for more && failed == nil && time.Now().Before(deadline) {
-			more, failed = privdir.Remove(path, owner)
+			more, failed = privdir.RemoveSome(path, owner)
 		}
 		if failed == nil && more {
 			failed = fmt.Errorf("%s still has files, because there was too little time; remove it", path)

@@ -27,7 +27,7 @@ func TestWorkspacesDirIsChecked(t *testing.T) {
 		{"a link", func(path string) error { return os.Symlink(filepath.Dir(path), path) }, "is not a directory"},
 	} {
 		root := t.TempDir()
-		path := filepath.Join(root, WorkspacesName)
+		path := filepath.Join(root, WorkspacesDirName)
 		if strings.HasPrefix(c.name, "writable") {
 			if err := os.Mkdir(path, 0o700); err != nil {
 				t.Fatal(err)
@@ -49,7 +49,7 @@ func TestWorkspacesDirIsChecked(t *testing.T) {
 		return
 	}
 	root := t.TempDir()
-	path := filepath.Join(root, WorkspacesName)
+	path := filepath.Join(root, WorkspacesDirName)
 	if err := os.Mkdir(path, 0o700); err != nil {
 		t.Fatal(err)
 	}

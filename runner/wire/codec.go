@@ -71,7 +71,7 @@ func (d *decoder) number() int64 {
 
 func (d *decoder) bytes() string {
 	length, n := binary.Uvarint(d.raw)
-	if n <= 0 || length > MaxFrame {
+	if n <= 0 || length > MaxFrameBytes {
 		d.fail()
 		return ""
 	}

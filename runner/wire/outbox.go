@@ -20,8 +20,8 @@ type Outbox struct {
 // NewOutbox returns the outbox of a connection.
 func NewOutbox(c net.Conn) *Outbox { return &Outbox{conn: c, wake: make(chan struct{}, 1)} }
 
-// Gather adds bytes for the next flush.
-func (o *Outbox) Gather(b []byte) {
+// Buffer adds bytes for the next flush.
+func (o *Outbox) Buffer(b []byte) {
 	o.mu.Lock()
 	o.unsent = append(o.unsent, b...)
 	o.mu.Unlock()
@@ -68,7 +68,7 @@ func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 		o.writing = false
 		if n < len(data) {
 			o.unsent = append(data[n:len(data):len(data)], o.unsent...)
-			WakeUp(o.wake)
+			SignalWake(o.wake)
 			return
 		}
 	}
@@ -101,12 +101,12 @@ func (o *Outbox) Close() bool {
 	}
 	o.closed = true
 	o.conn.Close()
-	WakeUp(o.wake)
+	SignalWake(o.wake)
 	return true
 }
 
-// WakeUp makes the goroutine that reads from a channel of capacity 1 run. A second signal is dropped.
-func WakeUp(c chan struct{}) {
+// SignalWake makes the goroutine that reads from a channel of capacity 1 run. A second signal is dropped.
+func SignalWake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // a signal is pending already

@@ -16,7 +16,7 @@ func ReadFrames(r io.Reader, each func(Frame) bool) error {
 		parsed := 0
 		for {
 			f, size, err := Parse(buf[parsed:])
-			if err == ErrPartial {
+			if err == ErrIncompleteFrame {
 				break
 			}
 			if err != nil {

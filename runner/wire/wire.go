@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// Protocol is the newest protocol version that this program supports. Each side names its newest
+// ProtocolVersion is the newest protocol version that this program supports. Each side names its newest
 // version in its first frame. Both sides then use the lower of the two versions. A new version may only
 // add types of frames. The layout of an existing type never changes, so a side that knows a type can
 // read it from every other version. The only exception is an optional field at the end of a frame
 // (optionalFields), which is missing in frames of older versions.
 // See docs/decisions/0051.
-const Protocol = 1
+const ProtocolVersion = 1
 
 // Compare orders the attempts of a queue by Rank, then by Seq. Of two places with the same Rank and
 // Seq, the one with Before set comes first.
-func (p Place) Compare(other Place) int {
+func (p QueuePosition) Compare(other QueuePosition) int {
 	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
-	if order == 0 && p.Before != other.Before {
+	if order == 0 && p.StartsBefore != other.StartsBefore {
 		order = 1
-		if p.Before {
+		if p.StartsBefore {
 			order = -1
 		}
 	}
@@ -38,8 +38,8 @@ func (p Place) Compare(other Place) int {
 // NoEpoch is the epoch of a client that only asks which attempts a runner has.
 const NoEpoch = 0
 
-// MaxFrame bounds the size of a frame in bytes, without its length prefix.
-const MaxFrame = 4 << 20
+// MaxFrameBytes bounds the size of a frame in bytes, without its length prefix.
+const MaxFrameBytes = 4 << 20
 
 // Lease identifies one claim of one job: the job's number and the fence.
 type Lease struct {
@@ -56,9 +56,9 @@ type (
 	// Hello opens a connection. From then on, the runner rejects frames of connections with a lower
 	// epoch. A Hello with NoEpoch is answered, but changes nothing.
 	Hello struct {
-		Protocol int64
-		Epoch    int64
-		Version  string
+		ProtocolVersion int64
+		Epoch           int64
+		Version         string
 	}
 	// Setup sets how many attempts run concurrently (Workers) and how long results are gathered before
 	// they are sent (SettleDelay). StopTimeout is how long running attempts may continue when the
@@ -69,17 +69,17 @@ type (
 		StopTimeout time.Duration
 	}
 	// Place is the position of an attempt among the waiting attempts of its queue.
-	Place struct {
+	QueuePosition struct {
 		// Rank and Seq are those of the attempt's own job. If Before is set, they are those of the job
 		// that the attempt starts before.
-		Rank, Seq int64
-		Before    bool // the attempt starts before the job with this Rank and Seq
+		Rank, Seq    int64
+		StartsBefore bool // the attempt starts before the job with this Rank and Seq
 	}
 	// Start starts an attempt. The runner starts each lease at most once.
 	Start struct {
 		Lease
-		Queue string
-		Place Place // the waiting attempt of the queue with the lowest Place starts first
+		Queue    string
+		Position QueuePosition // the waiting attempt of the queue with the lowest Place starts first
 		// UID is the account that the attempt runs as; -1 is the runner's own account. The account's
 		// home is the default for Cwd, and its variables are added to Env.
 		UID  int64
@@ -91,10 +91,10 @@ type (
 		Stdin     string
 		StdinFile string
 		Timeouts
-		OutputLimit  int64
-		Background   bool
-		NotAfter     int64 // start deadline in milliseconds since 1970; 0 means none
-		BootDeadline int64 // start deadline in milliseconds since boot (SinceBoot); 0 means none
+		OutputLimitBytes   int64
+		AllowBackground    bool
+		DeadlineMillis     int64 // start deadline in milliseconds since 1970; 0 means none
+		BootDeadlineMillis int64 // start deadline in milliseconds since boot (TimeSinceBoot); 0 means none
 		// Memory (in bytes), MilliCPUs (in thousandths of a processor) and Tasks limit all processes of the
 		// attempt together; 0 means no limit.
 		Memory, MilliCPUs, Tasks int64
@@ -102,8 +102,8 @@ type (
 		Nice                     int64    // nice value of each process; 0 means the runner's own nice value
 		NoFile                   int64    // limit of open files for each process; 0 means the default limit
 		Secrets                  []string // NAME=/path or NAME=credential:C; only the runner reads the values
-		Mask                     bool     // mask the values of Secrets in the output
-		Deps                     []byte   // JSON about the jobs that this job depended on; nil means none
+		MaskSecrets              bool     // mask the values of Secrets in the output
+		DependencyResults        []byte   // JSON about the jobs that this job depended on; nil means none
 		NoNewPrivileges          bool     // setuid programs gain no privileges
 	}
 	// Timeouts are the times after which the runner ends an attempt's processes.
@@ -113,11 +113,11 @@ type (
 		KillAfter   time.Duration
 		OutputGrace time.Duration
 	}
-	// Type writes a person's input to the terminal of a running attempt. TypeReply answers it.
-	Type struct {
+	// TypeInput writes a person's input to the terminal of a running attempt. TypeInputReply answers it.
+	TypeInput struct {
 		Lease
-		ID   int64
-		Data []byte
+		RequestID int64
+		Data      []byte
 	}
 	// Resize changes the size of a running attempt's terminal.
 	Resize struct {
@@ -139,26 +139,26 @@ type (
 	// not expire.
 	ExtendLeases struct {
 		Duration time.Duration
-		// BootDeadline is when the extended leases end, in milliseconds since boot, including time
+		// BootDeadlineMillis is when the extended leases end, in milliseconds since boot, including time
 		// asleep; 0 if unknown.
-		BootDeadline int64
+		BootDeadlineMillis int64
 	}
-	// Watch makes the runner send an attempt's start and result immediately instead of gathering them.
-	Watch struct{ Lease }
+	// ReportImmediately makes the runner send an attempt's start and result immediately instead of gathering them.
+	ReportImmediately struct{ Lease }
 	// Ack acknowledges results that the service has stored.
 	Ack struct{ Leases []Lease }
-	// Read asks for output after a cursor. Chunk answers it. If Wait is set, the runner answers only
+	// ReadOutput asks for output after a cursor. Chunk answers it. If Wait is set, the runner answers only
 	// when there is output or the log is complete. Otherwise it answers immediately.
-	Read struct {
+	ReadOutput struct {
 		Lease
-		ID     int64
-		Cursor [2]int64
-		Wait   bool
+		RequestID int64
+		Cursor    [2]int64
+		Wait      bool
 	}
-	// Purge deletes output files. PurgeReply answers it.
-	Purge struct {
-		ID   int64
-		Refs []string
+	// PurgeOutputs deletes output files. PurgeOutputsReply answers it.
+	PurgeOutputs struct {
+		RequestID int64
+		Refs      []string
 	}
 	// Signal sends a signal to every process of a running attempt.
 	Signal struct {
@@ -169,8 +169,8 @@ type (
 	// answers it. An attempt that has not started yet is frozen when it starts.
 	Pause struct {
 		Lease
-		ID int64
-		On bool
+		RequestID int64
+		Paused    bool
 	}
 	// Shutdown ends the runner once all its attempts have ended. The runner then removes its directory,
 	// unless it has results that the service has not acknowledged.
@@ -179,12 +179,12 @@ type (
 	// directory has the name Name, unless Name is "", and those of Attempts, which the service knows.
 	// RecoverReply answers it.
 	Recover struct {
-		ID       int64
-		Name     string
-		Attempts []Attempt
+		RequestID  int64
+		RunnerName string
+		Attempts   []Attempt
 	}
-	// Forget removes a dead runner's directory.
-	Forget struct{ Name string }
+	// RemoveDeadRunner removes a dead runner's directory.
+	RemoveDeadRunner struct{ RunnerName string }
 )
 
 // Frames that the runner sends.
@@ -192,12 +192,12 @@ type (
 	// HelloReply answers Hello. It describes the runner and lists its attempts that have not ended.
 	// EndedLeases lists the attempts whose results are not acknowledged; these results follow.
 	HelloReply struct {
-		Protocol    int64
-		Version     string
-		PID         int64
-		Attempts    []Attempt
-		EndedLeases []Lease
-		Limits      []Limit // how the runner enforces each limit
+		ProtocolVersion int64
+		Version         string
+		PID             int64
+		Attempts        []Attempt
+		EndedLeases     []Lease
+		Enforcements    []LimitEnforcement // how the runner enforces each limit
 	}
 	// HelloRefusal answers a Hello whose epoch is not higher than Epoch, the newest one that the runner has
 	// accepted. It also answers every Hello if the runner is about to end.
@@ -205,45 +205,45 @@ type (
 	// StartReport reports an attempt that is still running a moment after its start.
 	StartReport struct{ Attempt }
 	// DropReply answers Drop and says whether the attempt will not run. The runner also sends it
-	// without a Drop, for an attempt that was not started before the deadline in NotAfter or
-	// BootDeadline.
+	// without a Drop, for an attempt that was not started before the deadline in DeadlineMillis or
+	// BootDeadlineMillis.
 	DropReply struct {
 		Lease
 		Dropped bool
 	}
-	// Stuck lists all attempts that have ended but have processes that outlive SIGKILL. Each keeps a
-	// worker in use, and its PID is that of a remaining process. The runner sends Stuck after every
+	// StuckReport lists all attempts that have ended but have processes that outlive SIGKILL. Each keeps a
+	// worker in use, and its PID is that of a remaining process. The runner sends StuckReport after every
 	// change, and after HelloReply if the list is not empty.
-	Stuck struct{ Attempts []Attempt }
+	StuckReport struct{ Attempts []Attempt }
 	// Result says how an attempt ended. The runner repeats it after every HelloReply until it is
 	// acknowledged.
 	Result struct {
 		Attempt
-		EndedAt int64 // milliseconds since 1970
+		EndedAtMillis int64 // milliseconds since 1970
 		// Cause is the cause in the Kill that ended the attempt, or else the cause that the runner
 		// found; 0 if neither exists.
 		Cause        int64
 		TimedOut     bool
 		IdleTimedOut bool // the attempt timed out because it printed nothing for IdleTimeout
 		Shortage     bool // the attempt could not be started, because resources were missing
-		Unkilled     bool // the attempt has processes that outlive SIGKILL
+		HasSurvivors bool // the attempt has processes that outlive SIGKILL
 		ExitCode     int64
 		Signal       int64
 		Error        string
 		CPU          time.Duration
-		PeakRSS      int64
+		PeakRSSBytes int64
 		Leftovers    int64
 		DroppedBytes int64
 		Output       []byte
 		OutputRef    string
-		// Value is the JSON that the attempt reported as its result. ValueError is the reason why the
+		// ResultJSON is the JSON that the attempt reported as its result. ResultError is the reason why the
 		// attempt's result was invalid.
-		Value      []byte
-		ValueError string
-		Progress   Progress // last progress that the attempt reported
-		PeakTasks  int64    // largest number of processes and threads; 0 if unknown
-		// MemoryLimit reports that a process of the attempt was killed at the attempt's memory limit.
-		MemoryLimit bool
+		ResultJSON  []byte
+		ResultError string
+		Progress    Progress // last progress that the attempt reported
+		PeakTasks   int64    // largest number of processes and threads; 0 if unknown
+		// AtMemoryLimit reports that a process of the attempt was killed at the attempt's memory limit.
+		AtMemoryLimit bool
 	}
 	// ProgressReport reports the progress of a running attempt. The runner sends it at most twice a second for
 	// each attempt, and after HelloReply if the attempt has reported progress.
@@ -251,54 +251,54 @@ type (
 		Lease
 		Progress
 	}
-	// Chunk answers Read. Data is encoded by output.AppendChunks, starting from time 0.
-	Chunk struct {
-		ID     int64
-		Cursor [2]int64
-		Done   bool
-		Gone   bool // the runner does not have the attempt, or no longer has it
-		Data   []byte
+	// ReadOutputReply answers Read. Data is encoded by output.AppendChunks, starting from time 0.
+	ReadOutputReply struct {
+		RequestID   int64
+		Cursor      [2]int64
+		LogComplete bool
+		AttemptGone bool // the runner does not have the attempt, or no longer has it
+		Data        []byte
 	}
 	// RecoverReply answers Recover. SameBoot is false if the machine was certainly rebooted since the
 	// dead runner started. Survivors lists the processes that outlive SIGKILL. Alive lists those of
 	// the request's Attempts that still had processes.
 	RecoverReply struct {
-		ID        int64
-		SameBoot  bool
-		Survivors []Survivor
-		Alive     []Lease
-		Error     string // "" after success
+		RequestID           int64
+		SameBoot            bool
+		Survivors           []Survivor
+		LeasesWithProcesses []Lease
+		Error               string // "" after success
 	}
-	// PurgeReply answers Purge after the files were deleted or could not be deleted.
-	PurgeReply struct{ ID int64 }
+	// PurgeOutputsReply answers Purge after the files were deleted or could not be deleted.
+	PurgeOutputsReply struct{ RequestID int64 }
 	// PauseReply answers Pause. UnchangedProcesses is the number of processes of the tree that have not
 	// changed yet. Gone reports that the attempt is not running, or is being ended.
 	PauseReply struct {
-		ID                 int64
+		RequestID          int64
 		UnchangedProcesses int64
-		Gone               bool
+		NotRunning         bool
 	}
-	// TypeReply answers Type. Written is how many of the first bytes the terminal took; it takes no
+	// TypeInputReply answers Type. Written is how many of the first bytes the terminal took; it takes no
 	// more until the program reads. Controls contains the control sequences that have set the
 	// terminal's modes. Gone reports that the attempt is not running, or has no terminal.
-	TypeReply struct {
-		ID       int64
-		Written  int64
-		Gone     bool
-		Controls string
+	TypeInputReply struct {
+		RequestID    int64
+		WrittenBytes int64
+		NoTerminal   bool
+		ModeControls string
 	}
 )
 
 // Progress is the progress that an attempt has reported.
 type Progress struct {
-	ReportedAt int64 // milliseconds since 1970; 0 if the attempt has reported none
-	Percent    int64
-	Text       string
+	ReportedAtMillis int64 // milliseconds since 1970; 0 if the attempt has reported none
+	Percent          int64
+	Text             string
 }
 
-// Limit says how a runner enforces the limit of a job field.
-type Limit struct {
-	Name string
+// LimitEnforcement says how a runner enforces the limit of a job field.
+type LimitEnforcement struct {
+	Limit string
 	// Extent says how completely the limit is enforced: 0 is not at all, 2 is as intended. 1 means that
 	// a limit of the whole job is enforced for each process separately.
 	Extent    int64
@@ -314,9 +314,9 @@ type Survivor struct {
 // Attempt describes an attempt that has not ended. PID is 0 before it is started.
 type Attempt struct {
 	Lease
-	Slot      int64 // slot of the worker, from 1
-	PID       int64
-	StartedAt int64 // milliseconds since 1970
+	Slot            int64 // slot of the worker, from 1
+	PID             int64
+	StartedAtMillis int64 // milliseconds since 1970
 }
 
 // frameTypes lists the types of frames by their numbers on the wire. A number is never reused.
@@ -326,26 +326,26 @@ var frameTypes = [...]Frame{
 	3:  (*Start)(nil),
 	4:  (*Drop)(nil),
 	5:  (*Kill)(nil),
-	6:  (*Watch)(nil),
+	6:  (*ReportImmediately)(nil),
 	7:  (*Ack)(nil),
-	8:  (*Read)(nil),
-	9:  (*Purge)(nil),
+	8:  (*ReadOutput)(nil),
+	9:  (*PurgeOutputs)(nil),
 	10: (*Shutdown)(nil),
 	11: (*Signal)(nil),
 	12: (*Recover)(nil),
-	13: (*Forget)(nil),
+	13: (*RemoveDeadRunner)(nil),
 	14: (*HelloReply)(nil),
 	15: (*HelloRefusal)(nil),
 	16: (*StartReport)(nil),
 	17: (*DropReply)(nil),
-	18: (*Stuck)(nil),
+	18: (*StuckReport)(nil),
 	19: (*Result)(nil),
-	20: (*Chunk)(nil),
+	20: (*ReadOutputReply)(nil),
 	21: (*RecoverReply)(nil),
-	22: (*PurgeReply)(nil),
-	23: (*Type)(nil),
+	22: (*PurgeOutputsReply)(nil),
+	23: (*TypeInput)(nil),
 	24: (*Resize)(nil),
-	25: (*TypeReply)(nil),
+	25: (*TypeInputReply)(nil),
 	26: (*Pause)(nil),
 	27: (*PauseReply)(nil),
 	28: (*ProgressReport)(nil),
@@ -373,23 +373,23 @@ func Append(b []byte, f Frame) []byte {
 	return b
 }
 
-// ErrPartial means that the end of a frame has not been read yet.
-var ErrPartial = errors.New("incomplete frame")
+// ErrIncompleteFrame means that the end of a frame has not been read yet.
+var ErrIncompleteFrame = errors.New("incomplete frame")
 
 // Parse decodes the first frame of b and returns its size in bytes. The frame shares no memory with b.
-// After ErrPartial, the caller must read more bytes. After any other error, the rest of the input
+// After ErrIncompleteFrame, the caller must read more bytes. After any other error, the rest of the input
 // cannot be read either. A frame with unknown bytes at its end is an error.
 func Parse(b []byte) (Frame, int, error) {
 	if len(b) < 5 {
-		return nil, 0, ErrPartial
+		return nil, 0, ErrIncompleteFrame
 	}
 	n := int(binary.LittleEndian.Uint32(b))
-	if n < 1 || n > MaxFrame {
+	if n < 1 || n > MaxFrameBytes {
 		return nil, 0, fmt.Errorf("received a damaged message between service and runner: its length is %d bytes instead "+
-			"of 1 to %d", n, MaxFrame)
+			"of 1 to %d", n, MaxFrameBytes)
 	}
 	if len(b) < 4+n {
-		return nil, 0, ErrPartial
+		return nil, 0, ErrIncompleteFrame
 	}
 	k := b[4]
 	if int(k) >= len(frameTypes) || frameTypes[k] == nil {

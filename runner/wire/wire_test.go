@@ -18,39 +18,47 @@ import (
 // frames returns frames of all types, with all fields set.
 func frames() []wire.Frame {
 	l := wire.Lease{Seq: 7, Fence: 1 << 40}
-	a := wire.Attempt{Lease: l, Slot: 3, PID: 4711, StartedAt: 1_700_000_000_000}
+	a := wire.Attempt{Lease: l, Slot: 3, PID: 4711, StartedAtMillis: 1_700_000_000_000}
 	return []wire.Frame{
-		&wire.Hello{Protocol: 1, Epoch: 9, Version: "v"},
+		&wire.Hello{ProtocolVersion: 1, Epoch: 9, Version: "v"},
 		&wire.Setup{Workers: 4, SettleDelay: 5 * time.Millisecond, StopTimeout: time.Second},
-		&wire.Start{Lease: l, Queue: "q", Place: wire.Place{Rank: -1, Seq: 7, Before: true}, Argv: []string{"a", ""},
-			Env: []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00",
-			Timeouts:    wire.Timeouts{Timeout: 1, KillAfter: 2, OutputGrace: 3},
-			OutputLimit: 4, Background: true, NotAfter: 5, UID: 1000, BootDeadline: 6,
+		&wire.Start{Lease: l, Queue: "q", Position: wire.QueuePosition{Rank: -1, Seq: 7, StartsBefore: true},
+			Argv: []string{"a", ""},
+			Env:  []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00",
+			Timeouts:         wire.Timeouts{Timeout: 1, KillAfter: 2, OutputGrace: 3},
+			OutputLimitBytes: 4, AllowBackground: true, DeadlineMillis: 5, UID: 1000, BootDeadlineMillis: 6,
 			Memory: 7, MilliCPUs: 8, Tasks: 9, Nice: -3, NoFile: 99, TTY: true,
-			Secrets: []string{"S=/s"}, Mask: true, Deps: []byte("[]")},
-		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.Watch{Lease: l},
+			Secrets: []string{"S=/s"}, MaskSecrets: true, DependencyResults: []byte("[]")},
+		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.ReportImmediately{Lease: l},
 		&wire.Signal{Lease: l, Number: 10}, &wire.Ack{Leases: []wire.Lease{l, {}}},
-		&wire.Read{Lease: l, ID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.Purge{ID: 2, Refs: []string{"1-2"}},
-		&wire.PurgeReply{ID: 2}, &wire.Shutdown{},
-		&wire.HelloReply{Protocol: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a}, EndedLeases: []wire.Lease{l},
-			Limits: []wire.Limit{{Name: "memory", Extent: 1, Mechanism: "RLIMIT_AS"}, {}}}, &wire.HelloRefusal{Epoch: 3},
-		&wire.StartReport{Attempt: a}, &wire.DropReply{Lease: l, Dropped: true}, &wire.Stuck{Attempts: []wire.Attempt{a, a}},
-		&wire.Result{Attempt: a, EndedAt: 1, Cause: 2, TimedOut: true, Shortage: true, Unkilled: true, ExitCode: -1,
-			Signal: 9, Error: "e", CPU: 3, PeakRSS: 4, Leftovers: 5, DroppedBytes: 6, Output: []byte{0, 1}, OutputRef: "7-8",
-			Value: []byte("{}"), ValueError: "v", Progress: wire.Progress{ReportedAt: 1, Percent: 40, Text: "t"}},
-		&wire.Chunk{ID: 1, Cursor: [2]int64{2, 3}, Done: true, Gone: true, Data: []byte("x")},
-		&wire.Recover{ID: 1, Name: "7.ab", Attempts: []wire.Attempt{a}}, &wire.Forget{Name: "7.ab"},
-		&wire.RecoverReply{ID: 1, SameBoot: true, Survivors: []wire.Survivor{{PID: 2, PGID: 3, Cookie: "c"}},
-			Alive: []wire.Lease{l}, Error: "e"},
-		&wire.Type{Lease: l, ID: 1, Data: []byte("x")}, &wire.Resize{Lease: l, Rows: 24, Cols: 80},
-		&wire.TypeReply{ID: 1, Written: 2, Gone: true},
-		&wire.Pause{Lease: l, ID: 1, On: true}, &wire.PauseReply{ID: 1, UnchangedProcesses: 2, Gone: true},
-		&wire.ProgressReport{Lease: l, Progress: wire.Progress{ReportedAt: 1, Percent: 40, Text: "t"}},
+		&wire.ReadOutput{Lease: l, RequestID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.PurgeOutputs{RequestID: 2,
+			Refs: []string{"1-2"}},
+		&wire.PurgeOutputsReply{RequestID: 2}, &wire.Shutdown{},
+		&wire.HelloReply{ProtocolVersion: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a},
+			EndedLeases: []wire.Lease{l},
+			Enforcements: []wire.LimitEnforcement{{Limit: "memory", Extent: 1, Mechanism: "RLIMIT_AS"},
+				{}}}, &wire.HelloRefusal{Epoch: 3},
+		&wire.StartReport{Attempt: a}, &wire.DropReply{Lease: l, Dropped: true}, &wire.StuckReport{Attempts: []wire.Attempt{a,
+			a}},
+		&wire.Result{Attempt: a, EndedAtMillis: 1, Cause: 2, TimedOut: true, Shortage: true, HasSurvivors: true, ExitCode: -1,
+			Signal: 9, Error: "e", CPU: 3, PeakRSSBytes: 4, Leftovers: 5, DroppedBytes: 6, Output: []byte{0,
+				1}, OutputRef: "7-8",
+			ResultJSON: []byte("{}"), ResultError: "v", Progress: wire.Progress{ReportedAtMillis: 1, Percent: 40, Text: "t"}},
+		&wire.ReadOutputReply{RequestID: 1, Cursor: [2]int64{2, 3}, LogComplete: true, AttemptGone: true, Data: []byte("x")},
+		&wire.Recover{RequestID: 1, RunnerName: "7.ab",
+			Attempts: []wire.Attempt{a}}, &wire.RemoveDeadRunner{RunnerName: "7.ab"},
+		&wire.RecoverReply{RequestID: 1, SameBoot: true, Survivors: []wire.Survivor{{PID: 2, PGID: 3, Cookie: "c"}},
+			LeasesWithProcesses: []wire.Lease{l}, Error: "e"},
+		&wire.TypeInput{Lease: l, RequestID: 1, Data: []byte("x")}, &wire.Resize{Lease: l, Rows: 24, Cols: 80},
+		&wire.TypeInputReply{RequestID: 1, WrittenBytes: 2, NoTerminal: true},
+		&wire.Pause{Lease: l, RequestID: 1, Paused: true}, &wire.PauseReply{RequestID: 1, UnchangedProcesses: 2,
+			NotRunning: true},
+		&wire.ProgressReport{Lease: l, Progress: wire.Progress{ReportedAtMillis: 1, Percent: 40, Text: "t"}},
 		&wire.Result{Attempt: a, ExitCode: 3, PeakTasks: 10},
 		&wire.Start{Lease: l, NoNewPrivileges: true},
-		&wire.ExtendLeases{Duration: time.Second, BootDeadline: 5},
-		&wire.Result{Attempt: a, MemoryLimit: true}, &wire.Result{Attempt: a, PeakTasks: 10, MemoryLimit: true},
-		&wire.TypeReply{ID: 1, Written: 2, Controls: "m"},
+		&wire.ExtendLeases{Duration: time.Second, BootDeadlineMillis: 5},
+		&wire.Result{Attempt: a, AtMemoryLimit: true}, &wire.Result{Attempt: a, PeakTasks: 10, AtMemoryLimit: true},
+		&wire.TypeInputReply{RequestID: 1, WrittenBytes: 2, ModeControls: "m"},
 	}
 }
 
@@ -157,27 +165,27 @@ func TestLayoutsNeverChange(t *testing.T) {
 	}
 }
 
-// A frame whose end is missing results in ErrPartial, wherever it is cut.
+// A frame whose end is missing results in ErrIncompleteFrame, wherever it is cut.
 func TestPartialFrameReturnsErrPartial(t *testing.T) {
 	for _, f := range frames() {
 		raw := wire.Append(nil, f)
 		for n := range len(raw) {
-			if _, _, err := wire.Parse(raw[:n]); !errors.Is(err, wire.ErrPartial) {
-				t.Errorf("%T, %d of %d bytes: got %v, want %v", f, n, len(raw), err, wire.ErrPartial)
+			if _, _, err := wire.Parse(raw[:n]); !errors.Is(err, wire.ErrIncompleteFrame) {
+				t.Errorf("%T, %d of %d bytes: got %v, want %v", f, n, len(raw), err, wire.ErrIncompleteFrame)
 			}
 		}
 	}
 }
 
 // A frame is rejected if it is shorter or longer than its fields, if its type is unknown, or if it is
-// larger than MaxFrame.
+// larger than MaxFrameBytes.
 func TestDamagedFramesAreRefused(t *testing.T) {
 	addSize := func(body []byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
 	}
 	checkRefused := func(what string, raw []byte) {
 		t.Helper()
-		if f, _, err := wire.Parse(raw); err == nil || errors.Is(err, wire.ErrPartial) {
+		if f, _, err := wire.Parse(raw); err == nil || errors.Is(err, wire.ErrIncompleteFrame) {
 			t.Errorf("%s: got %+v, %v, want refused", what, f, err)
 		}
 	}
@@ -187,7 +195,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		if r, is := f.(*wire.Result); is && r.PeakTasks != 0 {
 			whole-- // the frame is valid without the optional number at its end too
 		}
-		if r, is := f.(*wire.Result); is && r.MemoryLimit {
+		if r, is := f.(*wire.Result); is && r.AtMemoryLimit {
 			whole-- // the frame is valid without the optional flag at its end too
 			if r.PeakTasks == 0 {
 				whole-- // the 0 before the flag is written only because of the flag
@@ -196,10 +204,10 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
 			whole-- // the frame is valid without the optional flag at its end too
 		}
-		if t, is := f.(*wire.TypeReply); is && !t.Gone {
+		if t, is := f.(*wire.TypeInputReply); is && !t.NoTerminal {
 			whole = len("\x19\x02\x04\x00") // the frame is valid without the optional text at its end too
 		}
-		if p, is := f.(*wire.ExtendLeases); is && p.BootDeadline != 0 {
+		if p, is := f.(*wire.ExtendLeases); is && p.BootDeadlineMillis != 0 {
 			whole--
 		}
 		for n := 1; n < whole; n++ {
@@ -212,7 +220,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 	checkRefused("type 255", addSize([]byte{255}))
 	checkRefused("no type", []byte{0, 0, 0, 0, 0})
 	checkRefused("2 GiB", []byte{0, 0, 0, 0x80, 1})
-	checkRefused("one byte too many", append(binary.LittleEndian.AppendUint32(nil, wire.MaxFrame+1), 1))
+	checkRefused("one byte too many", append(binary.LittleEndian.AppendUint32(nil, wire.MaxFrameBytes+1), 1))
 	checkRefused("a billion leases", addSize(binary.AppendVarint([]byte{7}, 1<<30)))
 	checkRefused("a negative count", addSize(binary.AppendVarint([]byte{7}, -1)))
 	checkRefused("a flag that is 2", addSize([]byte{14, 0, 0, 2}))

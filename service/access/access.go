@@ -27,11 +27,11 @@ import (
 
 // Rights decides which rights a peer has, as the settings section [access] defines.
 type Rights struct {
-	Places    config.Places
+	Paths     config.Paths
 	Directory *Directory
 	Settings  *settings.Keeper
 
-	access atomic.Pointer[access]
+	resolvedAccess atomic.Pointer[resolvedAccess]
 }
 
 // Guard decides which jobs a peer may see and change, and records actions in the audit log.
@@ -40,29 +40,30 @@ type Guard struct {
 	Rights *Rights
 }
 
-// access holds the settings section [access], with the ids of the users and groups on this machine instead
-// of their names. The names are resolved when the settings are read.
-type access struct {
+// resolvedAccess holds the settings section [access], with the ids of the users and groups on
+// this machine instead of their names. The names are resolved when the settings are read.
+type resolvedAccess struct {
 	control.Access
-	unknown []string // names in [access] that no user or group of this machine has
+	unknownNames []string // names in [access] that no user or group of this machine has
 }
 
 // ResolveAccess resolves the names in the current settings. A network directory may answer slowly, so
 // ResolveAccess holds no lock. If the settings change in the meantime, it starts over.
 func (r *Rights) ResolveAccess() {
 	for {
-		old, c := r.access.Load(), r.Settings.Current()
-		if r.access.CompareAndSwap(old, resolve(&r.Directory.Directory, &c.Settings)) && r.Settings.Current() == c {
+		old, c := r.resolvedAccess.Load(), r.Settings.Current()
+		if r.resolvedAccess.CompareAndSwap(old, resolveAccessNames(&r.Directory.Directory, &c.Settings)) &&
+			r.Settings.Current() == c {
 			return
 		}
 	}
 }
 
-// resolve looks up the names of [access].
-func resolve(d *accounts.Directory, c *config.Settings) *access {
-	a := &access{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}}}
+// resolveAccessNames looks up the names of [access].
+func resolveAccessNames(d *accounts.Directory, c *config.Settings) *resolvedAccess {
+	a := &resolvedAccess{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}}}
 	for _, right := range control.Rights() { // the strongest right comes last and replaces weaker ones
-		for _, name := range c.Access(string(right)) {
+		for _, name := range c.AccessNames(string(right)) {
 			ids, look := a.Users, d.UserID
 			group, isGroup := strings.CutPrefix(name, "@")
 			if isGroup {
@@ -70,21 +71,21 @@ func resolve(d *accounts.Directory, c *config.Settings) *access {
 			}
 			if id, ok := look(group); ok {
 				ids[id] = right
-			} else if !slices.Contains(a.unknown, name) {
-				a.unknown = append(a.unknown, name)
+			} else if !slices.Contains(a.unknownNames, name) {
+				a.unknownNames = append(a.unknownNames, name)
 			}
 		}
 	}
 	return a
 }
 
-// Current returns the rights of the users and groups that [access] names.
-func (r *Rights) Current() *control.Access { return &r.access.Load().Access }
+// CurrentAccess returns the rights of the users and groups that [access] names.
+func (r *Rights) CurrentAccess() *control.Access { return &r.resolvedAccess.Load().Access }
 
-// UnknownNames returns a message that lists the names of [access] that this machine does not know, or "" if
+// UnknownNamesMessage returns a message that lists the names of [access] that this machine does not know, or "" if
 // it knows all.
-func (r *Rights) UnknownNames() string {
-	if list := r.access.Load().unknown; len(list) > 0 {
+func (r *Rights) UnknownNamesMessage() string {
+	if list := r.resolvedAccess.Load().unknownNames; len(list) > 0 {
 		return fmt.Sprintf("the settings section [access] names unknown users or groups: %s", strings.Join(list, ", "))
 	}
 	return ""
@@ -94,14 +95,14 @@ func (r *Rights) UnknownNames() string {
 func (r *Rights) Right(p *control.Peer) control.Right {
 	switch c := r.Settings.Current(); {
 	case p.UID == AnonymousUID && c.WebAnonymous == "read", p.UID == ScraperUID && c.WebMetrics == "true":
-		return control.Read
+		return control.RightRead
 	case p.UID == AnonymousUID, p.UID == ScraperUID:
-		return control.None
+		return control.RightNone
 	}
-	if p.Root() || p.UID == accounts.CurrentUser() {
-		return control.Admin
+	if p.IsRoot() || p.UID == accounts.CurrentUser() {
+		return control.RightAdmin
 	}
-	return r.access.Load().RightOf(p)
+	return r.resolvedAccess.Load().RightOf(p)
 }
 
 // PeerName returns the name of a peer's user.
@@ -115,31 +116,32 @@ func (r *Rights) PeerName(uid int) string {
 // Refuse implements control.Authorizer.
 func (r *Rights) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := r.PeerName(p.UID)
-	if !p.Right.Covers(control.Read) {
+	if !p.Right.Covers(control.RightRead) {
 		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you,
-			r.Directory.UserName(accounts.CurrentUser()), r.HowToGetRight(control.Submit, you))
+			r.Directory.UserName(accounts.CurrentUser()), r.RightAdvice(control.RightSubmit, you))
 	}
 	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`, what, needs, you, p.Right,
-		r.HowToGetRight(needs, ""))
+		r.RightAdvice(needs, ""))
 }
 
-// HowToGetRight returns advice on how a user can get a right. name is the user's name if the user has no
+// RightAdvice returns advice on how a user can get a right. name is the user's name if the user has no
 // right at all; it is "" if the user has some right.
-func (r *Rights) HowToGetRight(needs control.Right, name string) string {
+func (r *Rights) RightAdvice(needs control.Right, name string) string {
 	c := r.Settings.Current()
-	grant := "ask an admin to grant it in the section [access] of " + r.Places.File
+	grant := "ask an admin to grant it in the section [access] of " + r.Paths.SettingsFile
 	if name != "" {
-		grant = "ask an admin to grant you a right in the section [access] of " + r.Places.File
+		grant = "ask an admin to grant you a right in the section [access] of " + r.Paths.SettingsFile
 	}
 	for _, right := range control.Rights() {
 		if !right.Covers(needs) {
 			continue
 		}
-		for _, n := range c.Access(string(right)) {
+		for _, n := range c.AccessNames(string(right)) {
 			group, isGroup := strings.CutPrefix(n, "@")
 			switch {
 			case isGroup && name != "":
-				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroup+"), or %s", group,
+				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroupCommand+"), or %s",
+					group,
 					right, group, name, grant)
 			case isGroup:
 				return fmt.Sprintf(`join the group %s, which has the right "%s", or %s`, group, right, grant)
@@ -149,21 +151,21 @@ func (r *Rights) HowToGetRight(needs control.Right, name string) string {
 	return grant
 }
 
-// MayAct returns an error if the peer may not use a method on a job, for example because the job belongs to
+// CheckMayAct returns an error if the peer may not use a method on a job, for example because the job belongs to
 // another user.
-func (g *Guard) MayAct(p *control.Peer, method string, j *queue.Job) error {
-	return g.MayActOn(p, method, "job", j)
+func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error {
+	return g.CheckMayActOn(p, method, "job", j)
 }
 
-// MayActOn is like MayAct for a job or, if what is "schedule", for a schedule. For a schedule, j represents the
-// jobs that it creates.
-func (g *Guard) MayActOn(p *control.Peer, method, what string, j *queue.Job) error {
+// CheckMayActOn is like CheckMayAct for a job or, if what is "schedule", for a schedule. For a
+// schedule, j represents the jobs that it creates.
+func (g *Guard) CheckMayActOn(p *control.Peer, method, what string, j *queue.Job) error {
 	isOwner := g.IsOwner(p, j)
 	needs := control.RequiredRight(method, isOwner)
 	switch {
-	case j.UID < 0 && !p.Right.Covers(control.Admin):
+	case j.UID < 0 && !p.Right.Covers(control.RightAdmin):
 		return g.Rights.Refuse(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,", method, what, j.ID),
-			control.Admin)
+			control.RightAdmin)
 	case p.Right.Covers(needs):
 		return nil
 	}
@@ -175,7 +177,7 @@ func (g *Guard) MayActOn(p *control.Peer, method, what string, j *queue.Job) err
 
 // VisibilityFor returns how much of a job a peer may see. Only admins see the jobs of former accounts.
 func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) Visibility {
-	if j.UID < 0 && !p.Right.Covers(control.Admin) {
+	if j.UID < 0 && !p.Right.Covers(control.RightAdmin) {
 		return VisibleOutline
 	}
 	return VisibilityFor(p.Right, g.IsOwner(p, j))
@@ -184,21 +186,21 @@ func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) Visibility {
 // Hides reports whether a job's existence is hidden from a peer. A hook that the settings define is visible
 // only to operators and to the user that it runs for.
 func (g *Guard) Hides(p *control.Peer, j *queue.Job) bool {
-	return j.Private() != nil && !p.Right.Covers(control.Operate) && !g.IsOwner(p, j)
+	return j.RestrictedToUID() != nil && !p.Right.Covers(control.RightOperate) && !g.IsOwner(p, j)
 }
 
 // MayRead reports whether a peer may know of a job. The parameter private is the uid of the only user who
 // may see the job, apart from operators. If it is nil, all users may see the job.
 func MayRead(p *control.Peer, private *int) bool {
-	return private == nil || *private == p.UID || p.Right.Covers(control.Operate)
+	return private == nil || *private == p.UID || p.Right.Covers(control.RightOperate)
 }
 
-// Get reads a job without its large fields. If the job is hidden from the peer, Get returns the same error as the
-// store, so that the job looks like a missing one.
-func (g *Guard) Get(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
+// GetVisible reads a job without its large fields. If the job is hidden from the peer, GetVisible
+// returns the same error as the store, so that the job looks like a missing one.
+func (g *Guard) GetVisible(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
 	j, err := g.Owners.store.Get(ctx, id)
 	if err == nil && g.Hides(p, &j) {
-		return queue.Job{}, queue.NoJob(id)
+		return queue.Job{}, queue.NoJobError(id)
 	}
 	return j, err
 }
@@ -209,9 +211,9 @@ func (g *Guard) IsOwner(p *control.Peer, j *queue.Job) bool {
 	return j.UID == p.UID && (j.AsUID != nil || g.Owners.checkRenamed(j.UID, j.User) == nil)
 }
 
-// OnlyOwnUID returns the peer's uid if the peer may use a method only on own jobs. It returns nil if the
+// OwnJobsOnlyUID returns the peer's uid if the peer may use a method only on own jobs. It returns nil if the
 // peer may use the method on all jobs.
-func OnlyOwnUID(p *control.Peer, method string) *int {
+func OwnJobsOnlyUID(p *control.Peer, method string) *int {
 	if p.Right.Covers(control.RequiredRight(method, false)) {
 		return nil
 	}
@@ -224,7 +226,7 @@ func (g *Guard) Audit(ctx context.Context, verb, target string, j *queue.Job) er
 	p := control.PeerFrom(ctx)
 	a := store.Audit{UID: p.UID, PID: p.PID, Verb: verb, Target: target}
 	if j != nil {
-		a.Job, a.ID = j.Seq, j.ID
+		a.JobSeq, a.JobID = j.Seq, j.ID
 	}
 	return g.Owners.store.Audit(ctx, a)
 }
@@ -255,7 +257,7 @@ func (a *UserResolver) Resolve(name string) (JobUser, error) {
 	if !ok || unnamed && uid != a.Peer.UID && uid != accounts.CurrentUser() {
 		return JobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
 	}
-	if err := a.RunAs.mayRunAs(a.Peer, user); err != nil {
+	if err := a.RunAs.checkMayRunAs(a.Peer, user); err != nil {
 		return JobUser{}, err
 	}
 	if a.resolvedUsers == nil {
@@ -265,22 +267,23 @@ func (a *UserResolver) Resolve(name string) (JobUser, error) {
 	return user, nil
 }
 
-// mayRunAs returns an error if jobs cannot run as a user, or if the peer may not run jobs as that user.
-func (r *RunAs) mayRunAs(p *control.Peer, user JobUser) error {
+// checkMayRunAs returns an error if jobs cannot run as a user, or if the peer may not run jobs as that user.
+func (r *RunAs) checkMayRunAs(p *control.Peer, user JobUser) error {
 	needs := control.RequiredRight("enqueue", false)
 	switch {
-	case user.UID == r.Owners.account.RunsAs(&queue.Job{UID: p.UID}), r.Owners.account.PerJob && p.Right.Covers(needs):
+	case user.UID == r.Owners.account.RunsAs(&queue.Job{UID: p.UID}), r.Owners.account.RunsAsJobAccount &&
+		p.Right.Covers(needs):
 		return nil
-	case r.Owners.account.PerJob:
+	case r.Owners.account.RunsAsJobAccount:
 		return r.Rights.Refuse(p, "a job that runs as another user ("+user.Name+")", needs)
 	}
 	return &queue.Error{Code: queue.CodeDenied, Field: "user",
 		Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
-			user.Name, r.JobsRunAs(p), r.Rights.Places.File)}
+			user.Name, r.PeerJobUserName(p), r.Rights.Paths.SettingsFile)}
 }
 
-// JobsRunAs returns the name of the user that the peer's jobs run as.
-func (r *RunAs) JobsRunAs(p *control.Peer) string {
+// PeerJobUserName returns the name of the user that the peer's jobs run as.
+func (r *RunAs) PeerJobUserName(p *control.Peer) string {
 	if uid := r.Owners.account.RunsAs(&queue.Job{UID: p.UID}); uid != r.Owners.account.UID {
 		return r.Rights.Directory.UserName(uid)
 	}
@@ -293,26 +296,26 @@ var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", 
 
 // editScope describes the parts of an edit that need more than ownership of the job.
 type editScope struct {
-	changesExecution bool     // the edit changes what the job executes
-	hasPlaceholder   bool     // a value is the placeholder of a hidden value
-	changesUser      bool     // the edit changes the user that the job runs as
-	user             *JobUser // the new user; nil means the service's default
+	changesExecution     bool     // the edit changes what the job executes
+	hasHiddenPlaceholder bool     // a value is the placeholder of a hidden value
+	changesUser          bool     // the edit changes the user that the job runs as
+	user                 *JobUser // the new user; nil means the service's default
 }
 
-// EditScope checks a merge patch. Only admins may change the user that a job runs as.
-func (r *RunAs) EditScope(p *control.Peer, set json.RawMessage) (e editScope, err error) {
-	err = queue.Members(set, func(name string, value json.RawMessage) error {
+// ParseEditScope checks a merge patch. Only admins may change the user that a job runs as.
+func (r *RunAs) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScope, err error) {
+	err = queue.EachMember(set, func(name string, value json.RawMessage) error {
 		e.changesExecution = e.changesExecution || slices.Contains(ExecutionFields, name)
 		switch name {
 		case "env", "env_secret":
 			var env map[string]string
 			// Ignore errors in the value here, since the later validation reports them.
 			if json.Unmarshal(value, &env) == nil && slices.Contains(slices.Collect(maps.Values(env)), hiddenValue) {
-				e.hasPlaceholder = true // to store the placeholder would overwrite the true value
+				e.hasHiddenPlaceholder = true // to store the placeholder would overwrite the true value
 			}
 		case "user":
-			if !p.Right.Covers(control.Admin) {
-				return r.Rights.Refuse(p, "changing the user that a job runs as", control.Admin)
+			if !p.Right.Covers(control.RightAdmin) {
+				return r.Rights.Refuse(p, "changing the user that a job runs as", control.RightAdmin)
 			}
 			e.changesUser = true
 			var name *string
@@ -324,7 +327,7 @@ func (r *RunAs) EditScope(p *control.Peer, set json.RawMessage) (e editScope, er
 			}
 			user, err := (&UserResolver{RunAs: r, Peer: p}).Resolve(*name)
 			if err == nil {
-				err = r.MayRun(user.UID)
+				err = r.CheckMayRun(user.UID)
 			}
 			e.user = &user
 			return err
@@ -334,18 +337,19 @@ func (r *RunAs) EditScope(p *control.Peer, set json.RawMessage) (e editScope, er
 	return e, err
 }
 
-// MayEdit returns an error for an edit that would let the peer act as another user. That user is the job's
+// CheckMayEdit returns an error for an edit that would let the peer act as another user. That user is the job's
 // submitter, or a user that an admin has chosen for the job. With root's runners, both users are checked,
-// because the service could apply another run_as at its next start. MayEdit also rejects edits that would
+// because the service could apply another run_as at its next start. CheckMayEdit also rejects edits that would
 // overwrite values that the peer cannot see. See docs/decisions/0075.
-func (r *RunAs) MayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
-	each := worker.Account{PerJob: true}
+func (r *RunAs) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
+	each := worker.Account{RunsAsJobAccount: true}
 	switch {
-	case e.hasPlaceholder && j.UID != p.UID:
+	case e.hasHiddenPlaceholder && j.UID != p.UID:
 		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables "+
 			"that you do not change")
-	case e.changesExecution && r.Home.External() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
-		return r.Rights.Refuse(p, "changing a job that runs as another user", control.Admin)
+	case e.changesExecution && r.RunnerLocation.External() && each.RunsAs(j) != p.UID &&
+		!p.Right.Covers(control.RightAdmin):
+		return r.Rights.Refuse(p, "changing a job that runs as another user", control.RightAdmin)
 	}
 	return nil
 }

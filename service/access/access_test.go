@@ -34,7 +34,7 @@ func newGuard(t *testing.T, values map[string]string) *Guard {
 		t.Fatal(err)
 	}
 	d := &Directory{}
-	rights := &Rights{Places: config.Places{File: "/etc/q.toml"}, Directory: d, Settings: k}
+	rights := &Rights{Paths: config.Paths{SettingsFile: "/etc/q.toml"}, Directory: d, Settings: k}
 	rights.ResolveAccess()
 	s := memstore.New(queue.Order{})
 	return &Guard{Owners: NewOwners(s, nil, d, worker.Account{}), Rights: rights}
@@ -57,27 +57,27 @@ func TestRightsLimitActions(t *testing.T) {
 		job, peer        int
 		weakest, tooWeak control.Right // the weakest right that allows the method, and the strongest that does not
 	}{
-		{"cancel", owner, owner, control.Submit, control.Read},
-		{"cancel", owner, stranger, control.Operate, control.Submit},
-		{"cancel", -2, owner, control.Admin, control.Operate},
-		{"edit", owner, stranger, control.Operate, control.Submit},
-		{"logs", owner, owner, control.Submit, control.Read},
-		{"logs", owner, stranger, control.Operate, control.Submit},
-		{"attach", owner, owner, control.Submit, control.Read},
-		{"attach", owner, stranger, control.Admin, control.Operate},
-		{"show", owner, stranger, control.Read, control.None},
-		{"clear", owner, owner, control.Operate, control.Submit},
-		{"no.such", owner, owner, "", control.Admin},
+		{"cancel", owner, owner, control.RightSubmit, control.RightRead},
+		{"cancel", owner, stranger, control.RightOperate, control.RightSubmit},
+		{"cancel", -2, owner, control.RightAdmin, control.RightOperate},
+		{"edit", owner, stranger, control.RightOperate, control.RightSubmit},
+		{"logs", owner, owner, control.RightSubmit, control.RightRead},
+		{"logs", owner, stranger, control.RightOperate, control.RightSubmit},
+		{"attach", owner, owner, control.RightSubmit, control.RightRead},
+		{"attach", owner, stranger, control.RightAdmin, control.RightOperate},
+		{"show", owner, stranger, control.RightRead, control.RightNone},
+		{"clear", owner, owner, control.RightOperate, control.RightSubmit},
+		{"no.such", owner, owner, "", control.RightAdmin},
 	} {
 		j := &queue.Job{ID: "j", UID: c.job}
-		for _, right := range append([]control.Right{control.None}, control.Rights()...) {
+		for _, right := range append([]control.Right{control.RightNone}, control.Rights()...) {
 			p := &control.Peer{UID: c.peer, Right: right}
 			what := string(right) + " of uid: " + c.method
 			switch {
 			case c.weakest != "" && right.Covers(c.weakest):
-				checkDenied(t, what, g.MayAct(p, c.method, j), true)
+				checkDenied(t, what, g.CheckMayAct(p, c.method, j), true)
 			case c.tooWeak.Covers(right):
-				checkDenied(t, what, g.MayAct(p, c.method, j), false)
+				checkDenied(t, what, g.CheckMayAct(p, c.method, j), false)
 			default:
 				t.Errorf("%s: the table has no row for %s", c.method, right)
 			}
@@ -95,10 +95,10 @@ func TestRightsComeFromTheSettings(t *testing.T) {
 		uid          int
 		closed, open control.Right
 	}{
-		{"the service's user", accounts.CurrentUser(), control.Admin, control.Admin},
-		{"a user without a right", stranger, control.None, control.None},
-		{"a client without a session", AnonymousUID, control.None, control.Read},
-		{"a client that reads the metrics", ScraperUID, control.None, control.Read},
+		{"the service's user", accounts.CurrentUser(), control.RightAdmin, control.RightAdmin},
+		{"a user without a right", stranger, control.RightNone, control.RightNone},
+		{"a client without a session", AnonymousUID, control.RightNone, control.RightRead},
+		{"a client that reads the metrics", ScraperUID, control.RightNone, control.RightRead},
 	} {
 		p := &control.Peer{UID: c.uid, GID: -1}
 		if got := [2]control.Right{closed.Right(p), open.Right(p)}; got != [2]control.Right{c.closed, c.open} {
@@ -112,7 +112,8 @@ func TestRightsComeFromTheSettings(t *testing.T) {
 func TestHiddenJobsLookMissing(t *testing.T) {
 	g := newGuard(t, nil)
 	hook := queue.Job{ID: "hook", UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1,
-		Queue: queue.HookQueue, Hooks: queue.HookItself | queue.HookSettings, Execution: queue.Execution{Command: "true"}}
+		Queue: queue.HookQueue, HookEvents: queue.IsHook | queue.HookFromSettings,
+		Execution: queue.Execution{Command: "true"}}
 	if _, err := g.Owners.store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{hook}}); err != nil {
 		t.Fatal(err)
 	}
@@ -121,14 +122,14 @@ func TestHiddenJobsLookMissing(t *testing.T) {
 		right control.Right
 		sees  bool
 	}{
-		{owner, control.Submit, true}, {stranger, control.Submit, false}, {stranger, control.Operate, true},
+		{owner, control.RightSubmit, true}, {stranger, control.RightSubmit, false}, {stranger, control.RightOperate, true},
 	} {
 		p := &control.Peer{UID: c.uid, Right: c.right}
-		_, err := g.Get(t.Context(), p, "hook")
-		if c.sees != (err == nil) || MayRead(p, hook.Private()) != c.sees || g.Hides(p, &hook) == c.sees {
+		_, err := g.GetVisible(t.Context(), p, "hook")
+		if c.sees != (err == nil) || MayRead(p, hook.RestrictedToUID()) != c.sees || g.Hides(p, &hook) == c.sees {
 			t.Errorf("uid %d with %s: got %v, want that it sees the hook: %t", c.uid, c.right, err, c.sees)
 		}
-		if !c.sees && (!errors.Is(err, queue.ErrNotFound) || err.Error() != queue.NoJob("hook").Error()) {
+		if !c.sees && (!errors.Is(err, queue.ErrNotFound) || err.Error() != queue.NoJobError("hook").Error()) {
 			t.Errorf("a hidden job: got %v, want the error about a missing job", err)
 		}
 	}
@@ -136,8 +137,9 @@ func TestHiddenJobsLookMissing(t *testing.T) {
 
 // A user without the right operate acts only on own jobs in a selection.
 func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
-	for right, own := range map[control.Right]bool{control.Submit: true, control.Operate: false, control.Admin: false} {
-		uid := OnlyOwnUID(&control.Peer{UID: owner, Right: right}, "cancel")
+	for right, own := range map[control.Right]bool{control.RightSubmit: true, control.RightOperate: false,
+		control.RightAdmin: false} {
+		uid := OwnJobsOnlyUID(&control.Peer{UID: owner, Right: right}, "cancel")
 		if (uid != nil) != own || own && *uid != owner {
 			t.Errorf("%s: limited to %v, want own jobs only: %t", right, uid, own)
 		}
@@ -155,33 +157,33 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 		right   control.Right
 		allowed bool
 	}{
-		{`{"priority":1}`, true, stranger, control.Operate, true},
-		{`{"command":"id"}`, true, owner, control.Submit, true},
-		{`{"command":"id"}`, true, stranger, control.Operate, false},
-		{`{"command":"id"}`, true, stranger, control.Admin, true},
-		{`{"command":"id"}`, false, stranger, control.Operate, true},
-		{`{"env":{"A":"b"}}`, true, stranger, control.Operate, false},
-		{`{"on_failed":"id"}`, true, stranger, control.Operate, false},
-		{`{"user":null}`, false, owner, control.Submit, false},
-		{`{"user":null}`, false, owner, control.Operate, false},
-		{`{"user":null}`, false, owner, control.Admin, true},
+		{`{"priority":1}`, true, stranger, control.RightOperate, true},
+		{`{"command":"id"}`, true, owner, control.RightSubmit, true},
+		{`{"command":"id"}`, true, stranger, control.RightOperate, false},
+		{`{"command":"id"}`, true, stranger, control.RightAdmin, true},
+		{`{"command":"id"}`, false, stranger, control.RightOperate, true},
+		{`{"env":{"A":"b"}}`, true, stranger, control.RightOperate, false},
+		{`{"on_failed":"id"}`, true, stranger, control.RightOperate, false},
+		{`{"user":null}`, false, owner, control.RightSubmit, false},
+		{`{"user":null}`, false, owner, control.RightOperate, false},
+		{`{"user":null}`, false, owner, control.RightAdmin, true},
 	} {
 		r := &RunAs{Owners: g.Owners, Rights: g.Rights}
 		if c.root {
-			r.Home = runner.Location{Socket: "/run/q/spawn.sock"}
+			r.RunnerLocation = runner.Location{SpawnSocket: "/run/q/spawn.sock"}
 		}
 		p := &control.Peer{UID: c.peer, Right: c.right}
-		scope, err := r.EditScope(p, json.RawMessage(c.set))
+		scope, err := r.ParseEditScope(p, json.RawMessage(c.set))
 		if err == nil {
-			err = r.MayEdit(p, &scope, &queue.Job{ID: "j", UID: owner})
+			err = r.CheckMayEdit(p, &scope, &queue.Job{ID: "j", UID: owner})
 		}
 		checkDenied(t, c.set+" with "+string(c.right), err, c.allowed)
 	}
 	r := &RunAs{Owners: g.Owners, Rights: g.Rights}
-	p := &control.Peer{UID: stranger, Right: control.Admin}
-	scope, err := r.EditScope(p, json.RawMessage(`{"env":{"A":"***"}}`))
+	p := &control.Peer{UID: stranger, Right: control.RightAdmin}
+	scope, err := r.ParseEditScope(p, json.RawMessage(`{"env":{"A":"***"}}`))
 	if err == nil {
-		err = r.MayEdit(p, &scope, &queue.Job{ID: "j", UID: owner})
+		err = r.CheckMayEdit(p, &scope, &queue.Job{ID: "j", UID: owner})
 	}
 	if !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("a hidden value: got %v, want an invalid field", err)
@@ -195,7 +197,7 @@ func TestAuditNamesThePeer(t *testing.T) {
 	g.Owners.store = s
 	ctx := control.WithPeer(t.Context(), control.Peer{UID: owner, PID: 7})
 	err := g.Audit(ctx, "kill", "SIGHUP", &queue.Job{Seq: 3, ID: "j"})
-	want := store.Audit{UID: owner, PID: 7, Verb: "kill", Target: "SIGHUP", Job: 3, ID: "j"}
+	want := store.Audit{UID: owner, PID: 7, Verb: "kill", Target: "SIGHUP", JobSeq: 3, JobID: "j"}
 	if err != nil || len(s.audits) != 1 || s.audits[0] != want {
 		t.Errorf("got %+v, %v, want %+v", s.audits, err, want)
 	}

@@ -3,6 +3,6 @@
 package access
 
 // Commands that messages suggest.
-const joinGroup = "sudo usermod -aG %s %s, then log in again"
+const joinGroupCommand = "sudo usermod -aG %s %s, then log in again"
 
 const runAsAdvice = "to run each job as the user who enqueued it, set run_as = \"submitter\" in %[3]s"

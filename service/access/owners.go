@@ -22,11 +22,11 @@ import (
 
 // Admission separates the jobs of a deleted account from those of a new account with the same uid.
 type Admission struct {
-	Log       *slog.Logger
-	Lock      *settings.Lock
-	Owners    *Owners
-	Rights    *Rights
-	ApplyNode func(context.Context) error // updates, in the store, which jobs this node may claim
+	Log             *slog.Logger
+	Lock            *settings.Lock
+	Owners          *Owners
+	Rights          *Rights
+	StoreNodeRecord func(context.Context) error // updates, in the store, which jobs this node may claim
 }
 
 // This file separates the jobs of a deleted account from those of a new account with the same uid.
@@ -47,20 +47,20 @@ const (
 
 // Owners caches which accounts own the jobs in the store. See docs/decisions/0078.
 type Owners struct {
-	store        store.Store
-	cluster      store.Cluster // nil if no other node can use the store
-	directory    *Directory
-	account      worker.Account // account that jobs run as
-	Users        sync.Map       // uid → name of the admitted peers that have a right and a name
-	checkRequest chan struct{}  // wake-up: look up every uid again
+	store             store.Store
+	cluster           store.Cluster // nil if no other node can use the store
+	directory         *Directory
+	account           worker.Account // account that jobs run as
+	NameCache         sync.Map       // uid → name of the admitted peers that have a right and a name
+	ownerCheckRequest chan struct{}  // wake-up: look up every uid again
 
-	mu             sync.Mutex
-	names          map[int]string      // uid → name as stored; guarded by mu
-	former         map[int]string      // negative uid → name of an owner that has lost its uid; guarded by mu
-	unfinishedUIDs map[int]bool        // uids whose separation may be unfinished; guarded by mu
-	Lookups        map[int]*NameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
+	mu              sync.Mutex
+	names           map[int]string      // uid → name as stored; guarded by mu
+	formerNames     map[int]string      // negative uid → name of an owner that has lost its uid; guarded by mu
+	unseparatedUIDs map[int]bool        // uids whose separation may be unfinished; guarded by mu
+	NameLookups     map[int]*NameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
 
-	unknownUsers map[int]bool // uids that have an account on other nodes but not on this one; guarded by mu
+	unknownUIDs map[int]bool // uids that have an account on other nodes but not on this one; guarded by mu
 }
 
 // NameLookup is one look-up of a uid's name.
@@ -69,12 +69,12 @@ type NameLookup struct {
 	Name   string        // "" if the system returned no name
 	DoneAt time.Time
 
-	slow bool // a caller's wait for this look-up has timed out; guarded by Owners.mu
+	timedOut bool // a caller's wait for this look-up has timed out; guarded by Owners.mu
 }
 
 // NewOwners returns a cache without owners; Load reads them.
 func NewOwners(s store.Store, c store.Cluster, d *Directory, account worker.Account) *Owners {
-	return &Owners{store: s, cluster: c, directory: d, account: account, checkRequest: make(chan struct{}, 1)}
+	return &Owners{store: s, cluster: c, directory: d, account: account, ownerCheckRequest: make(chan struct{}, 1)}
 }
 
 // Load reads all owners from the store.
@@ -93,15 +93,16 @@ func (o *Owners) Load(ctx context.Context) error {
 			delete(names, uid)
 		}
 	}
-	o.names, o.former, o.unfinishedUIDs = names, former, map[int]bool{}
+	o.names, o.formerNames, o.unseparatedUIDs = names, former, map[int]bool{}
 	for _, uid := range unfinished {
-		o.unfinishedUIDs[uid] = true
+		o.unseparatedUIDs[uid] = true
 	}
 	return nil
 }
 
-// Note remembers the name under which a uid has enqueued. If the uid already has a name, Note keeps that name.
-func (o *Owners) Note(uid int, name string) {
+// RememberName remembers the name under which a uid has enqueued. If the uid already has a name,
+// RememberName keeps that name.
+func (o *Owners) RememberName(uid int, name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if name == "" || o.names[uid] != "" {
@@ -113,25 +114,25 @@ func (o *Owners) Note(uid int, name string) {
 	o.names[uid] = name
 }
 
-// nameOf returns the stored name of a uid's owner, or "" if it has none.
-func (o *Owners) nameOf(uid int) string {
+// storedName returns the stored name of a uid's owner, or "" if it has none.
+func (o *Owners) storedName(uid int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if uid < 0 {
-		return o.former[uid]
+		return o.formerNames[uid]
 	}
 	return o.names[uid]
 }
 
-// Strangers returns the uids that have an account on other nodes but not on this one.
-func (o *Owners) Strangers() map[int]bool {
+// UnknownUIDs returns the uids that have an account on other nodes but not on this one.
+func (o *Owners) UnknownUIDs() map[int]bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return maps.Clone(o.unknownUsers)
+	return maps.Clone(o.unknownUIDs)
 }
 
-// uids returns the uids that have owners, sorted.
-func (o *Owners) uids() []int {
+// ownerUIDs returns the uids that have owners, sorted.
+func (o *Owners) ownerUIDs() []int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Sorted(maps.Keys(o.names))
@@ -141,13 +142,13 @@ func (o *Owners) uids() []int {
 func (o *Owners) FormerNames() map[int]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return maps.Clone(o.former)
+	return maps.Clone(o.formerNames)
 }
 
-// RequestCheck requests a look-up of all uids.
-func (o *Owners) RequestCheck() {
+// RequestOwnerCheck requests a look-up of all uids.
+func (o *Owners) RequestOwnerCheck() {
 	select {
-	case o.checkRequest <- struct{}{}:
+	case o.ownerCheckRequest <- struct{}{}:
 	default: // a look-up is already requested
 	}
 }
@@ -159,14 +160,14 @@ func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.CurrentUse
 // Admit implements control.Authorizer. If the peer's uid belonged to another account before, Admit
 // separates the jobs of that account before the peer gets any reply.
 func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
-	if p.Right == control.None || !mayChangeOwner(p.UID) {
+	if p.Right == control.RightNone || !mayChangeOwner(p.UID) {
 		return nil
 	}
 	name := a.Owners.directory.accountName(p.UID)
 	if name == "" {
 		return nil
 	}
-	a.Owners.Users.Store(p.UID, name)
+	a.Owners.NameCache.Store(p.UID, name)
 	if err := a.separateOwner(ctx, p.UID, name); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "the service cannot serve you yet: your uid %d belonged to another "+
 			"account before, and the service could not take that account's jobs away from the uid (%v)", p.UID, err)
@@ -178,7 +179,7 @@ func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 // finishes a separation that an earlier service has begun.
 func (a *Admission) separateOwner(ctx context.Context, uid int, name string) error {
 	a.Owners.mu.Lock()
-	former, unfinished := a.Owners.names[uid], a.Owners.unfinishedUIDs[uid]
+	former, unfinished := a.Owners.names[uid], a.Owners.unseparatedUIDs[uid]
 	a.Owners.mu.Unlock()
 	if former == name || former == "" && !unfinished {
 		return nil
@@ -195,7 +196,7 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 	}
 	a.Owners.mu.Lock()
 	if former == "" {
-		delete(a.Owners.unfinishedUIDs, uid)
+		delete(a.Owners.unseparatedUIDs, uid)
 	} else if a.Owners.names[uid] == former {
 		delete(a.Owners.names, uid)
 	}
@@ -223,9 +224,9 @@ func (a *Admission) SeparateOwners(ctx context.Context) {
 		var retry <-chan time.Time
 		if a.Owners.cluster != nil {
 			retry = time.After(separateRetryDelay)
-			a.UpdateUnknownUsers(ctx)
+			a.UpdateUnknownUIDs(ctx)
 		}
-		for _, uid := range a.Owners.uids() {
+		for _, uid := range a.Owners.ownerUIDs() {
 			name := a.Owners.directory.accountName(uid)
 			if name == "" || !mayChangeOwner(uid) {
 				continue
@@ -244,34 +245,34 @@ func (a *Admission) SeparateOwners(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.Owners.checkRequest:
+		case <-a.Owners.ownerCheckRequest:
 		case <-retry:
 		}
 	}
 }
 
-// UpdateUnknownUsers makes the store skip the jobs of users that have an account on other nodes but not on
+// UpdateUnknownUIDs makes the store skip the jobs of users that have an account on other nodes but not on
 // this one. It also makes the store claim again the jobs of users that now have an account here. See
 // docs/decisions/0017.
-func (a *Admission) UpdateUnknownUsers(ctx context.Context) {
+func (a *Admission) UpdateUnknownUIDs(ctx context.Context) {
 	unknown := map[int]bool{}
 	err := a.Owners.Load(ctx) // load again, to include users that have enqueued on other nodes
 	if err == nil && a.Owners.HasOtherNodes() {
-		for _, uid := range a.Owners.uids() {
-			name := a.Owners.nameOf(uid)
+		for _, uid := range a.Owners.ownerUIDs() {
+			name := a.Owners.storedName(uid)
 			if a.Owners.checkRenamed(uid, name) != nil || a.Owners.lacksAccount(uid) {
 				unknown[uid] = true
 			}
 		}
 	}
 	a.Owners.mu.Lock()
-	unchanged := maps.Equal(a.Owners.unknownUsers, unknown)
+	unchanged := maps.Equal(a.Owners.unknownUIDs, unknown)
 	if err == nil {
-		a.Owners.unknownUsers = unknown
+		a.Owners.unknownUIDs = unknown
 	}
 	a.Owners.mu.Unlock()
 	if err == nil && !unchanged {
-		err = a.Lock.With(ctx, func() error { return a.ApplyNode(ctx) })
+		err = a.Lock.With(ctx, func() error { return a.StoreNodeRecord(ctx) })
 	}
 	if err != nil && ctx.Err() == nil {
 		a.Log.Warn("this node could not check which users have no account here; until a later check succeeds, it may "+
@@ -281,32 +282,33 @@ func (a *Admission) UpdateUnknownUsers(ctx context.Context) {
 
 // lacksAccount reports whether jobs of a uid run under an account that this node does not have.
 func (o *Owners) lacksAccount(uid int) bool {
-	return o.account.PerJob && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" && o.lookUpName(uid, true) == ""
+	return o.account.RunsAsJobAccount && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" &&
+		o.lookUpName(uid, true) == ""
 }
 
 // CheckOwner returns why a job must not start: the uid that enqueued it, or that it runs as, now belongs to
 // another account. It waits at most NameLookupTimeout for each look-up.
 func (o *Owners) CheckOwner(j *queue.Job) error {
-	name := o.nameOf(j.UID)
+	name := o.storedName(j.UID)
 	if j.AsUID == nil {
 		name = j.User
 	} else if err := o.checkRenamed(*j.AsUID, j.User); err != nil {
-		return o.orElsewhere(err)
+		return o.addWrongNodeError(err)
 	}
 	err := o.checkRenamed(j.UID, name)
 	if err != nil {
-		o.RequestCheck()
+		o.RequestOwnerCheck()
 	}
 	if runs := o.account.RunsAs(j); err == nil && o.HasOtherNodes() && o.lacksAccount(runs) {
 		err = fmt.Errorf("uid %d has no account on this node; create the account, or start a node that has it", runs)
-		o.RequestCheck()
+		o.RequestOwnerCheck()
 	}
-	return o.orElsewhere(err)
+	return o.addWrongNodeError(err)
 }
 
-// orElsewhere adds worker.ErrWrongNode to the reason why a job may not start on this node, if the queue has other
+// addWrongNodeError adds worker.ErrWrongNode to the reason why a job may not start on this node, if the queue has other
 // nodes. The job then waits, because it may start on one of them.
-func (o *Owners) orElsewhere(err error) error {
+func (o *Owners) addWrongNodeError(err error) error {
 	if err == nil || !o.HasOtherNodes() {
 		return err
 	}
@@ -332,13 +334,13 @@ func (o *Owners) checkRenamed(uid int, oldName string) error {
 // set, lookUpName always asks the system. It returns "" if the look-up takes longer than NameLookupTimeout.
 func (o *Owners) lookUpName(uid int, fresh bool) string {
 	o.mu.Lock()
-	n := o.Lookups[uid]
+	n := o.NameLookups[uid]
 	if n == nil || n.expired(fresh) {
-		if len(o.Lookups) >= maxNameLookups || o.Lookups == nil {
-			o.Lookups = map[int]*NameLookup{}
+		if len(o.NameLookups) >= maxNameLookups || o.NameLookups == nil {
+			o.NameLookups = map[int]*NameLookup{}
 		}
 		n = &NameLookup{Done: make(chan struct{})}
-		o.Lookups[uid] = n
+		o.NameLookups[uid] = n
 		go func() {
 			// This goroutine ends when the directory answers, which takes a few seconds at most.
 			n.Name = o.directory.accountName(uid)
@@ -346,7 +348,7 @@ func (o *Owners) lookUpName(uid int, fresh bool) string {
 			close(n.Done)
 		}()
 	}
-	slow := n.slow
+	slow := n.timedOut
 	o.mu.Unlock()
 	if !slow {
 		select {
@@ -357,7 +359,7 @@ func (o *Owners) lookUpName(uid int, fresh bool) string {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	n.slow = true
+	n.timedOut = true
 	return ""
 }
 
@@ -377,7 +379,7 @@ func (n *NameLookup) expired(fresh bool) bool {
 func (o *Owners) FormerUID(name string) (uid int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for id, owner := range o.former {
+	for id, owner := range o.formerNames {
 		// Negative uids are assigned downwards, so the newest owner has the lowest.
 		if owner == name && id < uid {
 			uid, ok = id, true
@@ -388,29 +390,29 @@ func (o *Owners) FormerUID(name string) (uid int, ok bool) {
 
 // UserName returns the name of a uid, or its number.
 func (o *Owners) UserName(uid int) string {
-	if name, ok := o.Users.Load(uid); ok {
+	if name, ok := o.NameCache.Load(uid); ok {
 		return name.(string)
 	}
-	if name := o.nameOf(uid); name != "" || uid < 0 {
+	if name := o.storedName(uid); name != "" || uid < 0 {
 		return name
 	}
 	name := o.directory.UserName(uid)
 	if name != strconv.Itoa(uid) { // do not cache a number, since the uid may get a name soon
-		o.Users.Store(uid, name)
+		o.NameCache.Store(uid, name)
 	}
 	return name
 }
 
-// KnownName returns the name of a uid, or its number if the name is not cached. It does not query the system.
-func (o *Owners) KnownName(uid int) string {
-	if name, ok := o.Users.Load(uid); ok {
+// CachedUserName returns the name of a uid, or its number if the name is not cached. It does not query the system.
+func (o *Owners) CachedUserName(uid int) string {
+	if name, ok := o.NameCache.Load(uid); ok {
 		return name.(string)
 	}
-	return cmp.Or(o.nameOf(uid), fmt.Sprint(uid))
+	return cmp.Or(o.storedName(uid), fmt.Sprint(uid))
 }
 
-// OwnerName returns the name of a uid, or "" if it is unknown.
-func (o *Owners) OwnerName(uid int) string {
+// UserNameOrEmpty returns the name of a uid, or "" if it is unknown.
+func (o *Owners) UserNameOrEmpty(uid int) string {
 	if name := o.UserName(uid); name != strconv.Itoa(uid) {
 		return name
 	}

@@ -12,38 +12,38 @@ import (
 
 // RunAs decides as which users jobs run.
 type RunAs struct {
-	Home     runner.Location
-	Owners   *Owners
-	Rights   *Rights
-	Accounts *launcher.Accounts // the policy that decides as which accounts root's runners run jobs
+	RunnerLocation runner.Location
+	Owners         *Owners
+	Rights         *Rights
+	RunnerPolicy   *launcher.Accounts // the policy that decides as which accounts root's runners run jobs
 }
 
-// MayRun returns an error if the runner would not run jobs of a uid. It is called at enqueue, so that the
+// CheckMayRun returns an error if the runner would not run jobs of a uid. It is called at enqueue, so that the
 // submitter gets the error immediately.
-func (r *RunAs) MayRun(uid int) error {
-	if !r.Home.OwnedByRoot() {
+func (r *RunAs) CheckMayRun(uid int) error {
+	if !r.RunnerLocation.OwnedByRoot() {
 		return nil
 	}
-	if why := r.Accounts.Refuses(uint32(uid)); why != "" {
+	if why := r.RunnerPolicy.RefusalReason(uint32(uid)); why != "" {
 		return queue.Errorf(queue.CodeDenied, "%s", why)
 	}
 	return nil
 }
 
-// MayType returns an error if the peer may not type into a job's terminal because the job runs as another
+// CheckMayType returns an error if the peer may not type into a job's terminal because the job runs as another
 // user. Typed text is executed with the rights of that user. Even a job that belongs to the peer may run as
 // another user, if an admin has chosen that user.
-func (r *RunAs) MayType(p *control.Peer, j *queue.Job) error {
-	if each := (worker.Account{PerJob: true}); r.Home.External() && each.RunsAs(j) != p.UID &&
-		!p.Right.Covers(control.Admin) {
-		return r.Rights.Refuse(p, "typing into the terminal of job "+j.ID+", which runs as another user,", control.Admin)
+func (r *RunAs) CheckMayType(p *control.Peer, j *queue.Job) error {
+	if each := (worker.Account{RunsAsJobAccount: true}); r.RunnerLocation.External() && each.RunsAs(j) != p.UID &&
+		!p.Right.Covers(control.RightAdmin) {
+		return r.Rights.Refuse(p, "typing into the terminal of job "+j.ID+", which runs as another user,", control.RightAdmin)
 	}
 	return nil
 }
 
-// Names returns the name of the user that a job runs as. If a different user may have enqueued the job, Names
-// also returns the name of that owner.
-func (r *RunAs) Names(j *queue.Job) (user, owner string) {
+// UserAndOwnerNames returns the name of the user that a job runs as. If a different user may have
+// enqueued the job, UserAndOwnerNames also returns the name of that owner.
+func (r *RunAs) UserAndOwnerNames(j *queue.Job) (user, owner string) {
 	user = j.User
 	if user == "" || j.AsUID != nil {
 		owner = r.Owners.UserName(j.UID)

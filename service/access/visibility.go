@@ -11,21 +11,21 @@ import (
 type Visibility int
 
 // The values of Visibility. VisibleOutline is everything except the environment, the command and the
-// output. VisibleInside is everything except the values of environment variables. VisibleWhole is everything.
+// output. VisibleWithoutEnv is everything except the values of environment variables. VisibleAll is everything.
 const (
 	VisibleOutline Visibility = iota
-	VisibleInside
-	VisibleWhole
+	VisibleWithoutEnv
+	VisibleAll
 )
 
 // VisibilityFor returns how much of a job a user with a right may see. own says whether it is the user's own
 // job.
 func VisibilityFor(have control.Right, own bool) Visibility {
 	switch {
-	case have.Covers(control.Admin), own && have.Covers(control.Submit):
-		return VisibleWhole
-	case have.Covers(control.Operate):
-		return VisibleInside
+	case have.Covers(control.RightAdmin), own && have.Covers(control.RightSubmit):
+		return VisibleAll
+	case have.Covers(control.RightOperate):
+		return VisibleWithoutEnv
 	}
 	return VisibleOutline
 }
@@ -33,9 +33,10 @@ func VisibilityFor(have control.Right, own bool) Visibility {
 // hiddenValue replaces the value of an environment variable that is not shown.
 const hiddenValue = "***"
 
-// nestedParams lists the fields of a spec that VisibleOutline leaves out, because they show what the
+// executionSpecFields lists the fields of a spec that VisibleOutline leaves out, because they show what the
 // job executes.
-var nestedParams = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret", "on_completed",
+var executionSpecFields = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret",
+	"on_completed",
 	"on_failed", "on_dead", "on_ended"}
 
 // HideJob removes the parts of a job that the visibility does not include.
@@ -43,12 +44,12 @@ func HideJob(j *control.Job, s Visibility) {
 	if s != VisibleOutline {
 		return
 	}
-	j.Command, j.Argv, j.HookLines, j.Hidden = "", nil, queue.HookLines{}, []string{"command"}
+	j.Command, j.Argv, j.HookCommands, j.HiddenParts = "", nil, queue.HookCommands{}, []string{"command"}
 	if j.Progress != nil { // the text is output
 		j.Progress = &control.JobProgress{Percent: j.Progress.Percent, ReportedAt: j.Progress.ReportedAt}
 	}
 	if j.Error != nil { // the error may contain the name of the program
-		j.Error = plainError(j.ExitCode, j.Signal, j.Reason)
+		j.Error = errorWithoutCommand(j.ExitCode, j.Signal, j.Reason)
 	}
 }
 
@@ -58,24 +59,24 @@ func HideDetail(d *control.JobDetail, s Visibility) {
 	switch s {
 	case VisibleOutline:
 		d.Output, d.Stderr, d.StdoutBytes, d.Result = "", "", 0, nil
-		for _, name := range nestedParams {
+		for _, name := range executionSpecFields {
 			delete(d.Spec, name)
 		}
 		for i := range d.History {
 			h := &d.History[i]
 			if h.Error != nil {
-				h.Error = plainError(h.ExitCode, h.Signal, h.Reason)
+				h.Error = errorWithoutCommand(h.ExitCode, h.Signal, h.Reason)
 			}
 			h.ResultError = nil
 		}
-		d.Hidden = append(d.Hidden, "env", "output")
-	case VisibleInside:
-		d.Hidden = append(d.Hidden, hideValues(d.Spec, "env", "env_secret")...)
+		d.HiddenParts = append(d.HiddenParts, "env", "output")
+	case VisibleWithoutEnv:
+		d.HiddenParts = append(d.HiddenParts, hideValues(d.Spec, "env", "env_secret")...)
 	}
 }
 
-// plainError describes how an attempt ended without describing what it executed.
-func plainError(code *int64, signal *int, reason *string) *string {
+// errorWithoutCommand describes how an attempt ended without describing what it executed.
+func errorWithoutCommand(code *int64, signal *int, reason *string) *string {
 	switch {
 	case code != nil:
 		return new(fmt.Sprintf("exit code %d", *code))
@@ -88,7 +89,7 @@ func plainError(code *int64, signal *int, reason *string) *string {
 // HideSchedule removes the parts of a schedule that the visibility does not include.
 func HideSchedule(sched *control.Schedule, s Visibility) {
 	if s == VisibleOutline {
-		sched.Command, sched.Argv, sched.Hidden = "", nil, []string{"command"}
+		sched.Command, sched.Argv, sched.HiddenParts = "", nil, []string{"command"}
 	}
 }
 
@@ -97,12 +98,12 @@ func HideScheduleDetail(d *control.ScheduleDetail, s Visibility) {
 	HideSchedule(&d.Schedule, s)
 	switch s {
 	case VisibleOutline:
-		for _, name := range nestedParams {
+		for _, name := range executionSpecFields {
 			delete(d.Spec, name)
 		}
-		d.Hidden = append(d.Hidden, "env")
-	case VisibleInside:
-		d.Hidden = append(d.Hidden, hideValues(d.Spec, "env")...)
+		d.HiddenParts = append(d.HiddenParts, "env")
+	case VisibleWithoutEnv:
+		d.HiddenParts = append(d.HiddenParts, hideValues(d.Spec, "env")...)
 	}
 }
 

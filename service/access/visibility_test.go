@@ -17,9 +17,9 @@ func TestHideFollowsVisibility(t *testing.T) {
 		have        control.Right
 		own, others Visibility
 	}{
-		{control.None, VisibleOutline, VisibleOutline}, {control.Read, VisibleOutline, VisibleOutline},
-		{control.Submit, VisibleWhole, VisibleOutline}, {control.Operate, VisibleWhole, VisibleInside},
-		{control.Admin, VisibleWhole, VisibleWhole},
+		{control.RightNone, VisibleOutline, VisibleOutline}, {control.RightRead, VisibleOutline, VisibleOutline},
+		{control.RightSubmit, VisibleAll, VisibleOutline}, {control.RightOperate, VisibleAll, VisibleWithoutEnv},
+		{control.RightAdmin, VisibleAll, VisibleAll},
 	} {
 		if got := [2]Visibility{VisibilityFor(c.have, true), VisibilityFor(c.have, false)}; got != [2]Visibility{c.own,
 			c.others} {
@@ -36,30 +36,30 @@ func TestHidden(t *testing.T) {
 			Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary,
 			Labels: map[string]string{"k": "v"}}}
 	detail := func(j queue.Job) control.JobDetail {
-		return control.JobDetail{Job: control.ViewJob(&j, control.View{User: "me"}), Output: canary, Stderr: canary,
+		return control.JobDetail{Job: control.ViewJob(&j, control.JobViewContext{User: "me"}), Output: canary, Stderr: canary,
 			Spec: queue.SpecOf(&j).GivenFields(),
-			History: []control.Attempt{control.ViewAttempt(&queue.Attempt{N: 1, ExitCode: 127,
+			History: []control.Attempt{control.ViewAttempt(&queue.Attempt{Number: 1, ExitCode: 127,
 				Error: "cannot start " + canary})}}
 	}
 	argv := j
 	argv.Command, argv.Argv = "", []string{canary}
 	for _, j := range []queue.Job{j, argv} {
 		whole := detail(j)
-		HideDetail(&whole, VisibleWhole)
+		HideDetail(&whole, VisibleAll)
 		if !reflect.DeepEqual(whole, detail(j)) {
 			t.Errorf("all fields: %+v", whole)
 		}
 		inside, outline := detail(j), detail(j)
-		HideDetail(&inside, VisibleInside)
+		HideDetail(&inside, VisibleWithoutEnv)
 		text := fmt.Sprintf("%+v", inside)
 		if strings.Contains(text, "v4lue") || strings.Count(text, "KEY") != 1 || !strings.Contains(text, canary) ||
-			!slices.Equal(inside.Hidden, []string{"env"}) {
+			!slices.Equal(inside.HiddenParts, []string{"env"}) {
 			t.Errorf("inside: %s", text)
 		}
 		HideDetail(&outline, VisibleOutline)
 		text = fmt.Sprintf("%+v %v", outline, *outline.History[0].Error)
 		if strings.Contains(text+*outline.Error, canary) || strings.Contains(text, "KEY") ||
-			!slices.Equal(outline.Hidden, []string{"command", "env", "output"}) {
+			!slices.Equal(outline.HiddenParts, []string{"command", "env", "output"}) {
 			t.Errorf("the outline: %s, %s", text, *outline.Error)
 		}
 		if *outline.Error != "exit code 127" || outline.Labels["k"] != "v" || outline.Spec["cwd"] != "/tmp" ||

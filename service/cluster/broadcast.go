@@ -45,7 +45,7 @@ func Broadcast[R any](ctx context.Context, r *JobRouter, req Request) ([]NodeRes
 // SendToNodes sends a request to all living nodes in a list, except this node. It returns when all of them
 // have answered or ctx ends. It sends at most maxParallelRequests requests concurrently.
 func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeState, req Request) []NodeResult[R] {
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.IsSelf || !n.Alive })
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.IsSelf || !n.LeaseValid })
 	list := make([]NodeResult[R], len(nodes))
 	slots := make(chan struct{}, maxParallelRequests)
 	var all sync.WaitGroup
@@ -71,7 +71,7 @@ func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
 	}
 	for {
 		var state control.DrainResult
-		_, err := r.send(ctx, n.ID, Request{Method: "drain", Params: control.Drain{Wait: true}, Slow: true}, &state)
+		_, err := r.send(ctx, n.ID, Request{Method: "drain", Params: control.Drain{Wait: true}, IsSlow: true}, &state)
 		switch {
 		case err != nil && ctx.Err() == nil && !r.NodeList.isNodeAlive(ctx, n.ID):
 			return nil
@@ -86,22 +86,22 @@ func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
 func (l *NodeList) isNodeAlive(ctx context.Context, id int64) bool {
 	list, err := l.Nodes(ctx)
 	i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == id })
-	return err != nil || i >= 0 && list[i].Alive
+	return err != nil || i >= 0 && list[i].LeaseValid
 }
 
 // WaitAllIdle waits until no job runs on any node. The caller has drained all nodes, so no job starts.
 func (r *JobRouter) WaitAllIdle(ctx context.Context) error {
 	nodes, err := r.NodeList.Nodes(ctx)
 	for i := range nodes {
-		if n := &nodes[i]; err == nil && n.Alive {
+		if n := &nodes[i]; err == nil && n.LeaseValid {
 			err = r.WaitIdle(ctx, n)
 		}
 	}
 	return err
 }
 
-// LostNodes returns a problem for each node that has disappeared without a normal stop.
-func (l *NodeList) LostNodes(ctx context.Context) (list []string) {
+// LostNodeProblems returns a problem for each node that has disappeared without a normal stop.
+func (l *NodeList) LostNodeProblems(ctx context.Context) (list []string) {
 	if l.Cluster == nil {
 		return nil
 	}
@@ -112,9 +112,9 @@ func (l *NodeList) LostNodes(ctx context.Context) (list []string) {
 		return []string{fmt.Sprintf("cannot list the nodes: %v", err)}
 	}
 	for i := range nodes {
-		if n := &nodes[i]; !n.IsSelf && !n.Alive && !n.Stopped {
+		if n := &nodes[i]; !n.IsSelf && !n.LeaseValid && !n.Stopped {
 			list = append(list, fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node "+
-				"with: queuectl node rm %s", n.Name, n.LastHeartbeat, queue.ShellWord(n.Name)))
+				"with: queuectl node rm %s", n.Name, n.LastHeartbeat, queue.QuoteShellWord(n.Name)))
 		}
 	}
 	return list

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Drains stops the pool from claiming jobs while the store contains a drain of this node.
-type Drains struct {
+// Drainer stops the pool from claiming jobs while the store contains a drain of this node.
+type Drainer struct {
 	Cluster    store.Cluster // nil if no other node can use the store
 	Pool       *worker.Pool
 	DrainState *DrainState
@@ -20,76 +20,76 @@ type Drains struct {
 
 // DrainState is this node's copy of which drains the store contains.
 type DrainState struct {
-	mu    sync.Mutex
-	all   bool // the store contains a drain of all nodes; guarded by mu
-	node  bool // the store contains a drain of this node; guarded by mu
-	reads int  // number of reads of this node's drain that have begun; guarded by mu
-	// lastRead is the number, as counted in reads, of the newest read that was applied; guarded by mu.
-	lastRead int
+	mu           sync.Mutex
+	allDrained   bool // the store contains a drain of all nodes; guarded by mu
+	nodeDrained  bool // the store contains a drain of this node; guarded by mu
+	startedReads int  // number of reads of this node's drain that have begun; guarded by mu
+	// lastAppliedRead is the number, as counted in reads, of the newest read that was applied; guarded by mu.
+	lastAppliedRead int
 }
 
-// SetAll records whether all nodes are drained.
-func (d *DrainState) SetAll(on bool) {
+// SetAllDrained records whether all nodes are drained.
+func (d *DrainState) SetAllDrained(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.all = on
+	d.allDrained = on
 }
 
-// IsAll reports whether all nodes are drained.
-func (d *DrainState) IsAll() bool {
+// IsAllDrained reports whether all nodes are drained.
+func (d *DrainState) IsAllDrained() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.all
+	return d.allDrained
 }
 
-// isOn reports whether all nodes or this node are drained.
-func (d *DrainState) isOn() bool {
+// isDrained reports whether all nodes or this node are drained.
+func (d *DrainState) isDrained() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.all || d.node
+	return d.allDrained || d.nodeDrained
 }
 
 // beginRead numbers a read of whether this node is drained.
 func (d *DrainState) beginRead() (number int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.reads++
-	return d.reads
+	d.startedReads++
+	return d.startedReads
 }
 
-// record records the result of a read of whether this node is drained. Reads may finish in a different order
-// than they began. So record ignores a result if the result of a later read was already recorded.
-func (d *DrainState) record(number int, on bool) {
+// recordNodeDrain records the result of a read of whether this node is drained. Reads may finish in a different order
+// than they began. So recordNodeDrain ignores a result if the result of a later read was already recorded.
+func (d *DrainState) recordNodeDrain(number int, on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if number > d.lastRead {
-		d.lastRead, d.node = number, on
+	if number > d.lastAppliedRead {
+		d.lastAppliedRead, d.nodeDrained = number, on
 	}
 }
 
-// EndCommand returns the command that a user can enter to end the drain of this node.
-func (d *DrainState) EndCommand(node string) string {
+// EndDrainCommand returns the command that a user can enter to end the drain of this node.
+func (d *DrainState) EndDrainCommand(node string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.node && !d.all {
-		return "queuectl node drain " + queue.ShellWord(node) + " --off"
+	if d.nodeDrained && !d.allDrained {
+		return "queuectl node drain " + queue.QuoteShellWord(node) + " --off"
 	}
 	return "queuectl drain --off"
 }
 
 // BeginDrainRead must be called before each read of whether this node is drained. The caller passes the
 // result of the read to the returned function record.
-func (d *Drains) BeginDrainRead() (record func(on bool)) {
+func (d *Drainer) BeginDrainRead() (record func(on bool)) {
 	number := d.DrainState.beginRead()
 	return func(on bool) {
-		d.DrainState.record(number, on)
+		d.DrainState.recordNodeDrain(number, on)
 		d.ApplyDrain()
 	}
 }
 
-// ReadDrained reads from the store whether this node is drained, and stops or resumes starting jobs
+// ReloadNodeDrain reads from the store whether this node is drained, and stops or resumes starting jobs
 // accordingly.
-func (d *Drains) ReadDrained(ctx context.Context) error {
+func (d *Drainer) ReloadNodeDrain(ctx context.Context) error {
 	record := d.BeginDrainRead()
 	drained, err := d.Cluster.IsDrained(ctx)
 	if err == nil {
@@ -100,8 +100,8 @@ func (d *Drains) ReadDrained(ctx context.Context) error {
 
 // ApplyDrain stops the pool from claiming jobs if all nodes or this node are drained. If neither is
 // drained, it lets the pool claim.
-func (d *Drains) ApplyDrain() {
+func (d *Drainer) ApplyDrain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.Pool.Drain(d.DrainState.isOn())
+	d.Pool.SetDraining(d.DrainState.isDrained())
 }

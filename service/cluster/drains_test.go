@@ -7,16 +7,16 @@ import "testing"
 func TestNewestDrainReadCounts(t *testing.T) {
 	var d DrainState
 	older, newer := d.beginRead(), d.beginRead()
-	d.record(newer, true)
-	d.record(older, false)
-	if !d.isOn() || d.IsAll() {
-		t.Errorf("drained %v, all %v; want this node alone", d.isOn(), d.IsAll())
+	d.recordNodeDrain(newer, true)
+	d.recordNodeDrain(older, false)
+	if !d.isDrained() || d.IsAllDrained() {
+		t.Errorf("drained %v, all %v; want this node alone", d.isDrained(), d.IsAllDrained())
 	}
-	if got, want := d.EndCommand("a"), "queuectl node drain a --off"; got != want {
+	if got, want := d.EndDrainCommand("a"), "queuectl node drain a --off"; got != want {
 		t.Errorf("a drain of this node ends with %q, want %q", got, want)
 	}
-	d.SetAll(true)
-	if got, want := d.EndCommand("a"), "queuectl drain --off"; got != want {
+	d.SetAllDrained(true)
+	if got, want := d.EndDrainCommand("a"), "queuectl drain --off"; got != want {
 		t.Errorf("a drain of all nodes ends with %q, want %q", got, want)
 	}
 }

@@ -23,13 +23,13 @@ import (
 //
 // For example, node A gets a request to cancel a job whose lease node B holds. A finds the holder, stores the
 // request cancel for B in the database and waits for the answer (Forward). B reads the request, executes it like
-// a request from its own socket, and stores the answer (answerRequests). A stops waiting if B's lease expires
+// a request from its own socket, and stores the answer (startRequests). A stops waiting if B's lease expires
 // (watchNode). Once another node has taken over the job, A repeats the request.
 type JobRouter struct {
 	*NodeList
-	Requests    store.NodeRequests // nil if Cluster is nil
-	OutputFiles *OutputFiles
-	RemoteWaits *fair.Limiter // created by NewRemoteWaits; nil if Cluster is nil
+	NodeRequests      store.NodeRequests // nil if Cluster is nil
+	OutputFiles       *OutputFiles
+	RemoteWaitLimiter *fair.Limiter // created by NewRemoteWaitLimiter; nil if Cluster is nil
 }
 
 // Request is a control request to another node, in the form in which the database stores it. The answer is stored
@@ -40,16 +40,16 @@ type Request struct {
 	UID    int           `json:"uid"` // the peer that has sent the request to the first node
 	PID    int           `json:"pid,omitempty"`
 	Right  control.Right `json:"right"` // the right of the peer on the first node
-	// Seq is the number of the job that the request is about; 0 if Forward does not send the request. Params
+	// JobSeq is the number of the job that the request is about; 0 if Forward does not send the request. Params
 	// contains the job's id too, but another job can have that id by the time of the answer.
-	Seq int64 `json:"seq,omitempty"`
-	// States lists the states in which the request may change a job. An empty list means every state.
-	States []queue.State `json:"states,omitempty"`
+	JobSeq int64 `json:"seq,omitempty"`
+	// AllowedStates lists the states in which the request may change a job. An empty list means every state.
+	AllowedStates []queue.State `json:"states,omitempty"`
 
-	// EndsAttempt says that the answer may come only after an attempt has ended.
-	EndsAttempt bool `json:"-"`
-	// Slow says that there may be many such requests, and that they may take seconds.
-	Slow bool `json:"-"`
+	// AwaitsAttemptEnd says that the answer may come only after an attempt has ended.
+	AwaitsAttemptEnd bool `json:"-"`
+	// IsSlow says that there may be many such requests, and that they may take seconds.
+	IsSlow bool `json:"-"`
 }
 
 // Limits of requests between nodes.
@@ -66,14 +66,14 @@ const (
 // of its answer into result. held is false if no other node holds the lease. If the holder is lost while it ends
 // the job, Forward waits until the job has a new holder or none, and repeats the request.
 func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result any) (held bool, err error) {
-	req.Seq = seq
-	for r.Cluster != nil && r.Pool.Running(seq) == 0 {
+	req.JobSeq = seq
+	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(seq) == 0 {
 		node, err := r.Cluster.LeaseHolder(ctx, seq)
 		if err != nil || node == 0 {
 			return false, err
 		}
 		_, err = r.send(ctx, node, req, result)
-		if !IsNodeLost(err) || !req.EndsAttempt || !r.awaitTakeover(ctx, seq) {
+		if !IsNodeLost(err) || !req.AwaitsAttemptEnd || !r.awaitTakeover(ctx, seq) {
 			return true, err
 		}
 	}
@@ -90,17 +90,17 @@ func (r *JobRouter) send(ctx context.Context, node int64, req Request, result an
 	if err != nil {
 		return false, err
 	}
-	if req.EndsAttempt {
+	if req.AwaitsAttemptEnd {
 		slot := fair.Request{User: req.UID}
-		if err := r.RemoteWaits.Acquire(ctx, slot); err != nil {
+		if err := r.RemoteWaitLimiter.Acquire(ctx, slot); err != nil {
 			return false, err
 		}
-		defer r.RemoteWaits.Release(slot)
+		defer r.RemoteWaitLimiter.Release(slot)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go r.watchNode(ctx, node, cancel)
-	raw, err := r.Requests.Ask(ctx, node, text, req.Slow)
+	raw, err := r.NodeRequests.SendRequest(ctx, node, text, req.IsSlow)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -113,8 +113,8 @@ func (r *JobRouter) send(ctx context.Context, node int64, req Request, result an
 // maxRemoteWaits is how many jobs on other nodes one user can wait for concurrently.
 const maxRemoteWaits = 16
 
-// NewRemoteWaits returns the Limiter of requests that wait for a job on another node.
-func NewRemoteWaits() *fair.Limiter { return fair.New(fair.Bound{Max: maxRemoteWaits}) }
+// NewRemoteWaitLimiter returns the Limiter of requests that wait for a job on another node.
+func NewRemoteWaitLimiter() *fair.Limiter { return fair.NewLimiter(fair.Bound{Max: maxRemoteWaits}) }
 
 // watchNode cancels a request with a nodeLost error when the lease of the requested node has expired or the
 // node was removed.
@@ -123,13 +123,13 @@ func (r *JobRouter) watchNode(ctx context.Context, node int64, cancel func(error
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(r.Cluster.Lease() / 3):
+		case <-time.After(r.Cluster.NodeLeaseDuration() / 3):
 		}
 		list, err := r.NodeList.Nodes(ctx)
 		if i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && i < 0 {
 			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable,
 				"the node that runs the job was removed; another node takes over the job soon; then repeat the command")})
-		} else if err == nil && !list[i].Alive {
+		} else if err == nil && !list[i].LeaseValid {
 			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable,
 				"the node that runs the job, %s, does not answer; another node takes over the job soon; then repeat the command",
 				list[i].Name)})
@@ -149,7 +149,7 @@ func IsNodeLost(err error) bool { return errors.As(err, new(nodeLost)) }
 // awaitTakeover waits until the lease of a lost node's job has moved to a live node or no longer exists. If
 // that takes longer than the duration of a node lease, it returns false.
 func (r *JobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
-	ctx, cancel := context.WithTimeout(ctx, r.Cluster.Lease())
+	ctx, cancel := context.WithTimeout(ctx, r.Cluster.NodeLeaseDuration())
 	defer cancel()
 	holder, err := r.Cluster.LeaseHolder(ctx, seq)
 	for err == nil && holder != 0 && !r.NodeList.isNodeAlive(ctx, holder) {
@@ -166,23 +166,23 @@ func (r *JobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
 // PollInterval is the polling interval for states that are expected to change soon.
 const PollInterval = 250 * time.Millisecond
 
-// Running returns the number of the attempt for which a node holds the job's lease. It returns 0 if no node
+// LeasedAttemptNumber returns the number of the attempt for which a node holds the job's lease. It returns 0 if no node
 // holds it.
-func (r *JobRouter) Running(ctx context.Context, j *queue.Job) int {
-	if n := r.Pool.Running(j.Seq); n > 0 || r.Cluster == nil || j.State != queue.Processing {
+func (r *JobRouter) LeasedAttemptNumber(ctx context.Context, j *queue.Job) int {
+	if n := r.Pool.LeasedAttemptNumber(j.Seq); n > 0 || r.Cluster == nil || j.State != queue.Processing {
 		return n
 	}
 	if node, err := r.Cluster.LeaseHolder(ctx, j.Seq); err == nil && node != 0 {
-		return j.Runs + 1
+		return j.StartedAttempts + 1
 	}
 	return 0
 }
 
-// NodeOf returns the name of the node that runs a job, or of this node if that is unknown.
-func (l *NodeList) NodeOf(ctx context.Context, seq int64) string {
+// NodeNameOf returns the name of the node that runs a job, or of this node if that is unknown.
+func (l *NodeList) NodeNameOf(ctx context.Context, seq int64) string {
 	if l.Cluster == nil {
 		return l.Node
 	}
-	names, _ := l.Cluster.NodesOf(ctx, []int64{seq}) // ignore the error, since the default is this node
+	names, _ := l.Cluster.LastNodeNames(ctx, []int64{seq}) // ignore the error, since the default is this node
 	return cmp.Or(names[seq], l.Node)
 }

@@ -20,24 +20,24 @@ import (
 // LeaseKeeper renews the node lease and takes over the jobs of lost nodes.
 type LeaseKeeper struct {
 	*NodeList
-	log    *slog.Logger
-	drains *Drains
+	log     *slog.Logger
+	drainer *Drainer
 
-	workersChanged chan struct{}                // wake-up: the number of workers has changed
-	leaseTrouble   atomic.Pointer[leaseTrouble] // why the last renewal of the node lease failed; nil if it succeeded
-	orphans        chan struct{}                // wake-up: a lost node has left jobs to take over
+	workersChanged  chan struct{}                  // wake-up: the number of workers has changed
+	renewalFailure  atomic.Pointer[renewalFailure] // why the last renewal of the node lease failed; nil if it succeeded
+	takeoverRequest chan struct{}                  // wake-up: a lost node has left jobs to take over
 }
 
-// StoreFile is the name of a file in the state directory. The file names the server database that held the
+// StoreFileName is the name of a file in the state directory. The file names the server database that held the
 // queue last. The file is empty if the queue was in the directory itself. Its modification time is the time
 // at which the queue first used the directory. Output files that are older may belong to another queue. If
 // the file does not exist, the queue has always used the directory.
-const StoreFile = "store.id"
+const StoreFileName = "store.id"
 
-// OutputsSince returns when the current queue first used a state directory. It returns the zero time if the
+// DirFirstUsedAt returns when the current queue first used a state directory. It returns the zero time if the
 // queue has always used the directory.
-func OutputsSince(dir string) time.Time {
-	info, err := os.Stat(filepath.Join(dir, StoreFile))
+func DirFirstUsedAt(dir string) time.Time {
+	info, err := os.Stat(filepath.Join(dir, StoreFileName))
 	if err != nil {
 		return time.Time{}
 	}
@@ -53,22 +53,22 @@ func (l *NodeList) IsStoreUnavailable(err error) bool {
 func leaseMargin(lease time.Duration) time.Duration { return lease / 6 }
 
 // NewLeaseKeeper returns a keeper of the node lease. Without a cluster, its methods do nothing.
-func NewLeaseKeeper(log *slog.Logger, d *Drains, l *NodeList) *LeaseKeeper {
-	return &LeaseKeeper{NodeList: l, log: log, drains: d, workersChanged: make(chan struct{}, 1),
-		orphans: make(chan struct{}, 1)}
+func NewLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeList) *LeaseKeeper {
+	return &LeaseKeeper{NodeList: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
+		takeoverRequest: make(chan struct{}, 1)}
 }
 
-// ExtendLease renews the node lease and extends the time for which the runners may run jobs.
-func (k *LeaseKeeper) ExtendLease(ctx context.Context) error {
+// RenewLease renews the node lease and extends the time for which the runners may run jobs.
+func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	if k.Cluster == nil {
 		return nil
 	}
-	lease := k.Cluster.Lease()
+	lease := k.Cluster.NodeLeaseDuration()
 	sent := time.Now()
 	timeoutCtx, cancel := context.WithTimeout(ctx, lease/3)
 	defer cancel()
-	recordDrain := k.drains.BeginDrainRead()
-	m, err := k.Cluster.ExtendLease(timeoutCtx, k.load())
+	recordDrain := k.drainer.BeginDrainRead()
+	m, err := k.Cluster.RenewNodeLease(timeoutCtx, k.currentLoad())
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (k *LeaseKeeper) ExtendLease(ctx context.Context) error {
 	recordDrain(m.Drained)
 	if m.HasOrphans {
 		select {
-		case k.orphans <- struct{}{}:
+		case k.takeoverRequest <- struct{}{}:
 		default: // a take-over is already requested
 		}
 	}
@@ -95,17 +95,17 @@ func (k *LeaseKeeper) AnnounceWorkers() {
 	}
 }
 
-// Trouble returns why the last renewal of the node lease failed; nil if it succeeded.
-func (k *LeaseKeeper) Trouble() *leaseTrouble { return k.leaseTrouble.Load() }
+// RenewalFailure returns why the last renewal of the node lease failed; nil if it succeeded.
+func (k *LeaseKeeper) RenewalFailure() *renewalFailure { return k.renewalFailure.Load() }
 
-// TakeOverLostNodes takes over the jobs of lost nodes until ctx ends. It runs separately from KeepLease, so
+// RunTakeovers takes over the jobs of lost nodes until ctx ends. It runs separately from RunRenewals, so
 // that a take-over does not delay the renewal of the node lease.
-func (k *LeaseKeeper) TakeOverLostNodes(ctx context.Context) {
+func (k *LeaseKeeper) RunTakeovers(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.orphans:
+		case <-k.takeoverRequest:
 			k.TakeOver(ctx)
 		}
 	}
@@ -130,26 +130,26 @@ func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 				k.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name,
 					"jobs", byNode[name])
 			}
-			k.Pool.SettleLost(list)
+			k.Pool.QueueLostLeases(list)
 		}
-		more = len(list) == store.MaxTakeOver
+		more = len(list) == store.MaxTakenOverLeases
 	}
 }
 
-// leaseTrouble describes why a node cannot renew its lease.
-type leaseTrouble struct {
-	Text  string
-	Lapse time.Time // from this time on, the node may not start jobs
+// renewalFailure describes why a node cannot renew its lease.
+type renewalFailure struct {
+	Text          string
+	LeaseDeadline time.Time // from this time on, the node may not start jobs
 }
 
-// KeepLease renews the node lease periodically until ctx ends.
-func (k *LeaseKeeper) KeepLease(ctx context.Context) {
+// RunRenewals renews the node lease periodically until ctx ends.
+func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 	if k.Cluster == nil {
 		return
 	}
-	lease := k.Cluster.Lease()
+	lease := k.Cluster.NodeLeaseDuration()
 	renewed := time.Now()
-	defer k.leaseTrouble.Store(nil)
+	defer k.renewalFailure.Store(nil)
 	for wait := lease / 3; ; {
 		select {
 		case <-ctx.Done():
@@ -159,19 +159,19 @@ func (k *LeaseKeeper) KeepLease(ctx context.Context) {
 		}
 		wait = lease / 3
 		started := time.Now()
-		err := k.ExtendLease(ctx)
+		err := k.RenewLease(ctx)
 		switch {
 		case err == nil:
 			renewed = started
-			if k.leaseTrouble.Swap(nil) != nil {
+			if k.renewalFailure.Swap(nil) != nil {
 				k.log.Info("this node's right to run jobs (node lease) is renewed again")
 			}
 		case ctx.Err() == nil:
 			wait = lease / 10
-			failing := k.leaseTrouble.Swap(&leaseTrouble{
+			failing := k.renewalFailure.Swap(&renewalFailure{
 				Text: fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %s; check the database server",
 					strings.TrimSuffix(err.Error(), "; try again later")),
-				Lapse: renewed.Add(lease - leaseMargin(lease)),
+				LeaseDeadline: renewed.Add(lease - leaseMargin(lease)),
 			})
 			if failing == nil {
 				k.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the "+
@@ -186,7 +186,7 @@ func (k *LeaseKeeper) KeepLease(ctx context.Context) {
 // Because of the delay, one check covers several changes.
 const sharedReloadDelay = 500 * time.Millisecond
 
-// ApplyNode sets in the store which jobs this node may claim.
-func (t *ThisNode) ApplyNode(ctx context.Context) error {
+// StoreNodeRecord sets in the store which jobs this node may claim.
+func (t *ThisNode) StoreNodeRecord(ctx context.Context) error {
 	return t.Store.SetNode(ctx, t.nodeRecord())
 }

@@ -38,21 +38,21 @@ func (l *NodeList) Nodes(ctx context.Context) (list []store.NodeState, err error
 	for after := ""; l.Cluster != nil; {
 		page, err := l.Cluster.Nodes(ctx, after)
 		list = append(list, page...)
-		if err != nil || len(page) < store.MaxNodes {
+		if err != nil || len(page) < store.MaxNodesPage {
 			return list, err
 		}
 		after = page[len(page)-1].Name
 	}
-	n := store.NodeState{Node: l.nodeRecord(), IsSelf: true, Alive: true, Version: l.Version, JoinedAt: l.StartedAt,
+	n := store.NodeState{Node: l.nodeRecord(), IsSelf: true, LeaseValid: true, Version: l.Version, JoinedAt: l.StartedAt,
 		LastHeartbeat: l.Store.Now()}
-	n.Workers, n.Running, n.Drained = l.Pool.Workers(), l.Pool.Busy(), l.Pool.Draining()
+	n.Workers, n.Running, n.Drained = l.Pool.WantedWorkers(), l.Pool.BusyWorkers(), l.Pool.IsDraining()
 	return []store.NodeState{n}, nil
 }
 
-// load returns this node's workers and throughput. The node stores them with its lease, so that other nodes
+// currentLoad returns this node's workers and throughput. The node stores them with its lease, so that other nodes
 // can read them.
-func (l *NodeList) load() store.Load {
-	byQueue := l.Pool.Throughputs()
+func (l *NodeList) currentLoad() store.Load {
+	byQueue := l.Pool.QueueThroughputsPerMinute()
 	if len(byQueue) > store.MaxLoadQueues {
 		names := slices.SortedFunc(maps.Keys(byQueue),
 			func(a, b string) int { return cmp.Or(byQueue[b]-byQueue[a], strings.Compare(a, b)) })
@@ -60,7 +60,7 @@ func (l *NodeList) load() store.Load {
 			delete(byQueue, name)
 		}
 	}
-	return store.Load{Workers: l.Pool.Workers(), EndedAttempts: l.Pool.Throughput(), EndedOf: byQueue}
+	return store.Load{Workers: l.Pool.WantedWorkers(), EndedAttempts: l.Pool.ThroughputPerMinute(), EndedByQueue: byQueue}
 }
 
 // OtherNodesThroughput returns the throughput of the other nodes, as they reported it within the last minute.
@@ -77,9 +77,9 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (sum int, byQueue m
 		return 0, byQueue
 	}
 	for i := range nodes {
-		if n := &nodes[i]; n.Alive && !n.IsSelf && n.LastHeartbeat.Add(time.Minute) > l.Store.Now() {
+		if n := &nodes[i]; n.LeaseValid && !n.IsSelf && n.LastHeartbeat.Add(time.Minute) > l.Store.Now() {
 			sum += n.EndedAttempts
-			for name, ended := range n.EndedOf {
+			for name, ended := range n.EndedByQueue {
 				byQueue[name] += ended
 			}
 		}
@@ -87,10 +87,10 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (sum int, byQueue m
 	return sum, byQueue
 }
 
-// NameNodes sets the node that ran each job last, if several nodes share the queue. If a job ran on another
-// node, NameNodes removes the job's resource units, since only that node knows the units' names. If the
+// SetNodeNames sets the node that ran each job last, if several nodes share the queue. If a job ran on another
+// node, SetNodeNames removes the job's resource units, since only that node knows the units' names. If the
 // store does not answer, no node is set.
-func (l *NodeList) NameNodes(ctx context.Context, views []control.Job) {
+func (l *NodeList) SetNodeNames(ctx context.Context, views []control.Job) {
 	var seqs []int64
 	for i := range views {
 		if views[i].StartedAt != 0 {
@@ -100,11 +100,11 @@ func (l *NodeList) NameNodes(ctx context.Context, views []control.Job) {
 	if l.Cluster == nil || len(seqs) == 0 {
 		return
 	}
-	names, err := l.Cluster.NodesOf(ctx, seqs)
+	names, err := l.Cluster.LastNodeNames(ctx, seqs)
 	for i := range views {
 		if v := &views[i]; err == nil && names[v.Seq] != "" {
 			if v.Node = names[v.Seq]; v.Node != l.Node {
-				v.Units = nil
+				v.HeldUnits = nil
 			}
 		}
 	}
@@ -128,13 +128,13 @@ func (l *NodeList) NodeNamed(ctx context.Context, name, instead string) (n store
 		}
 	}
 	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s", queue.Clip(name),
-		cmp.Or(queue.Nearest(name, names), "; see: queuectl node list"))
+		cmp.Or(queue.DidYouMean(name, names), "; see: queuectl node list"))
 }
 
 // nodeRecord describes this node as the settings define it.
 func (t *ThisNode) nodeRecord() store.Node {
 	n := store.Node{Name: t.Node, Labels: t.Settings.Current().LabelsOfNode(), Resources: map[string]int{},
-		UnknownUIDs: t.Owners.Strangers()}
+		UnknownUIDs: t.Owners.UnknownUIDs()}
 	for name, r := range t.Settings.Current().ResourcesByName() {
 		n.Resources[name] = len(r.IDs)
 	}

@@ -14,25 +14,25 @@ import (
 
 // OutputFiles finds the output files of attempts on this node.
 type OutputFiles struct {
-	Home   runner.Location
-	Places config.Places
+	RunnerLocation runner.Location
+	Paths          config.Paths
 }
 
 // RunnersDir returns the directory of the service's own runners.
-func RunnersDir(p config.Places) string { return filepath.Join(p.State, "runner") }
+func RunnersDir(p config.Paths) string { return filepath.Join(p.StateDir, "runner") }
 
 // OpenOutput opens an attempt's output file. If root's runners are used, OpenOutput also searches the
 // service's own directory, since restored files are there.
 func (o *OutputFiles) OpenOutput(ref string) (*os.File, error) {
-	f, err := o.Home.OpenOutput(ref)
-	if errors.Is(err, os.ErrNotExist) && o.Home.Socket != "" {
-		f, err = runner.Location{Dir: RunnersDir(o.Places)}.OpenOutput(ref)
+	f, err := o.RunnerLocation.OpenOutput(ref)
+	if errors.Is(err, os.ErrNotExist) && o.RunnerLocation.SpawnSocket != "" {
+		f, err = runner.Location{Dir: RunnersDir(o.Paths)}.OpenOutput(ref)
 	}
 	return f, err
 }
 
 // readPiece reads a piece of an output file. It returns a not-found error if this node does not have the file.
-func (o *OutputFiles) readPiece(p outputRead) (piece *outputPiece, err error) {
+func (o *OutputFiles) readPiece(p outputReadRequest) (piece *outputPiece, err error) {
 	f, err := o.OpenOutput(p.Ref)
 	if errors.Is(err, os.ErrNotExist) {
 		err = queue.Errorf(queue.CodeNotFound, "%v", err)
@@ -45,7 +45,7 @@ func (o *OutputFiles) readPiece(p outputRead) (piece *outputPiece, err error) {
 	if err != nil {
 		return piece, err
 	}
-	piece = &outputPiece{Data: make([]byte, maxOutputPiece), Size: info.Size()}
+	piece = &outputPiece{Data: make([]byte, maxOutputPieceBytes), Size: info.Size()}
 	n, err := f.ReadAt(piece.Data, p.Offset)
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -54,11 +54,11 @@ func (o *OutputFiles) readPiece(p outputRead) (piece *outputPiece, err error) {
 	return piece, err
 }
 
-// Outputs returns the directories with the output files of this queue.
-func (o *OutputFiles) Outputs() store.OutputDirs {
-	list := runner.Location{Dir: RunnersDir(o.Places)}.OutputDirs()
-	if o.Home.Socket != "" {
-		list = append(list, o.Home.OutputDirs()...)
+// OutputDirs returns the directories with the output files of this queue.
+func (o *OutputFiles) OutputDirs() store.OutputDirs {
+	list := runner.Location{Dir: RunnersDir(o.Paths)}.OutputDirs()
+	if o.RunnerLocation.SpawnSocket != "" {
+		list = append(list, o.RunnerLocation.OutputDirs()...)
 	}
-	return store.OutputDirs{Dirs: list, OwnedSince: OutputsSince(o.Places.State)}
+	return store.OutputDirs{Dirs: list, OwnedSince: DirFirstUsedAt(o.Paths.StateDir)}
 }

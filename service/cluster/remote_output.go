@@ -15,15 +15,15 @@ import (
 // The node that sends it has checked that the peer may see the output.
 const outputMethod = "output"
 
-// maxOutputPiece is the maximum number of bytes of an output file in one answer to another node.
-const maxOutputPiece = 256 << 10
+// maxOutputPieceBytes is the maximum number of bytes of an output file in one answer to another node.
+const maxOutputPieceBytes = 256 << 10
 
-// outputRead holds the parameters of outputMethod. It reads an output file if Ref is set, and otherwise the output of
-// a running attempt.
-type outputRead struct {
-	Seq    int64         `json:"seq,omitempty"` // number of the job
-	Cursor output.Cursor `json:"cursor"`
-	Wait   bool          `json:"wait,omitempty"`
+// outputReadRequest holds the parameters of outputMethod. It reads an output file if Ref is set, and
+// otherwise the output of a running attempt.
+type outputReadRequest struct {
+	JobSeq        int64         `json:"seq,omitempty"` // number of the job
+	Cursor        output.Cursor `json:"cursor"`
+	WaitForOutput bool          `json:"wait,omitempty"`
 
 	Ref    string `json:"ref,omitempty"`
 	Offset int64  `json:"at,omitempty"` // offset in the file, in bytes
@@ -37,81 +37,83 @@ type outputPiece struct {
 
 	// The next fields are set for a running attempt. Data is then encoded by output.AppendChunks. It is empty if
 	// the attempt has printed nothing for readTimeout.
-	Held   bool          `json:"held,omitempty"` // the node holds the job's lease
-	Cursor output.Cursor `json:"cursor"`         // position after Data
-	Done   bool          `json:"done,omitempty"`
+	LeaseHeld  bool          `json:"held,omitempty"` // the node holds the job's lease
+	Cursor     output.Cursor `json:"cursor"`         // position after Data
+	IsComplete bool          `json:"done,omitempty"`
 }
 
 // errOutputNode says that the node that has a job's output does not answer.
 var errOutputNode = queue.Errorf(queue.CodeUnavailable,
 	"the node that has the job's output does not answer; see: queuectl node list")
 
-// readFrom reads output on another node.
-func (r *JobRouter) readFrom(ctx context.Context, node int64, p outputRead) (piece *outputPiece, err error) {
+// readOnNode reads output on another node.
+func (r *JobRouter) readOnNode(ctx context.Context, node int64, p outputReadRequest) (piece *outputPiece, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, errOutputNode)
 	defer cancel()
 	piece = &outputPiece{}
-	_, err = r.send(ctx, node, Request{Method: outputMethod, Params: p, Slow: true}, piece)
+	_, err = r.send(ctx, node, Request{Method: outputMethod, Params: p, IsSlow: true}, piece)
 	if p.Ref != "" && IsNodeLost(err) { // no other node takes over an output file
 		err = errOutputNode
 	}
 	return piece, err
 }
 
-// answerRead reads output for another node.
-func (r *JobRouter) answerRead(ctx context.Context, p outputRead) (*outputPiece, error) {
+// readForOtherNode reads output for another node.
+func (r *JobRouter) readForOtherNode(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	if p.Ref != "" {
 		return r.OutputFiles.readPiece(p)
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	piece, err := r.readLocal(timeoutCtx, p)
-	if err != nil && timeoutCtx.Err() != nil && ctx.Err() == nil && p.Wait {
-		return &outputPiece{Held: true, Cursor: p.Cursor}, nil
+	if err != nil && timeoutCtx.Err() != nil && ctx.Err() == nil && p.WaitForOutput {
+		return &outputPiece{LeaseHeld: true, Cursor: p.Cursor}, nil
 	}
 	return piece, err
 }
 
 // readLocal reads output of an attempt that runs on this node.
-func (r *JobRouter) readLocal(ctx context.Context, p outputRead) (*outputPiece, error) {
-	chunk, ok, err := r.Pool.Read(ctx, p.Seq, p.Cursor, p.Wait)
+func (r *JobRouter) readLocal(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
+	chunk, ok, err := r.Pool.ReadOutput(ctx, p.JobSeq, p.Cursor, p.WaitForOutput)
 	if err != nil || !ok {
 		return &outputPiece{}, err
 	}
-	return &outputPiece{Held: true, Cursor: chunk.Cursor, Done: chunk.Done, Data: chunk.Data}, nil
+	return &outputPiece{LeaseHeld: true, Cursor: chunk.Cursor, IsComplete: chunk.LogComplete, Data: chunk.Data}, nil
 }
 
 // readRemote reads output of an attempt that runs on another node.
-func (r *JobRouter) readRemote(ctx context.Context, p outputRead) (*outputPiece, error) {
+func (r *JobRouter) readRemote(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	if r.Cluster == nil {
 		return &outputPiece{}, nil
 	}
-	node, err := r.Cluster.LeaseHolder(ctx, p.Seq)
+	node, err := r.Cluster.LeaseHolder(ctx, p.JobSeq)
 	if err != nil || node == 0 {
 		return &outputPiece{}, err
 	}
-	return r.readFrom(ctx, node, p)
+	return r.readOnNode(ctx, node, p)
 }
 
-// Read reads output of a running job on any node. With wait, it waits until there is some. ok is false if no node runs
-// the job.
-func (r *JobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *outputPiece, ok bool,
+// ReadOutput reads output of a running job on any node. With wait, it waits until there is some. ok
+// is false if no node runs the job.
+func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *outputPiece,
+	ok bool,
 	err error) {
-	p := outputRead{Seq: seq, Cursor: cursor, Wait: wait}
+	p := outputReadRequest{JobSeq: seq, Cursor: cursor, WaitForOutput: wait}
 	piece, err = r.readLocal(ctx, p)
-	for lastAnswer := time.Now(); err == nil && !piece.Held; {
+	for lastAnswer := time.Now(); err == nil && !piece.LeaseHeld; {
 		remote, failed := r.readRemote(ctx, p)
 		switch {
-		case failed == nil && wait && remote.Held && !remote.Done && remote.Cursor == cursor: // nothing was printed
+		// nothing was printed
+		case failed == nil && wait && remote.LeaseHeld && !remote.IsComplete && remote.Cursor == cursor:
 			lastAnswer = time.Now()
 		case failed == nil || !wait || !errors.Is(failed, queue.ErrUnavailable):
-			return remote, remote.Held, failed
+			return remote, remote.LeaseHeld, failed
 		case IsNodeLost(failed):
 			if !r.awaitTakeover(ctx, seq) {
 				return nil, false, failed
 			}
 		// Give up: if the node was lost, its lease has expired by now.
-		case time.Since(lastAnswer) > 2*r.Cluster.Lease():
+		case time.Since(lastAnswer) > 2*r.Cluster.NodeLeaseDuration():
 			return nil, false, failed
 		default: // try again: for example, the store may be temporarily unavailable
 			select {
@@ -121,7 +123,7 @@ func (r *JobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, w
 			}
 		}
 	}
-	return piece, piece.Held, err
+	return piece, piece.LeaseHeld, err
 }
 
 // outputFile is an output file on this node or on another.
@@ -147,12 +149,12 @@ func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (ou
 		n := &list[i]
 		switch {
 		case n.Name != a.Node:
-		case !n.Alive:
+		case !n.LeaseValid:
 			return nil, queue.Errorf(queue.CodeUnavailable,
-				"the output of attempt %d is on node %s, which does not answer; see: queuectl node list", a.N, a.Node)
+				"the output of attempt %d is on node %s, which does not answer; see: queuectl node list", a.Number, a.Node)
 		default:
 			remote := &remoteOutput{ctx: ctx, router: r, node: n.ID, ref: a.OutputRef}
-			return remote, remote.fetch(0)
+			return remote, remote.fetchPiece(0)
 		}
 	}
 	return nil, err
@@ -161,22 +163,22 @@ func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (ou
 // remoteOutput is an output file on another node. It keeps the piece that it read last, so that small reads
 // cause few requests.
 type remoteOutput struct {
-	ctx    context.Context
-	router *JobRouter
-	node   int64
-	ref    string
-	offset int64 // offset of the cached piece in the file, in bytes
-	cache  []byte
+	ctx          context.Context
+	router       *JobRouter
+	node         int64
+	ref          string
+	cachedOffset int64 // offset of the cached piece in the file, in bytes
+	cachedPiece  []byte
 }
 
-// fetch reads the piece at an offset.
-func (f *remoteOutput) fetch(offset int64) error {
-	piece, err := f.router.readFrom(f.ctx, f.node, outputRead{Ref: f.ref, Offset: offset})
+// fetchPiece reads the piece at an offset.
+func (f *remoteOutput) fetchPiece(offset int64) error {
+	piece, err := f.router.readOnNode(f.ctx, f.node, outputReadRequest{Ref: f.ref, Offset: offset})
 	if errors.Is(err, queue.ErrNotFound) {
 		err = os.ErrNotExist
 	}
 	if err == nil {
-		f.offset, f.cache = offset, piece.Data
+		f.cachedOffset, f.cachedPiece = offset, piece.Data
 	}
 	return err
 }
@@ -185,15 +187,15 @@ func (f *remoteOutput) fetch(offset int64) error {
 func (f *remoteOutput) ReadAt(b []byte, off int64) (n int, err error) {
 	for n < len(b) {
 		at := off + int64(n)
-		if at < f.offset || at >= f.offset+int64(len(f.cache)) {
-			if err := f.fetch(at); err != nil {
+		if at < f.cachedOffset || at >= f.cachedOffset+int64(len(f.cachedPiece)) {
+			if err := f.fetchPiece(at); err != nil {
 				return n, err
 			}
-			if len(f.cache) == 0 {
+			if len(f.cachedPiece) == 0 {
 				return n, io.EOF
 			}
 		}
-		n += copy(b[n:], f.cache[at-f.offset:])
+		n += copy(b[n:], f.cachedPiece[at-f.cachedOffset:])
 	}
 	return n, nil
 }

@@ -31,27 +31,27 @@ type Responder struct {
 
 type relayedKey struct{}
 
-// Relayed reports whether the request of ctx comes from another node. If such a request concerns all nodes, its
+// RelayedRequest reports whether the request of ctx comes from another node. If such a request concerns all nodes, its
 // handler answers for this node alone. states lists the states in which a verb may change a job; an empty list
 // means every state.
-func Relayed(ctx context.Context) (states []queue.State, relayed bool) {
+func RelayedRequest(ctx context.Context) (states []queue.State, relayed bool) {
 	req, relayed := ctx.Value(relayedKey{}).(*Request)
 	if relayed {
-		states = req.States
+		states = req.AllowedStates
 	}
 	return states, relayed
 }
 
-// IsRelayedJob reports whether the request of ctx may be about the job with the number seq. It returns false
+// MatchesRelayedJob reports whether the request of ctx may be about the job with the number seq. It returns false
 // for a request from another node about an earlier job with the same id.
-func IsRelayedJob(ctx context.Context, seq int64) bool {
+func MatchesRelayedJob(ctx context.Context, seq int64) bool {
 	req, _ := ctx.Value(relayedKey{}).(*Request)
-	return req == nil || req.Seq == 0 || req.Seq == seq
+	return req == nil || req.JobSeq == 0 || req.JobSeq == seq
 }
 
 // Answer executes a request of another node. The other node has determined the right of the peer. This node checks
 // that this right covers the request, like the right of a peer on its own socket.
-func (r *Responder) Answer(ctx context.Context, request []byte) (result any, err error) {
+func (r *Responder) ExecuteRequest(ctx context.Context, request []byte) (result any, err error) {
 	var req struct {
 		Request
 		Params json.RawMessage `json:"params"`
@@ -69,11 +69,11 @@ func (r *Responder) Answer(ctx context.Context, request []byte) (result any, err
 			"node %s cannot read the request; run the same version of queuectl on all nodes", r.Node)
 	}
 	if req.Method == outputMethod {
-		var p outputRead
+		var p outputReadRequest
 		if err := json.Unmarshal(req.Params, &p); err != nil {
 			return nil, err
 		}
-		return r.Router.answerRead(ctx, p)
+		return r.Router.readForOtherNode(ctx, p)
 	}
 	ctx = control.WithPeer(ctx, control.Peer{UID: req.UID, GID: -1, PID: req.PID, Right: req.Right})
 	result, err = control.Dispatch(context.WithValue(ctx, relayedKey{}, &req.Request), r.API, req.Method, req.Params)
@@ -84,14 +84,14 @@ func (r *Responder) Answer(ctx context.Context, request []byte) (result any, err
 	return result, err
 }
 
-// answerRequests starts a goroutine for each request of another node, since some requests take long.
-// answerRequests also cancels the requests whose senders no longer wait.
-func (r *Responder) answerRequests(ctx context.Context) {
-	r.dropRequests(ctx)
+// startRequests starts a goroutine for each request of another node, since some requests take long.
+// startRequests also cancels the requests whose senders no longer wait.
+func (r *Responder) startRequests(ctx context.Context) {
+	r.cancelAbandoned(ctx)
 	var list []store.NodeRequest
 	for _, slow := range []bool{false, true} {
 		for more := true; more; {
-			some, err := r.Router.Requests.Asked(ctx, slow, maxParallelRequests)
+			some, err := r.Router.NodeRequests.TakeRequests(ctx, slow, maxParallelRequests)
 			if more = err == nil && len(some) == maxParallelRequests; err != nil {
 				break // the next notification causes another read of these requests
 			}
@@ -100,22 +100,22 @@ func (r *Responder) answerRequests(ctx context.Context) {
 	}
 	for _, one := range list {
 		timeoutCtx, cancel := context.WithTimeout(ctx, requestTimeout)
-		r.requestCancels.Store(one.N, cancel)
+		r.requestCancels.Store(one.Number, cancel)
 		r.requestHandlers.Go(func() {
-			defer r.requestCancels.Delete(one.N)
+			defer r.requestCancels.Delete(one.Number)
 			defer cancel()
-			answer := control.EncodeAnswer(r.Answer(timeoutCtx, one.Payload))
+			answer := control.EncodeAnswer(r.ExecuteRequest(timeoutCtx, one.Payload))
 			if len(answer) > store.MaxReplyBytes {
 				answer = control.EncodeAnswer(nil, queue.Errorf(queue.CodeTooLarge,
 					"the answer of node %s is longer than the maximum of %d bytes; run "+
 						"the command on that node", r.Node, store.MaxReplyBytes))
 			}
-			err := r.Router.Requests.Answer(timeoutCtx, one.N, answer)
+			err := r.Router.NodeRequests.SendReply(timeoutCtx, one.Number, answer)
 			for errors.Is(err, queue.ErrUnavailable) && timeoutCtx.Err() == nil {
 				select {
 				case <-timeoutCtx.Done():
 				case <-time.After(time.Second):
-					err = r.Router.Requests.Answer(timeoutCtx, one.N, answer)
+					err = r.Router.NodeRequests.SendReply(timeoutCtx, one.Number, answer)
 				}
 			}
 			if err != nil && timeoutCtx.Err() == nil {
@@ -125,8 +125,8 @@ func (r *Responder) answerRequests(ctx context.Context) {
 	}
 }
 
-// dropRequests cancels the requests whose senders no longer wait for the answer.
-func (r *Responder) dropRequests(ctx context.Context) {
+// cancelAbandoned cancels the requests whose senders no longer wait for the answer.
+func (r *Responder) cancelAbandoned(ctx context.Context) {
 	var started []int64
 	r.requestCancels.Range(func(n, _ any) bool {
 		started = append(started, n.(int64))
@@ -135,7 +135,7 @@ func (r *Responder) dropRequests(ctx context.Context) {
 	if len(started) == 0 {
 		return
 	}
-	wanted, err := r.Router.Requests.Wanted(ctx)
+	wanted, err := r.Router.NodeRequests.AwaitedRequests(ctx)
 	for _, n := range started {
 		if cancel, found := r.requestCancels.Load(n); err == nil && found && !wanted[n] {
 			cancel.(context.CancelFunc)()
@@ -159,9 +159,9 @@ func (r *Responder) ServeCluster(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.Router.Requests.Hints():
-			r.answerRequests(ctx)
-		case <-r.Router.Cluster.Changes():
+		case <-r.Router.NodeRequests.RequestHints():
+			r.startRequests(ctx)
+		case <-r.Router.Cluster.ChangeHints():
 			if changedAt.IsZero() {
 				changedAt = time.Now()
 			}

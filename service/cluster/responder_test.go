@@ -38,19 +38,20 @@ func TestRelayedRequestKeepsItsPeer(t *testing.T) {
 	}
 	var got call
 	r := newResponder(func(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-		states, relayed := Relayed(ctx)
+		states, relayed := RelayedRequest(ctx)
 		if got = (call{control.PeerFrom(ctx), p, states}); !relayed {
 			t.Error("the request does not count as relayed")
 		}
 		return control.BulkResult{}, nil
 	})
-	_, err := r.Answer(t.Context(), []byte(
+	_, err := r.ExecuteRequest(t.Context(), []byte(
 		`{"method":"cancel","params":{"id":"j"},"uid":7,"pid":8,"right":"submit","states":[1,2]}`))
-	if err != nil || got.peer.UID != 7 || got.peer.PID != 8 || got.peer.GID != -1 || got.peer.Right != control.Submit ||
+	if err != nil || got.peer.UID != 7 || got.peer.PID != 8 || got.peer.GID != -1 ||
+		got.peer.Right != control.RightSubmit ||
 		got.p.ID != "j" || !slices.Equal(got.states, []queue.State{1, 2}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, relayed := Relayed(t.Context()); relayed {
+	if _, relayed := RelayedRequest(t.Context()); relayed {
 		t.Error("a request of a client counts as relayed")
 	}
 }
@@ -70,7 +71,7 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 		`{"method":"output","params":{"seq":"x"}}`:                 "cannot unmarshal",
 		`[]`: "node b cannot read the request",
 	} {
-		if _, err := r.Answer(t.Context(), []byte(request)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := r.ExecuteRequest(t.Context(), []byte(request)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", request, err, want)
 		}
 	}
@@ -82,7 +83,7 @@ func TestUnsupportedByAHandlerIsNotAnUnknownMethod(t *testing.T) {
 	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {
 		return control.BulkResult{}, failure
 	})
-	_, err := r.Answer(t.Context(), []byte(`{"method":"cancel","params":{"id":"j"},"right":"submit"}`))
+	_, err := r.ExecuteRequest(t.Context(), []byte(`{"method":"cancel","params":{"id":"j"},"right":"submit"}`))
 	if err != error(failure) {
 		t.Errorf("got %v, want %v", err, failure)
 	}
@@ -96,14 +97,14 @@ type fakeRequests struct {
 	answer  []byte
 }
 
-func (f *fakeRequests) Asked(_ context.Context, slow bool, _ int) (list []store.NodeRequest, err error) {
+func (f *fakeRequests) TakeRequests(_ context.Context, slow bool, _ int) (list []store.NodeRequest, err error) {
 	if !slow {
-		list = append(list, store.NodeRequest{N: 1, Payload: []byte(f.payload)})
+		list = append(list, store.NodeRequest{Number: 1, Payload: []byte(f.payload)})
 	}
 	return list, nil
 }
 
-func (f *fakeRequests) Answer(_ context.Context, _ int64, answer []byte) error {
+func (f *fakeRequests) SendReply(_ context.Context, _ int64, answer []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answer = answer
@@ -132,8 +133,8 @@ func TestAnswersOfOtherNodes(t *testing.T) {
 			return control.BulkResult{DoneIDs: c.ids}, c.err
 		})
 		f := &fakeRequests{payload: `{"method":"cancel","params":{"id":"j"},"right":"submit"}`}
-		r.Router = &JobRouter{Requests: f}
-		r.answerRequests(t.Context())
+		r.Router = &JobRouter{NodeRequests: f}
+		r.startRequests(t.Context())
 		r.requestHandlers.Wait()
 		var v control.BulkResult
 		err := control.DecodeAnswer(f.answer, &v)

@@ -14,8 +14,8 @@ func (b BootAdvice) get() string {
 	return b()
 }
 
-// BootNotes returns a note for jobs that are due much later: the service does not start at boot. If it does
-// start at boot, BootNotes returns nothing.
+// RebootNotes returns a note for jobs that are due much later: the service does not start at boot. If it does
+// start at boot, RebootNotes returns nothing.
 func (b BootAdvice) BootNotes() []string {
 	if advice := b.get(); advice != "" {
 		return []string{"this service does not start at boot, so no job runs after a reboot until you start " +
@@ -28,7 +28,7 @@ func (b BootAdvice) BootNotes() []string {
 func (d *Examiner) ExamineBoot() []store.Finding {
 	if advice := d.Boot.get(); advice != "" {
 		return []store.Finding{{
-			Check: "boot", Level: store.LevelWarning, Next: advice,
+			Check: "boot", Level: store.LevelWarning, Advice: advice,
 			Message: "the service does not start at boot: after a reboot, jobs and schedules wait until you start it",
 		}}
 	}

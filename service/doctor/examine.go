@@ -29,11 +29,11 @@ import (
 // Examiner checks the queue and its environment.
 type Examiner struct {
 	*HealthCheck
-	Shares                *control.UserLimits
+	UserLimits            *control.UserLimits
 	ExamineStoreDir       func(dir string) []store.Finding // checks the state directory of a store on a server
 	InheritedRestrictions []string                         // restrictions that the service inherited; see Options
-	Places                config.Places
-	Unit                  systemd.Unit // the systemd unit of the service
+	Paths                 config.Paths
+	SystemdUnit           systemd.Unit // the systemd unit of the service
 	Version               string
 	Boot                  BootAdvice
 	SocketInherited       func() bool // reports whether the service did not create its socket
@@ -43,8 +43,8 @@ type Examiner struct {
 	Programs              []ProgramFile
 }
 
-// doctorTimeout is how long doctor waits for a runner to answer.
-const doctorTimeout = 2 * time.Second
+// runnerReplyTimeout is how long doctor waits for a runner to answer.
+const runnerReplyTimeout = 2 * time.Second
 
 // Doctor implements control.API.
 func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis,
@@ -53,16 +53,16 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 	if known, can := d.Store.(store.Examiner); can {
 		list = known.Examine(ctx)
 	}
-	if d.Files == nil { // a store in files checks the state directory in Examine
-		list = append(list, d.ExamineStoreDir(d.Places.State)...)
+	if d.Maintainer == nil { // a store in files checks the state directory in Examine
+		list = append(list, d.ExamineStoreDir(d.Paths.StateDir)...)
 	}
-	mode, _ := d.Settings.Current().Socket()
+	mode, _ := d.Settings.Current().SocketPermissions()
 	if d.SocketInherited() {
 		mode = 0o777 // allow any mode, since the systemd socket unit defines it
 	}
-	list = slices.Concat(list, ExaminePlaces(d.Places, mode), d.ExamineAccess(),
+	list = slices.Concat(list, ExaminePaths(d.Paths, mode), d.ExamineAccess(),
 		ExamineStoreFile(d.Settings.Current().StoreFile), d.ExamineOwners(ctx), d.examineUsers(), d.examinePrograms(),
-		d.examineRunners(), d.examineLauncher(), d.examineEnforcement(ctx), examineLimits(d.Settings.Current()),
+		d.examineRunners(), d.examineLauncher(), d.examineEnforcement(ctx), examineResourceLimits(d.Settings.Current()),
 		d.examineInherited(), d.ExamineBoot())
 	if problems, failing := d.Problems(ctx); len(problems) > 0 {
 		level := store.LevelWarning
@@ -70,15 +70,15 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 			level = store.LevelFailure
 		}
 		list = append(list, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "),
-			Next: "see: queuectl status"})
+			Advice: "see: queuectl status"})
 	}
-	if p.Verify && d.Files == nil {
+	if p.Verify && d.Maintainer == nil {
 		return control.Diagnosis{}, ErrNoFiles
 	}
 	// If a slow disk delays the store, the check would only wait for the disk.
-	if p.Verify && d.Files.SlowCommitError() == nil {
+	if p.Verify && d.Maintainer.SlowCommitError() == nil {
 		var lastReport time.Time
-		found, err := d.Files.Verify(ctx, d.OutputFiles.Outputs(), func(done, total int64) error {
+		found, err := d.Maintainer.Verify(ctx, d.OutputFiles.OutputDirs(), func(done, total int64) error {
 			if time.Since(lastReport) < ProgressInterval {
 				return nil
 			}
@@ -88,7 +88,7 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
 			found, err = []store.Finding{{Check: "integrity", Level: store.LevelWarning, Message: "the queue was not checked: " +
-				strings.TrimSuffix(e.Message, "; try again later"), Next: "check it later: queuectl doctor --verify"}}, nil
+				strings.TrimSuffix(e.Message, "; try again later"), Advice: "check it later: queuectl doctor --verify"}}, nil
 		}
 		if err != nil {
 			return control.Diagnosis{}, err
@@ -109,16 +109,16 @@ func Diagnose(list []store.Finding) control.Diagnosis {
 			d.Level = string(f.Level)
 		}
 		d.Findings = append(d.Findings, control.Finding{Check: f.Check, Level: string(f.Level), Message: f.Message,
-			Next: f.Next})
+			Advice: f.Advice})
 	}
 	return d
 }
 
 // ExamineAccess checks whether the names in [access] exist.
 func (d *Examiner) ExamineAccess() []store.Finding {
-	if unknown := d.Rights.UnknownNames(); unknown != "" {
+	if unknown := d.Rights.UnknownNamesMessage(); unknown != "" {
 		return []store.Finding{{Check: "access", Level: store.LevelWarning, Message: unknown,
-			Next: "create them (" + makeAccounts + ") or remove them from [access], then run: queuectl reload"}}
+			Advice: "create them (" + createAccountCommands + ") or remove them from [access], then run: queuectl reload"}}
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (d *Examiner) examineInherited() (list []store.Finding) {
 		list = append(list, store.Finding{
 			Check: "start", Level: store.LevelWarning,
 			Message: attribute + "; the service inherited this from the process that started it",
-			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop " +
+			Advice: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop " +
 				"--runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
 		})
 	}
@@ -144,7 +144,7 @@ func ExamineStoreFile(path string) []store.Finding {
 		return nil
 	}
 	return []store.Finding{{Check: "store", Level: store.LevelWarning,
-		Message: path + " contains the database URL and can be read by all users", Next: "chmod o-r " + path}}
+		Message: path + " contains the database URL and can be read by all users", Advice: "chmod o-r " + path}}
 }
 
 // ProgramFile is the file of a program as it was when the service started.
@@ -161,11 +161,11 @@ func (d *Examiner) examinePrograms() (list []store.Finding) {
 		case err != nil:
 			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure,
 				Message: fmt.Sprintf("the file of a running program is missing: %v", err),
-				Next:    "install queuectl again; this file is needed to start the service and its runners"})
+				Advice:  "install queuectl again; this file is needed to start the service and its runners"})
 		case !os.SameFile(now, p.info) || !now.ModTime().Equal(p.info.ModTime()):
 			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure,
 				Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, d.Version),
-				Next:    "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
+				Advice:  "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
 		}
 	}
 	if len(list) == 0 {
@@ -177,37 +177,37 @@ func (d *Examiner) examinePrograms() (list []store.Finding) {
 
 // enforcement describes how a job's output, time and process tree are limited on this machine. The
 // parameter grouped says whether control groups enforce the limits.
-func (d *Examiner) enforcement(grouped bool) string {
+func (d *Examiner) describeEnforcement(grouped bool) string {
 	if grouped {
-		return enforcementInGroups
+		return enforcementWithCgroupsText
 	}
-	if d.Home.Socket != "" && d.Unit != "" {
+	if d.RunnerLocation.SpawnSocket != "" && d.SystemdUnit != "" {
 		return "the runner enforces timeouts and output limits; it ends process trees with control groups, unless its log " +
 			"says that they are not available: journalctl -u 'queuectl-runner@*'"
 	}
-	return enforcement
+	return enforcementText
 }
 
-// HowToEnd returns advice on how a user can end a runner that hangs. pid 0 means that the runner's pid is
+// EndRunnerAdvice returns advice on how a user can end a runner that hangs. pid 0 means that the runner's pid is
 // unknown.
-func HowToEnd(pid int64) string {
+func EndRunnerAdvice(pid int64) string {
 	if pid == 0 {
-		return findHung
+		return findHungRunnerAdvice
 	}
-	return fmt.Sprintf(endHung, pid)
+	return fmt.Sprintf(endHungRunnerAdvice, pid)
 }
 
 // examineRunners checks whether the runners answer.
 func (d *Examiner) examineRunners() []store.Finding {
-	live, unresponsive := d.Pool.Runners(doctorTimeout)
+	live, unresponsive := d.Pool.CheckRunners(runnerReplyTimeout)
 	var list []store.Finding
 	for _, pid := range unresponsive {
-		list = append(list, store.Finding{Check: "runner", Level: store.LevelFailure, Message: worker.NameRunner(pid) +
-			" does not answer, so the state of its jobs is unknown", Next: HowToEnd(pid)})
+		list = append(list, store.Finding{Check: "runner", Level: store.LevelFailure, Message: worker.RunnerText(pid) +
+			" does not answer, so the state of its jobs is unknown", Advice: EndRunnerAdvice(pid)})
 	}
 	if len(list) == 0 {
 		list = append(list, store.Finding{Check: "runner", Level: store.LevelOK,
-			Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), d.Pool.Busy())})
+			Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), d.Pool.BusyWorkers())})
 	}
 	return list
 }
@@ -237,17 +237,17 @@ const maxFormerNames = 20
 // has lost its uid, it reads no jobs.
 func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	former, names := d.Owners.FormerNames(), map[string]bool{}
-	f := store.Filter{Limit: store.MaxPage}
+	f := store.Filter{Limit: store.MaxPageRows}
 	for more := true; more && len(former) > 0; more = f.BeforeSeq != 0 {
 		var page store.RefPage
-		err := d.Shares.Do(ctx, control.ClassMany, func() (err error) {
-			page, err = d.Store.Select(ctx, f)
+		err := d.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() (err error) {
+			page, err = d.Store.ListRefs(ctx, f)
 			return err
 		})
 		if err != nil {
 			reason, _, _ := strings.Cut(err.Error(), ";")
 			return []store.Finding{{Check: "owners", Level: store.LevelWarning,
-				Message: "jobs of former accounts were not checked: " + reason, Next: "check them later: queuectl doctor"}}
+				Message: "jobs of former accounts were not checked: " + reason, Advice: "check them later: queuectl doctor"}}
 		}
 		for _, ref := range page.Refs {
 			if name, isFormer := former[ref.UID]; isFormer {
@@ -269,19 +269,19 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 		Message: "these accounts were deleted or have another uid now, so only admins can see and change the jobs " +
 			"that they enqueued: " +
 			strings.Join(list, ", "),
-		Next: "these jobs are held; to list them: queuectl list --user NAME; to let another user run one: queuectl edit " +
+		Advice: "these jobs are held; to list them: queuectl list --user NAME; to let another user run one: queuectl edit " +
 			"ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; to remove one: queuectl rm ID",
 	}}
 }
 
 // examineUsers reports the users whose jobs use nearly their whole quota.
 func (d *Examiner) examineUsers() (list []store.Finding) {
-	most := d.Quota.MaxBytesUser()
+	most := d.Quota.MaxBytesPerUser()
 	for _, u := range d.Quota.NearQuota() {
 		list = append(list, store.Finding{Check: "users", Level: store.LevelWarning,
 			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused",
 				d.Owners.UserName(u.UID), u.Bytes, most),
-			Next: "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
+			Advice: "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
 	}
 	return list
 }

@@ -54,21 +54,22 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 		t.Fatal(err)
 	}
 	log, d, home := slog.New(slog.DiscardHandler), &access.Directory{}, runner.Location{Dir: t.TempDir()}
-	pool := worker.New(s.Store, worker.Config{Runners: home, Log: log, Clock: s.Store.Now,
-		Policy: func() queue.Policy { return k.Current().Policy() }}, 0)
+	pool := worker.New(s.Store, worker.Config{RunnerLocation: home, Log: log, Clock: s.Store.Now,
+		Policy: func() queue.RetryPolicy { return k.Current().RetryPolicy() }}, 0)
 	owners := access.NewOwners(s.Store, nil, d, worker.Account{})
 	rights := &access.Rights{Directory: d, Settings: k}
 	rights.ResolveAccess()
 	nodes := &cluster.NodeList{ThisNode: &cluster.ThisNode{Store: s.Store, Settings: k}, Pool: pool}
 	drains := &cluster.DrainState{}
 	return &Examiner{
-		Shares: control.NewUserLimits(), ExamineStoreDir: func(string) []store.Finding { return nil },
+		UserLimits: control.NewUserLimits(), ExamineStoreDir: func(string) []store.Finding { return nil },
 		Version: "1", SocketInherited: func() bool { return false },
-		HealthCheck: &HealthCheck{Files: s, Home: home, Pool: pool, Store: s, DrainState: drains, NodeList: nodes,
-			Lease:  cluster.NewLeaseKeeper(log, &cluster.Drains{Pool: pool, DrainState: drains}, nodes),
-			Owners: owners, Pauses: &settings.AllPause{}, Settings: k},
-		OutputFiles: &cluster.OutputFiles{Home: home}, Quota: &settings.Quota{Store: s, Settings: k},
-		Rights: rights, Places: config.Places{State: t.TempDir()},
+		HealthCheck: &HealthCheck{Maintainer: s, RunnerLocation: home, Pool: pool, Store: s, DrainState: drains,
+			NodeList:    nodes,
+			LeaseKeeper: cluster.NewLeaseKeeper(log, &cluster.Drainer{Pool: pool, DrainState: drains}, nodes),
+			Owners:      owners, Pauses: &settings.AllPause{}, Settings: k},
+		OutputFiles: &cluster.OutputFiles{RunnerLocation: home}, Quota: &settings.Quota{Store: s, Settings: k},
+		Rights: rights, Paths: config.Paths{StateDir: t.TempDir()},
 	}
 }
 
@@ -85,7 +86,7 @@ func diagnose(t *testing.T, d *Examiner, verify bool, check string) (level strin
 // The level of a diagnosis is that of its worst finding, and an equal finding appears once.
 func TestDiagnosisHasTheWorstLevel(t *testing.T) {
 	ok, warning, failure := store.Finding{Check: "a", Level: store.LevelOK, Message: "fine"},
-		store.Finding{Check: "b", Level: store.LevelWarning, Message: "odd", Next: "look"},
+		store.Finding{Check: "b", Level: store.LevelWarning, Message: "odd", Advice: "look"},
 		store.Finding{Check: "b", Level: store.LevelFailure, Message: "broken"}
 	for _, c := range []struct {
 		list  []store.Finding
@@ -100,7 +101,7 @@ func TestDiagnosisHasTheWorstLevel(t *testing.T) {
 			t.Errorf("%+v: got the level %s and %+v, want %s and %d findings", c.list, d.Level, d.Findings, c.level, c.count)
 		}
 	}
-	want := control.Finding{Check: "b", Level: "warning", Message: "odd", Next: "look"}
+	want := control.Finding{Check: "b", Level: "warning", Message: "odd", Advice: "look"}
 	if got := Diagnose([]store.Finding{warning}).Findings[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -150,7 +151,7 @@ func TestDoctorReportsACheckThatIsNotPossibleNow(t *testing.T) {
 func TestDoctorOfAServerQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newExaminer(t, &fakeStore{})
-		d.Files = nil
+		d.Maintainer = nil
 		d.ExamineStoreDir = func(string) []store.Finding { return []store.Finding{{Check: "dir", Level: store.LevelOK}} }
 		if _, list := diagnose(t, d, false, "dir"); len(list) != 1 {
 			t.Errorf("got %+v, want the finding about the directory", list)
@@ -166,10 +167,10 @@ func TestProblemsOfTheStatusAreOneFinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStore{walEr: errors.New("the log grows")}
 		d := newExaminer(t, s)
-		d.Pool.Drain(true)
+		d.Pool.SetDraining(true)
 		_, list := diagnose(t, d, false, "work")
 		if len(list) != 1 || list[0].Level != "warning" || !strings.HasPrefix(list[0].Message, "the log grows; ") ||
-			!strings.Contains(list[0].Message, "the service is draining") || list[0].Next != "see: queuectl status" {
+			!strings.Contains(list[0].Message, "the service is draining") || list[0].Advice != "see: queuectl status" {
 			t.Errorf("got %+v, want one warning", list)
 		}
 		s.spaceErr = errors.New("no space")
@@ -219,7 +220,7 @@ func TestHealthIsOneLine(t *testing.T) {
 		{nil, false, "ok"}, {[]string{"a", "b"}, false, "degraded: a; b"}, {[]string{"a"}, true, "failing: a"},
 		{many, false, "degraded: " + strings.Repeat("p; ", maxProblems) + "and 2 more"},
 	} {
-		if got := Health(c.problems, c.failing); got != c.want {
+		if got := HealthText(c.problems, c.failing); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

@@ -18,70 +18,70 @@ import (
 
 // HealthCheck finds the problems that keep the queue from running jobs.
 type HealthCheck struct {
-	Files      store.Maintainer // the store's maintenance operations; nil if it has none
-	Home       runner.Location
-	Node       string // name of this node
-	Pool       *worker.Pool
-	Store      store.Store
-	DrainState *cluster.DrainState
-	Lease      *cluster.LeaseKeeper
-	NodeList   *cluster.NodeList
-	Owners     *access.Owners
-	Pauses     *settings.AllPause
-	Settings   *settings.Keeper
+	Maintainer     store.Maintainer // the store's maintenance operations; nil if it has none
+	RunnerLocation runner.Location
+	Node           string // name of this node
+	Pool           *worker.Pool
+	Store          store.Store
+	DrainState     *cluster.DrainState
+	LeaseKeeper    *cluster.LeaseKeeper
+	NodeList       *cluster.NodeList
+	Owners         *access.Owners
+	Pauses         *settings.AllPause
+	Settings       *settings.Keeper
 }
 
 // Problems returns the problems that keep the queue from running jobs. failing reports whether the queue cannot
 // work at all. Problems sends requests to the runners.
 func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool) {
-	if h.Files != nil {
-		if err := h.Files.SpaceError(); err != nil {
+	if h.Maintainer != nil {
+		if err := h.Maintainer.SpaceError(); err != nil {
 			list, failing = append(list, err.Error()), true
 		}
-		if err := h.Files.CheckpointError(); err != nil {
+		if err := h.Maintainer.CheckpointError(); err != nil {
 			list = append(list, err.Error())
 		}
-		if err := h.Files.SlowCommitError(); err != nil {
+		if err := h.Maintainer.SlowCommitError(); err != nil {
 			list, failing = append(list, err.Error()+"; check the disk"), true
 		}
 	}
-	if trouble := h.Lease.Trouble(); trouble != nil {
-		list, failing = append(list, trouble.Text), failing || !time.Now().Before(trouble.Lapse)
+	if trouble := h.LeaseKeeper.RenewalFailure(); trouble != nil {
+		list, failing = append(list, trouble.Text), failing || !time.Now().Before(trouble.LeaseDeadline)
 	}
-	for _, w := range h.Pool.List(ctx) {
+	for _, w := range h.Pool.ListWorkers(ctx) {
 		if w.Stuck {
 			list = append(list, fmt.Sprintf("worker %s is blocked by process %d, which does not end after SIGKILL; see what "+
 				"this process waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
 		}
 		if w.Stale {
 			list = append(list, fmt.Sprintf("worker %s with job %s has sent no heartbeat for %s (setting worker_timeout); "+
-				"check the runners: queuectl doctor", w.ID, w.Job,
+				"check the runners: queuectl doctor", w.ID, w.JobID,
 				queue.FormatDuration(h.Settings.Current().WorkerTimeout)))
 		}
 	}
-	unresponsive := h.Pool.Unresponsive()
+	unresponsive := h.Pool.UnresponsiveRunners()
 	counts := h.Store.Counts()
 	waiting := counts.States[queue.Pending] + counts.States[queue.Failed]
-	switch workers := h.Pool.Workers(); {
-	case h.Pool.Stopping():
+	switch workers := h.Pool.WantedWorkers(); {
+	case h.Pool.IsStopping():
 		list = append(list, "the service is stopping, so no jobs start")
-	case waiting == 0 || h.Pool.Draining() || h.Pool.AllPaused():
+	case waiting == 0 || h.Pool.IsDraining() || h.Pool.IsAllPaused():
 	case workers == 0:
 		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start",
-			jobsWait(waiting)))
-	case len(unresponsive) > 0 && h.Pool.Busy() >= workers:
+			waitingJobsText(waiting)))
+	case len(unresponsive) > 0 && h.Pool.BusyWorkers() >= workers:
 		list = append(list, fmt.Sprintf("%s, but no worker is free while a runner does not answer; end that runner, or "+
-			"add workers with: queuectl worker start", jobsWait(waiting)))
+			"add workers with: queuectl worker start", waitingJobsText(waiting)))
 	}
 	for _, pid := range unresponsive {
-		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), HowToEnd(pid)))
+		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.RunnerText(pid), EndRunnerAdvice(pid)))
 	}
 	if problem := h.launcherProblem(); problem != "" {
 		list = append(list, problem)
 	}
-	for _, f := range examineLimits(h.Settings.Current()) {
+	for _, f := range examineResourceLimits(h.Settings.Current()) {
 		if f.Level != store.LevelOK {
-			list = append(list, f.Message+"; "+f.Next)
+			list = append(list, f.Message+"; "+f.Advice)
 		}
 	}
 	if pause := h.Pool.ThrottleReason(); pause != "" {
@@ -91,15 +91,16 @@ func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool
 		list = append(list, fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all",
 			h.Owners.UserName(all.UID), all.SetAt))
 	}
-	list = append(list, h.NodeList.LostNodes(ctx)...)
-	if h.Pool.Draining() {
-		list = append(list, "the service is draining, so no jobs start; end the drain with: "+h.DrainState.EndCommand(h.Node))
+	list = append(list, h.NodeList.LostNodeProblems(ctx)...)
+	if h.Pool.IsDraining() {
+		list = append(list, "the service is draining, so no jobs start; end the drain with: "+h.DrainState.EndDrainCommand(
+			h.Node))
 	}
 	return list, failing
 }
 
-// jobsWait returns a text like "5 jobs are waiting".
-func jobsWait(n int64) string {
+// waitingJobsText returns a text like "5 jobs are waiting".
+func waitingJobsText(n int64) string {
 	if n == 1 {
 		return "1 job is waiting"
 	}
@@ -109,8 +110,8 @@ func jobsWait(n int64) string {
 // maxProblems is the maximum number of problems that health lists.
 const maxProblems = 20
 
-// Health summarizes problems in one line.
-func Health(problems []string, failing bool) string {
+// HealthText summarizes problems in one line.
+func HealthText(problems []string, failing bool) string {
 	if more := len(problems) - maxProblems; more > 0 {
 		problems = append(problems[:maxProblems:maxProblems], fmt.Sprintf("and %d more", more))
 	}
@@ -123,17 +124,17 @@ func Health(problems []string, failing bool) string {
 	return "ok"
 }
 
-// NoRunner explains that no job can start because there is no runner. It returns the cause and the next
+// NoRunnerProblem explains that no job can start because there is no runner. It returns the cause and the next
 // step for the user. The text is "" if there is a runner, or if the first try to start one is still in
 // progress. The reasons of a node, status and doctor use it.
-func (h *HealthCheck) NoRunner() (text, next string) {
+func (h *HealthCheck) NoRunnerProblem() (text, next string) {
 	err := h.Pool.RunnerError()
 	var launcher *runner.LauncherError
 	switch {
 	case err == nil:
 		return "", ""
 	case errors.As(err, &launcher):
-		return fmt.Sprintf("no jobs can start: %v", launcher), launcher.Next
+		return fmt.Sprintf("no jobs can start: %v", launcher), launcher.Advice
 	}
 	return fmt.Sprintf("no jobs can start: %v", err), "see the log of the service; the service will try again"
 }
@@ -141,12 +142,12 @@ func (h *HealthCheck) NoRunner() (text, next string) {
 // launcherProblem returns the line of status about runners that cannot start. It reports a launcher that
 // has stopped even if a runner still exists for the jobs. It returns "" if no problem is known.
 func (h *HealthCheck) launcherProblem() string {
-	if text, next := h.NoRunner(); text != "" {
+	if text, next := h.NoRunnerProblem(); text != "" {
 		return text + "; " + next
 	}
 	var launcher *runner.LauncherError
-	if errors.As(h.Home.CheckLauncher(), &launcher) {
-		return launcher.Error() + "; " + launcher.Next
+	if errors.As(h.RunnerLocation.CheckLauncher(), &launcher) {
+		return launcher.Error() + "; " + launcher.Advice
 	}
 	return ""
 }
@@ -154,8 +155,9 @@ func (h *HealthCheck) launcherProblem() string {
 // examineLauncher reports a launcher that does not start runners.
 func (d *Examiner) examineLauncher() []store.Finding {
 	var launcher *runner.LauncherError
-	if !errors.As(d.Home.CheckLauncher(), &launcher) && !errors.As(d.Pool.RunnerError(), &launcher) {
+	if !errors.As(d.RunnerLocation.CheckLauncher(), &launcher) && !errors.As(d.Pool.RunnerError(), &launcher) {
 		return nil
 	}
-	return []store.Finding{{Check: "launcher", Level: store.LevelFailure, Message: launcher.Error(), Next: launcher.Next}}
+	return []store.Finding{{Check: "launcher", Level: store.LevelFailure, Message: launcher.Error(),
+		Advice: launcher.Advice}}
 }

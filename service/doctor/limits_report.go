@@ -9,31 +9,31 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// limitsTimeout is how long a request waits for a runner to report which limits are enforced, if none has
+// limitReportTimeout is how long a request waits for a runner to report which limits are enforced, if none has
 // reported yet. See docs/decisions/0044.
-const limitsTimeout = 5 * time.Second
+const limitReportTimeout = 5 * time.Second
 
 // UnenforcedLimits returns which limits of the jobs are not fully enforced on this machine. If no runner
 // has reported yet, it returns all limits of the jobs. With require, it returns an error if a limit of a
 // job is not enforced.
 func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string,
 	err error) {
-	if !queue.AnyLimit(jobs) {
+	if !queue.HasAnyLimit(jobs) {
 		return nil, nil
 	}
-	wait := limitsTimeout
+	wait := limitReportTimeout
 	if !require {
-		// Wait for a runner's report only if the service started less than limitsTimeout ago.
+		// Wait for a runner's report only if the service started less than limitReportTimeout ago.
 		wait -= h.Store.Now().Time().Sub(h.NodeList.StartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()
-	known, ok := h.Pool.Limits(timeoutCtx)
+	known, ok := h.Pool.LimitEnforcements(timeoutCtx)
 	if !ok && require {
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"no runner has reported yet which limits it can enforce; try again, or see: queuectl status")
 	}
-	lacks := queue.Shortfalls(jobs, known)
+	lacks := queue.UnenforcedLimits(jobs, known)
 	for _, short := range lacks {
 		names = append(names, short.Limit)
 	}
@@ -45,19 +45,19 @@ func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, re
 
 // limitError returns the error for required limits that are not enforced. jobs is the number of jobs in the
 // request.
-func limitError(lacks []queue.Shortfall, jobs int) error {
+func limitError(lacks []queue.UnenforcedLimit, jobs int) error {
 	short := lacks[0]
 	what, leaveOut := "this limit is not enforced on this machine", "this limit"
-	if short.Extent == queue.ForEach {
+	if short.Extent == queue.EnforcedPerProcess {
 		what = "on this machine, this limit applies to each process of a job, not to the whole job"
 	}
 	what += " (" + short.Mechanism + ")"
 	for _, other := range lacks[1:] {
 		extent := "is not enforced either"
 		switch {
-		case other.Extent == queue.ForEach:
+		case other.Extent == queue.EnforcedPerProcess:
 			extent = "applies to each process"
-		case short.Extent == queue.ForEach:
+		case short.Extent == queue.EnforcedPerProcess:
 			extent = "is not enforced at all"
 		}
 		what += "; the limit " + other.Limit + " " + extent
@@ -67,7 +67,7 @@ func limitError(lacks []queue.Shortfall, jobs int) error {
 		"see: queuectl doctor", what, leaveOut)
 	e.Field = short.Limit
 	if jobs > 1 {
-		return e.WithIndex(short.Index + 1)
+		return e.WithIndex(short.JobIndex + 1)
 	}
 	return e
 }
@@ -75,17 +75,17 @@ func limitError(lacks []queue.Shortfall, jobs int) error {
 // examineEnforcement reports how each limit is enforced. It warns of the limits that --require-limits rejects
 // on this machine.
 func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding) {
-	timeoutCtx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	timeoutCtx, cancel := context.WithTimeout(ctx, runnerReplyTimeout)
 	defer cancel()
-	known, ok := d.Pool.Limits(timeoutCtx)
+	known, ok := d.Pool.LimitEnforcements(timeoutCtx)
 	if !ok {
 		return []store.Finding{{Check: "enforcement", Level: store.LevelWarning,
-			Message: "no runner has reported which limits it can enforce", Next: "see: queuectl status"}}
+			Message: "no runner has reported which limits it can enforce", Advice: "see: queuectl status"}}
 	}
 	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
 		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
 	})
-	list = append(list, store.Finding{Check: "enforcement", Level: store.LevelOK, Message: d.enforcement(grouped)})
+	list = append(list, store.Finding{Check: "enforcement", Level: store.LevelOK, Message: d.describeEnforcement(grouped)})
 	for _, e := range queue.Enforcements(known) {
 		list = append(list, enforcementFinding(e))
 	}
@@ -96,12 +96,12 @@ func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding
 func enforcementFinding(e queue.Enforcement) store.Finding {
 	limit := "the limit " + e.Limit
 	f := store.Finding{Check: "enforcement", Level: store.LevelWarning,
-		Next: "docs/limits.md says what enforcement needs; with --require-limits, enqueue rejects a job whose limits " +
+		Advice: "docs/limits.md says what enforcement needs; with --require-limits, enqueue rejects a job whose limits " +
 			"cannot be enforced"}
 	switch e.Extent {
 	case queue.Enforced:
 		return store.Finding{Check: f.Check, Level: store.LevelOK, Message: limit + " is enforced by " + e.Mechanism}
-	case queue.ForEach:
+	case queue.EnforcedPerProcess:
 		f.Message = limit + " is enforced for each process of a job, not for the whole job (" + e.Mechanism + ")"
 	default:
 		f.Message = limit + " is not enforced (" + e.Mechanism + ")"

@@ -15,24 +15,25 @@ import (
 
 // enforcement describes how jobs are limited without control groups.
 // See docs/decisions/0072.
-const enforcement = "the runner enforces timeouts and output limits; it finds the processes of a job by their " +
+const enforcementText = "the runner enforces timeouts and output limits; it finds the processes of a job by their " +
 	"process group, their session and a marker in the environment; to use control groups, which are more reliable, " +
 	"install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
 
-// enforcementInGroups describes how jobs are limited with control groups.
-const enforcementInGroups = "the runner enforces timeouts and output limits, and uses one control group per worker " +
+// enforcementWithCgroupsText describes how jobs are limited with control groups.
+const enforcementWithCgroupsText = "the runner enforces timeouts and output limits, and uses one " +
+	"control group per worker " +
 	"to end process trees"
 
 // These are the numbers of file descriptors and connections that the service needs. CheckFileLimits and
-// examineLimits compare them with its resource limits (setrlimit(2)).
+// examineResourceLimits compare them with its resource limits (setrlimit(2)).
 const (
-	ownDescriptors = 64 // used by the service in addition to connections
-	jobDescriptors = 3  // used by the runner for each running job
-	minConnections = 32 // includes the connections that are reserved for admins
+	serviceDescriptors = 64 // used by the service in addition to connections
+	descriptorsPerJob  = 3  // used by the runner for each running job
+	minConnections     = 32 // includes the connections that are reserved for admins
 )
 
-// limitOf returns a soft resource limit of this process. ok is false if there is no limit.
-func limitOf(resource int) (n uint64, ok bool) {
+// softLimit returns a soft resource limit of this process. ok is false if there is no limit.
+func softLimit(resource int) (n uint64, ok bool) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(resource, &limit); err != nil || limit.Cur == unix.RLIM_INFINITY {
 		return 0, false
@@ -43,43 +44,43 @@ func limitOf(resource int) (n uint64, ok bool) {
 // CheckFileLimits returns an error if a resource limit of this process would make the service fail during its
 // work.
 func CheckFileLimits() error {
-	if n, ok := limitOf(unix.RLIMIT_NOFILE); ok && n < ownDescriptors+minConnections {
+	if n, ok := softLimit(unix.RLIMIT_NOFILE); ok && n < serviceDescriptors+minConnections {
 		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise this limit "+
-			"(LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+minConnections)
+			"(LimitNOFILE=, ulimit -Hn)", n, serviceDescriptors+minConnections)
 	}
 	return process.CheckLimits()
 }
 
-// Connections returns the maximum numbers of connections, in total and per user. If there are too few
+// MaxConnections returns the maximum numbers of connections, in total and per user. If there are too few
 // descriptors for the numbers in the settings, it reduces both in the same proportion.
-func Connections(c *config.Config) (all, user int) {
-	all, user = c.MaxConnections, c.MaxConnectionsUser
-	n, ok := limitOf(unix.RLIMIT_NOFILE)
-	if room := max(int64(n)-ownDescriptors, minConnections); ok && room < int64(all) {
+func MaxConnections(c *config.Config) (all, user int) {
+	all, user = c.MaxConnections, c.MaxConnectionsPerUser
+	n, ok := softLimit(unix.RLIMIT_NOFILE)
+	if room := max(int64(n)-serviceDescriptors, minConnections); ok && room < int64(all) {
 		user = max(1, int(int64(user)*room/int64(all)))
 		all = int(room)
 	}
 	return all, user
 }
 
-// examineLimits checks whether the process's resource limits suffice for the settings.
-func examineLimits(c *config.Config) (list []store.Finding) {
+// examineResourceLimits checks whether the process's resource limits suffice for the settings.
+func examineResourceLimits(c *config.Config) (list []store.Finding) {
 	warn := func(next, format string, args ...any) {
 		list = append(list, store.Finding{Check: "limits", Level: store.LevelWarning, Message: fmt.Sprintf(format, args...),
-			Next: next})
+			Advice: next})
 	}
-	n, ok := limitOf(unix.RLIMIT_NOFILE)
-	if need := uint64(ownDescriptors + c.WorkerCount()*jobDescriptors); ok && n < need {
+	n, ok := softLimit(unix.RLIMIT_NOFILE)
+	if need := uint64(serviceDescriptors + c.WorkerCount()*descriptorsPerJob); ok && n < need {
 		warn(`raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting "workers"`,
 			"the limit of open files is %d, but %d workers may need %d open files, so jobs may have to wait", n, c.WorkerCount(),
 			need)
 	}
-	if all, user := Connections(c); all < c.MaxConnections {
+	if all, user := MaxConnections(c); all < c.MaxConnections {
 		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting max_connections",
 			"the limit of open files is %d, which allows %d connections (%d per user) instead of %d (setting max_connections)",
 			n, all, user, c.MaxConnections)
 	}
-	if n, ok := limitOf(unix.RLIMIT_FSIZE); ok {
+	if n, ok := softLimit(unix.RLIMIT_FSIZE); ok {
 		warn("raise the limit of file sizes (LimitFSIZE=, ulimit -f)",
 			"files are limited to %s, so new jobs are refused once the database file is nearly that large",
 			queue.DescribeSize(int64(n)))

@@ -6,17 +6,19 @@ import (
 )
 
 // enforcement describes how jobs are limited.
-const enforcement = "the runner enforces timeouts and output limits; job objects, which no process can leave, " +
+const enforcementText = "the runner enforces timeouts and output limits; job objects, which no process can leave, " +
 	"contain the process trees of jobs and limit memory, processors and the number of processes"
 
-// enforcementInGroups equals enforcement, because job objects are always available.
-const enforcementInGroups = enforcement
+// enforcementWithCgroupsText equals enforcement, because job objects are always available.
+const enforcementWithCgroupsText = enforcementText
 
 // CheckFileLimits returns nil, since Windows has no resource limits that would make the service fail.
 func CheckFileLimits() error { return nil }
 
-// Connections returns the maximum numbers of connections, in total and per user.
-func Connections(c *config.Config) (all, user int) { return c.MaxConnections, c.MaxConnectionsUser }
+// MaxConnections returns the maximum numbers of connections, in total and per user.
+func MaxConnections(c *config.Config) (all, user int) {
+	return c.MaxConnections, c.MaxConnectionsPerUser
+}
 
-// examineLimits reports nothing: on Windows, only memory limits the number of open files.
-func examineLimits(*config.Config) []store.Finding { return nil }
+// examineResourceLimits reports nothing: on Windows, only memory limits the number of open files.
+func examineResourceLimits(*config.Config) []store.Finding { return nil }

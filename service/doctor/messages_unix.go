@@ -2,10 +2,12 @@
 
 package doctor
 
-const makeAccounts = "groupadd, useradd"
+const createAccountCommands = "groupadd, useradd"
 
-const endHung = "if the runner is stopped (ps -o stat= -p %d prints T): kill -CONT %[1]d; if the runner hangs: kill " +
+const endHungRunnerAdvice = "if the runner is stopped (ps -o stat= -p %d prints T): kill -CONT " +
+	"%[1]d; if the runner hangs: kill " +
 	"-KILL %[1]d (its jobs are then treated as lost)"
 
-const findHung = "find its pid with: ps -ef | grep 'queuectl runner'; then end that process (its jobs are then " +
+const findHungRunnerAdvice = "find its pid with: ps -ef | grep 'queuectl runner'; then end that " +
+	"process (its jobs are then " +
 	"treated as lost)"

@@ -1,8 +1,9 @@
 package doctor
 
-const makeAccounts = "net localgroup NAME /add, net user NAME /add"
+const createAccountCommands = "net localgroup NAME /add, net user NAME /add"
 
-const endHung = "if the runner hangs: taskkill /F /PID %d (its jobs are then treated as lost)"
+const endHungRunnerAdvice = "if the runner hangs: taskkill /F /PID %d (its jobs are then treated as lost)"
 
-const findHung = "find its pid in the Task Manager (command line: queuectl runner); then end it there (its jobs " +
+const findHungRunnerAdvice = "find its pid in the Task Manager (command line: queuectl runner); " +
+	"then end it there (its jobs " +
 	"are then treated as lost)"

@@ -16,9 +16,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ExaminePlaces reports which files other accounts can use although they should not: the socket, the
+// ExaminePaths reports which files other accounts can use although they should not: the socket, the
 // outputs and the state directory. The parameter socket is the mode that the socket may have.
-func ExaminePlaces(p config.Places, socket fs.FileMode) []store.Finding {
+func ExaminePaths(p config.Paths, socket fs.FileMode) []store.Finding {
 	var list []store.Finding
 	for _, c := range []struct {
 		path string
@@ -29,7 +29,7 @@ func ExaminePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
 			list = append(list, store.Finding{Check: "permissions", Level: store.LevelFailure,
 				Message: fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()),
-				Next:    fmt.Sprintf("run: chmod %03o %s", c.mode, queue.ShellWord(c.path))})
+				Advice:  fmt.Sprintf("run: chmod %03o %s", c.mode, queue.QuoteShellWord(c.path))})
 		}
 	}
 	return append(list, examineStateDir(p)...)
@@ -38,17 +38,17 @@ func ExaminePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 // examineStateDir warns if other accounts can list the state directory. It checks only a directory that
 // belongs to the service's account. If the directory contains a socket that is open to other accounts, the
 // mode that examineStateDir suggests still lets them reach the socket.
-func examineStateDir(p config.Places) []store.Finding {
-	info, err := os.Stat(p.State)
+func examineStateDir(p config.Paths) []store.Finding {
+	info, err := os.Stat(p.StateDir)
 	if err != nil || info.Mode().Perm()&0o044 == 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
 		return nil
 	}
 	mode := fs.FileMode(0o700)
-	if socket, err := os.Lstat(p.Socket); err == nil && filepath.Dir(p.Socket) == p.State &&
+	if socket, err := os.Lstat(p.Socket); err == nil && filepath.Dir(p.Socket) == p.StateDir &&
 		socket.Mode().Perm()&0o066 != 0 {
 		mode |= info.Mode().Perm() & 0o011
 	}
 	return []store.Finding{{Check: "permissions", Level: store.LevelWarning,
-		Message: fmt.Sprintf("other users can list %s (mode %03o)", p.State, info.Mode().Perm()),
-		Next:    fmt.Sprintf("run: chmod %03o %s", mode, queue.ShellWord(p.State))}}
+		Message: fmt.Sprintf("other users can list %s (mode %03o)", p.StateDir, info.Mode().Perm()),
+		Advice:  fmt.Sprintf("run: chmod %03o %s", mode, queue.QuoteShellWord(p.StateDir))}}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ExaminePlaces reports which accounts can use the state directory, except the system, administrators and the
+// ExaminePaths reports which accounts can use the state directory, except the system, administrators and the
 // account or user of the service. The pipe has its own access list, which [access] defines.
-func ExaminePlaces(p config.Places, _ fs.FileMode) []store.Finding {
-	dir := p.State
+func ExaminePaths(p config.Paths, _ fs.FileMode) []store.Finding {
+	dir := p.StateDir
 	var others []string
-	sd, err := accounts.AccessTo(dir)
+	sd, err := accounts.ReadSecurityDescriptor(dir)
 	if err == nil {
-		others, err = accounts.OthersWithRights(sd, anything)
+		others, err = accounts.OtherAccountsWithRights(sd, anyAccess)
 	}
 	switch {
 	case err != nil:
@@ -27,11 +27,11 @@ func ExaminePlaces(p config.Places, _ fs.FileMode) []store.Finding {
 	case len(others) > 0:
 		return []store.Finding{{Check: "permissions", Level: store.LevelFailure,
 			Message: fmt.Sprintf("%s can be accessed by other users (%s)", dir, strings.Join(others, ", ")),
-			Next: fmt.Sprintf(
+			Advice: fmt.Sprintf(
 				`remove their access: icacls "%s" /remove NAME; or, if the service is installed for all users, run: queuectl service install`, dir)}}
 	}
 	return nil
 }
 
-// anything is the set of all access rights.
-const anything = ^windows.ACCESS_MASK(0)
+// anyAccess is the set of all access rights.
+const anyAccess = ^windows.ACCESS_MASK(0)

@@ -26,22 +26,22 @@ func TestUsersOfADirectory(t *testing.T) {
 	with := func(settings map[string]string) *rig {
 		t.Helper()
 		d := &access.Directory{}
-		d.Lookup = dora
+		d.LookupFunc = dora
 		return newRig(t, rigOptions{settings: settings, policy: "/etc/no.policy", directory: d})
 	}
 	s := with(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora",
 		"access.admin": "none"})
-	if got := s.Rights.UnknownNames(); got != "" {
+	if got := s.Rights.UnknownNamesMessage(); got != "" {
 		t.Error(got)
 	}
-	for want, p := range map[control.Right]*control.Peer{control.Submit: {UID: 61401, GID: 1, Groups: []int{61411}},
-		control.Operate: {UID: 61400}, control.None: {UID: 61402}} {
+	for want, p := range map[control.Right]*control.Peer{control.RightSubmit: {UID: 61401, GID: 1, Groups: []int{61411}},
+		control.RightOperate: {UID: 61400}, control.RightNone: {UID: 61402}} {
 		if got := s.Rights.Right(p); got != want {
 			t.Errorf("%+v: got %s, want %s", p, got, want)
 		}
 	}
-	as, err := (&access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.Admin)}).Resolve("dora")
-	if f, failed := s.filters.filter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil ||
+	as, err := (&access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.RightAdmin)}).Resolve("dora")
+	if f, failed := s.filters.parse(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil ||
 		as != (access.JobUser{UID: 61400, Name: "dora"}) || *f.UID != as.UID {
 		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
 	}
@@ -50,7 +50,7 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 	s = with(map[string]string{"run_as": "fixed:dora"})
 	if a := s.Account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" ||
-		s.RunAs.JobsRunAs(peer(61300, control.Submit)) != "dora" {
+		s.RunAs.PeerJobUserName(peer(61300, control.RightSubmit)) != "dora" {
 		t.Errorf("jobs run as %+v", a)
 	}
 	if _, err := s.Directory.AccountNamed("DORA"); err == nil {
@@ -61,7 +61,7 @@ func TestUsersOfADirectory(t *testing.T) {
 // blockDirectory makes the directory call wait before each answer. Each answer says that the user is
 // unknown.
 func blockDirectory(d *accounts.Directory, wait func()) {
-	d.Lookup = func(string, string) (string, error) { wait(); return "", nil }
+	d.LookupFunc = func(string, string) (string, error) { wait(); return "", nil }
 }
 
 // While the change of one setting waits for a directory that hangs, another setting can be changed.
@@ -72,7 +72,7 @@ func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
 		close(called)
 		<-answer
 	})
-	admin := asPeer(t, 0, control.Admin)
+	admin := asPeer(t, 0, control.RightAdmin)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -48,17 +48,17 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 		want  string // expected error; "" means success
 		code  queue.Code
 	}{
-		{"service", peer(61300, control.Submit), self, "", ""},
-		{"service", peer(61300, control.Admin), "61377", `there is no user "61377"`, queue.CodeInvalid},
-		{"service", peer(61300, control.Admin), other, "jobs of this service run as " + self + " and cannot run as ",
+		{"service", peer(61300, control.RightSubmit), self, "", ""},
+		{"service", peer(61300, control.RightAdmin), "61377", `there is no user "61377"`, queue.CodeInvalid},
+		{"service", peer(61300, control.RightAdmin), other, "jobs of this service run as " + self + " and cannot run as ",
 			queue.CodeDenied},
-		{"submitter", peer(0, control.Submit), "root", "", ""},
-		{"submitter", peer(61300, control.Admin), "0", "", ""},
-		{"submitter", peer(61300, control.Admin), "no.such.user", `there is no user "no.such.user"`, queue.CodeInvalid},
-		{"submitter", peer(61300, control.Operate), "root",
+		{"submitter", peer(0, control.RightSubmit), "root", "", ""},
+		{"submitter", peer(61300, control.RightAdmin), "0", "", ""},
+		{"submitter", peer(61300, control.RightAdmin), "no.such.user", `there is no user "no.such.user"`, queue.CodeInvalid},
+		{"submitter", peer(61300, control.RightOperate), "root",
 			`a job that runs as another user (root) needs the right "admin", but you (61300) have "operate"`, queue.CodeDenied},
-		{"fixed:" + self, peer(61300, control.Submit), self, "", ""},
-		{"fixed:daemon", peer(61300, control.Admin), "root",
+		{"fixed:" + self, peer(61300, control.RightSubmit), self, "", ""},
+		{"fixed:daemon", peer(61300, control.RightAdmin), "root",
 			`jobs of this service run as daemon and cannot run as root; to run each job as the user who enqueued it, set run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
 	} {
 		if !runsAs(c.runAs) {
@@ -96,10 +96,10 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 		if got := s.Account.RunsAs(&job); got != c.runs {
 			t.Errorf("%s: it runs as %d, want %d", c.runAs, got, c.runs)
 		}
-		if user, owner := s.RunAs.Names(&job); user != c.shown || owner != "61300" {
+		if user, owner := s.RunAs.UserAndOwnerNames(&job); user != c.shown || owner != "61300" {
 			t.Errorf("%s: shown as %s of %s, want %s", c.runAs, user, owner, c.shown)
 		}
-		if user, _ := s.RunAs.Names(&ended); user != "bob" {
+		if user, _ := s.RunAs.UserAndOwnerNames(&ended); user != "bob" {
 			t.Errorf("%s: it ran and is shown as %s", c.runAs, user)
 		}
 	}
@@ -115,38 +115,40 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		set   string
 		want  error
 	}{
-		{"submitter", control.Operate, `{"priority":1,"timeout":5,"labels":{"a":"b"}}`, nil},
-		{"submitter", control.Operate, `{"command":"id"}`, queue.ErrDenied},
-		{"submitter", control.Operate, `{"argv":["id"]}`, queue.ErrDenied},
-		{"submitter", control.Operate, `{"cwd":"/tmp"}`, queue.ErrDenied},
-		{"submitter", control.Operate, `{"env":{"LD_PRELOAD":"x"}}`, queue.ErrDenied},
-		{"submitter", control.Operate, `{"shell":"sh"}`, queue.ErrDenied},
-		{"submitter", control.Operate, `{"stdin":"x"}`, queue.ErrDenied},
-		{"submitter", control.Operate, `{"stdin_file":"/x"}`, queue.ErrDenied},
-		{"submitter", control.Operate, `{"umask":"000"}`, queue.ErrDenied},
-		{"submitter", control.Admin, `{"command":"id"}`, nil}, {"service", control.Operate, `{"command":"id"}`, nil},
-		{"fixed:daemon", control.Operate, `{"command":"id"}`, queue.ErrDenied},
-		{"fixed:daemon", control.Operate, `{"priority":1}`, nil}, {"fixed:daemon", control.Admin, `{"command":"id"}`, nil},
-		{"service", control.Operate, `{"env":{"A":"***"}}`, queue.ErrInvalid},
-		{"service", control.Operate, `{"env":{"A":"x"}}`, nil},
+		{"submitter", control.RightOperate, `{"priority":1,"timeout":5,"labels":{"a":"b"}}`, nil},
+		{"submitter", control.RightOperate, `{"command":"id"}`, queue.ErrDenied},
+		{"submitter", control.RightOperate, `{"argv":["id"]}`, queue.ErrDenied},
+		{"submitter", control.RightOperate, `{"cwd":"/tmp"}`, queue.ErrDenied},
+		{"submitter", control.RightOperate, `{"env":{"LD_PRELOAD":"x"}}`, queue.ErrDenied},
+		{"submitter", control.RightOperate, `{"shell":"sh"}`, queue.ErrDenied},
+		{"submitter", control.RightOperate, `{"stdin":"x"}`, queue.ErrDenied},
+		{"submitter", control.RightOperate, `{"stdin_file":"/x"}`, queue.ErrDenied},
+		{"submitter", control.RightOperate, `{"umask":"000"}`, queue.ErrDenied},
+		{"submitter", control.RightAdmin, `{"command":"id"}`, nil}, {"service", control.RightOperate, `{"command":"id"}`,
+			nil},
+		{"fixed:daemon", control.RightOperate, `{"command":"id"}`, queue.ErrDenied},
+		{"fixed:daemon", control.RightOperate, `{"priority":1}`, nil}, {"fixed:daemon", control.RightAdmin,
+			`{"command":"id"}`, nil},
+		{"service", control.RightOperate, `{"env":{"A":"***"}}`, queue.ErrInvalid},
+		{"service", control.RightOperate, `{"env":{"A":"x"}}`, nil},
 	} {
 		if !runsAs(c.runAs) {
 			continue
 		}
 		s := newSettingsRig(t, "run_as", c.runAs)
 		p := peer(61300, c.right)
-		e, err := s.RunAs.EditScope(p, json.RawMessage(c.set))
+		e, err := s.RunAs.ParseEditScope(p, json.RawMessage(c.set))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.RunAs.MayEdit(p, &e, theirs); !errors.Is(err, c.want) || c.want == nil && err != nil {
+		if err := s.RunAs.CheckMayEdit(p, &e, theirs); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s by %s with %s: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
 		}
-		if err := s.RunAs.MayEdit(p, &e, named); !errors.Is(err, c.want) && c.want == queue.ErrDenied {
+		if err := s.RunAs.CheckMayEdit(p, &e, named); !errors.Is(err, c.want) && c.want == queue.ErrDenied {
 			t.Errorf("%s by %s with %s, for the peer's own job that names another user: got %v, want %v", c.set, c.right,
 				c.runAs, err, c.want)
 		}
-		if err := s.RunAs.MayEdit(peer(61301, control.Submit), &e, theirs); err != nil {
+		if err := s.RunAs.CheckMayEdit(peer(61301, control.RightSubmit), &e, theirs); err != nil {
 			t.Errorf("%s for the peer's own job: %v", c.set, err)
 		}
 	}
@@ -162,9 +164,9 @@ func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for right, want := range map[control.Right]control.ConfigValue{
-		control.Operate: {Key: "store", Value: "***", Origin: "file",
+		control.RightOperate: {Key: "store", Value: "***", Origin: "file",
 			Note: "changes to *** when the service restarts; until then, the shown value stays in effect"},
-		control.Admin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx",
+		control.RightAdmin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx",
 			Origin: "file",
 			Note:   "changes to postgres://q:xxxxx@h2/d when the service restarts; until then, the shown value stays in effect"},
 	} {

@@ -47,27 +47,27 @@ func TestNamesAreResolved(t *testing.T) {
 		peer control.Peer
 		want control.Right
 	}{
-		{control.Peer{UID: 61300}, control.Read}, {control.Peer{UID: 61301}, control.Submit},
-		{control.Peer{UID: 61302, Groups: []int{61310}}, control.Read},
-		{control.Peer{UID: 61303}, control.None}, {control.Peer{UID: os.Geteuid()}, control.Admin},
-		{control.Peer{}, control.Admin},
+		{control.Peer{UID: 61300}, control.RightRead}, {control.Peer{UID: 61301}, control.RightSubmit},
+		{control.Peer{UID: 61302, Groups: []int{61310}}, control.RightRead},
+		{control.Peer{UID: 61303}, control.RightNone}, {control.Peer{UID: os.Geteuid()}, control.RightAdmin},
+		{control.Peer{}, control.RightAdmin},
 	} {
 		if got := s.Rights.Right(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
-	if got := s.Rights.Right(&control.Peer{UID: daemon}); ok && got != control.Operate {
+	if got := s.Rights.Right(&control.Peer{UID: daemon}); ok && got != control.RightOperate {
 		t.Errorf("daemon: got %s, want the strongest", got)
 	}
 	for _, name := range []string{"no.such.user", "@no.such.group"} {
-		if !strings.Contains(s.Rights.UnknownNames(), name) {
-			t.Errorf("%s is not reported: %s", name, s.Rights.UnknownNames())
+		if !strings.Contains(s.Rights.UnknownNamesMessage(), name) {
+			t.Errorf("%s is not reported: %s", name, s.Rights.UnknownNamesMessage())
 		}
 	}
 	if finding := s.doctor.ExamineAccess(); len(finding) != 1 {
 		t.Errorf("doctor finds %+v", finding)
 	}
-	if got := newSettingsRig(t, "access.read", "61300").Rights.UnknownNames(); got != "" {
+	if got := newSettingsRig(t, "access.read", "61300").Rights.UnknownNamesMessage(); got != "" {
 		t.Errorf("a number without a name: %s", got)
 	}
 }
@@ -80,10 +80,11 @@ func TestRefusalsHelp(t *testing.T) {
 		right, needs control.Right
 		what, want   string
 	}{
-		{control.Submit, control.Operate, "cancel on another user's job",
+		{control.RightSubmit, control.RightOperate, "cancel on another user's job",
 			`cancel on another user's job needs the right "operate", but you (61300) have "submit"; join the group ops, which has the right "operate", or ask an admin to grant it in the section [access] of /etc/q.toml`},
-		{control.Operate, control.Admin, "drain", `drain needs the right "admin", but you (61300) have "operate"; join the group queuectl-admin, which has the right "admin", or ask an admin to grant it in the section [access] of /etc/q.toml`},
-		{control.None, control.Read, "list", `you (61300) have no rights on this service, which belongs to ` +
+		{control.RightOperate, control.RightAdmin, "drain",
+			`drain needs the right "admin", but you (61300) have "operate"; join the group queuectl-admin, which has the right "admin", or ask an admin to grant it in the section [access] of /etc/q.toml`},
+		{control.RightNone, control.RightRead, "list", `you (61300) have no rights on this service, which belongs to ` +
 			new(accounts.Directory).UserName(os.Geteuid()) +
 			`; members of the group queuectl have the right "submit"; join this group (sudo usermod -aG queuectl 61300, then log in again), or ask an admin to grant you a right in the section [access] of /etc/q.toml`},
 	} {
@@ -94,7 +95,7 @@ func TestRefusalsHelp(t *testing.T) {
 		}
 	}
 	own := newSettingsRig(t)
-	if err := own.Rights.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(),
+	if err := own.Rights.Refuse(peer(61300, control.RightNone), "", control.RightRead); !strings.Contains(err.Error(),
 		"which belongs to "+new(accounts.Directory).UserName(os.Geteuid())+
 			"; ask an admin to grant you a right in the section [access]") {
 		t.Errorf("for a user's own service: %v", err)
@@ -105,9 +106,9 @@ func TestRefusalsHelp(t *testing.T) {
 // its submitter.
 func TestJobsKeepTheirUser(t *testing.T) {
 	s := newSettingsRig(t, "run_as", "submitter")
-	a := &access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.Admin)}
+	a := &access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.RightAdmin)}
 	spec := queue.Spec{Command: new("true"), User: new("root")}
-	j, err := s.intake.draft(&spec, s.Settings.Current().Defaults(), "61300", a)
+	j, err := s.intake.buildDraft(&spec, s.Settings.Current().JobDefaults(), "61300", a)
 	if err != nil || j.User != "root" || j.AsUID == nil || *j.AsUID != 0 {
 		t.Fatalf("got %+v, %v", j, err)
 	}
@@ -115,11 +116,13 @@ func TestJobsKeepTheirUser(t *testing.T) {
 		t.Error("the spec of the job names another user")
 	}
 	plain := queue.Spec{Command: new("true")}
-	if j, err := s.intake.draft(&plain, s.Settings.Current().Defaults(), "61300", a); err != nil || j.User != "61300" ||
+	if j, err := s.intake.buildDraft(&plain, s.Settings.Current().JobDefaults(), "61300", a); err != nil ||
+		j.User != "61300" ||
 		j.AsUID != nil || queue.SpecOf(&j).User != nil {
 		t.Errorf("without a user: %+v, %v", j, err)
 	}
-	if err := j.Edit(json.RawMessage(`{"priority":7}`), s.Settings.Current().Defaults()); err != nil || j.User != "root" ||
+	if err := j.Edit(json.RawMessage(`{"priority":7}`), s.Settings.Current().JobDefaults()); err != nil ||
+		j.User != "root" ||
 		j.AsUID == nil {
 		t.Errorf("after an edit of another field: %+v, %v", j, err)
 	}
@@ -127,19 +130,19 @@ func TestJobsKeepTheirUser(t *testing.T) {
 		as   *int
 		name string
 	}{`{"user":null}`: {nil, ""}, `{"user":"0"}`: {new(0), "root"}, `{"priority":8}`: {j.AsUID, "root"}} {
-		e, err := s.RunAs.EditScope(a.Peer, json.RawMessage(set))
+		e, err := s.RunAs.ParseEditScope(a.Peer, json.RawMessage(set))
 		if err != nil {
 			t.Fatal(err)
 		}
 		edited := j
-		if err := edited.Edit(json.RawMessage(set), s.Settings.Current().Defaults()); err != nil {
+		if err := edited.Edit(json.RawMessage(set), s.Settings.Current().JobDefaults()); err != nil {
 			t.Fatal(err)
 		}
 		if e.Apply(&edited); !reflect.DeepEqual(edited.AsUID, want.as) || edited.User != want.name {
 			t.Errorf("%s: got %v %q, want %v %q", set, edited.AsUID, edited.User, want.as, want.name)
 		}
 	}
-	if _, err := s.RunAs.EditScope(peer(0, control.Operate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err,
+	if _, err := s.RunAs.ParseEditScope(peer(0, control.RightOperate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err,
 		queue.ErrDenied) {
 		t.Errorf("the user edited by an operator: %v", err)
 	}
@@ -147,13 +150,13 @@ func TestJobsKeepTheirUser(t *testing.T) {
 
 // Doctor warns if the socket is more accessible than the settings or its systemd unit say.
 func TestDoctorKnowsTheSocketsMode(t *testing.T) {
-	p := config.PlacesIn(t.TempDir())
-	if err := errors.Join(os.Chmod(p.State, 0o711), os.WriteFile(p.Socket, nil, 0o600),
+	p := config.PathsIn(t.TempDir())
+	if err := errors.Join(os.Chmod(p.StateDir, 0o711), os.WriteFile(p.Socket, nil, 0o600),
 		os.Chmod(p.Socket, 0o660)); err != nil {
 		t.Fatal(err)
 	}
 	for wanted, found := range map[fs.FileMode]int{0o600: 1, 0o660: 0, 0o666: 0, 0o777: 0} {
-		if list := doctor.ExaminePlaces(p, wanted); len(list) != found {
+		if list := doctor.ExaminePaths(p, wanted); len(list) != found {
 			t.Errorf("a socket of mode 660 that should have %o: %+v", wanted, list)
 		}
 	}
@@ -162,8 +165,8 @@ func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 // If other accounts can list the state directory, doctor warns and names the mode to set. If a socket in
 // the directory is open to other accounts, they can still reach it with that mode.
 func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
-	p := config.PlacesIn(filepath.Join(t.TempDir(), "a b"))
-	if err := os.Mkdir(p.State, 0o700); err != nil {
+	p := config.PathsIn(filepath.Join(t.TempDir(), "a b"))
+	if err := os.Mkdir(p.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -174,16 +177,17 @@ func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
 		{0o755, 0o666, "711"}, {0o750, 0o660, "710"}, {0o711, 0o666, ""},
 	} {
 		if err := errors.Join(os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, c.socket),
-			os.Chmod(p.State, c.dir)); err != nil {
+			os.Chmod(p.StateDir, c.dir)); err != nil {
 			t.Fatal(err)
 		}
 		want := []store.Finding{{Check: "permissions", Level: store.LevelWarning,
-			Message: fmt.Sprintf("other users can list %s (mode %o)", p.State, c.dir), Next: "run: chmod " + c.advice + " '" +
-				p.State + "'"}}
+			Message: fmt.Sprintf("other users can list %s (mode %o)", p.StateDir, c.dir), Advice: "run: chmod " + c.advice +
+				" '" +
+				p.StateDir + "'"}}
 		if c.advice == "" {
 			want = nil
 		}
-		if got := doctor.ExaminePlaces(p, c.socket); !reflect.DeepEqual(got, want) {
+		if got := doctor.ExaminePaths(p, c.socket); !reflect.DeepEqual(got, want) {
 			t.Errorf("mode %o with a socket of mode %o: got %+v, want %+v", c.dir, c.socket, got, want)
 		}
 	}

@@ -11,20 +11,20 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// backupPiece is the number of bytes of a backup in one message.
-const backupPiece = 256 << 10
+// maxBackupPieceBytes is the number of bytes of a backup in one message.
+const maxBackupPieceBytes = 256 << 10
 
 // Backup implements control.API.
-func (h *Administration) Backup(ctx context.Context, _ control.Nothing,
+func (h *Administration) Backup(ctx context.Context, _ control.NoParams,
 	each func(control.BackupPiece) error) (control.BackupEnd, error) {
 	if err := h.Guard.Audit(ctx, "backup", "", nil); err != nil {
 		return control.BackupEnd{}, err
 	}
-	if h.Files == nil {
+	if h.Maintainer == nil {
 		return control.BackupEnd{}, doctor.ErrNoFiles
 	}
 	var lastReport time.Time
-	made, err := h.Files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return h.OutputFiles.OpenOutput(ref) },
+	made, err := h.Maintainer.Backup(ctx, func(ref string) (io.ReadCloser, error) { return h.OutputFiles.OpenOutput(ref) },
 		func(done, total int64) error {
 			if time.Since(lastReport) < doctor.ProgressInterval {
 				return nil
@@ -36,7 +36,7 @@ func (h *Administration) Backup(ctx context.Context, _ control.Nothing,
 		return control.BackupEnd{}, err
 	}
 	defer made.Close()
-	sum, sent, piece := sha256.New(), int64(0), make([]byte, backupPiece)
+	sum, sent, piece := sha256.New(), int64(0), make([]byte, maxBackupPieceBytes)
 	for {
 		n, err := io.ReadFull(made, piece)
 		if n > 0 {

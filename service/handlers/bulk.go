@@ -14,81 +14,82 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// bulk applies an operation to many jobs.
-type bulk struct{ *parts }
+// bulkChanger applies an operation to many jobs.
+type bulkChanger struct{ *parts }
 
 const (
-	// maxParallelBulk is the number of jobs that a bulk operation changes concurrently, so that their changes
+	// maxParallelChanges is the number of jobs that a bulk operation changes concurrently, so that their changes
 	// share commits.
-	maxParallelBulk = 64
-	// readStep is the number of jobs that are read while holding one read slot. Each job may be large.
-	readStep = 4
-	// maxRefusal is the maximum length of one job's error in bytes of JSON. A reply may contain an error for
+	maxParallelChanges = 64
+	// jobsPerReadSlot is the number of jobs that are read while holding one read slot. Each job may be large.
+	jobsPerReadSlot = 4
+	// maxRefusalBytes is the maximum length of one job's error in bytes of JSON. A reply may contain an error for
 	// each job in the request.
-	maxRefusal = 512
+	maxRefusalBytes = 512
 )
 
-// verb is a change that a request makes to each of its jobs.
-type verb struct {
+// bulkVerb is a change that a request makes to each of its jobs.
+type bulkVerb struct {
 	method string // name of the method, as in the table of methods
-	// do changes a job that no other node holds. If only is not empty, the job must be in one of these states.
-	do func(ctx context.Context, j *queue.Job, only []queue.State) error
+	// apply changes a job that no other node holds. If only is not empty, the job must be in one of these states.
+	apply func(ctx context.Context, j *queue.Job, only []queue.State) error
 
 	localOnly bool // call do on this node, whichever node holds the job
 
 	// If another node holds the job, that node gets the request remoteMethod ("" means method), with the parameters
 	// that params returns for a selection of the job. params is nil if these are only the selection.
-	remoteMethod string
-	params       func(one control.Selection) any
-	endsAttempt  bool // the answer may come only after an attempt has ended
-	returnsJob   bool // the other node only returns the job to the queue, where do then changes it
+	remoteMethod     string
+	remoteParams     func(one control.Selection) any
+	awaitsAttemptEnd bool // the answer may come only after an attempt has ended
+	onlyReturnsJob   bool // the other node only returns the job to the queue, where do then changes it
 }
 
-// bulkByID is like bulkByRef, but first looks up the jobs by their ids. They may be in any state, unless the request
-// comes from another node.
-func (h *bulk) bulkByID(ctx context.Context, v *verb, ids []string) (control.BulkResult, error) {
-	only, _ := cluster.Relayed(ctx)
-	b := h.newBulk(ctx, v, ids, only)
+// applyToIDs is like applyToRefs, but first looks up the jobs by their ids. They may be in any state,
+// unless the request comes from another node.
+func (h *bulkChanger) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
+	only, _ := cluster.RelayedRequest(ctx)
+	b := h.newBulkOperation(ctx, v, ids, only)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
-		refs, errs, err := h.reader.readRefs(ctx, ids[done:min(done+readStep, len(ids))])
+		refs, errs, err := h.reader.readRefs(ctx, ids[done:min(done+jobsPerReadSlot, len(ids))])
 		if err != nil {
-			return b.results(err)
+			return b.awaitResults(err)
 		}
 		for i := range refs {
-			if errs[i] == nil && !cluster.IsRelayedJob(ctx, refs[i].Seq) {
-				errs[i] = queue.NoJob(refs[i].ID)
+			if errs[i] == nil && !cluster.MatchesRelayedJob(ctx, refs[i].Seq) {
+				errs[i] = queue.NoJobError(refs[i].ID)
 			}
-			b.apply(done+i, refs[i], errs[i])
+			b.startChange(done+i, refs[i], errs[i])
 		}
 		done += len(refs)
 	}
-	return b.results(ctx.Err())
+	return b.awaitResults(ctx.Err())
 }
 
-// bulkByRef applies a verb to jobs and returns the results in the order of the request. If only is not empty, it
+// applyToRefs applies a verb to jobs and returns the results in the order of the request. If only is not empty, it
 // skips jobs that are in none of these states. It stops when ctx ends, for example because the client disconnects.
-func (h *bulk) bulkByRef(ctx context.Context, v *verb, refs []store.Ref, only []queue.State) (control.BulkResult,
+func (h *bulkChanger) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
+	only []queue.State) (control.BulkResult,
 	error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID
 	}
-	b := h.newBulk(ctx, v, ids, only)
+	b := h.newBulkOperation(ctx, v, ids, only)
 	for i := 0; i < len(refs) && ctx.Err() == nil; i++ {
-		b.apply(i, refs[i], nil)
+		b.startChange(i, refs[i], nil)
 	}
-	return b.results(ctx.Err())
+	return b.awaitResults(ctx.Err())
 }
 
 // readRefs reads references to the jobs with these ids. For each id that does not exist, errs contains an
 // error at the same index.
-func (r *jobReader) readRefs(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
-	refs, errs = make([]store.Ref, len(ids)), make([]error, len(ids))
+func (r *jobReader) readRefs(ctx context.Context, ids []string) (refs []store.JobRef, errs []error, err error) {
+	refs, errs = make([]store.JobRef, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
-	err = r.Shares.Do(ctx, control.ClassOne, func() error {
+	err = r.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
 		for i, id := range ids {
-			j, err := r.Guard.Get(ctx, &peer, id)
-			refs[i], errs[i] = store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}, err
+			j, err := r.Guard.GetVisible(ctx, &peer, id)
+			refs[i], errs[i] = store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}, err
 		}
 		return nil
 	})
@@ -97,31 +98,32 @@ func (r *jobReader) readRefs(ctx context.Context, ids []string) (refs []store.Re
 
 // bulkOperation is the state of a bulk operation on many jobs.
 type bulkOperation struct {
-	h     *bulk
-	ctx   context.Context
-	peer  control.Peer
-	verb  *verb
-	only  []queue.State // see verb.do
-	ids   []string
-	errs  []error
-	slots chan struct{}
-	calls sync.WaitGroup
+	changer    *bulkChanger
+	ctx        context.Context
+	peer       control.Peer
+	verb       *bulkVerb
+	onlyStates []queue.State // see verb.do
+	ids        []string
+	errs       []error
+	slots      chan struct{}
+	calls      sync.WaitGroup
 }
 
-func (h *bulk) newBulk(ctx context.Context, v *verb, ids []string, only []queue.State) *bulkOperation {
-	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, only: only, ids: ids,
-		errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelBulk)}
+func (h *bulkChanger) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
+	only []queue.State) *bulkOperation {
+	return &bulkOperation{changer: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, onlyStates: only, ids: ids,
+		errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelChanges)}
 }
 
 // apply applies the operation to the i-th job. If err is not nil, the job could not be read, and apply
 // records that error instead. Operations run concurrently, within the user's limit of goroutines.
-func (b *bulkOperation) apply(i int, r store.Ref, err error) {
+func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 	if b.ctx.Err() != nil {
 		return // the results method returns this error
 	}
 	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {
-		err = b.h.Guard.MayAct(&b.peer, b.verb.method, j)
+		err = b.changer.Guard.CheckMayAct(&b.peer, b.verb.method, j)
 	}
 	if b.errs[i] = err; err != nil {
 		return
@@ -133,9 +135,9 @@ func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 	}
 	do := func() {
 		defer func() { <-b.slots }()
-		b.errs[i] = b.change(j)
+		b.errs[i] = b.changeJob(j)
 	}
-	end, ok := b.h.Shares.Helper(b.ctx)
+	end, ok := b.changer.UserLimits.AcquireHelper(b.ctx)
 	if !ok {
 		do()
 		return
@@ -148,12 +150,12 @@ func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 
 // change changes a job, on the node that holds it. It tries again while the job is leased in the store but not yet
 // known to the pool of that node.
-func (b *bulkOperation) change(j *queue.Job) error {
+func (b *bulkOperation) changeJob(j *queue.Job) error {
 	for {
-		if done, err := b.changeElsewhere(j); done || err != nil {
+		if done, err := b.changeOnOtherNode(j); done || err != nil {
 			return err
 		}
-		err := b.verb.do(b.ctx, j, b.only)
+		err := b.verb.apply(b.ctx, j, b.onlyStates)
 		if !errors.Is(err, store.ErrLeased) {
 			return err
 		}
@@ -165,19 +167,19 @@ func (b *bulkOperation) change(j *queue.Job) error {
 	}
 }
 
-// changeElsewhere changes a job on another node that holds it. It returns false if no other node holds it.
-func (b *bulkOperation) changeElsewhere(j *queue.Job) (done bool, err error) {
-	v, one := b.verb, control.Selection{ID: control.Name(j.ID)}
+// changeOnOtherNode changes a job on another node that holds it. It returns false if no other node holds it.
+func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (done bool, err error) {
+	v, one := b.verb, control.Selection{ID: control.JobID(j.ID)}
 	if v.localOnly {
 		return false, nil
 	}
-	req := cluster.Request{Method: cmp.Or(v.remoteMethod, v.method), Params: one, States: b.only,
-		EndsAttempt: v.endsAttempt}
-	if v.params != nil {
-		req.Params = v.params(one)
+	req := cluster.Request{Method: cmp.Or(v.remoteMethod, v.method), Params: one, AllowedStates: b.onlyStates,
+		AwaitsAttemptEnd: v.awaitsAttemptEnd}
+	if v.remoteParams != nil {
+		req.Params = v.remoteParams(one)
 	}
 	var result control.BulkResult
-	held, err := b.h.Router.Forward(b.ctx, j.Seq, req, &result)
+	held, err := b.changer.Router.Forward(b.ctx, j.Seq, req, &result)
 	switch {
 	case err != nil || !held:
 		return false, err
@@ -186,12 +188,12 @@ func (b *bulkOperation) changeElsewhere(j *queue.Job) (done bool, err error) {
 	case len(result.DoneIDs) == 0:
 		return true, store.ErrStateChanged
 	}
-	return !v.returnsJob, nil
+	return !v.onlyReturnsJob, nil
 }
 
-// results waits for the operations and returns their results. err is the reason why not all jobs were
+// awaitResults waits for the operations and returns their results. err is the reason why not all jobs were
 // handled; nil if all were.
-func (b *bulkOperation) results(err error) (control.BulkResult, error) {
+func (b *bulkOperation) awaitResults(err error) (control.BulkResult, error) {
 	b.calls.Wait()
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	if err != nil {
@@ -204,7 +206,7 @@ func (b *bulkOperation) results(err error) (control.BulkResult, error) {
 			v.DoneIDs = append(v.DoneIDs, b.ids[i])
 		case errors.Is(err, store.ErrStateChanged): // the job no longer matches the selection
 		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
-			v.Refusals = append(v.Refusals, refusalOf(b.ids[i], refused))
+			v.Refusals = append(v.Refusals, newRefusal(b.ids[i], refused))
 		default:
 			return v, err
 		}
@@ -212,9 +214,9 @@ func (b *bulkOperation) results(err error) (control.BulkResult, error) {
 	return v, nil
 }
 
-// exceptState returns err or, if it is nil, the error about the first refused job. It ignores jobs that have ended in
-// the meantime or are being ended.
-func exceptState(v *control.BulkResult, err error) error {
+// firstUnexpectedError returns err or, if it is nil, the error about the first refused job. It
+// ignores jobs that have ended in the meantime or are being ended.
+func firstUnexpectedError(v *control.BulkResult, err error) error {
 	for i := range v.Refusals {
 		code := v.Refusals[i].Code
 		if err == nil && code != queue.CodeWrongState && code != queue.CodeNotFound {
@@ -224,8 +226,8 @@ func exceptState(v *control.BulkResult, err error) error {
 	return err
 }
 
-// refusalOf returns the error about one job in the form in which a response lists it.
-func refusalOf(id string, err *queue.Error) control.Refusal {
-	text := queue.ClipJSON(strings.TrimSpace(err.Message), maxRefusal)
+// newRefusal returns the error about one job in the form in which a response lists it.
+func newRefusal(id string, err *queue.Error) control.Refusal {
+	text := queue.ClipJSON(strings.TrimSpace(err.Message), maxRefusalBytes)
 	return control.Refusal{ID: id, Code: err.Code, Field: queue.Clip(err.Field), Message: text}
 }

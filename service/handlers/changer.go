@@ -19,27 +19,27 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Changer stores changed settings and puts them into effect.
-type Changer struct {
+// SettingsChanger stores changed settings and puts them into effect.
+type SettingsChanger struct {
 	*parts
 	settingsChanged chan struct{} // wake-up: settings have changed
 
-	// reapplyShared makes the next applyShared apply even unchanged stored settings; guarded by Lock.
-	reapplyShared  bool
-	sharedSettings []store.Setting // the settings as last read from the store; guarded by Lock
+	// mustReapplyShared makes the next applyShared apply even unchanged stored settings; guarded by Lock.
+	mustReapplyShared bool
+	sharedSettings    []store.Setting // the settings as last read from the store; guarded by Lock
 }
 
-// Changed returns a channel that gets a value after settings have changed.
-func (ch *Changer) Changed() <-chan struct{} { return ch.settingsChanged }
+// ChangeSignal returns a channel that gets a value after settings have changed.
+func (ch *SettingsChanger) ChangeSignal() <-chan struct{} { return ch.settingsChanged }
 
-// ApplyUserLimit passes the limit of running jobs per user to the store.
-func ApplyUserLimit(ctx context.Context, s store.Store, settings *settings.Keeper) error {
-	return s.SetMaxRunningUser(ctx, settings.Current().MaxRunningUser)
+// ApplyMaxRunningPerUser passes the limit of running jobs per user to the store.
+func ApplyMaxRunningPerUser(ctx context.Context, s store.Store, settings *settings.Keeper) error {
+	return s.SetMaxRunningPerUser(ctx, settings.Current().MaxRunningPerUser)
 }
 
 // apply puts changed settings into effect. It returns a message that says which changes are not in effect yet
 // and why, or "".
-func (ch *Changer) apply(ctx context.Context) (pending string) {
+func (ch *SettingsChanger) applySettings(ctx context.Context) (pending string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
 	if err := ch.applyToStore(ctx); err != nil {
 		pending = fmt.Sprintf("the settings for job order, user limits, resources and hooks could not all be applied (%v); "+
@@ -52,34 +52,35 @@ func (ch *Changer) apply(ctx context.Context) (pending string) {
 
 // applyLocally puts the settings into effect everywhere except in the store. It returns a message
 // that says which changes are not in effect yet, or "".
-func (ch *Changer) applyLocally() (pending string) {
+func (ch *SettingsChanger) applyLocally() (pending string) {
 	ch.Endpoint.UpdateAccess()
-	pending = cmp.Or(ch.Page.SetWeb(), ch.SetTraces())
+	pending = cmp.Or(ch.Page.ApplySettings(), ch.ApplyTraceSettings())
 	select {
 	case ch.settingsChanged <- struct{}{}:
 	default: // a wake-up is already pending; upkeep will then see this change too
 	}
-	if n := ch.Settings.Current().WorkerCount(); n != ch.Pool.Workers() {
-		ch.Pool.Scale(n)
-		ch.Lease.AnnounceWorkers()
+	if n := ch.Settings.Current().WorkerCount(); n != ch.Pool.WantedWorkers() {
+		ch.Pool.SetWantedWorkers(n)
+		ch.LeaseKeeper.AnnounceWorkers()
 		return pending
 	}
-	ch.Pool.Refresh()
+	ch.Pool.ResendSetup()
 	return pending
 }
 
 // applyToStore passes the settings to the store.
-func (ch *Changer) applyToStore(ctx context.Context) error {
-	return errors.Join(ch.Store.SetOrder(ctx, ch.Settings.Current().Order()), ApplyUserLimit(ctx, ch.Store, ch.Settings),
-		ch.Self.ApplyNode(ctx), ch.Hooks.ApplyHooks(ctx))
+func (ch *SettingsChanger) applyToStore(ctx context.Context) error {
+	return errors.Join(ch.Store.SetOrder(ctx, ch.Settings.Current().Order()), ApplyMaxRunningPerUser(ctx, ch.Store,
+		ch.Settings),
+		ch.Self.StoreNodeRecord(ctx), ch.Hooks.ApplyHooks(ctx))
 }
 
 // Reload reads the settings file again. If the file is invalid, the old settings stay in effect. Reload returns
 // a message that says which changes are not in effect yet, or "".
-func (ch *Changer) Reload(ctx context.Context) (pending string, err error) {
+func (ch *SettingsChanger) Reload(ctx context.Context) (pending string, err error) {
 	ch.BeforeReload()
 	defer ch.AfterReload()
-	defer ch.Owners.RequestCheck()
+	defer ch.Owners.RequestOwnerCheck()
 	err = ch.Lock.With(ctx, func() (err error) {
 		pending, err = ch.rereadSettings(ctx)
 		return err
@@ -90,24 +91,24 @@ func (ch *Changer) Reload(ctx context.Context) (pending string, err error) {
 	ch.reopenLogs()
 	// This is outside the lock, because a slow directory must not delay other changes of settings.
 	ch.Rights.ResolveAccess()
-	if unknown := ch.Rights.UnknownNames(); unknown != "" {
+	if unknown := ch.Rights.UnknownNamesMessage(); unknown != "" {
 		ch.Log.Warn(unknown)
 	}
 	return pending, nil
 }
 
 // reopenLogs opens a new log file if the old one was moved, and makes the runners do the same.
-func (ch *Changer) reopenLogs() {
+func (ch *SettingsChanger) reopenLogs() {
 	if ch.LogFile == nil {
 		return // the log is standard error, which belongs to the caller
 	}
 	if err := logs.Reopen(ch.LogFile, ch.LogFile.Name()); err != nil {
 		ch.Log.Error("the log file was moved, and a new one cannot be opened", "error", err)
 	}
-	ch.Home.ReopenLogs()
+	ch.RunnerLocation.ReopenLogs()
 }
 
-func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err error) {
+func (ch *SettingsChanger) rereadSettings(ctx context.Context) (pending string, err error) {
 	file, err := ch.Settings.ReadFile()
 	if err != nil {
 		return "", err
@@ -116,7 +117,7 @@ func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err erro
 	if err != nil {
 		return "", err
 	}
-	if err := ch.checkStart(ch.Settings.WithFile(file)); err != nil {
+	if err := ch.checkCanStart(ch.Settings.LayersWithFile(file)); err != nil {
 		return "", err
 	}
 	if err := ch.Settings.ReplaceFile(file); err != nil {
@@ -125,9 +126,9 @@ func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err erro
 	if err := ch.StoredSettings.mergeStored(stored); err != nil {
 		return "", err
 	}
-	ch.Owners.Users.Clear()
-	pending = ch.apply(ctx)
-	if hidden := ch.Settings.Current().Overridden(config.FromFile); len(hidden) > 0 {
+	ch.Owners.NameCache.Clear()
+	pending = ch.applySettings(ctx)
+	if hidden := ch.Settings.Current().OverriddenSettings(config.FromFile); len(hidden) > 0 {
 		ch.Log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored "+
 			"setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
 	}
@@ -142,9 +143,9 @@ func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err erro
 	return pending, nil
 }
 
-// unknownRoles returns a message that lists the users in store_roles that do not exist on this machine, or
+// unknownRolesMessage returns a message that lists the users in store_roles that do not exist on this machine, or
 // "".
-func (ch *Changer) unknownRoles() string {
+func (ch *SettingsChanger) unknownRolesMessage() string {
 	var list []string
 	for role, name := range ch.Settings.Current().RoleUsers() {
 		if _, err := ch.Directory.PeerNamed(name); err != nil {
@@ -161,8 +162,9 @@ func (ch *Changer) unknownRoles() string {
 }
 
 // change stores a setting, or removes it if text is empty, and puts it into effect.
-func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v control.ConfigValue, err error) {
-	if k.PerNode() {
+func (ch *SettingsChanger) changeSetting(ctx context.Context, k *config.Key, text string) (v control.ConfigValue,
+	err error) {
+	if k.IsPerNode() {
 		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set "+
 			"it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
 	}
@@ -188,23 +190,23 @@ func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v co
 		ch.Rights.ResolveAccess()
 	}
 	strongest := ch.Settings.Current().StrongestOrigin(k.Name)
-	switch unknown := ch.Rights.UnknownNames(); {
+	switch unknown := ch.Rights.UnknownNamesMessage(); {
 	case text != "" && strongest != config.FromStored:
 		v.Note = "stored, but no effect: overridden by the " + string(strongest) + " with which the service was started"
-	case k.AtStart():
+	case k.NeedsRestart():
 		v.Note = "stored; until the service restarts, the old value applies"
 	case access && unknown != "":
 		v.Note = unknown
 	case k.Name == "store_roles":
-		v.Note = ch.unknownRoles()
+		v.Note = ch.unknownRolesMessage()
 	}
 	return v, nil
 }
 
-// put stores a setting as the peer's and puts it into effect. It also sets or removes the setting's value in the
-// running layer, where a user may have set the number of workers. It returns a message that says which changes are
-// not in effect yet, or "". The caller holds the settings lock.
-func (ch *Changer) put(ctx context.Context, set store.Setting, running string) (pending string, err error) {
+// rememberFirst stores a setting as the peer's and puts it into effect. It also sets or removes the
+// setting's value in the running layer, where a user may have set the number of workers. It returns a
+// message that says which changes are not in effect yet, or "". The caller holds the settings lock.
+func (ch *SettingsChanger) put(ctx context.Context, set store.Setting, running string) (pending string, err error) {
 	set.UID = control.PeerFrom(ctx).UID
 	if err := ch.storeSetting(ctx, set); err != nil {
 		return "", err
@@ -212,25 +214,25 @@ func (ch *Changer) put(ctx context.Context, set store.Setting, running string) (
 	if err := ch.Settings.ReplaceValue(set.Key, set.Value, running); err != nil {
 		return "", err
 	}
-	return ch.apply(ctx), nil
+	return ch.applySettings(ctx), nil
 }
 
 // storeSetting stores a setting. The caller puts it into effect on this node immediately. The caller holds
 // lock.
-func (ch *Changer) storeSetting(ctx context.Context, set store.Setting) error {
-	ch.reapplyShared = true // this makes applyShared apply the stored settings again
+func (ch *SettingsChanger) storeSetting(ctx context.Context, set store.Setting) error {
+	ch.mustReapplyShared = true // this makes applyShared apply the stored settings again
 	return ch.Store.SetSetting(ctx, set)
 }
 
-// setWorkers changes the number of workers. The function count gets the current number and returns the new
+// changeWorkerCount changes the number of workers. The function count gets the current number and returns the new
 // one. Until the service ends, the new number overrides all other sources of the setting.
-func (ch *Changer) setWorkers(ctx context.Context, count func(now int) int) error {
+func (ch *SettingsChanger) changeWorkerCount(ctx context.Context, count func(now int) int) error {
 	return ch.applyOnAllNodes(ctx, func() error {
-		if ch.Pool.Stopping() { // reject the change, since the stop has already removed all workers
+		if ch.Pool.IsStopping() { // reject the change, since the stop has already removed all workers
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service is stopping; change the number of workers after its next start")
 		}
-		n := count(ch.Pool.Workers())
+		n := count(ch.Pool.WantedWorkers())
 		if n < 0 || n > worker.MaxWorkers {
 			return queue.Invalid("count", "the total number of workers would be %d, but must be between 0 and %d", n,
 				worker.MaxWorkers)
@@ -243,7 +245,7 @@ func (ch *Changer) setWorkers(ctx context.Context, count func(now int) int) erro
 
 // applyOnAllNodes calls f while it holds the lock, then asks the other nodes to apply the changed
 // settings. A node that does not answer applies the changes when it next reads the database.
-func (ch *Changer) applyOnAllNodes(ctx context.Context, f func() error) error {
+func (ch *SettingsChanger) applyOnAllNodes(ctx context.Context, f func() error) error {
 	err := ch.Lock.With(ctx, f)
 	if err == nil {
 		ch.reloadOtherNodes(ctx)
@@ -254,21 +256,21 @@ func (ch *Changer) applyOnAllNodes(ctx context.Context, f func() error) error {
 // reloadRequest makes another node apply the settings and drains that are stored for it.
 var reloadRequest = cluster.Request{Method: "reload"}
 
-// asService returns a context for a request that the service itself makes. It is used when the peer of ctx had
+// withServiceRights returns a context for a request that the service itself makes. It is used when the peer of ctx had
 // the right to make a change, and the change concerns other nodes too.
-func asService(ctx context.Context) context.Context {
+func withServiceRights(ctx context.Context) context.Context {
 	peer := control.PeerFrom(ctx)
-	peer.Right = control.Admin
+	peer.Right = control.RightAdmin
 	return control.WithPeer(ctx, peer)
 }
 
 // reloadOtherNodes makes the other nodes apply the settings and drains that are stored for them.
-func (ch *Changer) reloadOtherNodes(ctx context.Context) {
-	notifyNodes[control.Nothing](asService(ctx), ch, reloadRequest)
+func (ch *SettingsChanger) reloadOtherNodes(ctx context.Context) {
+	notifyNodes[control.NoParams](withServiceRights(ctx), ch, reloadRequest)
 }
 
 // notifyNodes sends a request to the other nodes and logs which nodes did not answer.
-func notifyNodes[R any](ctx context.Context, ch *Changer, req cluster.Request) []cluster.NodeResult[R] {
+func notifyNodes[R any](ctx context.Context, ch *SettingsChanger, req cluster.Request) []cluster.NodeResult[R] {
 	list, err := cluster.Broadcast[R](ctx, ch.Router, req)
 	warnUnconfirmed(ch, list)
 	if err != nil {
@@ -279,7 +281,7 @@ func notifyNodes[R any](ctx context.Context, ch *Changer, req cluster.Request) [
 }
 
 // warnUnconfirmed logs which nodes have not confirmed a change.
-func warnUnconfirmed[R any](ch *Changer, list []cluster.NodeResult[R]) {
+func warnUnconfirmed[R any](ch *SettingsChanger, list []cluster.NodeResult[R]) {
 	for i := range list {
 		if list[i].Err != nil {
 			ch.Log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database",
@@ -289,30 +291,30 @@ func warnUnconfirmed[R any](ch *Changer, list []cluster.NodeResult[R]) {
 }
 
 // ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
-func (ch *Changer) ReloadShared(ctx context.Context) error {
-	return errors.Join(ch.Drains.ReadDrained(ctx), ch.applyShared(ctx))
+func (ch *SettingsChanger) ReloadShared(ctx context.Context) error {
+	return errors.Join(ch.Drainer.ReloadNodeDrain(ctx), ch.applyShared(ctx))
 }
 
 // applyShared applies the settings and rules that are in the store now.
-func (ch *Changer) applyShared(ctx context.Context) error {
+func (ch *SettingsChanger) applyShared(ctx context.Context) error {
 	return ch.Lock.With(ctx, func() error {
 		stored, err := ch.Store.Settings(ctx)
 		if err != nil {
 			return err
 		}
 		var bound error
-		if ch.reapplyShared || !slices.Equal(stored, ch.sharedSettings) {
-			if err := ch.StoredSettings.SetStored(stored); err != nil {
+		if ch.mustReapplyShared || !slices.Equal(stored, ch.sharedSettings) {
+			if err := ch.StoredSettings.ApplyStored(stored); err != nil {
 				return err
 			}
 			ch.sharedSettings = stored
 			bound = ch.applyToStore(ctx)
 			// If applyToStore failed, the next check calls it again.
-			ch.reapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
+			ch.mustReapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
 			ch.applyLocally()
-			ch.Drains.ApplyDrain()
-			if paused := ch.Pauses.Current() != nil; paused != ch.Pool.AllPaused() {
-				ch.Pool.PauseAll(paused)
+			ch.Drainer.ApplyDrain()
+			if paused := ch.Pauses.Current() != nil; paused != ch.Pool.IsAllPaused() {
+				ch.Pool.SetAllPaused(paused)
 			}
 		}
 		return errors.Join(bound, ch.QueueRules.LoadRules(ctx), ch.GateRules.LoadGates(ctx))
@@ -322,14 +324,14 @@ func (ch *Changer) applyShared(ctx context.Context) error {
 // checkStorable returns an error if storing the setting would keep the service from starting again. A
 // stored setting overrides the settings file, and only a running service can change it. checkStorable also
 // checks the setting of the web page's address.
-func (ch *Changer) checkStorable(k *config.Key, text string) error {
+func (ch *SettingsChanger) checkStorable(k *config.Key, text string) error {
 	isWebListen := k.Name == webListen
-	if !k.AtStart() && !isWebListen {
+	if !k.NeedsRestart() && !isWebListen {
 		return nil
 	}
-	layers := ch.Settings.WithStored(k.Name, text)
+	layers := ch.Settings.LayersWithStored(k.Name, text)
 	if !isWebListen {
-		return ch.checkStart(layers)
+		return ch.checkCanStart(layers)
 	}
 	c, err := config.Merge(layers...)
 	if err != nil {
@@ -339,14 +341,14 @@ func (ch *Changer) checkStorable(k *config.Key, text string) error {
 	return page.Check()
 }
 
-// checkStart returns an error if the service would not start with these layers of settings. It does not check
+// checkCanStart returns an error if the service would not start with these layers of settings. It does not check
 // values that are already in effect.
-func (ch *Changer) checkStart(layers []config.Layer) error {
-	c, waiting, err := ch.Settings.MergeWaiting(layers)
+func (ch *SettingsChanger) checkCanStart(layers []config.Layer) error {
+	c, waiting, err := ch.Settings.MergeLayers(layers)
 	if err != nil || !waiting {
 		return err
 	}
-	if _, err = ch.AccountBy(&c.Settings); err != nil || ch.Endpoint.Inherited() {
+	if _, err = ch.JobAccountFor(&c.Settings); err != nil || ch.Endpoint.SocketInherited() {
 		return err
 	}
 	return ch.Endpoint.CheckSettings(&c.Settings)

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// cleanupStep is the number of jobs that cleanup removes in one transaction.
-const cleanupStep = 200
+// maxJobsPerCleanupStep is the number of jobs that cleanup removes in one transaction.
+const maxJobsPerCleanupStep = 200
 
 // Cleanup implements control.API.
 func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup,
@@ -29,7 +29,10 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup,
 	}
 	ended := store.EndedFilter{States: states,
 		Cutoff: h.Store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)}
-	old, err := read(ctx, h.Shares, control.ClassMany, func() (int64, error) { return h.Store.CountEnded(ctx, ended) })
+	old, err := read(ctx, h.UserLimits, control.ClassManyJobs, func() (int64, error) {
+		return h.Store.CountEnded(ctx,
+			ended)
+	})
 	if err != nil {
 		return out, err
 	}
@@ -46,7 +49,7 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup,
 	}
 	uid := control.PeerFrom(ctx).UID
 	for lastReport := time.Now(); remaining > 0; {
-		n, err := h.Store.Purge(ctx, ended, int(min(remaining, cleanupStep)), &uid)
+		n, err := h.Store.Purge(ctx, ended, int(min(remaining, maxJobsPerCleanupStep)), &uid)
 		if err != nil {
 			return out, err
 		}

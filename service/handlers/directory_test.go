@@ -33,12 +33,12 @@ func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
 	<-called
 	change("61302")
 	s.Rights.ResolveAccess()
-	if got := s.Rights.Right(&control.Peer{UID: 61302}); got != control.Read {
+	if got := s.Rights.Right(&control.Peer{UID: 61302}); got != control.RightRead {
 		t.Errorf("after another change: %s", got)
 	}
 	close(answer)
 	<-done
-	if got := s.Rights.Right(&control.Peer{UID: 61301}); got != control.None || s.Rights.UnknownNames() != "" {
-		t.Errorf("an outdated result was kept: %s, %s", got, s.Rights.UnknownNames())
+	if got := s.Rights.Right(&control.Peer{UID: 61301}); got != control.RightNone || s.Rights.UnknownNamesMessage() != "" {
+		t.Errorf("an outdated result was kept: %s, %s", got, s.Rights.UnknownNamesMessage())
 	}
 }

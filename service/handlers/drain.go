@@ -27,25 +27,25 @@ const confirmTimeout = worker.MaxNoStartsWait + cluster.BroadcastTimeout
 
 // Drain implements control.API.
 func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult, error) {
-	if _, relayed := cluster.Relayed(ctx); relayed {
+	if _, relayed := cluster.RelayedRequest(ctx); relayed {
 		return h.drainForOtherNode(ctx, p.Wait)
 	}
 	value := "on"
-	if p.Off {
+	if p.EndDrain {
 		value = ""
 	}
 	err := h.Lock.With(ctx, func() error {
 		err := h.changes.storeSetting(ctx, store.Setting{Key: settings.DrainKey, Value: value,
 			UID: control.PeerFrom(ctx).UID})
 		if err == nil {
-			h.DrainState.SetAll(!p.Off)
-			h.Drains.ApplyDrain()
+			h.DrainState.SetAllDrained(!p.EndDrain)
+			h.Drainer.ApplyDrain()
 		}
 		return err
 	})
 	switch {
 	case err != nil:
-	case p.Off:
+	case p.EndDrain:
 		h.changes.reloadOtherNodes(ctx)
 	default:
 		err = h.confirmDrainOfAll(ctx, p.Wait)
@@ -53,7 +53,7 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult
 	if err != nil {
 		return control.DrainResult{}, err
 	}
-	state := control.DrainResult{Draining: h.Pool.Draining(), Running: h.Pool.Busy()}
+	state := control.DrainResult{Draining: h.Pool.IsDraining(), Running: h.Pool.BusyWorkers()}
 	if h.Cluster != nil { // count in the store, which includes jobs that run on other nodes
 		state.Running = int(h.Store.Counts().States[queue.Processing])
 	}
@@ -66,14 +66,14 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult
 func (h *Nodes) drainForOtherNode(ctx context.Context, wait bool) (state control.DrainResult, err error) {
 	if !wait {
 		if err = h.changes.ReloadShared(ctx); err == nil {
-			err = h.Pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
+			err = h.Pool.AwaitNoStarts(ctx, worker.NoStartsTimeout)
 		}
 		return state, err
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.IdleWait)
 	defer cancel()
 	if h.Pool.WaitIdle(timeoutCtx) != nil {
-		state.Running = max(1, h.Pool.Busy())
+		state.Running = max(1, h.Pool.BusyWorkers())
 	}
 	return state, ctx.Err()
 }
@@ -88,7 +88,7 @@ func (h *Nodes) confirmDrainOfAll(ctx context.Context, wait bool) error {
 	if err == nil && wait {
 		err = h.Router.WaitAllIdle(ctx)
 	}
-	if err == nil && !h.DrainState.IsAll() {
+	if err == nil && !h.DrainState.IsAllDrained() {
 		return errDrainEnded
 	}
 	return err
@@ -105,27 +105,27 @@ func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.N
 		return v, err
 	}
 	verb := "node.drain"
-	if p.Off {
+	if p.EndDrain {
 		verb = "node.drain off"
 	}
 	if err := h.Guard.Audit(ctx, verb, p.Name, nil); err != nil {
 		return v, err
 	}
-	if err := h.Cluster.DrainNode(ctx, p.Name, !p.Off); err != nil {
+	if err := h.Cluster.DrainNode(ctx, p.Name, !p.EndDrain); err != nil {
 		return v, err
 	}
-	if p.Off {
+	if p.EndDrain {
 		err = h.endNodeDrain(ctx, n)
 	} else {
 		err = h.confirmDrain(ctx, []store.NodeState{n})
 	}
-	if err == nil && p.Wait && n.Alive {
+	if err == nil && p.Wait && n.LeaseValid {
 		err = h.Router.WaitIdle(ctx, &n)
 	}
 	if err == nil {
 		n, err = h.NodeParts.NodeList.NodeNamed(ctx, p.Name, "")
 	}
-	if err == nil && !p.Off && !n.Drained {
+	if err == nil && !p.EndDrain && !n.Drained {
 		err = errDrainEnded
 	}
 	if err != nil {
@@ -138,11 +138,11 @@ func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.N
 // drain when it next reads the store.
 func (h *Nodes) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	if n.IsSelf {
-		return h.Drains.ReadDrained(ctx)
+		return h.Drainer.ReloadNodeDrain(ctx)
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.BroadcastTimeout)
 	defer cancel()
-	warnUnconfirmed(h.changes, cluster.SendToNodes[control.Nothing](asService(timeoutCtx), h.Router,
+	warnUnconfirmed(h.changes, cluster.SendToNodes[control.NoParams](withServiceRights(timeoutCtx), h.Router,
 		[]store.NodeState{n}, reloadRequest))
 	return nil
 }
@@ -189,7 +189,7 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 			names += fmt.Sprintf(" and %d more", unanswered)
 		}
 		problems = append(problems, fmt.Sprintf("draining has begun, but jobs may still start for up to %v (setting "+
-			"node_lease) on nodes that do not answer: %s", h.Cluster.Lease(), names))
+			"node_lease) on nodes that do not answer: %s", h.Cluster.NodeLeaseDuration(), names))
 	}
 	if answered > 0 {
 		problems = append(problems, fmt.Sprintf("%d more nodes report an error, so jobs may still start there; repeat "+
@@ -201,9 +201,9 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 // confirmDrainHere waits until no job can start on this node any more.
 func (h *Nodes) confirmDrainHere(ctx context.Context) error {
 	if h.Cluster != nil {
-		if err := h.Drains.ReadDrained(ctx); err != nil {
+		if err := h.Drainer.ReloadNodeDrain(ctx); err != nil {
 			return err
 		}
 	}
-	return h.Pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
+	return h.Pool.AwaitNoStarts(ctx, worker.NoStartsTimeout)
 }

@@ -28,8 +28,8 @@ type drainCluster struct {
 	requests []string // the requests that the nodes received; guarded by mu
 }
 
-func (c *drainCluster) HasOthers() bool      { return true }
-func (c *drainCluster) Lease() time.Duration { return 30 * time.Second }
+func (c *drainCluster) HasOthers() bool                  { return true }
+func (c *drainCluster) NodeLeaseDuration() time.Duration { return 30 * time.Second }
 
 func (c *drainCluster) Nodes(context.Context, string) ([]store.NodeState, error) { return c.nodes, nil }
 
@@ -44,7 +44,7 @@ func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error 
 
 func (c *drainCluster) IsDrained(context.Context) (bool, error) { return c.nodes[0].Drained, nil }
 
-func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
+func (c *drainCluster) SendRequest(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
 	var req cluster.Request
 	if err := json.Unmarshal(raw, &req); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([
 	return []byte(answer), nil
 }
 
-// done is an answer of a node that has executed a request.
+// isDone is an answer of a node that has executed a request.
 var done = string(control.EncodeAnswer(control.DrainResult{}, nil))
 
 // failed returns the answer of a node that could not execute a request.
@@ -83,8 +83,8 @@ func newSharedServiceOn(t *testing.T, c store.Cluster) *rig {
 // newDrainCluster returns a store that the nodes a and b share.
 func newDrainCluster() *drainCluster {
 	return &drainCluster{answers: map[int64]string{2: done}, nodes: []store.NodeState{
-		{Node: store.Node{ID: 1, Name: "a"}, IsSelf: true, Alive: true},
-		{Node: store.Node{ID: 2, Name: "b"}, Alive: true},
+		{Node: store.Node{ID: 1, Name: "a"}, IsSelf: true, LeaseValid: true},
+		{Node: store.Node{ID: 2, Name: "b"}, LeaseValid: true},
 	}}
 }
 
@@ -94,11 +94,11 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	hangs := failed("draining has begun, but job 7 may still start")
 	drains := map[string]func(*rig) error{
 		"node drain b": func(s *rig) error {
-			_, err := s.nodes.NodeDrain(asPeer(t, owner, control.Admin), control.NodeDrain{Name: "b"})
+			_, err := s.nodes.NodeDrain(asPeer(t, owner, control.RightAdmin), control.NodeDrain{Name: "b"})
 			return err
 		},
 		"drain": func(s *rig) error {
-			_, err := s.nodes.Drain(asPeer(t, owner, control.Admin), control.Drain{})
+			_, err := s.nodes.Drain(asPeer(t, owner, control.RightAdmin), control.Drain{})
 			return err
 		},
 	}
@@ -118,7 +118,7 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 			s, cluster := newSharedService(t)
 			cluster.answers = c.answers
 			if name == "its lease has ended" {
-				cluster.nodes[1].Alive = false
+				cluster.nodes[1].LeaseValid = false
 			}
 			err := drain(s)
 			switch {
@@ -155,7 +155,7 @@ func TestDrainErrorCountsEveryNode(t *testing.T) {
 		for i := range c.failing + c.silent {
 			id := int64(i + 2)
 			cluster.nodes = append(cluster.nodes[:i+1:i+1],
-				store.NodeState{Node: store.Node{ID: id, Name: string(rune('b' + i))}, Alive: true})
+				store.NodeState{Node: store.Node{ID: id, Name: string(rune('b' + i))}, LeaseValid: true})
 			if i < c.failing {
 				cluster.answers[id] = failed("x")
 			}
@@ -173,10 +173,10 @@ type slowCluster struct {
 	takes time.Duration
 }
 
-func (c *slowCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
+func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
 	select {
 	case <-time.After(c.takes):
-		return c.drainCluster.Ask(ctx, node, raw, slow)
+		return c.drainCluster.SendRequest(ctx, node, raw, slow)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -200,11 +200,11 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 // Nodes must confirm a drain. Other changes of all nodes need no confirmation and do not wait for runners.
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	s, c := newSharedService(t)
-	ctx := asPeer(t, owner, control.Admin)
+	ctx := asPeer(t, owner, control.RightAdmin)
 	_, err := s.nodes.Drain(ctx, control.Drain{})
-	_, err2 := s.nodes.Drain(ctx, control.Drain{Off: true})
+	_, err2 := s.nodes.Drain(ctx, control.Drain{EndDrain: true})
 	_, err3 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b"})
-	_, err4 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true})
+	_, err4 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", EndDrain: true})
 	if got, want := strings.Join(c.requests, " "), "drain reload drain reload"; got != want ||
 		errors.Join(err, err2, err3, err4) != nil {
 		t.Errorf("asked for %q, want %q; errors %v", got, want, errors.Join(err, err2, err3, err4))
@@ -215,12 +215,12 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 func TestDrainFailsIfItIsEnded(t *testing.T) {
 	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
 	s := newSharedServiceOn(t, ends)
-	ctx := asPeer(t, owner, control.Admin)
-	ends.end = func() { s.nodes.Drain(ctx, control.Drain{Off: true}) }
+	ctx := asPeer(t, owner, control.RightAdmin)
+	ends.end = func() { s.nodes.Drain(ctx, control.Drain{EndDrain: true}) }
 	if _, err := s.nodes.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("drain: got %v, want the wrong state", err)
 	}
-	ends.end = func() { s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true}) }
+	ends.end = func() { s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", EndDrain: true}) }
 	if _, err := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("node drain: got %v, want the wrong state", err)
 	}
@@ -232,25 +232,25 @@ type drainEndingCluster struct {
 	end func()
 }
 
-func (c *drainEndingCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
+func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
 	if end := c.end; end != nil {
 		c.end = nil
 		end()
 	}
-	return c.drainCluster.Ask(ctx, node, raw, slow)
+	return c.drainCluster.SendRequest(ctx, node, raw, slow)
 }
 
 // An older read of the store must not overwrite the result of a newer read that was already applied.
 func TestOlderReadDoesNotEndADrain(t *testing.T) {
 	s, _ := newSharedService(t)
-	older, newer := s.Drains.BeginDrainRead(), s.Drains.BeginDrainRead()
+	older, newer := s.Drainer.BeginDrainRead(), s.Drainer.BeginDrainRead()
 	newer(true)
 	older(false)
-	if !s.Pool.Draining() {
+	if !s.Pool.IsDraining() {
 		t.Error("the result of an older read has ended the drain")
 	}
-	s.Drains.BeginDrainRead()(false)
-	if s.Pool.Draining() {
+	s.Drainer.BeginDrainRead()(false)
+	if s.Pool.IsDraining() {
 		t.Error("the result of a later read has not ended the drain")
 	}
 }

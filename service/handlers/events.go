@@ -17,8 +17,8 @@ type EventLog struct{ *parts }
 // These constants limit one read of events: the number of events, and the bytes of their text. The next
 // read returns the events beyond these limits.
 const (
-	eventStep  = 500
-	eventBytes = 64 << 10
+	maxEventsPerRead     = 500
+	maxEventBytesPerRead = 64 << 10
 )
 
 // Events implements control.API.
@@ -32,14 +32,14 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 		after = 0
 	}
 	peer := control.PeerFrom(ctx)
-	if p.Audit && !peer.Right.Covers(control.Admin) {
-		return control.EventsEnd{}, h.Rights.Refuse(&peer, "reading audit events", control.Admin)
+	if p.Audit && !peer.Right.Covers(control.RightAdmin) {
+		return control.EventsEnd{}, h.Rights.Refuse(&peer, "reading audit events", control.RightAdmin)
 	}
-	sender := &eventSender{h: h, p: p, peer: peer, each: each, lastEvent: after, ids: map[string]bool{},
+	sender := &eventSender{h: h, p: p, peer: peer, each: each, lastEventSeq: after, ids: map[string]bool{},
 		unknown: map[string]bool{}}
-	for _, id := range p.ID {
+	for _, id := range p.IDs {
 		sender.ids[id] = true
-		switch _, err := h.reader.findJob(ctx, control.Name(id)); {
+		switch _, err := h.reader.findJob(ctx, control.JobID(id)); {
 		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // the job may have been removed
 			sender.unknown[id] = true
 		case err != nil:
@@ -49,8 +49,8 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 	for {
 		last, changed := h.Store.LastEvent()
 		more := false
-		err := h.Shares.Step(ctx, control.ClassMany, func() (err error) {
-			more, err = sender.step(ctx, last)
+		err := h.UserLimits.RunStreamStep(ctx, control.ClassManyJobs, func() (err error) {
+			more, err = sender.sendStep(ctx, last)
 			return err
 		})
 		switch {
@@ -62,7 +62,7 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it",
 				queue.Clip(slices.Sorted(maps.Keys(sender.unknown))[0]))
 		case !p.Follow:
-			return control.EventsEnd{Last: sender.lastEvent}, nil
+			return control.EventsEnd{LastSeq: sender.lastEventSeq}, nil
 		}
 		select {
 		case <-changed:
@@ -74,20 +74,20 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 
 // eventSender sends the events that a request selects.
 type eventSender struct {
-	h         *EventLog
-	p         control.Events
-	peer      control.Peer // the peer that receives the events
-	each      func(control.Event) error
-	lastEvent int64           // number of the last event that was handled
-	ids       map[string]bool // the ids in p.ID
+	h            *EventLog
+	p            control.Events
+	peer         control.Peer // the peer that receives the events
+	each         func(control.Event) error
+	lastEventSeq int64           // number of the last event that was handled
+	ids          map[string]bool // the ids in p.ID
 
 	unknown map[string]bool // ids in p.ID for which neither a job nor an event was found
 }
 
-// step reads the next events, in a bounded number, and sends those that the request selects. The parameter
+// sendStep reads the next events, in a bounded number, and sends those that the request selects. The parameter
 // last is the number of the newest event. more reports whether step read any event.
-func (t *eventSender) step(ctx context.Context, last int64) (more bool, err error) {
-	list, err := t.h.Store.Events(ctx, t.lastEvent, eventStep)
+func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err error) {
+	list, err := t.h.Store.Events(ctx, t.lastEventSeq, maxEventsPerRead)
 	if err != nil {
 		return false, err
 	}
@@ -95,23 +95,24 @@ func (t *eventSender) step(ctx context.Context, last int64) (more bool, err erro
 	if len(list) > 0 {
 		first = list[0].Seq
 	}
-	if t.lastEvent > 0 && t.lastEvent < first-1 {
+	if t.lastEventSeq > 0 && t.lastEventSeq < first-1 {
 		return false, queue.Errorf(queue.CodeNotFound,
-			"events %d to %d were removed (setting retention_events); continue with since = %d", t.lastEvent+1, first-1, first-1)
+			"events %d to %d were removed (setting retention_events); continue with since = %d", t.lastEventSeq+1, first-1,
+			first-1)
 	}
-	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
+	for i, bytes := 0, 0; i < len(list) && bytes < maxEventBytesPerRead; i++ {
 		e := &list[i]
-		t.lastEvent = e.Seq
-		if !access.MayRead(&t.peer, e.Private) {
+		t.lastEventSeq = e.Seq
+		if !access.MayRead(&t.peer, e.RestrictedToUID) {
 			continue
 		}
-		delete(t.unknown, e.ID)
+		delete(t.unknown, e.JobID)
 		if !t.selects(e) {
 			continue
 		}
 		v := t.h.views.viewEvent(e)
 		if t.p.Audit {
-			v.Audit(e)
+			v.AddAudit(e)
 		}
 		if err := t.each(v); err != nil {
 			return false, err
@@ -123,7 +124,7 @@ func (t *eventSender) step(ctx context.Context, last int64) (more bool, err erro
 
 func (t *eventSender) selects(e *queue.Event) bool {
 	return e.Time >= queue.Millis(t.p.FromTime) && (t.p.Until == 0 || e.Time < queue.Millis(t.p.Until)) &&
-		(len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) &&
+		(len(t.ids) == 0 || t.ids[e.JobID]) && (len(t.p.Kinds) == 0 || slices.Contains(t.p.Kinds, string(e.Kind))) &&
 		!isOmitted(t.p.Audit, e)
 }
 
@@ -136,7 +137,7 @@ func isOmitted(audit bool, e *queue.Event) bool {
 	return e.Kind == queue.EventAudit
 }
 
-func (w *viewer) viewEvent(e *queue.Event) control.Event {
+func (w *jobViewer) viewEvent(e *queue.Event) control.Event {
 	v := control.ViewEvent(e)
 	if e.Detail.UID != nil {
 		v.User = w.Owners.UserName(*e.Detail.UID)

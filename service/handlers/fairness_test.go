@@ -19,7 +19,7 @@ func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 	for range 4 {
 		taken.Add(1)
 		places.Go(func() {
-			s.Shares.Do(asPeer(t, 0, control.Admin), control.ClassOne, func() error {
+			s.UserLimits.RunInSlot(asPeer(t, 0, control.RightAdmin), control.ClassOneJob, func() error {
 				taken.Done()
 				<-done
 				return nil
@@ -39,15 +39,15 @@ func TestReadsTakeTurns(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
 	s.endJobs(t, s.claimJobs(t, 2), queue.Dead, queue.Attempt{Output: []byte{0, 0, 1, 'x'}})
-	all := control.Selection{State: control.Texts{"dead"}}
+	all := control.Selection{State: control.TextList{"dead"}}
 	for name, read := range map[string]func(context.Context) error{
 		"list":     func(ctx context.Context) error { _, err := s.jobs.List(ctx, control.List{}); return err },
 		"dlq.list": func(ctx context.Context) error { _, err := s.jobs.DLQList(ctx, control.DLQList{}); return err },
 		"show":     func(ctx context.Context) error { _, err := s.jobs.Show(ctx, control.Show{ID: "a"}); return err },
-		"status":   func(ctx context.Context) error { _, err := s.overview.Status(ctx, control.Nothing{}); return err },
-		"screen":   func(ctx context.Context) error { _, err := s.overview.Screen(ctx, control.ScreenRows{}); return err },
+		"status":   func(ctx context.Context) error { _, err := s.overview.Status(ctx, control.NoParams{}); return err },
+		"screen":   func(ctx context.Context) error { _, err := s.overview.Screen(ctx, control.ScreenParams{}); return err },
 		"worker.list": func(ctx context.Context) error {
-			_, err := s.administration.WorkerList(ctx, control.Nothing{})
+			_, err := s.administration.WorkerList(ctx, control.NoParams{})
 			return err
 		},
 		"cancel": func(ctx context.Context) error {
@@ -81,7 +81,8 @@ func TestReadsTakeTurns(t *testing.T) {
 			return err
 		},
 		"logs": func(ctx context.Context) error {
-			_, err := s.output.Logs(ctx, control.Logs{ID: "a", N: new(1)}, func(control.Piece) error { return nil })
+			_, err := s.output.Logs(ctx, control.Logs{ID: "a", LastLines: new(1)},
+				func(control.OutputPiece) error { return nil })
 			return err
 		},
 		"events": func(ctx context.Context) error {
@@ -90,13 +91,13 @@ func TestReadsTakeTurns(t *testing.T) {
 		},
 	} {
 		release := occupyReadSlots(t, s)
-		ctx, cancel := context.WithTimeout(asPeer(t, owner, control.Operate), 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(asPeer(t, owner, control.RightOperate), 20*time.Millisecond)
 		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: while all slots are in use: %v", name, err)
 		}
 		cancel()
 		release()
-		if err := read(asPeer(t, owner, control.Operate)); err != nil {
+		if err := read(asPeer(t, owner, control.RightOperate)); err != nil {
 			t.Errorf("%s: after the slots were freed: %v", name, err)
 		}
 	}
@@ -108,17 +109,17 @@ func TestReadsTakeTurns(t *testing.T) {
 func TestVerbsEndWithTheirCaller(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 300)...)
-	var ids control.Names
+	var ids control.JobIDs
 	for i := range 300 {
 		ids = append(ids, fmt.Sprint("j", i))
 	}
 	ids[150] = "none"
-	v, err := s.actions.Hold(asPeer(t, owner, control.Submit), control.Selection{IDs: ids})
+	v, err := s.actions.Hold(asPeer(t, owner, control.RightSubmit), control.Selection{IDs: ids})
 	if err != nil || len(v.DoneIDs) != 299 || v.DoneIDs[0] != "j0" || v.DoneIDs[298] != "j299" || len(v.Refusals) != 1 ||
 		v.Refusals[0].ID != "none" || v.Refusals[0].Code != queue.CodeNotFound {
 		t.Errorf("%d done, rejected %+v, %v", len(v.DoneIDs), v.Refusals, err)
 	}
-	ctx, cancel := context.WithCancel(asPeer(t, owner, control.Submit))
+	ctx, cancel := context.WithCancel(asPeer(t, owner, control.RightSubmit))
 	var mu sync.Mutex
 	begun := 0
 	hold := func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
@@ -130,8 +131,8 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	_, err = s.bulk.bulkByID(ctx, &verb{method: "hold", do: hold}, ids)
-	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelBulk {
+	_, err = s.bulk.applyToIDs(ctx, &bulkVerb{method: "hold", apply: hold}, ids)
+	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelChanges {
 		t.Errorf("%d were started, %v", begun, err)
 	}
 }
@@ -141,9 +142,9 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 func TestVerbsShareHelpers(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 20)...)
-	ctx := asPeer(t, owner, control.Submit)
+	ctx := asPeer(t, owner, control.RightSubmit)
 	var ends []func()
-	for end, ok := s.Shares.Helper(ctx); ok; end, ok = s.Shares.Helper(ctx) {
+	for end, ok := s.UserLimits.AcquireHelper(ctx); ok; end, ok = s.UserLimits.AcquireHelper(ctx) {
 		ends = append(ends, end)
 	}
 	refs, _, err := s.reader.readRefs(ctx, []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"})
@@ -153,8 +154,8 @@ func TestVerbsShareHelpers(t *testing.T) {
 	var mu sync.Mutex
 	now, most := 0, 0
 	two := make(chan struct{})
-	work := func(until <-chan struct{}) *verb {
-		return &verb{method: "hold", do: func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
+	work := func(until <-chan struct{}) *bulkVerb {
+		return &bulkVerb{method: "hold", apply: func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
 			mu.Lock()
 			if now++; now == 2 && most < 2 {
 				close(two)
@@ -173,7 +174,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	immediately := make(chan struct{})
 	close(immediately)
-	if v, err := s.bulk.bulkByRef(ctx, work(immediately), refs, nil); err != nil || len(v.DoneIDs) != len(refs) ||
+	if v, err := s.bulk.applyToRefs(ctx, work(immediately), refs, nil); err != nil || len(v.DoneIDs) != len(refs) ||
 		most != 1 {
 		t.Errorf("without helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
@@ -182,7 +183,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if v, err := s.bulk.bulkByRef(lateCtx, work(two), refs, nil); err != nil || len(v.DoneIDs) != len(refs) || most < 2 {
+	if v, err := s.bulk.applyToRefs(lateCtx, work(two), refs, nil); err != nil || len(v.DoneIDs) != len(refs) || most < 2 {
 		t.Errorf("with helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 }

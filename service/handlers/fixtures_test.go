@@ -69,7 +69,7 @@ func (s *rig) enqueueJobs(t testing.TB, jobs ...queue.Job) {
 // claimJobs claims the first n waiting jobs.
 func (s *rig) claimJobs(t testing.TB, n int) []queue.Job {
 	t.Helper()
-	turned, err := s.Store.Exchange(t.Context(), store.Report{Want: n})
+	turned, err := s.Store.Exchange(t.Context(), store.Report{WantedJobs: n})
 	if err != nil || len(turned.Jobs) != n {
 		t.Fatalf("%d jobs were claimed, %v, want %d", len(turned.Jobs), err, n)
 	}
@@ -81,16 +81,16 @@ func (s *rig) claimJobs(t testing.TB, n int) []queue.Job {
 func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
 	t.Helper()
 	if out.OutputRef != "" && out.OutputBytes == 0 {
-		out.OutputBytes = runner.OutputSize(s.Home.Dir, out.OutputRef, 1<<40)
+		out.OutputBytes = runner.OutputSize(s.RunnerLocation.Dir, out.OutputRef, 1<<40)
 	}
 	var turn store.Report
 	for i := range jobs {
 		a := out
 		a.Fence, a.StartedAt, a.EndedAt = jobs[i].Lease().Fence, s.Store.Now(), s.Store.Now()
 		turn.Settlements = append(turn.Settlements, store.Settlement{Lease: jobs[i].Lease(), Attempt: a,
-			Decision: queue.Decision{State: state, UsesAttempt: true, Started: true}})
+			Decision: queue.Decision{State: state, UsesAttempt: true, RecordsAttempt: true}})
 	}
-	if turned, err := s.Store.Exchange(t.Context(), turn); err != nil || len(turned.Stale) > 0 {
+	if turned, err := s.Store.Exchange(t.Context(), turn); err != nil || len(turned.StaleLeases) > 0 {
 		t.Fatalf("%+v, %v", turned, err)
 	}
 }
@@ -107,7 +107,7 @@ func namedJobs(word string, n int) []queue.Job {
 // outputFile writes an output file that consists of chunks.
 func (s *rig) outputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
 	t.Helper()
-	path := runner.OutputPath(s.Home.Dir, ref)
+	path := runner.OutputPath(s.RunnerLocation.Dir, ref)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func (s *rig) outputFile(t testing.TB, ref string, chunks func(write func(output
 // outputBytes returns the content of an output file.
 func (s *rig) outputBytes(t *testing.T, ref string) []byte {
 	t.Helper()
-	raw, err := os.ReadFile(runner.OutputPath(s.Home.Dir, ref))
+	raw, err := os.ReadFile(runner.OutputPath(s.RunnerLocation.Dir, ref))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func (s *rig) all(t testing.TB) (jobs []queue.Job) {
 
 func (s *rig) ids(t testing.TB) (ids []string) {
 	t.Helper()
-	page, err := s.jobs.List(asPeer(t, 0, control.Admin), control.List{})
+	page, err := s.jobs.List(asPeer(t, 0, control.RightAdmin), control.List{})
 	if err != nil || page.Next != nil {
 		t.Fatalf("%v, more: %t", err, page.Next != nil)
 	}
@@ -63,19 +63,19 @@ func FuzzSelection(f *testing.F) {
 	s.endJobs(f, leased[10:], queue.Completed, queue.Attempt{})
 	jobs := s.all(f)
 	f.Fuzz(func(t *testing.T, state, label, value, glob string, older, limit int64, right bool) {
-		peer := asPeer(t, owner, control.Operate)
+		peer := asPeer(t, owner, control.RightOperate)
 		if !right {
-			peer = asPeer(t, owner, control.Submit)
+			peer = asPeer(t, owner, control.RightSubmit)
 		}
 		p := control.Selection{IDGlob: glob, DryRun: true}
 		if state != "" {
-			p.State = control.Texts{state}
+			p.State = control.TextList{state}
 		}
 		if label != "" {
 			p.Label = control.Labels{label: value}
 		}
 		if older > 0 && older < int64(queue.MaxDuration/time.Millisecond) {
-			p.OlderThan = control.Span(time.Duration(older) * time.Millisecond)
+			p.OlderThan = control.Duration(time.Duration(older) * time.Millisecond)
 		}
 		states, bad := queue.VerbRemove.ActsIn(), error(nil)
 		if state != "" {
@@ -100,7 +100,7 @@ func FuzzSelection(f *testing.F) {
 		}
 		v, err := s.actions.Remove(peer, control.Remove{Selection: p})
 		switch {
-		case !p.Chosen() || bad != nil:
+		case !p.SelectsByFilter() || bad != nil:
 			if !errors.Is(err, queue.ErrInvalid) {
 				t.Fatalf("%+v: %v, want invalid", p, err)
 			}

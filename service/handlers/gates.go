@@ -36,12 +36,13 @@ func (h *Gates) GateSet(ctx context.Context, p control.GateSet) (v control.GateV
 	if err != nil {
 		return v, err
 	}
-	return h.viewGate(h.gateAs(ctx, &store.GateState{Demand: d, UID: queue.SharedOwner, Set: d.N > 0})), nil
+	return h.viewGate(h.currentGate(ctx, &store.GateState{Demand: d, UID: queue.SharedOwner,
+		RuleStored: d.Amount > 0})), nil
 }
 
-// gateAs returns the current state of a shared gate. If the store does not know the gate, it returns the
+// currentGate returns the current state of a shared gate. If the store does not know the gate, it returns the
 // parameter set.
-func (h *Gates) gateAs(ctx context.Context, set *store.GateState) *store.GateState {
+func (h *Gates) currentGate(ctx context.Context, set *store.GateState) *store.GateState {
 	// The list starts after a position. The key without its last byte is a position shortly before the
 	// gate.
 	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}}
@@ -56,10 +57,10 @@ func (h *Gates) gateAs(ctx context.Context, set *store.GateState) *store.GateSta
 }
 
 // GateList implements control.API.
-func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList, error) {
+func (h *Gates) GateList(ctx context.Context, p control.GateListParams) (control.GateList, error) {
 	out := control.GateList{Gates: []control.GateView{}}
-	if _, relayed := cluster.Relayed(ctx); relayed { // only this node knows its resources
-		units, err := h.localUnits(ctx)
+	if _, relayed := cluster.RelayedRequest(ctx); relayed { // only this node knows its resources
+		units, err := h.localResources(ctx)
 		return control.GateList{Gates: units}, err
 	}
 	at, err := p.Position()
@@ -67,7 +68,7 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 		return out, err
 	}
 	after := store.GateState{Demand: queue.Demand{Kind: at.Kind, Key: at.Key}, UID: at.UID}
-	list, err := read(ctx, h.Shares, control.ClassMany,
+	list, err := read(ctx, h.UserLimits, control.ClassManyJobs,
 		func() ([]store.GateState, error) { return h.Store.Gates(ctx, control.PeerFrom(ctx).UID, after) })
 	if err != nil {
 		return out, err
@@ -78,7 +79,7 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 			out.Gates = append(out.Gates, h.viewGate(&list[i]))
 		}
 	}
-	if len(list) == store.MaxGates {
+	if len(list) == store.MaxGatesPage {
 		last := &list[len(list)-1]
 		out.Next = control.GateCursor(control.GatePosition{UID: last.UID, Kind: last.Kind, Key: last.Key})
 		return out, nil
@@ -87,8 +88,8 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 	if err != nil {
 		return out, err
 	}
-	units, err := read(ctx, h.Shares, control.ClassMany,
-		func() ([]control.GateView, error) { return h.localUnits(ctx) })
+	units, err := read(ctx, h.UserLimits, control.ClassManyJobs,
+		func() ([]control.GateView, error) { return h.localResources(ctx) })
 	if err != nil {
 		return out, err
 	}
@@ -105,8 +106,8 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 	return out, nil
 }
 
-// localUnits returns the resources of this node, sorted by name.
-func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err error) {
+// localResources returns the resources of this node, sorted by name.
+func (h *Gates) localResources(ctx context.Context) (list []control.GateView, err error) {
 	used := map[string]store.GateState{}
 	first := store.GateState{UID: queue.SharedOwner, Demand: queue.Demand{Kind: queue.GateResource}}
 	err = settings.EachSharedGate(ctx, h.Store, first, func(g store.GateState) {
@@ -125,7 +126,7 @@ func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err er
 	}
 	for name, r := range all {
 		if _, known := used[name]; !known { // the resource has no state in the store, because no job uses it
-			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, N: len(r.IDs)},
+			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, Amount: len(r.IDs)},
 				UID: queue.SharedOwner}
 		}
 	}
@@ -139,9 +140,10 @@ func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err er
 
 // viewGate converts a gate to its form in a reply.
 func (h *Gates) viewGate(g *store.GateState) control.GateView {
-	v := control.GateView{Key: g.Key, Kind: reasons.KindOf(g.Kind), Limit: g.N, Usage: g.Usage, Set: g.Set}
-	if g.Kind == queue.GateRate && g.N > 0 {
-		v.Rate = fmt.Sprintf("%d/%s", g.N, queue.FormatPeriod(g.Period))
+	v := control.GateView{Key: g.Key, Kind: reasons.GateReasonKind(g.Kind), Limit: g.Amount, Usage: g.Usage,
+		RuleStored: g.RuleStored}
+	if g.Kind == queue.GateRate && g.Amount > 0 {
+		v.Rate = fmt.Sprintf("%d/%s", g.Amount, queue.FormatPeriod(g.Period))
 	}
 	if g.HasLimit() {
 		v.Jobs = &g.Jobs

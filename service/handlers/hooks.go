@@ -17,18 +17,18 @@ func (h *Administration) HookTest(ctx context.Context, p control.HookName) (cont
 	if err != nil {
 		return control.EnqueueResult{}, err
 	}
-	drafts := m.Test(p.Name, h.Store.Now())
+	drafts := m.TestHooks(p.Name, h.Store.Now())
 	if len(drafts) == 0 {
 		names := slices.Sorted(maps.Keys(m.Webhooks))
 		for _, moment := range queue.Hooks {
-			if m.Lines.CommandFor(moment) != "" {
+			if m.Commands.CommandFor(moment) != "" {
 				names = append(names, "on_"+moment.String())
 			}
 		}
 		return control.EnqueueResult{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s", p.Name,
-			cmp.Or(queue.Nearest(p.Name, names), "; see: queuectl config list"))
+			cmp.Or(queue.DidYouMean(p.Name, names), "; see: queuectl config list"))
 	}
-	if err := h.RunAs.MayRun(h.Account.RunsAs(&drafts[0])); err != nil {
+	if err := h.RunAs.CheckMayRun(h.Account.RunsAs(&drafts[0])); err != nil {
 		return control.EnqueueResult{}, err
 	}
 	if err := h.Guard.Audit(ctx, "hook.test", p.Name, nil); err != nil {

@@ -14,17 +14,18 @@ import (
 func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 	s := newServiceWithStore(t)
 	hook := jobNamed("hook")
-	hook.Hooks, hook.Queue = queue.HookItself|queue.HookSettings, queue.HookQueue
+	hook.HookEvents, hook.Queue = queue.IsHook|queue.HookFromSettings, queue.HookQueue
 	own := jobNamed("own")
-	own.Hooks, own.Queue = queue.HookItself, queue.HookQueue
+	own.HookEvents, own.Queue = queue.IsHook, queue.HookQueue
 	s.enqueueJobs(t, hook, own)
 	for _, c := range []struct {
 		who  string
 		ctx  context.Context
 		sees bool
 	}{
-		{"a reader", asPeer(t, 3001, control.Read), false}, {"another one", asPeer(t, 3002, control.Submit), false},
-		{"an operator", asPeer(t, 3003, control.Operate), true}, {"its user", asPeer(t, owner, control.Submit), true},
+		{"a reader", asPeer(t, 3001, control.RightRead), false}, {"another one", asPeer(t, 3002, control.RightSubmit), false},
+		{"an operator", asPeer(t, 3003, control.RightOperate), true}, {"its user", asPeer(t, owner, control.RightSubmit),
+			true},
 	} {
 		listed := map[string]bool{}
 		if _, err := s.events.Events(c.ctx, control.Events{},
@@ -34,13 +35,13 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 		if !listed["own"] || listed["hook"] != c.sees {
 			t.Errorf("events for %s list %v", c.who, listed)
 		}
-		worker := viewWorkers([]worker.Status{{Job: "hook", Private: hook.Private()}}, "n",
+		worker := viewWorkers([]worker.WorkerStatus{{JobID: "hook", RestrictedToUID: hook.RestrictedToUID()}}, "n",
 			new(control.PeerFrom(c.ctx))).Workers[0]
 		if worker.State != "busy" || (worker.Job != nil) != c.sees {
 			t.Errorf("the list of workers for %s contains %+v", c.who, worker)
 		}
 		for id, want := range map[string]bool{"hook": c.sees, "own": true} {
-			p := control.Name(id)
+			p := control.JobID(id)
 			_, showErr := s.jobs.Show(c.ctx, control.Show{ID: p})
 			_, whyErr := s.explanations.Why(c.ctx, control.WhyParams{ID: p})
 			_, treeErr := s.explanations.Tree(c.ctx, control.Tree{ID: p})
@@ -59,7 +60,7 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		screen, err := s.overview.Screen(c.ctx, control.ScreenRows{Rows: 10})
+		screen, err := s.overview.Screen(c.ctx, control.ScreenParams{Rows: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,7 @@ func TestShowWithoutEnvironmentIsNotRecorded(t *testing.T) {
 		env     string
 	}{{true, "***"}, {false, "secret"}} {
 		before, _ := s.Store.LastEvent()
-		d, err := s.jobs.Show(asPeer(t, 3004, control.Admin), control.Show{ID: "a", WithoutEnv: c.without})
+		d, err := s.jobs.Show(asPeer(t, 3004, control.RightAdmin), control.Show{ID: "a", WithoutEnv: c.without})
 		after, _ := s.Store.LastEvent()
 		if env, _ := d.Spec["env"].(map[string]string); err != nil || env["A"] != c.env || (before == after) != c.without {
 			t.Errorf("without %t: %v, %v, recorded %t", c.without, d.Spec["env"], err, before != after)

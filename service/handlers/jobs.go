@@ -17,16 +17,16 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// viewer converts jobs and events to their form in a reply.
-type viewer struct{ *parts }
+// jobViewer converts jobs and events to their form in a reply.
+type jobViewer struct{ *parts }
 
-// filters converts the parameters of requests to filters of the store.
-type filters struct{ *parts }
+// filterParser converts the parameters of requests to filters of the store.
+type filterParser struct{ *parts }
 
-// intake validates new jobs and stores them.
-type intake struct {
+// enqueuer validates new jobs and stores them.
+type enqueuer struct {
 	*parts
-	nextBatches nextBatches // batches that were enqueued with "next", and the priority of their first request
+	runNextBatches runNextBatches // batches that were enqueued with "next", and the priority of their first request
 }
 
 // Jobs shows jobs and waits for them.
@@ -37,26 +37,27 @@ type Batches struct{ *parts }
 
 // Enqueue implements control.API.
 func (h *Batches) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueResult, error) {
-	request := enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next}
+	request := enqueueRequest{specs: []queue.Spec{p.Spec}, idempotencyKey: p.Key, requireLimits: p.RequireLimits,
+		runNext: p.RunNext}
 	receipt, notes, err := h.intake.enqueue(ctx, request, h.Store.Enqueue)
 	if err != nil {
 		return control.EnqueueResult{}, err
 	}
 	found := receipt.Found != nil && receipt.Found[0]
 	out := control.EnqueueResult{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate ||
-		found, UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.intake.newQueues(ctx, &receipt)}
+		found, UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.intake.createdQueues(ctx, &receipt)}
 	if !out.Duplicate {
 		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 	}
 	if len(p.Spec.DependsOn) > 0 {
-		out.State = h.failedImmediately(ctx, control.Name(out.ID))
+		out.State = h.immediateFailureState(ctx, control.JobID(out.ID))
 	}
 	return out, nil
 }
 
-// failedImmediately returns the state of a new job if one of its dependencies had already failed when it
+// immediateFailureState returns the state of a new job if one of its dependencies had already failed when it
 // was enqueued. It returns "" if none had.
-func (h *Batches) failedImmediately(ctx context.Context, id control.Name) string {
+func (h *Batches) immediateFailureState(ctx context.Context, id control.JobID) string {
 	j, err := h.reader.findJob(ctx, id)
 	if err != nil || j.Reason != queue.ReasonDependency { // ignore the error, since the job is enqueued
 		return ""
@@ -79,20 +80,20 @@ func existingIndexes(r *store.Receipt) (list []int) {
 func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueueBatchResult, error) {
 	uid, put := control.PeerFrom(ctx).UID, h.Store.StageBatch
 	if p.Abort {
-		h.intake.nextBatches.remove(uid, p.Batch)
+		h.intake.runNextBatches.remove(uid, p.Batch)
 		return control.EnqueueBatchResult{IDs: []string{}}, h.Store.AbortBatch(ctx, uid, p.Batch)
 	}
 	if p.Commit {
 		put = h.Store.Enqueue
 	}
-	receipt, notes, err := h.intake.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.Next}, put)
+	receipt, notes, err := h.intake.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.RunNext}, put)
 	if err == nil && p.Commit {
-		h.intake.nextBatches.remove(uid, p.Batch)
+		h.intake.runNextBatches.remove(uid, p.Batch)
 	}
 	out := control.EnqueueBatchResult{
 		IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, FoundIndexes: existingIndexes(&receipt),
 		UnenforcedLimits: notes.unenforcedLimits,
-		NewQueues:        h.intake.newQueues(ctx, &receipt),
+		NewQueues:        h.intake.createdQueues(ctx, &receipt),
 	}
 	if !out.Duplicate {
 		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
@@ -102,27 +103,27 @@ func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 
 // enqueueRequest holds the jobs of a request, with its options.
 type enqueueRequest struct {
-	specs         []queue.Spec
-	batch, key    string
-	requireLimits bool
-	next          bool // the jobs start before the caller's own waiting jobs
+	specs                 []queue.Spec
+	batch, idempotencyKey string
+	requireLimits         bool
+	runNext               bool // the jobs start before the caller's own waiting jobs
 }
 
 // enqueue stores the jobs of a request with the function put. If the request commits a batch, enqueue returns once
 // all jobs of the batch are in the queue.
-func (in *intake) enqueue(ctx context.Context, a enqueueRequest,
-	put func(context.Context, store.Request) (store.Receipt, error)) (store.Receipt, receiptNotes, error) {
-	r, notes, err := in.request(ctx, a)
+func (in *enqueuer) enqueue(ctx context.Context, a enqueueRequest,
+	put func(context.Context, store.Request) (store.Receipt, error)) (store.Receipt, replyNotes, error) {
+	r, notes, err := in.buildRequest(ctx, a)
 	if err != nil {
 		return store.Receipt{}, notes, err
 	}
 	var receipt store.Receipt
-	err = in.Quota.WithRoom(ctx, r.UID, func() (err error) {
+	err = in.Quota.RunWithinQuota(ctx, r.UID, func() (err error) {
 		receipt, err = put(ctx, r)
 		return err
 	})
 	if err == nil {
-		in.Owners.Note(r.UID, r.Owner)
+		in.Owners.RememberName(r.UID, r.Owner)
 	}
 	for more := receipt.Staged; err == nil && more; {
 		more, err = in.Store.ApplyBatch(ctx, receipt.Batch)
@@ -140,16 +141,17 @@ func (in *intake) enqueue(ctx context.Context, a enqueueRequest,
 // applyRetryDelay is the delay before enqueue retries to move a committed batch into the queue.
 const applyRetryDelay = 200 * time.Millisecond
 
-// request validates specs and converts them to a request to the store.
-func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Request, notes receiptNotes, err error) {
+// buildRequest validates specs and converts them to a request to the store.
+func (in *enqueuer) buildRequest(ctx context.Context, a enqueueRequest) (r store.Request, notes replyNotes, err error) {
 	c := in.Settings.Current()
 	peer := control.PeerFrom(ctx)
 	uid, users := peer.UID, access.UserResolver{RunAs: in.RunAs, Peer: &peer}
-	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key,
-		MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: in.Quota.MaxBytesUser(),
-		Submission: peer.Submission}
-	if len(a.key) > queue.MaxKey {
-		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.key), queue.MaxKey)
+	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, IdempotencyKey: a.idempotencyKey,
+		MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser, MaxBytesPerUser: in.Quota.MaxBytesPerUser(),
+		Submission: peer.SubmissionNumber}
+	if len(a.idempotencyKey) > queue.MaxKeyBytes {
+		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.idempotencyKey),
+			queue.MaxKeyBytes)
 	}
 	name := in.Owners.UserName(uid)
 	if name != strconv.Itoa(uid) { // if name is a number, the account has no name or its name is unknown now
@@ -158,8 +160,8 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	var best store.WaitingPriority
 	var earlier int
 	var next []string
-	if a.next {
-		if best, earlier, err = in.bestWaiting(ctx, uid, a.batch, len(a.specs)); err != nil {
+	if a.runNext {
+		if best, earlier, err = in.bestWaitingPriority(ctx, uid, a.batch, len(a.specs)); err != nil {
 			return r, notes, err
 		}
 	}
@@ -168,12 +170,12 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		spec, err := in.QueueRules.WithDefaults(&a.specs[i])
 		var j queue.Job
 		if err == nil {
-			j, err = in.draft(spec, c.Defaults(), name, &users)
+			j, err = in.buildDraft(spec, c.JobDefaults(), name, &users)
 		}
 		switch {
 		case err != nil:
-		case a.next:
-			next = in.putNext(&peer, &j, best, earlier+i)
+		case a.runNext:
+			next = in.raisePriorityToNext(&peer, &j, best, earlier+i)
 		case a.specs[i].Priority != nil:
 			err = in.checkPriority(&peer, &j)
 		}
@@ -189,19 +191,19 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 			return r, notes, err
 		}
 		if runs := in.Account.RunsAs(&j); i == 0 || runs != in.Account.RunsAs(&r.Drafts[i-1]) {
-			if err := in.RunAs.MayRun(runs); err != nil {
+			if err := in.RunAs.CheckMayRun(runs); err != nil {
 				return r, notes, err
 			}
 		}
 		r.Drafts[i] = j
 	}
-	in.addNotes(&notes, r.Drafts)
+	in.addDraftNotes(&notes, r.Drafts)
 	notes.notes = append(notes.notes, next...)
 	if notes.unenforcedLimits, err = in.health.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil ||
-		a.key == "" {
+		a.idempotencyKey == "" {
 		return r, notes, err
 	}
-	r.Sum, err = requestDigest(&a)
+	r.Checksum, err = requestDigest(&a)
 	return r, notes, err
 }
 
@@ -216,12 +218,12 @@ func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 		}
 		h.Write(append(raw, '\n'))
 	}
-	fmt.Fprintf(h, "%s\n%t", a.batch, a.next)
+	fmt.Fprintf(h, "%s\n%t", a.batch, a.runNext)
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// draft returns the job for a spec. name is the name of the user who enqueues it.
-func (in *intake) draft(spec *queue.Spec, d queue.Defaults, name string, users *access.UserResolver) (queue.Job,
+// buildDraft returns the job for a spec. name is the name of the user who enqueues it.
+func (in *enqueuer) buildDraft(spec *queue.Spec, d queue.Defaults, name string, users *access.UserResolver) (queue.Job,
 	error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
@@ -236,33 +238,33 @@ func (in *intake) draft(spec *queue.Spec, d queue.Defaults, name string, users *
 	return j, err
 }
 
-// view converts a job, with all its fields, to its form in a reply.
-func (w *viewer) view(j *queue.Job) control.Job {
-	v := control.View{Units: w.Settings.UnitNames(j), CurrentTime: w.Store.Now(), Order: w.Store.Order(),
-		EnqueuedTotal: w.Store.Counts().EnqueuedTotal, TypicalRuntime: w.Store.Usual(j.Fingerprint())}
-	v.User, v.Owner = w.RunAs.Names(j)
+// viewJob converts a job, with all its fields, to its form in a reply.
+func (w *jobViewer) viewJob(j *queue.Job) control.Job {
+	v := control.JobViewContext{HeldUnits: w.Settings.UnitNames(j), CurrentTime: w.Store.Now(), Order: w.Store.Order(),
+		EnqueuedTotal: w.Store.Counts().EnqueuedTotal, TypicalRuntime: w.Store.TypicalRuntime(j.Fingerprint())}
+	v.User, v.Owner = w.RunAs.UserAndOwnerNames(j)
 	if pausedAt, pausedBy := w.Pauses.PauseOf(j); pausedAt != 0 {
 		v.PausedAt, v.PausedBy = pausedAt, w.Owners.UserName(pausedBy)
 	}
 	return control.ViewJob(j, v)
 }
 
-// viewFor returns a job as the peer may see it.
-func (w *viewer) viewFor(p *control.Peer, j *queue.Job) control.Job {
-	v := w.view(j)
+// viewJobFor returns a job as the peer may see it.
+func (w *jobViewer) viewJobFor(p *control.Peer, j *queue.Job) control.Job {
+	v := w.viewJob(j)
 	access.HideJob(&v, w.Guard.VisibilityFor(p, j))
 	return v
 }
 
-// viewsFor returns jobs as the peer may see them. It leaves out hidden jobs.
-func (w *viewer) viewsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
+// viewJobsFor returns jobs as the peer may see them. It leaves out hidden jobs.
+func (w *jobViewer) viewJobsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
 	list := make([]control.Job, 0, len(jobs))
 	for i := range jobs {
 		if !w.Guard.Hides(p, &jobs[i]) {
-			list = append(list, w.viewFor(p, &jobs[i]))
+			list = append(list, w.viewJobFor(p, &jobs[i]))
 		}
 	}
-	w.NodeList.NameNodes(ctx, list)
+	w.NodeList.SetNodeNames(ctx, list)
 	w.waits.SetWaitsFor(ctx, jobs, list)
 	return list
 }
@@ -270,16 +272,16 @@ func (w *viewer) viewsFor(ctx context.Context, p *control.Peer, jobs []queue.Job
 // List implements control.API.
 func (h *Jobs) List(ctx context.Context, p control.List) (control.JobPage, error) {
 	peer := control.PeerFrom(ctx)
-	f, err := h.filters.filter(&peer, p)
+	f, err := h.filters.parse(&peer, p)
 	if err != nil {
 		return control.JobPage{}, err
 	}
-	return control.Answer(ctx, h.Shares, control.ClassMany, func() (control.JobPage, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.JobPage, error) {
 		page, err := h.Store.List(ctx, f)
 		if err != nil {
 			return control.JobPage{}, err
 		}
-		return control.JobPage{Jobs: h.views.viewsFor(ctx, &peer, page.Jobs), Next: cursor(page.Next)}, nil
+		return control.JobPage{Jobs: h.views.viewJobsFor(ctx, &peer, page.Jobs), Next: pageCursor(page.Next)}, nil
 	})
 }
 
@@ -291,14 +293,14 @@ func (h *Jobs) DLQList(ctx context.Context, p control.DLQList) (control.JobPage,
 // batchLabel is the name of the label that holds the batch of a job.
 const batchLabel = "batch"
 
-// filter converts the parameters of a list request to a filter of the store.
-func (t *filters) filter(peer *control.Peer, p control.List) (store.Filter, error) {
+// parse converts the parameters of a list request to a parse of the store.
+func (t *filterParser) parse(peer *control.Peer, p control.List) (store.Filter, error) {
 	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
 		Glob: p.IDGlob, Limit: p.Limit}
 	if p.Limit == 0 {
-		f.Limit = store.MaxPage
+		f.Limit = store.MaxPageRows
 	}
-	if !peer.Right.Covers(control.Operate) {
+	if !peer.Right.Covers(control.RightOperate) {
 		f.Viewer = &peer.UID
 	}
 	names := p.State
@@ -356,28 +358,28 @@ func parseStates(names []string) (states []queue.State, err error) {
 	return states, nil
 }
 
-// longDelay is the delay of a new job above which the reply has a note about reboots. For shorter delays a
+// rebootNoteDelay is the delay of a new job above which the reply has a note about reboots. For shorter delays a
 // reboot is too unlikely.
-const longDelay = time.Hour
+const rebootNoteDelay = time.Hour
 
-// receiptNotes holds the notes in a reply about new or edited jobs, which are everything except the jobs'
+// replyNotes holds the notes in a reply about new or edited jobs, which are everything except the jobs'
 // ids.
-type receiptNotes struct {
+type replyNotes struct {
 	unenforcedLimits []string // limits that are not enforced on this machine
 	maxAttempts      int      // the largest max_attempts among the jobs
 	notes            []string
 }
 
-// addNotes adds notes on jobs that are about to be enqueued.
-func (in *intake) addNotes(m *receiptNotes, drafts []queue.Job) {
+// addDraftNotes adds notes on jobs that are about to be enqueued.
+func (in *enqueuer) addDraftNotes(m *replyNotes, drafts []queue.Job) {
 	delayed := false
 	now := in.Store.Now()
 	for i := range drafts {
 		j := &drafts[i]
 		m.maxAttempts = max(m.maxAttempts, j.MaxAttempts)
-		delayed = delayed || j.Delay > longDelay || j.RunAt > now.Add(longDelay)
+		delayed = delayed || j.Delay > rebootNoteDelay || j.RunAt > now.Add(rebootNoteDelay)
 	}
 	if delayed {
-		m.notes = in.AdviseBoot.BootNotes()
+		m.notes = in.BootAdvice.BootNotes()
 	}
 }

@@ -21,95 +21,96 @@ type outputReader struct{ *parts }
 // Output sends the output of jobs, and connects users with their terminals.
 type Output struct {
 	*parts
-	terminals terminals
+	terminalClients terminalClients
 }
 
 // Logs implements control.API.
-func (h *Output) Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
+func (h *Output) Logs(ctx context.Context, p control.Logs, each func(control.OutputPiece) error) (control.LogsEnd,
+	error) {
 	j, err := h.reader.findFor(ctx, "logs", p.ID)
 	if err != nil {
 		return control.LogsEnd{}, err
 	}
 	n := p.Attempt
 	switch {
-	case p.All:
+	case p.FromFirstAttempt:
 		n = 1
 	case n == 0:
-		n = max(j.Runs, h.Router.Running(ctx, &j), 1)
+		n = max(j.StartedAttempts, h.Router.LeasedAttemptNumber(ctx, &j), 1)
 	}
-	if p.Attempt > max(j.Runs, h.Router.Running(ctx, &j)) {
+	if p.Attempt > max(j.StartedAttempts, h.Router.LeasedAttemptNumber(ctx, &j)) {
 		attempts := "attempts"
-		if j.Runs == 1 {
+		if j.StartedAttempts == 1 {
 			attempts = "attempt"
 		}
 		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s so far",
-			j.ID, p.Attempt, j.Runs, attempts)
+			j.ID, p.Attempt, j.StartedAttempts, attempts)
 	}
-	f := &follower{h: h, p: p, each: each, n: n, tty: j.TTY}
-	if p.N != nil {
-		if err := f.seekTail(ctx, &j, *p.N); err != nil {
+	f := &logSender{h: h, params: p, each: each, attempt: n, tty: j.TTY}
+	if p.LastLines != nil {
+		if err := f.seekTail(ctx, &j, *p.LastLines); err != nil {
 			return control.LogsEnd{}, err
 		}
 	}
-	return f.run(ctx, j)
+	return f.sendAll(ctx, j)
 }
 
-// follower sends the output of one job, one attempt after another.
-type follower struct {
-	h      *Output
-	p      control.Logs
-	each   func(control.Piece) error
-	n      int           // number of the current attempt
-	tty    bool          // the job has a terminal
-	tail   int           // how many bytes to read at the end of each stream; 0 means all
-	cursor output.Cursor // position up to which the attempt's output was read
-	// end is the end of a running attempt's output at the time when its last lines were searched; zero if the
-	// attempt did not run.
-	end  output.Cursor
-	last []output.Chunk // the chunks with the last lines; kept because the runner may drop its copy
+// logSender sends the output of one job, one attempt after another.
+type logSender struct {
+	h         *Output
+	params    control.Logs
+	each      func(control.OutputPiece) error
+	attempt   int           // number of the current attempt
+	tty       bool          // the job has a terminal
+	tailBytes int           // how many bytes to read at the end of each stream; 0 means all
+	cursor    output.Cursor // position up to which the attempt's output was read
+	// searchedEnd is the end of a running attempt's output at the time when its last lines were
+	// searched; zero if the attempt did not run.
+	searchedEnd output.Cursor
+	lastChunks  []output.Chunk // the chunks with the last lines; kept because the runner may drop its copy
 }
 
-// run sends the rest of the current attempt's output. If the request follows the job, run also sends the
+// sendAll sends the rest of the current attempt's output. If the request follows the job, sendAll also sends the
 // output of later attempts.
-func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
+func (f *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
 	watching := f.h.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
-	if f.p.Follow {
-		defer f.h.Pool.Watch(j.Seq)()
+	if f.params.Follow {
+		defer f.h.Pool.WatchEnd(j.Seq)()
 	}
 	for {
 		// connected is taken before the job's state is read, so that no later connection is missed.
 		connected := f.h.Pool.RunnerConnected()
 		var retry <-chan time.Time
-		if now, err := f.h.reader.rereadOutline(ctx, &j); err == nil {
+		if now, err := f.h.reader.rereadCompact(ctx, &j); err == nil {
 			j = now
-		} else if f.p.Follow && f.h.NodeList.IsStoreUnavailable(err) {
+		} else if f.params.Follow && f.h.NodeList.IsStoreUnavailable(err) {
 			// A job on this node still prints while the store is unavailable.
 			retry = time.After(cluster.PollInterval)
 		} else {
 			return control.LogsEnd{}, err
 		}
 		end := control.LogsEnd{State: j.State.String()}
-		running := f.h.Router.Running(ctx, &j)
+		running := f.h.Router.LeasedAttemptNumber(ctx, &j)
 		switch {
-		case f.last != nil:
+		case f.lastChunks != nil:
 			return end, f.sendLast()
-		case j.Runs >= f.n:
-			if err := f.h.outputReader.readStored(ctx, j.Seq, f.n, f.tail, f.cursor, f.send); err != nil {
+		case j.StartedAttempts >= f.attempt:
+			if err := f.h.outputReader.readStored(ctx, j.Seq, f.attempt, f.tailBytes, f.cursor, f.send); err != nil {
 				return end, err
 			}
-			if !f.p.Follow || f.p.Attempt != 0 {
+			if !f.params.Follow || f.params.Attempt != 0 {
 				return end, nil
 			}
-			if f.p.Ends && (j.Runs > f.n || !j.State.Ended()) {
-				if err := f.each(control.Piece{ID: string(f.p.ID), Attempt: f.n, Time: control.Time(j.UpdatedAt),
+			if f.params.ReportAttemptEnds && (j.StartedAttempts > f.attempt || !j.State.Ended()) {
+				if err := f.each(control.OutputPiece{ID: string(f.params.ID), Attempt: f.attempt, Time: control.Time(j.UpdatedAt),
 					Ended: true}); err != nil {
 					return end, err
 				}
 			}
-			f.n, f.tail, f.cursor = f.n+1, 0, output.Cursor{}
+			f.attempt, f.tailBytes, f.cursor = f.attempt+1, 0, output.Cursor{}
 			continue
-		case running == f.n && f.p.Follow:
+		case running == f.attempt && f.params.Follow:
 			more, err := f.h.outputReader.readLive(ctx, j.Seq, &f.cursor, true, f.send)
 			if err != nil {
 				return end, err
@@ -117,9 +118,9 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 			if more {
 				continue
 			}
-		case running == f.n:
+		case running == f.attempt:
 			return end, f.sendCurrent(ctx, &j)
-		case !f.p.Follow || j.State.Ended():
+		case !f.params.Follow || j.State.Ended():
 			return end, nil
 		}
 		select {
@@ -134,18 +135,18 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 
 // sendCurrent sends the output that a running attempt has printed until now. If the last lines were
 // searched before, it sends only the output up to f.end.
-func (f *follower) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
-	if f.end == (output.Cursor{}) {
-		if f.end, err = f.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
+func (f *logSender) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
+	if f.searchedEnd == (output.Cursor{}) {
+		if f.searchedEnd, err = f.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
 			return err
 		}
 	}
-	return f.h.outputReader.readNow(ctx, j.Seq, f.cursor, f.end, f.send)
+	return f.h.outputReader.readUpTo(ctx, j.Seq, f.cursor, f.searchedEnd, f.send)
 }
 
 // sendLast sends the last lines that seekTail found in the output of a running attempt.
-func (f *follower) sendLast() error {
-	for _, c := range f.last {
+func (f *logSender) sendLast() error {
+	for _, c := range f.lastChunks {
 		if rest, some := chunkAfter(c, &f.cursor); some {
 			if err := f.send(rest); err != nil {
 				return err
@@ -155,38 +156,38 @@ func (f *follower) sendLast() error {
 	return nil
 }
 
-// wanted reports whether the request selects a chunk. If the chunk represents lost bytes of an unknown
+// selectsChunk reports whether the request selects a chunk. If the chunk represents lost bytes of an unknown
 // stream, a request for either stream selects it. Such bytes were printed at the chunk's time or later.
-func (f *follower) wanted(c output.Chunk) bool {
+func (f *logSender) selectsChunk(c output.Chunk) bool {
 	if c.StreamUnknown {
-		return f.p.Until == 0 || c.Time < int64(f.p.Until)
+		return f.params.Until == 0 || c.Time < int64(f.params.Until)
 	}
-	if c.Time < int64(f.p.Since) || f.p.Until != 0 && c.Time >= int64(f.p.Until) {
+	if c.Time < int64(f.params.Since) || f.params.Until != 0 && c.Time >= int64(f.params.Until) {
 		return false
 	}
-	return f.wants(c.Stream)
+	return f.selectsStream(c.Stream)
 }
 
-func (f *follower) wants(s output.Stream) bool {
+func (f *logSender) selectsStream(s output.Stream) bool {
 	// A request that sets both or neither of these fields selects both streams.
-	only := f.p.Stdout != f.p.Stderr
-	return !only || f.p.Stdout == (s == output.Stdout)
+	only := f.params.Stdout != f.params.Stderr
+	return !only || f.params.Stdout == (s == output.Stdout)
 }
 
-// maxPiece is the maximum number of bytes of output in one notification. It is small because JSON may
+// maxPieceBytes is the maximum number of bytes of output in one notification. It is small because JSON may
 // encode each byte as six bytes.
-const maxPiece = 32 << 10
+const maxPieceBytes = 32 << 10
 
-func (f *follower) send(c output.Chunk) error {
-	if !f.wanted(c) {
+func (f *logSender) send(c output.Chunk) error {
+	if !f.selectsChunk(c) {
 		return nil
 	}
-	p := pieceOf(&c)
-	p.ID, p.Attempt, p.TTY = string(f.p.ID), f.n, f.tty
+	p := newPiece(&c)
+	p.ID, p.Attempt, p.TTY = string(f.params.ID), f.attempt, f.tty
 	for rest := c.Data; ; {
 		data := rest
-		if len(data) > maxPiece {
-			data = data[:maxPiece-output.TrailingPartial(data[:maxPiece])]
+		if len(data) > maxPieceBytes {
+			data = data[:maxPieceBytes-output.TrailingPartial(data[:maxPieceBytes])]
 		}
 		rest = rest[len(data):]
 		p.Text, p.Base64 = "", nil
@@ -201,14 +202,14 @@ func (f *follower) send(c output.Chunk) error {
 	}
 }
 
-// pieceOf returns the piece of a reply that describes a chunk. The caller adds the chunk's data.
-func pieceOf(c *output.Chunk) control.Piece {
-	p := control.Piece{Stream: "stdout", Time: control.Time(c.Time), DroppedBytes: c.DroppedBytes}
+// newPiece returns the piece of a reply that describes a chunk. The caller adds the chunk's data.
+func newPiece(c *output.Chunk) control.OutputPiece {
+	p := control.OutputPiece{Stream: "stdout", Time: control.Time(c.Time), DroppedBytes: c.DroppedBytes}
 	if c.Stream == output.Stderr {
 		p.Stream = "stderr"
 	}
 	if c.DamagedBytes > 0 {
-		p.Damage = &control.Damage{Offset: c.Offset, Bytes: c.DamagedBytes}
+		p.Damage = &control.DamagedRange{Offset: c.Offset, Bytes: c.DamagedBytes}
 	}
 	if c.StreamUnknown {
 		p.Stream, p.Damage.Offset = "", 0
@@ -218,7 +219,7 @@ func pieceOf(c *output.Chunk) control.Piece {
 
 // readTail reads at least tail bytes at the end of each stream of an attempt's current output. For a running
 // attempt it reads them in one request, because output that is read later may be dropped by then. A runner
-// keeps at most output.InMemory bytes of both streams.
+// keeps at most output.MaxMemoryBytes bytes of both streams.
 func (r *outputReader) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
 	if r.isRunning(ctx, j, n) {
 		_, err := r.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
@@ -233,21 +234,21 @@ func (r *outputReader) readTail(ctx context.Context, j *queue.Job, n, tail int, 
 
 // isRunning reports whether attempt n of a job is running.
 func (r *outputReader) isRunning(ctx context.Context, j *queue.Job, n int) bool {
-	return n > j.Runs && r.Router.Running(ctx, j) == n
+	return n > j.StartedAttempts && r.Router.LeasedAttemptNumber(ctx, j) == n
 }
 
 // liveEnd returns the position up to which a running attempt has printed.
 func (r *outputReader) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
-	chunk, ok, err := r.Router.Read(ctx, seq, output.Cursor{-1, -1}, false)
+	chunk, ok, err := r.Router.ReadOutput(ctx, seq, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
 		return end, err
 	}
 	return chunk.Cursor, nil
 }
 
-// readNow reads the output of a running attempt from the cursor c up to the position end. It stops there,
+// readUpTo reads the output of a running attempt from the cursor c up to the position end. It stops there,
 // because the attempt may print faster than the caller reads.
-func (r *outputReader) readNow(ctx context.Context, seq int64, c, end output.Cursor,
+func (r *outputReader) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
 	each func(output.Chunk) error) error {
 	start := c
 	within := func(chunk output.Chunk) error {
@@ -279,16 +280,16 @@ func (r *outputReader) readNow(ctx context.Context, seq int64, c, end output.Cur
 // output. more is false when the attempt no longer runs or all output was read.
 func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool,
 	each func(output.Chunk) error) (more bool, err error) {
-	chunk, ok, err := r.Router.Read(ctx, seq, *c, follow)
+	chunk, ok, err := r.Router.ReadOutput(ctx, seq, *c, follow)
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := r.eachChunk(ctx, control.ClassMany, decoded(chunk.Data), each); err != nil {
+	if err := r.eachChunk(ctx, control.ClassManyJobs, decodedChunks(chunk.Data), each); err != nil {
 		return false, err
 	}
 	before := *c
 	*c = chunk.Cursor
-	return !chunk.Done && (follow || before != *c), nil
+	return !chunk.IsComplete && (follow || before != *c), nil
 }
 
 // readStored reads the output of an ended attempt after a cursor. If tail is positive, it reads only at
@@ -296,7 +297,7 @@ func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor
 // a chunk that says so.
 func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
 	each func(output.Chunk) error) error {
-	a, err := read(ctx, r.Shares, control.ClassOne,
+	a, err := read(ctx, r.UserLimits, control.ClassOneJob,
 		func() (queue.Attempt, error) { return r.Store.Attempt(ctx, seq, n) })
 	if err != nil {
 		return err
@@ -306,7 +307,7 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 		if a.OutputBytes == queue.OutputOverQuota {
 			setting = "max_bytes_per_user"
 		}
-		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (setting %s)", a.N,
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (setting %s)", a.Number,
 			setting)
 	}
 	sendRest := func(chunk output.Chunk) error {
@@ -317,14 +318,14 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 	}
 	if a.OutputRef == "" {
 		// A small output is stored in the attempt's row and not in a file.
-		return r.eachChunk(ctx, control.ClassOne, decoded(a.Output), sendRest)
+		return r.eachChunk(ctx, control.ClassOneJob, decodedChunks(a.Output), sendRest)
 	}
 	f, err := r.Router.OpenAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
 		if a.Node != "" && a.Node != r.Node {
-			return queue.Errorf(queue.CodeNotFound, "attempt %d has lost its output, which was on node %s", a.N, a.Node)
+			return queue.Errorf(queue.CodeNotFound, "attempt %d has lost its output, which was on node %s", a.Number, a.Node)
 		}
-		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d no longer exists", a.N)
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d no longer exists", a.Number)
 	}
 	if err != nil {
 		return err
@@ -333,18 +334,18 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 	// Read no further than the recorded size, since the job's account may have extended the file.
 	size := a.OutputBytes
 	if tail > 0 && size > 0 {
-		class := control.ClassMany
-		if tail <= showTailBytes {
-			class = control.ClassOne
+		class := control.ClassManyJobs
+		if tail <= maxShowTailBytes {
+			class = control.ClassOneJob
 		}
-		last := chunks(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tail, each) })
+		last := chunkSeq(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tail, each) })
 		err = r.eachChunk(ctx, class, last, sendRest)
 		if !errors.Is(err, output.ErrDamaged) {
 			return err
 		}
 	}
-	all := chunks(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
-	return r.eachChunk(ctx, control.ClassMany, all, sendRest)
+	all := chunkSeq(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
+	return r.eachChunk(ctx, control.ClassManyJobs, all, sendRest)
 }
 
 // chunkAfter returns the part of a chunk that follows a cursor, and reports whether such a part exists. It
@@ -353,15 +354,15 @@ func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some b
 	length := chunk.Length()
 	skip := min(c[chunk.Stream], length)
 	c[chunk.Stream] -= skip
-	return chunk.Skip(skip), skip < length
+	return chunk.WithoutFirst(skip), skip < length
 }
 
-// decoded returns the chunks of an encoded output that is not stored in a file.
-func decoded(encoded []byte) iter.Seq2[output.Chunk, error] {
-	return chunks(func(each func(output.Chunk) error) error { return output.Decode(bytes.NewReader(encoded), each) })
+// decodedChunks returns the chunks of an encoded output that is not stored in a file.
+func decodedChunks(encoded []byte) iter.Seq2[output.Chunk, error] {
+	return chunkSeq(func(each func(output.Chunk) error) error { return output.Decode(bytes.NewReader(encoded), each) })
 }
 
-func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
+func chunkSeq(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
 	return func(yield func(output.Chunk, error) bool) {
 		enough := errors.New("enough")
 		err := decode(func(c output.Chunk) error {
@@ -376,12 +377,12 @@ func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.C
 	}
 }
 
-// chunkCost is the overhead of a chunk, in bytes, in addition to its data.
-const chunkCost = 64
+// chunkOverheadBytes is the overhead of a chunk, in bytes, in addition to its data.
+const chunkOverheadBytes = 64
 
 // eachChunk calls the function each with every chunk. While it holds one slot of the class, it handles a
 // bounded number of chunks.
-func (r *outputReader) eachChunk(ctx context.Context, class control.Class, chunks iter.Seq2[output.Chunk, error],
+func (r *outputReader) eachChunk(ctx context.Context, class control.SlotClass, chunks iter.Seq2[output.Chunk, error],
 	each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
@@ -390,8 +391,8 @@ func (r *outputReader) eachChunk(ctx context.Context, class control.Class, chunk
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := r.Shares.Step(ctx, class, func() error {
-			for cost := 0; cost < stepBytes; {
+		err := r.UserLimits.RunStreamStep(ctx, class, func() error {
+			for cost := 0; cost < bytesPerReadSlot; {
 				c, err, ok := next()
 				if more = ok; !ok || err != nil {
 					return err
@@ -399,7 +400,7 @@ func (r *outputReader) eachChunk(ctx context.Context, class control.Class, chunk
 				if err := each(c); err != nil {
 					return err
 				}
-				cost += len(c.Data) + chunkCost
+				cost += len(c.Data) + chunkOverheadBytes
 			}
 			return nil
 		})

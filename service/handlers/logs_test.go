@@ -23,8 +23,8 @@ func readLogs(t *testing.T, s *rig, p control.Logs) string {
 	t.Helper()
 	var got []byte
 	p.ID = "a"
-	_, err := s.output.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
-		if b := piece.Bytes(); len(b) > maxPiece || piece.Text != "" && !utf8.ValidString(piece.Text) {
+	_, err := s.output.Logs(asPeer(t, owner, control.RightSubmit), p, func(piece control.OutputPiece) error {
+		if b := piece.Bytes(); len(b) > maxPieceBytes || piece.Text != "" && !utf8.ValidString(piece.Text) {
 			t.Errorf("a piece of %d bytes", len(b))
 		}
 		got = append(got, piece.Bytes()...)
@@ -86,7 +86,7 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 		}
 		s.enqueueJobs(t, jobNamed("a"))
 		s.endJobs(t, s.claimJobs(t, 1), queue.Completed, out)
-		for _, n := range []int{0, 1, 2, 3, 10, 1000, control.MaxLines} {
+		for _, n := range []int{0, 1, 2, 3, 10, 1000, control.MaxOutputLines} {
 			for name, c := range map[string]struct {
 				p      control.Logs
 				wanted func(output.Chunk) bool
@@ -97,7 +97,7 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 				"since":  {control.Logs{Since: 110}, func(c output.Chunk) bool { return c.Time >= 110 }},
 			} {
 				p := c.p
-				p.N = &n
+				p.LastLines = &n
 				if got, want := readLogs(t, s, p), lastLinesOf(chunks, n, c.wanted); got != want {
 					t.Fatalf("seed %d, %d lines of %s: got %d bytes %.100q, want %d %.100q", seed, n, name, len(got), got, len(want),
 						want)
@@ -152,11 +152,11 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
 	const most = size / 2
-	for _, n := range []int{1, 1000, control.MaxLines} {
+	for _, n := range []int{1, 1000, control.MaxOutputLines} {
 		lines := 0
 		grown := heapPeak(func() {
-			p := control.Logs{ID: "a", N: &n}
-			if _, err := s.output.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
+			p := control.Logs{ID: "a", LastLines: &n}
+			if _, err := s.output.Logs(asPeer(t, owner, control.RightSubmit), p, func(piece control.OutputPiece) error {
 				lines += strings.Count(piece.Text, "\n")
 				return nil
 			}); err != nil {
@@ -170,11 +170,11 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	var d control.JobDetail
 	grown := heapPeak(func() {
 		var err error
-		if d, err = s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil {
+		if d, err = s.jobs.Show(asPeer(t, owner, control.RightSubmit), control.Show{ID: "a"}); err != nil {
 			t.Error(err)
 		}
 	})
-	if len(d.Output) != showTailBytes || len(d.Stderr) != showTailBytes || grown > most {
+	if len(d.Output) != maxShowTailBytes || len(d.Stderr) != maxShowTailBytes || grown > most {
 		t.Errorf("shown with %d and %d bytes of output; the heap grew by %d bytes", len(d.Output), len(d.Stderr), grown)
 	}
 }
@@ -186,10 +186,10 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 		unit   string
 		base64 bool
 	}{{"x", false}, {"é", false}, {"日", false}, {"🙂", false}, {"\x01", false}, {"\xff", true}} {
-		text := "a" + strings.Repeat(c.unit, 3*maxPiece/len(c.unit))
+		text := "a" + strings.Repeat(c.unit, 3*maxPieceBytes/len(c.unit))
 		var got []byte
-		f := &follower{h: s.output, p: control.Logs{}, each: func(p control.Piece) error {
-			if (p.Base64 != nil) != c.base64 || len(p.Bytes()) > maxPiece {
+		f := &logSender{h: s.output, params: control.Logs{}, each: func(p control.OutputPiece) error {
+			if (p.Base64 != nil) != c.base64 || len(p.Bytes()) > maxPieceBytes {
 				t.Errorf("%q: a piece of %d bytes, base64: %t", c.unit, len(p.Bytes()), p.Base64 != nil)
 			}
 			got = append(got, p.Bytes()...)
@@ -199,7 +199,8 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 			t.Errorf("%q: %d bytes were sent as %d, %v", c.unit, len(text), len(got), err)
 		}
 	}
-	if _, err := s.output.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a", N: new(-1)}, nil); err == nil {
+	if _, err := s.output.Logs(asPeer(t, owner, control.RightSubmit), control.Logs{ID: "a", LastLines: new(-1)},
+		nil); err == nil {
 		t.Error(fmt.Errorf("a negative number of lines is taken"))
 	}
 }
@@ -220,28 +221,29 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	for i := range raw[1<<20 : len(raw)-1<<20] {
 		raw[1<<20+i] = 0xff
 	}
-	if err := os.WriteFile(runner.OutputPath(s.Home.Dir, "1-1"), raw, 0o600); err != nil {
+	if err := os.WriteFile(runner.OutputPath(s.RunnerLocation.Dir, "1-1"), raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
 	n := 3
-	if got, want := readLogs(t, s, control.Logs{N: &n}), line+line+"late\n"; got != want {
+	if got, want := readLogs(t, s, control.Logs{LastLines: &n}), line+line+"late\n"; got != want {
 		t.Errorf("logs -n 3: got %q, want %q", got, want)
 	}
-	d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"})
-	if err != nil || len(d.Output) != showTailBytes || d.Stderr != "early\nlate\n" {
+	d, err := s.jobs.Show(asPeer(t, owner, control.RightSubmit), control.Show{ID: "a"})
+	if err != nil || len(d.Output) != maxShowTailBytes || d.Stderr != "early\nlate\n" {
 		t.Errorf("show: got %d bytes and %q, %v", len(d.Output), d.Stderr, err)
 	}
-	var damage []control.Damage
-	if _, err := s.output.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
-		if p.Damage != nil {
-			damage = append(damage, *p.Damage)
-		} else if strings.Contains(p.String(), "\xff") {
-			t.Error("damaged bytes are sent as output")
-		}
-		return nil
-	}); err != nil {
+	var damage []control.DamagedRange
+	if _, err := s.output.Logs(asPeer(t, owner, control.RightSubmit), control.Logs{ID: "a"},
+		func(p control.OutputPiece) error {
+			if p.Damage != nil {
+				damage = append(damage, *p.Damage)
+			} else if strings.Contains(p.String(), "\xff") {
+				t.Error("damaged bytes are sent as output")
+			}
+			return nil
+		}); err != nil {
 		t.Error(err)
 	}
 	damagedAt := int64(len(raw) - 2<<20)
@@ -264,17 +266,17 @@ func TestCutOutputIsReported(t *testing.T) {
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
 	for _, kept := range []int{len(raw) - 1, len(raw) / 2, 1, 0} {
-		if err := os.Truncate(runner.OutputPath(s.Home.Dir, "1-1"), int64(kept)); err != nil {
+		if err := os.Truncate(runner.OutputPath(s.RunnerLocation.Dir, "1-1"), int64(kept)); err != nil {
 			t.Fatal(err)
 		}
 		for name, p := range map[string]control.Logs{
-			"all": {ID: "a"}, "the last lines": {ID: "a", N: new(2)},
+			"all": {ID: "a"}, "the last lines": {ID: "a", LastLines: new(2)},
 			"stdout": {ID: "a", Stdout: true}, "stderr": {ID: "a", Stderr: true},
-			"the last lines of stderr": {ID: "a", Stderr: true, N: new(2)},
+			"the last lines of stderr": {ID: "a", Stderr: true, LastLines: new(2)},
 			"a later time":             {ID: "a", Since: size, Stdout: true},
 		} {
 			lost, last, stream := int64(0), int64(0), "none"
-			if _, err := s.output.Logs(asPeer(t, owner, control.Submit), p, func(piece control.Piece) error {
+			if _, err := s.output.Logs(asPeer(t, owner, control.RightSubmit), p, func(piece control.OutputPiece) error {
 				if piece.Damage == nil {
 					last = 0
 				} else {
@@ -300,8 +302,8 @@ func TestCutOutputIsReported(t *testing.T) {
 					want)
 			}
 		}
-		if d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || kept > 4000 &&
-			len(d.Output) != showTailBytes || (strings.Count(d.Output+d.Stderr,
+		if d, err := s.jobs.Show(asPeer(t, owner, control.RightSubmit), control.Show{ID: "a"}); err != nil || kept > 4000 &&
+			len(d.Output) != maxShowTailBytes || (strings.Count(d.Output+d.Stderr,
 			"bytes of output are damaged]") == 2) != (kept < len(raw)/2+1) {
 			t.Errorf("%d bytes left: shown are %d and %q, %v", kept, len(d.Output), d.Stderr, err)
 		}
@@ -315,14 +317,15 @@ func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
 	size := int64(len(s.outputBytes(t, "1-1")))
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
-	if err := os.Truncate(runner.OutputPath(s.Home.Dir, "1-1"), 1<<40); err != nil {
+	if err := os.Truncate(runner.OutputPath(s.RunnerLocation.Dir, "1-1"), 1<<40); err != nil {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	_, err := s.output.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
-		got.Write(p.Bytes())
-		return nil
-	})
+	_, err := s.output.Logs(asPeer(t, owner, control.RightSubmit), control.Logs{ID: "a"},
+		func(p control.OutputPiece) error {
+			got.Write(p.Bytes())
+			return nil
+		})
 	if err != nil || got.String() != "all of it" {
 		t.Errorf("got %q, %v", got.String(), err)
 	}

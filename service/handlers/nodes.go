@@ -13,13 +13,13 @@ import (
 type Nodes struct{ *parts }
 
 func viewNode(n *store.NodeState) control.NodeView {
-	v := control.NodeView{Name: n.Name, State: "alive", This: n.IsSelf, Workers: n.Workers, Running: n.Running,
+	v := control.NodeView{Name: n.Name, State: "alive", IsAnswering: n.IsSelf, Workers: n.Workers, Running: n.Running,
 		Labels: maps.Collect(maps.All(n.Labels)), Resources: maps.Collect(maps.All(n.Resources)),
 		Version: n.Version, JoinedAt: control.Time(n.JoinedAt), LastHeartbeat: control.Time(n.LastHeartbeat)}
 	switch {
 	case n.Stopped:
 		v.State = "stopped"
-	case !n.Alive:
+	case !n.LeaseValid:
 		v.State = "away"
 	case n.Drained && n.Running > 0:
 		v.State = "draining"
@@ -30,8 +30,8 @@ func viewNode(n *store.NodeState) control.NodeView {
 }
 
 // NodeList implements control.API.
-func (h *Nodes) NodeList(ctx context.Context, p control.Nodes) (control.NodeList, error) {
-	return control.Answer(ctx, h.Shares, control.ClassOne, func() (control.NodeList, error) {
+func (h *Nodes) NodeList(ctx context.Context, p control.NodeListParams) (control.NodeList, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.NodeList, error) {
 		list := control.NodeList{Nodes: []control.NodeView{}}
 		read := h.NodeParts.NodeList.Nodes
 		if h.Cluster != nil {
@@ -41,7 +41,7 @@ func (h *Nodes) NodeList(ctx context.Context, p control.Nodes) (control.NodeList
 		for i := range nodes {
 			list.Nodes = append(list.Nodes, viewNode(&nodes[i]))
 		}
-		if len(nodes) == store.MaxNodes {
+		if len(nodes) == store.MaxNodesPage {
 			list.Next = nodes[len(nodes)-1].Name
 		}
 		return list, err
@@ -60,6 +60,6 @@ func (h *Nodes) NodeRemove(ctx context.Context, p control.NodeName) (v control.N
 	if err := h.Cluster.RemoveNode(ctx, p.Name); err != nil {
 		return v, err
 	}
-	h.Lease.TakeOver(context.WithoutCancel(ctx))
+	h.LeaseKeeper.TakeOver(context.WithoutCancel(ctx))
 	return viewNode(&n), nil
 }

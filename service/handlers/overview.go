@@ -15,53 +15,56 @@ import (
 // Overview describes the state of the whole queue.
 type Overview struct {
 	*parts
-	lastLineReads *fair.Limiter // admits one reader of last lines per user
+	lastLineLimiter *fair.Limiter // admits one reader of last lines per user
 }
 
 // Hello implements control.API.
 func (h *Overview) Hello(context.Context, control.HelloParams) (control.Hello, error) {
-	return control.Hello{Version: h.Version, Protocol: control.Range{Min: control.Protocol, Max: control.Protocol},
+	return control.Hello{Version: h.Version, Protocol: control.VersionRange{Min: control.ProtocolVersion,
+		Max: control.ProtocolVersion},
 		Features: control.MethodNames()}, nil
 }
 
 // Status implements control.API.
-func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
+func (h *Overview) Status(ctx context.Context, _ control.NoParams) (control.Status, error) {
 	// Read the last event before the counts, so that the events after it cover all changes that the counts
 	// lack.
 	last, _ := h.Store.LastEvent()
 	counts := h.Store.Counts()
-	oldest, err := read(ctx, h.Shares, control.ClassOne,
-		func() (queue.Millis, error) { return h.Store.Oldest(ctx) })
+	oldest, err := read(ctx, h.UserLimits, control.ClassOneJob,
+		func() (queue.Millis, error) { return h.Store.OldestReadySince(ctx) })
 	if err != nil && !h.NodeList.IsStoreUnavailable(err) {
 		return control.Status{}, err
 	}
 	st := control.Status{
-		Jobs: map[string]int64{}, Oldest: control.Time(oldest), EnqueuedTotal: counts.EnqueuedTotal, LastEvent: last,
-		Storage:  control.Storage{Database: h.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs},
-		Settings: h.Places.File, Socket: h.Places.Socket,
-		Service: string(h.Places.Kind()), PID: os.Getpid(), Version: h.Version, Started: control.Time(h.StartedAt),
-		Draining: h.Pool.Draining(), Reranking: counts.Reranking, Throughput: h.Pool.Throughput(),
+		Jobs: map[string]int64{}, OldestReadySince: control.Time(
+			oldest), EnqueuedTotal: counts.EnqueuedTotal, LastEventSeq: last,
+		Storage: control.Storage{StateDir: h.Paths.StateDir, DatabaseBytes: counts.DatabaseBytes,
+			OutputBytes: counts.OutputBytes},
+		SettingsFile: h.Paths.SettingsFile, Socket: h.Paths.Socket,
+		Service: string(h.Paths.ServiceKind()), PID: os.Getpid(), Version: h.Version, StartedAt: control.Time(h.StartedAt),
+		Draining: h.Pool.IsDraining(), Reranking: counts.Reranking, ThroughputPerMinute: h.Pool.ThroughputPerMinute(),
 	}
-	h.addUse(ctx, &st)
+	h.addQuotaUse(ctx, &st)
 	if h.Cluster != nil {
-		st.Node, st.Store = h.Node, h.Location.String()
+		st.Node, st.StoreLocation = h.Node, h.Location.String()
 	}
 	if all := h.Pauses.Current(); all != nil {
 		st.PausedAt, st.PausedBy = control.Time(all.SetAt), new(h.Owners.UserName(all.UID))
 	}
 	if err == nil {
 		ended, _ := h.NodeList.OtherNodesThroughput(ctx)
-		st.Throughput += ended
-		st.Health = doctor.Health(h.health.Problems(ctx))
+		st.ThroughputPerMinute += ended
+		st.Health = doctor.HealthText(h.health.Problems(ctx))
 	} else {
 		st.StoreError = err.Error()
-		st.Health = doctor.Health([]string{st.StoreError + "; the job counts may be outdated"}, true)
+		st.Health = doctor.HealthText([]string{st.StoreError + "; the job counts may be outdated"}, true)
 	}
 	for _, state := range queue.States() {
 		st.Jobs[state.String()] = counts.States[state]
 	}
-	busy := h.Pool.Busy()
-	total := max(busy, h.Pool.Workers())
+	busy := h.Pool.BusyWorkers()
+	total := max(busy, h.Pool.WantedWorkers())
 	st.Workers = control.WorkerSummary{Total: total, Busy: busy, Idle: total - busy}
 	if h.ReadOnly {
 		return offlineStatus(st), nil
@@ -76,7 +79,7 @@ const healthNotRunning = "degraded: the service is not running, so no jobs start
 // running service knows. The health is ok if all jobs have ended, since no job then needs the service.
 func offlineStatus(st control.Status) control.Status {
 	st.Service = ""
-	st.PID, st.Started, st.Workers, st.Throughput = 0, 0, control.WorkerSummary{}, 0
+	st.PID, st.StartedAt, st.Workers, st.ThroughputPerMinute = 0, 0, control.WorkerSummary{}, 0
 	st.Health = "ok"
 	for _, s := range queue.States() {
 		if !s.Ended() && st.Jobs[s.String()] > 0 {
@@ -89,19 +92,19 @@ func offlineStatus(st control.Status) control.Status {
 	return st
 }
 
-// maxNearQuota is the maximum number of users near their quota that a status lists.
-const maxNearQuota = 20
+// maxListedNearQuota is the maximum number of users near their quota that a status lists.
+const maxListedNearQuota = 20
 
-// addUse adds to a status how many bytes the caller's jobs use. For an admin it also adds which users are
+// addQuotaUse adds to a status how many bytes the caller's jobs use. For an admin it also adds which users are
 // near their quota.
-func (h *Overview) addUse(ctx context.Context, st *control.Status) {
+func (h *Overview) addQuotaUse(ctx context.Context, st *control.Status) {
 	p := control.PeerFrom(ctx)
-	st.UserBytes, st.MaxBytesUser = h.Store.UserBytes(p.UID), h.Quota.MaxBytesUser()
-	if !p.Right.Covers(control.Admin) {
+	st.UserBytes, st.MaxBytesPerUser = h.Store.UserBytes(p.UID), h.Quota.MaxBytesPerUser()
+	if !p.Right.Covers(control.RightAdmin) {
 		return
 	}
 	near := slices.DeleteFunc(h.Quota.NearQuota(), func(u store.UserBytes) bool { return u.UID == p.UID })
-	for _, u := range near[:min(len(near), maxNearQuota)] {
+	for _, u := range near[:min(len(near), maxListedNearQuota)] {
 		st.NearQuota = append(st.NearQuota, control.UserBytes{UID: u.UID, User: h.Owners.UserName(u.UID), Bytes: u.Bytes})
 	}
 }

@@ -52,8 +52,8 @@ func withOwners(t *testing.T) *rig {
 func withOwnersOn(t *testing.T, o rigOptions) *rig {
 	t.Helper()
 	s := newRigWithStore(t, o)
-	// Without AlwaysAsk, the uid without an answer would make look-ups of other uids fail for a minute.
-	s.Directory.Lookup, s.Directory.AlwaysAsk = directoryOfOwners, true
+	// Without AlwaysQueryRemote, the uid without an answer would make look-ups of other uids fail for a minute.
+	s.Directory.LookupFunc, s.Directory.AlwaysQueryRemote = directoryOfOwners, true
 	for _, then := range []string{"-done", "-waits"} {
 		for uid, name := range ownerNames {
 			j := jobNamed(name + then)
@@ -96,9 +96,9 @@ func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 			return directoryOfOwners(database, key)
 		}, []string{"carol-waits"}},
 	} {
-		s.Directory.Lookup = known.ask
-		s.Owners.Lookups = nil // drop the cached names, as if they had expired
-		s.admission.UpdateUnknownUsers(t.Context())
+		s.Directory.LookupFunc = known.ask
+		s.Owners.NameLookups = nil // drop the cached names, as if they had expired
+		s.admission.UpdateUnknownUIDs(t.Context())
 		var names []string
 		for _, j := range s.claimJobs(t, len(known.want)) {
 			names = append(names, j.ID)
@@ -130,7 +130,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	}
 	for range 2 { // the second round finds all jobs separated already
 		for uid := range ownerNames {
-			if err := s.admission.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
+			if err := s.admission.Admit(t.Context(), peer(uid, control.RightSubmit)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -143,7 +143,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", id, got, want)
 			}
 		}
-		if _, err := s.batches.Enqueue(asPeer(t, reusedUID, control.Submit), control.Enqueue{Spec: spec}); err != nil {
+		if _, err := s.batches.Enqueue(asPeer(t, reusedUID, control.RightSubmit), control.Enqueue{Spec: spec}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,15 +151,16 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		uid   int
 		right control.Right
 		all   bool
-	}{{reusedUID, control.Submit, false}, {keptUID, control.Operate, false}, {keptUID, control.Admin, true}} {
+	}{{reusedUID, control.RightSubmit, false}, {keptUID, control.RightOperate, false}, {keptUID, control.RightAdmin,
+		true}} {
 		ctx := asPeer(t, c.uid, c.right)
-		for _, id := range []control.Name{"alice-done", "alice-waits"} {
+		for _, id := range []control.JobID{"alice-done", "alice-waits"} {
 			d, err := s.jobs.Show(ctx, control.Show{ID: id})
 			if shown := fmt.Sprintf("%+v", d); err != nil || strings.Contains(shown, "canary") != c.all || d.User != "alice" {
 				t.Errorf("show %s to %s: %s, %v", id, c.right, shown, err)
 			}
 		}
-		_, err := s.output.Logs(ctx, control.Logs{ID: "alice-done"}, func(control.Piece) error { return nil })
+		_, err := s.output.Logs(ctx, control.Logs{ID: "alice-done"}, func(control.OutputPiece) error { return nil })
 		if errors.Is(err, queue.ErrDenied) == c.all {
 			t.Errorf("logs to %s: %v", c.right, err)
 		}
@@ -167,7 +168,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		if errors.Is(err, queue.ErrDenied) == c.all && len(v.Refusals) != 1 {
 			t.Errorf("hold by %s: %+v, %v", c.right, v, err)
 		}
-		if f, err := s.filters.filter(&control.Peer{}, control.List{User: "alice"}); err != nil || *f.UID != -1 {
+		if f, err := s.filters.parse(&control.Peer{}, control.List{User: "alice"}); err != nil || *f.UID != -1 {
 			t.Errorf("list of alice's: %+v, %v", f, err)
 		}
 	}
@@ -176,8 +177,8 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		t.Errorf("doctor finds %+v", found)
 	}
 	for _, id := range []string{"alice-done", "alice-waits"} {
-		if _, err := s.actions.Remove(asPeer(t, keptUID, control.Admin),
-			control.Remove{Selection: control.Selection{ID: control.Name(id)}}); err != nil {
+		if _, err := s.actions.Remove(asPeer(t, keptUID, control.RightAdmin),
+			control.Remove{Selection: control.Selection{ID: control.JobID(id)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,11 +202,11 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 	if more, err := s.Store.Disown(t.Context(), reusedUID, "alice"); err != nil || !more {
 		t.Fatalf("more jobs are left: %t, %v", more, err)
 	}
-	s = newRig(t, rigOptions{store: s.Store, home: s.Home, directory: s.Directory}) // as after a restart
+	s = newRig(t, rigOptions{store: s.Store, home: s.RunnerLocation, directory: s.Directory}) // as after a restart
 	if err := s.Owners.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
+	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.RightSubmit)); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.jobState(t, "more599"); got != "-1 held disowned" {
@@ -213,7 +214,7 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 	}
 	s.Store.Close()
 	for _, uid := range []int{reusedUID, joblessUID} {
-		if err := s.admission.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
+		if err := s.admission.Admit(t.Context(), peer(uid, control.RightSubmit)); err != nil {
 			t.Errorf("uid %d: %v", uid, err)
 		}
 	}
@@ -222,7 +223,7 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 // Doctor finds the jobs of a former account, regardless of the number of newer jobs.
 func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	s := withOwners(t)
-	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
+	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.RightSubmit)); err != nil {
 		t.Fatal(err)
 	}
 	s.enqueueJobs(t, namedJobs("newer", 20_001)...)
@@ -236,14 +237,14 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 func TestRunningJobOfAFormerAccount(t *testing.T) {
 	s := withOwners(t)
 	leased := s.claimJobs(t, 4)
-	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.Submit)); err != nil {
+	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.RightSubmit)); err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.jobs.Show(asPeer(t, reusedUID, control.Submit), control.Show{ID: "alice-waits"})
+	d, err := s.jobs.Show(asPeer(t, reusedUID, control.RightSubmit), control.Show{ID: "alice-waits"})
 	if shown := fmt.Sprintf("%+v", d); err != nil || d.State == "held" || strings.Contains(shown, "canary") {
 		t.Errorf("show: %s, %v", shown, err)
 	}
-	if d, err := s.jobs.Show(asPeer(t, keptUID, control.Submit), control.Show{ID: "bob-waits"}); err != nil ||
+	if d, err := s.jobs.Show(asPeer(t, keptUID, control.RightSubmit), control.Show{ID: "bob-waits"}); err != nil ||
 		!strings.Contains(fmt.Sprintf("%+v", d), "canary") {
 		t.Errorf("the user's own jobs: %+v, %v", d, err)
 	}
@@ -282,8 +283,8 @@ func TestAllUIDsAreChecked(t *testing.T) {
 		Drafts: []queue.Job{j}}); err != nil {
 		t.Fatal(err)
 	}
-	s.Owners.Note(reusedUID, "alicia")
-	s.Owners.RequestCheck()
+	s.Owners.RememberName(reusedUID, "alicia")
+	s.Owners.RequestOwnerCheck()
 	until("again", "-2 held disowned")
 }
 
@@ -309,12 +310,13 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
 	}
-	s.Owners.Lookups[keptUID] = &access.NameLookup{Done: closed(), Name: "who was bob a moment ago", DoneAt: time.Now()}
+	s.Owners.NameLookups[keptUID] = &access.NameLookup{Done: closed(), Name: "who was bob a moment ago",
+		DoneAt: time.Now()}
 	if err := s.Owners.CheckOwner(&queue.Job{UID: keptUID, Execution: queue.Execution{User: "bob"}}); err != nil {
 		t.Errorf("by a name that has just changed: %v", err)
 	}
 	unblock := make(chan struct{})
-	s.Directory.Lookup = func(string, string) (string, error) { <-unblock; return "", nil }
+	s.Directory.LookupFunc = func(string, string) (string, error) { <-unblock; return "", nil }
 	began := time.Now()
 	for range 100 {
 		if err := s.Owners.CheckOwner(&queue.Job{UID: 61499, Execution: queue.Execution{User: "eve"}}); err != nil {
@@ -337,7 +339,7 @@ func closed() chan struct{} {
 // block read slots.
 func TestNamesOfOwnersAreKnown(t *testing.T) {
 	s := withOwners(t)
-	s.Directory.Lookup = func(_, key string) (string, error) {
+	s.Directory.LookupFunc = func(_, key string) (string, error) {
 		t.Errorf("the system was queried for %s", key)
 		return "", nil
 	}

@@ -13,46 +13,47 @@ import (
 
 // Pause implements control.API.
 func (h *Actions) Pause(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.pause(ctx, "pause", p, true)
+	return h.setPaused(ctx, "pause", p, true)
 }
 
 // Resume implements control.API.
 func (h *Actions) Resume(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.pause(ctx, "resume", p, false)
+	return h.setPaused(ctx, "resume", p, false)
 }
 
-func (h *Actions) pause(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult, error) {
+func (h *Actions) setPaused(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
+	error) {
 	if p.All {
-		return h.pauseAll(ctx, method, p, on)
+		return h.setAllPaused(ctx, method, p, on)
 	}
-	return h.bulk.onJobs(ctx, p, []queue.State{queue.Processing}, h.jobChanges.pauseVerb(on))
+	return h.bulk.applyToJobs(ctx, p, []queue.State{queue.Processing}, h.jobChanges.pauseVerb(on))
 }
 
 // pauseVerb returns the verb that pauses running jobs, or resumes paused ones.
-func (h *jobChanger) pauseVerb(on bool) *verb {
+func (h *jobChanger) pauseVerb(on bool) *bulkVerb {
 	method := "resume"
 	if on {
 		method = "pause"
 	}
-	return &verb{method: method, do: func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		runs, err := h.Pool.Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
+	return &bulkVerb{method: method, apply: func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		runs, err := h.Pool.SetPaused(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
 		switch {
 		case err != nil || runs:
 			return err
 		case len(only) > 0:
 			return store.ErrStateChanged
 		}
-		now, err := h.reader.rereadOutline(ctx, j)
+		now, err := h.reader.rereadCompact(ctx, j)
 		if err != nil {
 			return err
 		}
-		return notPaused(&now, on)
+		return cannotPauseError(&now, on)
 	}}
 }
 
-// notPaused returns the error for a job that cannot be paused because it does not run, or cannot be resumed
+// cannotPauseError returns the error for a job that cannot be paused because it does not run, or cannot be resumed
 // because it is not paused.
-func notPaused(j *queue.Job, on bool) error {
+func cannotPauseError(j *queue.Job, on bool) error {
 	next := "only running jobs can be paused"
 	switch {
 	case on && j.State.Waiting() && j.State != queue.Held:
@@ -65,20 +66,20 @@ func notPaused(j *queue.Job, on bool) error {
 	return queue.Errorf(queue.CodeWrongState, "job %s is %s; %s", j.ID, j.State, next)
 }
 
-// pauseAll begins or ends a pause of all jobs. Ending it resumes only jobs that were not paused
+// setAllPaused begins or ends a pause of all jobs. Ending it resumes only jobs that were not paused
 // individually. The pause also lasts across restarts of the service.
-func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
+func (h *Actions) setAllPaused(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
 	error) {
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
-	if !peer.Right.Covers(control.Operate) {
-		return v, h.Rights.Refuse(&peer, method+" of all jobs", control.Operate)
+	if !peer.Right.Covers(control.RightOperate) {
+		return v, h.Rights.Refuse(&peer, method+" of all jobs", control.RightOperate)
 	}
-	if _, relayed := cluster.Relayed(ctx); relayed {
+	if _, relayed := cluster.RelayedRequest(ctx); relayed {
 		if err := h.changes.ReloadShared(ctx); err != nil {
 			return v, err
 		}
-		return allPaused(h.Pool.PauseAll(h.Pauses.Current() != nil)(ctx)), nil
+		return localPauseResult(h.Pool.SetAllPaused(h.Pauses.Current() != nil)(ctx)), nil
 	}
 	if p.DryRun {
 		v.MatchCount = new(int(h.Store.Counts().States[queue.Processing]))
@@ -92,12 +93,12 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 			return err
 		}
 		paused := slices.ContainsFunc(stored, func(set store.Setting) bool { return set.Key == settings.PauseKey })
-		if paused != on || h.Pool.AllPaused() != on {
-			if err := h.storePause(ctx, on); err != nil {
+		if paused != on || h.Pool.IsAllPaused() != on {
+			if err := h.storeAllPause(ctx, on); err != nil {
 				return err
 			}
 		}
-		wait = h.Pool.PauseAll(on)
+		wait = h.Pool.SetAllPaused(on)
 		return nil
 	})
 	if err != nil {
@@ -115,18 +116,18 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 	return v, err
 }
 
-// allPaused returns the answer to another node about a pause, or its end, of the jobs on this node. If some of
+// localPauseResult returns the answer to another node about a pause, or its end, of the jobs on this node. If some of
 // the jobs failed, the answer contains both the ids of the other jobs and the error.
-func allPaused(done []string, err error) control.BulkResult {
+func localPauseResult(done []string, err error) control.BulkResult {
 	v := control.BulkResult{DoneIDs: done}
 	if err != nil {
-		v.Refusals = append(v.Refusals, refusalOf("", &queue.Error{Code: queue.CodeUnavailable, Message: err.Error()}))
+		v.Refusals = append(v.Refusals, newRefusal("", &queue.Error{Code: queue.CodeUnavailable, Message: err.Error()}))
 	}
 	return v
 }
 
-// storePause stores the start or the end of a pause of all jobs. The caller holds the settings lock.
-func (h *Actions) storePause(ctx context.Context, on bool) error {
+// storeAllPause stores the start or the end of a pause of all jobs. The caller holds the settings lock.
+func (h *Actions) storeAllPause(ctx context.Context, on bool) error {
 	set := store.Setting{Key: settings.PauseKey, UID: control.PeerFrom(ctx).UID, Kind: queue.EventResumed}
 	if on {
 		set.Value, set.Kind = "on", queue.EventPaused

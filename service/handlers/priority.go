@@ -12,7 +12,7 @@ import (
 
 // checkPriority returns an error for a priority that is too far from the default of the job's queue. Without
 // this limit, a user with only the right submit could always rank own jobs before other users' jobs.
-func (in *intake) checkPriority(p *control.Peer, j *queue.Job) error {
+func (in *enqueuer) checkPriority(p *control.Peer, j *queue.Job) error {
 	low, high := in.priorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {
 		return nil
@@ -22,8 +22,8 @@ func (in *intake) checkPriority(p *control.Peer, j *queue.Job) error {
 }
 
 // priorityBounds returns the lowest and the highest priority that a caller may set in a queue.
-func (in *intake) priorityBounds(p *control.Peer, name string) (low, high int64) {
-	if p.Right.Covers(control.Operate) {
+func (in *enqueuer) priorityBounds(p *control.Peer, name string) (low, high int64) {
+	if p.Right.Covers(control.RightOperate) {
 		return -queue.MaxPriority, queue.MaxPriority
 	}
 	most := in.Settings.Current().PriorityRange
@@ -43,92 +43,94 @@ func (in *intake) priorityBounds(p *control.Peer, name string) (low, high int64)
 // waiting jobs and to the earlier jobs of the batch. So the jobs of a batch get rising priorities. They
 // then all have the same rank and start in their order.
 
-// bestWaiting returns the highest effective priority of a user's waiting jobs, and the number of jobs in the
+// bestWaitingPriority returns the highest effective priority of a user's waiting jobs, and the number of jobs in the
 // earlier requests of the batch. jobs is the number of jobs in this request. All requests of a batch get the
 // same priority, so that the batch's jobs start in their order.
-func (in *intake) bestWaiting(
+func (in *enqueuer) bestWaitingPriority(
 	ctx context.Context, uid int, batch string, jobs int,
 ) (best store.WaitingPriority, earlier int, err error) {
-	name, now := batchName{uid, batch}, in.Store.Now()
-	if b, known := in.nextBatches.priority(name, now, jobs); known {
-		return b.best, b.jobs, nil
+	name, now := batchKey{uid, batch}, in.Store.Now()
+	if b, known := in.runNextBatches.recordRequest(name, now, jobs); known {
+		return b.bestWaiting, b.earlierJobs, nil
 	}
-	best, err = read(ctx, in.Shares, control.ClassOne,
-		func() (store.WaitingPriority, error) { return in.Store.BestWaiting(ctx, uid) })
+	best, err = read(ctx, in.UserLimits, control.ClassOneJob,
+		func() (store.WaitingPriority, error) { return in.Store.BestWaitingPriority(ctx, uid) })
 	if err == nil && batch != "" {
-		in.nextBatches.put(name, nextBatch{best, now, jobs})
+		in.runNextBatches.rememberFirst(name, runNextBatch{best, now, jobs})
 	}
 	return best, 0, err
 }
 
-// batchName identifies a batch of a user.
-type batchName struct {
+// batchKey identifies a batch of a user.
+type batchKey struct {
 	uid  int
 	name string
 }
 
-// nextBatches remembers the result of bestWaiting for the first request of each batch. A batch is removed
-// when it is committed or aborted, or when no request for it has arrived within store.StageMemory.
-type nextBatches struct {
+// runNextBatches remembers the result of bestWaitingPriority for the first request of each batch. A batch is removed
+// when it is committed or aborted, or when no request for it has arrived within store.StagingTimeout.
+type runNextBatches struct {
 	mu     sync.Mutex
-	byName map[batchName]nextBatch
+	byName map[batchKey]runNextBatch
 }
 
-// nextBatch holds the result of bestWaiting for one batch.
-type nextBatch struct {
-	best store.WaitingPriority
-	last queue.Millis // time of the batch's last request
-	jobs int          // number of jobs in the batch's earlier requests
+// runNextBatch holds the result of bestWaitingPriority for one batch.
+type runNextBatch struct {
+	bestWaiting   store.WaitingPriority
+	lastRequestAt queue.Millis // time of the batch's last request
+	earlierJobs   int          // number of jobs in the batch's earlier requests
 }
 
-// priority returns the remembered result of bestWaiting for a batch. It also records that a request has
+// recordRequest returns the remembered result of bestWaitingPriority for a batch. It also records that a request has
 // added a number of jobs to the batch.
-func (n *nextBatches) priority(name batchName, now queue.Millis, jobs int) (b nextBatch, known bool) {
+func (n *runNextBatches) recordRequest(name batchKey, now queue.Millis, jobs int) (b runNextBatch, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	b, known = n.byName[name]
 	if known {
-		n.byName[name] = nextBatch{b.best, now, b.jobs + jobs}
+		n.byName[name] = runNextBatch{b.bestWaiting, now, b.earlierJobs + jobs}
 	}
 	return b, known
 }
 
-// put remembers the first request of a batch and removes abandoned batches. For each user it keeps at most
+// rememberFirst remembers the first request of a batch and removes abandoned batches. For each user it keeps at most
 // as many batches as the store does. It keeps the batches with the newest requests.
-func (n *nextBatches) put(name batchName, first nextBatch) {
+func (n *runNextBatches) rememberFirst(name batchKey, first runNextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.byName == nil {
-		n.byName = map[batchName]nextBatch{}
+		n.byName = map[batchKey]runNextBatch{}
 	}
 	count, oldest := 0, name
 	for other, b := range n.byName {
 		switch {
-		case b.last.Add(store.StageMemory) < first.last:
+		case b.lastRequestAt.Add(store.StagingTimeout) < first.lastRequestAt:
 			delete(n.byName, other)
 		case other.uid == name.uid:
-			if count++; count == 1 || b.last < n.byName[oldest].last {
+			if count++; count == 1 || b.lastRequestAt < n.byName[oldest].lastRequestAt {
 				oldest = other
 			}
 		}
 	}
-	if count >= store.MaxStagedUser {
+	if count >= store.MaxStagedBatches {
 		delete(n.byName, oldest)
 	}
 	n.byName[name] = first
 }
 
 // remove removes a batch.
-func (n *nextBatches) remove(uid int, batch string) {
+func (n *runNextBatches) remove(uid int, batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.byName, batchName{uid, batch})
+	delete(n.byName, batchKey{uid, batch})
 }
 
-// putNext raises the priority of a new job above that of its owner's waiting jobs, up to the highest priority
-// that the owner may set. earlier is the number of jobs of the batch before this one. putNext returns a note
-// for the owner if some of the waiting jobs still start first.
-func (in *intake) putNext(p *control.Peer, j *queue.Job, best store.WaitingPriority, earlier int) (notes []string) {
+// raisePriorityToNext raises the priority of a new job above that of its owner's waiting jobs, up to
+// the highest priority that the owner may set. earlier is the number of jobs of the batch before this
+// one. raisePriorityToNext returns a note for the owner if some of the waiting jobs still start
+// first.
+func (in *enqueuer) raisePriorityToNext(p *control.Peer, j *queue.Job, best store.WaitingPriority,
+	earlier int) (notes []string) {
 	order := in.Store.Order()
 	if order.Scheduling == queue.ByArrival {
 		return []string{`next: the job is enqueued at its usual place, because the setting "scheduling" is "fifo": ` +
@@ -137,7 +139,7 @@ func (in *intake) putNext(p *control.Peer, j *queue.Job, best store.WaitingPrior
 	if !best.Found {
 		return nil
 	}
-	if order.Scheduling == queue.ByAging && order.Aging == queue.AgingEnqueue {
+	if order.Scheduling == queue.ByAging && order.AgingUnit == queue.AgingByEnqueues {
 		best.Priority += int64(earlier) + 1 // add the points that the new jobs give to waiting jobs
 	}
 	_, most := in.priorityBounds(p, j.Queue)
@@ -146,7 +148,7 @@ func (in *intake) putNext(p *control.Peer, j *queue.Job, best store.WaitingPrior
 		return nil
 	}
 	verb := "still"
-	if best.Bound {
+	if best.IsUpperBound {
 		verb = "may still"
 	}
 	return []string{fmt.Sprintf("next: the job is enqueued with priority %d, the highest that you may set in queue %s, "+

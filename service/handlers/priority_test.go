@@ -25,14 +25,14 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 		right    control.Right
 		bounds   string // the range in the expected error; "" means success
 	}{
-		{"default", 15, control.Submit, ""},
-		{"default", 16, control.Submit, "16 is outside the range -5 to 15"},
-		{"default", -5, control.Submit, ""},
-		{"default", -6, control.Submit, "-6 is outside the range -5 to 15"},
-		{"default", queue.MaxPriority, control.Operate, ""},
-		{"urgent", 110, control.Submit, ""},
-		{"urgent", 111, control.Submit, "111 is outside the range 90 to 110"},
-		{"urgent", 5, control.Submit, "5 is outside the range 90 to 110"},
+		{"default", 15, control.RightSubmit, ""},
+		{"default", 16, control.RightSubmit, "16 is outside the range -5 to 15"},
+		{"default", -5, control.RightSubmit, ""},
+		{"default", -6, control.RightSubmit, "-6 is outside the range -5 to 15"},
+		{"default", queue.MaxPriority, control.RightOperate, ""},
+		{"urgent", 110, control.RightSubmit, ""},
+		{"urgent", 111, control.RightSubmit, "111 is outside the range 90 to 110"},
+		{"urgent", 5, control.RightSubmit, "5 is outside the range 90 to 110"},
 	} {
 		check := func(how string, err error) {
 			t.Helper()
@@ -59,7 +59,7 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 
 // editJob changes one job and returns the error if the job was rejected.
 func (s *rig) editJob(ctx context.Context, id, set string) error {
-	one := control.Selection{ID: control.Name(id)}
+	one := control.Selection{ID: control.JobID(id)}
 	done, err := s.actions.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
 	if err == nil && len(done.Refusals) > 0 {
 		err = done.Refusals[0].Err()
@@ -72,7 +72,7 @@ func (s *rig) editJob(ctx context.Context, id, set string) error {
 func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.setDefaults(t, "night", `{"priority":-100}`)
-	made, err := s.batches.Enqueue(asPeer(t, owner, control.Submit),
+	made, err := s.batches.Enqueue(asPeer(t, owner, control.RightSubmit),
 		control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
@@ -80,17 +80,17 @@ func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 	edit := func(right control.Right, set string) error {
 		return s.editJob(asPeer(t, owner, right), made.ID, set)
 	}
-	if err := edit(control.Operate, `{"priority":500}`); err != nil {
+	if err := edit(control.RightOperate, `{"priority":500}`); err != nil {
 		t.Fatal(err)
 	}
-	if err := edit(control.Submit, `{"timeout":"2m"}`); err != nil {
+	if err := edit(control.RightSubmit, `{"timeout":"2m"}`); err != nil {
 		t.Error(err)
 	}
-	if err := edit(control.Submit, `{"queue":"night"}`); err == nil ||
+	if err := edit(control.RightSubmit, `{"queue":"night"}`); err == nil ||
 		!strings.Contains(err.Error(), "outside the range -110 to -90") {
 		t.Errorf("the owner took priority 500 to the queue night: %v", err)
 	}
-	if err := edit(control.Submit, `{"queue":"night","priority":null}`); err != nil {
+	if err := edit(control.RightSubmit, `{"queue":"night","priority":null}`); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,10 +11,10 @@ import (
 // The limits that package control declares for clients equal the limits that other packages enforce.
 func TestProtocolDeclaresTheLimitsThatHold(t *testing.T) {
 	for name, c := range map[string][2]int{
-		"jobs of a page":           {control.MaxPage, store.MaxPage},
-		"rows of a screen":         {control.MaxScreenRows, store.MaxScreen},
+		"jobs of a page":           {control.MaxPageRows, store.MaxPageRows},
+		"rows of a screen":         {control.MaxScreenRows, store.MaxScreenRows},
 		"workers":                  {control.MaxWorkers, worker.MaxWorkers},
-		"bytes of a schedule name": {control.MaxSchedule, store.MaxScheduleName},
+		"bytes of a schedule name": {control.MaxScheduleNameBytes, store.MaxScheduleName},
 	} {
 		if c[0] != c[1] {
 			t.Errorf("%s: the protocol declares %d; the limit is %d", name, c[0], c[1])

@@ -25,8 +25,8 @@ type Queues struct{ *parts }
 // a similar name. If a request creates more, their names are unlikely to be typing errors.
 const maxSuggestedQueues = 10
 
-// newQueues returns the queues that a request has created.
-func (in *intake) newQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
+// createdQueues returns the queues that a request has created.
+func (in *enqueuer) createdQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
 	isNew := map[string]bool{}
 	for _, name := range r.NewQueues {
 		if isNew[name] = true; name != queue.DefaultQueue {
@@ -36,7 +36,7 @@ func (in *intake) newQueues(ctx context.Context, r *store.Receipt) (list []contr
 	if len(list) == 0 || len(list) > maxSuggestedQueues {
 		return list
 	}
-	known, err := in.queueList.queues(ctx)
+	known, err := in.queueList.listQueues(ctx)
 	if err != nil {
 		return list
 	}
@@ -52,9 +52,9 @@ func (in *intake) newQueues(ctx context.Context, r *store.Receipt) (list []contr
 	return list
 }
 
-// queues returns the existing queues, including the default queue even if it is empty.
-func (l *queueReader) queues(ctx context.Context) (list []store.QueueState, err error) {
-	list, err = read(ctx, l.Shares, control.ClassOne,
+// listQueues returns the existing queues, including the default queue even if it is empty.
+func (l *queueReader) listQueues(ctx context.Context) (list []store.QueueState, err error) {
+	list, err = read(ctx, l.UserLimits, control.ClassOneJob,
 		func() ([]store.QueueState, error) { return l.Store.Queues(ctx) })
 	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
 		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.DefaultQueueRule})
@@ -67,27 +67,28 @@ func (l *queueReader) queues(ctx context.Context) (list []store.QueueState, err 
 func (l *queueReader) viewQueue(q *store.QueueState) control.QueueView {
 	r := &q.Rule
 	v := control.QueueView{
-		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, Oldest: control.Time(q.Oldest), Concurrency: r.Concurrency,
+		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, OldestReadySince: control.Time(
+			q.OldestReadySince), Concurrency: r.Concurrency,
 		Weight: r.Weight, MaxPending: r.MaxPending,
-		Defaults: json.RawMessage(cmp.Or(r.Defaults, "{}")), Paused: r.Paused,
-		RetentionMaxJobs: r.Keep.MaxJobs, RetentionOutput: r.Keep.Output,
+		Defaults: json.RawMessage(cmp.Or(r.JobDefaults, "{}")), Paused: r.Paused,
+		RetentionMaxJobs: r.Retention.MaxJobs, RetentionOutputBytes: r.Retention.MaxOutputBytes,
 	}
-	if r.Keep.Age != 0 {
-		v.Retention = new(control.Age(r.Keep.Age))
+	if r.Retention.MaxAge != 0 {
+		v.Retention = new(control.RetentionAge(r.Retention.MaxAge))
 	}
 	if r.Paused {
 		pausedBy := l.Owners.UserName(r.PausedBy)
-		v.Frozen = r.Frozen
-		v.PausedBy, v.PausedAt, v.PausedUntil = &pausedBy, control.Time(r.PausedAt), control.Time(r.Until)
-		if r.Reason != "" {
-			v.PauseReason = &r.Reason
+		v.RunningJobsPaused = r.RunningJobsPaused
+		v.PausedBy, v.PausedAt, v.PausedUntil = &pausedBy, control.Time(r.PausedAt), control.Time(r.PausedUntil)
+		if r.PauseReason != "" {
+			v.PauseReason = &r.PauseReason
 		}
 	}
 	return v
 }
 
 // QueueList implements control.API.
-func (h *Queues) QueueList(ctx context.Context, p control.Queues) (control.QueueList, error) {
+func (h *Queues) QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error) {
 	list, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.AfterName })
 	if err == nil {
 		h.queueList.addOtherNodesThroughput(ctx, list.Queues)
@@ -99,25 +100,25 @@ func (h *Queues) QueueList(ctx context.Context, p control.Queues) (control.Queue
 func (l *queueReader) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
 	_, ended := l.NodeList.OtherNodesThroughput(ctx)
 	for i := range list {
-		list[i].Throughput += ended[list[i].Queue]
+		list[i].ThroughputPerMinute += ended[list[i].Queue]
 	}
 }
 
 // viewQueues returns the wanted queues with their throughput on this node.
 func (l *queueReader) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
-	list, err := l.queues(ctx)
+	list, err := l.listQueues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
-	rates := l.Pool.Throughputs()
+	rates := l.Pool.QueueThroughputsPerMinute()
 	for i := range list {
 		if !wanted(&list[i]) {
 			continue
 		}
-		if n := len(out.Queues); n == control.MaxQueueList {
+		if n := len(out.Queues); n == control.MaxQueuesPage {
 			out.Next = out.Queues[n-1].Queue
 			break
 		}
 		out.Queues = append(out.Queues, l.viewQueue(&list[i]))
-		out.Queues[len(out.Queues)-1].Throughput = rates[list[i].Name]
+		out.Queues[len(out.Queues)-1].ThroughputPerMinute = rates[list[i].Name]
 	}
 	return out, err
 }
@@ -132,12 +133,12 @@ func (h *Queues) QueueSet(ctx context.Context, p control.QueueSet) (v control.Qu
 		setIfGiven(&rule.Concurrency, p.Concurrency)
 		setIfGiven(&rule.Weight, p.Weight)
 		setIfGiven(&rule.MaxPending, p.MaxPending)
-		setIfGiven(&rule.Keep.Age, (*time.Duration)(p.Retention))
-		setIfGiven(&rule.Keep.MaxJobs, p.RetentionMaxJobs)
-		setIfGiven(&rule.Keep.Output, p.RetentionOutput)
+		setIfGiven(&rule.Retention.MaxAge, (*time.Duration)(p.Retention))
+		setIfGiven(&rule.Retention.MaxJobs, p.RetentionMaxJobs)
+		setIfGiven(&rule.Retention.MaxOutputBytes, p.RetentionOutputBytes)
 		if p.Default != nil {
 			var j queue.Job
-			rule.Defaults, j, err = mergeDefaults(rule.Defaults, p.Default, h.Settings.Current().Defaults())
+			rule.JobDefaults, j, err = mergeDefaults(rule.JobDefaults, p.Default, h.Settings.Current().JobDefaults())
 			if err == nil { // reject defaults that name something that does not exist
 				err = h.intake.checkDemands(&j, func() ([]store.NodeState, error) { return h.NodeList.Nodes(ctx) })
 			}
@@ -170,7 +171,7 @@ func setIfGiven[T any](to, given *T) {
 
 // queueNamed returns the state of a queue. A queue that does not exist has no jobs and default settings.
 func (l *queueReader) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
-	list, err := l.queues(ctx)
+	list, err := l.listQueues(ctx)
 	for _, q := range list {
 		if q.Name == name {
 			return q, nil
@@ -203,7 +204,7 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (text st
 	if err := json.Unmarshal([]byte(cmp.Or(old, "{}")), &fields); err != nil {
 		return "", j, err
 	}
-	err = queue.Members(patch, func(name string, value json.RawMessage) error {
+	err = queue.EachMember(patch, func(name string, value json.RawMessage) error {
 		if string(value) == "null" {
 			delete(fields, name)
 		} else {
@@ -232,9 +233,9 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (text st
 		return "", j, nil
 	}
 	raw, err = json.Marshal(setFields)
-	if len(raw) > control.MaxQueueDefaults {
+	if len(raw) > control.MaxQueueDefaultsBytes {
 		return "", j, queue.Invalid("default", "too long (%d bytes of JSON, together with the existing defaults); the "+
-			"maximum is %d bytes", len(raw), control.MaxQueueDefaults)
+			"maximum is %d bytes", len(raw), control.MaxQueueDefaultsBytes)
 	}
 	return string(raw), j, err
 }
@@ -249,37 +250,37 @@ func (h *Queues) QueuePause(ctx context.Context, p control.QueuePause) (control.
 	if until != 0 && until <= now {
 		return control.QueueList{}, queue.Invalid("until", "%s is in the past; give a later time", until)
 	}
-	return h.onQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
+	return h.changeQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
 		rule := q.Rule
-		if rule.Frozen && until != 0 {
+		if rule.RunningJobsPaused && until != 0 {
 			return rule, queue.Errorf(queue.CodeWrongState,
 				"queue %[1]q was paused with --freeze and cannot resume at a set time; resume it with queuectl queue "+
 					"resume %[1]s, then pause it again", q.Name)
 		}
-		if !rule.Frozen { // if the queue was frozen before, keep the time since which its jobs are paused
+		if !rule.RunningJobsPaused { // if the queue was frozen before, keep the time since which its jobs are paused
 			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
 		}
-		rule.Paused, rule.Reason, rule.Until = true, p.Reason, until
-		rule.Frozen = rule.Frozen || p.Freeze
+		rule.Paused, rule.PauseReason, rule.PausedUntil = true, p.Reason, until
+		rule.RunningJobsPaused = rule.RunningJobsPaused || p.PauseRunningJobs
 		return rule, nil
-	}, func(q *store.QueueState) error { return h.withdrawQueue(ctx, q) })
+	}, func(q *store.QueueState) error { return h.recallQueue(ctx, q) })
 }
 
 // A request that pauses a queue waits until the pool has returned the queue's jobs that have not started.
 // These constants say how long it waits and how often it checks.
 const (
-	withdrawTimeout  = 2 * time.Second
+	recallTimeout    = 2 * time.Second
 	withdrawInterval = 5 * time.Millisecond
 )
 
-// PauseFrozenQueues pauses the running jobs of frozen queues when a service starts. An earlier service that
+// PauseJobsOfFrozenQueues pauses the running jobs of frozen queues when a service starts. An earlier service that
 // was killed during a freeze may not have paused all of them.
-func (h *Queues) PauseFrozenQueues(ctx context.Context) {
-	list, err := h.queueList.queues(ctx)
+func (h *Queues) PauseJobsOfFrozenQueues(ctx context.Context) {
+	list, err := h.queueList.listQueues(ctx)
 	name := ""
 	for i := range list {
-		if q := &list[i]; err == nil && q.Rule.Frozen {
-			name, err = q.Name, h.withdrawQueue(ctx, q)
+		if q := &list[i]; err == nil && q.Rule.RunningJobsPaused {
+			name, err = q.Name, h.recallQueue(ctx, q)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -288,17 +289,17 @@ func (h *Queues) PauseFrozenQueues(ctx context.Context) {
 	}
 }
 
-// withdrawQueue recalls the jobs of a paused queue that are leased but have not started. If the queue is
+// recallQueue recalls the jobs of a paused queue that are leased but have not started. If the queue is
 // frozen, it also pauses the queue's running jobs. It polls, because a job that is being claimed is leased
 // in the store before the pool knows it. See docs/decisions/0023.
-func (h *Queues) withdrawQueue(ctx context.Context, q *store.QueueState) error {
+func (h *Queues) recallQueue(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
-	timeoutCtx, cancel := context.WithTimeout(ctx, withdrawTimeout)
+	timeoutCtx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()
 	for leased := int64(q.Leased); ; {
 		running, unstarted := h.Pool.RecallQueue(q.Name)
-		if q.Rule.Frozen {
-			if err := h.pauseEach(ctx, running, q.Rule.PausedBy, paused); err != nil {
+		if q.Rule.RunningJobsPaused {
+			if err := h.pauseJobs(ctx, running, q.Rule.PausedBy, paused); err != nil {
 				return err
 			}
 		}
@@ -321,14 +322,14 @@ func (h *Queues) withdrawQueue(ctx context.Context, q *store.QueueState) error {
 	}
 }
 
-// pauseEach concurrently pauses the jobs that run on this node and are not in done, and adds them to done.
-func (h *Queues) pauseEach(ctx context.Context, seqs []int64, uid int, done map[int64]bool) error {
+// pauseJobs concurrently pauses the jobs that run on this node and are not in done, and adds them to done.
+func (h *Queues) pauseJobs(ctx context.Context, seqs []int64, uid int, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
 	for i, seq := range seqs {
 		if !done[seq] {
 			done[seq] = true
-			calls.Go(func() { _, errs[i] = h.Pool.Pause(ctx, seq, true, uid) })
+			calls.Go(func() { _, errs[i] = h.Pool.SetPaused(ctx, seq, true, uid) })
 		}
 	}
 	calls.Wait()
@@ -341,24 +342,24 @@ func (h *Queues) pauseEach(ctx context.Context, seqs []int64, uid int, done map[
 	return nil
 }
 
-// resumeFrozen resumes the jobs that a freeze of the queue has paused. Jobs that were paused before the
+// resumeJobsOfFrozenQueue resumes the jobs that a freeze of the queue has paused. Jobs that were paused before the
 // freeze stay paused.
-func (h *Queues) resumeFrozen(ctx context.Context, q *store.QueueState) error {
-	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPage}
+func (h *Queues) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) error {
+	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPageRows}
 	for {
 		page, err := h.Store.List(ctx, f)
 		if err != nil {
 			return err
 		}
-		var refs []store.Ref
+		var refs []store.JobRef
 		for i := range page.Jobs {
 			if j := &page.Jobs[i]; j.PausedAt != 0 && j.PausedAt >= q.Rule.PausedAt {
-				refs = append(refs, store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
+				refs = append(refs, store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
 			}
 		}
 		// The peer needs no right on the jobs, since it may resume the queue.
-		v, err := h.bulk.bulkByRef(asService(ctx), h.jobChanges.pauseVerb(false), refs, f.States)
-		if err = exceptState(&v, err); err != nil || page.Next == 0 {
+		v, err := h.bulk.applyToRefs(withServiceRights(ctx), h.jobChanges.pauseVerb(false), refs, f.States)
+		if err = firstUnexpectedError(&v, err); err != nil || page.Next == 0 {
 			return err
 		}
 		f.BeforeSeq = page.Next
@@ -367,25 +368,25 @@ func (h *Queues) resumeFrozen(ctx context.Context, q *store.QueueState) error {
 
 // QueueResume implements control.API.
 func (h *Queues) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
-	list, err := h.queueList.queues(ctx)
+	list, err := h.queueList.listQueues(ctx)
 	for i := range list {
 		// Resume the jobs before the queue. If this fails, the queue is still frozen, so the caller can
 		// repeat the request.
-		if q := &list[i]; err == nil && q.Rule.Frozen && (p.All || q.Name == p.Name) {
-			err = h.resumeFrozen(ctx, q)
+		if q := &list[i]; err == nil && q.Rule.RunningJobsPaused && (p.All || q.Name == p.Name) {
+			err = h.resumeJobsOfFrozenQueue(ctx, q)
 		}
 	}
 	if err != nil {
 		return control.QueueList{}, err
 	}
-	return h.onQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
-		return q.Rule.Resumed(), nil
+	return h.changeQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
+		return q.Rule.WithoutPause(), nil
 	}, func(*store.QueueState) error { return nil })
 }
 
 // QueueRemove implements control.API.
 func (h *Queues) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
-	return h.onQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
+	return h.changeQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
 		if q.Waiting > 0 || q.Leased > 0 {
 			return store.DefaultQueueRule, queue.Errorf(queue.CodeWrongState,
 				"queue %s has %d waiting and %d running jobs; cancel them, or move them: queuectl edit "+
@@ -395,14 +396,14 @@ func (h *Queues) QueueRemove(ctx context.Context, p control.QueueRemove) (contro
 	}, func(*store.QueueState) error { return nil })
 }
 
-// onQueues changes the settings of one queue or of all queues. After that, it calls the function then for
+// changeQueues changes the settings of one queue or of all queues. After that, it calls the function then for
 // each changed queue.
-func (h *Queues) onQueues(ctx context.Context, verb, name string, all bool,
+func (h *Queues) changeQueues(ctx context.Context, verb, name string, all bool,
 	newRule func(*store.QueueState) (store.QueueRule, error),
 	afterChange func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
 	err := h.changes.applyOnAllNodes(ctx, func() error {
-		list, err := h.queueList.queues(ctx)
+		list, err := h.queueList.listQueues(ctx)
 		if err != nil {
 			return err
 		}
@@ -425,7 +426,7 @@ func (h *Queues) onQueues(ctx context.Context, verb, name string, all bool,
 		}
 		if len(changed) == 0 {
 			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s; a queue exists while it has settings (queuectl "+
-				"queue set) or waiting or running jobs", name, queue.Nearest(name, names))
+				"queue set) or waiting or running jobs", name, queue.DidYouMean(name, names))
 		}
 		return nil
 	})
@@ -436,8 +437,8 @@ func (h *Queues) onQueues(ctx context.Context, verb, name string, all bool,
 		}
 	}
 	for i, name := range slices.Sorted(maps.Keys(changed)) {
-		if i == control.MaxQueueList {
-			break // the reply lists at most MaxQueueList queues
+		if i == control.MaxQueuesPage {
+			break // the reply lists at most MaxQueuesPage queues
 		}
 		q := changed[name]
 		out.Queues = append(out.Queues, h.queueList.viewQueue(&q))

@@ -40,7 +40,7 @@ func TestNewQueuesAreReadOnce(t *testing.T) {
 			r.NewQueues = append(r.NewQueues, fmt.Sprint("of-another-kind-", i))
 		}
 		l.reads = 0
-		got := s.intake.newQueues(asPeer(t, 7, control.Submit), &r)
+		got := s.intake.createdQueues(asPeer(t, 7, control.RightSubmit), &r)
 		near := map[bool]string{true: "images"}[many <= maxSuggestedQueues]
 		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", SimilarQueue: near}) || l.reads > 1 {
 			t.Errorf("of %d: got %v after %d looks", many, got, l.reads)
@@ -52,8 +52,8 @@ func TestNewQueuesAreReadOnce(t *testing.T) {
 // to configure queues could choose what other users' jobs execute.
 func TestQueueDefaultsExcludeCommand(t *testing.T) {
 	for _, f := range queue.Fields() {
-		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1",
-			queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]
+		value := map[queue.FieldKind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1",
+			queue.KindNumber: "1", queue.KindBool: "true", queue.KindExitCodes: "[1]"}[f.Kind]
 		_, _, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
 		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
 		// A default for these fields is allowed, since it only restricts what a job can do.

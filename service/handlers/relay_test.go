@@ -31,10 +31,10 @@ type relayingCluster struct {
 
 func (c *relayingCluster) LeaseHolder(context.Context, int64) (int64, error) { return c.holder, nil }
 
-func (c *relayingCluster) Ask(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
+func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
 	c.requests = append(c.requests, string(raw))
 	// The context of another process has no peer.
-	return control.EncodeAnswer(c.b.Answer(context.WithoutCancel(context.Background()), raw)), ctx.Err()
+	return control.EncodeAnswer(c.b.ExecuteRequest(context.WithoutCancel(context.Background()), raw)), ctx.Err()
 }
 
 // newRelay returns node A of a queue with two nodes. Node B holds all leases.
@@ -55,7 +55,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 		`{"method":"hold","params":{"id":"j"}`:   (*Actions).Hold,
 		`{"method":"retry","params":{"id":"j","only":true}`: func(h *Actions, ctx context.Context,
 			p control.Selection) (control.BulkResult, error) {
-			return h.Retry(ctx, control.Retry{Selection: p, Only: true})
+			return h.Retry(ctx, control.Retry{Selection: p, WithoutDependants: true})
 		},
 		`{"method":"rm","params":{"id":"j","force":true}`: func(h *Actions, ctx context.Context,
 			p control.Selection) (control.BulkResult, error) {
@@ -68,7 +68,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 	} {
 		s, c := newRelay(t)
 		s.enqueueJobs(t, jobNamed("j"))
-		ctx := asPeer(t, owner, control.Submit)
+		ctx := asPeer(t, owner, control.RightSubmit)
 		here, err := do(s.actions, ctx, control.Selection{ID: "j"})
 		want += fmt.Sprintf(`,"uid":%d,"right":"submit","seq":1}`, owner)
 		if err != nil || len(c.requests) != 1 || c.requests[0] != want {
@@ -77,7 +77,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 		if len(here.DoneIDs)+len(here.Refusals) != 1 {
 			t.Errorf("%s: the answer is %+v", want, here)
 		}
-		if _, err := do(s.actions, ctx, control.Selection{State: control.Texts{"pending"}}); err != nil {
+		if _, err := do(s.actions, ctx, control.Selection{State: control.TextList{"pending"}}); err != nil {
 			t.Errorf("%s with a selection of jobs: %v", want, err)
 		}
 		pending, _ := json.Marshal([]queue.State{queue.Pending})
@@ -111,7 +111,7 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			v, err := s.actions.Edit(asPeer(t, owner, control.Operate), control.Edit{
+			v, err := s.actions.Edit(asPeer(t, owner, control.RightOperate), control.Edit{
 				Selection: selection, Set: json.RawMessage(`{"priority":-5}`)})
 			request := fmt.Sprintf(`{"method":"edit","params":{"id":"j","set":{}},"uid":%d,"right":"operate"`, owner)
 			for _, got := range relay.requests {
@@ -138,7 +138,7 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
-	stranger := asPeer(t, owner+1, control.Submit)
+	stranger := asPeer(t, owner+1, control.RightSubmit)
 	v, err := s.actions.Cancel(stranger, control.Selection{ID: "j"})
 	if err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied || len(c.requests) > 0 {
 		t.Errorf("got %+v, %v and the requests %q, want a refusal by this node alone", v, err, c.requests)
@@ -152,11 +152,11 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 		`{"method":"cancel","params":{"id":"j","uid":0},"right":"admin"}`:   queue.ErrInvalid,
 		`{"method":"gate.list","right":"read"}`:                             nil,
 	} {
-		if _, err := c.b.Answer(t.Context(), []byte(request)); !errors.Is(err, want) {
+		if _, err := c.b.ExecuteRequest(t.Context(), []byte(request)); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", request, err, want)
 		}
 	}
-	result, err := c.b.Answer(t.Context(), fmt.Appendf(nil,
+	result, err := c.b.ExecuteRequest(t.Context(), fmt.Appendf(nil,
 		`{"method":"cancel","params":{"id":"j"},"uid":%d,"right":"submit"}`, owner+1))
 	if v, _ := result.(control.BulkResult); err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied {
 		t.Errorf("a job of another user: got %+v, %v", result, err)
@@ -177,7 +177,7 @@ func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 	s.enqueueJobs(t, jobNamed("j"))
 	for i, want := range []queue.State{queue.Pending, queue.Held} {
 		seq := i + 1
-		result, err := c.b.Answer(t.Context(), fmt.Appendf(nil,
+		result, err := c.b.ExecuteRequest(t.Context(), fmt.Appendf(nil,
 			`{"method":"hold","params":{"id":"j"},"uid":%d,"right":"submit","seq":%d}`, owner, seq))
 		v, _ := result.(control.BulkResult)
 		if err != nil || seq == 1 && (len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeNotFound) {
@@ -207,12 +207,12 @@ func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 	_, err := s.Store.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: lease,
 		StartedAt: s.Store.Now()}}})
 	if err == nil {
-		err = s.Store.Pause(t.Context(), store.Pause{Lease: lease, On: true})
+		err = s.Store.Pause(t.Context(), store.Pause{Lease: lease, Paused: true})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.queues.resumeFrozen(asPeer(t, owner+1, control.Submit), &store.QueueState{})
+	err = s.queues.resumeJobsOfFrozenQueue(asPeer(t, owner+1, control.RightSubmit), &store.QueueState{})
 	if err != nil || len(c.requests) != 1 || !strings.Contains(c.requests[0], `"method":"resume"`) {
 		t.Errorf("got %v after the requests %q, want one to resume the job", err, c.requests)
 	}
@@ -225,7 +225,7 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	cancel()
 	r := &cluster.Responder{API: s.api}
 	request := []byte(`{"method":"why","params":{"id":"1"},"right":"read"}`)
-	if reply, err := r.Answer(ctx, request); !errors.Is(err, context.Canceled) {
+	if reply, err := r.ExecuteRequest(ctx, request); !errors.Is(err, context.Canceled) {
 		t.Errorf("the caller that gave up got %v, %v", reply, err)
 	}
 }
@@ -236,8 +236,8 @@ func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	var logged bytes.Buffer
 	s.Log = slog.New(slog.NewTextHandler(&logged, nil))
 	const failure = "the runner with pid 7 does not answer"
-	c.answers[2] = string(control.EncodeAnswer(allPaused([]string{"j", "k"}, errors.New(failure)), nil))
-	v, err := s.actions.Pause(asPeer(t, owner, control.Admin), control.Selection{All: true})
+	c.answers[2] = string(control.EncodeAnswer(localPauseResult([]string{"j", "k"}, errors.New(failure)), nil))
+	v, err := s.actions.Pause(asPeer(t, owner, control.RightAdmin), control.Selection{All: true})
 	if err != nil || !slices.Equal(v.DoneIDs, []string{"j", "k"}) || len(v.Refusals) > 0 {
 		t.Errorf("got %+v, %v, want the ids of the jobs that node b has paused", v, err)
 	}
@@ -255,7 +255,7 @@ type pieceCluster struct {
 
 func (c *pieceCluster) LeaseHolder(context.Context, int64) (int64, error) { return 2, nil }
 
-func (c *pieceCluster) Ask(context.Context, int64, []byte, bool) ([]byte, error) {
+func (c *pieceCluster) SendRequest(context.Context, int64, []byte, bool) ([]byte, error) {
 	piece := c.pieces[0]
 	c.pieces = c.pieces[1:]
 	return control.EncodeAnswer(json.RawMessage(piece), nil), nil
@@ -280,7 +280,7 @@ func TestFollowerOfASilentJobWaits(t *testing.T) {
 	} {
 		cluster := &pieceCluster{newDrainCluster(), c.pieces}
 		s := newSharedServiceOn(t, cluster)
-		piece, running, err := s.Router.Read(t.Context(), 1, output.Cursor{3, 0}, c.wait)
+		piece, running, err := s.Router.ReadOutput(t.Context(), 1, output.Cursor{3, 0}, c.wait)
 		if err != nil || running != c.running || string(piece.Data) != c.data || len(cluster.pieces) != c.rest {
 			t.Errorf("%q: got %+v, running %v, %v and %d unread pieces, want %q, running %v and %d", c.pieces, piece, running,
 				err, len(cluster.pieces), c.data, c.running, c.rest)
@@ -294,15 +294,15 @@ type losingCluster struct {
 	lost atomic.Bool
 }
 
-func (c *losingCluster) Lease() time.Duration { return 3 * time.Second }
+func (c *losingCluster) NodeLeaseDuration() time.Duration { return 3 * time.Second }
 
 func (c *losingCluster) Nodes(context.Context, string) ([]store.NodeState, error) {
 	nodes := slices.Clone(c.nodes)
-	nodes[1].Alive = !c.lost.Load()
+	nodes[1].LeaseValid = !c.lost.Load()
 	return nodes, nil
 }
 
-func (c *losingCluster) Ask(ctx context.Context, _ int64, _ []byte, _ bool) ([]byte, error) {
+func (c *losingCluster) SendRequest(ctx context.Context, _ int64, _ []byte, _ bool) ([]byte, error) {
 	c.lost.Store(true)
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -313,7 +313,7 @@ func TestOutputFileOfALostNode(t *testing.T) {
 	c := &losingCluster{drainCluster: newDrainCluster()}
 	s := newSharedServiceOn(t, c)
 	synctest.Test(t, func(t *testing.T) {
-		_, err := s.Router.OpenAttemptOutput(t.Context(), &queue.Attempt{N: 1, OutputRef: "1-1", Node: "b"})
+		_, err := s.Router.OpenAttemptOutput(t.Context(), &queue.Attempt{Number: 1, OutputRef: "1-1", Node: "b"})
 		const want = "the node that has the job's output does not answer; see: queuectl node list"
 		if !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

@@ -9,17 +9,17 @@ import (
 )
 
 // Reload implements control.API.
-func (h *Administration) Reload(ctx context.Context, _ control.Nothing) (control.ReloadResult, error) {
-	if _, relayed := cluster.Relayed(ctx); relayed { // each node has its own settings file
+func (h *Administration) Reload(ctx context.Context, _ control.NoParams) (control.ReloadResult, error) {
+	if _, relayed := cluster.RelayedRequest(ctx); relayed { // each node has its own settings file
 		return control.ReloadResult{}, h.changes.ReloadShared(ctx)
 	}
-	if err := h.Guard.Audit(ctx, "reload", h.Places.File, nil); err != nil {
+	if err := h.Guard.Audit(ctx, "reload", h.Paths.SettingsFile, nil); err != nil {
 		return control.ReloadResult{}, err
 	}
 	pending, err := h.changes.Reload(ctx)
 	if err != nil {
 		return control.ReloadResult{}, err
 	}
-	return control.ReloadResult{Hidden: append([]string{}, h.Settings.Current().Overridden(config.FromFile)...),
+	return control.ReloadResult{Hidden: append([]string{}, h.Settings.Current().OverriddenSettings(config.FromFile)...),
 		Note: pending}, nil
 }

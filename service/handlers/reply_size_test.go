@@ -34,16 +34,17 @@ func largest(id string) queue.Job {
 	}
 	j.Error, j.Reason = sixfoldText(queue.MaxErrorBytes), queue.ReasonNotRunnable
 	j.Execution = queue.Execution{
-		Argv: []string{sixfoldText(queue.MaxCommand), sixfoldText(queue.MaxCommand), sixfoldText(queue.MaxCommand),
-			sixfoldText(queue.MaxCommand)},
-		Stdin: sixfoldText(queue.MaxStdin), Cwd: sixfoldText(4096), User: sixfoldText(256), Shell: sixfoldText(4096),
-		OutputLimit: queue.MaxOutput, AsUID: new(61377),
+		Argv: []string{sixfoldText(queue.MaxCommandBytes), sixfoldText(queue.MaxCommandBytes),
+			sixfoldText(queue.MaxCommandBytes),
+			sixfoldText(queue.MaxCommandBytes)},
+		Stdin: sixfoldText(queue.MaxStdinBytes), Cwd: sixfoldText(4096), User: sixfoldText(256), Shell: sixfoldText(4096),
+		OutputLimit: queue.MaxOutputLimit, AsUID: new(61377),
 		ExitCodes: queue.ExitCodes{OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes}, OnLost: queue.OnLostRetry,
 		Labels: map[string]string{},
 	}
 	for i := range queue.MaxLabels {
 		name := fmt.Sprint(i)
-		j.Labels[name] = sixfoldText(queue.MaxLabel - len(name))
+		j.Labels[name] = sixfoldText(queue.MaxLabelBytes - len(name))
 	}
 	return j
 }
@@ -58,27 +59,28 @@ func (s *rig) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.
 			t.Fatal(err)
 		}
 		for _, name := range []string{"a", "b"} {
-			one := store.Schedule{Name: fmt.Sprint(name, i), Cron: strings.Repeat("0,", 500) + "0 * * * *", Zone: "UTC",
+			one := store.Schedule{Name: fmt.Sprint(name, i), Cron: strings.Repeat("0,", 500) + "0 * * * *", TimeZone: "UTC",
 				Spec: string(spec), Draft: j}
 			sched, _, _ := s.Store.Schedule(ctx, one.Name)
-			sched, err = s.Store.PutSchedule(ctx, store.SchedulePut{Schedule: one, Replaces: sched.Gen})
+			sched, err = s.Store.PutSchedule(ctx, store.SchedulePut{Schedule: one, ReplacedGeneration: sched.Generation})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range runsShown {
-				f := store.OccurrenceRequest{Name: sched.Name, Gen: sched.Gen, Runs: []queue.Millis{1}, MaxPending: 1,
-					IDs: func(queue.Millis, int) string { return strings.Repeat("x", 128) }}
-				if _, err := s.Store.Fire(ctx, f); err != nil {
+			for range maxShownOccurrences {
+				f := store.OccurrenceRequest{Name: sched.Name, Generation: sched.Generation, Occurrences: []queue.Millis{1},
+					MaxPending:  1,
+					CandidateID: func(queue.Millis, int) string { return strings.Repeat("x", 128) }}
+				if _, err := s.Store.RunOccurrences(ctx, f); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		d, err := s.schedules.ScheduleShow(ctx, control.ScheduleName{Name: fmt.Sprint("a", i)})
-		if err != nil || len(d.Runs) != runsShown {
-			t.Fatalf("%d runs, %v", len(d.Runs), err)
+		if err != nil || len(d.OccurrenceRecords) != maxShownOccurrences {
+			t.Fatalf("%d runs, %v", len(d.OccurrenceRecords), err)
 		}
-		for k := range d.Runs {
-			d.Runs[k].Note = queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), queue.MaxErrorBytes)
+		for k := range d.OccurrenceRecords {
+			d.OccurrenceRecords[k].Note = queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), queue.MaxErrorBytes)
 		}
 		all = append(all, d)
 	}
@@ -101,7 +103,7 @@ func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
 func TestAnswersFit(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
 	s := newServiceWithStore(t)
-	admin := asPeer(t, 0, control.Admin)
+	admin := asPeer(t, 0, control.RightAdmin)
 	s.enqueueJobs(t, largest("first"))
 	for range 20 {
 		s.endJobs(t, s.claimJobs(t, 1), queue.Pending,
@@ -115,38 +117,39 @@ func TestAnswersFit(t *testing.T) {
 	largestJob.Error, largestJob.State, largestJob.WorkerID = sixfoldText(queue.MaxErrorBytes), queue.Processing,
 		sixfoldText(64)
 	env := largestJob
-	env.Command, env.Argv, env.Env = sixfoldText(queue.MaxCommand), nil, nil
+	env.Command, env.Argv, env.Env = sixfoldText(queue.MaxCommandBytes), nil, nil
 	for i := range 4 {
-		env.Env = append(env.Env, fmt.Sprint(i)+"="+sixfoldText(queue.MaxCommand-2))
+		env.Env = append(env.Env, fmt.Sprint(i)+"="+sixfoldText(queue.MaxCommandBytes-2))
 	}
 
-	moreJobs := namedJobs("j", store.MaxPage)
+	moreJobs := namedJobs("j", store.MaxPageRows)
 	for i := range moreJobs {
-		moreJobs[i].Command = sixfoldText(store.MaxPageBytes/6/store.MaxPage - 10)
+		moreJobs[i].Command = sixfoldText(store.MaxPageBytes/6/store.MaxPageRows - 10)
 	}
-	moreJobs[store.MaxPage-1] = largest("last")
+	moreJobs[store.MaxPageRows-1] = largest("last")
 	s.enqueueJobs(t, moreJobs...)
 
-	names := make([]string, control.MaxNames)
+	names := make([]string, control.MaxJobIDs)
 	for i := range names {
 		names[i] = strings.Repeat("x", 128)
 	}
-	refused := make([]control.Refusal, control.MaxNames)
+	refused := make([]control.Refusal, control.MaxJobIDs)
 	for i := range refused {
 		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Field: queue.Clip(sixfoldText(100)),
-			Message: queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), maxRefusal)}
+			Message: queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), maxRefusalBytes)}
 	}
 	verdict := func() []any { return []any{control.BulkResult{DoneIDs: names}, control.BulkResult{Refusals: refused}} }
 	removed := func() []any { return []any{control.RemovalCount{Count: 1 << 62, Total: 1 << 62}} }
 	count := func() []any { return []any{control.WorkerCount{Workers: worker.MaxWorkers}} }
-	value := control.ConfigValue{Key: sixfoldText(64), Value: sixfoldText(control.MaxScalar), Origin: "environment",
-		Note: sixfoldText(queue.MaxErrorBytes)}
+	value := control.ConfigValue{Key: sixfoldText(64), Value: sixfoldText(control.MaxSettingValueBytes),
+		Origin: "environment",
+		Note:   sixfoldText(queue.MaxErrorBytes)}
 
 	queues := func() []any {
 		var list control.QueueList
-		for range control.MaxQueueList {
+		for range control.MaxQueuesPage {
 			list.Queues = append(list.Queues, control.QueueView{Queue: strings.Repeat("x", queue.MaxQueueName),
-				Defaults: json.RawMessage(`{"labels":"` + strings.Repeat("x", control.MaxQueueDefaults) + `"}`),
+				Defaults: json.RawMessage(`{"labels":"` + strings.Repeat("x", control.MaxQueueDefaultsBytes) + `"}`),
 				PausedBy: new(sixfoldText(256)), PauseReason: new(sixfoldText(256))})
 		}
 		return []any{list}
@@ -155,7 +158,7 @@ func TestAnswersFit(t *testing.T) {
 	schedules := func() (all []any) {
 		for _, j := range []queue.Job{largestJob, env} {
 			all = append(all, s.schedules.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleName),
-				Cron: sixfoldText(1024), Zone: sixfoldText(256), Note: sixfoldText(queue.MaxErrorBytes), Draft: j}))
+				Cron: sixfoldText(1024), TimeZone: sixfoldText(256), Note: sixfoldText(queue.MaxErrorBytes), Draft: j}))
 		}
 		return all
 	}
@@ -169,23 +172,23 @@ func TestAnswersFit(t *testing.T) {
 		"hello": func() []any { h, _ := s.overview.Hello(admin, control.HelloParams{}); return []any{h} },
 		"whoami": func() []any {
 			w := control.Whoami{User: sixfoldText(256), Group: sixfoldText(256), RunAs: sixfoldText(4096),
-				JobsRunAs: sixfoldText(256), Next: sixfoldText(8192)}
-			for i := range maxGroups {
+				JobsRunAs: sixfoldText(256), Advice: sixfoldText(8192)}
+			for i := range maxListedGroups {
 				w.Groups = append(w.Groups, control.GroupID{GID: 1<<32 - i, Name: sixfoldText(256)})
 			}
 			return []any{w}
 		},
 		"enqueue":       func() []any { return []any{control.EnqueueResult{ID: names[0], Seq: 1 << 62}} },
-		"enqueue.batch": func() []any { return []any{control.EnqueueBatchResult{IDs: names[:queue.MaxBatch]}} },
+		"enqueue.batch": func() []any { return []any{control.EnqueueBatchResult{IDs: names[:queue.MaxJobsPerRequest]}} },
 		"show": func() (all []any) {
 			for _, j := range []queue.Job{largestJob, env} {
-				d, err := s.jobs.detail(admin, &j, 0)
+				d, err := s.jobs.buildDetail(admin, &j, 0)
 				if err != nil || len(d.History) < 2 {
 					t.Errorf("%d attempts, %v", len(d.History), err)
 				}
-				d.Output, d.Stderr = tailText([]byte(sixfoldText(showTailBytes))),
-					tailText([]byte(strings.Repeat("a\xff", showTailBytes/2)))
-				access.HideDetail(&d, access.VisibleWhole)
+				d.Output, d.Stderr = tailText([]byte(sixfoldText(maxShowTailBytes))),
+					tailText([]byte(strings.Repeat("a\xff", maxShowTailBytes/2)))
+				access.HideDetail(&d, access.VisibleAll)
 				all = append(all, d)
 			}
 			return all
@@ -225,19 +228,19 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"simulate": func() []any {
 			var jobs []control.Job
-			for range control.MaxSimulated {
+			for range control.MaxSimulatedJobs {
 				j := largest("x")
-				v := s.views.view(&j)
+				v := s.views.viewJob(&j)
 				shorten(&v)
 				jobs = append(jobs, v)
 			}
 			return []any{control.SimulateResult{Jobs: jobs, Incomplete: true}}
 		},
 		"stats": func() (all []any) {
-			var f store.Figures
+			var f store.AttemptStatistics
 			f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = 1<<40, 1<<40, 1<<40, 1<<40, 1<<40, 1<<40
-			for k := range f.Runs.Counts {
-				f.Runs.Counts[k], f.Waits.Counts[k] = 1<<40, 1<<40
+			for k := range f.RunTimes.Counts {
+				f.RunTimes.Counts[k], f.WaitTimes.Counts[k] = 1<<40, 1<<40
 			}
 			for _, most := range []struct {
 				periods int
@@ -247,10 +250,10 @@ func TestAnswersFit(t *testing.T) {
 					Periods: make([]control.PeriodStats, most.periods)}
 				for i := range v.Queues {
 					v.Queues[i] = control.QueueStats{Queue: strings.Repeat("x", queue.MaxQueueName),
-						Figures: viewFigures(&f, most.buckets)}
+						AttemptStatistics: viewStatistics(&f, most.buckets)}
 				}
 				for i := range v.Periods {
-					v.Periods[i] = control.PeriodStats{StartTime: 1, Figures: viewFigures(&f, most.buckets)}
+					v.Periods[i] = control.PeriodStats{StartTime: 1, AttemptStatistics: viewStatistics(&f, most.buckets)}
 				}
 				all = append(all, v)
 			}
@@ -260,7 +263,7 @@ func TestAnswersFit(t *testing.T) {
 			w := control.Why{ID: names[0]}
 			for range reasons.MaxLinks + queue.MaxDemands + 4 {
 				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: sixfoldText(128), Text: sixfoldText(512),
-					Next: sixfoldText(256), Usage: new(1 << 62), Limit: new(1 << 62)})
+					Advice: sixfoldText(256), Usage: new(1 << 62), Limit: new(1 << 62)})
 			}
 			return []any{w}
 		},
@@ -269,28 +272,30 @@ func TestAnswersFit(t *testing.T) {
 			for i := range list {
 				list[i] = sixfoldText(500)
 			}
-			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: sixfoldText(256), Bytes: 1 << 62}}, maxNearQuota)
-			return []any{control.Status{QuotaUse: control.QuotaUse{NearQuota: near}, Health: doctor.Health(list, true),
-				Storage: control.Storage{Database: sixfoldText(4096)}, Socket: sixfoldText(4096), Version: sixfoldText(256)}}
+			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: sixfoldText(256), Bytes: 1 << 62}},
+				maxListedNearQuota)
+			return []any{control.Status{QuotaUse: control.QuotaUse{NearQuota: near}, Health: doctor.HealthText(list, true),
+				Storage: control.Storage{StateDir: sixfoldText(4096)}, Socket: sixfoldText(4096), Version: sixfoldText(256)}}
 		},
 		"screen": func() []any {
 			screen, err := retryTimeouts(func() (control.Screen, error) {
-				return s.overview.Screen(admin, control.ScreenRows{Rows: store.MaxScreen})
+				return s.overview.Screen(admin, control.ScreenParams{Rows: store.MaxScreenRows})
 			})
-			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.HeldOrBlocked)+len(screen.Timed)+
+			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.HeldOrBlocked)+len(screen.Delayed)+
 				len(screen.Running) == 0 {
 				t.Errorf("a screen: %+v, %v", screen, err)
 			}
 			return []any{screen}
 		},
 		"wait": func() []any {
-			return []any{control.JobEndNotice{Job: s.views.view(&largestJob)},
-				control.WaitResult{Open: names[:control.MaxWaits]}}
+			return []any{control.JobEndNotice{Job: s.views.viewJob(&largestJob)},
+				control.WaitResult{UnfinishedIDs: names[:control.MaxWaitIDs]}}
 		},
 		"logs": func() (all []any) {
-			f := &follower{h: s.output, p: control.Logs{ID: control.Name(id)},
-				each: func(p control.Piece) error { all = append(all, p); return nil }}
-			for _, text := range []string{sixfoldText(4 * output.InMemory), strings.Repeat("\xff", 4*output.InMemory)} {
+			f := &logSender{h: s.output, params: control.Logs{ID: control.JobID(id)},
+				each: func(p control.OutputPiece) error { all = append(all, p); return nil }}
+			for _, text := range []string{sixfoldText(4 * output.MaxMemoryBytes), strings.Repeat("\xff",
+				4*output.MaxMemoryBytes)} {
 				if err := f.send(output.Chunk{Data: []byte(text)}); err != nil {
 					t.Error(err)
 				}
@@ -304,9 +309,9 @@ func TestAnswersFit(t *testing.T) {
 		"clear": removed, "dlq.clear": removed, "cleanup": removed,
 		"worker.start": count, "worker.stop": count, "worker.scale": count,
 		"worker.list": func() []any {
-			list := make([]worker.Status, 2*worker.MaxWorkers)
+			list := make([]worker.WorkerStatus, 2*worker.MaxWorkers)
 			for i := range list {
-				list[i] = worker.Status{ID: sixfoldText(32), Job: names[0], PID: 1 << 30, StartedAt: 1, Stale: true}
+				list[i] = worker.WorkerStatus{ID: sixfoldText(32), JobID: names[0], PID: 1 << 30, StartedAt: 1, Stale: true}
 			}
 			return []any{viewWorkers(list, sixfoldText(64), &control.Peer{})}
 		},
@@ -325,18 +330,19 @@ func TestAnswersFit(t *testing.T) {
 		"config.set":   func() []any { return []any{value} },
 		"config.unset": func() []any { v := value; v.Value = sixfoldText(1 << 20); return []any{v} },
 		"events": func() []any {
-			return []any{control.Event{ID: names[0], User: sixfoldText(256), Key: sixfoldText(64),
-				Value: sixfoldText(control.MaxScalar), Verb: "show", Target: sixfoldText(8192)}, control.EventsEnd{Last: 1 << 62}}
+			return []any{control.Event{ID: names[0], User: sixfoldText(256), Setting: sixfoldText(64),
+				Value: sixfoldText(control.MaxSettingValueBytes), Verb: "show", Target: sixfoldText(
+					8192)}, control.EventsEnd{LastSeq: 1 << 62}}
 		},
 		"backup": func() []any {
-			return []any{control.BackupPiece{Base64: make([]byte, backupPiece), DoneBytes: 1 << 62, Total: 1 << 62},
+			return []any{control.BackupPiece{Base64: make([]byte, maxBackupPieceBytes), DoneBytes: 1 << 62, Total: 1 << 62},
 				control.BackupEnd{SHA256: sixfoldText(64)}}
 		},
 		"doctor": func() []any {
 			var d control.Diagnosis
 			for range 100 { // each check reports at most ten findings
 				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure", Message: sixfoldText(8192),
-					Next: sixfoldText(1024)})
+					Advice: sixfoldText(1024)})
 			}
 			return []any{control.Progress{DoneBytes: 1 << 62}, d}
 		},
@@ -352,7 +358,7 @@ func TestAnswersFit(t *testing.T) {
 		"schedule.rm": schedules, "schedule.pause": schedules, "schedule.resume": schedules,
 		"schedule.run": func() []any { return []any{control.EnqueueResult{ID: names[0], Seq: 1 << 62}} },
 		"gate.list": func() []any {
-			list := control.GateList{Gates: make([]control.GateView, store.MaxGates), Next: sixfoldText(256)}
+			list := control.GateList{Gates: make([]control.GateView, store.MaxGatesPage), Next: sixfoldText(256)}
 			for i := range list.Gates {
 				list.Gates[i] = control.GateView{Key: sixfoldText(129), Kind: "resource", Limit: 1 << 30, Rate: sixfoldText(16),
 					Usage: 1 << 30, Jobs: new(int64(1 << 62)), User: sixfoldText(256)}
@@ -360,7 +366,7 @@ func TestAnswersFit(t *testing.T) {
 			return []any{list}
 		},
 		"node.list": func() []any {
-			list := control.NodeList{Nodes: make([]control.NodeView, store.MaxNodes), Next: sixfoldText(128)}
+			list := control.NodeList{Nodes: make([]control.NodeView, store.MaxNodesPage), Next: sixfoldText(128)}
 			for i := range list.Nodes {
 				list.Nodes[i] = node
 			}
@@ -387,8 +393,8 @@ func TestAnswersFit(t *testing.T) {
 		for _, v := range answers[method]() {
 			raw, err := json.Marshal(v)
 			const envelope = 1024
-			if err != nil || len(raw)+envelope > control.MaxLine {
-				t.Errorf("%s: %T takes %d bytes of %d, %v", method, v, len(raw), control.MaxLine, err)
+			if err != nil || len(raw)+envelope > control.MaxLineBytes {
+				t.Errorf("%s: %T takes %d bytes of %d, %v", method, v, len(raw), control.MaxLineBytes, err)
 			}
 		}
 	}

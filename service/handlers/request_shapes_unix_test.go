@@ -34,7 +34,7 @@ type rigAuthorizer struct {
 }
 
 // shapeSize is the length of the inputs in bytes: slightly less than the maximum length of a line.
-const shapeSize = control.MaxLine - 4096
+const shapeSize = control.MaxLineBytes - 4096
 
 // repeatToSize returns a value of shapeSize bytes at most: the text open, as many copies of unit as fit,
 // and the text end.
@@ -116,60 +116,60 @@ var lines = map[string]func() string{
 	"not UTF-8 at the end": func() string { return `{"id":"` + strings.Repeat("é", shapeSize/2) + "\xff\"}" },
 	"jobs of nothing":      func() string { return batchOf(1<<30, func(int) string { return "{}" }) },
 	"jobs, all there may be": func() string {
-		return batchOf(queue.MaxBatch,
+		return batchOf(queue.MaxJobsPerRequest,
 			func(int) string { return `{"command":"true"}` })
 	},
 	"jobs with much to be set": func() string {
-		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", shapeSize/queue.MaxBatch-50) + `"}}`
-		return batchOf(queue.MaxBatch, func(int) string { return env })
+		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", shapeSize/queue.MaxJobsPerRequest-50) + `"}}`
+		return batchOf(queue.MaxJobsPerRequest, func(int) string { return env })
 	},
 	"jobs with many variables": func() string {
-		env := `{"command":"true","env":` + members(shapeSize/queue.MaxBatch/13, `"1"`) + `}`
-		return batchOf(queue.MaxBatch, func(int) string { return env })
+		env := `{"command":"true","env":` + members(shapeSize/queue.MaxJobsPerRequest/13, `"1"`) + `}`
+		return batchOf(queue.MaxJobsPerRequest, func(int) string { return env })
 	},
 	"jobs with labels": func() string {
 		job := `{"command":"true","labels":` + members(queue.MaxLabels-1, `"`+strings.Repeat(`\u0001`, 30)+`"`) + `}`
-		return batchOf(queue.MaxBatch, func(int) string { return job })
+		return batchOf(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with long arguments": func() string {
 		job := `{"argv":["` + strings.Repeat(`x","`, 1900) + `"]}`
-		return batchOf(queue.MaxBatch, func(int) string { return job })
+		return batchOf(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with all arguments there may be": func() string {
-		job := `{"argv":["` + strings.Repeat(`x","`, control.MaxEntries/queue.MaxBatch-2) + `"]}`
-		return batchOf(queue.MaxBatch, func(int) string { return job })
+		job := `{"argv":["` + strings.Repeat(`x","`, control.MaxArgEnvCount/queue.MaxJobsPerRequest-2) + `"]}`
+		return batchOf(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"the largest jobs": func() string {
 		job := `{"argv":["` + strings.Repeat("x", 131_000) + `"],"env":{"A":"` + strings.Repeat("y", 131_000) + `","B":"` +
 			strings.Repeat("z", 131_000) + `"},"stdin":"` + strings.Repeat("z", 256<<10) + `"}`
-		return batchOf(queue.MaxBatch, func(int) string { return job })
+		return batchOf(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"the largest jobs of escapes": func() string {
 		e := func(n int) string { return strings.Repeat(`\u0001`, n) }
 		job := `{"argv":["` + e(131_000) + `"],"env":{"A":"` + e(131_000) + `","B":"` + e(131_000) + `"},"stdin":"` +
 			e(256<<10) + `"}`
-		return batchOf(queue.MaxBatch, func(int) string { return job })
+		return batchOf(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with faults, the last of them": func() string {
-		return batchOf(queue.MaxBatch, func(i int) string {
-			if i == queue.MaxBatch-1 {
+		return batchOf(queue.MaxJobsPerRequest, func(i int) string {
+			if i == queue.MaxJobsPerRequest-1 {
 				return members(10_000, "1")
 			}
 			return `{"command":"` + strings.Repeat("x", 7000) + `"}`
 		})
 	},
 	"jobs with the same id": func() string {
-		return batchOf(queue.MaxBatch, func(int) string { return `{"command":"true","id":"same"}` })
+		return batchOf(queue.MaxJobsPerRequest, func(int) string { return `{"command":"true","id":"same"}` })
 	},
 	"names that are not there": func() string {
 		var b strings.Builder
-		for i := range control.MaxNames {
+		for i := range control.MaxJobIDs {
 			fmt.Fprintf(&b, `,"%0128d"`, i)
 		}
 		return envelope("cancel", `{"ids":[`+b.String()[1:]+`]}`)
 	},
 	"names that are none": func() string {
-		return envelope("cancel", `{"ids":`+repeatToSize("[", `"`+strings.Repeat(`\u0001`, shapeSize/control.MaxNames/6-1)+
+		return envelope("cancel", `{"ids":`+repeatToSize("[", `"`+strings.Repeat(`\u0001`, shapeSize/control.MaxJobIDs/6-1)+
 			`"`, "]")+`}`)
 	},
 }
@@ -267,7 +267,7 @@ func TestShapesAreCheap(t *testing.T) {
 
 // startRequester returns a function that sends a line to a new service and returns the reply.
 func startRequester(t *testing.T) func(line []byte) (answer string) {
-	s := newRigWithStore(t, rigOptions{places: config.Places{State: t.TempDir()}})
+	s := newRigWithStore(t, rigOptions{places: config.Paths{StateDir: t.TempDir()}})
 	s.enqueueJobs(t, jobNamed("a"))
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := socket.Listen(path, socket.Perms{Mode: 0o600, GID: -1})
@@ -275,10 +275,10 @@ func startRequester(t *testing.T) func(line []byte) (answer string) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	limits := control.Limits{Connections: func() (all, user int) { return doctor.Connections(s.Settings.Current()) }}
+	limits := control.Limits{MaxConnections: func() (all, user int) { return doctor.MaxConnections(s.Settings.Current()) }}
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		control.NewServer(s.api, limits, &rigAuthorizer{s.admission, s.Rights}, s.Shares, s.Log).Run(ctx, l)
+		control.NewServer(s.api, limits, &rigAuthorizer{s.admission, s.Rights}, s.UserLimits, s.Log).Run(ctx, l)
 	})
 	t.Cleanup(func() {
 		stop()

@@ -12,13 +12,13 @@ import (
 
 // checkDemands returns an error if no node meets the job's demands, or if a demand contradicts the rule of a
 // shared key. It applies the rules of shared keys to the job.
-func (in *intake) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
+func (in *enqueuer) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
 	var demands []*queue.Demand // the demands that depend on the node
 	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]
 		if d.HasLimit() && d.Owner(j.UID) == queue.SharedOwner {
-			if err := in.GateRules.RuleOfGate(d); err != nil {
+			if err := in.GateRules.ApplyGateRule(d); err != nil {
 				return err
 			}
 		}
@@ -38,14 +38,15 @@ func (in *intake) checkDemands(j *queue.Job, known func() ([]store.NodeState, er
 			return err
 		}
 	}
-	return checkTogether(demands, nodes)
+	return checkAllOnOneNode(demands, nodes)
 }
 
-// checkTogether returns an error if no single node meets all of the demands.
-func checkTogether(demands []*queue.Demand, nodes []store.NodeState) error {
+// checkAllOnOneNode returns an error if no single node meets all of the demands.
+func checkAllOnOneNode(demands []*queue.Demand, nodes []store.NodeState) error {
 	if len(demands) < 2 || slices.ContainsFunc(nodes, func(n store.NodeState) bool {
 		return !slices.ContainsFunc(demands, func(d *queue.Demand) bool {
-			return d.Kind == queue.GateNode && !n.Matches(d.Key) || d.Kind == queue.GateResource && d.N > n.Resources[d.Key]
+			return d.Kind == queue.GateNode && !n.MatchesSelector(d.Key) || d.Kind == queue.GateResource &&
+				d.Amount > n.Resources[d.Key]
 		})
 	}) {
 		return nil
@@ -75,10 +76,11 @@ func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 	}
 	switch {
 	case !all[d.Key]:
-		return queue.Invalid("resources", "there is no resource %q%s", d.Key, cmp.Or(queue.Nearest(d.Key,
+		return queue.Invalid("resources", "there is no resource %q%s", d.Key, cmp.Or(queue.DidYouMean(d.Key,
 			slices.Sorted(maps.Keys(all))), "; define it in the settings: [resources."+d.Key+"] count = N"))
-	case d.N > most:
-		return queue.Invalid("resources", "the job needs %d units of the resource %s, but only %d exist", d.N, d.Key, most)
+	case d.Amount > most:
+		return queue.Invalid("resources", "the job needs %d units of the resource %s, but only %d exist", d.Amount, d.Key,
+			most)
 	}
 	return nil
 }
@@ -87,7 +89,7 @@ func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 func checkNode(d *queue.Demand, nodes []store.NodeState) error {
 	var names []string
 	for i := range nodes {
-		if nodes[i].Matches(d.Key) {
+		if nodes[i].MatchesSelector(d.Key) {
 			return nil
 		}
 		names = append(names, nodes[i].Name)
@@ -97,5 +99,5 @@ func checkNode(d *queue.Demand, nodes []store.NodeState) error {
 			"node_labels defines its labels)", queue.Clip(label)+"="+queue.Clip(d.Key[len(label)+1:]))
 	}
 	return queue.Invalid("on", "this queue has no node %q%s", queue.Clip(d.Key),
-		cmp.Or(queue.Nearest(d.Key, names), "; see: queuectl node list"))
+		cmp.Or(queue.DidYouMean(d.Key, names), "; see: queuectl node list"))
 }

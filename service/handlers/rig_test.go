@@ -46,7 +46,7 @@ type rig struct {
 // rigOptions configure a rig. The zero value is valid.
 type rigOptions struct {
 	settings  map[string]string // by key, as if the settings file contained them
-	places    config.Places
+	places    config.Paths
 	directory *access.Directory
 	store     store.Store
 	cluster   store.Cluster
@@ -61,16 +61,17 @@ type rigOptions struct {
 func newRig(t testing.TB, o rigOptions) *rig {
 	t.Helper()
 	d := &Dependencies{
-		About: About{Places: o.places, Node: o.node, StartedAt: queue.MillisOf(time.Now())},
-		Data: Data{
-			Store: o.store, Cluster: o.cluster, Home: o.home, Shares: control.NewUserLimits(),
+		ServiceInfo: ServiceInfo{Paths: o.places, Node: o.node, StartedAt: queue.MillisOf(time.Now())},
+		CoreParts: CoreParts{
+			Store: o.store, Cluster: o.cluster, RunnerLocation: o.home, UserLimits: control.NewUserLimits(),
 			Log: slog.New(slog.DiscardHandler),
 		},
-		Endpoint: noEndpoint{}, BeforeReload: func() {}, AfterReload: func() {}, SetTraces: func() string { return "" },
-		ExamineStoreDir: func(string) []store.Finding { return nil }, Stop: make(chan bool, 1),
+		Endpoint: noEndpoint{}, BeforeReload: func() {}, AfterReload: func() {},
+		ApplyTraceSettings: func() string { return "" },
+		ExamineStoreDir:    func(string) []store.Finding { return nil }, StopRequests: make(chan bool, 1),
 	}
-	if d.Places.File == "" {
-		d.Places.File = "/etc/q.toml"
+	if d.Paths.SettingsFile == "" {
+		d.Paths.SettingsFile = "/etc/q.toml"
 	}
 	if d.Store == nil {
 		d.Store = memstore.New(queue.Order{})
@@ -78,15 +79,16 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.Settings = newKeeperWith(t, o.settings, o.workers)
 	d.Directory = cmp.Or(o.directory, &access.Directory{})
 	d.Account = rigAccount(t, d.Directory, &d.Settings.Current().Settings)
-	d.Account.PerJob = d.Account.PerJob || o.each
+	d.Account.RunsAsJobAccount = d.Account.RunsAsJobAccount || o.each
 	var policy *launcher.Accounts
 	if o.policy != "" {
-		d.Home = runner.Location{Socket: "/run/q/spawn.sock", Account: d.Settings.Current().FixedUser()}
-		policy = &launcher.Accounts{Policy: o.policy, Service: accounts.CurrentUser(), Directory: &d.Directory.Directory}
+		d.RunnerLocation = runner.Location{SpawnSocket: "/run/q/spawn.sock", Account: d.Settings.Current().FixedUser()}
+		policy = &launcher.Accounts{PolicyFile: o.policy, ServiceUID: accounts.CurrentUser(),
+			Directory: &d.Directory.Directory}
 	}
-	d.AccountBy = func(*config.Settings) (worker.Account, error) { return d.Account, nil }
+	d.JobAccountFor = func(*config.Settings) (worker.Account, error) { return d.Account, nil }
 	d.Lock, d.Pauses, d.DrainState = settings.NewLock(), &settings.AllPause{}, &cluster.DrainState{}
-	d.Rights = &access.Rights{Places: d.Places, Directory: d.Directory, Settings: d.Settings}
+	d.Rights = &access.Rights{Paths: d.Paths, Directory: d.Directory, Settings: d.Settings}
 	d.Rights.ResolveAccess()
 	d.StoredSettings = &StoredSettings{DrainState: d.DrainState, Pauses: d.Pauses, Rights: d.Rights, Settings: d.Settings}
 	d.QueueRules = &settings.QueueRules{Store: d.Store, Settings: d.Settings}
@@ -94,35 +96,37 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.Quota = &settings.Quota{Store: d.Store, Settings: d.Settings}
 	d.Owners = access.NewOwners(d.Store, d.Cluster, d.Directory, d.Account)
 	d.Guard = &access.Guard{Owners: d.Owners, Rights: d.Rights}
-	d.RunAs = &access.RunAs{Home: d.Home, Owners: d.Owners, Rights: d.Rights, Accounts: policy}
+	d.RunAs = &access.RunAs{RunnerLocation: d.RunnerLocation, Owners: d.Owners, Rights: d.Rights, RunnerPolicy: policy}
 	d.Self = &cluster.ThisNode{Node: d.Node, Store: d.Store, Owners: d.Owners, Settings: d.Settings}
 	d.Hooks = &hooks.Hooks{
 		Account: d.Account, Log: d.Log, Store: d.Store, Directory: d.Directory, Owners: d.Owners,
 		Quota: d.Quota, Settings: d.Settings,
 	}
-	d.OutputFiles = &cluster.OutputFiles{Home: d.Home, Places: d.Places}
+	d.OutputFiles = &cluster.OutputFiles{RunnerLocation: d.RunnerLocation, Paths: d.Paths}
 	d.Pool = worker.New(d.Store, worker.Config{
-		Runners: d.Home, Account: d.Account, Log: d.Log, Clock: d.Store.Now, CheckStart: d.Owners.CheckOwner,
-		Units:     d.Settings.UnitVariables,
-		UserQuota: d.Quota.MaxBytesUser, Frozen: d.QueueRules.IsFrozen, HungRunnerAdvice: doctor.HowToEnd, Node: d.Node,
-		Policy:      func() queue.Policy { return d.Settings.Current().Policy() },
+		RunnerLocation: d.RunnerLocation, Account: d.Account, Log: d.Log, Clock: d.Store.Now, CheckStart: d.Owners.CheckOwner,
+		ResourceUnitEnv: d.Settings.UnitVariables,
+		UserQuota:       d.Quota.MaxBytesPerUser, RunningJobsPaused: d.QueueRules.RunningJobsPaused,
+		HungRunnerAdvice: doctor.EndRunnerAdvice, Node: d.Node,
+		Policy:      func() queue.RetryPolicy { return d.Settings.Current().RetryPolicy() },
 		StopTimeout: func() time.Duration { return d.Settings.Current().StopTimeout },
 		StaleAfter:  func() time.Duration { return d.Settings.Current().WorkerTimeout },
 	}, d.Settings.Current().WorkerCount())
 	d.NodeList = &cluster.NodeList{ThisNode: d.Self, Cluster: d.Cluster, Pool: d.Pool, StartedAt: d.StartedAt}
 	requests, _ := o.cluster.(store.NodeRequests)
 	d.Router = &cluster.JobRouter{
-		NodeList: d.NodeList, Requests: requests, OutputFiles: d.OutputFiles, RemoteWaits: cluster.NewRemoteWaits(),
+		NodeList: d.NodeList, NodeRequests: requests, OutputFiles: d.OutputFiles,
+		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
-	d.Drains = &cluster.Drains{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
-	d.Lease = cluster.NewLeaseKeeper(d.Log, d.Drains, d.NodeList)
+	d.Drainer = &cluster.Drainer{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
+	d.LeaseKeeper = cluster.NewLeaseKeeper(d.Log, d.Drainer, d.NodeList)
 	d.Page = NewWebPage(d.Log, d.Guard, d.Settings, nil, nil)
 	p := newParts(d)
 	api := newAPI(p)
 	return &rig{
 		parts: p, api: api,
 		admission: &access.Admission{
-			Log: d.Log, Lock: d.Lock, Owners: d.Owners, Rights: d.Rights, ApplyNode: d.Self.ApplyNode,
+			Log: d.Log, Lock: d.Lock, Owners: d.Owners, Rights: d.Rights, StoreNodeRecord: d.Self.StoreNodeRecord,
 		},
 		jobs: api.Jobs, actions: api.Actions, batches: api.Batches, explanations: api.Explanations, output: api.Output,
 		overview: api.Overview, queues: api.Queues, schedules: api.Schedules, gates: api.Gates, nodes: api.Nodes,
@@ -141,7 +145,7 @@ func rigAccount(t testing.TB, d *access.Directory, set *config.Settings) worker.
 		}
 		a = known
 	}
-	a.PerJob = set.RunAs == config.RunAsSubmitter
+	a.RunsAsJobAccount = set.RunAs == config.RunAsSubmitter
 	return a
 }
 
@@ -162,8 +166,8 @@ func newKeeperWith(t testing.TB, values map[string]string, workers string) *sett
 // noEndpoint is an Endpoint without a socket.
 type noEndpoint struct{}
 
-// Inherited implements Endpoint.
-func (noEndpoint) Inherited() bool { return false }
+// SocketInherited implements Endpoint.
+func (noEndpoint) SocketInherited() bool { return false }
 
 // CheckSettings implements Endpoint.
 func (noEndpoint) CheckSettings(*config.Settings) error { return nil }
@@ -186,7 +190,7 @@ func (s *rig) setQuota(t testing.TB, bytes int64) {
 // setDefaults sets the defaults of a queue.
 func (s *rig) setDefaults(t testing.TB, name, defaults string) {
 	t.Helper()
-	err := s.Store.SetQueue(t.Context(), name, store.QueueRule{Weight: 1, Defaults: defaults})
+	err := s.Store.SetQueue(t.Context(), name, store.QueueRule{Weight: 1, JobDefaults: defaults})
 	if err == nil {
 		err = s.QueueRules.LoadRules(t.Context())
 	}

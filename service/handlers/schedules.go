@@ -26,10 +26,10 @@ import (
 type Schedules struct{ *parts }
 
 const (
-	// nextShown is the number of future occurrences that schedule show returns. runsShown is the maximum
+	// shownNextStarts is the number of future occurrences that schedule show returns. maxShownOccurrences is the maximum
 	// number of past occurrences.
-	nextShown = 5
-	runsShown = 20
+	shownNextStarts     = 5
+	maxShownOccurrences = 20
 	// scheduleTries limits how often a change of a schedule is tried while other requests keep changing the
 	// schedule.
 	scheduleTries = 10
@@ -38,15 +38,15 @@ const (
 // requestedSchedule is a requested schedule with its parsed cron line and time zone.
 type requestedSchedule struct {
 	store.Schedule
-	line             schedule.Line
-	zone             *time.Location
+	cronLine         schedule.CronLine
+	location         *time.Location
 	unenforcedLimits []string
 }
 
 // ScheduleAdd implements control.API.
 func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
 	p.Spec = *p.Spec.WithoutTrace() // the caller's trace ends long before the jobs start
-	want, err := h.checkRequested(ctx, &p)
+	want, err := h.checkScheduleRequest(ctx, &p)
 	if err != nil {
 		return control.ScheduleDetail{}, err
 	}
@@ -56,8 +56,8 @@ func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (con
 		if err != nil && !errors.Is(err, queue.ErrNotFound) {
 			return err
 		}
-		if sched.Gen != 0 {
-			if existed, err = h.mayReplace(ctx, &sched, &want.Schedule, p.Replace); existed || err != nil {
+		if sched.Generation != 0 {
+			if existed, err = h.checkReplace(ctx, &sched, &want.Schedule, p.Replace); existed || err != nil {
 				return err
 			}
 		}
@@ -65,9 +65,10 @@ func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (con
 		if sched.PausedAt != 0 { // a paused schedule stays paused when it is replaced
 			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = sched.PausedAt, sched.PausedBy, sched.Note, 0, 0
 		}
-		return h.Quota.WithRoom(ctx, put.UID, func() error {
+		return h.Quota.RunWithinQuota(ctx, put.UID, func() error {
 			_, err := h.Store.PutSchedule(ctx, store.SchedulePut{
-				Schedule: put, Replaces: sched.Gen, RequestedBy: want.UID, MaxBytesUser: h.Quota.MaxBytesUser(),
+				Schedule: put, ReplacedGeneration: sched.Generation, RequestedBy: want.UID,
+				MaxBytesPerUser: h.Quota.MaxBytesPerUser(),
 			})
 			return err
 		})
@@ -76,7 +77,7 @@ func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (con
 		return control.ScheduleDetail{}, err
 	}
 	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
-		d.Existed, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.AdviseBoot.BootNotes()
+		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.BootAdvice.BootNotes()
 	})
 }
 
@@ -91,12 +92,14 @@ func retryIfChanged(do func() error) (err error) {
 	return queue.Errorf(queue.CodeUnavailable, "other requests keep changing the schedule; try again")
 }
 
-// checkRequested checks a requested schedule and fills in its defaults.
-func (h *Schedules) checkRequested(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule, err error) {
+// checkScheduleRequest checks a requested schedule and fills in its defaults.
+func (h *Schedules) checkScheduleRequest(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule,
+	err error) {
 	peer := control.PeerFrom(ctx)
-	r, notes, err := h.intake.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
+	r, notes, err := h.intake.buildRequest(ctx, enqueueRequest{specs: []queue.Spec{p.Spec},
+		requireLimits: p.RequireLimits})
 	if err != nil {
-		return want, control.ScheduleFault(err)
+		return want, control.WithScheduleFieldNames(err)
 	}
 	spec, err := p.Spec.MarshalJSON()
 	if err != nil {
@@ -105,59 +108,61 @@ func (h *Schedules) checkRequested(ctx context.Context, p *control.ScheduleAdd) 
 	want.unenforcedLimits = notes.unenforcedLimits
 	now := h.Store.Now()
 	want.Schedule = store.Schedule{
-		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ,
+		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), TimeZone: p.TZ,
 		Jitter:  time.Duration(p.Jitter),
 		CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
-		CreatedAt: now, LastAt: now, Boot: bootID(),
+		CreatedAt: now, LastAt: now, BootID: bootID(),
 	}
-	return want, want.complete()
+	return want, want.completeAndCheck()
 }
 
-// complete fills in defaults, checks the cron line, the time zone and the jitter, and computes the next
+// completeAndCheck fills in defaults, checks the cron line, the time zone and the jitter, and computes the next
 // occurrence.
-func (a *requestedSchedule) complete() (err error) {
-	a.Zone = cmp.Or(a.Zone, zone.Machine)
+func (a *requestedSchedule) completeAndCheck() (err error) {
+	a.TimeZone = cmp.Or(a.TimeZone, zone.LocalName)
 	a.CatchUp = cmp.Or(a.CatchUp, store.CatchUpNone)
 	a.Overlap = cmp.Or(a.Overlap, store.OverlapSkip)
-	if a.line, err = schedule.Parse(a.Cron); err != nil {
+	if a.cronLine, err = schedule.Parse(a.Cron); err != nil {
 		return err
 	}
-	if a.zone, err = zone.Load(a.Zone); err != nil {
+	if a.location, err = zone.Load(a.TimeZone); err != nil {
 		return queue.Invalid("tz", "%v", err)
 	}
-	gap := a.line.Gap(a.LastAt.Time(), a.CreatedAt.Time(), a.zone)
-	a.AtBoot = a.line.AtBoot()
+	gap := a.cronLine.ShortestGap(a.LastAt.Time(), a.CreatedAt.Time(), a.location)
+	a.AtBoot = a.cronLine.AtBoot()
 	switch {
 	case a.Jitter != 0 && a.AtBoot:
 		return queue.Invalid("jitter", "cannot be combined with @reboot; put a sleep before the command instead")
 	case a.Jitter > 0 && gap > 0 && a.Jitter > gap:
 		return queue.Invalid("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter",
 			queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
-	case a.AtBoot && a.Boot == "":
+	case a.AtBoot && a.BootID == "":
 		return queue.Invalid("cron", "@reboot is not supported on this system, because its boots have no identifier")
 	}
-	a.NextAt, a.DueAt = nextOf(&a.Schedule, &a.line, a.zone, a.LastAt)
+	a.NextAt, a.DueAt = nextOccurrence(&a.Schedule, &a.cronLine, a.location, a.LastAt)
 	return nil
 }
 
-// nextOf returns the next occurrence of a schedule after a time, and the time at which it is due with jitter.
+// nextOccurrence returns the next occurrence of a schedule after a time, and the time at which it is due with jitter.
 // Both are 0 after the last occurrence.
-func nextOf(s *store.Schedule, line *schedule.Line, zone *time.Location, after queue.Millis) (at, due queue.Millis) {
+func nextOccurrence(s *store.Schedule, line *schedule.CronLine, zone *time.Location, after queue.Millis) (at,
+	due queue.Millis) {
 	next := line.Next(after.Time(), s.CreatedAt.Time(), zone)
 	if next.IsZero() {
 		return 0, 0
 	}
-	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.Jitter(s.Name, next, s.Jitter)))
+	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.JitterDelay(s.Name, next, s.Jitter)))
 }
 
-// mayReplace reports whether the existing schedule equals the wanted one. If it differs, mayReplace returns
+// checkReplace reports whether the existing schedule equals the wanted one. If it differs, checkReplace returns
 // an error unless replace is true and the caller may replace it. Only admins may change the command of
 // another user's schedule.
-func (h *Schedules) mayReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool, err error) {
+func (h *Schedules) checkReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool,
+	err error) {
 	peer := control.PeerFrom(ctx)
-	j := jobOf(sched)
+	j := representativeJob(sched)
 	isOwner := h.Guard.IsOwner(&peer, &j)
-	differs := difference(sched, want)
+	differs := differingFields(sched, want)
 	switch {
 	case isOwner && len(differs) == 0 && !sched.Damaged:
 		return true, nil
@@ -169,16 +174,16 @@ func (h *Schedules) mayReplace(ctx context.Context, sched, want *store.Schedule,
 		return false, &queue.Error{Code: queue.CodeExists, Field: "name",
 			Message: sched.Name + " already exists and belongs to another user; choose another name"}
 	}
-	return false, h.Guard.MayActOn(&peer, "schedule.add", "schedule", &j)
+	return false, h.Guard.CheckMayActOn(&peer, "schedule.add", "schedule", &j)
 }
 
-// difference returns the names of the fields in which two schedules differ.
-func difference(a, b *store.Schedule) (names []string) {
+// differingFields returns the names of the fields in which two schedules differ.
+func differingFields(a, b *store.Schedule) (names []string) {
 	for _, part := range []struct {
 		name  string
 		equal bool
 	}{
-		{"cron", a.Cron == b.Cron}, {"tz", a.Zone == b.Zone}, {"jitter", a.Jitter == b.Jitter},
+		{"cron", a.Cron == b.Cron}, {"tz", a.TimeZone == b.TimeZone}, {"jitter", a.Jitter == b.Jitter},
 		{"catch_up", a.CatchUp == b.CatchUp}, {"overlap", a.Overlap == b.Overlap},
 	} {
 		if !part.equal {
@@ -188,7 +193,7 @@ func difference(a, b *store.Schedule) (names []string) {
 	if a.Spec == b.Spec {
 		return names
 	}
-	one, other := userFields(a), userFields(b)
+	one, other := scheduleSpecFields(a), scheduleSpecFields(b)
 	all := maps.Clone(one)
 	maps.Copy(all, other)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -199,8 +204,8 @@ func difference(a, b *store.Schedule) (names []string) {
 	return names
 }
 
-// userFields returns the fields that the user set for the schedule's jobs.
-func userFields(s *store.Schedule) map[string]any {
+// scheduleSpecFields returns the fields that the user set for the schedule's jobs.
+func scheduleSpecFields(s *store.Schedule) map[string]any {
 	var spec queue.Spec
 	if s.Spec == "" || spec.UnmarshalJSON([]byte(s.Spec)) != nil {
 		return map[string]any{}
@@ -208,8 +213,8 @@ func userFields(s *store.Schedule) map[string]any {
 	return spec.GivenFields()
 }
 
-// jobOf returns a job that represents all jobs of a schedule when rights are checked.
-func jobOf(s *store.Schedule) queue.Job {
+// representativeJob returns a job that represents all jobs of a schedule when rights are checked.
+func representativeJob(s *store.Schedule) queue.Job {
 	j := s.Draft
 	j.ID, j.UID = s.Name, s.UID
 	return j
@@ -218,14 +223,14 @@ func jobOf(s *store.Schedule) queue.Job {
 // ScheduleList implements control.API.
 func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error) {
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.Shares, control.ClassMany, func() (control.SchedulePage, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.SchedulePage, error) {
 		out := control.SchedulePage{Schedules: []control.Schedule{}}
 		list, err := h.Store.Schedules(ctx, p.Cursor, store.MaxSchedulesPage)
 		if err != nil {
 			return out, err
 		}
 		for i := range list {
-			out.Schedules = append(out.Schedules, h.outlineOf(&peer, &list[i]))
+			out.Schedules = append(out.Schedules, h.viewScheduleFor(&peer, &list[i]))
 		}
 		if n := len(list); n > 0 {
 			more, err := h.Store.Schedules(ctx, list[n-1].Name, 1)
@@ -242,12 +247,12 @@ func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (c
 
 // viewSchedule converts a schedule to its form in a reply, without its past occurrences.
 func (h *Schedules) viewSchedule(sched *store.Schedule) control.Schedule {
-	j := jobOf(sched)
-	user, _ := h.RunAs.Names(&j)
+	j := representativeJob(sched)
+	user, _ := h.RunAs.UserAndOwnerNames(&j)
 	v := control.Schedule{
-		Name: sched.Name, Cron: sched.Cron, TZ: sched.Zone, Jitter: control.Span(sched.Jitter),
+		Name: sched.Name, Cron: sched.Cron, TZ: sched.TimeZone, Jitter: control.Duration(sched.Jitter),
 		CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
-		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), Note: sched.Note,
+		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), PauseReason: sched.Note,
 		NextAt: control.Time(sched.NextAt), User: user, CreatedAt: control.Time(sched.CreatedAt),
 		Command: queue.CommandText(sched.Draft.Command, sched.Draft.Argv), Argv: sched.Draft.Argv,
 	}
@@ -267,26 +272,26 @@ func (h *Schedules) ScheduleShow(ctx context.Context, p control.ScheduleName) (c
 func (h *Schedules) showSchedule(ctx context.Context, name string,
 	more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.Shares, control.ClassOne, func() (control.ScheduleDetail, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.ScheduleDetail, error) {
 		sched, runs, err := h.Store.Schedule(ctx, name)
 		if err != nil {
 			return control.ScheduleDetail{}, err
 		}
-		d := control.ScheduleDetail{Schedule: h.viewSchedule(&sched), Next: h.nextTimes(&sched),
-			Runs: []control.ScheduleRun{}, Spec: userFields(&sched)}
-		for i := range runs[:min(len(runs), runsShown)] {
-			run, err := h.viewRun(ctx, &runs[i])
+		d := control.ScheduleDetail{Schedule: h.viewSchedule(&sched), NextStarts: h.nextStarts(&sched),
+			OccurrenceRecords: []control.OccurrenceRecord{}, Spec: scheduleSpecFields(&sched)}
+		for i := range runs[:min(len(runs), maxShownOccurrences)] {
+			run, err := h.viewOccurrence(ctx, &runs[i])
 			if err != nil {
 				return d, err
 			}
-			d.Runs = append(d.Runs, run)
+			d.OccurrenceRecords = append(d.OccurrenceRecords, run)
 		}
-		j := jobOf(&sched)
+		j := representativeJob(&sched)
 		visibility := h.Guard.VisibilityFor(&peer, &j)
-		if visibility == access.VisibleWhole && !h.Guard.IsOwner(&peer, &j) {
+		if visibility == access.VisibleAll && !h.Guard.IsOwner(&peer, &j) {
 			// Leave out the environment: to see another user's environment, a caller must show a job,
 			// because that is audited.
-			visibility = access.VisibleInside
+			visibility = access.VisibleWithoutEnv
 		}
 		access.HideScheduleDetail(&d, visibility)
 		more(&d)
@@ -294,35 +299,35 @@ func (h *Schedules) showSchedule(ctx context.Context, name string,
 	})
 }
 
-// nextTimes returns the next occurrences of a schedule. A paused schedule has none.
-func (h *Schedules) nextTimes(sched *store.Schedule) []control.Time {
+// nextStarts returns the next occurrences of a schedule. A paused schedule has none.
+func (h *Schedules) nextStarts(sched *store.Schedule) []control.Time {
 	list := []control.Time{}
 	line, err := schedule.Parse(sched.Cron)
-	zone, err2 := zone.Load(sched.Zone)
+	zone, err2 := zone.Load(sched.TimeZone)
 	if sched.PausedAt != 0 || err != nil || err2 != nil {
 		return list
 	}
-	for at := sched.NextAt; at != 0 && len(list) < nextShown; at, _ = nextOf(sched, &line, zone, at) {
+	for at := sched.NextAt; at != 0 && len(list) < shownNextStarts; at, _ = nextOccurrence(sched, &line, zone, at) {
 		list = append(list, control.Time(at))
 	}
 	return list
 }
 
-// viewRun converts a past occurrence and the state of its job to their form in a reply.
-func (h *Schedules) viewRun(ctx context.Context, r *store.ScheduleRun) (control.ScheduleRun, error) {
-	v := control.ScheduleRun{Instant: control.Time(r.Instant), RecordedAt: control.Time(r.RecordedAt),
+// viewOccurrence converts a past occurrence and the state of its job to their form in a reply.
+func (h *Schedules) viewOccurrence(ctx context.Context, r *store.OccurrenceRecord) (control.OccurrenceRecord, error) {
+	v := control.OccurrenceRecord{OccurrenceAt: control.Time(r.OccurrenceAt), RecordedAt: control.Time(r.RecordedAt),
 		Outcome: string(r.Outcome),
 		Note:    r.Note}
 	if r.RequestedBy != nil {
 		v.RequestedBy = new(h.Owners.UserName(*r.RequestedBy))
 	}
-	if r.ID == "" {
+	if r.JobID == "" {
 		return v, nil
 	}
-	v.ID = &r.ID
-	j, err := h.Store.Get(ctx, r.ID)
+	v.ID = &r.JobID
+	j, err := h.Store.Get(ctx, r.JobID)
 	switch {
-	case errors.Is(err, queue.ErrNotFound), err == nil && j.Seq != r.Job:
+	case errors.Is(err, queue.ErrNotFound), err == nil && j.Seq != r.JobSeq:
 	case err != nil:
 		return v, err
 	default:
@@ -331,9 +336,9 @@ func (h *Schedules) viewRun(ctx context.Context, r *store.ScheduleRun) (control.
 	return v, nil
 }
 
-// onSchedule calls do to change a schedule. It returns an error if the caller may not use the method on
+// changeSchedule calls do to change a schedule. It returns an error if the caller may not use the method on
 // that schedule.
-func (h *Schedules) onSchedule(ctx context.Context, method, name string,
+func (h *Schedules) changeSchedule(ctx context.Context, method, name string,
 	do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
 	var sched store.Schedule
@@ -341,24 +346,24 @@ func (h *Schedules) onSchedule(ctx context.Context, method, name string,
 		if sched, _, err = h.Store.Schedule(ctx, name); err != nil {
 			return err
 		}
-		j := jobOf(&sched)
-		if err = h.Guard.MayActOn(&peer, method, "schedule", &j); err != nil {
+		j := representativeJob(&sched)
+		if err = h.Guard.CheckMayActOn(&peer, method, "schedule", &j); err != nil {
 			return err
 		}
 		return do(&sched, peer.UID)
 	})
 	if err != nil || method == "schedule.rm" {
-		return h.outlineOf(&peer, &sched), err
+		return h.viewScheduleFor(&peer, &sched), err
 	}
 	if sched, _, err = h.Store.Schedule(ctx, name); err != nil {
 		return control.Schedule{}, err
 	}
-	return h.outlineOf(&peer, &sched), nil
+	return h.viewScheduleFor(&peer, &sched), nil
 }
 
-// outlineOf returns a schedule as the peer may see it.
-func (h *Schedules) outlineOf(p *control.Peer, sched *store.Schedule) control.Schedule {
-	j := jobOf(sched)
+// viewScheduleFor returns a schedule as the peer may see it.
+func (h *Schedules) viewScheduleFor(p *control.Peer, sched *store.Schedule) control.Schedule {
+	j := representativeJob(sched)
 	v := h.viewSchedule(sched)
 	access.HideSchedule(&v, h.Guard.VisibilityFor(p, &j))
 	return v
@@ -366,34 +371,35 @@ func (h *Schedules) outlineOf(p *control.Peer, sched *store.Schedule) control.Sc
 
 // ScheduleRemove implements control.API.
 func (h *Schedules) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return h.onSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, uid int) error {
-		return h.Store.RemoveSchedule(ctx, sched.Name, sched.Gen, uid)
+	return h.changeSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, uid int) error {
+		return h.Store.RemoveSchedule(ctx, sched.Name, sched.Generation, uid)
 	})
 }
 
 // SchedulePause implements control.API.
 func (h *Schedules) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return h.onSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
-		return h.Store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid,
-			Pause: true})
+	return h.changeSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
+		return h.Store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Generation: sched.Generation,
+			RequestedBy: &uid,
+			Pause:       true})
 	})
 }
 
 // ScheduleResume implements control.API. Occurrences that passed during the pause do not count as missed.
 func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
-	return h.onSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
+	return h.changeSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
 		line, err := schedule.Parse(sched.Cron)
-		location, err2 := zone.Load(sched.Zone)
-		if err2 != nil && sched.Zone != zone.Machine {
-			err2 = fmt.Errorf("this machine no longer has the time zone %q; choose another time zone", sched.Zone)
+		location, err2 := zone.Load(sched.TimeZone)
+		if err2 != nil && sched.TimeZone != zone.LocalName {
+			err2 = fmt.Errorf("this machine no longer has the time zone %q; choose another time zone", sched.TimeZone)
 		}
 		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume: %s", sched.Name,
 				cmp.Or(sched.Note, fmt.Sprintf("%v; add the schedule again with --replace", err)))
 		}
-		resume := store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid,
-			LastAt: max(sched.LastAt, h.Store.Now()), Boot: bootID()}
-		resume.NextAt, resume.DueAt = nextOf(sched, &line, location, resume.LastAt)
+		resume := store.SchedulePause{Name: sched.Name, Generation: sched.Generation, RequestedBy: &uid,
+			LastAt: max(sched.LastAt, h.Store.Now()), BootID: bootID()}
+		resume.NextAt, resume.DueAt = nextOccurrence(sched, &line, location, resume.LastAt)
 		return h.Store.PauseSchedule(ctx, resume)
 	})
 }
@@ -401,28 +407,31 @@ func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) 
 // ScheduleRun implements control.API.
 func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.EnqueueResult, error) {
 	var got control.EnqueueResult
-	_, err := h.onSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
+	_, err := h.changeSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
 		c := h.Settings.Current()
 		now := h.Store.Now()
 		f := store.OccurrenceRequest{
-			Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid, Runs: []queue.Millis{now}, Owner: h.Owners.OwnerName(sched.UID),
-			MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: h.Quota.MaxBytesUser(),
-			IDs: func(occurrence queue.Millis, n int) string { return schedule.JobID(sched.Name, occurrence.Time(), n) },
+			Name: sched.Name, Generation: sched.Generation, RequestedBy: &uid, Occurrences: []queue.Millis{now},
+			Owner:      h.Owners.UserNameOrEmpty(sched.UID),
+			MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser, MaxBytesPerUser: h.Quota.MaxBytesPerUser(),
+			CandidateID: func(occurrence queue.Millis, n int) string {
+				return schedule.CandidateJobID(sched.Name, occurrence.Time(), n)
+			},
 		}
 		if sched.UID < 0 || sched.Damaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run: %s", sched.Name, sched.Note)
 		}
 		for {
 			var run store.OccurrenceResult
-			err := h.Quota.WithRoom(ctx, sched.UID, func() (err error) {
-				run, err = h.Store.Fire(ctx, f)
+			err := h.Quota.RunWithinQuota(ctx, sched.UID, func() (err error) {
+				run, err = h.Store.RunOccurrences(ctx, f)
 				return err
 			})
 			switch {
 			case err != nil:
 				return err
-			case run.Done:
-				got = control.EnqueueResult{ID: run.Runs[0].ID, Seq: run.Runs[0].Job}
+			case run.CarriedOut:
+				got = control.EnqueueResult{ID: run.Records[0].JobID, Seq: run.Records[0].JobSeq}
 				return nil
 			case len(run.LeasedSeqs) == 0:
 				return store.ErrScheduleChanged
@@ -448,16 +457,16 @@ func bootID() string {
 	return id
 }
 
-// Recurring returns the functions and values with which package upkeep starts recurring jobs.
-func (h *Schedules) Recurring() upkeep.RecurringJobs {
+// RecurringJobs returns the functions and values with which package upkeep starts recurring jobs.
+func (h *Schedules) RecurringJobs() upkeep.RecurringJobs {
 	return upkeep.RecurringJobs{
-		Boot: bootID(),
-		Limits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
+		BootID: bootID(),
+		UserLimits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
 			c := h.Settings.Current()
-			return h.Owners.OwnerName(uid), c.MaxPending, c.MaxPendingUser, h.Quota.MaxBytesUser()
+			return h.Owners.UserNameOrEmpty(uid), c.MaxPending, c.MaxPendingPerUser, h.Quota.MaxBytesPerUser()
 		},
-		MakeRoom: h.Quota.MakeRoom,
-		End:      h.endLeased,
+		FreeQuota: h.Quota.FreeQuota,
+		EndJob:    h.endLeased,
 	}
 }
 
@@ -466,14 +475,14 @@ func (h *Schedules) endLeased(ctx context.Context, seq int64, uid int) error {
 	if held, err := h.Pool.Cancel(ctx, seq, uid); held || err != nil {
 		return err
 	}
-	found, err := h.Store.Select(ctx, store.Filter{BeforeSeq: seq + 1, Limit: 1})
+	found, err := h.Store.ListRefs(ctx, store.Filter{BeforeSeq: seq + 1, Limit: 1})
 	if err != nil || len(found.Refs) == 0 || found.Refs[0].Seq != seq {
 		return err
 	}
-	request := cluster.Request{Method: "cancel", Params: control.Selection{ID: control.Name(found.Refs[0].ID)},
-		States: []queue.State{queue.Processing}, EndsAttempt: true}
-	ctx = asService(control.WithPeer(ctx, control.Peer{UID: uid}))
+	request := cluster.Request{Method: "cancel", Params: control.Selection{ID: control.JobID(found.Refs[0].ID)},
+		AllowedStates: []queue.State{queue.Processing}, AwaitsAttemptEnd: true}
+	ctx = withServiceRights(control.WithPeer(ctx, control.Peer{UID: uid}))
 	var v control.BulkResult
 	_, err = h.Router.Forward(ctx, seq, request, &v)
-	return exceptState(&v, err)
+	return firstUnexpectedError(&v, err)
 }

@@ -12,7 +12,7 @@ import (
 // If a new definition replaces a paused schedule, the schedule stays paused.
 func TestReplacedScheduleStaysPaused(t *testing.T) {
 	s := newServiceWithStore(t)
-	ctx := asPeer(t, owner, control.Submit)
+	ctx := asPeer(t, owner, control.RightSubmit)
 	add := func(cron string) control.ScheduleDetail {
 		d, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true,
 			Spec: queue.Spec{Command: new("true")}})
@@ -37,9 +37,9 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 
 func TestRightsOnSchedules(t *testing.T) {
 	s := newServiceWithStore(t)
-	reader, owner2, other := asPeer(t, 3001, control.Read), asPeer(t, owner, control.Submit),
-		asPeer(t, 3002, control.Submit)
-	operator, admin := asPeer(t, 3003, control.Operate), asPeer(t, 3004, control.Admin)
+	reader, owner2, other := asPeer(t, 3001, control.RightRead), asPeer(t, owner, control.RightSubmit),
+		asPeer(t, 3002, control.RightSubmit)
+	operator, admin := asPeer(t, 3003, control.RightOperate), asPeer(t, 3004, control.RightAdmin)
 	add := func(ctx context.Context, cron string, replace bool) error {
 		_, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: replace,
 			Spec: queue.Spec{Command: new("secret"), Env: map[string]string{"A": "b"}}})
@@ -89,7 +89,7 @@ func TestRightsOnSchedules(t *testing.T) {
 			if err != nil || j.UID != owner || j.Schedule != "n" {
 				t.Errorf("%s created %+v, %v", c.who, j, err)
 			}
-			if _, err := s.actions.Cancel(owner2, control.Selection{ID: control.Name(run.ID)}); err != nil {
+			if _, err := s.actions.Cancel(owner2, control.Selection{ID: control.JobID(run.ID)}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	screenRows = 10      // default number of rows of each part
-	screenText = 1 << 10 // maximum length of a text in bytes
+	screenRows         = 10      // default number of rows of each part
+	maxScreenTextBytes = 1 << 10 // maximum length of a text in bytes
 	// lastLineBytes is how many bytes at the end of each stream are searched for the last line.
 	lastLineBytes    = 1 << 10
 	lastLinesTimeout = 250 * time.Millisecond // time limit for reading the last lines of all jobs
 )
 
 // Screen implements control.API.
-func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Screen, error) {
+func (h *Overview) Screen(ctx context.Context, p control.ScreenParams) (control.Screen, error) {
 	p.Rows = cmp.Or(p.Rows, screenRows)
-	st, err := h.Status(ctx, control.Nothing{})
+	st, err := h.Status(ctx, control.NoParams{})
 	if err != nil {
 		return control.Screen{}, err
 	}
 	peer := control.PeerFrom(ctx)
 	f := store.ScreenFilter{Rows: p.Rows}
 	if access.VisibilityFor(peer.Right, false) == access.VisibleOutline {
-		f.Submitter = &peer.UID
+		f.DetailsForUID = &peer.UID
 	}
 	lines, err := h.lastLines(ctx, &peer, f)
 	// Reply without lists: the status is known even while the store is unavailable.
 	if h.NodeList.IsStoreUnavailable(err) {
 		none := []control.Job{}
-		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, HeldOrBlocked: none,
+		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Delayed: none, HeldOrBlocked: none,
 			Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
 	}
 	if err != nil {
@@ -53,21 +53,21 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 	if err != nil {
 		return control.Screen{}, err
 	}
-	return control.Answer(ctx, h.Shares, control.ClassMany, func() (control.Screen, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.Screen, error) {
 		parts, err := h.Store.Screen(ctx, f)
 		if err != nil {
 			return control.Screen{}, err
 		}
 		views := func(jobs []queue.Job) []control.Job {
-			list := h.views.viewsFor(ctx, &peer, jobs)
+			list := h.views.viewJobsFor(ctx, &peer, jobs)
 			for i := range list {
 				shorten(&list[i])
 			}
 			return list
 		}
 		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready),
-			Timed: views(parts.Timed), HeldOrBlocked: views(parts.HeldOrBlocked),
-			Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{},
+			Delayed: views(parts.Timed), HeldOrBlocked: views(parts.HeldOrBlocked),
+			Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreenRows)], Dead: []control.ScreenJob{},
 			Done: views(parts.Done)}
 		for _, j := range views(parts.Running) {
 			screen.Running = append(screen.Running, control.ScreenJob{Job: j, LastLine: lines[j.Seq]})
@@ -83,16 +83,16 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 // that are not available in time. At most one request of each user reads last lines at a time.
 func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var running, dead []queue.Job
-	err := h.Shares.Do(ctx, control.ClassMany, func() error {
+	err := h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {
 		parts, err := h.Store.Screen(ctx, f)
 		for i := range parts.Running {
-			if j := &parts.Running[i]; h.Guard.VisibilityFor(peer, j) >= access.VisibleInside {
-				running = append(running, outline(j))
+			if j := &parts.Running[i]; h.Guard.VisibilityFor(peer, j) >= access.VisibleWithoutEnv {
+				running = append(running, compactJob(j))
 			}
 		}
 		for i := range parts.Dead {
-			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.Guard.VisibilityFor(peer, j) >= access.VisibleInside {
-				dead = append(dead, outline(j))
+			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.Guard.VisibilityFor(peer, j) >= access.VisibleWithoutEnv {
+				dead = append(dead, compactJob(j))
 			}
 		}
 		return err
@@ -103,10 +103,10 @@ func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.Sc
 	timeoutCtx, cancel := context.WithTimeout(ctx, lastLinesTimeout)
 	defer cancel()
 	lines, turn := map[int64]string{}, fair.Request{User: peer.UID}
-	if h.lastLineReads.Acquire(timeoutCtx, turn) != nil {
+	if h.lastLineLimiter.Acquire(timeoutCtx, turn) != nil {
 		return lines, nil
 	}
-	defer h.lastLineReads.Release(turn)
+	defer h.lastLineLimiter.Release(turn)
 	for i := range running {
 		if timeoutCtx.Err() == nil {
 			lines[running[i].Seq] = h.lastLine(timeoutCtx, &running[i])
@@ -123,12 +123,12 @@ func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.Sc
 // shorten shortens the texts of a job for a screen.
 func shorten(j *control.Job) {
 	cut := func(text string) string {
-		if len(text) <= screenText {
+		if len(text) <= maxScreenTextBytes {
 			return text
 		}
-		return strings.ToValidUTF8(text[:screenText], "") + "…"
+		return strings.ToValidUTF8(text[:maxScreenTextBytes], "") + "…"
 	}
-	if len(j.Command) > screenText {
+	if len(j.Command) > maxScreenTextBytes {
 		j.Command, j.Argv = cut(j.Command), nil
 	}
 	if j.Error != nil {
@@ -138,7 +138,7 @@ func shorten(j *control.Job) {
 	for name, value := range j.Labels {
 		size += len(name) + len(value)
 	}
-	if size > screenText {
+	if size > maxScreenTextBytes {
 		j.Labels = map[string]string{}
 	}
 }
@@ -162,13 +162,13 @@ func (h *Overview) lastLine(ctx context.Context, j *queue.Job) (last string) {
 }
 
 // terminalText returns the readable text of output from a job's terminal.
-func terminalText(shown []byte) []byte { return []byte(termtext.Text(string(shown), false)) }
+func terminalText(shown []byte) []byte { return []byte(termtext.RenderText(string(shown), false)) }
 
 // lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its
 // standard output. It returns "" if the output of neither stream was kept.
 func (h *Overview) lastErrorLine(ctx context.Context, j *queue.Job) string {
-	var t tails
-	if err := h.outputReader.readTail(ctx, j, j.Runs, lastLineBytes, t.add); err != nil {
+	var t outputTails
+	if err := h.outputReader.readTail(ctx, j, j.StartedAttempts, lastLineBytes, t.add); err != nil {
 		return ""
 	}
 	if j.TTY {

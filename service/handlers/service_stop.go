@@ -13,12 +13,12 @@ func (h *Administration) ServiceStop(ctx context.Context, p control.ServiceStop)
 		h.Log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
 	}
 	select {
-	case h.Stop <- p.KeepJobs:
+	case h.StopRequests <- p.KeepJobs:
 	default: // the service is already stopping
 	}
-	stopping := control.ServiceStopResult{PID: os.Getpid(), Dir: h.Places.State}
-	if h.Home.External() {
-		stopping.RunnerDir = h.Home.Dir
+	stopping := control.ServiceStopResult{PID: os.Getpid(), Dir: h.Paths.StateDir}
+	if h.RunnerLocation.External() {
+		stopping.RunnerDir = h.RunnerLocation.Dir
 	}
 	return stopping, nil
 }

@@ -19,8 +19,8 @@ type StoredSettings struct {
 	Settings   *settings.Keeper
 }
 
-// SetStored puts the settings that the store keeps into effect on this node, except in the store.
-func (s *StoredSettings) SetStored(stored []store.Setting) error {
+// ApplyStored puts the settings that the store keeps into effect on this node, except in the store.
+func (s *StoredSettings) ApplyStored(stored []store.Setting) error {
 	err := s.mergeStored(stored)
 	if err == nil {
 		s.Rights.ResolveAccess()
@@ -42,13 +42,13 @@ func (s *StoredSettings) mergeStored(stored []store.Setting) error {
 			values[set.Key] = set.Value
 		}
 	}
-	s.DrainState.SetAll(drained)
+	s.DrainState.SetAllDrained(drained)
 	s.Pauses.Set(paused)
 	return s.Settings.ReplaceStored(values)
 }
 
 // ConfigList implements control.API.
-func (h *Administration) ConfigList(ctx context.Context, _ control.Nothing) (control.ConfigList, error) {
+func (h *Administration) ConfigList(ctx context.Context, _ control.NoParams) (control.ConfigList, error) {
 	var list control.ConfigList
 	for i := range config.Keys() {
 		list.Settings = append(list.Settings, h.Settings.ValueFor(ctx, &config.Keys()[i]))
@@ -74,7 +74,7 @@ func (h *Administration) ConfigSet(ctx context.Context, p control.ConfigSet) (co
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return h.changes.change(ctx, k, text)
+	return h.changes.changeSetting(ctx, k, text)
 }
 
 // ConfigUnset implements control.API.
@@ -83,5 +83,5 @@ func (h *Administration) ConfigUnset(ctx context.Context, p control.ConfigKey) (
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return h.changes.change(ctx, k, "")
+	return h.changes.changeSetting(ctx, k, "")
 }

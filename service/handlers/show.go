@@ -18,41 +18,41 @@ import (
 type jobReader struct{ *parts }
 
 const (
-	// showTailBytes is the maximum number of bytes of each stream of the last attempt's output that show
+	// maxShowTailBytes is the maximum number of bytes of each stream of the last attempt's output that show
 	// returns.
-	showTailBytes = 4 << 10
-	// maxHistory is the maximum number of attempts that show returns.
-	maxHistory = 100
-	// maxReads limits how often show reads the output. If the job's state has changed during a read, show reads
+	maxShowTailBytes = 4 << 10
+	// maxShownAttempts is the maximum number of attempts that show returns.
+	maxShownAttempts = 100
+	// maxOutputReads limits how often show reads the output. If the job's state has changed during a read, show reads
 	// again, so that output and state match.
-	maxReads = 4
+	maxOutputReads = 4
 )
 
 // Show implements control.API.
 func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
 	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), beforeAttempt: p.HistoryBefore,
-		maxVisibility: access.VisibleWhole}
+		maxVisibility: access.VisibleAll}
 	if p.WithoutEnv {
-		req.maxVisibility = access.VisibleInside
+		req.maxVisibility = access.VisibleWithoutEnv
 	}
 	for {
-		d, err := control.Answer(ctx, h.Shares, control.ClassOne,
+		d, err := control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob,
 			func() (control.JobDetail, error) { return req.readDetail(ctx) })
 		switch {
-		case errors.Is(err, errTail):
-			attempt := req.job.Runs
+		case errors.Is(err, errOutputNotStored):
+			attempt := req.job.StartedAttempts
 			if req.job.State == queue.Processing {
 				attempt++
 			}
-			err = h.outputReader.readTail(ctx, &req.job, attempt, showTailBytes, req.tails.add)
+			err = h.outputReader.readTail(ctx, &req.job, attempt, maxShowTailBytes, req.tails.add)
 			if req.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 				err = nil // the runner does not answer now, so show the job without its output
 			}
-			req.tailsRead = true
-			req.reads++
-		case errors.Is(err, errUnrecorded):
-			req.maxVisibility = h.record(ctx, &req.job)
-			req.recorded, err = true, nil
+			req.tailsUpToDate = true
+			req.outputReads++
+		case errors.Is(err, errNotAudited):
+			req.maxVisibility = h.auditEnvironmentRead(ctx, &req.job)
+			req.isAudited, err = true, nil
 		default:
 			return d, err
 		}
@@ -63,11 +63,11 @@ func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, err
 }
 
 // readDetail returns these errors if a step is missing that must not run while the request holds its read
-// slot. errTail requests a read of output that is in a file or still being written. errUnrecorded requests
+// slot. errOutputNotStored requests a read of output that is in a file or still being written. errNotAudited requests
 // an audit record that the caller sees another user's environment.
 var (
-	errTail       = errors.New("the output is not in the store")
-	errUnrecorded = errors.New("the access is not recorded in the audit log")
+	errOutputNotStored = errors.New("the output is not in the store")
+	errNotAudited      = errors.New("the access is not recorded in the audit log")
 )
 
 // showRequest is the state of one show request.
@@ -78,80 +78,81 @@ type showRequest struct {
 	beforeAttempt int
 	maxVisibility access.Visibility
 
-	job       queue.Job // the job as last read, without its large fields
-	tails     tails
-	result    []byte
-	tailsRead bool // the tails were read while the job was in its current state
-	reads     int
-	recorded  bool
+	job           queue.Job // the job as last read, without its large fields
+	tails         outputTails
+	resultJSON    []byte
+	tailsUpToDate bool // the tails were read while the job was in its current state
+	outputReads   int
+	isAudited     bool
 }
 
-// readDetail reads the job. It returns errTail or errUnrecorded if a step is missing before the job can be
+// readDetail reads the job. It returns errOutputNotStored or errNotAudited if a step is missing before the job can be
 // shown.
 func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error) {
 	j, err := w.h.Store.GetFull(ctx, w.id)
 	if err == nil && w.h.Guard.Hides(&w.peer, &j) {
-		err = queue.NoJob(w.id)
+		err = queue.NoJobError(w.id)
 	}
 	if err != nil {
 		return control.JobDetail{}, err
 	}
 	if w.job.Seq != 0 {
-		if err := sameJob(&j, &w.job); err != nil {
+		if err := checkSameJob(&j, &w.job); err != nil {
 			return control.JobDetail{}, err
 		}
 	}
-	if (j.State != w.job.State || j.Runs != w.job.Runs) && w.reads < maxReads {
-		w.tailsRead = false
+	if (j.State != w.job.State || j.StartedAttempts != w.job.StartedAttempts) && w.outputReads < maxOutputReads {
+		w.tailsUpToDate = false
 	}
-	w.job = outline(&j)
+	w.job = compactJob(&j)
 	isOwner := w.h.Guard.IsOwner(&w.peer, &j)
 	sees := min(w.maxVisibility, w.h.Guard.VisibilityFor(&w.peer, &j))
-	if sees == access.VisibleWhole && !isOwner && len(j.Env) > 0 && !w.recorded {
-		return control.JobDetail{}, errUnrecorded
+	if sees == access.VisibleAll && !isOwner && len(j.Env) > 0 && !w.isAudited {
+		return control.JobDetail{}, errNotAudited
 	}
-	if sees >= access.VisibleInside && !w.tailsRead { // with less visibility, none of the output is shown
+	if sees >= access.VisibleWithoutEnv && !w.tailsUpToDate { // with less visibility, none of the output is shown
 		if err := w.readTails(ctx); err != nil {
 			return control.JobDetail{}, err
 		}
 	}
-	d, err := w.h.detail(ctx, &j, w.beforeAttempt)
+	d, err := w.h.buildDetail(ctx, &j, w.beforeAttempt)
 	d.Output, d.Stderr = tailText(w.tails.text[output.Stdout]), tailText(w.tails.text[output.Stderr])
 	// A running attempt's total may be unknown, since only the end may have been read.
 	if j.State != queue.Processing {
 		d.StdoutBytes = w.tails.printedBytes[output.Stdout]
 	}
-	d.Result = w.result
+	d.Result = w.resultJSON
 	access.HideDetail(&d, sees)
 	return d, err
 }
 
-// readTails reads the end of the last attempt's output, or returns errTail if the output is not in the store.
+// readTails reads the end of the last attempt's output, or returns errOutputNotStored if the output
+// is not in the store.
 func (w *showRequest) readTails(ctx context.Context) error {
-	w.tails, w.result = tails{}, nil
+	w.tails, w.resultJSON = outputTails{}, nil
 	switch {
 	case w.job.State == queue.Processing:
-		return errTail
-	case w.job.Runs == 0:
+		return errOutputNotStored
+	case w.job.StartedAttempts == 0:
 		return nil
 	}
-	a, err := w.h.Store.Attempt(ctx, w.job.Seq, w.job.Runs)
+	a, err := w.h.Store.Attempt(ctx, w.job.Seq, w.job.StartedAttempts)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		return nil
 	case err != nil:
 		return err
 	}
-	w.result = a.Result
+	w.resultJSON = a.Result
 	if a.OutputRef != "" {
-		return errTail
+		return errOutputNotStored
 	}
 	return output.Decode(bytes.NewReader(a.Output), w.tails.add)
 }
 
 // tails holds the ends of an attempt's streams.
-type tails struct {
-	text [2][]byte // at most showTailBytes bytes of each stream
+type outputTails struct {
+	text [2][]byte // at most maxShowTailBytes bytes of each stream
 	// printedBytes is the length of each stream, including bytes that were not kept. It is exact if the whole
 	// output or the end of a file was read.
 	printedBytes [2]int64
@@ -160,43 +161,45 @@ type tails struct {
 // add appends a chunk. It keeps the last bytes of each stream, beginning with a whole character. Where bytes are
 // damaged or were not kept, it inserts a line that says so. If the stream of the missing bytes is unknown,
 // both tails get that line.
-func (t *tails) add(c output.Chunk) error {
+func (t *outputTails) add(c output.Chunk) error {
 	t.printedBytes[c.Stream] = max(t.printedBytes[c.Stream], c.Offset) + c.Length()
-	p := pieceOf(&c)
+	p := newPiece(&c)
 	p.Base64 = c.Data
 	for s := range t.text {
 		if s != int(c.Stream) && !c.StreamUnknown {
 			continue
 		}
 		tail := p.AppendTo(t.text[s])
-		if len(tail) > showTailBytes {
+		if len(tail) > maxShowTailBytes {
 			// Copy the end, so that the memory of a large chunk can be freed.
-			tail = bytes.Clone(output.Tail(tail, showTailBytes))
+			tail = bytes.Clone(output.Tail(tail, maxShowTailBytes))
 		}
 		t.text[s] = tail
 	}
 	return nil
 }
 
-// record writes an audit record that the caller sees another user's environment. It returns how much the
-// caller may see. If the record cannot be written, the caller may see everything except the environment.
-func (h *Jobs) record(ctx context.Context, j *queue.Job) access.Visibility {
+// auditEnvironmentRead writes an audit record that the caller sees another user's
+// environment. It returns how much the caller may see. If the record cannot be written,
+// the caller may see everything except the environment.
+func (h *Jobs) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Visibility {
 	if err := h.Guard.Audit(ctx, "show", "environment", j); err != nil {
 		h.Log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",
 			err)
-		return access.VisibleInside
+		return access.VisibleWithoutEnv
 	}
 	peer := control.PeerFrom(ctx)
 	h.Log.Info("the user with this uid was shown the environment of another user's job", "job", j.ID,
 		"uid", peer.UID, "pid", peer.PID)
-	return access.VisibleWhole
+	return access.VisibleAll
 }
 
 var errNoID = queue.Invalid("id", "required; give the id of a job")
 
 // read calls f while it holds a read slot, and returns the result of f.
-func read[R any](ctx context.Context, s *control.UserLimits, c control.Class, f func() (R, error)) (r R, err error) {
-	err = s.Do(ctx, c, func() (err error) {
+func read[R any](ctx context.Context, s *control.UserLimits, c control.SlotClass, f func() (R, error)) (r R,
+	err error) {
+	err = s.RunInSlot(ctx, c, func() (err error) {
 		r, err = f()
 		return err
 	})
@@ -204,42 +207,42 @@ func read[R any](ctx context.Context, s *control.UserLimits, c control.Class, f 
 }
 
 // findJob reads the job that a request names, without its large fields.
-func (r *jobReader) findJob(ctx context.Context, id control.Name) (queue.Job, error) {
+func (r *jobReader) findJob(ctx context.Context, id control.JobID) (queue.Job, error) {
 	if id == "" {
 		return queue.Job{}, errNoID
 	}
-	j, err := read(ctx, r.Shares, control.ClassOne,
-		func() (queue.Job, error) { return r.Guard.Get(ctx, new(control.PeerFrom(ctx)), string(id)) })
-	return outline(&j), err
+	j, err := read(ctx, r.UserLimits, control.ClassOneJob,
+		func() (queue.Job, error) { return r.Guard.GetVisible(ctx, new(control.PeerFrom(ctx)), string(id)) })
+	return compactJob(&j), err
 }
 
 // findFor reads a job like findJob. It returns an error if the peer may not use the method on the job.
-func (r *jobReader) findFor(ctx context.Context, method string, id control.Name) (queue.Job, error) {
+func (r *jobReader) findFor(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
 	j, err := r.findJob(ctx, id)
 	if err == nil {
-		err = r.Guard.MayAct(new(control.PeerFrom(ctx)), method, &j)
+		err = r.Guard.CheckMayAct(new(control.PeerFrom(ctx)), method, &j)
 	}
 	return j, err
 }
 
-// detail returns a job with its newest attempts. If before is not 0, it returns attempts with lower numbers
+// buildDetail returns a job with its newest attempts. If before is not 0, it returns attempts with lower numbers
 // than before.
-func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
-	views := []control.Job{h.views.view(j)}
-	h.NodeList.NameNodes(ctx, views)
+func (h *Jobs) buildDetail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
+	views := []control.Job{h.views.viewJob(j)}
+	h.NodeList.SetNodeNames(ctx, views)
 	h.waits.SetWaitsFor(ctx, []queue.Job{*j}, views)
 	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).GivenFields(), History: []control.Attempt{},
-		HistoryTotal: j.Runs}
-	history, err := h.Store.History(ctx, j.Seq, before, maxHistory)
+		HistoryTotal: j.StartedAttempts}
+	history, err := h.Store.History(ctx, j.Seq, before, maxShownAttempts)
 	if err != nil {
 		return d, err
 	}
-	parents, _, err := h.Store.Links(ctx, j.Seq, reasons.MaxLinks)
+	parents, _, err := h.Store.DependencyLinks(ctx, j.Seq, reasons.MaxLinks)
 	if err != nil {
 		return d, err
 	}
 	if len(parents) > 0 {
-		d.Spec["depends_on"] = reasons.LinkNames(parents)
+		d.Spec["depends_on"] = reasons.DependencyNames(parents)
 	}
 	for i := range history {
 		d.History = append(d.History, control.ViewAttempt(&history[i]))
@@ -248,9 +251,10 @@ func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.Jo
 		return d, nil
 	}
 	d.HistoryTotal++
-	if before == 0 || before > j.Runs+1 {
+	if before == 0 || before > j.StartedAttempts+1 {
 		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
-			N: j.Runs + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.Node), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
+			Number: j.StartedAttempts + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node,
+				h.Node), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
 		}))
 	}
 	return d, nil

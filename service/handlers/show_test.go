@@ -24,18 +24,18 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 			Execution: queue.Execution{Command: "true"}}}}); err != nil {
 		t.Fatal(err)
 	}
-	turned, err := s.Store.Exchange(t.Context(), store.Report{Want: 1})
+	turned, err := s.Store.Exchange(t.Context(), store.Report{WantedJobs: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := turned.Jobs[0].Lease()
 	if _, err := s.Store.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{
 		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1", OutputBytes: 17},
-		Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true},
+		Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true},
 	}}}); err != nil {
 		t.Fatal(err)
 	}
-	path := runner.OutputPath(s.Home.Dir, "1-1")
+	path := runner.OutputPath(s.RunnerLocation.Dir, "1-1")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +46,9 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 		uid   int
 		right control.Right
 		reads bool
-	}{{61301, control.Read, false}, {61301, control.Submit, false}, {61301, "", false}, {61301, control.Operate, true},
-		{owner, control.Submit, true}} {
+	}{{61301, control.RightRead, false}, {61301, control.RightSubmit, false}, {61301, "", false}, {61301,
+		control.RightOperate, true},
+		{owner, control.RightSubmit, true}} {
 		d, err := s.jobs.Show(control.WithPeer(t.Context(), *peer(c.uid, c.right)), control.Show{ID: "a"})
 		if err != nil || strings.Contains(d.Output, "are damaged]") != c.reads {
 			t.Errorf("shown to %d with the right %q: %v; is the output read: want %t", c.uid, c.right, err, c.reads)
@@ -74,7 +75,7 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 			s.endJobs(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
 		}()
 		for {
-			d, err := s.jobs.Show(asPeer(t, owner, control.Submit), control.Show{ID: control.Name(jobs[i].ID)})
+			d, err := s.jobs.Show(asPeer(t, owner, control.RightSubmit), control.Show{ID: control.JobID(jobs[i].ID)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +94,7 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 // The output shown with a job does not begin in the middle of a character. Logs sends valid text as text,
 // even if the output is long.
 func TestCutTextEndsBetweenCharacters(t *testing.T) {
-	text := []byte(strings.Repeat("é", maxPiece) + "z")
+	text := []byte(strings.Repeat("é", maxPieceBytes) + "z")
 	s := newServiceWithStore(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
 		at := int64(0)
@@ -105,13 +106,13 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	})
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
-	ctx := asPeer(t, owner, control.Submit)
+	ctx := asPeer(t, owner, control.RightSubmit)
 	d, err := s.jobs.Show(ctx, control.Show{ID: "a"})
-	if err != nil || strings.Contains(d.Output, "\ufffd") || len(d.Output) < showTailBytes-1 {
+	if err != nil || strings.Contains(d.Output, "\ufffd") || len(d.Output) < maxShowTailBytes-1 {
 		t.Errorf("shown with %d bytes %.10q, %v", len(d.Output), d.Output, err)
 	}
 	var got []byte
-	_, err = s.output.Logs(ctx, control.Logs{ID: "a"}, func(p control.Piece) error {
+	_, err = s.output.Logs(ctx, control.Logs{ID: "a"}, func(p control.OutputPiece) error {
 		if p.Base64 != nil {
 			t.Errorf("%d bytes of text come as base64", len(p.Base64))
 		}
@@ -125,7 +126,7 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 
 // The end of an output has a line wherever bytes are missing because they were not kept or are damaged.
 func TestTailMarksMissingOutput(t *testing.T) {
-	var got tails
+	var got outputTails
 	for _, c := range []output.Chunk{
 		{Data: []byte("first")}, {DroppedBytes: 70}, {Data: []byte("last\n")}, {Stream: output.Stderr,
 			Data: []byte("oops\n")},

@@ -24,5 +24,5 @@ func otherUserName(t *testing.T) string {
 // blockDirectory makes the directory call wait before each answer. Each answer says that the user is
 // unknown.
 func blockDirectory(d *accounts.Directory, wait func()) {
-	d.Lookup = func(string) (accounts.Entry, error) { wait(); return accounts.Entry{}, nil }
+	d.LookupFunc = func(string) (accounts.Entry, error) { wait(); return accounts.Entry{}, nil }
 }

@@ -19,8 +19,8 @@ const statsRange = 24 * time.Hour
 func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
 	now := h.Store.Now()
 	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
-		Series:  p.Grain != "",
-		AllTime: p.AllTime}
+		WithPeriods: p.Grain != "",
+		AllTime:     p.AllTime}
 	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Grain != "") {
 		return control.Stats{}, queue.Invalid("ever",
 			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
@@ -37,13 +37,13 @@ func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.
 			f.Grain = g
 		}
 	}
-	if g, since, until := f.Range(now); p.Buckets && f.Series &&
+	if g, since, until := f.Range(now); p.Buckets && f.WithPeriods &&
 		time.Duration(until-since)*time.Millisecond > control.MaxBucketPeriods*g.Length() {
 		return control.Stats{}, queue.Invalid("buckets",
 			`histograms are limited to %d periods; set parameter "since" to a later time, or parameter "by" to a longer period`,
 			control.MaxBucketPeriods)
 	}
-	return control.Answer(ctx, h.Shares, control.ClassMany, func() (control.Stats, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.Stats, error) {
 		got, err := h.Store.Stats(ctx, f)
 		if err != nil {
 			return control.Stats{}, err
@@ -52,23 +52,24 @@ func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.
 			Queues: []control.QueueStats{}}
 		for i := range got.Queues {
 			q := &got.Queues[i]
-			out.Queues = append(out.Queues, control.QueueStats{Queue: q.Queue, Figures: viewFigures(&q.Figures, p.Buckets)})
+			out.Queues = append(out.Queues, control.QueueStats{Queue: q.Queue,
+				AttemptStatistics: viewStatistics(&q.AttemptStatistics, p.Buckets)})
 		}
 		for i := range got.Periods {
 			q := &got.Periods[i]
 			out.Periods = append(out.Periods, control.PeriodStats{StartTime: control.Time(q.StartTime),
-				Figures: viewFigures(&q.Figures, p.Buckets)})
+				AttemptStatistics: viewStatistics(&q.AttemptStatistics, p.Buckets)})
 		}
 		return out, nil
 	})
 }
 
-// viewFigures converts statistics to their form in a reply.
-func viewFigures(f *store.Figures, buckets bool) control.Figures {
-	v := control.Figures{
+// viewStatistics converts statistics to their form in a reply.
+func viewStatistics(f *store.AttemptStatistics, buckets bool) control.AttemptStatistics {
+	v := control.AttemptStatistics{
 		Started: f.Started, Completed: f.Completed, Failed: f.Failed, Dead: f.Dead, Cancelled: f.Cancelled,
-		Returned: f.Returned,
-		Wait:     spread(&f.Waits, buckets), Run: spread(&f.Runs, buckets),
+		Returned:  f.Returned,
+		WaitTimes: viewHistogram(&f.WaitTimes, buckets), RunTimes: viewHistogram(&f.RunTimes, buckets),
 	}
 	if all := f.Completed + f.Failed + f.Dead; all > 0 {
 		v.FailureRate = new(float64(f.Failed+f.Dead) / float64(all))
@@ -76,7 +77,7 @@ func viewFigures(f *store.Figures, buckets bool) control.Figures {
 	return v
 }
 
-func spread(h *store.Histogram, buckets bool) (v control.Spread) {
+func viewHistogram(h *store.Histogram, buckets bool) (v control.DurationStatistics) {
 	quantile := func(q float64) *int64 {
 		if d, known := h.Quantile(q); known {
 			return new(d.Milliseconds())
@@ -90,7 +91,7 @@ func spread(h *store.Histogram, buckets bool) (v control.Spread) {
 	}
 	for k, n := range h.Counts {
 		if buckets && n > 0 {
-			v.Buckets = append(v.Buckets, []int64{int64(k + store.FirstBucket), n})
+			v.Buckets = append(v.Buckets, []int64{int64(k + store.FirstBucketIndex), n})
 		}
 	}
 	return v

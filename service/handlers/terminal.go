@@ -25,11 +25,11 @@ func (h *Output) Attach(ctx context.Context, p control.Attach) (control.AttachRe
 	if err != nil {
 		return control.AttachResult{}, err
 	}
-	if err := h.RunAs.MayType(&peer, &running); err != nil {
+	if err := h.RunAs.CheckMayType(&peer, &running); err != nil {
 		return control.AttachResult{}, err
 	}
-	joined := control.AttachResult{Attempt: running.Runs + 1}
-	if h.terminals.join(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
+	joined := control.AttachResult{Attempt: running.StartedAttempts + 1}
+	if h.terminalClients.addIfNew(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
 		if err := h.Guard.Audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt),
 			&running); err != nil {
 			return control.AttachResult{}, err
@@ -44,13 +44,13 @@ func (h *Output) Attach(ctx context.Context, p control.Attach) (control.AttachRe
 	if len(data) == 0 && !p.Controls {
 		return joined, nil
 	}
-	typed, ok, err := h.Pool.Type(ctx, running.Seq, joined.Attempt, data)
+	typed, ok, err := h.Pool.TypeInput(ctx, running.Seq, joined.Attempt, data)
 	if err == nil && !ok {
 		err = errEnded
 	}
-	joined.Written = int(typed.Written)
+	joined.Written = int(typed.WrittenBytes)
 	if p.Controls {
-		joined.Controls = typed.Controls
+		joined.Controls = typed.ModeControls
 	}
 	return joined, err
 }
@@ -62,18 +62,18 @@ const startedTimeout = 100 * time.Millisecond
 // attempt to start.
 func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
 	if p.Wait {
-		defer h.Pool.Watch(j.Seq)()
+		defer h.Pool.WatchEnd(j.Seq)()
 	}
 	watching := h.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	for {
 		// connected is taken before the job's state is read, so that no later connection is missed.
 		connected := h.Pool.RunnerConnected()
-		if *j, err = h.reader.rereadOutline(ctx, j); err != nil {
+		if *j, err = h.reader.rereadCompact(ctx, j); err != nil {
 			return running, err
 		}
 		if h.Cluster != nil && j.State == queue.Processing {
-			if name := h.NodeList.NodeOf(ctx, j.Seq); name != h.Node {
+			if name := h.NodeList.NodeNameOf(ctx, j.Seq); name != h.Node {
 				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID,
 					name)
 			}
@@ -82,12 +82,12 @@ func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.At
 		if !p.Wait {
 			timeoutCtx, cancel = context.WithTimeout(ctx, startedTimeout)
 		}
-		running, ok := h.Pool.Started(timeoutCtx, j.Seq)
+		running, ok := h.Pool.AwaitStart(timeoutCtx, j.Seq)
 		cancel()
 		switch {
-		case ok && (p.Attempt == 0 || p.Attempt == running.Runs+1):
+		case ok && (p.Attempt == 0 || p.Attempt == running.StartedAttempts+1):
 			return running, nil
-		case ok && p.Attempt <= running.Runs, p.Attempt > 0 && p.Attempt <= j.Runs:
+		case ok && p.Attempt <= running.StartedAttempts, p.Attempt > 0 && p.Attempt <= j.StartedAttempts:
 			return running, queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has ended", p.Attempt, j.ID)
 		case j.State.Ended():
 			return running, queue.Errorf(queue.CodeWrongState,
@@ -104,9 +104,9 @@ func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.At
 	}
 }
 
-// terminals remembers which processes have attached to which terminals. So one audit event covers
+// terminalClients remembers which processes have attached to which terminals. So one audit event covers
 // everything that a process types into a terminal. Its methods are safe for concurrent use.
-type terminals struct {
+type terminalClients struct {
 	mu          sync.Mutex
 	seenClients map[terminalClient]bool // guarded by mu
 }
@@ -122,8 +122,8 @@ type terminalClient struct {
 // so the next text that each of them types is audited again.
 const maxJoined = 4096
 
-// join records an attached process and reports whether it is new.
-func (t *terminals) join(j terminalClient) bool {
+// addIfNew records an attached process and reports whether it is new.
+func (t *terminalClients) addIfNew(j terminalClient) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seenClients[j] {

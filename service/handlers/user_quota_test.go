@@ -26,17 +26,17 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 	limit := func(n int64) { s.setQuota(t, n) }
 	status := func(uid int, right control.Right) control.Status {
 		t.Helper()
-		st, err := s.overview.Status(asPeer(t, uid, right), control.Nothing{})
+		st, err := s.overview.Status(asPeer(t, uid, right), control.NoParams{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return st
 	}
 	limit(100_000)
-	if st := status(owner, control.Submit); st.UserBytes != used || used < 10_000 || st.MaxBytesUser != 100_000 {
-		t.Errorf("the owner sees %d of %d bytes, want %d of 100000", st.UserBytes, st.MaxBytesUser, used)
+	if st := status(owner, control.RightSubmit); st.UserBytes != used || used < 10_000 || st.MaxBytesPerUser != 100_000 {
+		t.Errorf("the owner sees %d of %d bytes, want %d of 100000", st.UserBytes, st.MaxBytesPerUser, used)
 	}
-	if st := status(owner+1, control.Admin); st.UserBytes != 0 || st.NearQuota != nil {
+	if st := status(owner+1, control.RightAdmin); st.UserBytes != 0 || st.NearQuota != nil {
 		t.Errorf("another user sees %d bytes, and %v near the quota; want none", st.UserBytes, st.NearQuota)
 	}
 	near := []control.UserBytes{{UID: owner, User: s.Owners.UserName(owner), Bytes: used}}
@@ -45,23 +45,23 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 		want []control.UserBytes
 	}{{used * 10 / 9, near}, {used*10/9 + 10, nil}, {0, nil}} {
 		limit(c.most)
-		if st := status(owner+1, control.Admin); !reflect.DeepEqual(st.NearQuota, c.want) {
+		if st := status(owner+1, control.RightAdmin); !reflect.DeepEqual(st.NearQuota, c.want) {
 			t.Errorf("%d of %d bytes: an admin sees %v near the quota, want %v", used, c.most, st.NearQuota, c.want)
 		}
-		if st := status(owner, control.Operate); st.NearQuota != nil {
+		if st := status(owner, control.RightOperate); st.NearQuota != nil {
 			t.Errorf("%d of %d bytes: an operator sees %v near the quota, want nothing", used, c.most, st.NearQuota)
 		}
 	}
 	limit(-1)
-	if st := status(owner, control.Submit); st.MaxBytesUser <= 0 || st.MaxBytesUser > settings.AutoBytes {
-		t.Errorf("with auto the limit is %d bytes", st.MaxBytesUser)
+	if st := status(owner, control.RightSubmit); st.MaxBytesPerUser <= 0 || st.MaxBytesPerUser > settings.MaxAutoBytes {
+		t.Errorf("with auto the limit is %d bytes", st.MaxBytesPerUser)
 	}
 }
 
 // A status lists only a limited number of users near their quota. They are the users that use most.
 func TestStatusBoundsUsersNearQuota(t *testing.T) {
 	s := newServiceWithStore(t)
-	for uid := range maxNearQuota + 1 {
+	for uid := range maxListedNearQuota + 1 {
 		draft := jobNamed("")
 		draft.UID, draft.Stdin = owner+uid, strings.Repeat("x", 1000+uid)
 		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner + uid, Drafts: []queue.Job{draft}}); err != nil {
@@ -69,10 +69,10 @@ func TestStatusBoundsUsersNearQuota(t *testing.T) {
 		}
 	}
 	s.setQuota(t, 1)
-	st, err := s.overview.Status(asPeer(t, 0, control.Admin), control.Nothing{})
-	if err != nil || len(st.NearQuota) != maxNearQuota || st.NearQuota[0].UID != owner+maxNearQuota {
+	st, err := s.overview.Status(asPeer(t, 0, control.RightAdmin), control.NoParams{})
+	if err != nil || len(st.NearQuota) != maxListedNearQuota || st.NearQuota[0].UID != owner+maxListedNearQuota {
 		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.NearQuota), err,
-			maxNearQuota)
+			maxListedNearQuota)
 	}
 }
 
@@ -93,24 +93,24 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, owner, control.Submit)
+	ownerCtx := asPeer(t, owner, control.RightSubmit)
 	add := control.ScheduleAdd{Name: "nightly", Cron: "0 2 * * *",
 		Spec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
 	_, err := s.schedules.ScheduleAdd(ownerCtx, add)
 	var e *queue.Error
-	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
-		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
+	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
+		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaErrorField)
 	}
 	before := s.Store.UserBytes(owner)
-	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
+	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
 	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	if _, err := s.schedules.ScheduleAdd(ownerCtx, add); err != nil {
 		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
-	if now := s.Store.UserBytes(owner); now > s.Quota.MaxBytesUser() || now < before-30_000 {
-		t.Errorf("%d bytes are used, before: %d, allowed: %d", now, before, s.Quota.MaxBytesUser())
+	if now := s.Store.UserBytes(owner); now > s.Quota.MaxBytesPerUser() || now < before-30_000 {
+		t.Errorf("%d bytes are used, before: %d, allowed: %d", now, before, s.Quota.MaxBytesPerUser())
 	}
 }
 
@@ -120,8 +120,8 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, owner, control.Submit)
-	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
+	ownerCtx := asPeer(t, owner, control.RightSubmit)
+	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
 	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
@@ -132,8 +132,8 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 			control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
 			t.Fatalf("frame %d: %v", n, err)
 		}
-		if used := s.Store.UserBytes(owner); used > s.Quota.MaxBytesUser() {
-			t.Errorf("after frame %d %d bytes are used, %d allowed", n, used, s.Quota.MaxBytesUser())
+		if used := s.Store.UserBytes(owner); used > s.Quota.MaxBytesPerUser() {
+			t.Errorf("after frame %d %d bytes are used, %d allowed", n, used, s.Quota.MaxBytesPerUser())
 		}
 	}
 }
@@ -148,17 +148,17 @@ func TestEnqueueMakesRoom(t *testing.T) {
 		return control.Enqueue{Spec: queue.Spec{ID: new(id), Command: new("cat"), Stdin: new(large)}}
 	}
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, owner, control.Submit)
+	ownerCtx := asPeer(t, owner, control.RightSubmit)
 	_, err := s.batches.Enqueue(ownerCtx, spec("refused"))
 	var e *queue.Error
-	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
-		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
+	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
+		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaErrorField)
 	}
 	if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	time.Sleep(2 * time.Millisecond) // make sure that old0 ends first
-	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5",
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: control.JobIDs{"old1", "old2", "old3", "old4", "old5",
 		"old6", "old7"}}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
@@ -182,7 +182,7 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	}
 	why, err := s.explanations.Why(ownerCtx, control.WhyParams{ID: "old0"})
 	if err != nil || len(why.Reasons) != 1 || why.Reasons[0].Kind != "input" ||
-		!strings.Contains(why.Reasons[0].Text, store.QuotaField) {
+		!strings.Contains(why.Reasons[0].Text, store.QuotaErrorField) {
 		t.Errorf("why of a job without its input: %+v, %v", why, err)
 	}
 }
@@ -190,8 +190,8 @@ func TestEnqueueMakesRoom(t *testing.T) {
 // cancelAll cancels the jobs of fillQuota.
 func cancelAll(t *testing.T, s *rig) {
 	t.Helper()
-	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.actions.Cancel(asPeer(t, owner, control.Submit), control.Selection{IDs: all}); err != nil ||
+	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
+	if got, err := s.actions.Cancel(asPeer(t, owner, control.RightSubmit), control.Selection{IDs: all}); err != nil ||
 		len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
@@ -202,28 +202,29 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, owner, control.Submit)
+	ownerCtx := asPeer(t, owner, control.RightSubmit)
 	cancelAll(t, s)
 	before := s.Store.UserBytes(owner)
 	refused := func(size int) {
 		t.Helper()
 		spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", size))}
-		if _, err := s.batches.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrFull) {
+		if _, err := s.batches.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrQueueFull) {
 			t.Errorf("a job of %d bytes: %v, want it refused as full", size, err)
 		}
 		if now := s.Store.UserBytes(owner); now != before {
 			t.Errorf("a job of %d bytes was refused, and %d of %d bytes are left", size, now, before)
 		}
 	}
-	refused(2 * int(s.Quota.MaxBytesUser())) // this request is larger than the whole quota
-	refused(int(before) - 1000)              // this request is smaller than the quota, but larger than what can be removed
+	refused(2 * int(s.Quota.MaxBytesPerUser())) // this request is larger than the whole quota
+	// this request is smaller than the quota, but larger than what can be removed
+	refused(int(before) - 1000)
 }
 
 // If an operator edits another user's job and the quota is used up, nothing of that user's jobs is removed.
 func TestEditByOperatorRemovesNothing(t *testing.T) {
 	s := newServiceWithStore(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
-	if _, err := s.batches.Enqueue(asPeer(t, owner, control.Submit), control.Enqueue{Spec: waiting}); err != nil {
+	if _, err := s.batches.Enqueue(asPeer(t, owner, control.RightSubmit), control.Enqueue{Spec: waiting}); err != nil {
 		t.Fatal(err)
 	}
 	fillQuota(t, s, strings.Repeat("x", 10_000))
@@ -233,12 +234,12 @@ func TestEditByOperatorRemovesNothing(t *testing.T) {
 		Selection: control.Selection{ID: "waiting"},
 		Set:       []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
 	}
-	got, err := s.actions.Edit(asPeer(t, owner+1, control.Operate), edit)
-	if now := s.Store.UserBytes(owner); !strings.Contains(fmt.Sprint(got, err), store.QuotaField) || now != before {
+	got, err := s.actions.Edit(asPeer(t, owner+1, control.RightOperate), edit)
+	if now := s.Store.UserBytes(owner); !strings.Contains(fmt.Sprint(got, err), store.QuotaErrorField) || now != before {
 		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now,
 			before)
 	}
-	if got, err := s.actions.Edit(asPeer(t, owner, control.Submit), edit); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.actions.Edit(asPeer(t, owner, control.RightSubmit), edit); err != nil || len(got.Refusals) > 0 {
 		t.Errorf("the owner's edit: %+v, %v", got, err)
 	}
 }
@@ -252,9 +253,9 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 	}
 	s.enqueueJobs(t, drafts...)
 	s.setQuota(t, s.Store.UserBytes(owner)+100)
-	ownerCtx := asPeer(t, owner, control.Submit)
+	ownerCtx := asPeer(t, owner, control.RightSubmit)
 	for i := range drafts {
-		if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: control.Name(drafts[i].ID)}); err != nil ||
+		if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: control.JobID(drafts[i].ID)}); err != nil ||
 			len(got.Refusals) > 0 {
 			t.Fatal(got, err)
 		}
@@ -270,7 +271,7 @@ func TestRoomyBytesOfASmallLimit(t *testing.T) {
 	s := newServiceWithStore(t)
 	for _, c := range [][2]int64{{0, 0}, {1, 1}, {2, 1}, {10, 8}, {100, 89}} {
 		s.setQuota(t, c[0])
-		if got := s.Quota.QuotaThreshold(); got != c[1] {
+		if got := s.Quota.NearQuotaBytes(); got != c[1] {
 			t.Errorf("of %d bytes %d leave enough room, want %d", c[0], got, c[1])
 		}
 	}

@@ -27,18 +27,20 @@ type Actions struct{ *parts }
 // Cancel implements control.API.
 func (h *Actions) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	takes := append(queue.VerbCancel.ActsIn(), queue.Processing)
-	return h.bulk.onJobs(ctx, p, takes, &verb{method: "cancel", do: h.jobChanges.cancel, endsAttempt: true})
+	return h.bulk.applyToJobs(ctx, p, takes, &bulkVerb{method: "cancel", apply: h.jobChanges.cancel,
+		awaitsAttemptEnd: true})
 }
 
 // cancel cancels a job. It ends a running attempt, unless the states in only exclude running jobs.
 func (h *jobChanger) cancel(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
 	if len(only) > 0 && !slices.Contains(only, queue.Processing) {
-		return h.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
+		return h.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, OnlyStates: only})
 	}
 	if only, err = h.cancelLeased(ctx, j, only); err != nil {
 		return err
 	}
-	return h.Store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
+	return h.Store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID,
+		OnlyStates: only})
 }
 
 // cancelLeased ends the running attempt of a job, before any change of the store, because that change might
@@ -56,21 +58,21 @@ func (h *jobChanger) cancelLeased(ctx context.Context, j *queue.Job, only []queu
 func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
 	c.UID = control.PeerFrom(ctx).UID
 	set := h.Settings.Current()
-	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, h.Quota.MaxBytesUser()
-	done, err := h.Pool.Change(ctx, j.Seq, c)
+	c.MaxPending, c.MaxPendingPerUser, c.MaxBytesPerUser = set.MaxPending, set.MaxPendingPerUser, h.Quota.MaxBytesPerUser()
+	done, err := h.Pool.ChangeUnstarted(ctx, j.Seq, c)
 	if done || err != nil {
-		return explainStarted(err, j, c.Verb, c.Only)
+		return replaceStartedError(err, j, c.Verb, c.OnlyStates)
 	}
-	return h.Quota.WithRoom(ctx, j.UID, func() error { return h.Store.Change(ctx, j.Seq, c) })
+	return h.Quota.RunWithinQuota(ctx, j.UID, func() error { return h.Store.Change(ctx, j.Seq, c) })
 }
 
-// giveBack returns a job to the queue, if this node holds it and it has not started.
-func (h *jobChanger) giveBack(ctx context.Context, j *queue.Job, only []queue.State) error {
-	return explainStarted(h.Pool.GiveBack(ctx, j.Seq), j, queue.VerbEdit, only)
+// returnUnstarted returns a job to the queue, if this node holds it and it has not started.
+func (h *jobChanger) returnUnstarted(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return replaceStartedError(h.Pool.ReturnUnstarted(ctx, j.Seq), j, queue.VerbEdit, only)
 }
 
-// explainStarted replaces worker.ErrAttemptStarted by an error for the caller of a verb.
-func explainStarted(err error, j *queue.Job, v queue.Verb, only []queue.State) error {
+// replaceStartedError replaces worker.ErrAttemptStarted by an error for the caller of a verb.
+func replaceStartedError(err error, j *queue.Job, v queue.Verb, only []queue.State) error {
 	switch {
 	case !errors.Is(err, worker.ErrAttemptStarted):
 		return err
@@ -84,55 +86,58 @@ func explainStarted(err error, j *queue.Job, v queue.Verb, only []queue.State) e
 	return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
 }
 
-// changeBy returns a function that applies a change to a job, for the field do of a verb.
-func (h *jobChanger) changeBy(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
+// changeFunc returns a function that applies a change to a job, for the field do of a verb.
+func (h *jobChanger) changeFunc(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
 	return func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c
-		c.Only = only
+		c.OnlyStates = only
 		return h.changeJob(ctx, j, c)
 	}
 }
 
 // Hold implements control.API.
 func (h *Actions) Hold(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.bulk.onJobs(ctx, p, queue.VerbHold.ActsIn(),
-		&verb{method: "hold", do: h.jobChanges.changeBy(store.Change{Verb: queue.VerbHold})})
+	return h.bulk.applyToJobs(ctx, p, queue.VerbHold.ActsIn(),
+		&bulkVerb{method: "hold", apply: h.jobChanges.changeFunc(store.Change{Verb: queue.VerbHold})})
 }
 
 // Release implements control.API.
 func (h *Actions) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.bulk.onJobs(ctx, p, queue.VerbRelease.ActsIn(),
-		&verb{method: "release", do: h.jobChanges.changeBy(store.Change{Verb: queue.VerbRelease})})
+	return h.bulk.applyToJobs(ctx, p, queue.VerbRelease.ActsIn(),
+		&bulkVerb{method: "release", apply: h.jobChanges.changeFunc(store.Change{Verb: queue.VerbRelease})})
 }
 
 // Retry implements control.API. If the caller selects jobs by a filter, Retry skips completed jobs unless
 // the filter names that state.
 func (h *Actions) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
 	takes := queue.VerbRetry.ActsIn()
-	if p.Chosen() && len(p.State) == 0 {
+	if p.SelectsByFilter() && len(p.State) == 0 {
 		takes = []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
 	}
-	return h.bulk.onJobs(ctx, p.Selection, takes, &verb{
+	return h.bulk.applyToJobs(ctx, p.Selection, takes, &bulkVerb{
 		method: "retry",
-		params: func(one control.Selection) any { return control.Retry{Selection: one, Only: p.Only} },
-		do:     h.jobChanges.changeBy(store.Change{Verb: queue.VerbRetry, KeepDependants: p.Only}),
+		remoteParams: func(one control.Selection) any {
+			return control.Retry{Selection: one, WithoutDependants: p.WithoutDependants}
+		},
+		apply: h.jobChanges.changeFunc(store.Change{Verb: queue.VerbRetry, KeepDependants: p.WithoutDependants}),
 	})
 }
 
-// maxEdit is the maximum length in bytes of a patch that is applied to many jobs. The patch is stored with
+// maxBulkEditBytes is the maximum length in bytes of a patch that is applied to many jobs. The patch is stored with
 // each job.
-const maxEdit = 64 << 10
+const maxBulkEditBytes = 64 << 10
 
 // Edit implements control.API.
 func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
-	if _, relayed := cluster.Relayed(ctx); relayed {
-		return h.bulk.onJobs(ctx, p.Selection, nil, &verb{method: "edit", localOnly: true, do: h.jobChanges.giveBack})
+	if _, relayed := cluster.RelayedRequest(ctx); relayed {
+		return h.bulk.applyToJobs(ctx, p.Selection, nil, &bulkVerb{method: "edit", localOnly: true,
+			apply: h.jobChanges.returnUnstarted})
 	}
-	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
+	if len(p.Set) > maxBulkEditBytes && (p.SelectsByFilter() || len(p.AllIDs()) > 1) {
 		return control.BulkResult{}, queue.Invalid("set",
-			"the new values have %d bytes; when one request edits several jobs, the maximum is %d", len(p.Set), maxEdit)
+			"the new values have %d bytes; when one request edits several jobs, the maximum is %d", len(p.Set), maxBulkEditBytes)
 	}
-	d := h.Settings.Current().Defaults()
+	d := h.Settings.Current().JobDefaults()
 	sample := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
 	}} // this job has the fields that other fields require, such as unique for unique_for
@@ -140,7 +145,7 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return control.BulkResult{}, err // reject the request, since the patch is invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
-	scope, err := h.RunAs.EditScope(&peer, p.Set)
+	scope, err := h.RunAs.ParseEditScope(&peer, p.Set)
 	if err != nil {
 		return control.BulkResult{}, err
 	}
@@ -148,7 +153,7 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
 		// Check each job in its current state, because the user that it runs as may have changed.
-		err := h.RunAs.MayEdit(&peer, &scope, j)
+		err := h.RunAs.CheckMayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
 			err = j.Edit(h.QueueRules.ReplaceNulls(p.Set, j.Queue), d)
@@ -167,18 +172,18 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		}
 		return err
 	}
-	v, err := h.bulk.onJobs(ctx, p.Selection, queue.VerbEdit.ActsIn(), &verb{
+	v, err := h.bulk.applyToJobs(ctx, p.Selection, queue.VerbEdit.ActsIn(), &bulkVerb{
 		method: "edit",
 		// This node has checked the edit and applies it. A node that holds the job only returns the job.
-		params: func(one control.Selection) any {
+		remoteParams: func(one control.Selection) any {
 			return control.Edit{Selection: one, Set: json.RawMessage(`{}`)}
 		},
-		returnsJob: true,
-		do:         h.jobChanges.changeBy(store.Change{Verb: queue.VerbEdit, Edit: edit}),
+		onlyReturnsJob: true,
+		apply:          h.jobChanges.changeFunc(store.Change{Verb: queue.VerbEdit, Edit: edit}),
 	})
 	if err == nil && len(v.DoneIDs) > 0 {
-		var notes receiptNotes
-		h.intake.addNotes(&notes, []queue.Job{sample})
+		var notes replyNotes
+		h.intake.addDraftNotes(&notes, []queue.Job{sample})
 		v.Notes = notes.notes
 		v.UnenforcedLimits, err = h.health.UnenforcedLimits(ctx, []queue.Job{sample}, false)
 	}
@@ -191,17 +196,17 @@ func (h *Actions) Remove(ctx context.Context, p control.Remove) (control.BulkRes
 	if p.Force {
 		takes = append(takes, queue.Processing)
 	}
-	return h.bulk.onJobs(ctx, p.Selection, takes, &verb{
-		method:      "rm",
-		params:      func(one control.Selection) any { return control.Remove{Selection: one, Force: p.Force} },
-		endsAttempt: p.Force,
-		do: func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
+	return h.bulk.applyToJobs(ctx, p.Selection, takes, &bulkVerb{
+		method:           "rm",
+		remoteParams:     func(one control.Selection) any { return control.Remove{Selection: one, Force: p.Force} },
+		awaitsAttemptEnd: p.Force,
+		apply: func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
 			if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
 				if only, err = h.jobChanges.cancelLeased(ctx, j, only); err != nil {
 					return err
 				}
 			}
-			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, Only: only})
+			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, OnlyStates: only})
 		},
 	})
 }
@@ -217,7 +222,7 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 	states []queue.State) (control.RemovalCount, error) {
 	var removed control.RemovalCount
 	peer := control.PeerFrom(ctx)
-	f, err := h.filters.filter(&peer, control.List{Batch: p.Batch})
+	f, err := h.filters.parse(&peer, control.List{Batch: p.Batch})
 	if err != nil {
 		return removed, err
 	}
@@ -227,9 +232,9 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 	} else if err := h.Guard.Audit(ctx, method, p.Batch, nil); err != nil {
 		return removed, err
 	}
-	remove := &verb{method: method, remoteMethod: "rm", do: h.changeBy(store.Change{Verb: queue.VerbRemove})}
+	remove := &bulkVerb{method: method, remoteMethod: "rm", apply: h.changeFunc(store.Change{Verb: queue.VerbRemove})}
 	for {
-		page, err := h.reader.selected(ctx, f)
+		page, err := h.reader.listRefs(ctx, f)
 		if err != nil {
 			return removed, err
 		}
@@ -239,7 +244,7 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 			}
 			continue
 		}
-		verdict, err := h.bulk.bulkByRef(ctx, remove, page.Refs, states)
+		verdict, err := h.bulk.applyToRefs(ctx, remove, page.Refs, states)
 		removed.Count += len(verdict.DoneIDs)
 		if err != nil || f.BeforeSeq == 0 {
 			return removed, err
@@ -249,15 +254,15 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 
 // Requeue implements control.API.
 func (h *Actions) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.bulk.onJobs(ctx, p, []queue.State{queue.Processing},
-		&verb{method: "requeue", do: h.requeue, endsAttempt: true})
+	return h.bulk.applyToJobs(ctx, p, []queue.State{queue.Processing},
+		&bulkVerb{method: "requeue", apply: h.requeue, awaitsAttemptEnd: true})
 }
 
 func (h *Actions) requeue(ctx context.Context, j *queue.Job, only []queue.State) error {
 	held, err := h.Pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	switch {
 	case errors.Is(err, worker.ErrAttemptEnded):
-		if *j, err = h.reader.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
+		if *j, err = h.reader.rereadCompact(ctx, j); err != nil || !j.State.Ended() {
 			return err
 		}
 	case err != nil || held || j.State == queue.Pending:
@@ -278,11 +283,11 @@ func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	return h.bulk.onJobs(ctx, p.Selection, []queue.State{queue.Processing}, &verb{
-		method: "kill",
-		params: func(one control.Selection) any { return control.Kill{Selection: one, Signal: p.Signal} },
-		do: func(ctx context.Context, j *queue.Job, only []queue.State) error {
-			if h.Pool.Running(j.Seq) > 0 {
+	return h.bulk.applyToJobs(ctx, p.Selection, []queue.State{queue.Processing}, &bulkVerb{
+		method:       "kill",
+		remoteParams: func(one control.Selection) any { return control.Kill{Selection: one, Signal: p.Signal} },
+		apply: func(ctx context.Context, j *queue.Job, only []queue.State) error {
+			if h.Pool.LeasedAttemptNumber(j.Seq) > 0 {
 				if err := h.Guard.Audit(ctx, "kill", queue.SignalText(number), j); err != nil {
 					return err
 				}
@@ -307,35 +312,35 @@ func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 // DLQRetry implements control.API. If no jobs are named, each request takes the newest dead jobs, up to a
 // limit, and retries the oldest of these first.
 func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
-	retry := &verb{
-		method: "dlq.retry",
-		params: func(one control.Selection) any { return control.DLQRetry{ID: one.ID, Timeout: p.Timeout} },
-		do:     h.jobChanges.changeBy(store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)}),
+	retry := &bulkVerb{
+		method:       "dlq.retry",
+		remoteParams: func(one control.Selection) any { return control.DLQRetry{ID: one.ID, Timeout: p.Timeout} },
+		apply:        h.jobChanges.changeFunc(store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)}),
 	}
 	if p.ID != "" || len(p.IDs) > 0 {
 		named := control.Selection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
-		return h.bulk.onJobs(ctx, named, []queue.State{queue.Dead}, retry)
+		return h.bulk.applyToJobs(ctx, named, []queue.State{queue.Dead}, retry)
 	}
 	peer := control.PeerFrom(ctx)
-	f, err := h.filters.filter(&peer, control.List{State: control.Texts{queue.Dead.String()}, Batch: p.Batch,
-		Limit: control.SelectStep, Cursor: p.Cursor})
+	f, err := h.filters.parse(&peer, control.List{State: control.TextList{queue.Dead.String()}, Batch: p.Batch,
+		Limit: control.MaxSelectedPerRequest, Cursor: p.Cursor})
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	if onlyUID := access.OnlyOwnUID(&peer, "dlq.retry"); onlyUID != nil {
+	if onlyUID := access.OwnJobsOnlyUID(&peer, "dlq.retry"); onlyUID != nil {
 		f.UID = onlyUID
 	}
-	page, err := h.reader.selected(ctx, f)
+	page, err := h.reader.listRefs(ctx, f)
 	if err != nil {
 		return control.BulkResult{}, err
 	}
 	if p.DryRun {
 		return control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}, MatchCount: new(len(page.Refs)),
-			Next: cursor(page.Next)}, nil
+			Next: pageCursor(page.Next)}, nil
 	}
 	slices.Reverse(page.Refs)
-	v, err := h.bulk.bulkByRef(ctx, retry, page.Refs, nil)
-	v.Next = cursor(page.Next)
+	v, err := h.bulk.applyToRefs(ctx, retry, page.Refs, nil)
+	v.Next = pageCursor(page.Next)
 	return v, err
 }
 
@@ -344,9 +349,9 @@ func (h *Actions) DLQClear(ctx context.Context, p control.ClearParams) (control.
 	return h.jobChanges.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
-// countInStates returns the verb that a dry run applies to named jobs. The verb counts those in the given states.
-func countInStates(method string, takes []queue.State) *verb {
-	return &verb{method: method, localOnly: true, do: func(_ context.Context, j *queue.Job, _ []queue.State) error {
+// countVerb returns the verb that a dry run applies to named jobs. The verb counts those in the given states.
+func countVerb(method string, takes []queue.State) *bulkVerb {
+	return &bulkVerb{method: method, localOnly: true, apply: func(_ context.Context, j *queue.Job, _ []queue.State) error {
 		if !slices.Contains(takes, j.State) {
 			return store.ErrStateChanged
 		}
@@ -354,40 +359,42 @@ func countInStates(method string, takes []queue.State) *verb {
 	}}
 }
 
-// onJobs applies a verb to the selected jobs. If the request names no jobs, it selects the jobs that match the
+// applyToJobs applies a verb to the selected jobs. If the request names no jobs, it selects the jobs that match the
 // selection and are in the requested states, up to a limit per request. takes replaces the requested states if
 // the request names none.
-func (h *bulk) onJobs(ctx context.Context, p control.Selection, takes []queue.State, do *verb) (control.BulkResult,
+func (h *bulkChanger) applyToJobs(ctx context.Context, p control.Selection, takes []queue.State,
+	do *bulkVerb) (control.BulkResult,
 	error) {
 	switch {
-	case p.Chosen():
-		return h.onSelected(ctx, p, takes, do)
+	case p.SelectsByFilter():
+		return h.applyToSelected(ctx, p, takes, do)
 	case p.DryRun:
-		do = countInStates(do.method, takes)
+		do = countVerb(do.method, takes)
 	}
-	v, err := h.bulkByID(ctx, do, p.Names())
+	v, err := h.applyToIDs(ctx, do, p.AllIDs())
 	if p.DryRun {
 		v.MatchCount, v.DoneIDs = new(len(v.DoneIDs)), []string{}
 	}
 	return v, err
 }
 
-// onSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller may
-// use the verb only on own jobs, onSelected skips other users' jobs.
-func (h *bulk) onSelected(ctx context.Context, p control.Selection, takes []queue.State, do *verb) (control.BulkResult,
+// applyToSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller may
+// use the verb only on own jobs, applyToSelected skips other users' jobs.
+func (h *bulkChanger) applyToSelected(ctx context.Context, p control.Selection, takes []queue.State,
+	do *bulkVerb) (control.BulkResult,
 	error) {
 	method := do.method
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
-	f, err := h.filters.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue,
-		Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.SelectStep, Cursor: p.Cursor})
+	f, err := h.filters.parse(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue,
+		Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.MaxSelectedPerRequest, Cursor: p.Cursor})
 	if err != nil {
 		return v, err
 	}
 	if len(f.States) == 0 {
 		f.States = takes
 	}
-	if onlyUID := access.OnlyOwnUID(&peer, method); onlyUID != nil {
+	if onlyUID := access.OwnJobsOnlyUID(&peer, method); onlyUID != nil {
 		if f.UID != nil && *f.UID != *onlyUID {
 			return v, h.Rights.Refuse(&peer, method+" on another user's jobs", control.RequiredRight(method, false))
 		}
@@ -396,33 +403,36 @@ func (h *bulk) onSelected(ctx context.Context, p control.Selection, takes []queu
 	if p.OlderThan != 0 {
 		f.Until = h.Store.Now().Add(-time.Duration(p.OlderThan))
 	}
-	page, err := h.reader.selected(ctx, f)
+	page, err := h.reader.listRefs(ctx, f)
 	if err != nil {
 		return v, err
 	}
 	if p.DryRun {
-		v.MatchCount = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool {
+		v.MatchCount = new(len(slices.DeleteFunc(page.Refs, func(r store.JobRef) bool {
 			return !slices.Contains(takes, r.State)
 		})))
 	} else {
-		v, err = h.bulkByRef(ctx, do, page.Refs, f.States)
+		v, err = h.applyToRefs(ctx, do, page.Refs, f.States)
 		if err != nil {
 			return v, err
 		}
 		// Do not report jobs that were removed in the meantime.
 		v.Refusals = slices.DeleteFunc(v.Refusals, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound })
 	}
-	v.Next = cursor(page.Next)
+	v.Next = pageCursor(page.Next)
 	return v, nil
 }
 
-// selected reads one page of references to the jobs that match a filter.
-func (r *jobReader) selected(ctx context.Context, f store.Filter) (store.RefPage, error) {
-	return read(ctx, r.Shares, control.ClassMany, func() (store.RefPage, error) { return r.Store.Select(ctx, f) })
+// listRefs reads one page of references to the jobs that match a filter.
+func (r *jobReader) listRefs(ctx context.Context, f store.Filter) (store.RefPage, error) {
+	return read(ctx, r.UserLimits, control.ClassManyJobs, func() (store.RefPage, error) {
+		return r.Store.ListRefs(ctx,
+			f)
+	})
 }
 
-// cursor returns the cursor of the next page, or nil after the last page.
-func cursor(next int64) *string {
+// pageCursor returns the cursor of the next page, or nil after the last page.
+func pageCursor(next int64) *string {
 	if next == 0 {
 		return nil
 	}

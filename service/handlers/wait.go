@@ -9,16 +9,17 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// stepBytes is the approximate number of bytes of a stream that are read and sent while holding one read
+// bytesPerReadSlot is the approximate number of bytes of a stream that are read and sent while holding one read
 // slot.
-const stepBytes = 64 << 10
+const bytesPerReadSlot = 64 << 10
 
 // Wait implements control.API.
 func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult,
 	error) {
-	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
-	if len(ids) > control.MaxWaits {
-		return control.WaitResult{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), control.MaxWaits)
+	ids := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
+	if len(ids) > control.MaxWaitIDs {
+		return control.WaitResult{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids),
+			control.MaxWaitIDs)
 	}
 	req := &waitRequest{h: h, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
 	if err := req.findJobs(ctx); err != nil {
@@ -27,7 +28,7 @@ func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEn
 	watching := h.Store.Watch(req.seqs)
 	defer watching.Stop()
 	for _, seq := range req.seqs {
-		defer h.Pool.Watch(seq)()
+		defer h.Pool.WatchEnd(seq)()
 	}
 	var timeout <-chan time.Time
 	if p.Timeout > 0 {
@@ -40,8 +41,8 @@ func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEn
 		if err := req.reportEnded(ctx, watching.ChangedJobs()); err != nil {
 			return control.WaitResult{}, err
 		}
-		if timedOut || req.done() {
-			return control.WaitResult{Open: req.openIDs(), TimedOut: timedOut && !req.done()}, nil
+		if timedOut || req.isDone() {
+			return control.WaitResult{UnfinishedIDs: req.unfinishedIDs(), TimedOut: timedOut && !req.isDone()}, nil
 		}
 		select {
 		case <-watching.C:
@@ -69,7 +70,7 @@ type waitRequest struct {
 func (w *waitRequest) findJobs(ctx context.Context) error {
 	w.hasEnded = make([]bool, len(w.ids))
 	for len(w.seqs) < len(w.ids) {
-		refs, errs, err := w.h.reader.readRefs(ctx, w.ids[len(w.seqs):min(len(w.seqs)+readStep, len(w.ids))])
+		refs, errs, err := w.h.reader.readRefs(ctx, w.ids[len(w.seqs):min(len(w.seqs)+jobsPerReadSlot, len(w.ids))])
 		if err != nil {
 			return err
 		}
@@ -89,13 +90,13 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 	for _, seq := range changed {
 		isChanged[seq] = true
 	}
-	for i := 0; i < len(w.ids) && !w.done(); {
+	for i := 0; i < len(w.ids) && !w.isDone(); {
 		if w.hasEnded[i] || !isChanged[w.seqs[i]] {
 			i++
 			continue
 		}
-		err := w.h.Shares.Step(ctx, control.ClassOne, func() error {
-			for read, bytes := 0, 0; i < len(w.ids) && read < readStep && bytes < stepBytes && !w.done(); i++ {
+		err := w.h.UserLimits.RunStreamStep(ctx, control.ClassOneJob, func() error {
+			for read, bytes := 0, 0; i < len(w.ids) && read < jobsPerReadSlot && bytes < bytesPerReadSlot && !w.isDone(); i++ {
 				if w.hasEnded[i] || !isChanged[w.seqs[i]] {
 					continue
 				}
@@ -107,8 +108,8 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 				if !j.State.Ended() {
 					continue
 				}
-				bytes += store.TextSize(&j)
-				if err := w.each(control.JobEndNotice{Job: w.h.views.viewFor(&w.peer, &j)}); err != nil {
+				bytes += store.JobTextSize(&j)
+				if err := w.each(control.JobEndNotice{Job: w.h.views.viewJobFor(&w.peer, &j)}); err != nil {
 					return err
 				}
 				w.hasEnded[i] = true
@@ -123,11 +124,11 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 	return nil
 }
 
-func (w *waitRequest) done() bool {
+func (w *waitRequest) isDone() bool {
 	return w.reportedCount == len(w.ids) || w.any && w.reportedCount > 0
 }
 
-func (w *waitRequest) openIDs() []string {
+func (w *waitRequest) unfinishedIDs() []string {
 	ids := []string{}
 	for i, id := range w.ids {
 		if !w.hasEnded[i] {
@@ -137,18 +138,21 @@ func (w *waitRequest) openIDs() []string {
 	return ids
 }
 
-// rereadOutline takes a read slot and reads a job again. It returns the job without its large fields.
-func (r *jobReader) rereadOutline(ctx context.Context, old *queue.Job) (queue.Job, error) {
-	j, err := read(ctx, r.Shares, control.ClassOne, func() (queue.Job, error) { return r.reread(ctx, old) })
-	return outline(&j), err
+// rereadCompact takes a read slot and reads a job again. It returns the job without its large fields.
+func (r *jobReader) rereadCompact(ctx context.Context, old *queue.Job) (queue.Job, error) {
+	j, err := read(ctx, r.UserLimits, control.ClassOneJob, func() (queue.Job, error) { return r.reread(ctx, old) })
+	return compactJob(&j), err
 }
 
-// outline returns a job without the fields that may be large. A request may keep this part in memory while it
+// compactJob returns a job without the fields that may be large. A request may keep this part in memory while it
 // waits.
-func outline(j *queue.Job) queue.Job {
+func compactJob(j *queue.Job) queue.Job {
 	return queue.Job{
-		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason, Runs: j.Runs,
-		Attempts: j.Attempts, DueAt: j.DueAt, Since: j.Since, Arrival: j.Arrival, PausedAt: j.PausedAt, PausedBy: j.PausedBy,
+		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason,
+		StartedAttempts: j.StartedAttempts,
+		Attempts:        j.Attempts, DueAt: j.DueAt, AgingSince: j.AgingSince, ArrivalNumber: j.ArrivalNumber,
+		PausedAt:     j.PausedAt,
+		PausedBy:     j.PausedBy,
 		InputRemoved: j.InputRemoved, Execution: queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY},
 	}
 }
@@ -158,12 +162,12 @@ func outline(j *queue.Job) queue.Job {
 func (r *jobReader) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
 	j, err := r.Store.Get(ctx, old.ID)
 	if err == nil {
-		err = sameJob(&j, old)
+		err = checkSameJob(&j, old)
 	}
 	return j, err
 }
 
-func sameJob(j, old *queue.Job) error {
+func checkSameJob(j, old *queue.Job) error {
 	if j.Seq != old.Seq {
 		return queue.Errorf(queue.CodeNotFound, "job %q was removed, and another job has this id now", old.ID)
 	}

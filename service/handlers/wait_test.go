@@ -23,7 +23,7 @@ type pendingWait struct {
 }
 
 func (s *rig) startWait(ctx context.Context, p control.Wait) *pendingWait {
-	w := &pendingWait{reports: make(chan string, 2*control.MaxWaits), done: make(chan struct{})}
+	w := &pendingWait{reports: make(chan string, 2*control.MaxWaitIDs), done: make(chan struct{})}
 	go func() { // this goroutine ends when the wait ends
 		defer close(w.done)
 		w.result, w.err = s.jobs.Wait(ctx, p, func(e control.JobEndNotice) error { w.reports <- e.Job.ID; return nil })
@@ -45,15 +45,15 @@ func (w *pendingWait) reportedIDs() (ids []string) {
 // request. One goroutine serves the wait, regardless of the number of jobs.
 func TestWaitReportsEndedJobs(t *testing.T) {
 	s := newServiceWithStore(t)
-	s.enqueueJobs(t, namedJobs("j", control.MaxWaits)...)
-	jobs := s.claimJobs(t, control.MaxWaits)
+	s.enqueueJobs(t, namedJobs("j", control.MaxWaitIDs)...)
+	jobs := s.claimJobs(t, control.MaxWaitIDs)
 	s.endJobs(t, jobs[:10], queue.Completed, queue.Attempt{})
 	var ids []string
 	for i := range jobs {
 		ids = append(ids, jobs[len(jobs)-1-i].ID)
 	}
 	before := runtime.NumGoroutine()
-	w := s.startWait(asPeer(t, owner, control.Read), control.Wait{IDs: ids})
+	w := s.startWait(asPeer(t, owner, control.RightRead), control.Wait{IDs: ids})
 	var first []string
 	for range 10 {
 		first = append(first, <-w.reports)
@@ -71,7 +71,7 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 	ending.Wait()
 	rest := w.reportedIDs()
 	slices.Sort(rest)
-	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.result.Open) > 0 ||
+	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.result.UnfinishedIDs) > 0 ||
 		w.result.TimedOut {
 		t.Errorf("then of %d jobs, %+v, %v", len(rest), w.result, w.err)
 	}
@@ -83,38 +83,39 @@ func TestWaitEnds(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 5)...)
 	jobs := s.claimJobs(t, 4)
-	ctx := asPeer(t, owner, control.Read)
+	ctx := asPeer(t, owner, control.RightRead)
 	s.endJobs(t, jobs[1:3], queue.Completed, queue.Attempt{})
-	w := s.startWait(ctx, control.Wait{IDs: control.Names{"j4", "j2", "j1", "j2"}, Any: true})
-	if got := w.reportedIDs(); !slices.Equal(got, []string{"j2"}) || fmt.Sprint(w.result.Open) != "[j4 j1 j2]" ||
+	w := s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j4", "j2", "j1", "j2"}, Any: true})
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j2"}) || fmt.Sprint(w.result.UnfinishedIDs) != "[j4 j1 j2]" ||
 		w.err != nil {
 		t.Errorf("any: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.startWait(ctx, control.Wait{ID: "j0", IDs: control.Names{"j1", "j4"}, Timeout: control.Span(time.Nanosecond)})
-	if got := w.reportedIDs(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.result.Open) != "[j0 j4]" ||
+	w = s.startWait(ctx, control.Wait{ID: "j0", IDs: control.JobIDs{"j1", "j4"},
+		Timeout: control.Duration(time.Nanosecond)})
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.result.UnfinishedIDs) != "[j0 j4]" ||
 		!w.result.TimedOut {
 		t.Errorf("with a timeout: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j0", "j1"}})
+	w = s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j0", "j1"}})
 	<-w.reports
 	s.endJobs(t, jobs[:1], queue.Completed, queue.Attempt{})
 	if got := w.reportedIDs(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.result.TimedOut ||
-		len(w.result.Open) > 0 {
+		len(w.result.UnfinishedIDs) > 0 {
 		t.Errorf("all: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j1", "none"}})
+	w = s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j1", "none"}})
 	if got := w.reportedIDs(); len(got) > 0 || !errors.Is(w.err, queue.ErrNotFound) {
 		t.Errorf("a missing job: %q, %v", got, w.err)
 	}
 	cancelled, cancel := context.WithCancel(ctx)
-	w = s.startWait(cancelled, control.Wait{IDs: control.Names{"j1", "j3"}})
+	w = s.startWait(cancelled, control.Wait{IDs: control.JobIDs{"j1", "j3"}})
 	<-w.reports
 	cancel()
 	if w.reportedIDs(); !errors.Is(w.err, context.Canceled) {
 		t.Errorf("a cancelled request: %v", w.err)
 	}
-	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j4"}})
-	if v, err := s.actions.Remove(asPeer(t, owner, control.Submit),
+	w = s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j4"}})
+	if v, err := s.actions.Remove(asPeer(t, owner, control.RightSubmit),
 		control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.DoneIDs) != 1 {
 		t.Fatalf("%+v, %v", v, err)
 	}

@@ -15,7 +15,7 @@ import (
 // listedReasons returns the kind of the reason that a list shows for each job, by id; "" means no reason.
 func (s *rig) listedReasons(t *testing.T) map[string]string {
 	t.Helper()
-	list, err := s.jobs.List(asPeer(t, owner, control.Submit), control.List{})
+	list, err := s.jobs.List(asPeer(t, owner, control.RightSubmit), control.List{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +34,8 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 	queueStore := openStore(t)
 	newRig(t, rigOptions{store: queueStore}).enqueueJobs(t, jobNamed("one"))
 	hung := faultstore.New(queueStore)
-	hung.On(func(ctx context.Context, c faultstore.Call) error {
-		if c.Method == "Obstacles" {
+	hung.SetHook(func(ctx context.Context, c faultstore.Call) error {
+		if c.Method == "WaitReasons" {
 			<-ctx.Done()
 		}
 		return ctx.Err()
@@ -46,7 +46,7 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 		if got := s.listedReasons(t); got["one"] != want {
 			t.Errorf("with %s workers it waits for %q, want %q", workers, got["one"], want)
 		}
-		if took := time.Since(began); took > reasons.ObstaclesTimeout+5*time.Second {
+		if took := time.Since(began); took > reasons.WaitReasonsTimeout+5*time.Second {
 			t.Errorf("with %s workers the list took %v", workers, took)
 		}
 	}
@@ -56,8 +56,8 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 func TestGatesOfOneNameHaveTheirOwnReasons(t *testing.T) {
 	s := newRigWithStore(t, rigOptions{workers: "1"})
 	locked, other := jobNamed("locked"), jobNamed("elsewhere")
-	locked.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "gpu1", N: 1}}
-	other.Demands = []queue.Demand{{Kind: queue.GateNode, Key: "gpu1", N: 1}}
+	locked.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "gpu1", Amount: 1}}
+	other.Demands = []queue.Demand{{Kind: queue.GateNode, Key: "gpu1", Amount: 1}}
 	for _, j := range []queue.Job{locked, other} {
 		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{j}}); err != nil {
 			t.Fatal(err)

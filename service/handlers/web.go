@@ -21,14 +21,14 @@ type WebPage struct {
 	guard    *access.Guard
 	settings *settings.Keeper
 
-	web          *dashboard.Server
+	server       *dashboard.Server
 	webListeners []net.Listener // listeners for the web page that the system passed to the service
 }
 
 // webListen is the key of the setting with the address of the web page. See docs/decisions/0085.
 const webListen = "web.listen"
 
-// NewWebPage returns the web page, which SetWeb opens if the settings say so. The control server answers the
+// NewWebPage returns the web page, which ApplySettings opens if the settings say so. The control server answers the
 // requests of the page. as returns a client with the identity of a peer. listeners are the listeners that the
 // system passed to the service for the page.
 func NewWebPage(log *slog.Logger, g *access.Guard, settings *settings.Keeper, as func(control.Peer) *control.Client,
@@ -38,18 +38,18 @@ func NewWebPage(log *slog.Logger, g *access.Guard, settings *settings.Keeper, as
 		Scraper:   control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
 		Listeners: listeners, Log: log,
 	})
-	return &WebPage{log: log, guard: g, settings: settings, web: web, webListeners: listeners}
+	return &WebPage{log: log, guard: g, settings: settings, server: web, webListeners: listeners}
 }
 
 // Close stops serving the page.
-func (p *WebPage) Close() { p.web.Close() }
+func (p *WebPage) Close() { p.server.Close() }
 
-// SetWeb applies the settings to the web page. If the page cannot be opened, the queue works without it. SetWeb then
-// returns a message; it returns "" if it succeeds.
-func (p *WebPage) SetWeb() (trouble string) {
-	if err := p.web.Set(dashboardConfig(&p.settings.Current().Settings)); err != nil {
+// ApplySettings applies the settings to the web page. If the page cannot be opened, the queue works
+// without it. ApplySettings then returns a message; it returns "" if it succeeds.
+func (p *WebPage) ApplySettings() (trouble string) {
+	if err := p.server.ApplyConfig(dashboardConfig(&p.settings.Current().Settings)); err != nil {
 		p.log.Error("the web page does not use the new settings", "error", err)
-		if p.web.Address() != "" {
+		if p.server.Address() != "" {
 			return "the web page keeps its previous settings: " + err.Error()
 		}
 		return "the web page is not served: " + err.Error()
@@ -59,25 +59,26 @@ func (p *WebPage) SetWeb() (trouble string) {
 
 // dashboardConfig returns the configuration of the web page that the settings define.
 func dashboardConfig(c *config.Settings) dashboard.Config {
-	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read",
-		Metrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}
+	return dashboard.Config{Listen: c.WebListen, ExtraHosts: c.HostNames(), AnonymousRead: c.WebAnonymous == "read",
+		AnonymousMetrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey,
+		BehindProxy: c.WebTLS == "proxy"}
 }
 
 // WebStart implements control.API.
 func (h *Administration) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
 	err = h.Lock.With(ctx, func() error {
-		if len(h.Page.webListeners) > 0 && p.Listen == "" && h.Page.web.Address() != "" {
+		if len(h.Page.webListeners) > 0 && p.Listen == "" && h.Page.server.Address() != "" {
 			return nil
 		}
-		return h.Page.runWeb(ctx, "web.start", cmp.Or(p.Listen, h.Settings.Current().WebListen, control.DefaultWeb))
+		return h.Page.runWeb(ctx, "web.start", cmp.Or(p.Listen, h.Settings.Current().WebListen, control.DefaultWebAddress))
 	})
-	return control.WebState{Listen: h.Page.web.Address()}, err
+	return control.WebState{Listen: h.Page.server.Address()}, err
 }
 
 // WebStop implements control.API.
-func (h *Administration) WebStop(ctx context.Context, _ control.Nothing) (v control.WebState, err error) {
+func (h *Administration) WebStop(ctx context.Context, _ control.NoParams) (v control.WebState, err error) {
 	err = h.Lock.With(ctx, func() error { return h.Page.runWeb(ctx, "web.stop", "none") })
-	return control.WebState{Listen: h.Page.web.Address()}, err
+	return control.WebState{Listen: h.Page.server.Address()}, err
 }
 
 // runWeb serves the web page at an address until the service ends. The address overrides all other sources
@@ -99,17 +100,17 @@ func (p *WebPage) runWeb(ctx context.Context, verb, listen string) error {
 	if err := p.guard.Audit(ctx, verb, text, nil); err != nil {
 		return err
 	}
-	before, existed := p.settings.SwapRunning(k.Name, text, true)
-	if err := p.web.Set(dashboardConfig(&p.settings.Current().Settings)); err != nil {
-		p.settings.SwapRunning(k.Name, before, existed)
+	before, existed := p.settings.SetRunning(k.Name, text, true)
+	if err := p.server.ApplyConfig(dashboardConfig(&p.settings.Current().Settings)); err != nil {
+		p.settings.SetRunning(k.Name, before, existed)
 		return err
 	}
 	return nil
 }
 
 // WebOpen implements control.API.
-func (h *Administration) WebOpen(ctx context.Context, _ control.Nothing) (v control.WebLink, err error) {
-	url, expires, err := h.Page.web.Link(control.PeerFrom(ctx))
+func (h *Administration) WebOpen(ctx context.Context, _ control.NoParams) (v control.WebLink, err error) {
+	url, expires, err := h.Page.server.NewLink(control.PeerFrom(ctx))
 	if err != nil {
 		return v, err
 	}

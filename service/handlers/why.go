@@ -23,12 +23,12 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 		return control.Why{}, err
 	}
 	w := control.Why{ID: j.ID, State: j.State.String(), Reasons: []control.Reason{}}
-	if _, relayed := cluster.Relayed(ctx); relayed {
+	if _, relayed := cluster.RelayedRequest(ctx); relayed {
 		w.Reasons, err = h.waits.LocalReasons(ctx, &j)
 		return w, err
 	}
 	now := h.Store.Now()
-	reason, waits := h.waits.OwnReason(&j, now)
+	reason, waits := h.waits.JobReason(&j, now)
 	if j.State == queue.Blocked {
 		list, err := h.waits.OpenDependencies(ctx, &j)
 		w.Reasons = append(w.Reasons, list...)
@@ -41,7 +41,7 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 		return w, nil
 	}
 	if !j.State.Runnable() {
-		list, err := h.waits.EndReasons(ctx, &j)
+		list, err := h.waits.EndedJobReasons(ctx, &j)
 		w.Reasons = append(w.Reasons, list...)
 		return w, err
 	}
@@ -55,7 +55,7 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 	}
 	var others []cluster.NodeResult[control.Why]
 	if len(local) > 0 { // if this node may start the job, the other nodes' reasons do not matter
-		request := cluster.Request{Method: "why", Params: control.WhyParams{ID: control.Name(j.ID)}}
+		request := cluster.Request{Method: "why", Params: control.WhyParams{ID: control.JobID(j.ID)}}
 		if others, err = cluster.Broadcast[control.Why](ctx, h.Router, request); err != nil {
 			return w, err
 		}
@@ -73,7 +73,7 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 		w.Earliest = 0 // the earliest start is unknown, since it depends on other jobs or users
 	}
 	if j.DueAt <= now {
-		err = h.whyOrder(ctx, &j, &w)
+		err = h.addStartOrder(ctx, &j, &w)
 	}
 	return w, err
 }
@@ -83,12 +83,12 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 func (h *Explanations) markUnavailableNode(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
-		if h.Cluster == nil || r.Kind != reasons.KindOf(queue.GateNode) {
+		if h.Cluster == nil || r.Kind != reasons.GateReasonKind(queue.GateNode) {
 			continue
 		}
 		nodes, _ := h.NodeList.Nodes(ctx) // ignore the error, since the nodes that were read are enough
-		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); i >= 0 {
-			reasons.SetNodeState(r, "a node that is "+viewNode(&nodes[i]).State)
+		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.LeaseValid }); i >= 0 {
+			reasons.SetNodeStateText(r, "a node that is "+viewNode(&nodes[i]).State)
 		}
 	}
 }
@@ -98,15 +98,15 @@ const simulatedJobs = 20
 
 // Simulate implements control.API.
 func (h *Explanations) Simulate(ctx context.Context, p control.Simulate) (control.SimulateResult, error) {
-	p.Next = cmp.Or(p.Next, simulatedJobs)
+	p.JobCount = cmp.Or(p.JobCount, simulatedJobs)
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.Shares, control.ClassMany, func() (control.SimulateResult, error) {
-		next, err := h.Store.Simulate(ctx, p.Next)
-		out := control.SimulateResult{Jobs: h.views.viewsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.SimulateResult, error) {
+		next, err := h.Store.Simulate(ctx, p.JobCount)
+		out := control.SimulateResult{Jobs: h.views.viewJobsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
 			// Leave out fields of the simulated start, since the reply describes the current state of each
 			// job.
-			out.Jobs[i].Units, out.Jobs[i].WaitsFor = nil, nil
+			out.Jobs[i].HeldUnits, out.Jobs[i].WaitsFor = nil, nil
 			shorten(&out.Jobs[i])
 		}
 		return out, err
@@ -133,9 +133,9 @@ func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeVi
 	for _, toParents := range []bool{true, false} {
 		for list := []int64{root.Seq}; len(list) > 0; list = list[1:] {
 			seq := list[0]
-			var links []store.Link
-			err := h.Shares.Do(ctx, control.ClassMany, func() error {
-				parents, children, err := h.Store.Links(ctx, seq, reasons.MaxLinks)
+			var links []store.DependencyLink
+			err := h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {
+				parents, children, err := h.Store.DependencyLinks(ctx, seq, reasons.MaxLinks)
 				if links = children; toParents {
 					links = parents
 				}
@@ -182,12 +182,12 @@ var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open"
 // job.
 const maxAheadUsers = 5
 
-// whyOrder explains the order of a job that could start. It adds which users have jobs that start before
+// addStartOrder explains the order of a job that could start. It adds which users have jobs that start before
 // it, and why.
-func (h *Explanations) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
+func (h *Explanations) addStartOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
 	peer := control.PeerFrom(ctx)
-	return h.Shares.Do(ctx, control.ClassMany, func() error {
-		screen, err := h.Store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen, Submitter: new(-1)})
+	return h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {
+		screen, err := h.Store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreenRows, DetailsForUID: new(-1)})
 		if err != nil {
 			return err
 		}
@@ -207,7 +207,7 @@ func (h *Explanations) whyOrder(ctx context.Context, j *queue.Job, w *control.Wh
 // comes first. It returns at most maxAheadUsers users.
 func (h *Explanations) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
 	order := h.Store.Order()
-	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.Since, j.Arrival) }
+	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	index := map[int]int{}     // index in groups, by uid
 	turns := map[string]bool{} // users with a job that ranks behind j but still starts before it
 	for i := range list {

@@ -29,7 +29,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 		}
 	}
 	why := func(id string) control.Why {
-		w, err := s.explanations.Why(asPeer(t, owner, control.Submit), control.WhyParams{ID: control.Name(id)})
+		w, err := s.explanations.Why(asPeer(t, owner, control.RightSubmit), control.WhyParams{ID: control.JobID(id)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,14 +65,14 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	put(other, store.MaxScreen, 15)
-	if w = why("mine"); w.JobsAhead != nil || w.AheadAtLeast != store.MaxScreen || len(w.AheadByUser) != 1 ||
-		w.AheadByUser[0].Jobs != store.MaxScreen {
+	put(other, store.MaxScreenRows, 15)
+	if w = why("mine"); w.JobsAhead != nil || w.AheadAtLeast != store.MaxScreenRows || len(w.AheadByUser) != 1 ||
+		w.AheadByUser[0].Jobs != store.MaxScreenRows {
 		t.Errorf("after more jobs than are counted: %+v", w)
 	}
 	raw, err := json.Marshal(w)
 	if err != nil || !strings.Contains(string(raw),
-		fmt.Sprintf(`"ahead":null,"ahead_at_least":%d,"ahead_by_user":[{`, store.MaxScreen)) {
+		fmt.Sprintf(`"ahead":null,"ahead_at_least":%d,"ahead_by_user":[{`, store.MaxScreenRows)) {
 		t.Errorf("in JSON: %s, %v", raw, err)
 	}
 }
@@ -81,8 +81,9 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 // longer. It does not say so if jobs are ordered by priority alone.
 func TestWhyComparesHowLongJobsWait(t *testing.T) {
 	const other = owner + 1
-	for _, order := range []queue.Order{{Scheduling: queue.ByArrival}, {Scheduling: queue.ByAging, Interval: time.Minute},
-		{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}} {
+	for _, order := range []queue.Order{{Scheduling: queue.ByArrival}, {Scheduling: queue.ByAging,
+		AgingInterval: time.Minute},
+		{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues}} {
 		s := newServiceWithStore(t)
 		if err := s.Store.SetOrder(t.Context(), order); err != nil {
 			t.Fatal(err)
@@ -94,7 +95,7 @@ func TestWhyComparesHowLongJobsWait(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w, err := s.explanations.Why(asPeer(t, owner, control.Submit), control.WhyParams{ID: "mine"})
+		w, err := s.explanations.Why(asPeer(t, owner, control.RightSubmit), control.WhyParams{ID: "mine"})
 		if want := fmt.Sprintf("1 from %d because of longer waiting", other); err != nil || len(w.AheadByUser) != 1 ||
 			w.AheadByUser[0].Text != want {
 			t.Errorf("%+v: %+v, %v; want %q", order, w.AheadByUser, err, want)

@@ -16,23 +16,23 @@ type Administration struct{ *parts }
 
 // WorkerStart implements control.API. The requested count is added to the current number of workers. It is
 // the new total if a client started the service on demand and no user has set the number yet.
-func (h *Administration) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
-	err := h.changes.setWorkers(ctx, func(now int) int {
+func (h *Administration) WorkerStart(ctx context.Context, p control.WorkerStart) (control.WorkerCount, error) {
+	err := h.changes.changeWorkerCount(ctx, func(now int) int {
 		switch {
 		case p.Count == nil:
 			return now + 1
-		case h.Background && h.Settings.Current().Origin("workers") == config.FromDefault:
+		case h.StartedOnDemand && h.Settings.Current().Origin("workers") == config.FromDefault:
 			return *p.Count
 		}
 		return now + *p.Count
 	})
-	return control.WorkerCount{Workers: h.Pool.Workers()}, err
+	return control.WorkerCount{Workers: h.Pool.WantedWorkers()}, err
 }
 
 // WorkerScale implements control.API.
 func (h *Administration) WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error) {
-	err := h.changes.setWorkers(ctx, func(int) int { return p.Count })
-	return control.WorkerCount{Workers: h.Pool.Workers()}, err
+	err := h.changes.changeWorkerCount(ctx, func(int) int { return p.Count })
+	return control.WorkerCount{Workers: h.Pool.WantedWorkers()}, err
 }
 
 // WorkerStop implements control.API. It returns once the jobs of the removed workers have ended.
@@ -44,7 +44,7 @@ func (h *Administration) WorkerStop(ctx context.Context, p control.WorkerStop) (
 	if p.Force {
 		timeout = 0
 	}
-	err := h.changes.setWorkers(ctx, func(now int) int {
+	err := h.changes.changeWorkerCount(ctx, func(now int) int {
 		if p.Count == nil {
 			return 0
 		}
@@ -54,27 +54,27 @@ func (h *Administration) WorkerStop(ctx context.Context, p control.WorkerStop) (
 		return control.WorkerCount{}, err
 	}
 	err = h.Pool.WaitForScaleDown(ctx, timeout, new(control.PeerFrom(ctx).UID))
-	return control.WorkerCount{Workers: h.Pool.Workers()}, err
+	return control.WorkerCount{Workers: h.Pool.WantedWorkers()}, err
 }
 
 // WorkerList implements control.API.
-func (h *Administration) WorkerList(ctx context.Context, _ control.Nothing) (control.WorkerList, error) {
-	workers := h.Pool.List(ctx) // List may send requests to the runners
-	return control.Answer(ctx, h.Shares, control.ClassOne, func() (control.WorkerList, error) {
+func (h *Administration) WorkerList(ctx context.Context, _ control.NoParams) (control.WorkerList, error) {
+	workers := h.Pool.ListWorkers(ctx) // List may send requests to the runners
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.WorkerList, error) {
 		return viewWorkers(workers, h.Node, new(control.PeerFrom(ctx))), nil
 	})
 }
 
 // viewWorkers converts a node's workers to the form in which the peer may see them.
-func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.WorkerList {
+func viewWorkers(workers []worker.WorkerStatus, node string, p *control.Peer) control.WorkerList {
 	list := control.WorkerList{Workers: []control.Worker{}}
 	for _, w := range workers {
 		view := control.Worker{ID: w.ID, Node: node, LastHeartbeat: control.Time(queue.MillisOf(w.LastHeartbeat)),
 			State: "idle"}
-		if w.Job != "" {
-			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.Job, &w.PID, control.Time(w.StartedAt)
+		if w.JobID != "" {
+			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.JobID, &w.PID, control.Time(w.StartedAt)
 		}
-		if !access.MayRead(p, w.Private) {
+		if !access.MayRead(p, w.RestrictedToUID) {
 			view.Job, view.PID, view.StartedAt = nil, nil, 0
 		}
 		if w.Surplus {

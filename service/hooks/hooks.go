@@ -26,44 +26,44 @@ import (
 
 // Hooks creates hook jobs as defined by the settings.
 type Hooks struct {
-	Account   worker.Account // account that jobs run as
-	Log       *slog.Logger
-	Store     store.Store
-	Webhook   []string // command line that posts a webhook; empty if webhooks are disabled
-	Directory *access.Directory
-	Owners    *access.Owners
-	Quota     *settings.Quota
-	Settings  *settings.Keeper
+	Account        worker.Account // account that jobs run as
+	Log            *slog.Logger
+	Store          store.Store
+	WebhookCommand []string // command line that posts a webhook; empty if webhooks are disabled
+	Directory      *access.Directory
+	Owners         *access.Owners
+	Quota          *settings.Quota
+	Settings       *settings.Keeper
 }
 
 // These properties of hook jobs are fixed: no setting changes them. See docs/decisions/0094.
 const (
-	hookAttempts    = 4
-	hookTimeout     = 5 * time.Minute
-	webhookAttempts = 11
-	webhookBase     = 3 // seconds; see queue.Exponential
+	hookAttempts          = 4
+	hookTimeout           = 5 * time.Minute
+	webhookAttempts       = 11
+	webhookBackoffSeconds = 3 // seconds; see queue.Exponential
 )
 
 // Environment variables of a hook, and of the program that posts a webhook.
 const (
-	hookJob    = "QUEUECTL_HOOK_JOB"
-	hookState  = "QUEUECTL_HOOK_STATE"
-	hookExit   = "QUEUECTL_HOOK_EXIT_CODE"
-	WebhookURL = "QUEUECTL_WEBHOOK_URL"
-	// WebhookSecret names a file whose content signs the message. WebhookID is the message's id.
-	WebhookSecret = "QUEUECTL_WEBHOOK_SECRET_FILE"
-	WebhookID     = "QUEUECTL_WEBHOOK_ID"
+	hookJobVariable      = "QUEUECTL_HOOK_JOB"
+	hookStateVariable    = "QUEUECTL_HOOK_STATE"
+	hookExitCodeVariable = "QUEUECTL_HOOK_EXIT_CODE"
+	WebhookURLVariable   = "QUEUECTL_WEBHOOK_URL"
+	// WebhookSecretVariable names a file whose content signs the message. WebhookIDVariable is the message's id.
+	WebhookSecretVariable = "QUEUECTL_WEBHOOK_SECRET_FILE"
+	WebhookIDVariable     = "QUEUECTL_WEBHOOK_ID"
 )
 
-// WebhookGone is the exit code of the posting program if the receiver wants no more messages. The message is
+// WebhookGoneExitCode is the exit code of the posting program if the receiver wants no more messages. The message is
 // then not sent again.
-const WebhookGone = 10
+const WebhookGoneExitCode = 10
 
 // hookMaker creates hook jobs as defined by the settings. It is immutable and does not block.
 type hookMaker struct {
-	h        *Hooks
+	hooks    *Hooks
 	defaults queue.Defaults
-	Lines    queue.HookLines // commands of the settings, which run for all jobs
+	Commands queue.HookCommands // commands of the settings, which run for all jobs
 	Webhooks map[string]config.Webhook
 	Account  worker.Account // account that the hooks of the settings run as
 	// runAsSubmitter is set if jobs run as their submitters. The hooks of the settings must then name the
@@ -74,21 +74,21 @@ type hookMaker struct {
 // NewHookMaker returns the hookMaker for the settings. If the account in hooks_user does not exist,
 // NewHookMaker also returns an error, and the hookMaker creates only the hooks that jobs define.
 func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
-	m := &hookMaker{h: h, defaults: c.Defaults(), Lines: c.Hooks, Webhooks: c.WebhooksByName(),
-		Account: h.Directory.AccountOf(accounts.CurrentUser()), runAsSubmitter: h.Account.PerJob}
+	m := &hookMaker{hooks: h, defaults: c.JobDefaults(), Commands: c.Hooks, Webhooks: c.WebhooksByName(),
+		Account: h.Directory.AccountOf(accounts.CurrentUser()), runAsSubmitter: h.Account.RunsAsJobAccount}
 	if !m.runAsSubmitter {
 		m.Account = h.Account
 	}
-	if len(h.Webhook) == 0 {
+	if len(h.WebhookCommand) == 0 {
 		m.Webhooks = nil
 	}
-	name := c.HooksAs()
-	if name == "" || !m.runAsSubmitter || m.moments() == 0 {
+	name := c.HookAccount()
+	if name == "" || !m.runAsSubmitter || m.hookEvents() == 0 {
 		return m, nil
 	}
 	a, err := h.Directory.AccountNamed(name)
 	if err != nil {
-		m.Lines, m.Webhooks = queue.HookLines{}, nil
+		m.Commands, m.Webhooks = queue.HookCommands{}, nil
 		return m, queue.Invalid("hooks_user", "%q: %v; webhooks and the hooks in the settings do not run until the setting "+
 			"hooks_user is correct", name, err)
 	}
@@ -96,9 +96,9 @@ func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
 	return m, nil
 }
 
-// moments returns the moments of a job's life, such as its failure, for which the settings define a hook.
-func (m *hookMaker) moments() (moments queue.HookSet) {
-	moments = m.Lines.Set()
+// hookEvents returns the moments of a job's life, such as its failure, for which the settings define a hook.
+func (m *hookMaker) hookEvents() (moments queue.HookEvents) {
+	moments = m.Commands.CommandEvents()
 	for _, w := range m.Webhooks {
 		moments |= w.Events
 	}
@@ -112,20 +112,21 @@ func (h *Hooks) ApplyHooks(ctx context.Context) error {
 	if missing != nil {
 		h.Log.Error("cannot use the hooks in the settings", "error", missing)
 	}
-	err := h.Store.SetHooks(ctx, store.Hooks{Moments: m.moments(), Make: m.make, UID: m.Account.UID, Owner: m.Account.User,
-		MaxBytesUser: h.Quota.MaxBytesUser()})
+	err := h.Store.SetHooks(ctx, store.Hooks{Triggers: m.hookEvents(), MakeHooks: m.makeHooks, UID: m.Account.UID,
+		Owner:           m.Account.User,
+		MaxBytesPerUser: h.Quota.MaxBytesPerUser()})
 	return cmp.Or(err, missing)
 }
 
-// make returns the hooks for a job that has reached some moments of its life, such as its failure.
-func (m *hookMaker) make(j *queue.Job, moments queue.HookSet) (drafts []queue.Job) {
+// makeHooks returns the hooks for a job that has reached some moments of its life, such as its failure.
+func (m *hookMaker) makeHooks(j *queue.Job, moments queue.HookEvents) (drafts []queue.Job) {
 	jobJSON := m.jobJSON(j)
 	for _, moment := range queue.Hooks {
 		if moment&moments == 0 {
 			continue
 		}
 		if line := j.CommandFor(moment); line != "" {
-			drafts = append(drafts, m.ownHook(j, moment, line, jobJSON))
+			drafts = append(drafts, m.jobHook(j, moment, line, jobJSON))
 		}
 		drafts = append(drafts, m.settingsHooks(j, moment, jobJSON)...)
 	}
@@ -133,83 +134,84 @@ func (m *hookMaker) make(j *queue.Job, moments queue.HookSet) (drafts []queue.Jo
 }
 
 // settingsHooks returns the hooks that the settings define for one moment of a job's life.
-func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookSet, jobJSON string) (drafts []queue.Job) {
-	if line := m.Lines.CommandFor(moment); line != "" {
-		drafts = append(drafts, m.lineHook(j, moment, line, jobJSON))
+func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookEvents, jobJSON string) (drafts []queue.Job) {
+	if line := m.Commands.CommandFor(moment); line != "" {
+		drafts = append(drafts, m.commandHook(j, moment, line, jobJSON))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Webhooks)) {
-		if w := m.Webhooks[name]; w.Wants(moment, j.Queue) {
+		if w := m.Webhooks[name]; w.Matches(moment, j.Queue) {
 			drafts = append(drafts, m.webhook(j, moment, name, &w, jobJSON))
 		}
 	}
 	return drafts
 }
 
-// ownHook returns the hook that the job itself defines. The hook runs with the job's account, shell,
+// jobHook returns the hook that the job itself defines. The hook runs with the job's account, shell,
 // directory and environment.
-func (m *hookMaker) ownHook(j *queue.Job, moment queue.HookSet, line, jobJSON string) queue.Job {
-	h := m.draft(j, moment, jobJSON)
+func (m *hookMaker) jobHook(j *queue.Job, moment queue.HookEvents, line, jobJSON string) queue.Job {
+	h := m.baseDraft(j, moment, jobJSON)
 	h.UID, h.User, h.AsUID = j.UID, j.User, j.AsUID
 	h.Command, h.Shell, h.Cwd, h.Umask = line, cmp.Or(j.Shell, m.defaults.Shell), j.Cwd, j.Umask
 	h.Secrets, h.MaskSecrets = j.Secrets, j.MaskSecrets
-	h.Env = withVariables(j.Env, h.Env)
+	h.Env = mergeEnv(j.Env, h.Env)
 	return h
 }
 
-// lineHook returns a hook that the settings define as a shell command.
-func (m *hookMaker) lineHook(j *queue.Job, moment queue.HookSet, line, jobJSON string) queue.Job {
-	h := m.draft(j, moment, jobJSON)
+// commandHook returns a hook that the settings define as a shell command.
+func (m *hookMaker) commandHook(j *queue.Job, moment queue.HookEvents, line, jobJSON string) queue.Job {
+	h := m.baseDraft(j, moment, jobJSON)
 	m.setAccount(&h)
 	h.Command, h.Shell = line, m.defaults.Shell
 	return h
 }
 
 // webhook returns a job that posts jobJSON to a webhook.
-func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *config.Webhook,
+func (m *hookMaker) webhook(j *queue.Job, moment queue.HookEvents, name string, w *config.Webhook,
 	jobJSON string) queue.Job {
-	h := m.draft(j, moment, jobJSON)
+	h := m.baseDraft(j, moment, jobJSON)
 	m.setAccount(&h)
-	h.Argv = m.h.Webhook
-	h.MaxAttempts, h.Backoff = webhookAttempts, queue.Backoff{Base: webhookBase, Strategy: queue.Exponential}
-	h.NoRetryCodes = []int{WebhookGone}
+	h.Argv = m.hooks.WebhookCommand
+	h.MaxAttempts, h.Backoff = webhookAttempts, queue.Backoff{Base: webhookBackoffSeconds, Strategy: queue.Exponential}
+	h.NoRetryCodes = []int{WebhookGoneExitCode}
 	h.Labels["webhook"] = name
 	h.Stdin = fmt.Sprintf(`{"type":"job.%s","timestamp":%q,"data":%s}`, moment, j.UpdatedAt.String(), jobJSON)
-	h.Env = withVariables(h.Env, []string{
-		WebhookID + "=" + fmt.Sprintf("%d.%d.%s", j.Seq, j.Fence, moment), WebhookSecret + "=" + w.SecretFile,
-		WebhookURL + "=" + w.URL,
+	h.Env = mergeEnv(h.Env, []string{
+		WebhookIDVariable + "=" + fmt.Sprintf("%d.%d.%s", j.Seq, j.Fence, moment), WebhookSecretVariable + "=" + w.SecretFile,
+		WebhookURLVariable + "=" + w.URL,
 	})
 	return h
 }
 
-// draft returns a job with the properties that all hooks share.
-func (m *hookMaker) draft(j *queue.Job, moment queue.HookSet, jobJSON string) queue.Job {
+// baseDraft returns a job with the properties that all hooks share.
+func (m *hookMaker) baseDraft(j *queue.Job, moment queue.HookEvents, jobJSON string) queue.Job {
 	exit := ""
 	if j.ExitCode >= 0 {
 		exit = fmt.Sprint(j.ExitCode)
 	}
 	return queue.Job{
 		Queue: queue.HookQueue, Priority: m.defaults.Priority, MaxAttempts: hookAttempts, State: queue.Pending, ExitCode: -1,
-		Hooks: queue.HookItself,
+		HookEvents: queue.IsHook,
 		Execution: queue.Execution{
 			Umask: 0o022, Stdin: jobJSON, Timeout: hookTimeout, KillAfter: m.defaults.KillAfter, OnLost: queue.OnLostRetry,
 			OutputLimit: m.defaults.OutputLimit,
-			Env:         []string{hookExit + "=" + exit, hookJob + "=" + j.ID, hookState + "=" + j.State.String()},
-			Labels:      map[string]string{"hook": "on_" + moment.String(), "job": j.ID},
+			Env: []string{hookExitCodeVariable + "=" + exit, hookJobVariable + "=" + j.ID, hookStateVariable + "=" +
+				j.State.String()},
+			Labels: map[string]string{"hook": "on_" + moment.String(), "job": j.ID},
 		},
 	}
 }
 
 // setAccount makes a hook run as the account that the settings define for their hooks.
 func (m *hookMaker) setAccount(h *queue.Job) {
-	h.UID, h.User, h.Hooks = m.Account.UID, m.Account.User, h.Hooks|queue.HookSettings
+	h.UID, h.User, h.HookEvents = m.Account.UID, m.Account.User, h.HookEvents|queue.HookFromSettings
 	if m.runAsSubmitter {
 		h.AsUID = new(m.Account.UID)
 	}
 }
 
-// withVariables adds variables to an environment, sorted by name. An added variable replaces a variable
+// mergeEnv adds variables to an environment, sorted by name. An added variable replaces a variable
 // with the same name.
-func withVariables(env, others []string) (all []string) {
+func mergeEnv(env, others []string) (all []string) {
 	named := map[string]string{}
 	for _, e := range slices.Concat(env, others) {
 		name, _, _ := strings.Cut(e, "=")
@@ -224,31 +226,31 @@ func withVariables(env, others []string) (all []string) {
 // jobJSON returns a job as JSON, in the format of show but without the environment. If the text would be too
 // long, it also omits the command.
 func (m *hookMaker) jobJSON(j *queue.Job) string {
-	v := control.View{CurrentTime: j.UpdatedAt, User: cmp.Or(j.User, m.h.Owners.KnownName(j.UID))}
+	v := control.JobViewContext{CurrentTime: j.UpdatedAt, User: cmp.Or(j.User, m.hooks.Owners.CachedUserName(j.UID))}
 	if j.AsUID != nil {
-		v.Owner = m.h.Owners.KnownName(j.UID)
+		v.Owner = m.hooks.Owners.CachedUserName(j.UID)
 	}
 	view := control.ViewJob(j, v)
 	raw, err := json.Marshal(view)
 	if err != nil {
 		panic("service: a job that cannot be written: " + err.Error())
 	}
-	if len(raw) <= maxJobJSON {
+	if len(raw) <= maxJobJSONBytes {
 		return string(raw)
 	}
-	view.Hidden = []string{"command"}
-	view.Command, view.Argv, view.HookLines = "", nil, queue.HookLines{}
+	view.HiddenParts = []string{"command"}
+	view.Command, view.Argv, view.HookCommands = "", nil, queue.HookCommands{}
 	raw, _ = json.Marshal(view) // ignore the error: the same view was encoded above, with more fields
 	return string(raw)
 }
 
-// maxJobJSON is the maximum length of the JSON of a job in a hook's input, in bytes. The remaining 1024 bytes
+// maxJobJSONBytes is the maximum length of the JSON of a job in a hook's input, in bytes. The remaining 1024 bytes
 // are for the data that a webhook adds.
-const maxJobJSON = queue.MaxStdin - 1024
+const maxJobJSONBytes = queue.MaxStdinBytes - 1024
 
-// Test returns the hook or webhook of the settings with the given name. Its input describes an invented
+// TestHooks returns the hook or webhook of the settings with the given name. Its input describes an invented
 // job.
-func (m *hookMaker) Test(name string, now queue.Millis) (drafts []queue.Job) {
+func (m *hookMaker) TestHooks(name string, now queue.Millis) (drafts []queue.Job) {
 	defer func() {
 		for i := range drafts {
 			drafts[i].MaxAttempts = 1 // allow no retries, so that the test shows the result
@@ -257,8 +259,9 @@ func (m *hookMaker) Test(name string, now queue.Millis) (drafts []queue.Job) {
 	// The user may copy a name from the output of config list, where it has one of these prefixes.
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "webhooks."), "hooks.")
 	j := queue.Job{
-		ID: "test", Queue: queue.DefaultQueue, UID: m.Account.UID, State: queue.Dead, ExitCode: 1, Attempts: 1, Runs: 1,
-		MaxAttempts: 1, Error: "exit code 1",
+		ID: "test", Queue: queue.DefaultQueue, UID: m.Account.UID, State: queue.Dead, ExitCode: 1, Attempts: 1,
+		StartedAttempts: 1,
+		MaxAttempts:     1, Error: "exit code 1",
 		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now),
 		Execution: queue.Execution{Command: "false", User: m.Account.User},
 	}
@@ -267,8 +270,8 @@ func (m *hookMaker) Test(name string, now queue.Millis) (drafts []queue.Job) {
 		return []queue.Job{m.webhook(&j, queue.HookDead, name, &w, jobJSON)}
 	}
 	for _, moment := range queue.Hooks {
-		if line := m.Lines.CommandFor(moment); line != "" && strings.ReplaceAll(name, "-", "_") == "on_"+moment.String() {
-			return []queue.Job{m.lineHook(&j, moment, line, jobJSON)}
+		if line := m.Commands.CommandFor(moment); line != "" && strings.ReplaceAll(name, "-", "_") == "on_"+moment.String() {
+			return []queue.Job{m.commandHook(&j, moment, line, jobJSON)}
 		}
 	}
 	return nil

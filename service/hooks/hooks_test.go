@@ -31,7 +31,7 @@ func newHooks(t *testing.T, values map[string]string) *Hooks {
 	}
 	s, d := memstore.New(queue.Order{}), &access.Directory{}
 	h := &Hooks{Account: worker.Account{UID: 61301, User: "service"}, Log: slog.New(slog.DiscardHandler), Store: s,
-		Webhook: []string{"/queuectld", "post"}, Directory: d, Owners: access.NewOwners(s, nil, d, worker.Account{}),
+		WebhookCommand: []string{"/queuectld", "post"}, Directory: d, Owners: access.NewOwners(s, nil, d, worker.Account{}),
 		Quota: &settings.Quota{Store: s, Settings: k}, Settings: k}
 	if err := h.ApplyHooks(t.Context()); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func runJob(t *testing.T, h *Hooks, draft queue.Job, to queue.State) []queue.Job
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := store.Settlement{Lease: claimed[0].Lease(), Decision: queue.Decision{State: to, Started: true},
+	end := store.Settlement{Lease: claimed[0].Lease(), Decision: queue.Decision{State: to, RecordsAttempt: true},
 		Attempt: queue.Attempt{ExitCode: 3, StartedAt: h.Store.Now(), EndedAt: h.Store.Now()}}
 	for range 2 {
 		if _, err := h.Store.Exchange(ctx, store.Report{Settlements: []store.Settlement{end}}); err != nil {
@@ -83,9 +83,9 @@ func TestOutcomeCreatesEachHookOnce(t *testing.T) {
 			"a": {"url": "https://example.org/a", "secret_file": "/s", "events": ["dead"]},
 			"other": {"url": "https://example.org/o", "secret_file": "/s", "queues": ["other"]}}`,
 	})
-	list := runJob(t, h, queue.Job{ID: "j", Hooks: queue.HookDead, Execution: queue.Execution{
+	list := runJob(t, h, queue.Job{ID: "j", HookEvents: queue.HookDead, Execution: queue.Execution{
 		Command: "false", Shell: "/bin/sh", Cwd: "/tmp", Env: []string{"A=secret"},
-		HookLines: queue.HookLines{OnDead: "own"}}}, queue.Dead)
+		HookCommands: queue.HookCommands{OnDead: "own"}}}, queue.Dead)
 	type hook struct{ label, command, account string }
 	var got []hook
 	for _, j := range list {
@@ -146,7 +146,7 @@ func checkPayload(t *testing.T, hook *queue.Job) {
 // Without a program that posts messages, webhooks create no jobs.
 func TestWebhooksNeedTheirProgram(t *testing.T) {
 	h := newHooks(t, map[string]string{"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
-	h.Webhook = nil
+	h.WebhookCommand = nil
 	if err := h.ApplyHooks(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -159,9 +159,9 @@ func TestWebhooksNeedTheirProgram(t *testing.T) {
 // If the JSON of a job would be too long, it lacks the command.
 func TestLongJobsAreSentWithoutTheirCommand(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_ended": "read"})
-	long := strings.Repeat("x", maxJobJSON)
+	long := strings.Repeat("x", maxJobJSONBytes)
 	list := runJob(t, h, queue.Job{ID: "j", Execution: queue.Execution{Command: long}}, queue.Completed)
-	if len(list) != 1 || len(list[0].Stdin) > maxJobJSON || !strings.Contains(list[0].Stdin, `"hidden":["command"]`) {
+	if len(list) != 1 || len(list[0].Stdin) > maxJobJSONBytes || !strings.Contains(list[0].Stdin, `"hidden":["command"]`) {
 		t.Errorf("got %d hooks, want one without the command", len(list))
 	}
 }
@@ -177,7 +177,7 @@ func TestHookOfTheSettingsCanBeTested(t *testing.T) {
 	for name, want := range map[string]string{"on_dead": "mail ops", "on-dead": "mail ops", "hooks.on_dead": "mail ops",
 		"a": "/queuectld post", "webhooks.a": "/queuectld post", "on_failed": "", "b": ""} {
 		got := ""
-		drafts := m.Test(name, 1)
+		drafts := m.TestHooks(name, 1)
 		for _, j := range drafts {
 			got += j.Command + strings.Join(j.Argv, " ")
 			if j.MaxAttempts != 1 || !strings.Contains(j.Stdin, `"id":"test"`) {
@@ -193,7 +193,7 @@ func TestHookOfTheSettingsCanBeTested(t *testing.T) {
 // If the account of the settings' hooks does not exist, the store still gets the hooks that jobs define.
 func TestHooksWithoutTheirAccount(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_ended": "never"})
-	h.Account.PerJob = true
+	h.Account.RunsAsJobAccount = true
 	if err := h.Settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{
 		"hooks.on_ended": "never", "hooks_user": "no-such-user", "run_as": "submitter"}}); err != nil {
 		t.Fatal(err)
@@ -201,8 +201,8 @@ func TestHooksWithoutTheirAccount(t *testing.T) {
 	if err := h.ApplyHooks(context.Background()); err == nil || !strings.Contains(err.Error(), "no-such-user") {
 		t.Errorf("got %v, want an error that names the account", err)
 	}
-	list := runJob(t, h, queue.Job{ID: "j", Hooks: queue.HookEnded, Execution: queue.Execution{Command: "true",
-		HookLines: queue.HookLines{OnEnded: "own"}}}, queue.Completed)
+	list := runJob(t, h, queue.Job{ID: "j", HookEvents: queue.HookEnded, Execution: queue.Execution{Command: "true",
+		HookCommands: queue.HookCommands{OnEnded: "own"}}}, queue.Completed)
 	if len(list) != 1 || list[0].Command != "own" {
 		t.Errorf("got the hooks %+v, want that of the job alone", list)
 	}

@@ -14,19 +14,20 @@ import (
 // MaxLinks is the maximum number of parents or dependants of a job that are read in one query.
 const MaxLinks = 1000
 
-// EndReasons returns why an ended job cannot run again, if its input was removed. If a job was cancelled or is
-// held because of its dependencies, EndReasons also returns these dependencies.
-func (w *Finder) EndReasons(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
+// EndedJobReasons returns why an ended job cannot run again, if its input was removed. If a job was cancelled or is
+// held because of its dependencies, EndedJobReasons also returns these dependencies.
+func (w *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
 		list = append(list, control.Reason{Kind: "input", Key: strings.Join(fields, ","),
 			Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
-				") was removed to make room for newer jobs (setting max_bytes_per_user)", Next: "enqueue it again with its input"})
+				") was removed to make room for newer jobs (setting max_bytes_per_user)",
+			Advice: "enqueue it again with its input"})
 	}
 	if j.Reason != queue.ReasonDependency {
 		return list, nil
 	}
-	err = w.Shares.Do(ctx, control.ClassOne, func() error {
-		parents, _, err := w.Store.Links(ctx, j.Seq, MaxLinks)
+	err = w.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
+		parents, _, err := w.Store.DependencyLinks(ctx, j.Seq, MaxLinks)
 		failed := false
 		for _, l := range parents {
 			if l.Status != store.Broken {
@@ -35,18 +36,18 @@ func (w *Finder) EndReasons(ctx context.Context, j *queue.Job) (list []control.R
 			failed = true
 			id := parentID(l.Seq, l.ID)
 			r := control.Reason{Kind: "dependency", Key: id,
-				Text: fmt.Sprintf("the job is %s, because job %s %s first, but is %s", j.State, id, mustEnd(l.Condition),
+				Text: fmt.Sprintf("the job is %s, because job %s %s first, but is %s", j.State, id, requiredEndText(l.Condition),
 					l.State),
-				Next: "queuectl retry " + id}
+				Advice: "queuectl retry " + id}
 			switch {
 			case l.State == queue.Cancelled:
-				r.Next = "queuectl why " + id
+				r.Advice = "queuectl why " + id
 			case l.State == 0:
-				r.Text, r.Next = fmt.Sprintf("the job is %s, because it depended on job %s, which was removed; a retry "+
+				r.Text, r.Advice = fmt.Sprintf("the job is %s, because it depended on job %s, which was removed; a retry "+
 					"runs the job without this dependency", j.State, id), "queuectl retry "+j.ID
 			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // a user has retried the parent without this job
-				r.Text, r.Next = fmt.Sprintf("the job is %s, because job %s %s first, but ended otherwise; job %[2]s was then "+
-					"retried without this job, and is %[4]s now", j.State, id, mustEnd(l.Condition),
+				r.Text, r.Advice = fmt.Sprintf("the job is %s, because job %s %s first, but ended otherwise; job %[2]s was then "+
+					"retried without this job, and is %[4]s now", j.State, id, requiredEndText(l.Condition),
 					l.State), "queuectl retry "+j.ID
 			}
 			list = append(list, r)
@@ -55,8 +56,8 @@ func (w *Finder) EndReasons(ctx context.Context, j *queue.Job) (list []control.R
 			// The dependencies were retried. That retry would have included this job, unless another job
 			// had its unique key.
 			list = append(list, control.Reason{Kind: "unique", Key: j.Unique,
-				Text: "the job was not retried together with its dependencies, because another job had the same unique key",
-				Next: "queuectl retry " + j.ID})
+				Text:   "the job was not retried together with its dependencies, because another job had the same unique key",
+				Advice: "queuectl retry " + j.ID})
 		}
 		return err
 	})
@@ -65,23 +66,23 @@ func (w *Finder) EndReasons(ctx context.Context, j *queue.Job) (list []control.R
 
 // OpenDependencies returns a reason for each dependency that the job is waiting for.
 func (w *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
-	err = w.Shares.Do(ctx, control.ClassOne, func() error {
-		parents, _, err := w.Store.Links(ctx, j.Seq, MaxLinks)
+	err = w.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
+		parents, _, err := w.Store.DependencyLinks(ctx, j.Seq, MaxLinks)
 		for _, l := range parents {
 			if l.Status != store.Unresolved {
 				continue
 			}
 			id := parentID(l.Seq, l.ID)
-			text := fmt.Sprintf("job %s %s, but is %s", id, mustEnd(l.Condition), l.State)
-			list = append(list, control.Reason{Kind: "dependency", Key: id, Text: text, Next: "queuectl why " + id})
+			text := fmt.Sprintf("job %s %s, but is %s", id, requiredEndText(l.Condition), l.State)
+			list = append(list, control.Reason{Kind: "dependency", Key: id, Text: text, Advice: "queuectl why " + id})
 		}
 		return err
 	})
 	return list, err
 }
 
-// LinkNames returns the names of a job's dependencies in the syntax of enqueue.
-func LinkNames(list []store.Link) []string {
+// DependencyNames returns the names of a job's dependencies in the syntax of enqueue.
+func DependencyNames(list []store.DependencyLink) []string {
 	names := make([]string, len(list))
 	for i, l := range list {
 		names[i] = parentID(l.Seq, l.ID)
@@ -95,8 +96,8 @@ func LinkNames(list []store.Link) []string {
 // parentID returns the id of a job that other jobs depend on. A removed job has no id, so its number is used.
 func parentID(seq int64, id string) string { return cmp.Or(id, fmt.Sprintf("#%d", seq)) }
 
-// because returns the reason why a job is in its state, in parentheses, or "" without a reason.
-func because(j *queue.Job) string {
+// reasonInParentheses returns the reason why a job is in its state, in parentheses, or "" without a reason.
+func reasonInParentheses(j *queue.Job) string {
 	if j.Reason == "" {
 		return ""
 	}

@@ -22,51 +22,53 @@ var gateTexts = map[queue.GateKind]struct {
 	kind string // the kind in the reasons of this gate, such as "queue"
 	// describe sets the text of a reason. The reason already contains the numbers and a next step, which
 	// describe may replace.
-	describe func(o *store.Obstacle, j *queue.Job, r *control.Reason)
+	describe func(o *store.WaitReason, j *queue.Job, r *control.Reason)
 }{
-	0: {"queue", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
-		r.Text, r.Next = fmt.Sprintf("queue %s: %d of %d jobs running", o.Key, o.Usage, o.Limit),
+	0: {"queue", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
+		r.Text, r.Advice = fmt.Sprintf("queue %s: %d of %d jobs running", o.Key, o.Usage, o.Limit),
 			fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
 	}},
-	queue.GateUser: {"user", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
+	queue.GateUser: {"user", func(o *store.WaitReason, j *queue.Job, r *control.Reason) {
 		if o.Limit == 0 {
 			r.Usage, r.Limit = nil, nil
-			r.Text, r.Next = fmt.Sprintf("uid %d does not belong to %s on this node", j.UID, cmp.Or(j.User, "any user")),
+			r.Text, r.Advice = fmt.Sprintf("uid %d does not belong to %s on this node", j.UID, cmp.Or(j.User, "any user")),
 				"use the same accounts on all nodes"
 			return
 		}
-		r.Text, r.Next = fmt.Sprintf("user limit: %d of %d jobs running", o.Usage, o.Limit),
+		r.Text, r.Advice = fmt.Sprintf("user limit: %d of %d jobs running", o.Usage, o.Limit),
 			"queuectl config set max_running_per_user N"
 	}},
-	queue.GateNode: {"node", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+	queue.GateNode: {"node", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
 		r.Usage, r.Limit = nil, nil
-		r.Text, r.Next = fmt.Sprintf("the job runs only on %s, %s", o.Key, nodeMismatch), "queuectl node list"
+		r.Text, r.Advice = fmt.Sprintf("the job runs only on %s, %s", o.Key, nodeMismatch), "queuectl node list"
 	}},
-	queue.GateLock: {"lock", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+	queue.GateLock: {"lock", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
 		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.Key, o.Usage, o.Limit)
 	}},
-	queue.GateRate: {"rate", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
-		r.Text, r.Next = fmt.Sprintf("rate limit %s: %d of %d starts used", o.Key, o.Usage, o.Limit), "queuectl gate list"
+	queue.GateRate: {"rate", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
+		r.Text, r.Advice = fmt.Sprintf("rate limit %s: %d of %d starts used", o.Key, o.Usage, o.Limit), "queuectl gate list"
 		r.At = control.Time(o.OpensAt)
 	}},
-	queue.GateResource: {"resource", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
+	queue.GateResource: {"resource", func(o *store.WaitReason, j *queue.Job, r *control.Reason) {
 		switch {
-		case o.Need > o.Limit:
-			r.Text, r.Next = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.Key, o.Need, o.Limit),
+		case o.NeededUnits > o.Limit:
+			r.Text, r.Advice = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.Key, o.NeededUnits,
+				o.Limit),
 				fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.Key)
-		case o.KeptForOther:
+		case o.KeptForOtherJob:
 			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more units",
 				o.Key, o.Usage, o.Limit)
 		default:
-			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.Key, o.Usage, o.Limit, o.Need)
+			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.Key, o.Usage, o.Limit,
+				o.NeededUnits)
 		}
 	}},
 }
 
-// KindOf returns the kind of the reasons of a gate.
-func KindOf(g queue.GateKind) string { return gateTexts[g].kind }
+// GateReasonKind returns the kind of the reasons of a gate.
+func GateReasonKind(g queue.GateKind) string { return gateTexts[g].kind }
 
-// SetNodeState replaces the end of a reason that concerns a node with the state of that node.
-func SetNodeState(r *control.Reason, state string) {
+// SetNodeStateText replaces the end of a reason that concerns a node with the state of that node.
+func SetNodeStateText(r *control.Reason, state string) {
 	r.Text = strings.NewReplacer(nodeMismatch, state, noNodeMatches, state).Replace(r.Text)
 }

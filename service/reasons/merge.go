@@ -44,10 +44,10 @@ func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[
 		switch {
 		case o.Err != nil && o.Answered:
 			reasons = []control.Reason{{Kind: "node", Text: "it is unknown why the job does not start there: " + o.Err.Error(),
-				Next: "queuectl node list"}}
+				Advice: "queuectl node list"}}
 		case o.Err != nil:
 			reasons = []control.Reason{{Kind: "node", Text: "the node does not answer, so it is unknown why the job " +
-				"does not start there", Next: "queuectl node list"}}
+				"does not start there", Advice: "queuectl node list"}}
 		case len(reasons) == 0:
 			return nil
 		}
@@ -57,7 +57,7 @@ func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[
 		r := &list[i]
 		if len(r.Nodes) == len(all) {
 			r.Nodes = nil
-			if r.Kind == KindOf(queue.GateNode) { // other reasons may contain texts of users
+			if r.Kind == GateReasonKind(queue.GateNode) { // other reasons may contain texts of users
 				r.Text = strings.Replace(r.Text, nodeMismatch, noNodeMatches, 1)
 			}
 			continue

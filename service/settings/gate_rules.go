@@ -13,25 +13,25 @@ import (
 type GateRules struct {
 	Store store.Store
 
-	gates atomic.Pointer[map[gateName]queue.Demand] // rules of the keys that all users share
+	sharedRules atomic.Pointer[map[gateKey]queue.Demand] // rules of the keys that all users share
 }
 
-// gateName identifies a key that all users share.
-type gateName struct {
+// gateKey identifies a key that all users share.
+type gateKey struct {
 	kind queue.GateKind
 	key  string
 }
 
 // LoadGates reads the rules of all shared keys.
 func (r *GateRules) LoadGates(ctx context.Context) error {
-	rules := map[gateName]queue.Demand{}
+	rules := map[gateKey]queue.Demand{}
 	err := EachSharedGate(ctx, r.Store, store.GateState{}, func(g store.GateState) {
-		if g.Set {
-			rules[gateName{g.Kind, g.Key}] = g.Demand
+		if g.RuleStored {
+			rules[gateKey{g.Kind, g.Key}] = g.Demand
 		}
 	})
 	if err == nil {
-		r.gates.Store(&rules)
+		r.sharedRules.Store(&rules)
 	}
 	return err
 }
@@ -46,33 +46,33 @@ func EachSharedGate(ctx context.Context, s store.Gates, after store.GateState, e
 		for _, g := range page {
 			each(g)
 		}
-		if len(page) < store.MaxGates {
+		if len(page) < store.MaxGatesPage {
 			return nil
 		}
 		after = page[len(page)-1]
 	}
 }
 
-// RuleOfGate applies the rule of a shared key to a job's demand. A number in the demand must equal the rule's
+// ApplyGateRule applies the rule of a shared key to a job's demand. A number in the demand must equal the rule's
 // number. See docs/decisions/0018.
-func (r *GateRules) RuleOfGate(d *queue.Demand) error {
+func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 	field, flag := "lock", "--lock N"
 	if d.Kind == queue.GateRate {
 		field, flag = "rate_limit", "--rate N/PERIOD"
 	}
-	rule, set := (*r.gates.Load())[gateName{d.Kind, d.Key}]
+	rule, set := (*r.sharedRules.Load())[gateKey{d.Kind, d.Key}]
 	if !set && d.Kind == queue.GateLock {
-		rule = queue.Demand{Kind: d.Kind, Key: d.Key, N: 1}
+		rule = queue.Demand{Kind: d.Kind, Key: d.Key, Amount: 1}
 	}
 	switch {
-	case d.N == 0 && rule.N != 0:
+	case d.Amount == 0 && rule.Amount != 0:
 		*d = rule
-	case rule.N == 0:
+	case rule.Amount == 0:
 		return queue.Invalid(
 			field, `the shared key %s has no limit; a user with the right "operate" can set one: queuectl gate set %s %s`, d.Key,
 			d.Key, flag)
 	case *d != rule:
-		most := strconv.Itoa(rule.N)
+		most := strconv.Itoa(rule.Amount)
 		if d.Kind == queue.GateRate {
 			most += "/" + queue.FormatPeriod(rule.Period)
 		}

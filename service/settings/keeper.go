@@ -37,14 +37,14 @@ const (
 type Keeper struct {
 	file         string                        // path of the settings file
 	needFile     bool                          // the user named the settings file, so a missing file is an error
-	Level        slog.LevelVar                 // the level of the log, as the settings define it
+	LogLevel     slog.LevelVar                 // the level of the log, as the settings define it
 	RolesChanged chan struct{}                 // wake-up: a change of settings may have changed store_roles
 	config       atomic.Pointer[config.Config] // the settings in effect
 
 	mu     sync.Mutex
 	layers []config.Layer // in the order of the layer constants; guarded by mu
-	// atStart holds the values that take effect only at a start; nil before the start; guarded by mu.
-	atStart *config.Config
+	// startConfig holds the values that take effect only at a start; nil before the start; guarded by mu.
+	startConfig *config.Config
 }
 
 // Options say where a keeper finds settings.
@@ -83,10 +83,10 @@ func (s *Keeper) mergeLocked() error {
 	if err != nil {
 		return err
 	}
-	if s.atStart != nil {
-		c.KeepUntilRestart(s.atStart)
+	if s.startConfig != nil {
+		c.KeepUntilRestart(s.startConfig)
 	}
-	s.Level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+	s.LogLevel.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
 		"error": slog.LevelError}[c.LogLevel])
 	s.config.Store(&c)
 	select {
@@ -104,7 +104,7 @@ func (s *Keeper) Current() *config.Config { return s.config.Load() }
 func (s *Keeper) RecordStartConfig() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.atStart = s.config.Load()
+	s.startConfig = s.config.Load()
 }
 
 // ReadFile reads the settings file.
@@ -112,8 +112,8 @@ func (s *Keeper) ReadFile() (config.Layer, error) {
 	return tomlfile.Read(s.file, s.needFile)
 }
 
-// WithFile returns the layers with another content of the settings file.
-func (s *Keeper) WithFile(file config.Layer) []config.Layer {
+// LayersWithFile returns the layers with another content of the settings file.
+func (s *Keeper) LayersWithFile(file config.Layer) []config.Layer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	layers := slices.Clone(s.layers)
@@ -121,8 +121,8 @@ func (s *Keeper) WithFile(file config.Layer) []config.Layer {
 	return layers
 }
 
-// WithStored returns the layers as they are after a setting was stored.
-func (s *Keeper) WithStored(name, text string) []config.Layer {
+// LayersWithStored returns the layers as they are after a setting was stored.
+func (s *Keeper) LayersWithStored(name, text string) []config.Layer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	layers := slices.Clone(s.layers)
@@ -134,17 +134,17 @@ func (s *Keeper) WithStored(name, text string) []config.Layer {
 	return layers
 }
 
-// MergeWaiting returns the settings that layers define. waiting reports whether some of them differ from the
+// MergeLayers returns the settings that layers define. waiting reports whether some of them differ from the
 // settings in effect and take effect only at the next start.
-func (s *Keeper) MergeWaiting(layers []config.Layer) (c config.Config, waiting bool, err error) {
+func (s *Keeper) MergeLayers(layers []config.Layer) (c config.Config, waiting bool, err error) {
 	c, err = config.Merge(layers...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil || s.atStart == nil {
+	if err != nil || s.startConfig == nil {
 		return c, false, err
 	}
 	held := c
-	held.KeepUntilRestart(s.atStart)
+	held.KeepUntilRestart(s.startConfig)
 	return c, len(held.PendingRestart()) > 0, nil
 }
 
@@ -184,10 +184,10 @@ func (s *Keeper) ReplaceValue(name, stored, running string) error {
 	return s.mergeLocked()
 }
 
-// SwapRunning sets a setting in the running layer; if set is false, it removes the setting from that layer. It
+// SetRunning sets a setting in the running layer; if set is false, it removes the setting from that layer. It
 // returns the previous value in the layer; existed reports whether the layer had a value. The caller has
 // checked the new value.
-func (s *Keeper) SwapRunning(name, text string, set bool) (before string, existed bool) {
+func (s *Keeper) SetRunning(name, text string, set bool) (before string, existed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	values := s.layers[layerRunning].Values
@@ -208,13 +208,13 @@ func (s *Keeper) ValueFor(ctx context.Context, k *config.Key) control.ConfigValu
 		switch {
 		case !k.Secret || text == k.Default:
 			return text
-		case !control.PeerFrom(ctx).Right.Covers(control.Admin):
+		case !control.PeerFrom(ctx).Right.Covers(control.RightAdmin):
 			return "***"
 		}
 		return withoutPassword(text)
 	}
 	c := s.config.Load()
-	v := control.ConfigValue{Key: k.Name, Value: shown(k.Show(&c.Settings)), Origin: string(c.Origin(k.Name))}
+	v := control.ConfigValue{Key: k.Name, Value: shown(k.ValueText(&c.Settings)), Origin: string(c.Origin(k.Name))}
 	for _, w := range c.PendingRestart() {
 		if w.Name == k.Name {
 			v.Note = fmt.Sprintf("changes to %s when the service restarts; until then, the shown value stays in effect",

@@ -49,14 +49,14 @@ func TestRunningValueOverridesFlags(t *testing.T) {
 	}
 }
 
-// WithStored and WithFile show the layers after a change, but change nothing.
+// LayersWithStored and LayersWithFile show the layers after a change, but change nothing.
 func TestLayersAreShownBeforeAChange(t *testing.T) {
 	k := newKeeper(t, map[string]string{"priority": "1"})
 	k.RecordStartConfig()
-	if c, waiting, err := k.MergeWaiting(k.WithStored("priority", "2")); err != nil || waiting || c.Priority != 2 {
+	if c, waiting, err := k.MergeLayers(k.LayersWithStored("priority", "2")); err != nil || waiting || c.Priority != 2 {
 		t.Errorf("with a stored priority: %d, waiting %v, %v", c.Priority, waiting, err)
 	}
-	if _, waiting, err := k.MergeWaiting(k.WithStored("run_as", "submitter")); err != nil || !waiting {
+	if _, waiting, err := k.MergeLayers(k.LayersWithStored("run_as", "submitter")); err != nil || !waiting {
 		t.Errorf("with another run_as: waiting %v, %v; want that it waits for a restart", waiting, err)
 	}
 	if got := k.Current().Priority; got != 1 {

@@ -41,10 +41,10 @@ func (r *QueueRules) rule(name string) (rule store.QueueRule) {
 }
 
 // Retention returns the queue's overrides of the retention settings.
-func (r *QueueRules) Retention(name string) store.Retention { return r.rule(name).Keep }
+func (r *QueueRules) Retention(name string) store.Retention { return r.rule(name).Retention }
 
-// IsFrozen reports whether a queue is frozen, so that its running jobs are paused too.
-func (r *QueueRules) IsFrozen(name string) bool { return r.rule(name).Frozen }
+// RunningJobsPaused reports whether a queue is frozen, so that its running jobs are paused too.
+func (r *QueueRules) RunningJobsPaused(name string) bool { return r.rule(name).RunningJobsPaused }
 
 // WithDefaults returns a spec with the defaults of its queue for the fields that it does not set.
 func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
@@ -52,7 +52,7 @@ func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	if spec.Queue != nil {
 		name = *spec.Queue
 	}
-	text := r.rule(name).Defaults
+	text := r.rule(name).JobDefaults
 	if text == "" {
 		return spec, nil
 	}
@@ -75,7 +75,7 @@ func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMess
 	if other := ""; json.Unmarshal(fields["queue"], &other) == nil && other != "" {
 		name = other
 	}
-	if json.Unmarshal([]byte(r.rule(name).Defaults), &defaults) != nil {
+	if json.Unmarshal([]byte(r.rule(name).JobDefaults), &defaults) != nil {
 		return set
 	}
 	for field, value := range fields {
@@ -93,7 +93,7 @@ func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMess
 // DefaultPriority returns the priority of a queue's jobs that set none.
 func (r *QueueRules) DefaultPriority(name string) int64 {
 	var fields struct{ Priority *int64 }
-	if json.Unmarshal([]byte(r.rule(name).Defaults), &fields) == nil && fields.Priority != nil {
+	if json.Unmarshal([]byte(r.rule(name).JobDefaults), &fields) == nil && fields.Priority != nil {
 		return *fields.Priority
 	}
 	return r.Settings.Current().Priority

@@ -11,12 +11,12 @@ import (
 
 // UnitNames returns the ids of the units that a job holds, by resource.
 func (s *Keeper) UnitNames(j *queue.Job) (byResource map[string][]string) {
-	if j.Units == "" {
+	if j.HeldUnits == "" {
 		return nil
 	}
 	byResource = map[string][]string{}
 	all := s.Current().ResourcesByName()
-	queue.ParseUnits(j.Units, func(name string, units []int) {
+	queue.ParseUnits(j.HeldUnits, func(name string, units []int) {
 		ids := all[name].IDs
 		for _, u := range units {
 			id := strconv.Itoa(u)
@@ -36,7 +36,7 @@ func (s *Keeper) UnitVariables(j *queue.Job) (env []string) {
 	for _, name := range slices.Sorted(maps.Keys(byResource)) {
 		list := strings.Join(byResource[name], ",")
 		env = append(env, "QUEUECTL_RESOURCE_"+variableOf(name)+"="+list)
-		if also := all[name].Env; also != "" {
+		if also := all[name].EnvVariable; also != "" {
 			env = append(env, also+"="+list)
 		}
 	}

@@ -32,7 +32,7 @@ type Receiver struct {
 
 // The service polls for jobs that database roles have submitted. See docs/decisions/0033.
 const (
-	batchPerRole = 100 // maximum number of jobs of each role in one poll
+	maxJobsPerRole = 100 // maximum number of jobs of each role in one poll
 	// pollInterval, plus a random time of up to half of it, is the time between two polls without a notification.
 	pollInterval   = 5 * time.Second
 	retryDelay     = time.Second      // delay after a failed poll
@@ -47,10 +47,10 @@ func (s *Receiver) Run(ctx context.Context, server *control.Server) {
 	if !has {
 		return
 	}
-	t := &poller{s: s, inbox: inbox, server: server, roles: map[string]*roleState{},
-		progress: make(chan struct{}, 1)}
+	t := &poller{receiver: s, inbox: inbox, server: server, roles: map[string]*roleState{},
+		enqueuedSignal: make(chan struct{}, 1)}
 	defer t.enqueues.Wait()
-	hint := inbox.Arrivals(ctx)
+	hint := inbox.SubmissionHints(ctx)
 	roles, rolesSent := "", false // the roles that were last sent to the database, and whether any were
 	lastError := ""
 	for ctx.Err() == nil {
@@ -77,7 +77,7 @@ func (s *Receiver) Run(ctx context.Context, server *control.Server) {
 		case <-ctx.Done():
 		case <-hint:
 		case <-s.Settings.RolesChanged:
-		case <-t.progress:
+		case <-t.enqueuedSignal:
 		case <-time.After(wait):
 		}
 	}
@@ -86,11 +86,11 @@ func (s *Receiver) Run(ctx context.Context, server *control.Server) {
 // poller processes the submissions. It processes the submissions of one role in order. It
 // processes different roles independently of each other.
 type poller struct {
-	s        *Receiver
-	inbox    store.Inbox
-	server   *control.Server
-	enqueues sync.WaitGroup
-	progress chan struct{} // wake-up: jobs were enqueued, and there may be more
+	receiver       *Receiver
+	inbox          store.Inbox
+	server         *control.Server
+	enqueues       sync.WaitGroup
+	enqueuedSignal chan struct{} // wake-up: jobs were enqueued, and there may be more
 
 	mu    sync.Mutex
 	roles map[string]*roleState
@@ -98,8 +98,8 @@ type poller struct {
 
 // roleState is the state of one role. If a job cannot be enqueued now, the role's later jobs wait too.
 type roleState struct {
-	busy      bool
-	delayedBy string // the error that delays the role; "" if it is not delayed
+	inProgress bool
+	delayCause string // the error that delays the role; "" if it is not delayed
 }
 
 // anyDelayed reports whether a role is delayed and must be retried soon.
@@ -107,32 +107,32 @@ func (t *poller) anyDelayed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range t.roles {
-		if !r.busy && r.delayedBy != "" {
+		if !r.inProgress && r.delayCause != "" {
 			return true
 		}
 	}
 	return false
 }
 
-// limit returns how many jobs of a role to read next. It returns 1 for a delayed role, and 0 for a role
+// readLimit returns how many jobs of a role to read next. It returns 1 for a delayed role, and 0 for a role
 // whose jobs are being processed.
-func (t *poller) limit(role string) int {
+func (t *poller) readLimit(role string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch r := t.roles[role]; {
 	case r == nil:
-		return batchPerRole
-	case r.busy:
+		return maxJobsPerRole
+	case r.inProgress:
 		return 0
-	case r.delayedBy != "":
+	case r.delayCause != "":
 		return 1
 	}
-	return batchPerRole
+	return maxJobsPerRole
 }
 
 // poll reads submissions and starts to process them.
 func (t *poller) poll(ctx context.Context, users map[string]string) error {
-	list, err := t.inbox.Submissions(ctx, t.limit)
+	list, err := t.inbox.Submissions(ctx, t.readLimit)
 	if err != nil {
 		return err
 	}
@@ -150,24 +150,24 @@ func (t *poller) poll(ctx context.Context, users map[string]string) error {
 			r = &roleState{}
 			t.roles[role] = r
 		}
-		r.busy = true
+		r.inProgress = true
 		t.mu.Unlock()
-		t.enqueues.Go(func() { t.enqueueAll(ctx, r, jobs, users) })
+		t.enqueues.Go(func() { t.enqueueInOrder(ctx, r, jobs, users) })
 	}
 	return nil
 }
 
-// enqueueAll enqueues jobs of a role, up to the first that cannot be enqueued now.
-func (t *poller) enqueueAll(ctx context.Context, r *roleState, jobs []store.Submission,
+// enqueueInOrder enqueues jobs of a role, up to the first that cannot be enqueued now.
+func (t *poller) enqueueInOrder(ctx context.Context, r *roleState, jobs []store.Submission,
 	users map[string]string) {
 	enqueued, delay := 0, error(nil)
 	for i := range jobs {
 		job := &jobs[i]
-		err := t.s.submit(ctx, t.server, job, users)
+		err := t.receiver.submit(ctx, t.server, job, users)
 		if err != nil && !isTransient(err) {
-			t.s.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID,
+			t.receiver.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID,
 				"error", err)
-			err = t.inbox.Refuse(ctx, job.N, err.Error())
+			err = t.inbox.RejectSubmission(ctx, job.Number, err.Error())
 		}
 		if delay = err; err != nil || ctx.Err() != nil {
 			break
@@ -175,19 +175,20 @@ func (t *poller) enqueueAll(ctx context.Context, r *roleState, jobs []store.Subm
 		enqueued++
 	}
 	t.mu.Lock()
-	previous := r.delayedBy
-	r.busy, r.delayedBy = false, ""
+	previous := r.delayCause
+	r.inProgress, r.delayCause = false, ""
 	if delay != nil {
-		r.delayedBy = delay.Error()
+		r.delayCause = delay.Error()
 	}
 	t.mu.Unlock()
 	if delay != nil && ctx.Err() == nil && previous != delay.Error() {
-		t.s.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role, "error",
+		t.receiver.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role,
+			"error",
 			delay)
 	}
 	if enqueued > 0 {
 		select {
-		case t.progress <- struct{}{}:
+		case t.enqueuedSignal <- struct{}{}:
 		default:
 		}
 	}
@@ -200,7 +201,7 @@ func isTransient(err error) bool {
 		return true
 	}
 	switch e.Code {
-	case queue.CodeUnavailable, queue.CodeFull, queue.CodeNoSpace, queue.CodeOutcomeUnknown, queue.CodeInternal:
+	case queue.CodeUnavailable, queue.CodeQueueFull, queue.CodeNoSpace, queue.CodeOutcomeUnknown, queue.CodeInternal:
 		return true
 	}
 	return false
@@ -229,7 +230,7 @@ func (s *Receiver) submit(ctx context.Context, server *control.Server, job *stor
 	if err := spec.UnmarshalJSON(job.Spec); err != nil {
 		return err
 	}
-	peer.Submission = job.N
+	peer.SubmissionNumber = job.Number
 	client := server.ClientAs(peer)
 	defer client.Close()
 	_, err = client.Enqueue(ctx, control.Enqueue{Spec: spec})

@@ -21,18 +21,18 @@ type Statements interface {
 	// Exec executes a statement immediately, or together with later ones. Count executes it immediately and
 	// returns the number of changed rows.
 	Exec(sql string, args ...any) error
-	Count(sql string, args ...any) (int64, error)
-	// Queries executes statements in order, each as Query does. No statement may depend on the rows of
+	ExecCount(sql string, args ...any) (int64, error)
+	// QueryAll executes statements in order, each as Query does. No statement may depend on the rows of
 	// another one.
-	Queries(list []Query) error
-	// Number returns the integer in the first row, or 0 if there is no row.
-	Number(sql string, args ...any) (int64, error)
-	// IsOneOf returns the condition that a column equals one of the numbers in a text argument, separated by
+	QueryAll(list []Query) error
+	// QueryNumber returns the integer in the first row, or 0 if there is no row.
+	QueryNumber(sql string, args ...any) (int64, error)
+	// InNumbersSQL returns the condition that a column equals one of the numbers in a text argument, separated by
 	// spaces.
-	IsOneOf(column string) string
-	// IsOneOfWords returns the condition that a column equals one of the words in a text argument, separated
+	InNumbersSQL(column string) string
+	// InWordsSQL returns the condition that a column equals one of the words in a text argument, separated
 	// by spaces. The words must not contain quotes.
-	IsOneOfWords(column string) string
+	InWordsSQL(column string) string
 	// ReadLimit returns the LIMIT for a statement of which about want rows of about the given size in bytes
 	// will be read. A server also sends rows that are not read.
 	ReadLimit(want, bytes int) int
@@ -96,11 +96,11 @@ type Query struct {
 	Args []any
 }
 
-// Batch is a list of statements that are executed together.
-type Batch struct{ Queries []Query }
+// QueryBatch is a list of statements that are executed together.
+type QueryBatch struct{ Queries []Query }
 
 // Add adds a statement to the list.
-func (r *Batch) Add(each func(r Row) (more bool, err error), sql string, args ...any) {
+func (r *QueryBatch) Add(each func(r Row) (more bool, err error), sql string, args ...any) {
 	r.Queries = append(r.Queries, Query{each, sql, args})
 }
 
@@ -108,7 +108,7 @@ func (r *Batch) Add(each func(r Row) (more bool, err error), sql string, args ..
 // zero.
 type Row interface {
 	Num(column int) int64
-	// Text returns a text or the bytes of a blob.
+	// QueryText returns a text or the bytes of a blob.
 	Text(column int) string
 	// View returns a text or blob in the database's memory. The slice must not be used after the row.
 	View(column int) []byte
@@ -116,29 +116,29 @@ type Row interface {
 	Value(column int) any
 }
 
-// Kind classifies errors by how the writer must react.
-type Kind uint8
+// ErrorKind classifies errors by how the writer must react.
+type ErrorKind uint8
 
 const (
-	Refusal  Kind = iota // the request was refused before it wrote anything
-	Mistake              // only this request failed, and it is rolled back
-	Full                 // the disk is full, and the transaction is rolled back
-	Busy                 // the database is unavailable now, and the transaction is rolled back
-	Breakage             // the database failed, and the outcome may be unknown
+	RequestRejected ErrorKind = iota // the request was refused before it wrote anything
+	RequestFailed                    // only this request failed, and it is rolled back
+	DiskFull                         // the disk is full, and the transaction is rolled back
+	DatabaseBusy                     // the database is unavailable now, and the transaction is rolled back
+	DatabaseFailed                   // the database failed, and the outcome may be unknown
 )
 
-// KindOf returns the kind of an error.
-func KindOf(err error) Kind {
-	var known interface{ Kind() Kind }
+// ErrorKindOf returns the kind of an error.
+func ErrorKindOf(err error) ErrorKind {
+	var known interface{ Kind() ErrorKind }
 	var refused *queue.Error
 	switch {
 	case errors.As(err, &known):
 		return known.Kind()
 	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrStateChanged),
 		errors.Is(err, store.ErrScheduleChanged):
-		return Refusal
+		return RequestRejected
 	}
-	return Mistake
+	return RequestFailed
 }
 
 // InTx calls f in a transaction, which it rolls back if f returns an error.
@@ -186,23 +186,23 @@ func TextOf(r Row) string { return r.Text(0) }
 // NumOf returns the integer in the first column of a row. It is an argument for Rows.
 func NumOf(r Row) int64 { return r.Num(0) }
 
-// Text returns the text in the first row, or "" if there is no row.
-func Text(c Querier, sql string, args ...any) (text string, err error) {
+// QueryText returns the text in the first row, or "" if there is no row.
+func QueryText(c Querier, sql string, args ...any) (text string, err error) {
 	_, err = First(c, func(r Row) { text = r.Text(0) }, sql, args...)
 	return text, err
 }
 
-// Number returns the integer in the first row, or 0 if there is no row.
+// QueryNumber returns the integer in the first row, or 0 if there is no row.
 func Number(c Querier, sql string, args ...any) (n int64, err error) {
 	_, err = First(c, func(r Row) { n = r.Num(0) }, sql, args...)
 	return n, err
 }
 
-// Damage is an error about damaged data in the database.
-type Damage string
+// DamageError is an error about damaged data in the database.
+type DamageError string
 
 // Error implements error.
-func (d Damage) Error() string { return string(d) }
+func (d DamageError) Error() string { return string(d) }
 
-// Kind returns Breakage.
-func (d Damage) Kind() Kind { return Breakage }
+// ErrorKind returns DatabaseFailed.
+func (d DamageError) Kind() ErrorKind { return DatabaseFailed }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// JoinNumbers returns numbers as the argument of a condition that Conn.IsOneOf has returned.
+// JoinNumbers returns numbers as the argument of a condition that Conn.InNumbersSQL has returned.
 func JoinNumbers[N int | int64](numbers iter.Seq[N]) string {
 	var list []byte
 	for n := range numbers {
@@ -22,22 +22,22 @@ type Reservation struct {
 	Node  int64 // node that claimed the job; 0 in a database that only one process uses
 }
 
-// ParseReserved parses meta.reserved. It returns the reservations by seq of their jobs.
-func ParseReserved(list string) (map[int64]Reservation, error) {
+// ParseReservations parses meta.reserved. It returns the reservations by seq of their jobs.
+func ParseReservations(list string) (map[int64]Reservation, error) {
 	return parseList(list, func(n [4]int64) (int64, Reservation) { return n[0], Reservation{Fence: n[1], Node: n[2]} })
 }
 
 // ReadReserved reads and parses meta.reserved.
 func ReadReserved(c Querier) (map[int64]Reservation, error) {
-	list, err := Text(c, `SELECT reserved FROM meta`)
+	list, err := QueryText(c, `SELECT reserved FROM meta`)
 	if err != nil {
 		return nil, err
 	}
-	return ParseReserved(list)
+	return ParseReservations(list)
 }
 
-// AppendReserved adds a lease to meta.reserved.
-func AppendReserved(list []byte, seq, fence, node int64) []byte {
+// AppendReservation adds a lease to meta.reserved.
+func AppendReservation(list []byte, seq, fence, node int64) []byte {
 	list = append(strconv.AppendInt(list, seq, 10), '/')
 	list = strconv.AppendInt(list, fence, 10)
 	if node != 0 {
@@ -46,12 +46,12 @@ func AppendReserved(list []byte, seq, fence, node int64) []byte {
 	return append(list, ' ')
 }
 
-// UserCount holds the stored counts of a user; see the table users.
-type UserCount struct{ Waiting, Bytes, Outputs int64 }
+// UserCounts holds the stored counts of a user; see the table users.
+type UserCounts struct{ Waiting, Bytes, Outputs int64 }
 
 // ParseUserCounts parses meta.users. It returns the counts by uid.
-func ParseUserCounts(list string) (map[int]UserCount, error) {
-	return parseList(list, func(n [4]int64) (int, UserCount) { return int(n[0]), UserCount{n[1], n[2], n[3]} })
+func ParseUserCounts(list string) (map[int]UserCounts, error) {
+	return parseList(list, func(n [4]int64) (int, UserCounts) { return int(n[0]), UserCounts{n[1], n[2], n[3]} })
 }
 
 // parseList parses entries of numbers that are separated by spaces; see ParseNumbers.
@@ -75,7 +75,7 @@ func ParseNumbers(entry string) (n [4]int64, err error) {
 		n[i], err = strconv.ParseInt(parts[i], 10, 64)
 	}
 	if err != nil || len(parts) < 2 || len(parts) > len(n) {
-		return n, Damage(fmt.Sprintf(`the table "meta" is damaged: it contains %q instead of a list of numbers`, entry))
+		return n, DamageError(fmt.Sprintf(`the table "meta" is damaged: it contains %q instead of a list of numbers`, entry))
 	}
 	return n, nil
 }

@@ -10,24 +10,24 @@ import (
 
 // Keys of the table notes.
 const (
-	noteRunners = "runners" // directories of the runners that may have leases, as JSON
-	NoteFile    = "file"    // id of the database, which differs from that of every copy
-	NoteMoved   = "moved"   // the queue's new location; no service opens a database with this note
+	noteRunnerDirs = "runners" // directories of the runners that may have leases, as JSON
+	NoteDatabaseID = "file"    // id of the database, which differs from that of every copy
+	NoteMoved      = "moved"   // the queue's new location; no service opens a database with this note
 	// NoteMoving identifies the source of an incomplete copy, as JSON. No service opens a database with this
 	// note.
 	NoteMoving = "moving"
 )
 
-// RunnersNote returns the key of the note about a node's runners.
-func RunnersNote(node int64) string {
+// RunnerDirsNoteKey returns the key of the note about a node's runners.
+func RunnerDirsNoteKey(node int64) string {
 	if node == 0 {
-		return noteRunners
+		return noteRunnerDirs
 	}
-	return noteRunners + "/" + strconv.FormatInt(node, 10)
+	return noteRunnerDirs + "/" + strconv.FormatInt(node, 10)
 }
 
 // ReadNote reads the note with a key. It returns "" if there is no such note.
-func ReadNote(c Querier, key string) (value string, err error) { return Text(c, NoteQuery, key) }
+func ReadNote(c Querier, key string) (value string, err error) { return QueryText(c, NoteQuery, key) }
 
 // QuoteLocation puts the name of a database in quotation marks, in a location from the note NoteMoved.
 func QuoteLocation(location string) string {
@@ -38,8 +38,8 @@ func QuoteLocation(location string) string {
 	return location
 }
 
-// MovingFrom returns, for messages, the source of the incomplete copy that a note NoteMoving describes.
-func MovingFrom(note string) string {
+// MoveSourceText returns, for messages, the source of the incomplete copy that a note NoteMoving describes.
+func MoveSourceText(note string) string {
 	var source struct {
 		Place string `json:"place"`
 	}

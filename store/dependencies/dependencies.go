@@ -21,7 +21,7 @@ type State struct {
 
 // Read adds the statements that find out whether any job waits or has waited for another one, and how
 // many ended jobs have undecided dependants.
-func (s *State) Read(all *database.Batch) {
+func (s *State) Read(all *database.QueryBatch) {
 	all.Add(func(r database.Row) (bool, error) {
 		s.HasEdges = true
 		return false, nil
@@ -48,13 +48,13 @@ func (t Tables) HasEdges() bool { return t.state.HasEdges }
 func (t Tables) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure,
 	met store.DependencyStatus) error {
 	t.state.HasEdges = true
-	return t.conn.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child,
+	return t.conn.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.JobSeq, child,
 		int64(d.Condition), int64(do), int64(met))
 }
 
-// Waits implements rules.Tx.
-func (t Tables) Waits(child int64, met store.DependencyStatus) (bool, error) {
-	n, err := t.conn.Number(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child,
+// HasEdgeWithStatus implements rules.Tx.
+func (t Tables) HasEdgeWithStatus(child int64, met store.DependencyStatus) (bool, error) {
+	n, err := t.conn.QueryNumber(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child,
 		int64(met))
 	return n != 0, err
 }
@@ -68,8 +68,8 @@ func (t Tables) Parents(child int64, n int) (list []int64, err error) {
 	return list, err
 }
 
-// DropEdges implements rules.Tx.
-func (t Tables) DropEdges(child int64) error {
+// DeleteEdges implements rules.Tx.
+func (t Tables) DeleteEdges(child int64) error {
 	if !t.HasEdges() {
 		return nil
 	}
@@ -77,13 +77,13 @@ func (t Tables) DropEdges(child int64) error {
 		child)
 }
 
-// Noted implements rules.Tx.
-func (t Tables) Noted(parent int64) (n int64, newest rules.EndedParent, err error) {
+// CountParentChanges implements rules.Tx.
+func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentChange, err error) {
 	if t.state.UndecidedJobs == 0 {
 		return 0, newest, nil
 	}
 	err = t.conn.Query(func(r database.Row) (bool, error) {
-		n, newest = r.Num(0), rules.EndedParent{ID: r.Num(1), Parent: parent, State: queue.State(r.Num(2)),
+		n, newest = r.Num(0), rules.ParentChange{ID: r.Num(1), Parent: parent, State: queue.State(r.Num(2)),
 			LastEdgeID: r.Num(3)}
 		return false, nil
 	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto
@@ -91,10 +91,11 @@ func (t Tables) Noted(parent int64) (n int64, newest rules.EndedParent, err erro
 	return n, newest, err
 }
 
-// AddEnded implements rules.Tx. All notes of one parent are stored under one uid, even after the parent was given
-// to another uid. Notes under two uids might be processed out of order, such as those of an end and a restart.
-func (t Tables) AddEnded(parent int64, uid int, state queue.State, after int64) error {
-	n, err := t.conn.Count(`INSERT INTO ended (parent, uid, state, upto)
+// AddParentChange implements rules.Tx. All notes of one parent are stored under one uid, even after
+// the parent was given to another uid. Notes under two uids might be processed out of order, such as
+// those of an end and a restart.
+func (t Tables) AddParentChange(parent int64, uid int, state queue.State, after int64) error {
+	n, err := t.conn.ExecCount(`INSERT INTO ended (parent, uid, state, upto)
 		SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1),
 			CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid),
@@ -103,14 +104,15 @@ func (t Tables) AddEnded(parent int64, uid int, state queue.State, after int64) 
 	return err
 }
 
-// ExtendRerunNote implements rules.Tx.
-func (t Tables) ExtendRerunNote(parent int64) (was bool, err error) {
-	last, err := t.conn.Number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent,
+// ExtendRerunChange implements rules.Tx.
+func (t Tables) ExtendRerunChange(parent int64) (was bool, err error) {
+	last, err := t.conn.QueryNumber(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`,
+		parent,
 		int64(rules.Rerun))
 	if err != nil || last == 0 {
 		return false, err
 	}
-	n, err := t.conn.Count(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, last)
+	n, err := t.conn.ExecCount(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, last)
 	t.state.UndecidedJobs -= n
 	if err == nil {
 		err = t.conn.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges INDEXED BY edges_parent
@@ -119,15 +121,15 @@ func (t Tables) ExtendRerunNote(parent int64) (was bool, err error) {
 	return true, err
 }
 
-// NextEnded implements rules.Tx.
-func (t Tables) NextEnded() (e rules.EndedParent, found bool, err error) {
+// NextParentChange implements rules.Tx.
+func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error) {
 	if t.state.UndecidedJobs == 0 {
 		return e, false, nil
 	}
 	last, uid := t.state.LastDecidedUID, int64(0)
 	err = t.conn.Query(func(r database.Row) (bool, error) {
 		if !found || uid <= last {
-			e, uid, found = rules.EndedParent{ID: r.Num(0), Parent: r.Num(1), State: queue.State(r.Num(2)),
+			e, uid, found = rules.ParentChange{ID: r.Num(0), Parent: r.Num(1), State: queue.State(r.Num(2)),
 				LastEdgeID: r.Num(3)}, r.Num(4), true
 		}
 		return true, nil
@@ -139,8 +141,8 @@ func (t Tables) NextEnded() (e rules.EndedParent, found bool, err error) {
 	return e, found, err
 }
 
-// Edges implements rules.Tx.
-func (t Tables) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
+// EdgesToDecide implements rules.Tx.
+func (t Tables) EdgesToDecide(e rules.ParentChange, n int) (list []rules.Edge, err error) {
 	met := store.Unresolved
 	if e.State == rules.Rerun {
 		met = store.Broken
@@ -154,15 +156,15 @@ func (t Tables) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error)
 	return list, err
 }
 
-// DropEnded implements rules.Tx.
-func (t Tables) DropEnded(id int64) error {
+// DeleteParentChange implements rules.Tx.
+func (t Tables) DeleteParentChange(id int64) error {
 	t.state.UndecidedJobs--
 	return t.conn.Exec(`DELETE FROM ended WHERE id = ?`, id)
 }
 
-// Postpone implements rules.Tx. It keeps the order of a parent's notes.
-func (t Tables) Postpone(parent int64) error {
-	last, err := t.conn.Number(`SELECT max(id) FROM ended`)
+// PostponeParentChanges implements rules.Tx. It keeps the order of a parent's notes.
+func (t Tables) PostponeParentChanges(parent int64) error {
+	last, err := t.conn.QueryNumber(`SELECT max(id) FROM ended`)
 	if err == nil {
 		err = t.conn.Exec(`INSERT INTO ended (parent, uid, state, upto)
 			SELECT parent, uid, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
@@ -173,8 +175,8 @@ func (t Tables) Postpone(parent int64) error {
 	return err
 }
 
-// SetEdge implements rules.Tx.
-func (t Tables) SetEdge(e *rules.Edge, met store.DependencyStatus) error {
+// SetEdgeStatus implements rules.Tx.
+func (t Tables) SetEdgeStatus(e *rules.Edge, met store.DependencyStatus) error {
 	return t.conn.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
 }
 
@@ -184,7 +186,7 @@ func (t Tables) DropSome(child int64, limit int) (n int, all bool, err error) {
 	if !t.HasEdges() || limit <= 0 {
 		return 0, !t.HasEdges(), nil
 	}
-	dropped, err := t.conn.Count(
+	dropped, err := t.conn.ExecCount(
 		`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child,
 		int64(limit))
 	return int(dropped), dropped < int64(limit), err

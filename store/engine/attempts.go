@@ -26,15 +26,15 @@ func (t *Tx) insertLastAttempt(j *rules.Job) error {
 func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
 	err := t.WriteRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		seq, int64(a.N), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode,
+		seq, int64(a.Number), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode,
 		int64(a.Signal),
-		string(a.Reason), a.Error, records.Bit(a.Counted), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers),
+		string(a.Reason), a.Error, records.BoolToInt(a.Counted), a.CPUTime.Microseconds(), a.PeakRSS, int64(a.Leftovers),
 		a.DroppedBytes,
 		orNull(a.Output), orNull(a.OutputRef), a.OutputBytes)
 	// Write these values with a second statement, because few jobs have them.
 	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) {
 		err = t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
-			orNull(string(a.Result)), orNull(a.ResultError), a.PeakTasks, seq, int64(a.N))
+			orNull(string(a.Result)), orNull(a.ResultError), a.PeakTasks, seq, int64(a.Number))
 	}
 	return err
 }

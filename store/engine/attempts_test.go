@@ -16,17 +16,17 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
 	attempt := queue.Attempt{Worker: "1/2", Node: "a machine", PID: 77, StartedAt: s.now(), EndedAt: s.now() + 5,
-		Counted: true, CPU: 1500 * time.Microsecond, PeakRSS: 1 << 20}
+		Counted: true, CPUTime: 1500 * time.Microsecond, PeakRSS: 1 << 20}
 	run := func(with queue.Attempt) (as queue.Attempt) {
 		t.Helper()
-		g, err := s.Exchange(t.Context(), store.Report{Want: 1})
+		g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
 		if err != nil || len(g.Jobs) != 1 {
 			t.Fatal(len(g.Jobs), err)
 		}
 		with.Fence = g.Jobs[0].Fence
 		_, err = s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: g.Jobs[0].Lease(),
 			Attempt:  with,
-			Decision: queue.Decision{State: queue.Completed, Started: true, UsesAttempt: true}}}})
+			Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true, UsesAttempt: true}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 			t.Fatalf("%d attempts, %v; want %d", len(list), err, len(want))
 		}
 		for i := range want {
-			want[i].N, want[i].OutputBytes = i+1, int64(len(want[i].Output))
+			want[i].Number, want[i].OutputBytes = i+1, int64(len(want[i].Output))
 			got, err := s.Attempt(t.Context(), seq, i+1)
 			if err != nil || string(got.Output) != string(want[i].Output) {
 				t.Errorf("the output of attempt %d is %q, %v", i+1, got.Output, err)
@@ -54,13 +54,13 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 				}
 			}
 		}
-		if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.N != len(want) {
-			t.Errorf("the last attempt is number %d, %v", last.N, err)
+		if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.Number != len(want) {
+			t.Errorf("the last attempt is number %d, %v", last.Number, err)
 		}
 		if page, err := s.History(t.Context(), seq, len(want), 9); err != nil || len(page) != len(want)-1 {
 			t.Errorf("%d attempts precede the last one, %v", len(page), err)
 		}
-		if page, err := s.History(t.Context(), seq, 0, 1); err != nil || len(page) != 1 || page[0].N != len(want) {
+		if page, err := s.History(t.Context(), seq, 0, 1); err != nil || len(page) != 1 || page[0].Number != len(want) {
 			t.Errorf("the newest attempt is %+v, %v", page, err)
 		}
 		if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) > 0 {
@@ -104,8 +104,8 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 }
 
 func equalAttempts(a, b queue.Attempt) bool {
-	return a.N == b.N && a.Fence == b.Fence && a.Worker == b.Worker && a.Node == b.Node && a.PID == b.PID &&
+	return a.Number == b.Number && a.Fence == b.Fence && a.Worker == b.Worker && a.Node == b.Node && a.PID == b.PID &&
 		a.StartedAt == b.StartedAt && a.EndedAt == b.EndedAt &&
-		a.ExitCode == b.ExitCode && a.Counted == b.Counted && a.CPU == b.CPU && a.PeakRSS == b.PeakRSS &&
+		a.ExitCode == b.ExitCode && a.Counted == b.Counted && a.CPUTime == b.CPUTime && a.PeakRSS == b.PeakRSS &&
 		a.OutputBytes == b.OutputBytes
 }

@@ -22,19 +22,19 @@ type Backend interface {
 	// changes that other nodes have committed. After an error, the group is rolled back; the kind of the error
 	// decides whether it is tried again.
 	BeginTx(t *Tx) error
-	// ReadReserved adds a statement that reads the reserved leases (not known to have started) that are
-	// stored outside of meta. WriteReserved stores the reserved leases, and returns the new text for meta if
+	// ReadReservations adds a statement that reads the reserved leases (not known to have started) that are
+	// stored outside of meta. WriteReservations stores the reserved leases, and returns the new text for meta if
 	// it changes. The writer calls both inside a transaction, or while it loads its cache.
-	ReadReserved(all *database.Batch, each func(database.Row) (bool, error))
-	WriteReserved(t *Tx) (inMeta string, changed bool, err error)
+	ReadReservations(all *database.QueryBatch, each func(database.Row) (bool, error))
+	WriteReservations(t *Tx) (inMeta string, changed bool, err error)
 	// OnCommit is called by the writer after each commit; changed reports whether the row of meta changed.
 	OnCommit(changed bool)
-	// Refusal returns the error for callers whose request fails because the disk is full or the database is
+	// RefusalError returns the error for callers whose request fails because the disk is full or the database is
 	// busy. The writer calls it.
-	Refusal(k database.Kind, err error) error
-	// BlameUncertain reports whether an error may be about another row of the transaction than that of the
+	RefusalError(k database.ErrorKind, err error) error
+	// MayBlameOtherStatement reports whether an error may be about another row of the transaction than that of the
 	// failed statement. The writer calls it after it has rolled back the transaction.
-	BlameUncertain(err error) bool
+	MayBlameOtherStatement(err error) bool
 	// OnFailure is called by the writer once, when the engine has failed.
 	OnFailure()
 	// Close closes the database. The engine calls it once, after all writes and reads have ended. Engine.Close
@@ -48,8 +48,8 @@ const ReadTimeout = 2 * time.Second
 // DiskSpace provides what differs between the databases in the use of disk space. Only Bytes is called on
 // any goroutine; the writer calls the other methods.
 type DiskSpace interface {
-	// Bytes returns the size of the database, or 0 if it is unknown.
-	Bytes() int64
+	// DatabaseBytes returns the size of the database, or 0 if it is unknown.
+	DatabaseBytes() int64
 	// CheckSpace returns an error while there is no disk space for new jobs. The caller of the request gets
 	// this error. MaintainReserve keeps some space in reserve for running jobs. Both are called inside a
 	// transaction.
@@ -67,16 +67,16 @@ type DiskSpace interface {
 // its methods inside a transaction. An error rolls the transaction back, and its kind decides what happens
 // next. Each call may take a round trip to the server, so none is made for a single job of many.
 type SharedDatabase interface {
-	// StartFind sends the query for the next jobs of a lane before its rows are needed. want is the expected
+	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. want is the expected
 	// number of rows. With readNow it also reads the rows, because later statements would delay them.
-	StartFind(query string, args []any, want int, readNow bool) (EarlyRows, error)
+	StartLaneQuery(query string, args []any, want int, readNow bool) (EarlyRows, error)
 	// ReadLanes reads the next jobs of several lanes in one round trip: up to size jobs of each, with
 	// records.WholeColumns, and the head that follows them. The result has one element for each start.
 	ReadLanes(t *Tx, starts []readahead.Start, size int) ([]readahead.Lane, error)
-	// OpenLanes passes the open lanes with demands of a queue to the callback each, in one query: the first
+	// ReadOpenLanes passes the open lanes with demands of a queue to the callback each, in one query: the first
 	// perUser lanes of each user, except those with the ids in closedHere. If uids is nil, it reads the lanes
 	// of all users.
-	OpenLanes(t *Tx, queue string, uids []int, perUser int, closedHere []int64, each func(rules.Lane)) error
+	ReadOpenLanes(t *Tx, queue string, uids []int, perUser int, closedHere []int64, each func(rules.Lane)) error
 	// StoreNode stores the labels and resources of this node, for the other nodes.
 	StoreNode(t *Tx, n *store.Node) error
 	// StoreDelta stores the cache delta of the commit with that number, for the other nodes. An empty delta
@@ -85,7 +85,7 @@ type SharedDatabase interface {
 	// TakeSubmission calls enqueue for a submission, and deletes the submission. If the submission no longer
 	// exists, another service has enqueued it, and TakeSubmission reports a duplicate.
 	TakeSubmission(t *Tx, r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error)
-	// OwnGarbage returns up to limit output files that this node must delete: its own files, and those of
+	// OwnDeletableOutputs returns up to limit output files that this node must delete: its own files, and those of
 	// nodes that are no longer members.
-	OwnGarbage(t *Tx, limit int) (refs []string, err error)
+	OwnDeletableOutputs(t *Tx, limit int) (refs []string, err error)
 }

@@ -75,8 +75,8 @@ func (s *Store) Verify(ctx context.Context) (list []store.Finding, err error) {
 // fileBackend is the Backend and DiskSpace of a Store's engine.
 type fileBackend struct{ *Store }
 
-func (s fileBackend) Reader() (database.ReadConn, error) {
-	c, err := sqlitedb.OpenAs(s.path, sqlitedb.ReadWrite, sqlitedb.ReaderPragmas()...)
+func (s fileBackend) OpenReader() (database.ReadConn, error) {
+	c, err := sqlitedb.OpenWithFlags(s.path, sqlitedb.ReadWriteFlags, sqlitedb.ReaderPragmas()...)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +90,9 @@ func (s fileBackend) BeforeCommit() error { return nil }
 
 func (s fileBackend) BeginTx(*Tx) error { return nil }
 
-func (s fileBackend) ReadReserved(*database.Batch, func(database.Row) (bool, error)) {}
+func (s fileBackend) ReadReservations(*database.QueryBatch, func(database.Row) (bool, error)) {}
 
-func (s fileBackend) WriteReserved(t *Tx) (inMeta string, changed bool, err error) {
+func (s fileBackend) WriteReservations(t *Tx) (inMeta string, changed bool, err error) {
 	return t.Reservations(), true, nil
 }
 
@@ -102,30 +102,30 @@ func (s fileBackend) OnCommit(changed bool) {
 	}
 }
 
-func (s fileBackend) Refusal(k database.Kind, err error) error {
-	if k == database.Full {
+func (s fileBackend) RefusalError(k database.ErrorKind, err error) error {
+	if k == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "%v", err)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%v", err)
 }
 
-func (s fileBackend) BlameUncertain(error) bool { return false }
+func (s fileBackend) MayBlameOtherStatement(error) bool { return false }
 
 func (s fileBackend) OnFailure() {}
 
-func (s fileBackend) ReadBudget() time.Duration { return s.readBudget }
+func (s fileBackend) ReadTimeout() time.Duration { return s.readBudget }
 
-func (s fileBackend) ReadTooLong(budget time.Duration) error {
+func (s fileBackend) ReadTimeoutError(budget time.Duration) error {
 	return queue.Errorf(queue.CodeUnavailable, "the read took longer than %v", budget)
 }
 
 func (s fileBackend) CheckReadable() error { return nil }
 
-func (s fileBackend) ReadError(err error) error { return err }
+func (s fileBackend) ConvertReadError(err error) error { return err }
 
 func (s fileBackend) Close() error { return errors.Join(s.conn.Close(), s.highWater.Close()) }
 
-func (s fileBackend) Bytes() int64 { return 0 }
+func (s fileBackend) DatabaseBytes() int64 { return 0 }
 
 func (s fileBackend) CheckSpace() error { return nil }
 

@@ -38,31 +38,31 @@ func addBlockedJobs(t testing.TB, s *Store, scale int) {
 	claim := func(n int) (jobs []queue.Job) {
 		t.Helper()
 		for len(jobs) < n {
-			g, err := s.Exchange(ctx, store.Report{Want: n - len(jobs)})
+			g, err := s.Exchange(ctx, store.Report{WantedJobs: n - len(jobs)})
 			must(err)
 			jobs = append(jobs, g.Jobs...)
 		}
 		return jobs
 	}
-	must(s.SetMaxRunningUser(ctx, 50))
+	must(s.SetMaxRunningPerUser(ctx, 50))
 	must(s.SetQueue(ctx, "paused", store.QueueRule{Weight: 1, Paused: true}))
-	lock := []queue.Demand{{Kind: queue.GateLock, Key: "one", N: 1}}
+	lock := []queue.Demand{{Kind: queue.GateLock, Key: "one", Amount: 1}}
 	enqueue(1, func(_ int, j *queue.Job) { j.UID, j.Demands = 1, lock })
 	claim(1)
 	enqueue(300*scale, func(_ int, j *queue.Job) { j.UID, j.Demands = 1, lock })
 	parent := enqueue(1, func(_ int, j *queue.Job) { j.UID = 2 })
 	claim(1)
 	enqueue(10*scale, func(_ int, j *queue.Job) {
-		j.UID, j.DependsOn = 2, []queue.Dependency{{Job: parent[0], Condition: queue.ParentCompleted}}
+		j.UID, j.DependsOn = 2, []queue.Dependency{{JobSeq: parent[0], Condition: queue.ParentCompleted}}
 	})
 	enqueue(50, func(_ int, j *queue.Job) { j.UID = 3 })
 	claim(50)
 	enqueue(280*scale, func(i int, j *queue.Job) {
-		j.UID, j.Demands = 3, []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("k", i%(100*scale)), N: 1}}
+		j.UID, j.Demands = 3, []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("k", i%(100*scale)), Amount: 1}}
 	})
 	rate := func(i int, j *queue.Job) {
 		key := i % scale
-		j.UID, j.Demands = 100+key%50, []queue.Demand{{Kind: queue.GateRate, Key: fmt.Sprint("r", key), N: 1,
+		j.UID, j.Demands = 100+key%50, []queue.Demand{{Kind: queue.GateRate, Key: fmt.Sprint("r", key), Amount: 1,
 			Period: 24 * time.Hour}}
 	}
 	enqueue(scale, rate)
@@ -85,7 +85,7 @@ func addBlockedJobs(t testing.TB, s *Store, scale int) {
 		next, err = s.Promote(ctx)
 		must(err)
 	}
-	if g, err := s.Exchange(ctx, store.Report{Want: 9}); err != nil || len(g.Jobs) > 0 {
+	if g, err := s.Exchange(ctx, store.Report{WantedJobs: 9}); err != nil || len(g.Jobs) > 0 {
 		t.Fatalf("claimed %d jobs that cannot start, %v", len(g.Jobs), err)
 	}
 }
@@ -100,7 +100,7 @@ func runBlocks(t testing.TB, s *Store, n int) {
 		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.Exchange(t.Context(), store.Report{Want: 8})
+		g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 8})
 		if err != nil || len(g.Jobs) != 8 {
 			t.Fatalf("claimed %d jobs, %v", len(g.Jobs), err)
 		}
@@ -144,7 +144,7 @@ func TestBarredJobsCostNothing(t *testing.T) {
 
 // overQuota fills a store with n jobs of a user whose quota of leased jobs is used up.
 func overQuota(t testing.TB, s *Store, n int) {
-	if err := s.SetMaxRunningUser(t.Context(), 8); err != nil {
+	if err := s.SetMaxRunningPerUser(t.Context(), 8); err != nil {
 		t.Fatal(err)
 	}
 	for left := n; left > 0; left -= 1000 {
@@ -156,7 +156,7 @@ func overQuota(t testing.TB, s *Store, n int) {
 			t.Fatal(err)
 		}
 	}
-	if g, err := s.Exchange(t.Context(), store.Report{Want: 20}); err != nil || len(g.Jobs) != 8 {
+	if g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 20}); err != nil || len(g.Jobs) != 8 {
 		t.Fatalf("claimed %d, %v", len(g.Jobs), err)
 	}
 }
@@ -206,9 +206,9 @@ func BenchmarkDependants(b *testing.B) {
 			}
 			parent := enqueue(1)
 			for n := 0; n < children; n += 1000 {
-				enqueue(1000, queue.Dependency{Job: parent, Condition: queue.ParentCompleted})
+				enqueue(1000, queue.Dependency{JobSeq: parent, Condition: queue.ParentCompleted})
 			}
-			g, err := s.Exchange(b.Context(), store.Report{Want: 1})
+			g, err := s.Exchange(b.Context(), store.Report{WantedJobs: 1})
 			if err != nil || len(g.Jobs) != 1 {
 				b.Fatal(len(g.Jobs), err)
 			}

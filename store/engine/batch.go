@@ -20,34 +20,34 @@ import (
 // Each request is stored as one frame, which holds some of the jobs.
 // See docs/decisions/0009.
 type batch struct {
-	n           int64
+	number      int64
 	uid         int
 	name        string
 	lastFrameAt queue.Millis     // time of the last frame
 	node        int64            // number of the node that receives the frames
 	jobs        int64            // number of jobs that are not in the queue yet
-	givenIDs    int64            // number of these jobs whose id the user chose; counted since the engine was opened
+	chosenIDs   int64            // number of these jobs whose id the user chose; counted since the engine was opened
 	bytes       int64            // size of the jobs in frames, in bytes
 	perQueue    map[string]int64 // number of jobs by queue, counted since the engine was opened; the map never changes
 	committed   bool
-	dropped     bool // the batch is being removed, one frame per step
+	removing    bool // the batch is being removed, one frame per step
 }
 
 // acceptsFrames reports whether a batch accepts frames.
-func (b *batch) acceptsFrames() bool { return !b.committed && !b.dropped }
+func (b *batch) acceptsFrames() bool { return !b.committed && !b.removing }
 
 // acceptsFramesHere reports whether a batch accepts frames from this node's clients.
 func (s *Engine) acceptsFramesHere(b *batch) bool { return b.acceptsFrames() && b.node == s.node }
 
 // StageBatch stores one frame of a batch.
 func (s *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
-	list, err := allTexts(r.Drafts)
+	list, err := encodeAllTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
 	err = s.Do(ctx, Normal, func(t *Tx) (err error) {
-		receipt, err = t.stage(r, list)
+		receipt, err = t.stageFrame(r, list)
 		return err
 	})
 	return receipt, err
@@ -69,7 +69,7 @@ func (t *Tx) setBatch(n int64, b batch) {
 		m.countBatch(&old, -1)
 		delete(m.batches, n)
 	}
-	if b.n != 0 {
+	if b.number != 0 {
 		t.saveUser(b.uid)
 		m.countBatch(&b, 1)
 		m.batches[n] = b
@@ -82,19 +82,19 @@ func (m *memory) countBatch(b *batch, sign int64) {
 		m.committedJobs += sign * b.jobs
 	}
 	m.changeUser(b.uid, func(u *user) {
-		u.staged += sign * b.jobs
+		u.stagedJobs += sign * b.jobs
 		u.stagedBytes += sign * b.bytes
 		if !b.committed {
 			u.batches += int(sign)
-			u.names += sign * b.givenIDs
+			u.chosenIDs += sign * b.chosenIDs
 		}
 	})
 }
 
-// first returns the matching batch with the lowest number.
-func (m *memory) first(matches func(*batch) bool) (found batch, ok bool) {
+// firstBatch returns the matching batch with the lowest number.
+func (m *memory) firstBatch(matches func(*batch) bool) (found batch, ok bool) {
 	for _, b := range m.batches {
-		if matches(&b) && (!ok || b.n < found.n) {
+		if matches(&b) && (!ok || b.number < found.number) {
 			found, ok = b, true
 		}
 	}
@@ -103,24 +103,24 @@ func (m *memory) first(matches func(*batch) bool) (found batch, ok bool) {
 
 // openBatch returns the user's batch of that name that accepts frames.
 func (m *memory) openBatch(uid int, name string) (batch, bool) {
-	return m.first(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
+	return m.firstBatch(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
 }
 
-func (t *Tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
+func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, open := m.openBatch(r.UID, r.Batch)
 	if !open {
 		b = batch{uid: r.UID, name: r.Batch}
-		if m.users[r.UID].batches >= store.MaxStagedUser {
-			return receipt, store.ErrManyBatches
+		if m.users[r.UID].batches >= store.MaxStagedBatches {
+			return receipt, store.ErrTooManyBatches
 		}
-		if err := t.checkNotForgotten(r); err != nil {
+		if err := t.checkNotDiscarded(r); err != nil {
 			return receipt, err
 		}
 	}
 	names := int64(0)
 	for i := range r.Drafts {
-		names += records.Bit(r.Drafts[i].ID != "")
+		names += records.BoolToInt(r.Drafts[i].ID != "")
 	}
 	if err := t.admitFrame(&r, list, &b, names); err != nil {
 		return receipt, err
@@ -129,20 +129,20 @@ func (t *Tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt
 	if b.perQueue == nil {
 		b.perQueue = map[string]int64{}
 	}
-	for name, n := range rules.PerQueue(r.Drafts) {
+	for name, n := range rules.CountByQueue(r.Drafts) {
 		b.perQueue[name] += n
 	}
 	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
 		return receipt, err
 	}
-	newQueues := t.newQueues(rules.PerQueue(r.Drafts))
+	newQueues := t.newQueues(rules.CountByQueue(r.Drafts))
 	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
 	receipt.NewQueues = newQueues
 	switch {
 	case !open:
-		b.n, err = t.beginBatch(&b, len(r.Drafts))
+		b.number, err = t.beginBatch(&b, len(r.Drafts))
 	case b.node != t.s.node: // the client sent earlier frames of this batch to another node
 		err = t.takeBatch(&b)
 	}
@@ -152,14 +152,14 @@ func (t *Tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt
 	if err := t.recordOwner(r.UID, r.Owner); err != nil {
 		return receipt, err
 	}
-	if err := t.addFrame(b.n, r.Drafts, list, &receipt); err != nil {
+	if err := t.addFrame(b.number, r.Drafts, list, &receipt); err != nil {
 		return receipt, err
 	}
 	b.jobs += int64(len(r.Drafts))
-	b.givenIDs += names
+	b.chosenIDs += names
 	b.bytes += records.TotalSize(r.Drafts, list)
 	b.lastFrameAt = t.startTime
-	t.setBatch(b.n, b)
+	t.setBatch(b.number, b)
 	return receipt, nil
 }
 
@@ -168,24 +168,24 @@ func (t *Tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt
 func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names int64) error {
 	u := t.s.mem.users[r.UID]
 	switch {
-	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
-		return errDrafts(len(r.Drafts))
+	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxJobsPerRequest:
+		return draftCountError(len(r.Drafts))
 	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
 		return queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches",
 			store.MaxStagedJobs)
-	case u.names+names > store.MaxStagedNames:
-		return store.ErrManyNames
+	case u.chosenIDs+names > store.MaxStagedIDs:
+		return store.ErrTooManyIDs
 	}
-	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
 		return err
 	}
-	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesPerUser); err != nil {
 		return err
 	}
 	for i := range r.Drafts {
 		if r.Drafts[i].Unique != "" {
 			return queue.Invalid("unique", "jobs with unique keys must fit in one request; enqueue at most %d jobs "+
-				"at a time, or leave the unique keys out", queue.MaxBatch)
+				"at a time, or leave the unique keys out", queue.MaxJobsPerRequest)
 		}
 	}
 	return nil
@@ -200,7 +200,7 @@ func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt
 		if frame, err = f.Append(frame); err != nil {
 			return err
 		}
-		if !f.Named() {
+		if !f.HasChosenID() {
 			continue
 		}
 		if err := t.Exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, n, receipt.Seqs[i]); err != nil {
@@ -211,10 +211,10 @@ func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt
 		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], records.TotalSize(drafts, list), frame)
 }
 
-// checkNotForgotten returns an error if the request continues a batch that was forgotten. If the service
+// checkNotDiscarded returns an error if the request continues a batch that was forgotten. If the service
 // began a new batch of the same name instead, it would commit that batch without the forgotten frames.
-func (t *Tx) checkNotForgotten(r store.Request) error {
-	forgotten, err := t.Number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID),
+func (t *Tx) checkNotDiscarded(r store.Request) error {
+	forgotten, err := t.QueryNumber(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID),
 		r.Batch)
 	if err == nil && forgotten != 0 {
 		err = store.ErrBatchDiscarded
@@ -224,7 +224,7 @@ func (t *Tx) checkNotForgotten(r store.Request) error {
 
 func (t *Tx) beginBatch(b *batch, jobs int) (n int64, err error) {
 	b.node = t.s.node
-	if n, err = t.Number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
+	if n, err = t.QueryNumber(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
 		int64(b.uid), b.name, int64(t.startTime), b.node); err != nil {
 		return 0, err
 	}
@@ -233,8 +233,8 @@ func (t *Tx) beginBatch(b *batch, jobs int) (n int64, err error) {
 
 // auditBatch records an event about an uncommitted batch. Its jobs have no other events.
 func (t *Tx) auditBatch(b *batch, what string, jobs int64) error {
-	target := store.BatchTarget(b.name, what, jobs)
-	return t.record(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: target})
+	target := store.BatchAuditTarget(b.name, what, jobs)
+	return t.record(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchAuditVerb, Target: target})
 }
 
 // commitBatch commits a batch, including the given drafts. Its jobs are part of the queue from now on, and
@@ -249,19 +249,19 @@ func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.R
 		return receipt, err
 	}
 	if len(r.Drafts) > 0 {
-		if receipt, err = t.stage(r, list); err != nil {
+		if receipt, err = t.stageFrame(r, list); err != nil {
 			return receipt, err
 		}
-		b = m.batches[b.n]
-	} else if err := rules.AdmitUser(t, r.UID, 0, r.MaxPendingUser); err != nil {
+		b = m.batches[b.number]
+	} else if err := rules.AdmitUser(t, r.UID, 0, r.MaxPendingPerUser); err != nil {
 		return receipt, err
 	}
-	if err := t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.startTime), b.n); err != nil {
+	if err := t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.startTime), b.number); err != nil {
 		return receipt, err
 	}
 	b.committed = true
-	t.setBatch(b.n, b)
-	receipt.Staged, receipt.Batch = true, b.n
+	t.setBatch(b.number, b)
+	receipt.Staged, receipt.Batch = true, b.number
 	return receipt, nil
 }
 
@@ -284,12 +284,12 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	if err := t.s.space.CheckSpace(); err != nil {
 		return true, err // the disk reserve is for running jobs
 	}
-	f, found, err := t.firstFrame(b.n)
+	f, found, err := t.firstFrame(b.number)
 	if err != nil {
 		return false, err
 	}
 	if !found {
-		return false, t.dropEmpty(b.n)
+		return false, t.removeEmptyBatch(b.number)
 	}
 	t.drafts = make([]records.Texts, len(f.jobs))
 	for i := range f.jobs {
@@ -311,36 +311,37 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	}
 	b.jobs -= f.count // the frame's jobs are counted as jobs of the queue now
 	b.bytes -= f.bytes
-	t.setBatch(b.n, b)
+	t.setBatch(b.number, b)
 	if !f.complete {
-		return true, t.detach(&b, &f)
+		return true, t.detachFrame(&b, &f)
 	}
 	return true, t.dropFrame(&f)
 }
 
 // readBatches adds the statements that read all batches, and the number and size of the jobs in their
 // frames.
-func (s *Engine) readBatches(all *database.Batch) {
+func (s *Engine) readBatches(all *database.QueryBatch) {
 	m := &s.mem
 	all.Add(func(r database.Row) (bool, error) {
 		if stage := r.Num(3); stage != 2 {
-			m.batches[r.Num(0)] = batch{n: r.Num(0), uid: int(r.Num(1)), name: r.Text(2), node: r.Num(4), committed: stage == 1,
-				dropped: stage == 3}
+			m.batches[r.Num(0)] = batch{number: r.Num(0), uid: int(r.Num(1)), name: r.Text(2), node: r.Num(4),
+				committed: stage == 1,
+				removing:  stage == 3}
 		}
 		return true, nil
 	}, `SELECT n, uid, name, stage, node FROM batches`)
 	all.Add(func(r database.Row) (bool, error) {
-		if b, there := m.batches[r.Num(0)]; there && !b.dropped {
+		if b, there := m.batches[r.Num(0)]; there && !b.removing {
 			b.jobs, b.bytes = r.Num(1), r.Num(2)
-			m.batches[b.n] = b
+			m.batches[b.number] = b
 		}
 		return true, nil
 	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
 }
 
-// endBatches finishes the batches that were committed before the engine was opened, and forgets uncommitted
+// finishBatches finishes the batches that were committed before the engine was opened, and forgets uncommitted
 // ones.
-func (s *Engine) endBatches(ctx context.Context) error {
+func (s *Engine) finishBatches(ctx context.Context) error {
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -357,7 +358,7 @@ func (s *Engine) endBatches(ctx context.Context) error {
 
 // givenIDs returns a statement that reads the ids chosen by users, among those that satisfy the condition in
 // column. It omits jobs whose id is their seq.
-func givenIDs(column string) string {
+func chosenIDsSQL(column string) string {
 	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + column + ` AND id <> CAST(seq AS TEXT)`
 }
 
@@ -371,17 +372,17 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 	}
 	column, list := `id = ?`, strings.Join(ids, " ")
 	if len(ids) > 1 {
-		column = t.IsOneOfWords("id")
+		column = t.InWordsSQL("id")
 	}
-	of, args := givenIDs(column), append(make([]any, 0, 5), list)
+	of, args := chosenIDsSQL(column), append(make([]any, 0, 5), list)
 	var numbers []int64 // ids that are the seq of a job created earlier
 	for _, id := range ids {
-		if n := reads.NumberOf(id); n > 0 && n < m.nextSeq {
+		if n := reads.NumberOfID(id); n > 0 && n < m.nextSeq {
 			numbers = append(numbers, n)
 		}
 	}
 	if len(numbers) > 0 {
-		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.IsOneOf("seq")+` AND id = CAST(seq AS TEXT)`,
+		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.InNumbersSQL("seq")+` AND id = CAST(seq AS TEXT)`,
 			append(args, database.JoinNumbers(slices.Values(numbers)))
 	}
 	if len(m.batches) > 0 {
@@ -399,12 +400,12 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 		return there, err
 	}
 	for _, id := range ids {
-		seq := reads.NumberOf(id)
+		seq := reads.NumberOfID(id)
 		if seq == 0 || there[id] || seq >= m.nextSeq {
 			continue
 		}
 		// The id may be the seq of a job in a frame. Frames have disjoint ranges of seqs.
-		last, err := t.Number(
+		last, err := t.QueryNumber(
 			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
 		if err != nil {
 			return there, err

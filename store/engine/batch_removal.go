@@ -13,17 +13,17 @@ func (s *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var n int64
 	err := s.Do(ctx, Prompt, func(t *Tx) error {
 		b, open := t.s.mem.openBatch(uid, name)
-		if n = b.n; !open {
+		if n = b.number; !open {
 			return nil
 		}
 		if err := t.auditBatch(&b, "aborted", b.jobs); err != nil {
 			return err
 		}
-		return t.drop(b)
+		return t.markBatchRemoved(b)
 	})
 	for more := n != 0; more && err == nil; { // the batch's ids must be free when AbortBatch returns
 		err = s.Do(ctx, Normal, func(t *Tx) (err error) {
-			more, err = t.dropStep(n)
+			more, err = t.removeNextFrame(n)
 			return err
 		})
 	}
@@ -32,7 +32,7 @@ func (s *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 
 // forget drops a batch whose client may still be sending. The batch's name is kept, so that later frames
 // are rejected.
-func (t *Tx) forget(b batch) error {
+func (t *Tx) discardBatch(b batch) error {
 	if err := t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name,
 		int64(t.startTime)); err != nil {
 		return err
@@ -40,29 +40,29 @@ func (t *Tx) forget(b batch) error {
 	if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
 		return err
 	}
-	return t.drop(b)
+	return t.markBatchRemoved(b)
 }
 
-// drop marks a batch as removed; dropStep removes its frames.
-func (t *Tx) drop(b batch) error {
-	if err := t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.n); err != nil {
+// markBatchRemoved marks a batch as removed; removeNextFrame removes its frames.
+func (t *Tx) markBatchRemoved(b batch) error {
+	if err := t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.number); err != nil {
 		return err
 	}
-	b.dropped, b.jobs, b.bytes = true, 0, 0
-	t.setBatch(b.n, b)
+	b.removing, b.jobs, b.bytes = true, 0, 0
+	t.setBatch(b.number, b)
 	t.WakeAt(t.startTime)
 	return nil
 }
 
-// dropStep removes the first frame of a batch and the ids of the frame's jobs. If no frame is left, it
+// removeNextFrame removes the first frame of a batch and the ids of the frame's jobs. If no frame is left, it
 // removes the batch. It reports whether there is more to remove.
-func (t *Tx) dropStep(n int64) (more bool, err error) {
+func (t *Tx) removeNextFrame(n int64) (more bool, err error) {
 	f, found, err := t.firstFrame(n)
 	if err != nil {
 		return false, err
 	}
 	if !found {
-		return false, t.dropEmpty(n)
+		return false, t.removeEmptyBatch(n)
 	}
 	if !f.complete { // some of the frame's ids are unreadable
 		if err = t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n); err != nil {
@@ -72,10 +72,10 @@ func (t *Tx) dropStep(n int64) (more bool, err error) {
 	return true, t.dropFrame(&f)
 }
 
-// dropEmpty removes a batch that has no frames. If a damaged frame was detached from the batch, it also
+// removeEmptyBatch removes a batch that has no frames. If a damaged frame was detached from the batch, it also
 // removes the ids that could not be read from that frame.
-func (t *Tx) dropEmpty(n int64) error {
-	detached, err := t.Number(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n)
+func (t *Tx) removeEmptyBatch(n int64) error {
+	detached, err := t.QueryNumber(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n)
 	if err == nil && detached != 0 {
 		err = t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
 	}
@@ -90,11 +90,11 @@ func (t *Tx) dropEmpty(n int64) error {
 // there is more to do.
 func (t *Tx) tidyBatches() (more bool, err error) {
 	if err := t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`,
-		int64(t.startTime.Add(-store.ForgottenMemory))); err != nil {
+		int64(t.startTime.Add(-store.DiscardedNameRetention))); err != nil {
 		return false, err
 	}
 	return t.continueBatches(func(b *batch) bool {
-		return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StageMemory) < t.startTime
+		return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StagingTimeout) < t.startTime
 	})
 }
 
@@ -103,14 +103,14 @@ func (t *Tx) tidyBatches() (more bool, err error) {
 // the jobs that are in the queue can run, and the next upkeep tries again.
 func (t *Tx) continueBatches(abandoned func(*batch) bool) (more bool, err error) {
 	m := &t.s.mem
-	if b, found := m.first(abandoned); found {
-		return true, t.forget(b)
+	if b, found := m.firstBatch(abandoned); found {
+		return true, t.discardBatch(b)
 	}
-	if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
-		_, err := t.dropStep(b.n)
+	if b, found := m.firstBatch(func(b *batch) bool { return b.removing }); found {
+		_, err := t.removeNextFrame(b.number)
 		return true, err
 	}
-	b, found := m.first(func(b *batch) bool { return b.committed })
+	b, found := m.firstBatch(func(b *batch) bool { return b.committed })
 	if found {
 		_, err = t.enqueueFirstFrame(b)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// The cost of BestWaiting does not depend on the number of jobs, queues and locks of the user or of others.
+// The cost of BestWaitingPriority does not depend on the number of jobs, queues and locks of the user or of others.
 // For a user without waiting jobs it costs nothing.
 func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	const some, many = 1000, 10_000
@@ -18,7 +18,7 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	read := func(uid int, want int64) int64 {
 		t.Helper()
 		countSteps(t, s)
-		got, err := s.BestWaiting(t.Context(), uid)
+		got, err := s.BestWaitingPriority(t.Context(), uid)
 		if err != nil || got != (store.WaitingPriority{Priority: want, Found: want != 0}) {
 			t.Fatalf("user %d: got %+v, error %v; want priority %d", uid, got, err, want)
 		}
@@ -26,8 +26,8 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	}
 	add := func(uid, n int, set func(i int, j *queue.Job)) {
 		t.Helper()
-		for from := 0; from < n; from += queue.MaxBatch {
-			drafts := make([]queue.Job, min(n-from, queue.MaxBatch))
+		for from := 0; from < n; from += queue.MaxJobsPerRequest {
+			drafts := make([]queue.Job, min(n-from, queue.MaxJobsPerRequest))
 			for i := range drafts {
 				drafts[i] = draft(ofUser(uid), func(j *queue.Job) { set(from+i, j) })
 			}
@@ -38,7 +38,7 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	}
 	scattered := func(i int, j *queue.Job) {
 		j.Queue, j.Priority = fmt.Sprintf("q%d", i%50), int64(i%7)
-		j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("k", i), N: 1}}
+		j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("k", i), Amount: 1}}
 	}
 	now := s.now()
 	s.now = func() queue.Millis { return now }
@@ -87,13 +87,13 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 			}
 			enqueueFor(t, s, 1, 1, func(j *queue.Job) {
 				j.Priority, j.Demands = 9,
-					[]queue.Demand{{Kind: queue.GateLock, Key: "z", N: 1}}
+					[]queue.Demand{{Kind: queue.GateLock, Key: "z", Amount: 1}}
 			})
 			want := store.WaitingPriority{Priority: 9, Found: true}
 			if c.bound {
-				want.Priority, want.Bound = 15, true
+				want.Priority, want.IsUpperBound = 15, true
 			}
-			got, err := s.BestWaiting(t.Context(), 1)
+			got, err := s.BestWaitingPriority(t.Context(), 1)
 			if got != want || err != nil {
 				t.Errorf("%v, %d lanes: got %+v, %v; want %+v", order, c.many, got, err, want)
 			}
@@ -110,14 +110,14 @@ func TestBestWaitingIsUnknownInTooManyQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for from := 0; from <= reads.MaxBestLanes; from += queue.MaxBatch {
-		enqueueFor(t, s, 1, min(queue.MaxBatch, reads.MaxBestLanes+1-from), func() func(*queue.Job) {
+	for from := 0; from <= reads.MaxBestLanes; from += queue.MaxJobsPerRequest {
+		enqueueFor(t, s, 1, min(queue.MaxJobsPerRequest, reads.MaxBestLanes+1-from), func() func(*queue.Job) {
 			i := from
 			return func(j *queue.Job) { j.Queue = fmt.Sprint("q", i); i++ }
 		}())
 	}
-	got, err := s.BestWaiting(t.Context(), 1)
-	if !got.Found || !got.Bound || got.Priority < queue.MaxPriority || err != nil {
+	got, err := s.BestWaitingPriority(t.Context(), 1)
+	if !got.Found || !got.IsUpperBound || got.Priority < queue.MaxPriority || err != nil {
 		t.Errorf("got %+v, %v; want a bound that is at least the highest priority", got, err)
 	}
 }

@@ -37,7 +37,7 @@ type cacheDelta struct {
 	NextEvent     int64                      `json:"e"`
 	EnqueuedTotal int64                      `json:"q"`
 	Counts        [queue.Cancelled + 1]int64 `json:"c"`
-	Outputs       int64                      `json:"o"`
+	OutputBytes   int64                      `json:"o"`
 	dependencies.State
 	EmptyLanes     int64         `json:"m"`
 	HasGates       bool          `json:"y"`
@@ -57,16 +57,16 @@ type cacheDelta struct {
 
 // deltaUser holds the counts of one user, except the number of leased jobs, which follows from the leases.
 type deltaUser struct {
-	UID     int   `json:"u"`
-	Waiting int64 `json:"w"`
-	Hooks   int64 `json:"h,omitempty"`
-	Bytes   int64 `json:"y,omitempty"` // bytes that the user's jobs hold
-	Outputs int64 `json:"o,omitempty"` // the part of Bytes that belongs to outputs
+	UID         int   `json:"u"`
+	Waiting     int64 `json:"w"`
+	Hooks       int64 `json:"h,omitempty"`
+	Bytes       int64 `json:"y,omitempty"` // bytes that the user's jobs hold
+	OutputBytes int64 `json:"o,omitempty"` // the part of Bytes that belongs to outputs
 }
 
 type deltaQueue struct {
 	Name string `json:"n"`
-	records.QueueCount
+	records.QueueCounts
 	Lanes      int   `json:"l"`
 	StaleUsers []int `json:"k,omitempty"` // uids of users whose lanes with demands must be read again
 }
@@ -110,21 +110,21 @@ func (t *Tx) requireReload() {
 	}
 }
 
-func (t *Tx) noteLane(l *rules.Lane) {
+func (t *Tx) addLaneToDelta(l *rules.Lane) {
 	if t.delta != nil {
 		t.delta.lanes = append(t.delta.lanes, lanes.NameOf(l))
 	}
 }
 
-func (t *Tx) noteQueue(q *lanes.Queue) {
+func (t *Tx) addQueueToDelta(q *lanes.Queue) {
 	if t.delta != nil && t.delta.queues[q] == nil {
 		t.delta.queues[q] = map[int]bool{}
 	}
 }
 
-// noteOpenLanes makes the other nodes read again which lanes with demands of a user are open.
-func (t *Tx) noteOpenLanes(q *lanes.Queue, uid int) {
-	if t.noteQueue(q); t.delta != nil {
+// addStaleUserToDelta makes the other nodes read again which lanes with demands of a user are open.
+func (t *Tx) addStaleUserToDelta(q *lanes.Queue, uid int) {
+	if t.addQueueToDelta(q); t.delta != nil {
 		t.delta.queues[q][uid] = true
 	}
 }
@@ -149,15 +149,16 @@ func (t *Tx) buildDelta() ([]byte, error) {
 		return nil, nil
 	}
 	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, EnqueuedTotal: m.enqueuedTotal,
-		Counts: m.counts, Outputs: m.outputs, State: m.dependencies, EmptyLanes: m.emptyLanes, HasGates: m.gates.Exist,
+		Counts: m.counts, OutputBytes: m.outputBytes, State: m.dependencies, EmptyLanes: m.emptyLanes,
+		HasGates:       m.gates.Exist,
 		ReservedInMeta: m.reservedInMeta, EarliestTimer: t.earliestTimer, OverQuota: m.lanes.OverQuota,
 		UserList: m.userList, QueueList: m.queueList}
 	for uid := range t.users {
 		u := m.users[uid]
-		n.Users = append(n.Users, deltaUser{uid, u.waiting, u.hooks, u.bytes, u.outputs})
+		n.Users = append(n.Users, deltaUser{uid, u.waiting, u.hooks, u.bytes, u.outputBytes})
 	}
 	for q := range t.queues {
-		t.noteQueue(q)
+		t.addQueueToDelta(q)
 	}
 	for q, users := range t.delta.queues {
 		n.Queues = append(n.Queues, deltaQueue{q.Name, q.Count(), q.Lanes, slices.Sorted(maps.Keys(users))})
@@ -188,14 +189,14 @@ func (n *cacheDelta) addLeases(t *Tx) {
 	seqs := slices.Clone(t.leases)
 	slices.Sort(seqs)
 	seqs = slices.Compact(seqs)
-	groupOf := map[leaseKind]int{}
+	groupOf := map[leaseGroupKey]int{}
 	for _, seq := range seqs {
 		l := t.s.mem.leases[seq]
 		if l == nil {
 			n.EndedLeases = append(n.EndedLeases, seq)
 			continue
 		}
-		kind := leaseKind{l.Job.Lane, l.Job.Node, l.Running}
+		kind := leaseGroupKey{l.Job.Lane, l.Job.Node, l.Running}
 		i, known := groupOf[kind]
 		if !known {
 			i = len(n.Leases)
@@ -213,8 +214,8 @@ func (n *cacheDelta) addLeases(t *Tx) {
 	}
 }
 
-// leaseKind identifies the leases that one deltaLeases can hold together.
-type leaseKind struct {
+// leaseGroupKey identifies the leases that one deltaLeases can hold together.
+type leaseGroupKey struct {
 	lane, node int64
 	running    bool
 }
@@ -241,8 +242,8 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 	}
 	s, m := t.s, &t.s.mem
 	ls := m.lanes
-	m.commits, m.nextSeq, m.nextEvent, m.enqueuedTotal, m.counts, m.outputs = commits, n.NextSeq, n.NextEvent,
-		n.EnqueuedTotal, n.Counts, n.Outputs
+	m.commits, m.nextSeq, m.nextEvent, m.enqueuedTotal, m.counts, m.outputBytes = commits, n.NextSeq, n.NextEvent,
+		n.EnqueuedTotal, n.Counts, n.OutputBytes
 	n.LastDecidedUID = m.dependencies.LastDecidedUID
 	m.dependencies = n.State
 	m.userList, m.listedUsers = n.UserList, slices.Collect(maps.Keys(usersListed))
@@ -269,7 +270,7 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 	s.watchForeignTimer(t.startTime, n.EarliestTimer)
 	s.minute.Apply(&n.Delta)
 	if max(len(s.foreignChanges.seqs), len(s.foreignChanges.uids)) > maxForeignNotices {
-		s.foreignChanges = foreignChanges{any: true}
+		s.foreignChanges = foreignChanges{hasChanges: true}
 	}
 	return nil
 }
@@ -279,14 +280,14 @@ func (s *Engine) applyCounts(n *cacheDelta) {
 	m := &s.mem
 	for _, changed := range n.Users {
 		m.changeUser(changed.UID, func(u *user) {
-			u.waiting, u.hooks, u.bytes, u.outputs = changed.Waiting, changed.Hooks, changed.Bytes, changed.Outputs
+			u.waiting, u.hooks, u.bytes, u.outputBytes = changed.Waiting, changed.Hooks, changed.Bytes, changed.OutputBytes
 		})
 		s.foreignChanges.uids = append(s.foreignChanges.uids, changed.UID)
 	}
 	for _, changed := range n.Queues {
 		q := m.lanes.Queue(changed.Name)
-		m.keptJobs += changed.KeptJobs - q.KeptJobs
-		q.SetCount(changed.QueueCount)
+		m.retainedJobs += changed.RetainedJobs - q.RetainedJobs
+		q.SetCount(changed.QueueCounts)
 		q.Lanes = changed.Lanes
 		for _, uid := range changed.StaleUsers {
 			m.lanes.MarkStaleUser(q, uid)
@@ -300,11 +301,11 @@ func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
 	for _, seq := range seqs {
 		if l := m.leases[seq]; l != nil {
 			hadNeeds = hadNeeds || len(l.Needs) > 0
-			t.countUse(l, -1)
+			t.adjustUsedUnits(l, -1)
 			m.countLease(l.Job.UID, l.Job.Queue, -1)
 			delete(m.leases, seq)
 			if m.maxLeasedPerUser > 0 {
-				t.rules.Recheck(rules.UserGate(l.Job.UID))
+				t.rules.MarkGateDirty(rules.UserGate(l.Job.UID))
 			}
 		}
 	}
@@ -318,7 +319,7 @@ func (s *Engine) watchForeignTimer(now, due queue.Millis) {
 		return
 	}
 	s.foreignTimerAt = min(due, now.Add(time.Hour)).Add(foreignTimerGrace)
-	time.AfterFunc(time.Duration(s.foreignTimerAt-now)*time.Millisecond, func() { Hint(s.dueSooner) })
+	time.AfterFunc(time.Duration(s.foreignTimerAt-now)*time.Millisecond, func() { SendHint(s.promoteHints) })
 }
 
 // foreignTimerGrace is how long a node has to handle its own timers before another node handles them.
@@ -334,8 +335,8 @@ func (t *Tx) applyLeases(group *deltaLeases) {
 		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.Lane, l.Job.Node, l.Job.Fence = seq, group.Queue, group.UID, group.Lane,
 			group.Node, group.Fences[k]
 		m.leases[seq] = l
-		t.countUse(old, -1)
-		t.countUse(l, 1)
+		t.adjustUsedUnits(old, -1)
+		t.adjustUsedUnits(l, 1)
 		if old == nil {
 			m.countLease(group.UID, group.Queue, 1)
 		}

@@ -32,7 +32,7 @@ func (m *mirroredNode) OnCommit(changed bool) {
 		return
 	}
 	m.difference = m.inMirror(func(t *Tx) error {
-		if m.mirror.foreignChanges.any {
+		if m.mirror.foreignChanges.hasChanges {
 			m.reloads++
 		} else {
 			m.appliedDeltas++
@@ -76,8 +76,9 @@ func (m *mirroredNode) setQuota() {
 // staleLeases returns an error for each lease that the second node would write with outdated values.
 func (m *mirroredNode) staleLeases(t *Tx) (wrong error) {
 	of := func(j *rules.Job) string {
-		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes,
-			j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
+		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.StartedAttempts, j.Deferrals,
+			j.Shortages, j.RunnerCrashes,
+			j.PausedAt, j.PausedBy, j.OutputBytes, j.StartedAt, j.WorkerID, j.PID, j.Demands)
 	}
 	for seq, own := range m.mem.leases {
 		l, err := t.loadFullLease(t.s.mem.leases[seq])
@@ -100,13 +101,14 @@ func differences(a, b *memory) (wrong error) {
 			wrong = errors.Join(wrong, fmt.Errorf("%s: %v, the other one has %v", what, a, b))
 		}
 	}
-	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueuedTotal, a.outputs, a.dependencies.UndecidedJobs,
+	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueuedTotal, a.outputBytes,
+		a.dependencies.UndecidedJobs,
 		a.committedJobs},
-		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueuedTotal, b.outputs, b.dependencies.UndecidedJobs,
+		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueuedTotal, b.outputBytes, b.dependencies.UndecidedJobs,
 			b.committedJobs})
 	same("counts", a.counts, b.counts)
-	same("marks", []any{a.reservedInMeta, a.statistics.SummedUpTo, orderText(a.order), a.rankedBy, a.lanes.Weights},
-		[]any{b.reservedInMeta, b.statistics.SummedUpTo, orderText(b.order), b.rankedBy, b.lanes.Weights})
+	same("marks", []any{a.reservedInMeta, a.statistics.SummedUpTo, formatOrder(a.order), a.rankedByOrder, a.lanes.Weights},
+		[]any{b.reservedInMeta, b.statistics.SummedUpTo, formatOrder(b.order), b.rankedByOrder, b.lanes.Weights})
 	same("lists", [...]string{a.userList, a.queueList}, [...]string{b.userList, b.queueList})
 	same("listed", [...]int{len(a.listedUsers), len(a.listedQueues)}, [...]int{len(b.listedUsers), len(b.listedQueues)})
 	same("owners", a.owners, b.owners)
@@ -139,7 +141,7 @@ func leasesIn(m *memory) map[int64]string {
 func usersIn(m *memory) map[int]user {
 	list := maps.Clone(m.users)
 	for uid, u := range list { // skip the ids in batches: only the node that receives a batch counts them
-		u.names, u.stagedBytes = 0, 0
+		u.chosenIDs, u.stagedBytes = 0, 0
 		if list[uid] = u; u == (user{}) {
 			delete(list, uid)
 		}
@@ -150,7 +152,7 @@ func usersIn(m *memory) map[int]user {
 func batchesIn(m *memory) map[int64]string {
 	list := map[int64]string{}
 	for n, b := range m.batches {
-		list[n] = fmt.Sprint(b.uid, b.name, b.jobs, b.committed, b.dropped, b.node)
+		list[n] = fmt.Sprint(b.uid, b.name, b.jobs, b.committed, b.removing, b.node)
 	}
 	return list
 }
@@ -159,7 +161,7 @@ func queuesIn(m *memory) map[string]string {
 	list := map[string]string{}
 	for name, q := range m.lanes.Queues {
 		if q.HasRow() || q.Lanes > 0 {
-			list[name] = fmt.Sprint(q.Waiting, q.Leased, q.Lanes, q.KeptJobs, q.KeptBytes, q.Rule)
+			list[name] = fmt.Sprint(q.Waiting, q.Leased, q.Lanes, q.RetainedJobs, q.RetainedBytes, q.Rule)
 			if q.Exists() {
 				list[name] += fmt.Sprint(" of ", q.UID)
 			}
@@ -203,7 +205,7 @@ func mirroredWalks(t *testing.T, n int,
 		m := of.backend.(*mirroredNode)
 		return errors.Join(m.difference, m.inMirror(func(t *Tx) error {
 			m.mirror.rechecks.MaxSteps = 40 * rules.MaxSteps // use the same limit as on the first node
-			if err := t.rules.Reopen(); err != nil {
+			if err := t.rules.OpenLanes(); err != nil {
 				return err
 			}
 			lanes, demands, err := t.all()

@@ -22,7 +22,7 @@ func (t *Tx) reload() error {
 	s, old := t.s, t.s.mem
 	err := s.loadHeads()
 	if err == nil && s.mem.gates.Exist {
-		err = t.setNeedsOfLeases(old.leases)
+		err = t.computeLeaseNeeds(old.leases)
 	}
 	if err != nil {
 		s.mem = old
@@ -37,7 +37,7 @@ func (t *Tx) reload() error {
 	m.statistics.LastTidyHour, m.dependencies.LastDecidedUID = old.statistics.LastTidyHour, old.dependencies.LastDecidedUID
 	m.lanes.ClosedHere = old.lanes.ClosedHere
 	for name, q := range old.lanes.Queues {
-		if q.Pass > old.lastPass { // keep only a higher Pass; a queue with a lower one is treated like a new queue
+		if q.Pass > old.lastServedTurn { // keep only a higher Pass; a queue with a lower one is treated like a new queue
 			m.lanes.Queue(name).Pass = q.Pass
 		}
 		if reloaded := m.lanes.Queues[name]; reloaded != nil {
@@ -45,33 +45,33 @@ func (t *Tx) reload() error {
 		}
 	}
 	s.Publish(func(state *reads.State) {
-		maps.DeleteFunc(state.Turns, func(name string, _ map[int]int64) bool { return m.lanes.Queues[name] == nil })
+		maps.DeleteFunc(state.LastTurns, func(name string, _ map[int]int64) bool { return m.lanes.Queues[name] == nil })
 	})
 	switch {
-	case m.rankedBy == orderText(m.order):
+	case m.rankedByOrder == formatOrder(m.order):
 	case old.ranking.state != 0 && old.order == m.order:
 		m.ranking = old.ranking
 	default:
-		m.ranking = ranking{state: queue.Blocked}
+		m.ranking = rankingProgress{state: queue.Blocked}
 	}
 	for n, b := range m.batches {
 		if known, found := old.batches[n]; found {
 			b.lastFrameAt, b.perQueue = known.lastFrameAt, known.perQueue
 			if !b.committed {
-				m.changeUser(b.uid, func(u *user) { u.names += known.givenIDs - b.givenIDs })
+				m.changeUser(b.uid, func(u *user) { u.chosenIDs += known.chosenIDs - b.chosenIDs })
 			}
-			b.givenIDs = known.givenIDs
+			b.chosenIDs = known.chosenIDs
 			m.batches[n] = b
 		}
 	}
 	s.minute = statistics.Cache{}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
-	t.memoryAtStart, s.foreignChanges.any, s.jobsReadied = *m, true, true
+	t.memoryAtStart, s.foreignChanges.hasChanges, s.madeJobsReady = *m, true, true
 	// The head of a lane without demands may have preceded the lane's first job. Lanes with demands of the same
 	// user can have stayed closed behind that head, but the tables have the exact one.
 	for gate := range m.lanes.OverQuota {
-		t.rules.Recheck(gate)
+		t.rules.MarkGateDirty(gate)
 	}
 	s.watchForeignTimer(t.startTime, t.startTime) // watch for timers of other nodes that the tables may now contain
 	return nil
@@ -81,11 +81,11 @@ func (t *Tx) reload() error {
 // incomplete or unreadable, it reloads the caches. Then it prepares the transaction for a database with other
 // nodes, and may send the query of the next claim. The backend calls it in BeginTx, once it holds the writer lock.
 func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
-	if err := t.applyMissed(commits, deltas); err != nil {
+	if err := t.applyMissedDeltas(commits, deltas); err != nil {
 		return err
 	}
 	s := t.s
-	t.rules.Readied = s.jobsReadied
+	t.rules.MadeJobsReady = s.madeJobsReady
 	t.readAhead = &readahead.Jobs{}
 	if s.HasOtherNodes() {
 		t.delta = &pendingDelta{queues: map[*lanes.Queue]map[int]bool{}}
@@ -93,7 +93,7 @@ func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	return t.prefetchClaim()
 }
 
-func (t *Tx) applyMissed(commits int64, deltas [][]byte) error {
+func (t *Tx) applyMissedDeltas(commits int64, deltas [][]byte) error {
 	s, m := t.s, &t.s.mem
 	if commits == m.commits {
 		return nil
@@ -113,6 +113,6 @@ func (t *Tx) applyMissed(commits int64, deltas [][]byte) error {
 	}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	t.memoryAtStart = *m
-	s.jobsReadied = true
+	s.madeJobsReady = true
 	return nil
 }

@@ -40,13 +40,13 @@ func (t *Tx) prefetchClaim() error {
 	if lane == nil {
 		return nil
 	}
-	e := &claimPrefetch{args: findArgs(lane.ID, lane.Head, t.ReadLimit(t.wantedJobs, s.typicalJobBytes)),
+	e := &claimPrefetch{args: scanLaneArgs(lane.ID, lane.Head, t.ReadLimit(t.wantedJobs, s.typicalJobBytes)),
 		endedLeases: map[int64]bool{}}
 	// If this transaction still has to write the ended attempts, the server executes these writes only after
 	// the client has read the rows. So read them immediately.
 	readNow := t.prewrite == nil && len(t.endedAttempts) > 0
 	var err error
-	e.rows, err = s.shared.StartFind(findJobs(records.WholeColumns), e.args, t.wantedJobs, readNow)
+	e.rows, err = s.shared.StartLaneQuery(scanLaneSQL(records.WholeColumns), e.args, t.wantedJobs, readNow)
 	t.claimPrefetch = e
 	return err
 }
@@ -64,8 +64,8 @@ func (t *Tx) noteWrite(j *rules.Job) {
 	t.readAhead.NoteWrite(j, t.s.mem.leases[j.Seq] != nil)
 }
 
-// dropPrefetched discards the rows that were read ahead.
-func (t *Tx) dropPrefetched() {
+// discardPrefetchedRows discards the rows that were read ahead.
+func (t *Tx) discardPrefetchedRows() {
 	t.claimPrefetch = nil
 	t.readAhead.Forget()
 }

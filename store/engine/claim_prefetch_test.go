@@ -42,8 +42,8 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 		c, early := cases[name], n%2 == 0
 		t.Run(fmt.Sprintf("%s, read early: %v", name, early), func(t *testing.T) {
 			s, err := postgres.Open(t.Context(), server.Create(t),
-				postgres.Options{Order: queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute},
-					Node: postgres.NodeConfig{Name: "a", DirID: "a", Lease: time.Hour}})
+				postgres.Options{Order: queue.Order{Scheduling: queue.ByPriority, AgingInterval: time.Minute},
+					Node: postgres.NodeConfig{Name: "a", DirID: "a", LeaseDuration: time.Hour}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -47,7 +47,7 @@ func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	turned, err := s.Exchange(t.Context(), store.Report{Want: 100})
+	turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 100})
 	claimed := map[int64]bool{}
 	for i := range turned.Jobs {
 		claimed[turned.Jobs[i].Seq] = true

@@ -41,37 +41,37 @@ var duties = []struct {
 			RetentionQueue: new("")}, 100, nil)
 		return errors.Join(err, expectEqual(n, 0))
 	}},
-	{"Keeping", func(t *testing.T, s *Store) error {
-		list, err := s.Keeping(t.Context())
+	{"OwnRetentionQueues", func(t *testing.T, s *Store) error {
+		list, err := s.OwnRetentionQueues(t.Context())
 		return errors.Join(err, expectEqual(len(list), 1))
 	}},
 	{"TrimJobs", trimJobs("", 1)},
 	{"TrimJobs of a queue", trimJobs("own", 1)},
 	{"TrimJobs where all may be kept", trimJobs("", 0)},
 	{"TrimOutputs", func(t *testing.T, s *Store) error {
-		more, err := s.TrimOutputs(t.Context(), s.Counts().Outputs/2)
+		more, err := s.TrimOutputs(t.Context(), s.Counts().OutputBytes/2)
 		return errors.Join(err, expectEqual(more, true))
 	}},
 	{"TrimOutputsOf a queue", func(t *testing.T, s *Store) error {
-		list, err := s.Keeping(t.Context())
+		list, err := s.OwnRetentionQueues(t.Context())
 		if err != nil {
 			return err
 		}
-		more, err := s.TrimOutputsOf(t.Context(), "own", list[0].Outputs/2)
+		more, err := s.TrimQueueOutputs(t.Context(), "own", list[0].OutputBytes/2)
 		return errors.Join(err, expectEqual(more, true))
 	}},
 	{"TrimOutputsOf a queue whose outputs may be kept", func(t *testing.T, s *Store) error {
-		more, err := s.TrimOutputsOf(t.Context(), "own", 1<<40)
+		more, err := s.TrimQueueOutputs(t.Context(), "own", 1<<40)
 		return errors.Join(err, expectEqual(more, false))
 	}},
-	{"TrimUser", func(t *testing.T, s *Store) error {
+	{"TrimUserData", func(t *testing.T, s *Store) error {
 		before := s.UserBytes(3)
-		_, err := s.TrimUser(t.Context(), 3, before-300)
+		_, err := s.TrimUserData(t.Context(), 3, before-300)
 		return errors.Join(err, expectEqual(s.UserBytes(3), before-300))
 	}},
 	{"TrimUser of a job with many attempts", func(t *testing.T, s *Store) error {
 		before := s.UserBytes(manyAttempts)
-		_, err := s.TrimUser(t.Context(), manyAttempts, before-300)
+		_, err := s.TrimUserData(t.Context(), manyAttempts, before-300)
 		return errors.Join(err, expectEqual(s.UserBytes(manyAttempts), before-300))
 	}},
 	{"RemovableBytes", func(t *testing.T, s *Store) error {
@@ -93,14 +93,14 @@ var duties = []struct {
 	}},
 	{"deleting outputs", func(t *testing.T, s *Store) error {
 		refs, err := s.DeletableOutputs(t.Context(), 100)
-		return errors.Join(err, expectEqual(len(refs), 100), s.OutputsDeleted(t.Context(), refs))
+		return errors.Join(err, expectEqual(len(refs), 100), s.ForgetDeletedOutputs(t.Context(), refs))
 	}},
 	{"DueSchedules", func(t *testing.T, s *Store) error {
 		_, _, err := s.DueSchedules(t.Context(), "boot", 16)
 		return err
 	}},
 	{"Unowned", func(t *testing.T, s *Store) error {
-		_, err := s.UnownedOutputs(t.Context(), []string{"1-1", "2-1", "none"})
+		_, err := s.MarkUnownedOutputs(t.Context(), []string{"1-1", "2-1", "none"})
 		return err
 	}},
 }
@@ -109,7 +109,7 @@ var duties = []struct {
 // many; if share is 0, none is.
 func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
-		kept := s.Counts().Bounded()
+		kept := s.Counts().UnderGeneralRetention()
 		if of != "" {
 			kept = s.Counts().UnderOwnRetention
 		}
@@ -168,7 +168,7 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	c, err := sqlitedb.Open(filepath.Join(dir, sqlitedb.DatabaseName))
 	if err == nil {
 		err = errors.Join(c.Exec(`UPDATE meta SET next_seq = 2 * ? + 2, enqueued = ?, next_event = 2 * ? + 1`, count, count,
-			count), integrity.Recount(c), c.Close())
+			count), integrity.Repair(c), c.Close())
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -38,19 +38,19 @@ type Engine struct {
 	db      database.Conn       // the writer's connection
 	log     *slog.Logger
 
-	writerToken   chan struct{} // holds one token; the goroutine that takes it is the writer
-	writesStopped bool          // no more writes are allowed; writer only
-	readOnly      bool          // the engine is read-only and has no writer
-	broken        chan struct{} // closed when the engine has failed
-	dueSooner     chan struct{} // receives a hint when Promote must be called earlier than it reported
-	watchers      store.Watchers
-	copying       atomic.Bool // a backup, or a copy for doctor --verify, is being made
+	writerToken    chan struct{} // holds one token; the goroutine that takes it is the writer
+	writesStopped  bool          // no more writes are allowed; writer only
+	readOnly       bool          // the engine is read-only and has no writer
+	broken         chan struct{} // closed when the engine has failed
+	promoteHints   chan struct{} // receives a hint when Promote must be called earlier than it reported
+	watchers       store.Watchers
+	copyInProgress atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
 	rng *rand.Rand // source of random numbers; writer only
 	mem memory     // the writer's cache of the database; writer only
 	// rechecks lists the gates that the rules must check again. Rolling back a transaction does not shrink
 	// it. Writer only.
-	rechecks rules.Memory
+	rechecks rules.RecheckState
 
 	*reads.Reads
 	thresholds
@@ -75,9 +75,9 @@ type identity struct {
 
 // thresholds are limits above which the engine behaves differently. Only tests change them.
 type thresholds struct {
-	// lanesKept is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
+	// maxEmptyLanes is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
 	// keeping it.
-	lanesKept         int64
+	maxEmptyLanes     int64
 	prefetchThreshold int // a claim that wants at least this number of jobs sends its query early
 }
 
@@ -96,9 +96,9 @@ type measured struct {
 
 // foreignWork holds what this node must still do because of the changes of other nodes. Only the writer uses it.
 type foreignWork struct {
-	// jobsReadied reports that another node's changes may have made jobs runnable, and that no claim has
+	// madeJobsReady reports that another node's changes may have made jobs runnable, and that no claim has
 	// followed yet.
-	jobsReadied bool
+	madeJobsReady bool
 	// closedHereStale reports that the lanes closed only for this node must be checked again.
 	closedHereStale     bool
 	closedHereCheckedAt queue.Millis // time of the last check of the lanes closed only for this node
@@ -119,9 +119,9 @@ type callerState struct {
 // foreignChanges lists the jobs that other nodes have changed. If the field any is true, every job may have
 // changed.
 type foreignChanges struct {
-	seqs []int64
-	uids []int // users whose counts changed with the jobs
-	any  bool
+	seqs       []int64
+	uids       []int // users whose counts changed with the jobs
+	hasChanges bool
 }
 
 // memory is the writer's cache of the database, so that most operations need no query.
@@ -149,8 +149,8 @@ type nodeMemory struct {
 	nextDue          queue.Millis // the earliest timer as of the last Promote
 	lastPromote      queue.Millis // time of the last call of Promote
 	recheckedUpTo    int64        // gates up to this one have been checked again; 0 if all have
-	lastPass         int64        // Pass of the queue that was served last, while weights differ
-	turnCount        int64        // number of jobs that this node has claimed; orders the turns of users
+	lastServedTurn   int64        // Pass of the queue that was served last, while weights differ
+	claimCount       int64        // number of jobs that this node has claimed; orders the turns of users
 	thisNode         store.Node   // labels, resources and unknown users of this node
 	hooks            store.Hooks  // hooks that are made for jobs at certain moments
 	maxLeasedPerUser int          // maximum number of leased jobs per user; 0 means unlimited
@@ -165,8 +165,8 @@ type storedCounts struct {
 	counts        [queue.Cancelled + 1]int64
 	emptyLanes    int64 // number of lanes without jobs
 	committedJobs int64 // number of jobs in committed batches
-	outputs       int64 // total size of all outputs in bytes
-	keptJobs      int64 // number of jobs that ended while their queue had its own retention
+	outputBytes   int64 // total size of all outputs in bytes
+	retainedJobs  int64 // number of jobs that ended while their queue had its own retention
 }
 
 // metaLists are the lists in the row of meta. A transaction replaces a list, and does not change it.
@@ -180,10 +180,10 @@ type metaLists struct {
 // rankOrder says how ranks are computed.
 type rankOrder struct {
 	order   queue.Order
-	ranking ranking
-	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while ranks are
+	ranking rankingProgress
+	// rankedByOrder is the order by which all ranks were computed, as stored in meta. It is "" while ranks are
 	// being recomputed.
-	rankedBy string
+	rankedByOrder string
 }
 
 // Broken returns a channel that is closed when the engine has failed for good; Err returns the reason. The process
@@ -214,7 +214,7 @@ func (s *Engine) Close() error {
 	if s.Err() == nil && !s.writesStopped { // after a failure or in read-only mode, nothing may be written
 		// Losing the estimates is acceptable: an engine that cannot write them now closes without an error.
 		unwritten = s.writeEstimates()
-		if k := database.KindOf(unwritten); k == database.Full || k == database.Busy {
+		if k := database.ErrorKindOf(unwritten); k == database.DiskFull || k == database.DatabaseBusy {
 			unwritten = nil
 		}
 	}
@@ -227,9 +227,9 @@ func (s *Engine) Close() error {
 // Log returns the engine's log.
 func (s *Engine) Log() *slog.Logger { return s.log }
 
-// CommitTime returns the time since the current commit, or work between transactions, started. If neither is in
+// RunningCommitTime returns the time since the current commit, or work between transactions, started. If neither is in
 // progress, it returns 0. It never blocks, and is safe for concurrent use.
-func (s *Engine) CommitTime() time.Duration {
+func (s *Engine) RunningCommitTime() time.Duration {
 	start := s.commitStart.Load()
 	if start == nil {
 		return 0
@@ -239,17 +239,17 @@ func (s *Engine) CommitTime() time.Duration {
 
 // StartCopy records that a copy of the database is being made. It returns false if another copy is being made.
 // Until EndCopy, DeletableOutputs lists no files.
-func (s *Engine) StartCopy() bool { return s.copying.CompareAndSwap(false, true) }
+func (s *Engine) StartCopy() bool { return s.copyInProgress.CompareAndSwap(false, true) }
 
 // EndCopy records that the copy is finished.
-func (s *Engine) EndCopy() { s.copying.Store(false) }
+func (s *Engine) EndCopy() { s.copyInProgress.Store(false) }
 
-// Copying reports whether a copy of the database is being made.
-func (s *Engine) Copying() bool { return s.copying.Load() }
+// CopyInProgress reports whether a copy of the database is being made.
+func (s *Engine) CopyInProgress() bool { return s.copyInProgress.Load() }
 
-// DueSooner returns a channel that receives a hint when something is due earlier than the last Promote
+// PromoteHints returns a channel that receives a hint when something is due earlier than the last Promote
 // reported.
-func (s *Engine) DueSooner() <-chan struct{} { return s.dueSooner }
+func (s *Engine) PromoteHints() <-chan struct{} { return s.promoteHints }
 
 // Watch returns hints about changes of the given jobs.
 func (s *Engine) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }
@@ -257,7 +257,7 @@ func (s *Engine) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(s
 // Counts returns the number of jobs in each state, and the size of the database.
 func (s *Engine) Counts() store.Counts {
 	c := s.Reads.Counts()
-	c.Bytes = s.space.Bytes()
+	c.DatabaseBytes = s.space.DatabaseBytes()
 	return c
 }
 

@@ -7,18 +7,18 @@ import (
 	"github.com/queuectl/queuectl/store/estimates"
 )
 
-// Usual returns how long a job with the fingerprint usually runs, or 0 if that is unknown.
-func (s *Engine) Usual(fingerprint uint64) time.Duration {
-	return s.runtimeEstimates.Usual(fingerprint)
+// TypicalRuntime returns how long a job with the fingerprint usually runs, or 0 if that is unknown.
+func (s *Engine) TypicalRuntime(fingerprint uint64) time.Duration {
+	return s.runtimeEstimates.TypicalRuntime(fingerprint)
 }
 
 // writeEstimatesEachMinute writes the estimates at most once a minute.
 func (t *Tx) writeEstimatesEachMinute() (more bool, err error) {
 	e := &t.s.runtimeEstimates
-	if e.Due(store.Minute.Floor(t.startTime)) {
+	if e.WriteDue(store.Minute.PeriodStart(t.startTime)) {
 		if list := e.Encode(); list != nil {
 			t.undo = append(t.undo, e.MarkUnwritten)
-			err = t.Exec(estimates.PutEstimates, list)
+			err = t.Exec(estimates.PutEstimatesSQL, list)
 		}
 	}
 	return false, err
@@ -27,7 +27,7 @@ func (t *Tx) writeEstimatesEachMinute() (more bool, err error) {
 // writeEstimates writes the estimates when the engine is closed.
 func (s *Engine) writeEstimates() (err error) {
 	if list := s.runtimeEstimates.Encode(); list != nil {
-		err = s.db.Exec(estimates.PutEstimates, list)
+		err = s.db.Exec(estimates.PutEstimatesSQL, list)
 	}
 	return err
 }

@@ -31,17 +31,17 @@ func everyGate(t *testing.T, s *Store) {
 	must(s.SetQueue(ctx, "q", store.QueueRule{Weight: 2, Concurrency: 5}))
 	must(s.SetNode(ctx, store.Node{Resources: map[string]int{"gpu": 1}}))
 	for _, n := range []int{1, 0} {
-		must(s.SetGate(ctx, queue.Demand{Kind: queue.GateRate, Key: "@r", N: n, Period: time.Second}))
+		must(s.SetGate(ctx, queue.Demand{Kind: queue.GateRate, Key: "@r", Amount: n, Period: time.Second}))
 		_, err := s.Gates(ctx, 0, store.GateState{})
 		must(err)
 	}
 	want := func(d ...queue.Demand) queue.Job {
 		return draft(func(j *queue.Job) { j.Demands, j.Queue = d, "q" })
 	}
-	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Second}
-	lock := queue.Demand{Kind: queue.GateLock, Key: "l", N: 1}
-	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
-	for _, d := range []queue.Demand{rate, lock, gpu, {Kind: queue.GateLock, Key: "l", N: 2}} {
+	rate := queue.Demand{Kind: queue.GateRate, Key: "r", Amount: 1, Period: time.Second}
+	lock := queue.Demand{Kind: queue.GateLock, Key: "l", Amount: 1}
+	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 1}
+	for _, d := range []queue.Demand{rate, lock, gpu, {Kind: queue.GateLock, Key: "l", Amount: 2}} {
 		_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{want(d), want(d)}})
 		must(err)
 	}
@@ -49,47 +49,48 @@ func everyGate(t *testing.T, s *Store) {
 	must(err)
 	must(s.Do(ctx, Urgent, func(tx *Tx) error { // rolling back a change of a lane marks the user in the same way
 		s.mem.lanes.MarkStaleUser(s.mem.lanes.Queue("q"), 0)
-		return tx.refresh()
+		return tx.refreshStaleQueues()
 	}))
-	turned, err := s.Exchange(ctx, store.Report{Want: 9})
+	turned, err := s.Exchange(ctx, store.Report{WantedJobs: 9})
 	must(err)
-	report := store.Report{Want: 9}
+	report := store.Report{WantedJobs: 9}
 	for i := range turned.Jobs {
 		report.Settlements = append(report.Settlements, store.Settlement{Lease: turned.Jobs[i].Lease(),
 			Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
-				Started: true}})
+				RecordsAttempt: true}})
 	}
 	turned, err = s.Exchange(ctx, report)
 	must(err)
 	everyQueue(t, s)
-	must(s.SetMaxRunningUser(ctx, 3))
-	must(s.SetMaxRunningUser(ctx, 0))
+	must(s.SetMaxRunningPerUser(ctx, 3))
+	must(s.SetMaxRunningPerUser(ctx, 0))
 	_, err = s.Promote(ctx)
 	must(err)
 	now += 2000
 	promoteAll(t, s)
-	more, err := s.Exchange(ctx, store.Report{Want: 9})
+	more, err := s.Exchange(ctx, store.Report{WantedJobs: 9})
 	must(err)
 	report = store.Report{}
 	for _, j := range append(turned.Jobs, more.Jobs...) {
 		report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(),
 			Attempt:  queue.Attempt{StartedAt: now},
-			Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}})
+			Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}})
 	}
 	_, err = s.Exchange(ctx, report)
 	must(err)
 	now += 2000
 	promoteAll(t, s)
-	if turned, err = s.Exchange(ctx, store.Report{Want: 9}); err != nil || len(turned.Jobs) > 0 {
+	if turned, err = s.Exchange(ctx, store.Report{WantedJobs: 9}); err != nil || len(turned.Jobs) > 0 {
 		t.Errorf("claimed %v, %v; want nothing, because no job remains", turned.Jobs, err)
 	}
 	now += 2000
-	kept := s.lanesKept
-	s.lanesKept = 0
+	kept := s.maxEmptyLanes
+	s.maxEmptyLanes = 0
 	promoteAll(t, s)
 	promoteAll(t, s) // removes queues whose lanes were removed
-	s.lanesKept = kept
-	if n := number(t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
+	s.maxEmptyLanes = kept
+	if n := number(
+		t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
 		t.Errorf("%d unused lanes, gates and starts remain", n)
 	}
 	if s.mem.lanes.Queues["once"] != nil {
@@ -125,7 +126,7 @@ func everyQueue(t *testing.T, s *Store) {
 		_, err = s.Get(ctx, waits.IDs[0])
 	}
 	if err == nil {
-		_, _, err = s.Links(ctx, waits.Seqs[0], 9)
+		_, _, err = s.DependencyLinks(ctx, waits.Seqs[0], 9)
 	}
 	if err == nil {
 		_, err = s.Parents(ctx, waits.Seqs[0])
@@ -152,7 +153,7 @@ func everyQueue(t *testing.T, s *Store) {
 	if err == nil {
 		err = s.Change(ctx, waits.Seqs[0], store.Change{Verb: queue.VerbRemove})
 	}
-	for i := range 2 * maxListed {
+	for i := range 2 * maxListedEntries {
 		if err == nil {
 			_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
 				j.Queue,
@@ -163,7 +164,7 @@ func everyQueue(t *testing.T, s *Store) {
 	if err == nil {
 		_, err = s.Queues(ctx)
 	}
-	page, listed := s.List(ctx, store.Filter{States: []queue.State{queue.Pending}, Limit: store.MaxPage})
+	page, listed := s.List(ctx, store.Filter{States: []queue.State{queue.Pending}, Limit: store.MaxPageRows})
 	for i := range page.Jobs {
 		if j := &page.Jobs[i]; strings.HasPrefix(j.Queue, "many") {
 			err = errors.Join(err, s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRemove}))
@@ -188,10 +189,11 @@ func everySchedule(t *testing.T, s *Store) {
 		Overlap: store.OverlapReplace, NextAt: 1, DueAt: 1}})
 	must(err)
 	for i := range 2 { // the second run replaces the job of the first
-		fired, err := s.Fire(ctx, store.OccurrenceRequest{Name: "n", Gen: kept.Gen, RequestedBy: new(0),
-			Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return fmt.Sprint("run ", i) }})
+		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{Name: "n", Generation: kept.Generation,
+			RequestedBy: new(0),
+			Occurrences: []queue.Millis{1}, CandidateID: func(queue.Millis, int) string { return fmt.Sprint("run ", i) }})
 		must(err)
-		if !fired.Done {
+		if !fired.CarriedOut {
 			t.Fatal("the occurrence created no job")
 		}
 	}
@@ -199,15 +201,16 @@ func everySchedule(t *testing.T, s *Store) {
 		_, _, err = s.DueSchedules(ctx, boot, 9)
 		must(err)
 	}
-	must(s.PauseSchedule(ctx, store.SchedulePause{Name: "n", Gen: kept.Gen, Pause: true}))
-	must(s.PauseSchedule(ctx, store.SchedulePause{Name: "n", Gen: kept.Gen}))
-	_, err = s.Fire(ctx, store.OccurrenceRequest{Name: "n", Gen: kept.Gen, MissedInstants: []queue.Millis{2}})
+	must(s.PauseSchedule(ctx, store.SchedulePause{Name: "n", Generation: kept.Generation, Pause: true}))
+	must(s.PauseSchedule(ctx, store.SchedulePause{Name: "n", Generation: kept.Generation}))
+	_, err = s.RunOccurrences(ctx, store.OccurrenceRequest{Name: "n", Generation: kept.Generation,
+		MissedOccurrences: []queue.Millis{2}})
 	must(err)
 	_, err = s.Schedules(ctx, "", 9)
 	must(err)
 	_, _, err = s.Schedule(ctx, "n")
 	must(err)
-	must(s.RemoveSchedule(ctx, "n", kept.Gen, 0))
+	must(s.RemoveSchedule(ctx, "n", kept.Generation, 0))
 }
 
 // everyOperation calls every operation of the store at least once.
@@ -221,13 +224,13 @@ func everyOperation(t *testing.T, s *Store) {
 		}
 	}
 	past := func(j *queue.Job) { j.ExpiresAt = 1 }
-	first, err := s.Enqueue(ctx, store.Request{Key: "k",
+	first, err := s.Enqueue(ctx, store.Request{IdempotencyKey: "k",
 		Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
 	must(err)
-	must(s.SetMaxRunningUser(ctx, 9))
+	must(s.SetMaxRunningPerUser(ctx, 9))
 	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // call it while a quota is set
-	must(errors.Join(err, s.SetMaxRunningUser(ctx, 0)))
-	_, err = s.BestWaiting(ctx, 0)
+	must(errors.Join(err, s.SetMaxRunningPerUser(ctx, 0)))
+	_, err = s.BestWaitingPriority(ctx, 0)
 	must(err)
 	_, err = s.StageBatch(ctx, store.Request{Batch: "b",
 		Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
@@ -243,7 +246,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	must(s.Do(ctx, Urgent, func(t *Tx) error {
 		b, _ := t.s.mem.openBatch(0, "d")
-		return t.forget(b)
+		return t.discardBatch(b)
 	}))
 	batch, err := s.Enqueue(ctx, store.Request{Batch: "b"})
 	must(err)
@@ -251,9 +254,9 @@ func everyOperation(t *testing.T, s *Store) {
 		more, err = s.ApplyBatch(ctx, batch.Batch)
 		must(err)
 	}
-	turned, err := s.Exchange(ctx, store.Report{Want: 4})
+	turned, err := s.Exchange(ctx, store.Report{WantedJobs: 4})
 	must(err)
-	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", records.MaxInline+1) }
+	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", records.MaxInlineInputBytes+1) }
 	apart, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(large,
 		func(j *queue.Job) { j.Delay = time.Hour })}})
 	must(err)
@@ -265,7 +268,7 @@ func everyOperation(t *testing.T, s *Store) {
 		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: verb, Timeout: new(time.Second)}))
 	}
 	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
-	dead := queue.Decision{State: queue.Dead, UsesAttempt: true, Started: true}
+	dead := queue.Decision{State: queue.Dead, UsesAttempt: true, RecordsAttempt: true}
 	_, err = s.Exchange(ctx, store.Report{
 		Starts: []store.AttemptStart{{Lease: l(0), StartedAt: 1}}, Progress: []store.Progress{{Lease: l(0)}},
 		Releases: []queue.Lease{l(2)}, Changes: []store.LeasedChange{{Lease: l(3),
@@ -277,7 +280,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	seq := l(0).Seq
 	_, err = s.Parents(ctx, enqueueFor(t, s, 0, 1, func(j *queue.Job) {
-		j.DependsOn, j.Delay = []queue.Dependency{{Job: seq, Condition: queue.ParentEnded}}, time.Hour
+		j.DependsOn, j.Delay = []queue.Dependency{{JobSeq: seq, Condition: queue.ParentEnded}}, time.Hour
 	})[0])
 	must(err)
 	_, err = s.History(ctx, seq, 0, 1)
@@ -297,25 +300,25 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: 1, RetentionQueue: &own})
 	must(err)
-	_, err = s.Keeping(ctx)
+	_, err = s.OwnRetentionQueues(ctx)
 	must(err)
 	_, err = s.TrimJobs(ctx, "", 1<<40, 1)
 	must(err)
 	_, err = s.RemovableBytes(ctx, 0, math.MaxInt64)
 	must(err)
-	_, err = s.TrimUser(ctx, 0, s.UserBytes(0)-1) // removes one output
+	_, err = s.TrimUserData(ctx, 0, s.UserBytes(0)-1) // removes one output
 	must(err)
-	_, err = s.TrimOutputsOf(ctx, own, -1)
+	_, err = s.TrimQueueOutputs(ctx, own, -1)
 	must(err)
 	trimEveryKind(t, s)
 	cancelled, err := s.Enqueue(
 		ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
 			j.Stdin = strings.Repeat("x",
-				2*store.KeptInput)
+				2*store.MaxKeptInputBytes)
 		})}})
 	must(err)
 	must(s.Change(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 0}))
-	_, err = s.TrimUser(ctx, 0, -1)
+	_, err = s.TrimUserData(ctx, 0, -1)
 	must(err)
 	must(s.Change(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbRemove, UID: 0}))
 	must(s.Do(ctx, Urgent, func(t *Tx) error { return t.writeUser(1<<30, user{}) })) // a user without jobs
@@ -337,7 +340,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.NextEpoch(ctx)
 	must(err)
-	must(s.NoteRunners(ctx, nil))
+	must(s.StoreRunnerDirs(ctx, nil))
 	must(s.Audit(ctx, store.Audit{Verb: "backup"}))
 	must(errors.Join(s.SetSetting(ctx, store.Setting{Key: "a", Value: "b"}), s.SetSetting(ctx, store.Setting{Key: "a"})))
 	_, err = s.Settings(ctx)
@@ -351,24 +354,24 @@ func everyOperation(t *testing.T, s *Store) {
 		more, err = s.Rerank(ctx)
 		must(err)
 	}
-	must(s.SetMaxRunningUser(ctx, 1))
-	for uid := range maxListed + 1 { // more users than fit into meta.users
+	must(s.SetMaxRunningPerUser(ctx, 1))
+	for uid := range maxListedEntries + 1 { // more users than fit into meta.users
 		kept := draft(func(j *queue.Job) { j.UID, j.ID = uid, fmt.Sprint("of ", uid) })
 		r, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{kept, draft(func(j *queue.Job) { j.UID = uid })},
-			MaxPendingUser: 1000})
+			MaxPendingPerUser: 1000})
 		must(err)
 		must(s.Change(ctx, r.Seqs[1], store.Change{Verb: queue.VerbCancel}))
 		if uid > 0 {
 			must(s.Change(ctx, r.Seqs[0], store.Change{Verb: queue.VerbCancel}))
 		}
 	}
-	must(s.SetMaxRunningUser(ctx, 0))
+	must(s.SetMaxRunningPerUser(ctx, 0))
 	enqueue(t, s, 3)
-	must(s.SetMaxRunningUser(ctx, 1))
-	_, err = s.Exchange(ctx, store.Report{Want: 9}) // leaves jobs that exceed the quota
+	must(s.SetMaxRunningPerUser(ctx, 1))
+	_, err = s.Exchange(ctx, store.Report{WantedJobs: 9}) // leaves jobs that exceed the quota
 	must(err)
-	must(s.SetMaxRunningUser(ctx, 0))
-	_, err = s.Exchange(ctx, store.Report{Want: 9})
+	must(s.SetMaxRunningPerUser(ctx, 0))
+	_, err = s.Exchange(ctx, store.Report{WantedJobs: 9})
 	must(err)
 	_, err = s.Enqueue(ctx, store.Request{UID: 77, Owner: "alice",
 		Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID = 77 }), draft(func(j *queue.Job) { j.UID = 77 })}})
@@ -390,27 +393,27 @@ func everyOperation(t *testing.T, s *Store) {
 	everyFigure(t, s)
 	everySchedule(t, s)
 	parent := enqueueFor(t, s, 0, 1)[0]
-	waits := func(j *queue.Job) { j.DependsOn = []queue.Dependency{{Job: parent, Condition: queue.ParentEnded}} }
+	waits := func(j *queue.Job) { j.DependsOn = []queue.Dependency{{JobSeq: parent, Condition: queue.ParentEnded}} }
 	must(s.Change(ctx, enqueueFor(t, s, 0, 2, waits)[1], store.Change{Verb: queue.VerbRemove}))
 	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))
 	parent = enqueueFor(t, s, 0, 1)[0]
 	enqueueFor(t, s, 0, 120, func(j *queue.Job) {
-		j.DependsOn = []queue.Dependency{{Job: parent,
+		j.DependsOn = []queue.Dependency{{JobSeq: parent,
 			Condition: queue.ParentCompleted}}
 	})
 	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // decides the dependants of a cancelled job
-	for range 2 * rules.MaxNotes {
+	for range 2 * rules.MaxParentChanges {
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbRetry}))
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))
 	}
 	promoteAll(t, s)
 	_, _, err = s.Owners(ctx)
 	must(err)
-	_, err = s.UnownedOutputs(ctx, []string{"9999-1"})
+	_, err = s.MarkUnownedOutputs(ctx, []string{"9999-1"})
 	must(err)
 	refs, err := s.DeletableOutputs(ctx, 9)
 	must(err)
-	must(s.OutputsDeleted(ctx, refs))
+	must(s.ForgetDeletedOutputs(ctx, refs))
 	_, err = s.Get(ctx, "named")
 	must(err)
 	_, err = s.GetFull(ctx, "named")
@@ -420,11 +423,11 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.List(ctx, store.Filter{Limit: 5, States: []queue.State{queue.Dead, queue.Pending},
 		Labels: map[string]string{"a": "b"}, Since: 1})
 	must(err)
-	_, err = s.Oldest(ctx)
+	_, err = s.OldestReadySince(ctx)
 	must(err)
 	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5})
 	must(err)
-	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5, Submitter: new(1)})
+	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5, DetailsForUID: new(1)})
 	must(err)
 	_, err = s.Events(ctx, 0, 9)
 	must(err)

@@ -44,7 +44,7 @@ func (s *Engine) SetClock(now func() queue.Millis) { s.now = now }
 func (s *Engine) SetPrefetchThreshold(jobs int) { s.prefetchThreshold = jobs }
 
 func (s *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
-	return s.doRemoving(ctx, c, run)
+	return s.doFreeingSpace(ctx, c, run)
 }
 
 // DoExpecting carries out an operation that will record the given ends of attempts and claim as many jobs as
@@ -89,7 +89,7 @@ func (s *Engine) CheckForgottenTurns(t *testing.T) {
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		s.mem.lanes.Queue("q").FixedTurns = 7
 		s.mem.lanes.Queue("gone").LastTurns = map[int]int64{1: 8}
-		s.mem.lastPass = 5
+		s.mem.lastServedTurn = 5
 		s.mem.lanes.Queue("gone").Pass = 5 // the value of a new queue
 		s.mem.lanes.Queue("waits").Pass = 6
 		if err := tx.reload(); err != nil {
@@ -117,9 +117,9 @@ type countingConn struct {
 	trips int
 }
 
-func (c *countingConn) Count(sql string, args ...any) (int64, error) {
+func (c *countingConn) ExecCount(sql string, args ...any) (int64, error) {
 	c.trips++
-	return c.Conn.Count(sql, args...)
+	return c.Conn.ExecCount(sql, args...)
 }
 
 func (c *countingConn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
@@ -127,14 +127,14 @@ func (c *countingConn) Query(each func(r database.Row) (more bool, err error), s
 	return c.Conn.Query(each, sql, args...)
 }
 
-func (c *countingConn) Queries(list []database.Query) error {
+func (c *countingConn) QueryAll(list []database.Query) error {
 	c.trips++
-	return c.Conn.Queries(list)
+	return c.Conn.QueryAll(list)
 }
 
-func (c *countingConn) Number(sql string, args ...any) (int64, error) {
+func (c *countingConn) QueryNumber(sql string, args ...any) (int64, error) {
 	c.trips++
-	return c.Conn.Number(sql, args...)
+	return c.Conn.QueryNumber(sql, args...)
 }
 
 // RefreshTrips reads the open lanes of the queue "default" again: first those of the one user whose lanes
@@ -147,7 +147,7 @@ func (s *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 			stale(q)
 			c := &countingConn{Conn: tx.Conn}
 			tx.Conn = c
-			if err := tx.refresh(); err != nil {
+			if err := tx.refreshStaleQueues(); err != nil {
 				t.Error(err)
 			}
 			tx.Conn, trips = c.Conn, c.trips
@@ -177,7 +177,7 @@ func openUsers(ls *lanes.Lanes, q *lanes.Queue) (n int) {
 
 // enqueueIn enqueues a job within a transaction.
 func enqueueIn(t *Tx, j queue.Job) error {
-	list, err := allTexts([]queue.Job{j})
+	list, err := encodeAllTexts([]queue.Job{j})
 	if err != nil {
 		return err
 	}

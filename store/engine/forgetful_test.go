@@ -13,7 +13,7 @@ func (f forgetful) BeginTx(t *Tx) error {
 	t.s.mem.commits--
 	t.s.SetOtherNodes(1)
 	err := f.Backend.BeginTx(t)
-	t.s.foreignChanges.any = false // the other node's commit is invented, so no job has changed
+	t.s.foreignChanges.hasChanges = false // the other node's commit is invented, so no job has changed
 	return err
 }
 

@@ -26,10 +26,10 @@ func (t *Tx) firstFrame(batch int64) (f frame, found bool, err error) {
 	return f, found, err
 }
 
-// freeIDs frees the ids that the user chose for a frame's jobs.
-func (t *Tx) freeIDs(f *frame) error {
+// freeChosenIDs frees the ids that the user chose for a frame's jobs.
+func (t *Tx) freeChosenIDs(f *frame) error {
 	for i := range f.jobs {
-		if !f.jobs[i].Named() {
+		if !f.jobs[i].HasChosenID() {
 			continue
 		}
 		if err := t.Exec(`DELETE FROM staged_ids WHERE id = ?`, f.jobs[i].ID); err != nil {
@@ -41,20 +41,20 @@ func (t *Tx) freeIDs(f *frame) error {
 
 // dropFrame removes a frame and the ids of its jobs.
 func (t *Tx) dropFrame(f *frame) error {
-	if err := t.freeIDs(f); err != nil {
+	if err := t.freeChosenIDs(f); err != nil {
 		return err
 	}
 	return t.Exec(`DELETE FROM frames WHERE n = ?`, f.id)
 }
 
-// detach separates a damaged frame from its batch and keeps it, so that an administrator can examine it. The
+// detachFrame separates a damaged frame from its batch and keeps it, so that an administrator can examine it. The
 // frame's readable jobs are already in the queue. The batch continues without its unreadable jobs; the column
 // "count" of the frame then holds their number.
-func (t *Tx) detach(b *batch, f *frame) error {
-	if err := t.freeIDs(f); err != nil {
+func (t *Tx) detachFrame(b *batch, f *frame) error {
+	if err := t.freeChosenIDs(f); err != nil {
 		return err
 	}
-	ended, err := t.Count(
+	ended, err := t.ExecCount(
 		`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
 		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.id)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 	t.Helper()
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		n, err := tx.Count(sql, args...)
+		n, err := tx.ExecCount(sql, args...)
 		if n == 0 {
 			t.Errorf("%s: no row was changed", sql)
 		}
@@ -141,7 +141,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			var found []store.Finding
 			inTransaction(t, s, func() error { found = integrity.ExamineFrames(s.conn); return nil })
 			for _, f := range found {
-				if f.Check == "batches" && f.Level == store.LevelFailure && f.Next != "" {
+				if f.Check == "batches" && f.Level == store.LevelFailure && f.Advice != "" {
 					said = append(said, f.Message)
 				}
 			}
@@ -155,7 +155,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 				t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
 				t.Errorf("the id of a lost job: %v", err)
 			}
-			if err := integrity.Recount(s.conn); err != nil {
+			if err := integrity.Repair(s.conn); err != nil {
 				t.Fatal(err)
 			}
 			expectNoFaults(t, s, "after restoring")
@@ -169,8 +169,8 @@ func TestIDsInBatchesAreBounded(t *testing.T) {
 	stage(t, s, "a", 2, true)
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		b, _ := tx.s.mem.openBatch(0, "a")
-		b.givenIDs = store.MaxStagedNames - 1
-		tx.setBatch(b.n, b)
+		b.chosenIDs = store.MaxStagedIDs - 1
+		tx.setBatch(b.number, b)
 		return nil
 	})
 	add := func(uid int, batch, id string) error {
@@ -182,7 +182,7 @@ func TestIDsInBatchesAreBounded(t *testing.T) {
 		uid       int
 		batch, id string
 		want      error
-	}{{0, "b", "x1", nil}, {0, "b", "x2", store.ErrManyNames}, {0, "c", "x2", store.ErrManyNames}, {0, "c", "", nil},
+	}{{0, "b", "x1", nil}, {0, "b", "x2", store.ErrTooManyIDs}, {0, "c", "x2", store.ErrTooManyIDs}, {0, "c", "", nil},
 		{1, "b", "x2", nil}} {
 		if err := add(c.uid, c.batch, c.id); err != c.want {
 			t.Errorf("%+v: got %v", c, err)
@@ -208,8 +208,8 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	looks := func() int64 {
 		var n int64
 		inTransaction(t, s, func() error {
-			for _, of := range []string{`id = ?`, s.conn.IsOneOfWords("id")} {
-				n += timesRun(s.conn, givenIDs(of))
+			for _, of := range []string{`id = ?`, s.conn.InWordsSQL("id")} {
+				n += timesRun(s.conn, chosenIDsSQL(of))
 			}
 			return nil
 		})

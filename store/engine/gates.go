@@ -19,7 +19,7 @@ func (t *Tx) TakenUnits(name string) map[int]bool {
 		if l = t.Lease(seq); l == nil {
 			continue
 		}
-		queue.ParseUnits(l.Job.Units, func(of string, units []int) {
+		queue.ParseUnits(l.Job.HeldUnits, func(of string, units []int) {
 			for _, u := range units {
 				taken[u] = taken[u] || of == name
 			}
@@ -28,8 +28,8 @@ func (t *Tx) TakenUnits(name string) map[int]bool {
 	return taken
 }
 
-// Quota implements rules.Tx.
-func (t *Tx) Quota() int { return t.s.mem.maxLeasedPerUser }
+// MaxLeasedPerUser implements rules.Tx.
+func (t *Tx) MaxLeasedPerUser() int { return t.s.mem.maxLeasedPerUser }
 
 // Node implements rules.Tx.
 func (t *Tx) Node() *store.Node { return &t.s.mem.thisNode }
@@ -48,8 +48,8 @@ func (s *Engine) Gates(ctx context.Context, uid int, after store.GateState) ([]s
 // tidyGates removes unneeded gates.
 func (t *Tx) tidyGates() (more bool, err error) { return t.gateTables.Tidy(moveStep) }
 
-// openGates rechecks the gates whose opening time has come. It reports whether there are more.
-func (t *Tx) openGates() (more bool, err error) {
+// recheckDueGates rechecks the gates whose opening time has come. It reports whether there are more.
+func (t *Tx) recheckDueGates() (more bool, err error) {
 	t.recheckClosedHereIfStale()
 	if !t.s.mem.gates.Exist {
 		return false, nil
@@ -57,7 +57,7 @@ func (t *Tx) openGates() (more bool, err error) {
 	list, err := t.TakeOpen(moveStep, t.startTime < t.s.mem.lastPromote)
 	t.s.mem.lastPromote = t.startTime
 	for _, id := range list {
-		t.rules.Recheck(id)
+		t.rules.MarkGateDirty(id)
 	}
 	return len(list) == moveStep, err
 }
@@ -94,7 +94,7 @@ func (t *Tx) recheckClosedHereIfStale() {
 // recheckClosedHere rechecks the gates that close lanes for this node alone.
 func (t *Tx) recheckClosedHere() {
 	for _, gate := range t.s.mem.lanes.ClosedHere {
-		t.rules.Recheck(gate)
+		t.rules.MarkGateDirty(gate)
 	}
 }
 
@@ -105,14 +105,14 @@ func (t *Tx) continueRecheck() (more bool, err error) {
 		if n == moveStep {
 			return true, nil
 		}
-		gate, err := t.Number(
+		gate, err := t.QueryNumber(
 			`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`,
 			m.recheckedUpTo)
 		if err != nil {
 			return false, err
 		}
 		if m.recheckedUpTo = gate; gate != 0 {
-			t.rules.Recheck(gate)
+			t.rules.MarkGateDirty(gate)
 		}
 	}
 	return false, nil
@@ -125,16 +125,16 @@ func (s *Engine) resumeLanes(ctx context.Context) error {
 		return nil
 	}
 	return s.Do(ctx, Urgent, func(t *Tx) error {
-		if err := t.setNeedsOfLeases(nil); err != nil {
+		if err := t.computeLeaseNeeds(nil); err != nil {
 			return err
 		}
 		return t.RecheckClosedLanes()
 	})
 }
 
-// setNeedsOfLeases computes which gates the leases hold. It reuses the gates of leases that have not changed
+// computeLeaseNeeds computes which gates the leases hold. It reuses the gates of leases that have not changed
 // since the map before was made.
-func (t *Tx) setNeedsOfLeases(before map[int64]*rules.Lease) error {
+func (t *Tx) computeLeaseNeeds(before map[int64]*rules.Lease) error {
 	leased, leases := t.leased, len(t.leases)
 	defer func() { t.leased, t.leases = leased, t.leases[:leases] }() // the leases did not change
 	for seq, l := range t.s.mem.leases {
@@ -142,7 +142,7 @@ func (t *Tx) setNeedsOfLeases(before map[int64]*rules.Lease) error {
 			continue
 		}
 		if was := before[seq]; was != nil && was.Job.Fence == l.Job.Fence {
-			t.Hold(&rules.Lease{Job: l.Job, Running: l.Running, Needs: was.Needs})
+			t.PutLease(&rules.Lease{Job: l.Job, Running: l.Running, Needs: was.Needs})
 			continue
 		}
 		lane, found, err := t.storedLane(`WHERE id = ?`, l.Job.Lane)
@@ -152,7 +152,7 @@ func (t *Tx) setNeedsOfLeases(before map[int64]*rules.Lease) error {
 		if err != nil {
 			return err
 		}
-		t.Hold(&rules.Lease{Job: l.Job, Running: l.Running, Needs: lane.Needs})
+		t.PutLease(&rules.Lease{Job: l.Job, Running: l.Running, Needs: lane.Needs})
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/integrity"
-	"github.com/queuectl/queuectl/store/rules"
 )
 
 func withDemands(list ...queue.Demand) func(*queue.Job) {
@@ -41,19 +40,19 @@ func change(t *testing.T, s *Store, seq int64, c store.Change) {
 // removed. A rate is kept until no start is within its period.
 func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	s.lanesKept = 0
+	s.maxEmptyLanes = 0
 	clock := queue.Millis(1_000_000)
 	s.now = func() queue.Millis { return clock }
-	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "k", N: n} }
+	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "k", Amount: n} }
 	later := enqueueFor(t, s, 1, 1, withDemands(lock(2)), func(j *queue.Job) { j.Delay = time.Hour })[0]
 	held := enqueueFor(t, s, 1, 1, withDemands(lock(2)))[0]
 	change(t, s, held, store.Change{Verb: queue.VerbHold})
-	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Period: time.Minute}
+	rate := queue.Demand{Kind: queue.GateRate, Key: "r", Amount: 2, Period: time.Minute}
 	enqueueFor(t, s, 1, 1, withDemands(rate))
-	_, jobs := claimJobs(t, s, store.Report{Want: 1})
+	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
 	claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: clock}}})
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}})
-	claimJobs(t, s, store.Report{Want: 1}) // finds the lane empty
+	claimJobs(t, s, store.Report{WantedJobs: 1}) // finds the lane empty
 	there := func(when, key string, want int64) {
 		t.Helper()
 		promote(t, s)
@@ -66,7 +65,7 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	there("with a start in its period", "r", 1)
 	change(t, s, held, store.Change{Verb: queue.VerbCancel})
 	there("while one is timed", "k", 1)
-	other := []queue.Demand{{Kind: queue.GateLock, Key: "other", N: 1}}
+	other := []queue.Demand{{Kind: queue.GateLock, Key: "other", Amount: 1}}
 	change(t, s, later, store.Change{Verb: queue.VerbEdit,
 		Edit: func(j *queue.Job) error { j.Demands = other; return nil }})
 	there("once none does", "k", 0)
@@ -86,10 +85,10 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.MillisOf(time.Now())
 	s.now = func() queue.Millis { return clock }
-	enqueueFor(t, s, 1, 6, withDemands(queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Period: time.Second}))
+	enqueueFor(t, s, 1, 6, withDemands(queue.Demand{Kind: queue.GateRate, Key: "r", Amount: 2, Period: time.Second}))
 	start := func(when string, want int) {
 		t.Helper()
-		_, jobs := claimJobs(t, s, store.Report{Want: 9})
+		_, jobs := claimJobs(t, s, store.Report{WantedJobs: 9})
 		if len(jobs) != want {
 			t.Errorf("%s: %d were claimed, want %d", when, len(jobs), want)
 		}
@@ -112,7 +111,7 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 func TestParentLostWithItsFrame(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	child := draft(func(j *queue.Job) {
-		j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{Draft: 1, Condition: queue.ParentCompleted}},
+		j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{DraftNumber: 1, Condition: queue.ParentCompleted}},
 			queue.DependencyFailureHold
 	})
 	staged, err := s.StageBatch(t.Context(), store.Request{Batch: "b", Drafts: []queue.Job{draft(), child}})
@@ -142,7 +141,7 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 			if i == 0 {
 				j.RunAt = queue.MillisOf(time.Now().Add(time.Hour))
 			} else {
-				j.DependsOn = []queue.Dependency{{Draft: i, Condition: queue.ParentCompleted}}
+				j.DependsOn = []queue.Dependency{{DraftNumber: i, Condition: queue.ParentCompleted}}
 			}
 		})
 	}
@@ -179,7 +178,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	var after []queue.Dependency
 	for range parents / 1000 {
 		for _, seq := range enqueueFor(t, s, 1, 1000) {
-			after = append(after, queue.Dependency{Job: seq, Condition: queue.ParentCompleted})
+			after = append(after, queue.Dependency{JobSeq: seq, Condition: queue.ParentCompleted})
 		}
 	}
 	children := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.DependsOn = after })
@@ -214,9 +213,9 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		s := openStore(t, dir)
-		enqueueFor(t, s, 1, 2, withDemands(queue.Demand{Kind: queue.GateLock, Key: "k", N: 2}))
+		enqueueFor(t, s, 1, 2, withDemands(queue.Demand{Kind: queue.GateLock, Key: "k", Amount: 2}))
 		enqueueFor(t, s, 1, 1, func(j *queue.Job) {
-			j.DependsOn = []queue.Dependency{{Job: 2,
+			j.DependsOn = []queue.Dependency{{JobSeq: 2,
 				Condition: queue.ParentCompleted}}
 		})
 		expectNoFaults(t, s, "before")
@@ -227,13 +226,13 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		if !c.recounted {
 			continue
 		}
-		if err := integrity.Recount(s.conn); err != nil { // a restore does this before it moves the database into place
+		if err := integrity.Repair(s.conn); err != nil { // a restore does this before it moves the database into place
 			t.Fatal(err)
 		}
 		s.Close()
 		s = openStore(t, dir)
 		expectNoFaults(t, s, "after "+c.harmful+" and a restore")
-		if seqs, _ := claimJobs(t, s, store.Report{Want: 9}); len(seqs) != 2 {
+		if seqs, _ := claimJobs(t, s, store.Report{WantedJobs: 9}); len(seqs) != 2 {
 			t.Errorf("after %s and a restore %v were claimed", c.harmful, seqs)
 		}
 	}
@@ -259,7 +258,7 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			enqueueFor(t, s, 1, 2, withDemands(c.take))
-			_, running := claimJobs(t, s, store.Report{Want: 2})
+			_, running := claimJobs(t, s, store.Report{WantedJobs: 2})
 			drafts := make([]queue.Job, queues)
 			for i := range drafts {
 				drafts[i] = draft(ofUser(1), withDemands(c.theirs), inQueue(fmt.Sprintf("q%03d", i)))
@@ -280,13 +279,13 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 				for i := range running {
 					r.Settlements = append(r.Settlements, completed(&running[i]))
 				}
-				r.Want = c.want
+				r.WantedJobs = c.want
 				_, running = claimJobs(t, s, r)
 				if _, err := s.Promote(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				for len(running) == 0 {
-					_, running = claimJobs(t, s, store.Report{Want: c.want})
+					_, running = claimJobs(t, s, store.Report{WantedJobs: c.want})
 				}
 				if running[0].Seq == last {
 					return
@@ -298,11 +297,11 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 }
 
 func lockOf(key string, n int) queue.Demand {
-	return queue.Demand{Kind: queue.GateLock, Key: key, N: n}
+	return queue.Demand{Kind: queue.GateLock, Key: key, Amount: n}
 }
 
 func unitsOf(name string, n int) queue.Demand {
-	return queue.Demand{Kind: queue.GateResource, Key: name, N: n}
+	return queue.Demand{Kind: queue.GateResource, Key: name, Amount: n}
 }
 
 // Await continues past large expired jobs until it finds a runnable job.
@@ -310,7 +309,10 @@ func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.Millis(1_000_000)
 	s.now = func() queue.Millis { return clock }
-	enqueueFor(t, s, 1, 5, func(j *queue.Job) { j.ExpiresAt, j.Stdin = clock+10, strings.Repeat("x", queue.MaxStdin) })
+	enqueueFor(t, s, 1, 5, func(j *queue.Job) {
+		j.ExpiresAt, j.Stdin = clock+10, strings.Repeat("x",
+			queue.MaxStdinBytes)
+	})
 	good := enqueueFor(t, s, 1, 1)[0]
 	clock += 20
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -329,14 +331,14 @@ func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	enqueueFor(t, s, 1, 1, withDemands(gpu))
-	claimJobs(t, s, store.Report{Want: 1})
+	claimJobs(t, s, store.Report{WantedJobs: 1})
 	for i := range 20 {
 		enqueueFor(t, s, 1, 1, withDemands(gpu), inQueue(fmt.Sprintf("q%d", i)),
-			func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdin) })
+			func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdinBytes) })
 	}
 	promote(t, s)
 	enqueueFor(t, s, 2, 1, withDemands(lockOf("k", 1)))
-	most := pagesRead(t, s.conn, func() { claimJobs(t, s, store.Report{Want: 1}) })
+	most := pagesRead(t, s.conn, func() { claimJobs(t, s, store.Report{WantedJobs: 1}) })
 	if most > 500 {
 		t.Errorf("%d pages were read", most)
 	}
@@ -355,7 +357,7 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 			}
 			good := enqueueFor(t, s, 2, 1)[0]
 			promote(t, s)
-			_, jobs := claimJobs(t, s, store.Report{Want: 9})
+			_, jobs := claimJobs(t, s, store.Report{WantedJobs: 9})
 			if len(jobs) == 0 || jobs[len(jobs)-1].Seq != good {
 				t.Errorf("%s: %d jobs were claimed", text, len(jobs))
 			}
@@ -382,16 +384,17 @@ func TestForgottenQueueUndone(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	night := []func(*queue.Job){withDemands(lockOf("k", 5)), inQueue("night")}
 	enqueueFor(t, s, 1, 1, night...)
-	_, jobs := claimJobs(t, s, store.Report{Want: 2})
-	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, Want: 2}) // finds the lane empty
-	s.lanesKept = 0
+	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
+	// finds the lane empty
+	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: 2})
+	s.maxEmptyLanes = 0
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		if _, err := tx.tidyLanes(); err != nil {
 			t.Error(err)
 		}
 		tx.tidyQueues()
 		d := draft(append(night, ofUser(1))...)
-		list, err := allTexts([]queue.Job{d})
+		list, err := encodeAllTexts([]queue.Job{d})
 		if err == nil {
 			_, err = tx.enqueue(store.Request{Drafts: []queue.Job{d}, UID: 1}, list)
 		}
@@ -402,7 +405,7 @@ func TestForgottenQueueUndone(t *testing.T) {
 		if err := s.laneFaults(); err != nil {
 			t.Error(err)
 		}
-		claimJobs(t, s, store.Report{Want: 2})
+		claimJobs(t, s, store.Report{WantedJobs: 2})
 	}
 }
 
@@ -410,10 +413,10 @@ func TestForgottenQueueUndone(t *testing.T) {
 func TestDependantsInTurn(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	parents := append(enqueueFor(t, s, 1, 1), enqueueFor(t, s, 2, 1)...)
-	_, jobs := claimJobs(t, s, store.Report{Want: 2})
+	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
 	after := func(i int) func(*queue.Job) {
 		return func(j *queue.Job) {
-			j.DependsOn = []queue.Dependency{{Job: parents[i], Condition: queue.ParentCompleted}}
+			j.DependsOn = []queue.Dependency{{JobSeq: parents[i], Condition: queue.ParentCompleted}}
 		}
 	}
 	enqueueFor(t, s, 1, 1000, after(0))
@@ -437,7 +440,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	for uid, n := range map[int]int{1: many, 2: 1, 3: many} {
 		parents, i := enqueueFor(t, s, uid, n), 0
 		children := enqueueFor(t, s, uid, n, func(j *queue.Job) {
-			j.DependsOn = []queue.Dependency{{Job: parents[i], Condition: queue.ParentCompleted}}
+			j.DependsOn = []queue.Dependency{{JobSeq: parents[i], Condition: queue.ParentCompleted}}
 			i++
 		})
 		if uid == 2 {
@@ -446,7 +449,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	}
 	var jobs []queue.Job
 	for range 2*many + 1 { // claim repeatedly, because each claim takes a bounded number of jobs
-		_, more := claimJobs(t, s, store.Report{Want: 2*many + 1 - len(jobs)})
+		_, more := claimJobs(t, s, store.Report{WantedJobs: 2*many + 1 - len(jobs)})
 		jobs = append(jobs, more...)
 	}
 	// Let the job of user 2 end last.
@@ -470,75 +473,5 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	}
 	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`) + number(t, s, `SELECT count(*) FROM ended`); n != 0 {
 		t.Errorf("%d are not decided in the end", n)
-	}
-}
-
-// reviveParent returns a job (second) and its parent (first). The job and its 300 dependants were cancelled
-// together with the parent. Then the parent was retried and held, so the first of the dependants wait
-// again.
-func reviveParent(t *testing.T, s *Store) (first, second int64) {
-	t.Helper()
-	after := func(parent int64) func(*queue.Job) {
-		return func(j *queue.Job) {
-			j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{Job: parent, Condition: queue.ParentCompleted}},
-				queue.DependencyFailureCancel
-		}
-	}
-	first = enqueueFor(t, s, 2, 1, func(j *queue.Job) { j.State = queue.Held })[0]
-	second = enqueueFor(t, s, 7, 1, after(first))[0]
-	enqueueFor(t, s, 2, 300, after(second))
-	change(t, s, first, store.Change{Verb: queue.VerbCancel})
-	awaitUndecided(t, s, 0)
-	change(t, s, first, store.Change{Verb: queue.VerbRetry})
-	change(t, s, first, store.Change{Verb: queue.VerbHold})
-	return first, second
-}
-
-// awaitUndecided promotes until at most want notes about ended and restarted parents are left.
-func awaitUndecided(t *testing.T, s *Store, want int64) {
-	t.Helper()
-	for range 100 {
-		if number(t, s, `SELECT count(*) FROM ended`) <= want {
-			return
-		}
-		if _, err := s.Promote(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Errorf("%d are noted still", number(t, s, `SELECT count(*) FROM ended`))
-}
-
-// The notes of one parent are processed in order, even if the parent was given to another uid in the
-// meantime.
-func TestNotesOfAParentStayInOrder(t *testing.T) {
-	s := openStore(t, t.TempDir())
-	ownedBy(t, s, 7, "alice", 1)
-	first, second := reviveParent(t, s)
-	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
-	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM ended WHERE parent = %d`, second)); n != 1 {
-		t.Fatalf("%d notes of the second job, so that this shows nothing", n)
-	}
-	change(t, s, first, store.Change{Verb: queue.VerbCancel})
-	awaitUndecided(t, s, 0)
-	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 8`); n != 302 {
-		t.Errorf("%d jobs are cancelled, want 302", n)
-	}
-}
-
-// If a job is cancelled and retried repeatedly, a bounded number of notes is left, and the last note decides.
-func TestTogglingLeavesLittleToDo(t *testing.T) {
-	s := openStore(t, t.TempDir())
-	first, _ := reviveParent(t, s)
-	for range 20 {
-		change(t, s, first, store.Change{Verb: queue.VerbCancel})
-		change(t, s, first, store.Change{Verb: queue.VerbRetry})
-		change(t, s, first, store.Change{Verb: queue.VerbHold})
-		if n := number(t, s, `SELECT count(*) FROM ended`); n > rules.MaxNotes+2 {
-			t.Fatalf("%d notes of two parents", n)
-		}
-	}
-	awaitUndecided(t, s, 0)
-	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 1`); n != 301 {
-		t.Errorf("%d jobs are blocked, want 301", n)
 	}
 }

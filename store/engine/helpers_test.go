@@ -115,8 +115,8 @@ func skipUnlessServer(t *testing.T) *pgserver.Server {
 // openNode opens a node with one unit of the resource gpu.
 func openNode(t *testing.T, url, name string) *postgres.Store {
 	t.Helper()
-	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
-		Interval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
+	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
+		AgingInterval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
 	if err == nil {
 		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 1}})
 	}
@@ -138,7 +138,7 @@ func enqueueOn(t *testing.T, s *postgres.Store, drafts ...queue.Job) []int64 {
 
 func claimOn(t *testing.T, s *postgres.Store, want int) (jobs []queue.Job) {
 	t.Helper()
-	g, err := s.Exchange(t.Context(), store.Report{Want: want})
+	g, err := s.Exchange(t.Context(), store.Report{WantedJobs: want})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func reportStarted(t *testing.T, s *postgres.Store, j *queue.Job) {
 
 // completedOn returns the report that a job has completed.
 func completedOn(s *postgres.Store, j *queue.Job) store.Settlement {
-	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true},
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
 		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
 
@@ -184,8 +184,8 @@ func completedOn(s *postgres.Store, j *queue.Job) store.Settlement {
 func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{
-		Order: queue.Order{Scheduling: queue.ByPriority, Aging: "time", Interval: time.Minute},
-		Node:  postgres.NodeConfig{Name: name, DirID: name, Lease: time.Hour},
+		Order: queue.Order{Scheduling: queue.ByPriority, AgingUnit: "time", AgingInterval: time.Minute},
+		Node:  postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour},
 	})
 	if err == nil {
 		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 10000}})
@@ -215,5 +215,5 @@ func enqueueForUsers(t *testing.T, s *postgres.Store, users, times int, demands 
 }
 
 func lock(key string, n int) []queue.Demand {
-	return []queue.Demand{{Kind: queue.GateLock, Key: key, N: n}}
+	return []queue.Demand{{Kind: queue.GateLock, Key: key, Amount: n}}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// NewJob implements rules.Tx.
-func (t *Tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) {
+// RegisterDraft implements rules.Tx.
+func (t *Tx) RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err error) {
 	text, err := records.EncodeTexts(draft.Execution)
 	if err != nil {
 		return 0, 0, "", err
@@ -40,22 +40,23 @@ func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 	return r, err
 }
 
-// Named implements rules.Tx. It finds a job of a batch in transfer only by an id that the user chose. It
+// FindByID implements rules.Tx. It finds a job of a batch in transfer only by an id that the user chose. It
 // finds a hook from the settings only if the hook runs as that user.
-func (t *Tx) Named(uid int, id string) (seq int64, err error) {
+func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	hidden := false
 	err = t.Query(func(r database.Row) (bool, error) {
 		if hidden = r.Num(1) == 0; !hidden {
 			seq = r.Num(0)
 		}
 		return hidden, nil
-	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.HasID,
-		append([]any{int64(queue.HookSettings), int64(uid)}, reads.HasIDArgs(id)...)...)
+	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.HasIDCondition,
+		append([]any{int64(queue.HookFromSettings), int64(uid)}, reads.HasIDArgs(id)...)...)
 	if seq != 0 || err != nil {
 		return seq, err
 	}
 	if len(t.s.mem.batches) > 0 {
-		seq, err = t.Number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
+		seq, err = t.QueryNumber(
+			`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
 			int64(uid))
 	}
 	if seq == 0 && err == nil && !hidden {
@@ -64,8 +65,8 @@ func (t *Tx) Named(uid int, id string) (seq int64, err error) {
 	return seq, err
 }
 
-// Holder implements rules.Tx.
-func (t *Tx) Holder(uid int, key string) (j rules.Job, found bool, err error) {
+// UniqueKeyHolder implements rules.Tx.
+func (t *Tx) UniqueKeyHolder(uid int, key string) (j rules.Job, found bool, err error) {
 	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
 		list, err := t.jobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+ended,
 			int64(uid), key)

@@ -18,7 +18,7 @@ type laneCache struct {
 	unwritten map[int64]rules.Lane // changed lanes to be written, with the ClosedBy to be stored
 	// closedLanes holds the result of each search for lanes that a gate closes. It is cleared when any lane
 	// is closed or opened.
-	closedLanes map[closedSearch][]rules.Lane
+	closedLanes map[closedLaneSearch][]rules.Lane
 }
 
 // cacheLane puts a changed lane into the cache, for writeLanes to write.

@@ -12,13 +12,13 @@ import (
 // returns the seqs of the first ones.
 func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 	t.Helper()
-	for from := 0; from < n; from += queue.MaxBatch / 2 {
+	for from := 0; from < n; from += queue.MaxJobsPerRequest / 2 {
 		var drafts []queue.Job
-		for i := from; i < min(n, from+queue.MaxBatch/2); i++ {
+		for i := from; i < min(n, from+queue.MaxJobsPerRequest/2); i++ {
 			for _, priority := range []int64{15, -5} {
 				drafts = append(drafts, draft(ofUser(uid), func(j *queue.Job) {
 					j.Priority = priority
-					j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("l", i), N: 1}}
+					j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("l", i), Amount: 1}}
 				}))
 			}
 		}
@@ -61,9 +61,10 @@ func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 			own := enqueueFor(t, s, victim, 1)
 			enqueueFor(t, s, attacker, 1, func(j *queue.Job) {
 				j.Priority = 9
-				j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "zzz", N: 1}}
+				j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "zzz", Amount: 1}}
 			})
-			if got, err := s.BestWaiting(t.Context(), attacker); got != (store.WaitingPriority{Priority: 9, Found: true}) {
+			if got, err := s.BestWaitingPriority(t.Context(), attacker); got != (store.WaitingPriority{Priority: 9,
+				Found: true}) {
 				t.Errorf("best waiting job: got %+v, %v; want priority 9", got, err)
 			}
 			next, err := s.Simulate(t.Context(), 20)

@@ -18,14 +18,14 @@ func (t *Tx) SetLane(l rules.Lane) error {
 	if len(l.Needs) > 0 {
 		return t.setDemandLane(l)
 	}
-	t.noteLane(&l)
+	t.addLaneToDelta(&l)
 	cached := m.lanes.Plain[lanes.NameOf(&l)]
 	old := *cached
 	t.undo = append(t.undo, func() {
 		cached.Head, cached.Priority, cached.ClosedBy = old.Head, old.Priority, old.ClosedBy
 		m.lanes.Update(cached)
 	})
-	m.emptyLanes += records.Bit(l.ClosedBy == rules.Empty) - records.Bit(old.ClosedBy == rules.Empty)
+	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
 	cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
 	m.lanes.Update(cached)
 	return nil
@@ -38,13 +38,13 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 	known := q.Knows(&l)
 	old, written := t.unwritten[l.ID]
 	if !known && !written { // a lane that is in the cache is open, so its stored gate is known
-		shut, err := t.Number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
+		shut, err := t.QueryNumber(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 		if err != nil {
 			return err
 		}
 		old.ClosedBy = shut
 	}
-	m.emptyLanes += records.Bit(l.ClosedBy == rules.Empty) - records.Bit(old.ClosedBy == rules.Empty)
+	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
 	stored := t.storedGate(&l)
 	m.lanes.CountOverQuota(old.ClosedBy, -1)
 	m.lanes.CountOverQuota(stored, 1)
@@ -53,7 +53,7 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 		m.lanes.CountOverQuota(old.ClosedBy, 1)
 		m.lanes.MarkStaleUser(q, l.UID)
 	})
-	t.noteOpenLanes(q, l.UID)
+	t.addStaleUserToDelta(q, l.UID)
 	m.lanes.SetOpen(q, l)
 	if !known || l.ClosedBy != rules.Open {
 		t.closedLanes = nil
@@ -95,15 +95,15 @@ func (m *memory) unknownUser(l *rules.Lane) bool {
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
 }
 
-// firstOfLane selects the first job of a lane.
-const firstOfLane = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
+// firstJobOfLaneSQL selects the first job of a lane.
+const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
 
 // Lane implements rules.Tx.
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
 		if l := ls.Plain[lanes.Name{Queue: j.Queue, UID: j.UID}]; l != nil {
-			t.noteLane(l) // other nodes may still have cached the lane as empty
+			t.addLaneToDelta(l) // other nodes may still have cached the lane as empty
 			return *l, nil
 		}
 		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
@@ -111,13 +111,13 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 		err := t.newLane(l, "", "")
 		if err == nil {
 			ls.Add(l)
-			t.noteLane(l)
+			t.addLaneToDelta(l)
 			t.undo = append(t.undo, func() { ls.Remove(l) })
 		}
 		return *l, err
 	}
-	demands := queue.DemandsText(j.Demands)
-	t.noteOpenLanes(ls.Queue(j.Queue), j.UID) // a job is about to enter or leave the lane
+	demands := queue.GateSignature(j.Demands)
+	t.addStaleUserToDelta(ls.Queue(j.Queue), j.UID) // a job is about to enter or leave the lane
 	l, found, err := t.storedLane(`WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
 	if err != nil || found {
 		if gate, shut := ls.ClosedHere[l.ID]; shut && l.ClosedBy == rules.Open {
@@ -156,7 +156,7 @@ func (t *Tx) storedLane(rest string, args ...any) (l rules.Lane, found bool, err
 // countLanes adds by to the number of lanes of a queue.
 func (t *Tx) countLanes(name string, by int) {
 	q := t.s.mem.lanes.Queue(name)
-	t.noteQueue(q)
+	t.addQueueToDelta(q)
 	q.Lanes += by
 	t.undo = append(t.undo, func() { q.Lanes -= by })
 }
@@ -164,20 +164,20 @@ func (t *Tx) countLanes(name string, by int) {
 func (t *Tx) newLane(l *rules.Lane, demands, needs string) (err error) {
 	t.s.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)
-	l.ID, err = t.Number(
+	l.ID, err = t.QueryNumber(
 		`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 	return err
 }
 
-// tidyLanes removes one step of the lanes without jobs if there are more than lanesKept. It reports whether
+// tidyLanes removes one step of the lanes without jobs if there are more than maxEmptyLanes. It reports whether
 // there is more to do.
 func (t *Tx) tidyLanes() (more bool, err error) {
 	m := &t.s.mem
-	if int64(len(m.lanes.ClosedHere)) > t.s.lanesKept { // some of the lanes in closedHere may no longer exist
-		t.forgetClosedHere()
+	if int64(len(m.lanes.ClosedHere)) > t.s.maxEmptyLanes { // some of the lanes in closedHere may no longer exist
+		t.clearClosedHere()
 	}
-	if m.emptyLanes <= t.s.lanesKept {
+	if m.emptyLanes <= t.s.maxEmptyLanes {
 		return false, nil
 	}
 	leased := map[int64]bool{}
@@ -216,14 +216,14 @@ func (t *Tx) removeLane(l *rules.Lane) error {
 	}
 	if len(l.Needs) == 0 {
 		m.lanes.Remove(l)
-		t.noteLane(l)
+		t.addLaneToDelta(l)
 		t.undo = append(t.undo, func() { m.lanes.Add(l) })
 	}
 	return t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID)
 }
 
-// forgetClosedHere forgets which lanes are closed for this node alone, so that all of them are checked again.
-func (t *Tx) forgetClosedHere() {
+// clearClosedHere forgets which lanes are closed for this node alone, so that all of them are checked again.
+func (t *Tx) clearClosedHere() {
 	ls := t.s.mem.lanes
 	old := ls.ClosedHere
 	stale := func() {
@@ -238,20 +238,21 @@ func (t *Tx) forgetClosedHere() {
 	ls.ClosedHere = map[int64]int64{}
 	t.closedLanes = nil
 	stale()
-	t.rules.Readied = true
+	t.rules.MadeJobsReady = true
 }
 
 // loadLanes adds the statements that read the lanes. The caller must count the leases before it calls
 // addPlain, because the number of leases decides which lanes are closed by a user's quota.
-func (s *Engine) loadLanes(all *database.Batch) (addPlain func()) {
+func (s *Engine) loadLanes(all *database.QueryBatch) (addPlain func()) {
 	ls := s.mem.lanes
 	var plain []rules.Lane
 	all.Add(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		l.Head, l.Priority = rules.Position{Rank: r.Num(records.LaneWidth), Seq: r.Num(records.LaneWidth + 1)}, rules.UnknownPriority
+		l.Head, l.Priority = rules.Position{Rank: r.Num(records.LaneColumnCount), Seq: r.Num(records.LaneColumnCount +
+			1)}, rules.UnknownPriority
 		plain = append(plain, l)
 		return true, err
-	}, `SELECT `+records.LaneColumns+`, (SELECT rank `+firstOfLane+`), (SELECT seq `+firstOfLane+`) FROM lanes WHERE demands = ''`)
+	}, `SELECT `+records.LaneColumns+`, (SELECT rank `+firstJobOfLaneSQL+`), (SELECT seq `+firstJobOfLaneSQL+`) FROM lanes WHERE demands = ''`)
 	all.Add(func(r database.Row) (bool, error) {
 		q := ls.Queue(r.Text(0))
 		q.Lanes += int(r.Num(1))
@@ -286,8 +287,8 @@ func (s *Engine) loadLanes(all *database.Batch) (addPlain func()) {
 	}
 }
 
-// SetMaxRunningUser limits how many jobs of one user may be leased at the same time; 0 means unlimited.
-func (s *Engine) SetMaxRunningUser(ctx context.Context, n int) error {
+// SetMaxRunningPerUser limits how many jobs of one user may be leased at the same time; 0 means unlimited.
+func (s *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 	return s.Do(ctx, Prompt, func(t *Tx) error {
 		m := &t.s.mem
 		if n == m.maxLeasedPerUser {
@@ -295,7 +296,7 @@ func (s *Engine) SetMaxRunningUser(ctx context.Context, n int) error {
 		}
 		m.maxLeasedPerUser = n
 		for uid := range m.lanes.ByUID {
-			t.rules.Recheck(rules.UserGate(uid))
+			t.rules.MarkGateDirty(rules.UserGate(uid))
 		}
 		return t.recheckNow()
 	})
@@ -314,7 +315,7 @@ func (s *Engine) SetNode(ctx context.Context, node store.Node) error {
 	return s.Do(ctx, Prompt, func(t *Tx) error {
 		m := &t.s.mem
 		for uid := range m.thisNode.UnknownUIDs {
-			t.rules.Recheck(rules.UserGate(uid))
+			t.rules.MarkGateDirty(rules.UserGate(uid))
 		}
 		m.thisNode = node.Clone()
 		m.thisNode.ID = t.s.node

@@ -36,7 +36,7 @@ func lowPriority(j *queue.Job) { j.Priority = -1 }
 
 func bound(t *testing.T, s *Store, n int) {
 	t.Helper()
-	if err := s.SetMaxRunningUser(t.Context(), n); err != nil {
+	if err := s.SetMaxRunningPerUser(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -45,8 +45,8 @@ func bound(t *testing.T, s *Store, n int) {
 func claimJobs(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []queue.Job) {
 	t.Helper()
 	turned, err := s.Exchange(t.Context(), turn)
-	if err != nil || len(turned.Stale) > 0 {
-		t.Fatalf("stale %v, error %v", turned.Stale, err)
+	if err != nil || len(turned.StaleLeases) > 0 {
+		t.Fatalf("stale %v, error %v", turned.StaleLeases, err)
 	}
 	for i := range turned.Jobs {
 		seqs = append(seqs, turned.Jobs[i].Seq)
@@ -57,14 +57,14 @@ func claimJobs(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []
 // completed returns the report that a job has completed.
 func completed(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
-		Started: true}}
+		RecordsAttempt: true}}
 }
 
 // number returns the integer result of a query.
 func number(t *testing.T, s *Store, q string) (n int64) {
 	t.Helper()
 	err := s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
-		n, err = t.Number(q)
+		n, err = t.QueryNumber(q)
 		return err
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 		bound(t, s, 1)
 		enqueueFor(t, s, 1, 10)
 		enqueueFor(t, s, 2, 2)
-		first, jobs := claimJobs(t, s, store.Report{Want: 9})
+		first, jobs := claimJobs(t, s, store.Report{WantedJobs: 9})
 		if !slices.Equal(first, []int64{1, 11}) {
 			t.Fatalf("claimed %v", first)
 		}
@@ -116,10 +116,10 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 		s.Close()
 		s = openStore(t, dir)
 		bound(t, s, c.bound)
-		if got, _ := claimJobs(t, s, store.Report{Want: 20}); !slices.Equal(got, c.want) {
+		if got, _ := claimJobs(t, s, store.Report{WantedJobs: 20}); !slices.Equal(got, c.want) {
 			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
 		}
-		got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, Want: 20})
+		got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: 20})
 		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
 			t.Errorf("after the end of a job: claimed %v, want the next job", got)
 		}
@@ -160,7 +160,7 @@ func TestAClaimIsBounded(t *testing.T) {
 	}
 	next := int64(worker)
 	for range 20 { // from now on the number of jobs makes no difference
-		got, more := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, Want: worker})
+		got, more := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
 			t.Fatalf("claimed %v, want %d", got, next)
 		}
@@ -192,13 +192,13 @@ func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 	enqueueMany(t, s, 5000, ofUser(1))
 	other := enqueueFor(t, s, 2, 1, lowPriority)
 	want := []int64{1, 2, 3, other[0]}
-	got, jobs := claimJobs(t, s, store.Report{Want: 9})
+	got, jobs := claimJobs(t, s, store.Report{WantedJobs: 9})
 	if !slices.Equal(got, want) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
 	better := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
 	if got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0]), completed(&jobs[1]),
-		completed(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
+		completed(&jobs[2])}, WantedJobs: 9}); !slices.Equal(got, append(better, 4)) {
 		t.Errorf("claimed %v, want the better ones and the next", got)
 	}
 }
@@ -214,7 +214,7 @@ func TestCutShortClaimContinues(t *testing.T) {
 	}
 	other := enqueueFor(t, s, users, 2)
 	for n := 0; n < users+1; {
-		got, _ := claimJobs(t, s, store.Report{Want: 2 * users})
+		got, _ := claimJobs(t, s, store.Report{WantedJobs: 2 * users})
 		if n += len(got); len(got) == 0 {
 			t.Fatalf("claimed %d", n)
 		}
@@ -254,7 +254,7 @@ func TestUsersAreCounted(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	want := map[int]int64{}
-	for uid := range 3*maxListed + 5 {
+	for uid := range 3*maxListedEntries + 5 {
 		n := uid%4 + 1
 		want[uid] = int64(n)
 		for _, seq := range enqueueFor(t, s, uid, n)[:uid%2] {
@@ -274,7 +274,7 @@ func TestUsersAreCounted(t *testing.T) {
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", when, got, want)
 		}
-		if len(s.mem.listedUsers) > maxListed {
+		if len(s.mem.listedUsers) > maxListedEntries {
 			t.Errorf("%s: %d are listed", when, len(s.mem.listedUsers))
 		}
 		expectNoFaults(t, s, when)
@@ -284,7 +284,7 @@ func TestUsersAreCounted(t *testing.T) {
 		t.Error("no user has a row in the table users")
 	}
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		for uid := range 2 * maxListed {
+		for uid := range 2 * maxListedEntries {
 			j := draft(ofUser(uid))
 			tx.drafts = []records.Texts{{Terms: "{}"}}
 			if err := tx.rules.Insert(&j, 0, uid, tx.s.mem.nextSeq, fmt.Sprint("undone ", uid)); err != nil {
@@ -295,7 +295,7 @@ func TestUsersAreCounted(t *testing.T) {
 		if _, _, err := tx.rules.Claim(9); err != nil {
 			t.Error(err)
 		}
-		if err := tx.listUsers(); err != nil {
+		if err := tx.updateUserList(); err != nil {
 			t.Error(err)
 		}
 		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
@@ -326,7 +326,7 @@ func TestQueueLeavesNoRow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := s.conn.Number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
+	if n, err := s.conn.QueryNumber(`SELECT count(*) FROM queues`); n != 0 || err != nil {
 		t.Errorf("the table queues has %d rows (%v), want none", n, err)
 	}
 }
@@ -336,7 +336,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)
 	enqueueFor(t, s, 7, 3)
-	claimJobs(t, s, store.Report{Want: 9})
+	claimJobs(t, s, store.Report{WantedJobs: 9})
 	gone := enqueueFor(t, s, 7, 1)
 	if err := s.Change(t.Context(), gone[0], store.Change{Verb: queue.VerbCancel}); err != nil {
 		t.Fatal(err)
@@ -374,7 +374,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 		}
 	}
 	must(`UPDATE jobs SET place = 0 WHERE seq = 4`)
-	if err := integrity.Recount(s.conn); err != nil {
+	if err := integrity.Repair(s.conn); err != nil {
 		t.Fatal(err)
 	}
 	must(`UPDATE schedules SET stored = stored + 1`)
@@ -388,23 +388,23 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 
 // The cost of a start and an end does not depend on how many lanes of a user wait for the same lock.
 func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
-	lock := queue.Demand{Kind: queue.GateLock, Key: "k", N: 1}
+	lock := queue.Demand{Kind: queue.GateLock, Key: "k", Amount: 1}
 	read := map[int]int64{}
 	for _, n := range []int{50, 2000} {
 		s := openStore(t, t.TempDir())
 		for i := range n { // each job has its own lane
-			enqueueFor(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), N: 9,
+			enqueueFor(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), Amount: 9,
 				Period: time.Second}))
 		}
-		_, jobs := claimJobs(t, s, store.Report{Want: 1})
+		_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
 		for range 3 * n / rules.MaxSteps { // until all lanes are known to be closed
-			claimJobs(t, s, store.Report{Want: 1})
+			claimJobs(t, s, store.Report{WantedJobs: 1})
 		}
 		enqueueFor(t, s, 2, 20, withDemands(lock))
 		enqueueFor(t, s, 2, 20)
 		countSteps(t, s)
 		for range 20 {
-			_, next := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, Want: 1})
+			_, next := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: 1})
 			jobs = next
 		}
 		read[n] = countSteps(t, s)

@@ -45,7 +45,7 @@ func fileSize(t *testing.T, path string) int64 {
 // soleReader returns the only connection for reading that a test uses.
 func soleReader(t *testing.T, s *Store) *sqlitedb.Conn {
 	t.Helper()
-	if _, err := s.Oldest(t.Context()); err != nil || len(s.readConns) != 1 {
+	if _, err := s.OldestReadySince(t.Context()); err != nil || len(s.readConns) != 1 {
 		t.Fatalf("%d connections were opened, %v", len(s.readConns), err)
 	}
 	return s.readConns[0]
@@ -53,7 +53,7 @@ func soleReader(t *testing.T, s *Store) *sqlitedb.Conn {
 
 // withLargeInput gives a job 760 KB of env and stdin.
 func withLargeInput(j *queue.Job) {
-	j.Stdin = strings.Repeat("x", queue.MaxStdin)
+	j.Stdin = strings.Repeat("x", queue.MaxStdinBytes)
 	for i := range 4 {
 		j.Env = append(j.Env, string(rune('A'+i))+"="+strings.Repeat("y", 125_000))
 	}
@@ -85,7 +85,7 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 		"glob":       {UID: new(3), Glob: "*"},
 		"older than": {UID: new(3), Until: s.now() + 1},
 	} {
-		f.Limit = store.MaxPage
+		f.Limit = store.MaxPageRows
 		var listed, selected []int64
 		pages := pagesRead(t, reader, func() {
 			page, err := s.List(t.Context(), f)
@@ -95,7 +95,7 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 			for i := range page.Jobs {
 				listed = append(listed, page.Jobs[i].Seq)
 			}
-			refs, err := s.Select(t.Context(), f)
+			refs, err := s.ListRefs(t.Context(), f)
 			if err != nil || refs.Next != 0 {
 				t.Errorf("%s: select: next %d, %v", name, refs.Next, err)
 			}
@@ -113,7 +113,7 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 	// Jobs with large input are listed without the input. Jobs with large arguments, which a result
 	// contains twice, are listed one per page.
 	pages := pagesRead(t, reader, func() {
-		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPage})
+		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPageRows})
 		if err != nil || len(page.Jobs) != many || page.Next != 0 {
 			t.Errorf("with large input: %d jobs, next %d, %v", len(page.Jobs), page.Next, err)
 		}
@@ -122,7 +122,7 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 		t.Errorf("%d pages were read for a list without inputs", pages)
 	}
 	pages = pagesRead(t, reader, func() {
-		page, err := s.List(t.Context(), store.Filter{UID: new(2), Limit: store.MaxPage})
+		page, err := s.List(t.Context(), store.Filter{UID: new(2), Limit: store.MaxPageRows})
 		if err != nil || len(page.Jobs) != 1 || page.Next != page.Jobs[0].Seq {
 			t.Errorf("with large terms: %d jobs, next %d, %v", len(page.Jobs), page.Next, err)
 		}
@@ -137,8 +137,8 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 func TestALargeInputIsWrittenOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueueFor(t, s, 1, 1, withLargeInput)[0]
-	_, jobs := claimJobs(t, s, store.Report{Want: 1})
-	if len(jobs) != 1 || len(jobs[0].Stdin) != queue.MaxStdin || len(jobs[0].Env) != 4 {
+	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
+	if len(jobs) != 1 || len(jobs[0].Stdin) != queue.MaxStdinBytes || len(jobs[0].Env) != 4 {
 		t.Fatalf("claimed %d jobs, want one with its stdin and environment", len(jobs))
 	}
 	change := func(verb queue.Verb) func() error {

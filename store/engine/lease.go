@@ -32,7 +32,7 @@ type claimResult struct {
 
 // Exchange records what happened to leases and claims more, in one commit.
 func (s *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
-	o := &op{forecast: forecast{report.Settlements, report.MaxBytesUser, report.Want}}
+	o := &op{forecast: forecast{report.Settlements, report.MaxBytesPerUser, report.WantedJobs}}
 	return s.exchange(ctx, o, func(*Tx) *store.Report { return &report })
 }
 
@@ -88,7 +88,7 @@ func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case g := <-w.result:
 			return g.jobs, g.err
 		case <-w.retry:
-			ended = s.Do(ctx, Urgent, func(t *Tx) error { t.rules.Readied = true; return nil })
+			ended = s.Do(ctx, Urgent, func(t *Tx) error { t.rules.MadeJobsReady = true; return nil })
 		case <-ctx.Done():
 			ended = ctx.Err()
 		}
@@ -136,7 +136,7 @@ func (s *Engine) resumeWaiter(w *waiter) {
 
 // serveWaiter claims jobs for the waiter, in the transaction that made a job runnable.
 func (t *Tx) serveWaiter() (*claimResult, error) {
-	if !t.rules.Readied {
+	if !t.rules.MadeJobsReady {
 		return nil, nil
 	}
 	t.s.mu.Lock()
@@ -187,11 +187,11 @@ func (s *Engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 			j.Fence = s.mem.leases[seq].Job.Fence
 			left.LeasedJobs = append(left.LeasedJobs, j.Job)
 		}
-		text, err := database.ReadNote(t, database.RunnersNote(s.node))
+		text, err := database.ReadNote(t, database.RunnerDirsNoteKey(s.node))
 		if err != nil || text == "" {
 			return err
 		}
-		return json.Unmarshal([]byte(text), &left.Runners)
+		return json.Unmarshal([]byte(text), &left.RunnerDirs)
 	})
 	return left, err
 }
@@ -202,7 +202,7 @@ func (s *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
 		if err := t.Exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
 			return err
 		}
-		epoch, err = t.Number(`SELECT epoch FROM meta`)
+		epoch, err = t.QueryNumber(`SELECT epoch FROM meta`)
 		return err
 	})
 	return epoch, err

@@ -11,7 +11,7 @@ import (
 // moveNotes holds the notes about a move.
 type moveNotes struct{ movedTo, movingNote string }
 
-func (n *moveNotes) read(all *database.Batch) {
+func (n *moveNotes) read(all *database.QueryBatch) {
 	all.Add(func(r database.Row) (bool, error) {
 		n.movedTo = r.Text(0)
 		return false, nil
@@ -22,7 +22,7 @@ func (n *moveNotes) read(all *database.Batch) {
 	}, database.NoteQuery, database.NoteMoving)
 }
 
-func (n *moveNotes) refuse() error {
+func (n *moveNotes) checkNotMoved() error {
 	switch {
 	case strings.HasSuffix(n.movedTo, sqlitedb.DatabaseName):
 		return queue.Errorf(
@@ -32,7 +32,7 @@ func (n *moveNotes) refuse() error {
 			queue.CodeInvalid, `this queue has moved to %s; set "store" to the URL of that database, or put the URL in the file that store_file names`, database.QuoteLocation(n.movedTo))
 	case n.movingNote != "":
 		return queue.Errorf(queue.CodeInvalid, "this database is an incomplete copy of the queue in %s, because a move was "+
-			"interrupted; repeat the command queuectl migrate that was interrupted", database.MovingFrom(n.movingNote))
+			"interrupted; repeat the command queuectl migrate that was interrupted", database.MoveSourceText(n.movingNote))
 	}
 	return nil
 }

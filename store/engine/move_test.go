@@ -20,7 +20,7 @@ import (
 // dumpQueue returns all contents of a queue as text, as the API returns them.
 func dumpQueue(t *testing.T, s store.Store) string {
 	t.Helper()
-	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
+	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPageRows})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func dumpQueue(t *testing.T, s store.Store) string {
 		}
 		parts = append(parts, whole)
 		for _, a := range attempts {
-			with, err := s.Attempt(t.Context(), j.Seq, a.N)
+			with, err := s.Attempt(t.Context(), j.Seq, a.Number)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +61,7 @@ func TestMoves(t *testing.T) {
 	}
 	s := openStore(t, dir)
 	engine.EveryOperation(t, engine.Wrap(s.Engine))
-	if err := s.NoteRunners(t.Context(), []string{"runner/1"}); err != nil {
+	if err := s.StoreRunnerDirs(t.Context(), []string{"runner/1"}); err != nil {
 		t.Fatal(err)
 	}
 	was := dumpQueue(t, s)
@@ -97,7 +97,7 @@ func TestMoves(t *testing.T) {
 		t.Errorf("the queue on the server is\n%s\nbefore the move it was\n%s", is, was)
 	}
 	left, err := there.PreviousSession(t.Context())
-	if err != nil || left.IsCopy || len(left.Runners) != 1 {
+	if err != nil || left.IsCopy || len(left.RunnerDirs) != 1 {
 		t.Errorf("the previous session: %+v, %v", left, err)
 	}
 	if _, err := there.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{engine.Draft()}, UID: 7}); err != nil {
@@ -111,7 +111,7 @@ func TestMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := openStore(t, dir)
-	if mode, err := engine.Wrap(back.Engine).Conn().Number(`PRAGMA auto_vacuum`); err != nil || mode != 2 {
+	if mode, err := engine.Wrap(back.Engine).Conn().QueryNumber(`PRAGMA auto_vacuum`); err != nil || mode != 2 {
 		t.Errorf("the new file has auto_vacuum %d, %v; want 2 (incremental), without which it is never compacted", mode, err)
 	}
 	if is := dumpQueue(t, back); is != was {

@@ -10,8 +10,8 @@ import (
 // This file holds what the engine knows of the nodes that share a database. A database that only one process
 // uses has a single node with the number 0.
 
-// NoOwner is the node number of a lease that belongs to no node.
-const NoOwner = -1
+// NoNode is the node number of a lease that belongs to no node.
+const NoNode = -1
 
 // Node returns the number of this node in the database. It is 0 in a database that only one process uses, and
 // until this node has joined.
@@ -42,12 +42,12 @@ func (t *Tx) OnUndo(f func()) { t.undo = append(t.undo, f) }
 // OnCommitted calls f after the commit, before the callers get their results.
 func (t *Tx) OnCommitted(f func()) { t.afterCommit = append(t.afterCommit, f) }
 
-// Leases returns the leases of all nodes, by seq of the job. The caller must not change the map. GiveLease
+// Leases returns the leases of all nodes, by seq of the job. The caller must not change the map. TransferLease
 // replaces an element.
 func (t *Tx) Leases() map[int64]*rules.Lease { return t.s.mem.leases }
 
-// HoldsLeases reports whether this node has leases. Only the writer may call it, or Backend.Close.
-func (s *Engine) HoldsLeases() bool {
+// HasOwnLeases reports whether this node has leases. Only the writer may call it, or Backend.Close.
+func (s *Engine) HasOwnLeases() bool {
 	for _, l := range s.mem.leases {
 		if l.Job.Node == s.node {
 			return true
@@ -56,9 +56,9 @@ func (s *Engine) HoldsLeases() bool {
 	return false
 }
 
-// ReservedByNode returns the reserved leases of each node whose leases the transaction has changed, as text.
+// ReservationsByNode returns the reserved leases of each node whose leases the transaction has changed, as text.
 // It returns the reserved leases of all nodes while meta lists some of them.
-func (t *Tx) ReservedByNode() map[int64][]byte {
+func (t *Tx) ReservationsByNode() map[int64][]byte {
 	m := &t.s.mem
 	of := map[int64][]byte{}
 	for _, node := range t.leasedBy {
@@ -66,7 +66,7 @@ func (t *Tx) ReservedByNode() map[int64][]byte {
 	}
 	for seq, l := range m.leases {
 		if list, listed := of[l.Job.Node]; !l.Running && (listed || m.reservedInMeta) {
-			of[l.Job.Node] = database.AppendReserved(list, seq, l.Job.Fence, l.Job.Node)
+			of[l.Job.Node] = database.AppendReservation(list, seq, l.Job.Fence, l.Job.Node)
 		}
 	}
 	return of
@@ -76,7 +76,7 @@ func (t *Tx) ReservedByNode() map[int64][]byte {
 // whether the list in meta changes.
 func (t *Tx) SetReservedInMeta(some bool) (changed bool) {
 	m := &t.s.mem
-	changed = m.reservedInMeta || some || slices.Contains(t.leasedBy, NoOwner)
+	changed = m.reservedInMeta || some || slices.Contains(t.leasedBy, NoNode)
 	m.reservedInMeta = some
 	return changed
 }
@@ -89,7 +89,7 @@ func (t *Tx) OrphanLeases(former int64) error {
 	}
 	for _, l := range t.s.mem.leases {
 		if l.Job.Node == former {
-			if err := t.GiveLease(l, NoOwner); err != nil {
+			if err := t.TransferLease(l, NoNode); err != nil {
 				return err
 			}
 		}
@@ -114,12 +114,12 @@ func (t *Tx) TakeBatches(gone func(node int64) bool) error {
 // takeBatch makes this node the owner of a batch, and resets the age of the batch to 0.
 func (t *Tx) takeBatch(b *batch) error {
 	b.node, b.lastFrameAt = t.s.node, t.startTime
-	t.setBatch(b.n, *b)
-	return t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.n)
+	t.setBatch(b.number, *b)
+	return t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.number)
 }
 
-// GiveLease gives a lease to another node, with a new fence.
-func (t *Tx) GiveLease(l *rules.Lease, node int64) error {
+// TransferLease gives a lease to another node, with a new fence.
+func (t *Tx) TransferLease(l *rules.Lease, node int64) error {
 	l, err := t.loadFullLease(l)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (t *Tx) GiveLease(l *rules.Lease, node int64) error {
 	given := *l
 	given.Job.Node = node
 	given.Job.Fence += t.FenceStep()
-	t.Hold(&given)
+	t.PutLease(&given)
 	if !l.Running { // the row of a job that is not known to have started does not show its lease
 		return nil
 	}
@@ -153,6 +153,6 @@ func (s *Engine) RunsTx() bool {
 	return len(s.writerToken) == 0 && s.waiter == nil
 }
 
-// ReadClock sets the time of the transaction from the engine's clock again. Waiting for other nodes may have
+// UpdateTime sets the time of the transaction from the engine's clock again. Waiting for other nodes may have
 // taken long.
-func (t *Tx) ReadClock() { t.startTime = t.s.now() }
+func (t *Tx) UpdateTime() { t.startTime = t.s.now() }

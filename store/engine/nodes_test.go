@@ -47,7 +47,7 @@ func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 // on another node. It also starts after another node runs the other job.
 func TestClosedLanesAreRechecked(t *testing.T) {
 	gpu := func(n int) queue.Job {
-		return draftWithDemand(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: n})
+		return draftWithDemand(queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: n})
 	}
 	for name, gone := range map[string]func(b *postgres.Store) error{
 		"cancelled": func(b *postgres.Store) error {
@@ -66,7 +66,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 			a, b := openNode(t, url, "a"), openNode(t, url, "b")
 			for name, s := range map[string]*postgres.Store{"a": a, "b": b} {
 				if err := s.SetNode(t.Context(), store.Node{Name: name,
-					Resources: map[string]int{"gpu": 2 * int(records.Bit(s == a))}}); err != nil {
+					Resources: map[string]int{"gpu": 2 * int(records.BoolToInt(s == a))}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -79,7 +79,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 			}
 			claimOn(t, a, 1) // applies the change of the other node
 			for soon := time.Now().Add(20 * time.Second); a.ChecksLanesLater() && time.Now().Before(soon); {
-				<-a.DueSooner()
+				<-a.PromoteHints()
 				if _, err := a.Promote(t.Context()); err != nil {
 					t.Fatal(err)
 				}

@@ -35,10 +35,10 @@ type Config struct {
 func New(c Config) *Engine {
 	e := &Engine{
 		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now, log: c.Log,
-		thresholds:  thresholds{lanesKept: 1000, prefetchThreshold: minClaimPrefetch},
-		writerToken: make(chan struct{}, 1),
-		broken:      make(chan struct{}),
-		dueSooner:   make(chan struct{}, 1),
+		thresholds:   thresholds{maxEmptyLanes: 1000, prefetchThreshold: minClaimPrefetch},
+		writerToken:  make(chan struct{}, 1),
+		broken:       make(chan struct{}),
+		promoteHints: make(chan struct{}, 1),
 	}
 	if e.now == nil {
 		e.now = func() queue.Millis { return queue.MillisOf(time.Now()) }
@@ -79,7 +79,7 @@ func (s *Engine) Start(ctx context.Context, order queue.Order,
 	if err := s.resumeRanking(ctx); err != nil {
 		return err
 	}
-	return s.endBatches(ctx)
+	return s.finishBatches(ctx)
 }
 
 // Load reads the cache from the writer's connection, for the first time. id is the identifier of the database.
@@ -88,7 +88,7 @@ func (s *Engine) Load(conn database.Conn, id string) error {
 	if err := s.load(); err != nil {
 		return err
 	}
-	return s.loadFile(id)
+	return s.loadDatabaseID(id)
 }
 
 // LoadReadOnly does what Load does, for a store that refuses every change. orderOf, if set, derives the order
@@ -98,7 +98,7 @@ func (s *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) 
 	if err := s.load(); err != nil || orderOf == nil {
 		return err
 	}
-	settings, err := settingsOf(conn)
+	settings, err := readSettings(conn)
 	if err != nil {
 		return err
 	}
@@ -127,18 +127,18 @@ func (s *Engine) loadHeads() error {
 	s.mem = memory{nodeMemory: s.mem.nodeMemory, leases: map[int64]*rules.Lease{},
 		gates: gates.State{UsedUnits: map[int64]int{}}, users: map[int]user{}, owners: map[int]string{},
 		batches: map[int64]batch{}, lanes: lanes.New()}
-	var first database.Batch
+	var first database.QueryBatch
 	var moved moveNotes
 	moved.read(&first)
 	reserved := ""
 	s.readMeta(&first, &reserved)
 	leased := func(r database.Row) (bool, error) {
-		j := records.ReadMoved(r, records.HeadColumns)
+		j := records.ReadRulesJob(r, records.HeadColumns)
 		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
 		return true, nil
 	}
 	first.Add(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
-	s.backend.ReadReserved(&first, func(r database.Row) (bool, error) {
+	s.backend.ReadReservations(&first, func(r database.Row) (bool, error) {
 		reserved += r.Text(0)
 		return true, nil
 	})
@@ -149,22 +149,23 @@ func (s *Engine) loadHeads() error {
 	s.mem.gates.Read(&first)
 	s.readBatches(&first)
 	lanesTaken := s.loadLanes(&first)
-	if err := s.db.Queries(first.Queries); err != nil {
+	if err := s.db.QueryAll(first.Queries); err != nil {
 		return err
 	}
-	if err := moved.refuse(); err != nil {
+	if err := moved.checkNotMoved(); err != nil {
 		return err
 	}
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
-		return fmt.Errorf("the database has lost its counters: %w", database.Damage(`the row of the table "meta" is damaged`))
+		return fmt.Errorf("the database has lost its counters: %w",
+			database.DamageError(`the row of the table "meta" is damaged`))
 	}
 	if err := s.loadReserved(reserved, leased); err != nil {
 		return err
 	}
-	if err := s.countUsers(); err != nil {
+	if err := s.loadUserCounts(); err != nil {
 		return err
 	}
-	if err := s.countQueues(); err != nil {
+	if err := s.loadQueueCounts(); err != nil {
 		return err
 	}
 	lanesTaken()
@@ -175,7 +176,7 @@ func (s *Engine) loadHeads() error {
 }
 
 // readMeta adds the query that reads the row of meta. It appends the reserved leases to the list reserved.
-func (s *Engine) readMeta(all *database.Batch, reserved *string) {
+func (s *Engine) readMeta(all *database.QueryBatch, reserved *string) {
 	all.Add(func(r database.Row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueuedTotal, s.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
 		for i, state := range queue.States() {
@@ -183,8 +184,8 @@ func (s *Engine) readMeta(all *database.Batch, reserved *string) {
 		}
 		*reserved += r.Text(11)
 		s.mem.reservedInMeta = r.Text(11) != ""
-		s.mem.outputs, s.mem.rankedBy, s.mem.userList = r.Num(12), r.Text(13), r.Text(14)
-		s.mem.commits, s.mem.queueList, s.mem.order = r.Num(15), r.Text(16), readOrder(r.Text(19))
+		s.mem.outputBytes, s.mem.rankedByOrder, s.mem.userList = r.Num(12), r.Text(13), r.Text(14)
+		s.mem.commits, s.mem.queueList, s.mem.order = r.Num(15), r.Text(16), parseOrder(r.Text(19))
 		upTo := &s.mem.statistics.SummedUpTo
 		upTo[store.Hour], upTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
 		return false, nil
@@ -195,11 +196,11 @@ func (s *Engine) readMeta(all *database.Batch, reserved *string) {
 // loadReserved reads the jobs of a list of reserved leases (not known to have started) with the callback
 // leased, and sets the fences and nodes of these leases.
 func (s *Engine) loadReserved(reserved string, leased func(database.Row) (bool, error)) error {
-	reservations, err := database.ParseReserved(reserved)
+	reservations, err := database.ParseReservations(reserved)
 	if err != nil || len(reservations) == 0 {
 		return err
 	}
-	if err := s.db.Query(leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+s.db.IsOneOf("seq"),
+	if err := s.db.Query(leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+s.db.InNumbersSQL("seq"),
 		database.JoinNumbers(maps.Keys(reservations))); err != nil {
 		return err
 	}

@@ -32,8 +32,8 @@ type disownment struct {
 // done reports whether everything has moved, except leased jobs.
 func (d *disownment) done() bool { return d.movedUpTo == d.beforeSeq }
 
-// disowningOf returns the disownment that moves a job, or nil if none does.
-func (m *memory) disowningOf(uid int, seq int64) *disownment {
+// disownmentOf returns the disownment that moves a job, or nil if none does.
+func (m *memory) disownmentOf(uid int, seq int64) *disownment {
 	for i := range m.disownments {
 		if d := &m.disownments[i]; d.uid == uid && seq < d.beforeSeq {
 			return d
@@ -89,11 +89,11 @@ func (s *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 func (t *Tx) beginDisowning(uid int) error {
 	t.requireReload()
 	m := &t.s.mem
-	least, err := t.Number(`SELECT min(uid) FROM owners`)
+	least, err := t.QueryNumber(`SELECT min(uid) FROM owners`)
 	if err != nil {
 		return err
 	}
-	keys, err := t.Number(`SELECT max(n) FROM keys`)
+	keys, err := t.QueryNumber(`SELECT max(n) FROM keys`)
 	if err != nil {
 		return err
 	}
@@ -105,13 +105,14 @@ func (t *Tx) beginDisowning(uid int) error {
 	if err := t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
 		return err
 	}
-	bytes, err := t.Number(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
+	bytes, err := t.QueryNumber(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
 	if err != nil {
 		return err
 	}
-	t.Holds(uid, -bytes, 0)
-	t.Holds(d.former, bytes, 0)
-	if err := t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.startTime), store.DisownedNote, int64(uid)); err != nil {
+	t.AddUserBytes(uid, -bytes, 0)
+	t.AddUserBytes(d.former, bytes, 0)
+	if err := t.Exec(
+		`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.startTime), store.DisownedNote, int64(uid)); err != nil {
 		return err
 	}
 	owners, name := m.owners, m.owners[uid]
@@ -125,7 +126,7 @@ func (t *Tx) beginDisowning(uid int) error {
 			if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
 				return err
 			}
-			if err := t.drop(b); err != nil {
+			if err := t.markBatchRemoved(b); err != nil {
 				return err
 			}
 			b = m.batches[n]
@@ -143,12 +144,13 @@ func (t *Tx) beginDisowning(uid int) error {
 // disownStep deletes the next keys and batch names of a disownment. Once all are deleted, it moves the next jobs.
 func (t *Tx) disownStep(d *disownment) error {
 	t.requireReload()
-	keys, err := t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
+	keys, err := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
 		int64(d.uid), d.keysUpTo)
 	if err != nil {
 		return err
 	}
-	batches, err := t.Count(`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
+	batches, err := t.ExecCount(
+		`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
 		int64(d.uid))
 	if err != nil || keys == disownJobs || batches == disownJobs {
 		return err
@@ -163,7 +165,7 @@ func (t *Tx) disownStep(d *disownment) error {
 		}
 		scanned++
 		if m.leases[r.Num(0)] == nil && r.Num(records.UidColumn) == int64(d.uid) {
-			list = append(list, records.ReadMoved(r, records.HeadColumns))
+			list = append(list, records.ReadRulesJob(r, records.HeadColumns))
 		}
 		return true, nil
 	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo,
@@ -219,7 +221,7 @@ func (t *Tx) tidyOwners() (more bool, err error) {
 }
 
 // readOwners reads the owners, and the disownments that were unfinished when the engine was closed.
-func (s *Engine) readOwners(all *database.Batch) {
+func (s *Engine) readOwners(all *database.QueryBatch) {
 	all.Add(func(r database.Row) (bool, error) {
 		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4),
 			keysUpTo: r.Num(5)}
@@ -235,14 +237,14 @@ func (s *Engine) readOwners(all *database.Batch) {
 // unownedStep is the number of output files that one transaction checks.
 const unownedStep = 500
 
-// UnownedOutputs returns the output files in refs that belong to no attempt. It adds them to the table garbage.
-func (s *Engine) UnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
+// MarkUnownedOutputs returns the output files in refs that belong to no attempt. It adds them to the table garbage.
+func (s *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
 	for part := range slices.Chunk(refs, unownedStep) {
 		var found []string
 		err = s.Do(ctx, Normal, func(t *Tx) error {
 			found = nil
 			for _, ref := range part {
-				owned, err := t.isOwned(ref)
+				owned, err := t.isOutputOwned(ref)
 				if err != nil {
 					return err
 				}
@@ -264,9 +266,9 @@ func (s *Engine) UnownedOutputs(ctx context.Context, refs []string) (unowned []s
 	return unowned, nil
 }
 
-// isOwned reports whether an output file belongs to an attempt or a lease, or is in the table garbage
+// isOutputOwned reports whether an output file belongs to an attempt or a lease, or is in the table garbage
 // already. It also reports true for a name that is not SEQ-FENCE, so that files of other programs are kept.
-func (t *Tx) isOwned(ref string) (bool, error) {
+func (t *Tx) isOutputOwned(ref string) (bool, error) {
 	first, second, _ := strings.Cut(ref, "-")
 	seq, err := strconv.ParseInt(first, 10, 64)
 	fence, err2 := strconv.ParseInt(second, 10, 64)
@@ -276,7 +278,7 @@ func (t *Tx) isOwned(ref string) (bool, error) {
 	if l := t.s.mem.leases[seq]; l != nil && l.Job.Fence == fence {
 		return true, nil
 	}
-	n, err := t.Number(
+	n, err := t.QueryNumber(
 		`SELECT 1 FROM attempts INDEXED BY attempts_ref WHERE output_ref = ? UNION ALL SELECT 1 FROM garbage WHERE ref = ?`,
 		ref, ref)
 	return n != 0, err

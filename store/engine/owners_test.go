@@ -37,7 +37,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	ownedBy(t, s, 7, "alice", 600)
-	claimJobs(t, s, store.Report{Want: 2})
+	claimJobs(t, s, store.Report{WantedJobs: 2})
 	enqueueMany(t, s, 7000, ofUser(8))
 	ownedBy(t, s, 7, "alice", 300)
 	most := countChangedRows(t, s)
@@ -75,7 +75,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 		t.Fatal(len(leased), err)
 	}
 	seqs, jobs := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&leased[0])},
-		Releases: []queue.Lease{leased[1].Lease()}, Want: 1})
+		Releases: []queue.Lease{leased[1].Lease()}, WantedJobs: 1})
 	if len(seqs) != 1 || jobs[0].UID != 8 {
 		t.Errorf("claimed %v, want another's", seqs)
 	}

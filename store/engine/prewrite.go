@@ -36,11 +36,12 @@ var errPrewrite = prewriteError{errors.New("rows that were written ahead of the 
 
 type prewriteError struct{ error }
 
-func (prewriteError) Kind() database.Kind { return database.Busy }
+func (prewriteError) Kind() database.ErrorKind { return database.DatabaseBusy }
 
-// PrewriteEnded writes the rows of the ended attempts that are known before the transaction's first operation, and
-// before this node holds the writer lock. It does so only if there are other nodes, which may hold the lock.
-func (t *Tx) PrewriteEnded() error {
+// PrewriteEndedAttempts writes the rows of the ended attempts that are known before the transaction's
+// first operation, and before this node holds the writer lock. It does so only if there are other
+// nodes, which may hold the lock.
+func (t *Tx) PrewriteEndedAttempts() error {
 	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
 		return nil
 	}
@@ -54,7 +55,7 @@ func (t *Tx) PrewriteEnded() error {
 		// Skip jobs with outputs. The node that holds the writer lock may be removing outputs of this job.
 		// It would wait for the lock on the row while this transaction waits for the writer lock: a
 		// deadlock.
-		if l := t.s.mem.leases[e.Seq]; l != nil && l.Job.Outputs > 0 {
+		if l := t.s.mem.leases[e.Seq]; l != nil && l.Job.OutputBytes > 0 {
 			continue
 		}
 		j := t.rules.PredictRow(e, t.quota)
@@ -106,16 +107,16 @@ func (f *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, erro
 	if !found {
 		return false, nil
 	}
-	if written.settlement != e || written.runs != j.Runs {
+	if written.settlement != e || written.runs != j.StartedAttempts {
 		return false, errPrewrite
 	}
 	delete(f.attempts, e.Seq)
 	return true, nil
 }
 
-// prewroteFor reports whether the database has a prewritten attempt of one of the user's jobs that the rules
+// hasUnconfirmedPrewrite reports whether the database has a prewritten attempt of one of the user's jobs that the rules
 // have not recorded yet.
-func (t *Tx) prewroteFor(uid int) bool {
+func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 	if t.prewrite == nil {
 		return false
 	}

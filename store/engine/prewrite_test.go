@@ -88,7 +88,7 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 		t.Fatal(len(lost), err)
 	}
 	theirs := completedOn(b, &lost[0].Job)
-	theirs.Decision = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true,
+	theirs.Decision = queue.Decision{State: queue.Failed, RecordsAttempt: true, UsesAttempt: true,
 		Reason: queue.ReasonInterrupted}
 	if _, err := b.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{theirs}}); err != nil {
 		t.Fatal(err)

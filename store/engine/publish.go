@@ -15,15 +15,15 @@ func (t *Tx) publish(grant *claimResult) {
 	s := t.s
 	if next := earliest(t.earliestTimer, s.mem.nextDue); next != s.mem.nextDue {
 		s.mem.nextDue = next
-		Hint(s.dueSooner)
+		SendHint(s.promoteHints)
 	}
 	for _, f := range t.afterCommit {
 		f()
 	}
-	s.runtimeEstimates.Note(t.measurements)
-	s.jobsReadied = false
+	s.runtimeEstimates.AddMeasurements(t.measurements)
+	s.madeJobsReady = false
 	foreign := s.foreignChanges
-	if s.foreignChanges = (foreignChanges{}); foreign.any {
+	if s.foreignChanges = (foreignChanges{}); foreign.hasChanges {
 		defer s.watchers.NotifyAll()
 	} else {
 		defer s.watchers.Notify(append(t.touchedJobs, foreign.seqs...)...)
@@ -31,7 +31,7 @@ func (t *Tx) publish(grant *claimResult) {
 	s.Publish(func(state *reads.State) {
 		s.publishCounts(state)
 		state.Order = s.mem.order
-		if foreign.any {
+		if foreign.hasChanges {
 			s.publishUsers(state)
 		}
 		for uid := range t.users {
@@ -48,7 +48,7 @@ func (t *Tx) publish(grant *claimResult) {
 		}
 		for _, q := range t.changedTurns {
 			if s.mem.lanes.Queues[q.Name] == q { // else tidyQueues has removed the queue
-				state.Turns[q.Name] = maps.Clone(q.LastTurns)
+				state.LastTurns[q.Name] = maps.Clone(q.LastTurns)
 			}
 		}
 	})
@@ -58,7 +58,7 @@ func (t *Tx) publish(grant *claimResult) {
 		s.waiter = nil
 	}
 	if t.cutShort != nil {
-		Hint(t.cutShort.retry)
+		SendHint(t.cutShort.retry)
 	}
 }
 
@@ -67,7 +67,7 @@ func (s *Engine) publishCounts(state *reads.State) {
 	m := &s.mem
 	state.LastEvent = m.nextEvent - 1
 	state.Counts = store.Counts{States: m.counts, EnqueuedTotal: m.enqueuedTotal, Reranking: m.ranking.state != 0,
-		Outputs: m.outputs, UnderOwnRetention: m.keptJobs}
+		OutputBytes: m.outputBytes, UnderOwnRetention: m.retainedJobs}
 }
 
 // publishUsers makes the counts of all users, and all reserved leases, visible to readers.
@@ -76,7 +76,7 @@ func (s *Engine) publishUsers(state *reads.State) {
 	for uid := range s.mem.users {
 		s.publishUser(state, uid)
 	}
-	state.Reserved = map[int64]database.Reservation{}
+	state.ReservedFences = map[int64]database.Reservation{}
 	for seq := range s.mem.leases {
 		s.publishLease(state, seq)
 	}
@@ -85,7 +85,8 @@ func (s *Engine) publishUsers(state *reads.State) {
 // publishUser makes the counts of a user visible to readers.
 func (s *Engine) publishUser(state *reads.State, uid int) {
 	u := s.mem.users[uid]
-	if usage := (reads.Usage{Waiting: u.waiting, Bytes: u.totalBytes(), Outputs: u.outputs}); usage != (reads.Usage{}) {
+	if usage := (reads.Usage{Waiting: u.waiting, Bytes: u.totalBytes(),
+		Outputs: u.outputBytes}); usage != (reads.Usage{}) {
 		state.Usage[uid] = usage
 	} else {
 		delete(state.Usage, uid)
@@ -95,14 +96,14 @@ func (s *Engine) publishUser(state *reads.State, uid int) {
 // publishLease makes a job's lease visible to readers, if it is reserved.
 func (s *Engine) publishLease(state *reads.State, seq int64) {
 	if l := s.mem.leases[seq]; l != nil && !l.Running {
-		state.Reserved[seq] = database.Reservation{Fence: l.Job.Fence, Node: l.Job.Node}
+		state.ReservedFences[seq] = database.Reservation{Fence: l.Job.Fence, Node: l.Job.Node}
 	} else {
-		delete(state.Reserved, seq)
+		delete(state.ReservedFences, seq)
 	}
 }
 
-// Hint sends a value to a channel of capacity 1, unless one is already waiting there.
-func Hint(bell chan<- struct{}) {
+// SendHint sends a value to a channel of capacity 1, unless one is already waiting there.
+func SendHint(bell chan<- struct{}) {
 	select {
 	case bell <- struct{}{}:
 	default: // a value is already in the channel

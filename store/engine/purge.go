@@ -13,16 +13,16 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// automatic is the detail of an event that no user caused.
-var automatic = []byte(`{}`)
+// noUserDetail is the detail of an event that no user caused.
+var noUserDetail = []byte(`{}`)
 
 // Purge removes jobs that ended before a given time.
 func (s *Engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, by *int) (removed int, err error) {
-	detail := automatic
+	detail := noUserDetail
 	if by != nil {
-		detail = rules.ByUID(*by)
+		detail = rules.UserDetail(*by)
 	}
-	err = s.doRemoving(ctx, Normal, func(t *Tx) (err error) {
+	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) (err error) {
 		removed, err = t.purge(&ended, limit, detail)
 		return err
 	})
@@ -56,17 +56,17 @@ func (t *Tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed 
 // first. It uses the counts that every transaction maintains, so a step costs the same for any number of
 // stored jobs.
 func (s *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, limit int) (more bool, err error) {
-	if queueName == "" && s.Reads.Counts().Bounded() <= keep {
+	if queueName == "" && s.Reads.Counts().UnderGeneralRetention() <= keep {
 		return false, nil
 	}
-	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
+	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) error {
 		more = false
 		excess := t.endedCount(queueName) - keep
 		if excess <= 0 {
 			return nil
 		}
-		ended := store.EndedFilter{States: store.BoundedStates, Cutoff: math.MaxInt64, RetentionQueue: &queueName}
-		removed, err := t.purge(&ended, int(min(excess, int64(limit))), automatic)
+		ended := store.EndedFilter{States: store.RetentionStates, Cutoff: math.MaxInt64, RetentionQueue: &queueName}
+		removed, err := t.purge(&ended, int(min(excess, int64(limit))), noUserDetail)
 		more = removed > 0 && int64(removed) < excess
 		return err
 	})
@@ -77,21 +77,21 @@ func (s *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 func (t *Tx) endedCount(queueName string) int64 {
 	m := &t.s.mem
 	if queueName == "" {
-		return store.Counts{States: m.counts, UnderOwnRetention: m.keptJobs}.Bounded()
+		return store.Counts{States: m.counts, UnderOwnRetention: m.retainedJobs}.UnderGeneralRetention()
 	}
-	return t.keptCounts(queueName).KeptJobs
+	return t.retainedCounts(queueName).RetainedJobs
 }
 
-// Keeping lists the queues with jobs that ended while the queue had its own retention.
-func (s *Engine) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
+// OwnRetentionQueues lists the queues with jobs that ended while the queue had its own retention.
+func (s *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
 	if s.Reads.Counts().UnderOwnRetention == 0 {
 		return nil, nil
 	}
 	err = s.Do(ctx, Normal, func(t *Tx) error {
 		list = nil
 		for _, q := range t.s.mem.lanes.Queues {
-			if q.KeptJobs > 0 {
-				list = append(list, store.OwnRetentionQueue{Name: q.Name, Jobs: q.KeptJobs, Outputs: q.KeptBytes})
+			if q.RetainedJobs > 0 {
+				list = append(list, store.OwnRetentionQueue{Name: q.Name, Jobs: q.RetainedJobs, OutputBytes: q.RetainedBytes})
 			}
 		}
 		return nil
@@ -102,7 +102,7 @@ func (s *Engine) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, e
 
 // TrimEvents removes the oldest events.
 func (s *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
-	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
+	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) error {
 		last, n := int64(0), 0
 		newest := t.s.mem.nextEvent - 1
 		err := t.Query(func(r database.Row) (bool, error) {
@@ -124,18 +124,18 @@ func (s *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 
 // TrimOutputs implements store.Store.
 func (s *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
-	if s.Reads.Counts().Outputs <= keep {
+	if s.Reads.Counts().OutputBytes <= keep {
 		return false, nil
 	}
-	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
+	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) error {
 		more = false
-		excess, limit := t.s.mem.outputs-keep, outputStep
+		excess, limit := t.s.mem.outputBytes-keep, maxOutputsPerStep
 		if excess <= 0 {
 			return nil
 		}
 		above, share := t.usersAboveShare(excess)
 		for _, u := range above {
-			n, bytes, err := t.trim(min(excess, u.Bytes-share), limit, queue.OutputForgotten,
+			n, bytes, err := t.trim(min(excess, u.Bytes-share), limit, queue.OutputOverRetention,
 				`SELECT jobs.seq, n, output_bytes
 				FROM jobs INDEXED BY jobs_user_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, int64(u.UID))
@@ -156,8 +156,8 @@ func (s *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 // excess. It also returns the users who have more than that and how much they have, in descending order.
 func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64) {
 	for uid, u := range t.s.mem.users {
-		if u.outputs > 0 {
-			above = append(above, store.UserBytes{UID: uid, Bytes: u.outputs})
+		if u.outputBytes > 0 {
+			above = append(above, store.UserBytes{UID: uid, Bytes: u.outputBytes})
 		}
 	}
 	store.SortUserBytes(above)
@@ -172,19 +172,19 @@ func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64
 	return above, share
 }
 
-// TrimOutputsOf does the same as TrimOutputs for jobs of a queue that ended while the queue had its own retention.
-func (s *Engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
-	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
+// TrimQueueOutputs does the same as TrimOutputs for jobs of a queue that ended while the queue had its own retention.
+func (s *Engine) TrimQueueOutputs(ctx context.Context, name string, keep int64) (more bool, err error) {
+	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) error {
 		more = false
-		excess := t.keptCounts(name).KeptBytes - keep
+		excess := t.retainedCounts(name).RetainedBytes - keep
 		if excess <= 0 {
 			return nil
 		}
-		n, bytes, err := t.trim(excess, outputStep, queue.OutputForgotten,
+		n, bytes, err := t.trim(excess, maxOutputsPerStep, queue.OutputOverRetention,
 			`SELECT jobs.seq, n, output_bytes
 			FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 			WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, name)
-		more = n == outputStep && bytes < excess
+		more = n == maxOutputsPerStep && bytes < excess
 		return err
 	})
 	return more, err
@@ -194,9 +194,9 @@ func (s *Engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (mo
 // excess. The query must select job, number and size. newSize is the value to store as the size of a removed output.
 // trim returns the number of removed outputs, and their bytes.
 func (t *Tx) trim(excess int64, limit int, newSize int64, oldest string, args ...any) (n int, bytes int64, err error) {
-	var list []removable
+	var list []removablePart
 	err = t.Query(func(r database.Row) (bool, error) {
-		list = append(list, removable{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2)})
+		list = append(list, removablePart{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2)})
 		bytes += r.Num(2)
 		return bytes < excess, nil
 	}, oldest, append(slices.Clip(args), int64(limit))...)
@@ -207,7 +207,7 @@ func (t *Tx) trim(excess int64, limit int, newSize int64, oldest string, args ..
 }
 
 // removeOutput removes the output of an attempt, and stores newSize as its size.
-func (t *Tx) removeOutput(output removable, newSize int64) error {
+func (t *Tx) removeOutput(output removablePart, newSize int64) error {
 	if err := t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
 		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt); err != nil {
 		return err
@@ -216,12 +216,12 @@ func (t *Tx) removeOutput(output removable, newSize int64) error {
 		WHERE seq = ? AND n = ?`, newSize, output.seq, output.attempt); err != nil {
 		return err
 	}
-	if err := t.forgetOutput(output.seq, output.bytes); err != nil {
+	if err := t.subtractOutput(output.seq, output.bytes); err != nil {
 		return err
 	}
-	t.s.mem.outputs -= output.bytes
+	t.s.mem.outputBytes -= output.bytes
 	return nil
 }
 
-// outputStep is the maximum number of outputs and inputs that one operation of upkeep removes.
-const outputStep = 50
+// maxOutputsPerStep is the maximum number of outputs and inputs that one operation of upkeep removes.
+const maxOutputsPerStep = 50

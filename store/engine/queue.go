@@ -14,7 +14,7 @@ import (
 
 // Enqueue stores either all drafts of a request or none.
 func (s *Engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
-	list, err := allTexts(r.Drafts)
+	list, err := encodeAllTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
@@ -29,8 +29,8 @@ func (s *Engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, e
 	return receipt, nil
 }
 
-// allTexts returns the encoded texts of each draft.
-func allTexts(drafts []queue.Job) (list []records.Texts, err error) {
+// encodeAllTexts returns the encoded texts of each draft.
+func encodeAllTexts(drafts []queue.Job) (list []records.Texts, err error) {
 	list = make([]records.Texts, len(drafts))
 	for i := range drafts {
 		if list[i], err = records.EncodeTexts(drafts[i].Execution); err != nil {
@@ -48,20 +48,20 @@ func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, erro
 			return t.enqueue(r, list)
 		})
 	}
-	receipt, err := t.knownKey(r)
+	receipt, err := t.receiptForKey(r)
 	if err != nil || receipt.Duplicate {
 		return receipt, err
 	}
 	if receipt, err = t.enqueueAll(r, list); err != nil {
 		return store.Receipt{}, err
 	}
-	if r.Key != "" {
+	if r.IdempotencyKey != "" {
 		ids, err := json.Marshal(receipt)
 		if err != nil {
 			return store.Receipt{}, err
 		}
 		if err := t.Exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
-			int64(r.UID), r.Key, int64(t.startTime), r.Sum[:], string(ids)); err != nil {
+			int64(r.UID), r.IdempotencyKey, int64(t.startTime), r.Checksum[:], string(ids)); err != nil {
 			return store.Receipt{}, err
 		}
 	}
@@ -74,23 +74,23 @@ func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Re
 		if _, open := t.s.mem.openBatch(r.UID, r.Batch); open {
 			return t.commitBatch(r, list)
 		}
-		if err := t.checkNotForgotten(r); err != nil {
+		if err := t.checkNotDiscarded(r); err != nil {
 			return receipt, err
 		}
 	}
-	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch {
-		return receipt, errDrafts(len(r.Drafts))
+	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxJobsPerRequest {
+		return receipt, draftCountError(len(r.Drafts))
 	}
-	if err := rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
+	if err := rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingPerUser); err != nil {
 		return receipt, err
 	}
-	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesPerUser); err != nil {
 		return receipt, err
 	}
-	if err := t.admitQueues(r.UID, rules.PerQueue(r.Drafts)); err != nil {
+	if err := t.admitQueues(r.UID, rules.CountByQueue(r.Drafts)); err != nil {
 		return receipt, err
 	}
-	newQueues := t.newQueues(rules.PerQueue(r.Drafts))
+	newQueues := t.newQueues(rules.CountByQueue(r.Drafts))
 	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
@@ -101,7 +101,7 @@ func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Re
 	insert := func() error { return t.insertAll(r, list, receipt) }
 	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts,
 		func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
-		return receipt, t.Attempt(insert) // insertAll may have replaced some jobs when it fails, so undo that
+		return receipt, t.WithSavepoint(insert) // insertAll may have replaced some jobs when it fails, so undo that
 	}
 	return receipt, insert()
 }
@@ -115,12 +115,12 @@ func (t *Tx) insertAll(r store.Request, list []records.Texts, receipt store.Rece
 		if receipt.Found != nil && receipt.Found[i] {
 			continue
 		}
-		gone, err := t.rules.Replace(&draft)
+		gone, err := t.rules.CancelReplacedJob(&draft)
 		if gone {
 			replaced++
 		}
 		if err == nil {
-			err = rules.CheckReplaced(replaced, t.rules.HookBytes-before)
+			err = rules.CheckReplacedHooks(replaced, t.rules.HookBytes-before)
 		}
 		if err == nil {
 			err = t.rules.Insert(&draft, i, r.UID, receipt.Seqs[i], receipt.IDs[i])
@@ -138,7 +138,7 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 	if err := t.s.space.CheckSpace(); err != nil {
 		return receipt, err
 	}
-	if err := t.rules.Check(drafts, uid); err != nil {
+	if err := t.rules.CheckDrafts(drafts, uid); err != nil {
 		return receipt, err
 	}
 	instead, err := t.rules.CheckUnique(drafts)
@@ -155,7 +155,7 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 		if receipt.Found[i] = true; other.Job != nil {
 			receipt.IDs[i], receipt.Seqs[i] = other.Job.ID, other.Job.Seq
 		} else {
-			receipt.IDs[i], receipt.Seqs[i] = receipt.IDs[other.Draft], receipt.Seqs[other.Draft]
+			receipt.IDs[i], receipt.Seqs[i] = receipt.IDs[other.DraftIndex], receipt.Seqs[other.DraftIndex]
 		}
 	}
 	return receipt, nil
@@ -168,27 +168,28 @@ func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 		j.DependsOn = slices.Clone(j.DependsOn)
 	}
 	for i := range j.DependsOn {
-		if d := &j.DependsOn[i]; d.Draft != 0 {
-			d.Job = seqs[d.Draft-1]
+		if d := &j.DependsOn[i]; d.DraftNumber != 0 {
+			d.JobSeq = seqs[d.DraftNumber-1]
 		}
 	}
 	return j
 }
 
-// knownKey returns the receipt of an earlier request with the same key, marked as a duplicate, or an empty receipt.
-func (t *Tx) knownKey(r store.Request) (known store.Receipt, err error) {
-	if r.Key == "" {
+// receiptForKey returns the receipt of an earlier request with the same key, marked as a duplicate,
+// or an empty receipt.
+func (t *Tx) receiptForKey(r store.Request) (known store.Receipt, err error) {
+	if r.IdempotencyKey == "" {
 		return known, nil
 	}
 	var sum, ids string
 	err = t.Query(func(r database.Row) (bool, error) {
 		sum, ids = r.Text(0), r.Text(1)
 		return false, nil
-	}, `SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.Key)
+	}, `SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.IdempotencyKey)
 	if err != nil || ids == "" {
 		return known, err
 	}
-	if sum != string(r.Sum[:]) {
+	if sum != string(r.Checksum[:]) {
 		return known, &queue.Error{Code: queue.CodeExists, Field: "key",
 			Message: "the key was already used for a request with other parameters; use a new key"}
 	}
@@ -197,15 +198,16 @@ func (t *Tx) knownKey(r store.Request) (known store.Receipt, err error) {
 	return known, err
 }
 
-func errDrafts(n int) error {
-	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxBatch)
+func draftCountError(n int) error {
+	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxJobsPerRequest)
 }
 
 // Change executes a verb on a job.
 func (s *Engine) Change(ctx context.Context, seq int64, c store.Change) error {
 	// A full disk must not prevent ending a job that fills it.
 	reserve := c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel
-	return s.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, class: Prompt, wholeReserve: reserve})
+	return s.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, class: Prompt,
+		mayUseWholeReserve: reserve})
 }
 
 // Pause records that a running job was paused or resumed.

@@ -13,52 +13,52 @@ import (
 // long, its entries move to the table queues. A count is therefore the entry in meta, or the row of the queue
 // if meta has no entry.
 
-// queueToCount returns the queue with a name. A rollback restores its counts.
-func (t *Tx) queueToCount(name string) *lanes.Queue {
+// queueWithSavedCounts returns the queue with a name. A rollback restores its counts.
+func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
 	q := t.s.mem.lanes.Queue(name)
 	if _, known := t.queues[q]; !known {
 		if t.queues == nil {
-			t.queues = map[*lanes.Queue]records.QueueCount{}
+			t.queues = map[*lanes.Queue]records.QueueCounts{}
 		}
 		t.queues[q] = q.Count()
 	}
 	return q
 }
 
-// keptCounts returns the counts of a queue.
-func (t *Tx) keptCounts(name string) records.QueueCount {
+// retainedCounts returns the counts of a queue.
+func (t *Tx) retainedCounts(name string) records.QueueCounts {
 	if q := t.s.mem.lanes.Queues[name]; q != nil {
 		return q.Count()
 	}
-	return records.QueueCount{}
+	return records.QueueCounts{}
 }
 
-// CountKept implements rules.Tx.
-func (t *Tx) CountKept(j *rules.Job, by int) {
-	t.countKept(j.Queue, records.QueueCount{KeptJobs: int64(by), KeptBytes: int64(by) * j.Outputs})
+// AdjustRetainedCount implements rules.Tx.
+func (t *Tx) AdjustRetainedCount(j *rules.Job, by int) {
+	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(by), RetainedBytes: int64(by) * j.OutputBytes})
 }
 
-// countKept adds to the counts of ended jobs to which a queue's own retention applies.
-func (t *Tx) countKept(name string, more records.QueueCount) {
-	q, m := t.queueToCount(name), &t.s.mem
-	m.keptJobs -= q.KeptJobs
+// adjustRetainedCounts adds to the counts of ended jobs to which a queue's own retention applies.
+func (t *Tx) adjustRetainedCounts(name string, more records.QueueCounts) {
+	q, m := t.queueWithSavedCounts(name), &t.s.mem
+	m.retainedJobs -= q.RetainedJobs
 	// The counts may omit a damaged row, so they must not go below 0.
-	q.KeptJobs, q.KeptBytes = max(0, q.KeptJobs+more.KeptJobs), max(0, q.KeptBytes+more.KeptBytes)
-	m.keptJobs += q.KeptJobs
+	q.RetainedJobs, q.RetainedBytes = max(0, q.RetainedJobs+more.RetainedJobs), max(0, q.RetainedBytes+more.RetainedBytes)
+	m.retainedJobs += q.RetainedJobs
 }
 
 // countWaitingIn adds n to the number of waiting jobs of a queue. uid is the user who enqueued the jobs.
 func (t *Tx) countWaitingIn(name string, uid int, n int64) {
-	q := t.queueToCount(name)
+	q := t.queueWithSavedCounts(name)
 	if !q.Exists() {
 		q.UID = uid
 	}
 	q.Waiting = max(0, q.Waiting+n)
 }
 
-// listQueues updates the list in meta with the counts that the transaction changed, as listUsers does for
+// updateQueueList updates the list in meta with the counts that the transaction changed, as updateUserList does for
 // users.
-func (t *Tx) listQueues() error {
+func (t *Tx) updateQueueList() error {
 	m := &t.s.mem
 	var changed []string
 	for q, old := range t.queues {
@@ -66,11 +66,11 @@ func (t *Tx) listQueues() error {
 			changed = append(changed, q.Name)
 		}
 	}
-	return listChanged(&m.listedQueues, &m.queueList, changed,
+	return updateList(&m.listedQueues, &m.queueList, changed,
 		func(name string) error { return t.writeQueue(m.lanes.Queue(name)) },
 		func(name string) string {
 			c := m.lanes.Queue(name).Count()
-			return fmt.Sprintf("%s=%d/%d/%d/%d ", name, c.Waiting, c.UID, c.KeptJobs, c.KeptBytes)
+			return fmt.Sprintf("%s=%d/%d/%d/%d ", name, c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes)
 		})
 }
 
@@ -81,11 +81,11 @@ func (t *Tx) writeQueue(q *lanes.Queue) error {
 	}
 	return t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
-		q.Name, q.Waiting, int64(q.UID), q.KeptJobs, q.KeptBytes)
+		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes)
 }
 
-// countQueues brings the counts that readQueues read up to date with the list in meta, and counts the leases.
-func (s *Engine) countQueues() error {
+// loadQueueCounts brings the counts that readQueues read up to date with the list in meta, and counts the leases.
+func (s *Engine) loadQueueCounts() error {
 	m := &s.mem
 	counts, err := records.ParseQueueCounts(m.queueList)
 	for name, c := range counts {
@@ -93,8 +93,8 @@ func (s *Engine) countQueues() error {
 		m.listedQueues = append(m.listedQueues, name)
 	}
 	for _, q := range m.lanes.Queues {
-		m.keptJobs += q.KeptJobs
+		m.retainedJobs += q.RetainedJobs
 	}
-	m.countLeased()
+	m.recountLeased()
 	return err
 }

@@ -26,7 +26,7 @@ func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) error {
 	}
 	t.requireReload()
 	old, weights, served, from := q.Rule, m.lanes.Weights, q.LastTurns, q.FixedTurns
-	passes, turn := map[*lanes.Queue]int64{}, m.lastPass
+	passes, turn := map[*lanes.Queue]int64{}, m.lastServedTurn
 	for _, other := range m.lanes.Queues {
 		if other.Pass != 0 {
 			passes[other] = other.Pass
@@ -36,20 +36,20 @@ func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) error {
 	t.undo = append(t.undo, func() {
 		q.SetRule(old)
 		q.LastTurns, q.FixedTurns = served, from
-		m.lanes.Weights, m.lastPass = weights, turn
+		m.lanes.Weights, m.lastServedTurn = weights, turn
 		for other, pass := range passes {
 			other.Pass = pass
 		}
 		m.lanes.UpdateQueue(q)
 	})
-	m.lastPass = 0
-	q.LastTurns, q.FixedTurns = nil, m.turnCount
+	m.lastServedTurn = 0
+	q.LastTurns, q.FixedTurns = nil, m.claimCount
 	t.publishTurns(q)
-	m.lanes.Weights += int(records.Bit(rule.Weight != 1) - records.Bit(q.Weight != 1))
+	m.lanes.Weights += int(records.BoolToInt(rule.Weight != 1) - records.BoolToInt(q.Weight != 1))
 	q.SetRule(rule)
 	m.lanes.UpdateQueue(q)
-	t.WakeAt(rule.Until)
-	t.rules.Readied = true
+	t.WakeAt(rule.PausedUntil)
+	t.rules.MadeJobsReady = true
 	return nil
 }
 
@@ -61,21 +61,21 @@ func (t *Tx) writeRule(q *lanes.Queue, rule store.QueueRule) (err error) {
 		if text, err = json.Marshal(rule); err != nil {
 			return err
 		}
-	case q.Waiting == 0 && q.KeptJobs == 0 && q.KeptBytes == 0:
+	case q.Waiting == 0 && q.RetainedJobs == 0 && q.RetainedBytes == 0:
 		return t.Exec(`DELETE FROM queues WHERE name = ?`, q.Name)
 	}
 	return t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
-		q.Name, q.Waiting, int64(q.UID), q.KeptJobs, q.KeptBytes, string(text))
+		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(text))
 }
 
 // resumeQueues ends the pauses that are over.
 func (t *Tx) resumeQueues() (more bool, err error) {
 	for _, q := range t.s.mem.lanes.Queues {
-		if until := q.Rule.Until; until == 0 || until > t.startTime {
+		if until := q.Rule.PausedUntil; until == 0 || until > t.startTime {
 			continue
 		}
-		if err := t.setRule(q, q.Rule.Resumed()); err != nil {
+		if err := t.setRule(q, q.Rule.WithoutPause()); err != nil {
 			return false, err
 		}
 		if err := t.record(queue.EventAudit, nil, queue.EventDetail{Verb: "queue.resume", Target: q.Name}); err != nil {
@@ -88,7 +88,7 @@ func (t *Tx) resumeQueues() (more bool, err error) {
 // nextResume returns when the next pause of a queue ends, or 0 if none does.
 func (t *Tx) nextResume() (next queue.Millis) {
 	for _, q := range t.s.mem.lanes.Queues {
-		next = earliest(next, q.Rule.Until)
+		next = earliest(next, q.Rule.PausedUntil)
 	}
 	return next
 }

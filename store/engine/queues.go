@@ -19,7 +19,7 @@ import (
 
 // Queues implements rules.Tx.
 func (t *Tx) Queues(each func(*rules.Queue) bool) error {
-	if err := t.refresh(); err != nil {
+	if err := t.refreshStaleQueues(); err != nil {
 		return err
 	}
 	t.s.mem.lanes.EachReady(each)
@@ -29,25 +29,25 @@ func (t *Tx) Queues(each func(*rules.Queue) bool) error {
 // Queue implements rules.Tx.
 func (t *Tx) Queue(name string) *rules.Queue { return &t.s.mem.lanes.Queue(name).Queue }
 
-// QueueObstacle implements rules.Tx.
-func (t *Tx) QueueObstacle(name string) store.Obstacle {
+// QueueWaitReason implements rules.Tx.
+func (t *Tx) QueueWaitReason(name string) store.WaitReason {
 	q := t.s.mem.lanes.Queue(name)
-	return store.Obstacle{Key: name, Usage: q.Leased, Limit: q.Rule.Concurrency, Need: 1, Paused: q.Rule.Paused}
+	return store.WaitReason{Key: name, Usage: q.Leased, Limit: q.Rule.Concurrency, NeededUnits: 1, Paused: q.Rule.Paused}
 }
 
-// obstacleStep is the number of jobs whose obstacles one transaction reads. Other callers can commit between
+// waitReasonStep is the number of jobs whose obstacles one transaction reads. Other callers can commit between
 // the transactions.
-const obstacleStep = 100
+const waitReasonStep = 100
 
-// Obstacles implements store.Forecast. It asks the writer, because only the writer's memory holds how much of
+// WaitReasons implements store.Forecast. It asks the writer, because only the writer's memory holds how much of
 // each gate is in use.
-func (s *Engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
-	all := map[int64][]store.Obstacle{}
-	for step := range slices.Chunk(seqs, obstacleStep) {
-		found, err := readInWriter(ctx, s, func(t *Tx) (map[int64][]store.Obstacle, error) {
-			found := map[int64][]store.Obstacle{}
+func (s *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]store.WaitReason, error) {
+	all := map[int64][]store.WaitReason{}
+	for step := range slices.Chunk(seqs, waitReasonStep) {
+		found, err := readInWriter(ctx, s, func(t *Tx) (map[int64][]store.WaitReason, error) {
+			found := map[int64][]store.WaitReason{}
 			for _, seq := range step {
-				list, err := t.rules.Obstacles(seq)
+				list, err := t.rules.WaitReasons(seq)
 				if err != nil && !errors.Is(err, queue.ErrNotFound) {
 					return nil, err
 				}
@@ -65,22 +65,22 @@ func (s *Engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store
 	return all, nil
 }
 
-// Weighted implements rules.Tx.
-func (t *Tx) Weighted() bool { return t.s.mem.lanes.Weights > 0 }
+// WeightsDiffer implements rules.Tx.
+func (t *Tx) WeightsDiffer() bool { return t.s.mem.lanes.Weights > 0 }
 
-// Turn implements rules.Tx.
-func (t *Tx) Turn() int64 { return t.s.mem.lastPass }
+// LastServedTurn implements rules.Tx.
+func (t *Tx) LastServedTurn() int64 { return t.s.mem.lastServedTurn }
 
-// Serve implements rules.Tx.
-func (t *Tx) Serve(q *rules.Queue, turn, next int64) {
+// RecordQueueTurn implements rules.Tx.
+func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, next int64) {
 	l := t.s.mem.lanes.Queue(q.Name)
 	old := l.Pass
 	t.undo = append(t.undo, func() { l.Pass = old })
-	l.Pass, t.s.mem.lastPass = next, turn
+	l.Pass, t.s.mem.lastServedTurn = next, turn
 }
 
-// Best implements rules.Tx.
-func (t *Tx) Best(q *rules.Queue) (rules.Lane, rules.Position, error) {
+// BestLane implements rules.Tx.
+func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
 	l, next := t.s.mem.lanes.Queue(q.Name).BestLane()
 	return l, next, nil
 }
@@ -90,7 +90,7 @@ func (t *Tx) Best(q *rules.Queue) (rules.Lane, rules.Position, error) {
 // after the commit, because a rollback may need them. One call checks at most moveStep queues.
 func (t *Tx) tidyQueues() (more bool, err error) {
 	m := &t.s.mem
-	if int64(len(m.lanes.Queues)) <= t.s.lanesKept {
+	if int64(len(m.lanes.Queues)) <= t.s.maxEmptyLanes {
 		return false, nil
 	}
 	t.afterCommit = append(t.afterCommit, func() {
@@ -99,9 +99,9 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 			if scanned++; scanned > moveStep {
 				return
 			}
-			if q.IsIdle() && q.Pass <= m.lastPass {
+			if q.IsIdle() && q.Pass <= m.lastServedTurn {
 				delete(m.lanes.Queues, name)
-				t.s.Publish(func(state *reads.State) { delete(state.Turns, name) })
+				t.s.Publish(func(state *reads.State) { delete(state.LastTurns, name) })
 			}
 		}
 	})
@@ -146,8 +146,9 @@ func (t *Tx) admitQueues(uid int, perQueue map[string]int64) error {
 		}
 	}
 	if begun > store.MaxQueues {
-		return queue.Errorf(queue.CodeFull, "you already have jobs in %d queues, the maximum per user; use a queue that "+
-			"has jobs of yours, or a queue that has settings", store.MaxQueues)
+		return queue.Errorf(queue.CodeQueueFull,
+			"you already have jobs in %d queues, the maximum per user; use a queue that "+
+				"has jobs of yours, or a queue that has settings", store.MaxQueues)
 	}
 	return nil
 }
@@ -164,19 +165,20 @@ func (t *Tx) newQueues(perQueue map[string]int64) (names []string) {
 }
 
 // readQueues reads the queues' counts and rules.
-func (s *Engine) readQueues(all *database.Batch) {
+func (s *Engine) readQueues(all *database.QueryBatch) {
 	m := &s.mem
 	all.Add(func(r database.Row) (bool, error) {
 		q := m.lanes.Queue(r.Text(0))
-		q.SetCount(records.QueueCount{Waiting: r.Num(1), UID: int(r.Num(2)), KeptJobs: r.Num(3), KeptBytes: r.Num(4)})
+		q.SetCount(records.QueueCounts{Waiting: r.Num(1), UID: int(r.Num(2)), RetainedJobs: r.Num(3),
+			RetainedBytes: r.Num(4)})
 		rule := store.DefaultQueueRule
 		if text := r.View(5); len(text) > 0 {
 			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
-				return false, database.Damage(fmt.Sprintf(`the table "queues" has invalid settings for queue %s: %s`, q.Name,
+				return false, database.DamageError(fmt.Sprintf(`the table "queues" has invalid settings for queue %s: %s`, q.Name,
 					queue.Clip(string(text))))
 			}
 		}
-		m.lanes.Weights += int(records.Bit(rule.Weight != 1))
+		m.lanes.Weights += int(records.BoolToInt(rule.Weight != 1))
 		q.SetRule(rule)
 		return true, nil
 	}, `SELECT name, waiting, uid, kept, kept_bytes, rule FROM queues`)

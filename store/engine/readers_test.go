@@ -83,7 +83,7 @@ func TestALongReadEnds(t *testing.T) {
 	enqueue(t, s, 1)
 	s.readBudget = 250 * time.Millisecond
 	endless := func(r *reads.Reader) error {
-		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
+		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err
 	}
 	begun := time.Now()
@@ -108,12 +108,12 @@ func TestAReadSeesOneMoment(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
 	err := s.Read(t.Context(), func(r *reads.Reader) error {
-		before, err := r.Number(`SELECT count(*) FROM jobs`)
+		before, err := r.QueryNumber(`SELECT count(*) FROM jobs`)
 		if err != nil {
 			return err
 		}
 		enqueue(t, s, 5)
-		after, err := r.Number(`SELECT count(*) FROM jobs`)
+		after, err := r.QueryNumber(`SELECT count(*) FROM jobs`)
 		if before != 2 || after != 2 {
 			t.Errorf("the snapshot contains %d jobs, then %d; want 2 both times", before, after)
 		}

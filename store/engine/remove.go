@@ -16,24 +16,24 @@ const (
 
 // attemptRange describes the first attempts of a job.
 type attemptRange struct {
-	n           int   // number of attempts
-	last        int64 // number (n) of the last attempt
-	outputs     int64 // bytes of outputs, in the database and in files
+	count       int   // number of attempts
+	lastNumber  int64 // number (n) of the last attempt
+	outputBytes int64 // bytes of outputs, in the database and in files
 	storedBytes int64 // bytes of outputs and results in the database
-	all         bool  // the job has no further attempts
+	isComplete  bool  // the job has no further attempts
 }
 
 // firstAttempts reads the sizes of the first attempts of a job: up to limit attempts, or removeBytes of
 // output.
 func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
-	a.all = true
+	a.isComplete = true
 	err = t.Query(func(r database.Row) (bool, error) {
-		if a.n == limit || a.storedBytes >= removeBytes {
-			a.all = false
+		if a.count == limit || a.storedBytes >= removeBytes {
+			a.isComplete = false
 			return false, nil
 		}
-		a.n++
-		a.last, a.outputs, a.storedBytes = r.Num(0), a.outputs+max(0, r.Num(1)), a.storedBytes+r.Num(2)
+		a.count++
+		a.lastNumber, a.outputBytes, a.storedBytes = r.Num(0), a.outputBytes+max(0, r.Num(1)), a.storedBytes+r.Num(2)
 		return true, nil
 	}, `SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, seq, int64(limit)+1)
 	return a, err
@@ -41,17 +41,18 @@ func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
 
 // removeAttempts deletes attempts of a job, and adds their output files to the table garbage.
 func (t *Tx) removeAttempts(seq int64, a attemptRange) error {
-	if a.n == 0 {
+	if a.count == 0 {
 		return nil
 	}
-	if err := t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.last); err != nil {
+	if err := t.Exec(
+		`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.lastNumber); err != nil {
 		return err
 	}
-	if err := t.Exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, seq, a.last); err != nil {
+	if err := t.Exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, seq, a.lastNumber); err != nil {
 		return err
 	}
-	t.s.mem.outputs -= a.outputs
-	t.removedRows += a.n
+	t.s.mem.outputBytes -= a.outputBytes
+	t.removedRows += a.count
 	t.readBytes += int(a.storedBytes)
 	return nil
 }
@@ -68,7 +69,7 @@ func (t *Tx) Remove(seq int64) error {
 	if err != nil {
 		return err
 	}
-	if all && a.all && t.removedRows+a.n <= maxRemoved {
+	if all && a.isComplete && t.removedRows+a.count <= maxRemoved {
 		err = t.removeAttempts(seq, a)
 	} else {
 		err = t.Exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
@@ -103,7 +104,7 @@ func (t *Tx) tidyRemoved() (more bool, err error) {
 	if err == nil {
 		err = t.removeAttempts(seq, a)
 	}
-	if err == nil && a.all {
+	if err == nil && a.isComplete {
 		err = t.Exec(`DELETE FROM removed WHERE seq = ?`, seq)
 	}
 	return true, err

@@ -15,31 +15,31 @@ import (
 // See docs/decisions/0010.
 const rankStep = 250
 
-// ranking is the progress of computing new ranks for the waiting jobs, in the order of their states. All
+// rankingProgress is the progress of computing new ranks for the waiting jobs, in the order of their states. All
 // jobs of earlier states have new ranks, and so have the jobs of this state up to seq. State 0 means that all
 // jobs have new ranks.
 //
 // A claim computes the new rank of the jobs that it takes. So a job that moves to an already processed state is not
 // missed.
-type ranking struct {
+type rankingProgress struct {
 	state queue.State
 	seq   int64
 }
 
-// orderText encodes an order for the table meta.
-func orderText(o queue.Order) string {
-	return fmt.Sprintf("%s %s %d", o.Scheduling, o.Aging, o.Interval.Milliseconds())
+// formatOrder encodes an order for the table meta.
+func formatOrder(o queue.Order) string {
+	return fmt.Sprintf("%s %s %d", o.Scheduling, o.AgingUnit, o.AgingInterval.Milliseconds())
 }
 
-// readOrder decodes what orderText wrote.
-func readOrder(text string) (o queue.Order) {
+// parseOrder decodes what formatOrder wrote.
+func parseOrder(text string) (o queue.Order) {
 	words := strings.Split(text, " ")
 	if len(words) != 3 { // a new queue has no stored order yet
 		return o
 	}
-	ms, _ := strconv.ParseInt(words[2], 10, 64) // no error, because orderText wrote a number
-	return queue.Order{Scheduling: queue.Scheduling(words[0]), Aging: queue.Aging(words[1]),
-		Interval: time.Duration(ms) * time.Millisecond}
+	ms, _ := strconv.ParseInt(words[2], 10, 64) // no error, because formatOrder wrote a number
+	return queue.Order{Scheduling: queue.Scheduling(words[0]), AgingUnit: queue.AgingUnit(words[1]),
+		AgingInterval: time.Duration(ms) * time.Millisecond}
 }
 
 // SetOrder changes the order by which ranks are computed. Rerank then computes new ranks for the waiting
@@ -58,7 +58,7 @@ func (s *Engine) SetOrder(ctx context.Context, o queue.Order) error {
 // starts again.
 func (s *Engine) resumeRanking(ctx context.Context) error {
 	return s.Do(ctx, Prompt, func(t *Tx) error {
-		if t.s.mem.rankedBy == orderText(t.s.mem.order) {
+		if t.s.mem.rankedByOrder == formatOrder(t.s.mem.order) {
 			return nil
 		}
 		return t.beginRanking()
@@ -67,8 +67,8 @@ func (s *Engine) resumeRanking(ctx context.Context) error {
 
 // beginRanking computes new ranks for the leased jobs. Rerank handles the waiting jobs.
 func (t *Tx) beginRanking() error {
-	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: queue.Blocked}, ""
-	if err := t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(t.s.mem.order)); err != nil {
+	t.s.mem.ranking, t.s.mem.rankedByOrder = rankingProgress{state: queue.Blocked}, ""
+	if err := t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, formatOrder(t.s.mem.order)); err != nil {
 		return err
 	}
 	for seq := range t.s.mem.leases {
@@ -85,8 +85,8 @@ func (t *Tx) beginRanking() error {
 }
 
 func (t *Tx) endRanking() error {
-	t.s.mem.ranking, t.s.mem.rankedBy = ranking{}, orderText(t.s.mem.order)
-	return t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedBy)
+	t.s.mem.ranking, t.s.mem.rankedByOrder = rankingProgress{}, formatOrder(t.s.mem.order)
+	return t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedByOrder)
 }
 
 // Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
@@ -116,7 +116,7 @@ func (s *Engine) Rerank(ctx context.Context) (more bool, err error) {
 		case len(list) == rankStep:
 			return nil
 		case at.state < queue.Failed:
-			*at = ranking{state: at.state + 1}
+			*at = rankingProgress{state: at.state + 1}
 			return nil
 		}
 		more = false

@@ -37,8 +37,8 @@ func TestRestoredStatisticsContinue(t *testing.T) {
 			t.Errorf("by %v %d began and %d completed, want 3", g, f.Started, f.Completed)
 		}
 	}
-	if kin := engine.Draft(func(j *queue.Job) { j.Queue = "f" }); s.Usual(kin.Fingerprint()) != 5*time.Second {
-		t.Errorf("the typical run time is %v, want 5s", s.Usual(kin.Fingerprint()))
+	if kin := engine.Draft(func(j *queue.Job) { j.Queue = "f" }); s.TypicalRuntime(kin.Fingerprint()) != 5*time.Second {
+		t.Errorf("the typical run time is %v, want 5s", s.TypicalRuntime(kin.Fingerprint()))
 	}
 }
 

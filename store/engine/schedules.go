@@ -15,7 +15,7 @@ import (
 // PutSchedule implements store.Schedules.
 func (s *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored store.Schedule, err error) {
 	put := p.Schedule
-	draft, input, err := records.ScheduleTexts(put.Draft)
+	draft, input, err := records.EncodeScheduleDraft(put.Draft)
 	if err != nil {
 		return put, err
 	}
@@ -27,46 +27,46 @@ func (s *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		old, err := t.storedSchedule(put.Name)
 		if err != nil {
 			return err
-		} else if old.gen != p.Replaces {
+		} else if old.gen != p.ReplacedGeneration {
 			return store.ErrScheduleChanged
 		}
-		own, err := t.Number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
+		own, err := t.QueryNumber(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
 			int64(put.UID), put.Name)
 		if err != nil {
 			return err
 		}
 		if own >= store.MaxSchedules {
-			return store.ErrManySchedules
+			return store.ErrTooManySchedules
 		}
 		more := bytes
 		if old.uid == put.UID {
 			more -= old.bytes
 		}
-		if err := rules.AdmitBytes(t, put.UID, more, p.MaxBytesUser); err != nil {
+		if err := rules.AdmitBytes(t, put.UID, more, p.MaxBytesPerUser); err != nil {
 			return err
 		}
 		first := put.Draft
 		first.DependsOn = slices.Clone(first.DependsOn)
-		if err := t.rules.Check([]queue.Job{first}, put.UID); err != nil {
+		if err := t.rules.CheckDrafts([]queue.Job{first}, put.UID); err != nil {
 			return err
 		}
 		stored = put
-		stored.Gen = t.s.mem.nextEvent
+		stored.Generation = t.s.mem.nextEvent
 		if err := t.Exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, draft, input, spec, stored)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET gen = excluded.gen, uid = excluded.uid, cron = excluded.cron, zone = excluded.zone, jitter = excluded.jitter, catch_up = excluded.catch_up, overlap = excluded.overlap,
 			at_boot = excluded.at_boot, boot = excluded.boot, at = excluded.at, last_at = excluded.last_at, next_at = excluded.next_at, due_at = excluded.due_at, paused_at = 0, paused_by = NULL, note = '',
 			draft = excluded.draft, input = excluded.input, spec = excluded.spec, stored = excluded.stored`,
-			put.Name, stored.Gen, int64(put.UID), put.Cron, put.Zone, put.Jitter.Milliseconds(), string(put.CatchUp),
-			string(put.Overlap), records.Bit(put.AtBoot), put.Boot,
+			put.Name, stored.Generation, int64(put.UID), put.Cron, put.TimeZone, put.Jitter.Milliseconds(), string(put.CatchUp),
+			string(put.Overlap), records.BoolToInt(put.AtBoot), put.BootID,
 			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec,
 			bytes); err != nil {
 			return err
 		}
-		t.Holds(old.uid, -old.bytes, 0)
-		t.Holds(put.UID, bytes, 0)
+		t.AddUserBytes(old.uid, -old.bytes, 0)
+		t.AddUserBytes(put.UID, bytes, 0)
 		if put.PausedAt != 0 {
-			if err := t.SetTimes(&put); err != nil {
+			if err := t.SetScheduleState(&put); err != nil {
 				return err
 			}
 		}
@@ -97,42 +97,46 @@ func (t *Tx) Schedule(name string) (s store.Schedule, err error) {
 		s = records.ReadSchedule(r, true)
 		return false, nil
 	}, `SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
-	if err == nil && s.Gen == 0 {
-		err = reads.NoSchedule(name)
+	if err == nil && s.Generation == 0 {
+		err = reads.NoScheduleError(name)
 	}
 	return s, err
 }
 
-// SetTimes implements rules.Tx.
-func (t *Tx) SetTimes(s *store.Schedule) error {
+// SetScheduleState implements rules.Tx.
+func (t *Tx) SetScheduleState(s *store.Schedule) error {
 	var by any
 	if s.PausedBy != nil {
 		by = int64(*s.PausedBy)
 	}
-	return t.Exec(`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ? WHERE name = ?`,
-		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.Boot, int64(s.PausedAt), by, s.Note, s.Name)
+	return t.Exec(
+		`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ? WHERE name = ?`,
+		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.BootID, int64(s.PausedAt), by, s.Note, s.Name)
 }
 
-// Unfinished implements rules.Tx.
-func (t *Tx) Unfinished(schedule string, limit int) ([]rules.Job, error) {
-	return t.jobs(limit, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule)
+// UnfinishedJobs implements rules.Tx.
+func (t *Tx) UnfinishedJobs(schedule string, limit int) ([]rules.Job, error) {
+	return t.jobs(
+		limit, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule)
 }
 
-// AddRun implements rules.Tx.
-func (t *Tx) AddRun(schedule string, r store.ScheduleRun) error {
+// AddOccurrenceRecord implements rules.Tx.
+func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error {
 	var by any
 	if r.RequestedBy != nil {
 		by = int64(*r.RequestedBy)
 	}
-	if err := t.Exec(`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		schedule, int64(r.Instant), int64(t.startTime), string(r.Outcome), r.Job, r.ID, by, r.Note); err != nil {
+	if err := t.Exec(
+		`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		schedule, int64(r.OccurrenceAt), int64(t.startTime), string(r.Outcome), r.JobSeq, r.JobID, by, r.Note); err != nil {
 		return err
 	}
-	return t.Exec(`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxScheduleRuns))
+	return t.Exec(
+		`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxOccurrenceRecords))
 }
 
-// Taken implements rules.Tx.
-func (t *Tx) Taken(id string) (bool, error) {
+// IDTaken implements rules.Tx.
+func (t *Tx) IDTaken(id string) (bool, error) {
 	taken, err := t.takenIDs([]string{id})
 	return taken[id], err
 }
@@ -145,11 +149,11 @@ func (s *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 		case err != nil:
 			return err
 		case old.gen == 0:
-			return reads.NoSchedule(name)
+			return reads.NoScheduleError(name)
 		case old.gen != gen:
 			return store.ErrScheduleChanged
 		}
-		t.Holds(old.uid, -old.bytes, 0)
+		t.AddUserBytes(old.uid, -old.bytes, 0)
 		if err := t.Exec(`DELETE FROM schedules WHERE name = ?`, name); err != nil {
 			return err
 		}
@@ -167,7 +171,7 @@ func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 		switch {
 		case err != nil:
 			return err
-		case is.Gen != p.Gen:
+		case is.Generation != p.Generation:
 			return store.ErrScheduleChanged
 		case p.Pause == (is.PausedAt != 0):
 			return nil
@@ -176,10 +180,10 @@ func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 			is.NextAt, is.DueAt = 0, 0
 		default:
 			is.PausedAt, is.PausedBy, is.Note = 0, nil, ""
-			is.LastAt, is.NextAt, is.DueAt, is.Boot = max(is.LastAt, p.LastAt), p.NextAt, p.DueAt, p.Boot
+			is.LastAt, is.NextAt, is.DueAt, is.BootID = max(is.LastAt, p.LastAt), p.NextAt, p.DueAt, p.BootID
 			t.WakeAt(p.DueAt)
 		}
-		if err := t.SetTimes(&is); err != nil {
+		if err := t.SetScheduleState(&is); err != nil {
 			return err
 		}
 		kind := queue.EventScheduleResumed
@@ -190,13 +194,17 @@ func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 	})
 }
 
-// Fire carries out and records occurrences of a schedule.
-func (s *Engine) Fire(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
+// RunOccurrences carries out and records occurrences of a schedule.
+func (s *Engine) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult,
+	err error) {
 	err = s.Do(ctx, Prompt, func(t *Tx) (err error) {
-		if err := t.s.space.CheckSpace(); err != nil && len(f.Runs) > 0 {
+		if err := t.s.space.CheckSpace(); err != nil && len(f.Occurrences) > 0 {
 			return err
 		}
-		fired, err = t.rules.Fire(&f, func(draft queue.Job) (int64, string, error) { return t.enqueueFor(&f, draft) })
+		fired, err = t.rules.RunOccurrences(&f, func(draft queue.Job) (int64, string, error) {
+			return t.enqueueFor(&f,
+				draft)
+		})
 		return err
 	})
 	return fired, err
@@ -205,12 +213,12 @@ func (s *Engine) Fire(ctx context.Context, f store.OccurrenceRequest) (fired sto
 // enqueueFor enqueues a job of a schedule.
 func (t *Tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
 	drafts := []queue.Job{draft}
-	list, err := allTexts(drafts)
+	list, err := encodeAllTexts(drafts)
 	if err != nil {
 		return 0, "", err
 	}
 	receipt, err := t.enqueueAll(store.Request{Drafts: drafts, UID: draft.UID, Owner: f.Owner, MaxPending: f.MaxPending,
-		MaxPendingUser: f.MaxPendingUser, MaxBytesUser: f.MaxBytesUser}, list)
+		MaxPendingPerUser: f.MaxPendingPerUser, MaxBytesPerUser: f.MaxBytesPerUser}, list)
 	if err != nil {
 		return 0, "", err
 	}

@@ -21,7 +21,7 @@ func TestADamagedSchedule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		gens = append(gens, kept.Gen)
+		gens = append(gens, kept.Generation)
 	}
 	damageRow(t, s, `UPDATE schedules SET draft = '{' WHERE name = 's1'`)
 	due, _, err := s.DueSchedules(ctx, "", 9)
@@ -32,23 +32,24 @@ func TestADamagedSchedule(t *testing.T) {
 		if one.Damaged != (one.Name == "s1") || one.Damaged != (one.Note != "") {
 			t.Errorf("%s: damaged %t, %q", one.Name, one.Damaged, one.Note)
 		}
-		fired, err := s.Fire(ctx, store.OccurrenceRequest{Name: one.Name, Gen: one.Gen, Runs: []queue.Millis{1},
-			IDs: func(queue.Millis, int) string { return "run-" + one.Name }})
-		if err != nil || fired.Done == one.Damaged {
-			t.Errorf("%s: fired %t, %v", one.Name, fired.Done, err)
+		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{Name: one.Name, Generation: one.Generation,
+			Occurrences: []queue.Millis{1},
+			CandidateID: func(queue.Millis, int) string { return "run-" + one.Name }})
+		if err != nil || fired.CarriedOut == one.Damaged {
+			t.Errorf("%s: fired %t, %v", one.Name, fired.CarriedOut, err)
 		}
 	}
 	if list, err := s.Schedules(ctx, "", 9); err != nil || len(list) != 3 {
 		t.Errorf("listed: %v, %v", list, err)
 	}
-	if err := s.PauseSchedule(ctx, store.SchedulePause{Name: "s1", Gen: gens[1], Pause: true}); err != nil {
+	if err := s.PauseSchedule(ctx, store.SchedulePause{Name: "s1", Generation: gens[1], Pause: true}); err != nil {
 		t.Error(err)
 	}
 	if due, _, err := s.DueSchedules(ctx, "", 9); err != nil || len(due) != 0 {
 		t.Errorf("a paused schedule is due: %v, %v", due, err)
 	}
 	if _, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "s1", Draft: draft(), CreatedAt: 1},
-		Replaces: gens[1]}); err != nil {
+		ReplacedGeneration: gens[1]}); err != nil {
 		t.Error(err)
 	}
 	if one, _, err := s.Schedule(ctx, "s1"); err != nil || one.Damaged || one.PausedAt != 0 {
@@ -69,9 +70,10 @@ func TestSchedulesAreKept(t *testing.T) {
 	}
 	fire := func(s *Store, last queue.Millis) store.OccurrenceResult {
 		t.Helper()
-		f := store.OccurrenceRequest{Name: "n", Gen: kept.Gen, Last: last, LastAt: last + 1, Runs: []queue.Millis{last + 1},
-			IDs: func(at queue.Millis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
-		fired, err := s.Fire(context.WithoutCancel(t.Context()), f)
+		f := store.OccurrenceRequest{Name: "n", Generation: kept.Generation, ExpectedLastAt: last, LastAt: last + 1,
+			Occurrences: []queue.Millis{last + 1},
+			CandidateID: func(at queue.Millis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
+		fired, err := s.RunOccurrences(context.WithoutCancel(t.Context()), f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,11 +84,11 @@ func TestSchedulesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
-	if again := fire(s, 0); again.Done {
+	if again := fire(s, 0); again.CarriedOut {
 		t.Errorf("firing the same occurrence again: %+v", again)
 	}
-	if next := fire(s, 1); len(next.Runs) != 1 || next.Runs[0].Outcome != store.OutcomeSkipped ||
-		next.Runs[0].Note != "n@1" {
+	if next := fire(s, 1); len(next.Records) != 1 || next.Records[0].Outcome != store.OutcomeSkipped ||
+		next.Records[0].Note != "n@1" {
 		t.Errorf("while the previous job has not ended: %+v", next)
 	}
 	one, runs, err := s.Schedule(t.Context(), "n")

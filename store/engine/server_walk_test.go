@@ -55,7 +55,7 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 			open := func(name string) *postgres.Store {
 				// The lease must not expire: no deltas are stored for a node whose lease has expired.
 				s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
-					Node: postgres.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
+					Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
 				if err != nil {
 					t.Fatal(err)
 				}

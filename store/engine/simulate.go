@@ -13,7 +13,7 @@ import (
 // Simulate returns the jobs that claims would take next. It claims them and rolls the claims back.
 func (s *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
 	return readInWriter(ctx, s, func(t *Tx) (next store.Simulation, err error) {
-		err = t.Attempt(func() (err error) {
+		err = t.WithSavepoint(func() (err error) {
 			if next, err = t.rules.Simulate(n); err == nil {
 				err = errSimulated
 			}
@@ -29,8 +29,8 @@ func (s *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) 
 // errSimulated makes Attempt undo the simulated claims.
 var errSimulated = errors.New("simulation only")
 
-// Attempt implements rules.Tx.
-func (t *Tx) Attempt(part func() error) error {
+// WithSavepoint implements rules.Tx.
+func (t *Tx) WithSavepoint(part func() error) error {
 	if err := t.WriteNamed(); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (t *Tx) Attempt(part func() error) error {
 		return err
 	}
 	m, s := t.s.mem, t.s
-	users, counts := maps.Clone(m.users), map[*lanes.Queue]records.QueueCount{}
+	users, counts := maps.Clone(m.users), map[*lanes.Queue]records.QueueCounts{}
 	for _, q := range m.lanes.Queues {
 		counts[q] = q.Count()
 	}
@@ -60,17 +60,17 @@ func (t *Tx) Attempt(part func() error) error {
 	begun := t.hasBegun
 	*t = was
 	t.hasBegun = begun
-	t.dropPrefetched()
+	t.discardPrefetchedRows()
 	t.laneCache = laneCache{}
 	t.gateTables.Forget()
-	t.rules.Undone()
+	t.rules.ClearRates()
 	s.mem = m
 	maps.Copy(s.mem.users, users)
 	maps.DeleteFunc(s.mem.users, func(uid int, _ user) bool { _, known := users[uid]; return !known })
 	for q, c := range counts {
 		q.SetCount(c)
 	}
-	s.mem.countLeased()
+	s.mem.recountLeased()
 	back()
 	return err
 }

@@ -19,13 +19,13 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 		incomplete bool
 	}{{500, false}, {6000, true}} {
 		s := openStore(t, t.TempDir())
-		for from := 0; from < c.many; from += queue.MaxBatch {
-			drafts := make([]queue.Job, min(c.many-from, queue.MaxBatch))
+		for from := 0; from < c.many; from += queue.MaxJobsPerRequest {
+			drafts := make([]queue.Job, min(c.many-from, queue.MaxJobsPerRequest))
 			for i := range drafts {
 				drafts[i] = draft(ofUser(1), func(j *queue.Job) {
 					j.Priority = 15
 					j.Demands = []queue.Demand{
-						{Kind: queue.GateLock, Key: "common", N: 1}, {Kind: queue.GateLock, Key: fmt.Sprint("l", from+i), N: 1},
+						{Kind: queue.GateLock, Key: "common", Amount: 1}, {Kind: queue.GateLock, Key: fmt.Sprint("l", from+i), Amount: 1},
 					}
 				})
 			}
@@ -55,13 +55,16 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 // that it named before.
 func TestUndoneJobsNameNoGate(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	withLock := draft(ofUser(1), func(j *queue.Job) { j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "l", N: 1}} })
+	withLock := draft(ofUser(1), func(j *queue.Job) {
+		j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "l",
+			Amount: 1}}
+	})
 	undone := errors.New("undone")
 	err := s.Do(t.Context(), Normal, func(tx *Tx) error {
 		if err := enqueueIn(tx, withLock); err != nil {
 			return err
 		}
-		if err := tx.Attempt(func() error { return cmp.Or(enqueueIn(tx, withLock), undone) }); err != undone {
+		if err := tx.WithSavepoint(func() error { return cmp.Or(enqueueIn(tx, withLock), undone) }); err != undone {
 			return err
 		}
 		return nil

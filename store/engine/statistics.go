@@ -14,8 +14,8 @@ func (t *Tx) statistics() *statistics.Writer {
 		}}
 }
 
-// writeFigures adds the measurements of the transaction to the statistics.
-func (t *Tx) writeFigures() error {
+// writeStatistics adds the measurements of the transaction to the statistics.
+func (t *Tx) writeStatistics() error {
 	changed, err := t.statistics().Add(t.measurements)
 	if t.delta != nil {
 		t.delta.minuteQueues = append(t.delta.minuteQueues, changed...)

@@ -25,7 +25,7 @@ func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transact
 	var begun int
 	clock := s.now
 	hook := func() queue.Millis { // each transaction begins by reading the clock
-		n, err := s.conn.Number(`SELECT total_changes()`)
+		n, err := s.conn.QueryNumber(`SELECT total_changes()`)
 		if err != nil {
 			t.Error(err)
 		}
@@ -44,7 +44,7 @@ func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transact
 	}
 }
 
-// stage sends n jobs as frames of a batch, with ids if named is set.
+// stageFrame sends n jobs as frames of a batch, with ids if named is set.
 func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
@@ -69,7 +69,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	if err == nil {
 		err = s.Do(t.Context(), Urgent, func(t *Tx) error {
 			b, _ := t.s.mem.openBatch(0, "e")
-			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.n)
+			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.number)
 			return err
 		})
 	}
@@ -165,12 +165,12 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		{"keys that are too old", func() {
 			for n := range many {
 				r := store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Delay = 1000 * time.Hour })},
-					Key: fmt.Sprint("key", n)}
+					IdempotencyKey: fmt.Sprint("key", n)}
 				if _, err := s.Enqueue(t.Context(), r); err != nil {
 					t.Fatal(err)
 				}
 			}
-			now = now.Add(2 * store.KeyMemory)
+			now = now.Add(2 * store.IdempotencyKeyRetention)
 		}, func() {
 			promote()
 			if n := number(t, s, `SELECT count(*) FROM keys`); n != 0 {
@@ -189,7 +189,8 @@ func TestNoTransactionIsLarge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 1000, many / 1000},
-		{"a batch, forgotten", func() { stage(t, s, "c", many, true); now = now.Add(2 * store.StageMemory) }, promote, 1000,
+		{"a batch, forgotten", func() { stage(t, s, "c", many, true); now = now.Add(2 * store.StagingTimeout) }, promote,
+			1000,
 			many / 1000},
 	} {
 		c.prepare()
@@ -222,10 +223,10 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	stage(t, s, "a", 3000, true)
 	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 		b, _ := t.s.mem.openBatch(0, "a")
-		if err := t.drop(b); err != nil {
+		if err := t.markBatchRemoved(b); err != nil {
 			return err
 		}
-		_, err := t.dropStep(b.n)
+		_, err := t.removeNextFrame(b.number)
 		return err
 	})
 	if err != nil {
@@ -235,7 +236,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s = openStore(t, dir)
 	var left int64
 	err = s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
-		left, err = t.Number(
+		left, err = t.QueryNumber(
 			`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
 		return err
 	})
@@ -286,8 +287,8 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
 	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 ||
-		s.Counts().Outputs != 0 {
-		t.Errorf("%d rows and %d bytes of output remain", n, s.Counts().Outputs)
+		s.Counts().OutputBytes != 0 {
+		t.Errorf("%d rows and %d bytes of output remain", n, s.Counts().OutputBytes)
 	}
 	expectNoFaults(t, s, "at last")
 }

@@ -10,28 +10,28 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// TrimUser implements store.Store.
-func (s *Engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
-	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
-		list, enough, err := t.removables(uid, t.s.mem.users[uid].totalBytes()-keep, outputStep)
+// TrimUserData implements store.Store.
+func (s *Engine) TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error) {
+	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) error {
+		list, enough, err := t.removableParts(uid, t.s.mem.users[uid].totalBytes()-keep, maxOutputsPerStep)
 		if err != nil {
 			return err
 		}
-		more = !enough && len(list) == outputStep
+		more = !enough && len(list) == maxOutputsPerStep
 		return t.removeParts(uid, list)
 	})
 	return more, err
 }
 
-// TrimUser implements rules.Tx.
-func (t *Tx) TrimUser(uid int, keep int64) error {
-	if t.prewroteFor(uid) { // the database already contains an output that the counts omit
+// TrimUserData implements rules.Tx.
+func (t *Tx) TrimUserData(uid int, keep int64) error {
+	if t.hasUnconfirmedPrewrite(uid) { // the database already contains an output that the counts omit
 		return errPrewrite
 	}
 	needed, limit := t.s.mem.users[uid].totalBytes()-keep, store.RemovalLimit(t.examinedCount)
-	list, enough, err := t.removables(uid, needed, store.RemovedForOne) // usually a few parts are enough
-	if err == nil && !enough && len(list) == store.RemovedForOne && limit > len(list) {
-		list, enough, err = t.removables(uid, needed, limit)
+	list, enough, err := t.removableParts(uid, needed, store.MaxRemovedEach) // usually a few parts are enough
+	if err == nil && !enough && len(list) == store.MaxRemovedEach && limit > len(list) {
+		list, enough, err = t.removableParts(uid, needed, limit)
 	}
 	t.examinedCount += len(list)
 	if err != nil || !enough {
@@ -40,24 +40,24 @@ func (t *Tx) TrimUser(uid int, keep int64) error {
 	return t.removeParts(uid, list)
 }
 
-// removable is a part of a user's job that can be removed: the output of attempt n, or the input if n is 0.
-type removable struct {
+// removablePart is a part of a user's job that can be removed: the output of attempt n, or the input if n is 0.
+type removablePart struct {
 	seq, attempt, bytes int64
 	endedAt             int64 // when the job ended; 0 if it has not ended
 }
 
-// removables lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes,
+// removableParts lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes,
 // and reports whether they have. First come the parts of jobs that have not ended, then those of the job that
 // ended first. The input of each job comes before its outputs. Each of the two queries reads at most limit
 // rows, in the order of an index.
-func (t *Tx) removables(uid int, needed int64, limit int) (list []removable, enough bool, err error) {
+func (t *Tx) removableParts(uid int, needed int64, limit int) (list []removablePart, enough bool, err error) {
 	if needed <= 0 {
 		return nil, true, nil
 	}
 	read := func(query string) error {
 		missing := needed
 		return t.Query(func(r database.Row) (bool, error) {
-			list = append(list, removable{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2), endedAt: r.Num(3)})
+			list = append(list, removablePart{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2), endedAt: r.Num(3)})
 			missing -= r.Num(2)
 			return missing > 0, nil
 		}, query, int64(uid), int64(limit))
@@ -71,7 +71,7 @@ func (t *Tx) removables(uid int, needed int64, limit int) (list []removable, eno
 			CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 			WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`)
 	}
-	slices.SortFunc(list, func(a, b removable) int {
+	slices.SortFunc(list, func(a, b removablePart) int {
 		return cmp.Or(cmp.Compare(a.endedAt, b.endedAt), cmp.Compare(a.seq, b.seq), cmp.Compare(a.attempt, b.attempt))
 	})
 	list = list[:min(len(list), limit)]
@@ -84,7 +84,7 @@ func (t *Tx) removables(uid int, needed int64, limit int) (list []removable, eno
 }
 
 // removeParts removes parts of a user's jobs.
-func (t *Tx) removeParts(uid int, list []removable) error {
+func (t *Tx) removeParts(uid int, list []removablePart) error {
 	for _, part := range list {
 		var err error
 		if part.attempt == 0 {
@@ -100,8 +100,8 @@ func (t *Tx) removeParts(uid int, list []removable) error {
 }
 
 // removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and
-// ends in ]} if it has nothing else, as records.InputOf writes it.
-func (t *Tx) removeInput(uid int, part removable) error {
+// ends in ]} if it has nothing else, as records.EncodeInput writes it.
+func (t *Tx) removeInput(uid int, part removablePart) error {
 	parts := queue.InputParts(0)
 	err := t.Query(func(r database.Row) (bool, error) {
 		if r.Text(0) == `{"env":` {
@@ -115,12 +115,12 @@ func (t *Tx) removeInput(uid int, part removable) error {
 	if err != nil {
 		return err
 	}
-	t.Holds(uid, -part.bytes, 0)
-	return t.forgetInput(part.seq, part.bytes, parts)
+	t.AddUserBytes(uid, -part.bytes, 0)
+	return t.removeStoredInput(part.seq, part.bytes, parts)
 }
 
-// ForgetAttempt implements rules.Tx.
-func (t *Tx) ForgetAttempt(seq int64) error {
+// DeleteOldestAttempt implements rules.Tx.
+func (t *Tx) DeleteOldestAttempt(seq int64) error {
 	n, record := int64(0), int64(0)
 	err := t.Query(func(r database.Row) (bool, error) {
 		// The caller has added the size of the next record, but not subtracted that of this one.
@@ -139,7 +139,7 @@ func (t *Tx) ForgetAttempt(seq int64) error {
 	}
 	with := *t.Lease(seq)
 	with.Job.StoredBytes -= record // no write here: the job's row is written when the lease ends
-	t.Hold(&with)
-	t.Holds(with.Job.UID, -record, 0)
+	t.PutLease(&with)
+	t.AddUserBytes(with.Job.UID, -record, 0)
 	return nil
 }

@@ -38,19 +38,20 @@ func (t *Tx) Counts() rules.Counts {
 		EnqueuedTotal: m.enqueuedTotal}
 }
 
-// User implements rules.Tx.
-func (t *Tx) User(uid int) rules.User {
+// UserCounts implements rules.Tx.
+func (t *Tx) UserCounts(uid int) rules.UserCounts {
 	u := t.s.mem.users[uid]
-	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.totalBytes(),
-		Outputs: u.outputs}
+	return rules.UserCounts{Waiting: u.waiting, StagedJobs: u.stagedJobs, Hooks: u.hooks, Leased: u.leased,
+		Bytes:       u.totalBytes(),
+		OutputBytes: u.outputBytes}
 }
 
 // Hooks implements rules.Tx.
 func (t *Tx) Hooks() *store.Hooks { return &t.s.mem.hooks }
 
-// Disowned implements rules.Tx.
-func (t *Tx) Disowned(uid int, seq int64) int {
-	if d := t.s.mem.disowningOf(uid, seq); d != nil {
+// FormerOwnerUID implements rules.Tx.
+func (t *Tx) FormerOwnerUID(uid int, seq int64) int {
+	if d := t.s.mem.disownmentOf(uid, seq); d != nil {
 		return d.former
 	}
 	return 0
@@ -62,12 +63,13 @@ func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	columns := records.ColumnsOf(part)
 	err = t.Query(func(r database.Row) (bool, error) {
 		found = true
-		t.readBytes += int(r.Num(records.Width(columns))) // a change makes SQLite move the whole row, so count all of it
-		j = records.ReadMoved(r, columns)
+		// a change makes SQLite move the whole row, so count all of it
+		t.readBytes += int(r.Num(records.ColumnCount(columns)))
+		j = records.ReadRulesJob(r, columns)
 		return false, nil
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
-		err = reads.MissingJob(t.Conn, seq)
+		err = reads.MissingJobError(t.Conn, seq)
 	}
 	return j, err
 }
@@ -76,7 +78,7 @@ func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 // table, its condition and its order.
 func (t *Tx) jobs(limit int, from string, args ...any) (list []rules.Job, err error) {
 	err = t.Query(func(r database.Row) (bool, error) {
-		list = append(list, records.ReadMoved(r, records.HeadColumns))
+		list = append(list, records.ReadRulesJob(r, records.HeadColumns))
 		return len(list) < limit, nil
 	}, `SELECT `+records.HeadColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 	return list, err
@@ -85,21 +87,22 @@ func (t *Tx) jobs(limit int, from string, args ...any) (list []rules.Job, err er
 // Insert implements rules.Tx.
 func (t *Tx) Insert(j *rules.Job, draft int) error {
 	text := &t.drafts[draft]
-	demands, err := records.DemandsText(j.Demands)
+	demands, err := records.EncodeDemands(j.Demands)
 	if err != nil {
 		return err
 	}
-	t.dropPrefetched()
-	j.StoredBytes = text.Size(j.Parents)
+	t.discardPrefetchedRows()
+	j.StoredBytes = text.Size(j.ParentCount)
 	err = t.WriteRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt),
-		int64(j.Since), j.Arrival,
-		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.StoredBytes,
-		j.Unique, demands, j.Schedule, text.Labels, text.Terms, text.Inline())
-	if err == nil && text.Inline() == nil {
+		int64(j.AgingSince), j.ArrivalNumber,
+		int64(j.ExpiresAt), int64(j.HookEvents), int64(j.HookUID), int64(
+			j.ParentCount), j.UniqueFor.Milliseconds(), j.StoredBytes,
+		j.Unique, demands, j.Schedule, text.Labels, text.Terms, text.InlineInput())
+	if err == nil && text.InlineInput() == nil {
 		err = t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.Input)
 	}
 	return err
@@ -130,13 +133,13 @@ func (t *Tx) Put(j *rules.Job) error {
 	if j.WriteScope == rules.WriteTerms {
 		return t.Exec(set+`, terms = ? WHERE seq = ?`, append(args, text.Terms, j.Seq)...)
 	}
-	demands, err := records.DemandsText(j.Demands)
+	demands, err := records.EncodeDemands(j.Demands)
 	if err != nil {
 		return err
 	}
 	all := set + `, terms = ?, labels = ?, input = ?, queue = ?, demands = ?, unique_key = ?, unique_for = ?, hooks = ?, parents = ? WHERE seq = ?`
-	if err = t.Exec(all, append(args, text.Terms, text.Labels, text.Inline(), j.Queue, demands, j.Unique,
-		j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents), j.Seq)...); err != nil {
+	if err = t.Exec(all, append(args, text.Terms, text.Labels, text.InlineInput(), j.Queue, demands, j.Unique,
+		j.UniqueFor.Milliseconds(), int64(j.HookEvents), int64(j.ParentCount), j.Seq)...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
@@ -155,25 +158,25 @@ func (t *Tx) PutProgress(j *rules.Job) error {
 	return t.Exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
 }
 
-// forgetOutput subtracts the size of a removed output from a job, and from its queue if the queue's own
+// subtractOutput subtracts the size of a removed output from a job, and from its queue if the queue's own
 // retention bounds the job.
-func (t *Tx) forgetOutput(seq, bytes int64) error {
+func (t *Tx) subtractOutput(seq, bytes int64) error {
 	if l := t.Lease(seq); l != nil {
 		with := *l
-		with.Job.Outputs -= bytes
-		t.Hold(&with)
+		with.Job.OutputBytes -= bytes
+		t.PutLease(&with)
 	}
 	name, kept := "", false
 	err := t.Query(func(r database.Row) (bool, error) { // a removed job has no row and needs no change
 		name, kept = r.Text(0), r.Num(1) != 0
-		t.Holds(int(r.Num(2)), 0, -bytes)
+		t.AddUserBytes(int(r.Num(2)), 0, -bytes)
 		return false, nil
 	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
 	if err != nil {
 		return err
 	}
 	if kept {
-		t.countKept(name, records.QueueCount{KeptBytes: -bytes})
+		t.adjustRetainedCounts(name, records.QueueCounts{RetainedBytes: -bytes})
 	}
 	return t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
 }
@@ -181,15 +184,15 @@ func (t *Tx) forgetOutput(seq, bytes int64) error {
 // writeInput stores a job's env and stdin in the table inputs, or removes them from it if they fit into the
 // job's row.
 func (t *Tx) writeInput(seq int64, text *records.Texts) error {
-	if text.Inline() != nil {
+	if text.InlineInput() != nil {
 		return t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
 	}
 	return t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
 		seq, text.Input)
 }
 
-// forgetInput removes the input of a job from the table inputs, and subtracts its size from the job.
-func (t *Tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
+// removeStoredInput removes the input of a job from the table inputs, and subtracts its size from the job.
+func (t *Tx) removeStoredInput(seq, bytes int64, parts queue.InputParts) error {
 	if err := t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
 		return err
 	}
@@ -200,7 +203,7 @@ func (t *Tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
 // AddAttempt implements rules.Tx.
 func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt
-	if j.LastAttempt = records.PlainAttempt(e); j.LastAttempt != "" {
+	if j.LastAttempt = records.EncodePlainAttempt(e); j.LastAttempt != "" {
 		return nil
 	}
 	kept := store.OutputSize(a)
@@ -209,22 +212,24 @@ func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 		size = a.OutputBytes // a negative size encodes why the output was not kept
 	}
 	if t.prewrite.inProgress() {
-		t.prewrite.attempts[e.Seq] = prewrittenAttempt{e, j.Runs}
+		t.prewrite.attempts[e.Seq] = prewrittenAttempt{e, j.StartedAttempts}
 	} else {
-		t.s.mem.outputs += kept
+		t.s.mem.outputBytes += kept
 		if there, err := t.prewrite.confirmAttempt(j, e); there || err != nil {
 			return err
 		}
 	}
-	return t.insertAttempt(e.Seq, &queue.Attempt{N: j.Runs, Fence: e.Fence, Worker: a.Worker, Node: a.Node, PID: a.PID,
+	return t.insertAttempt(e.Seq, &queue.Attempt{Number: j.StartedAttempts, Fence: e.Fence, Worker: a.Worker, Node: a.Node,
+		PID:       a.PID,
 		StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
-		Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks,
+		Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPUTime: a.CPUTime, PeakRSS: a.PeakRSS,
+		PeakTasks: a.PeakTasks,
 		Leftovers: a.Leftovers, DroppedBytes: a.DroppedBytes, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size,
 		Result: a.Result, ResultError: a.ResultError})
 }
 
-// AddGarbage implements rules.Tx.
-func (t *Tx) AddGarbage(ref, node string) error {
+// AddDeletableOutput implements rules.Tx.
+func (t *Tx) AddDeletableOutput(ref, node string) error {
 	return t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
 }
 
@@ -236,7 +241,7 @@ func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 		j = &noJob
 	}
 	var private any
-	if uid := j.Private(); uid != nil {
+	if uid := j.RestrictedToUID(); uid != nil {
 		private = int64(*uid)
 	}
 	return t.WriteRow(
@@ -256,46 +261,46 @@ func (t *Tx) record(kind queue.EventKind, j *queue.Job, d queue.EventDetail) err
 // noJob is the job of events that concern no job.
 var noJob queue.Job
 
-// Arrived implements rules.Tx.
-func (t *Tx) Arrived() { t.s.mem.enqueuedTotal++ }
+// CountEnqueued implements rules.Tx.
+func (t *Tx) CountEnqueued() { t.s.mem.enqueuedTotal++ }
 
-// Moved implements rules.Tx.
-func (t *Tx) Moved(j *rules.Job, from, to queue.State) {
+// CountTransition implements rules.Tx.
+func (t *Tx) CountTransition(j *rules.Job, from, to queue.State) {
 	m := &t.s.mem
 	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may have another state than the one that was counted
 	m.counts[to]++
 	m.counts[0] = 0
 	if from.Waiting() != to.Waiting() {
-		n := records.Bit(to.Waiting()) - records.Bit(from.Waiting())
+		n := records.BoolToInt(to.Waiting()) - records.BoolToInt(from.Waiting())
 		t.changeUser(j.UID, func(u *user) { u.waiting += n })
-		if j.Hooks&queue.HookItself != 0 {
+		if j.HookEvents&queue.IsHook != 0 {
 			t.changeUser(j.HookUID, func(u *user) { u.hooks += n })
 		}
 		t.countWaitingIn(j.Queue, j.UID, n)
 	}
-	t.Touched(j.Seq)
+	t.NotifyWatches(j.Seq)
 }
 
-// Measure implements rules.Tx.
-func (t *Tx) Measure(m rules.Measurement) { t.measurements = append(t.measurements, m) }
+// AddMeasurement implements rules.Tx.
+func (t *Tx) AddMeasurement(m rules.Measurement) { t.measurements = append(t.measurements, m) }
 
-// Touched implements rules.Tx.
-func (t *Tx) Touched(seq int64) { t.touchedJobs = append(t.touchedJobs, seq) }
+// NotifyWatches implements rules.Tx.
+func (t *Tx) NotifyWatches(seq int64) { t.touchedJobs = append(t.touchedJobs, seq) }
 
 // StoredSize implements rules.Tx.
 func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 	text, err := records.EncodeTexts(j.Execution)
-	dependencies := j.Parents
+	dependencies := j.ParentCount
 	if j.DependsOn != nil {
 		dependencies = len(j.DependsOn)
 	}
 	return text.Size(dependencies), err
 }
 
-// Holds implements rules.Tx.
-func (t *Tx) Holds(uid int, stored, outputs int64) {
+// AddUserBytes implements rules.Tx.
+func (t *Tx) AddUserBytes(uid int, stored, outputs int64) {
 	if stored != 0 || outputs != 0 {
-		t.changeUser(uid, func(u *user) { u.bytes, u.outputs = u.bytes+stored+outputs, u.outputs+outputs })
+		t.changeUser(uid, func(u *user) { u.bytes, u.outputBytes = u.bytes+stored+outputs, u.outputBytes+outputs })
 	}
 }
 
@@ -306,8 +311,8 @@ func (t *Tx) Lease(seq int64) *rules.Lease {
 	return l
 }
 
-// Hold implements rules.Tx.
-func (t *Tx) Hold(l *rules.Lease) {
+// PutLease implements rules.Tx.
+func (t *Tx) PutLease(l *rules.Lease) {
 	t.leased = true
 	leases, seq := t.s.mem.leases, l.Job.Seq
 	old := leases[seq]
@@ -317,8 +322,8 @@ func (t *Tx) Hold(l *rules.Lease) {
 	if old != nil {
 		t.noteReservedChange(old)
 	}
-	t.countUse(old, -1)
-	t.countUse(l, 1)
+	t.adjustUsedUnits(old, -1)
+	t.adjustUsedUnits(l, 1)
 	if old == nil {
 		t.countLease(&l.Job, 1)
 	}
@@ -331,14 +336,14 @@ func (t *Tx) Hold(l *rules.Lease) {
 	})
 }
 
-// Drop implements rules.Tx.
-func (t *Tx) Drop(l *rules.Lease) {
+// DeleteLease implements rules.Tx.
+func (t *Tx) DeleteLease(l *rules.Lease) {
 	t.leased = t.leased || !l.Running
 	leases := t.s.mem.leases
 	delete(leases, l.Job.Seq)
 	t.leases = append(t.leases, l.Job.Seq)
 	t.noteReservedChange(l)
-	t.countUse(l, -1)
+	t.adjustUsedUnits(l, -1)
 	t.countLease(&l.Job, -1)
 	t.undo = append(t.undo, func() { leases[l.Job.Seq] = l })
 }
@@ -350,9 +355,9 @@ func (t *Tx) noteReservedChange(l *rules.Lease) {
 	}
 }
 
-// countUse adds or subtracts the units that a lease holds at its gates. A running lease holds no units of a
+// adjustUsedUnits adds or subtracts the units that a lease holds at its gates. A running lease holds no units of a
 // rate, because its start is recorded instead. Only leases of this node hold units of resources.
-func (t *Tx) countUse(l *rules.Lease, sign int) {
+func (t *Tx) adjustUsedUnits(l *rules.Lease, sign int) {
 	if l == nil {
 		return
 	}
@@ -375,8 +380,8 @@ func (t *Tx) countUse(l *rules.Lease, sign int) {
 // maxClaimBlock is the largest number of jobs for which a claim allocates memory in advance.
 const maxClaimBlock = 64
 
-// weight estimates how many bytes of memory a job takes when it is read.
-func weight(j *queue.Job) int {
+// estimateJobBytes estimates how many bytes of memory a job takes when it is read.
+func estimateJobBytes(j *queue.Job) int {
 	n := len(j.Command) + len(j.Stdin)
 	for _, list := range [][]string{j.Argv, j.Env} {
 		for _, text := range list {

@@ -15,17 +15,17 @@ import (
 // Audit records a user's action that no other event records.
 func (s *Engine) Audit(ctx context.Context, a store.Audit) error {
 	return s.Do(ctx, Prompt, func(t *Tx) error {
-		return t.record(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID},
-			queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
+		return t.record(queue.EventAudit, &queue.Job{Seq: a.JobSeq, ID: a.JobID},
+			queue.EventDetail{UID: &a.UID, ClientPID: a.PID, Verb: a.Verb, Target: a.Target})
 	})
 }
 
 // Settings returns the stored settings, sorted by key.
 func (s *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
-	return readInWriter(ctx, s, func(t *Tx) ([]store.Setting, error) { return settingsOf(t.Conn) })
+	return readInWriter(ctx, s, func(t *Tx) ([]store.Setting, error) { return readSettings(t.Conn) })
 }
 
-func settingsOf(c database.Conn) (list []store.Setting, err error) {
+func readSettings(c database.Conn) (list []store.Setting, err error) {
 	err = c.Query(func(r database.Row) (bool, error) {
 		list = append(list, store.Setting{
 			Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), SetAt: queue.Millis(r.Num(3))})
@@ -40,17 +40,17 @@ func (s *Engine) SetSetting(ctx context.Context, set store.Setting) error {
 		var n int64
 		var err error
 		if set.Value == "" {
-			n, err = t.Count(`DELETE FROM settings WHERE key = ?`, set.Key)
+			n, err = t.ExecCount(`DELETE FROM settings WHERE key = ?`, set.Key)
 		} else {
-			n, err = t.Count(
+			n, err = t.ExecCount(
 				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
 				set.Key, set.Value, int64(set.UID), int64(t.startTime))
 		}
 		if err != nil || n == 0 {
 			return err
 		}
-		return t.record(cmp.Or(set.Kind, queue.EventSetting), nil,
-			queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.EventValue()})
+		return t.record(cmp.Or(set.Kind, queue.EventSettingChanged), nil,
+			queue.EventDetail{UID: &set.UID, Setting: set.Key, Value: set.EventValue()})
 	})
 }
 
@@ -64,11 +64,11 @@ const (
 // Promote makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
 // a bounded part of each duty, and returns how long to wait before the next call.
 func (s *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
-	err = s.doOp(ctx, &op{class: Prompt, wholeReserve: true, run: func(t *Tx) error {
+	err = s.doOp(ctx, &op{class: Prompt, mayUseWholeReserve: true, run: func(t *Tx) error {
 		s.space.MaintainReserve()
 		unfinished := false
-		for _, duty := range []func() (more bool, err error){t.makeDueReady, t.cancelExpired, t.forgetKeys, t.tidyRemoved,
-			t.tidyBatches, t.tidyOwners, t.openGates, t.continueRecheck, t.tidyLanes, t.tidyGates, t.tidyQueues,
+		for _, duty := range []func() (more bool, err error){t.makeDueReady, t.cancelExpired, t.deleteOldKeys, t.tidyRemoved,
+			t.tidyBatches, t.tidyOwners, t.recheckDueGates, t.continueRecheck, t.tidyLanes, t.tidyGates, t.tidyQueues,
 			t.statistics().Tidy, t.writeEstimatesEachMinute, t.resumeQueues, t.rules.DecideDependants} {
 			more, err := duty()
 			if err != nil {
@@ -76,7 +76,7 @@ func (s *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
 			}
 			unfinished = unfinished || more
 		}
-		if err := t.rules.Reopen(); err != nil {
+		if err := t.rules.OpenLanes(); err != nil {
 			return err
 		}
 		if next = 0; unfinished || s.rechecks.DirtyGateCount() > 0 {
@@ -98,15 +98,15 @@ func (t *Tx) makeDueReady() (more bool, err error) {
 	return len(due) == moveStep, err
 }
 
-// forgetKeys deletes up to promoteStep keys that are older than KeyMemory. Keys are stored in the order of
-// their age, so the age of the first one shows whether any must be deleted.
-func (t *Tx) forgetKeys() (more bool, err error) {
-	before := int64(t.startTime.Add(-store.KeyMemory))
-	oldest, err := t.Number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
+// deleteOldKeys deletes up to promoteStep keys that are older than IdempotencyKeyRetention. Keys are
+// stored in the order of their age, so the age of the first one shows whether any must be deleted.
+func (t *Tx) deleteOldKeys() (more bool, err error) {
+	before := int64(t.startTime.Add(-store.IdempotencyKeyRetention))
+	oldest, err := t.QueryNumber(`SELECT at FROM keys ORDER BY n LIMIT 1`)
 	if err != nil || oldest == 0 || oldest >= before {
 		return false, err
 	}
-	n, err := t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT ?) AND at < ?`,
+	n, err := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT ?) AND at < ?`,
 		int64(promoteStep), before)
 	return n == promoteStep, err
 }
@@ -116,7 +116,7 @@ func (t *Tx) cancelExpired() (more bool, err error) {
 	var list []rules.Job
 	err = t.Query(func(r database.Row) (bool, error) {
 		if t.s.mem.leases[r.Num(0)] == nil {
-			list = append(list, records.ReadMoved(r, records.HeadColumns))
+			list = append(list, records.ReadRulesJob(r, records.HeadColumns))
 		}
 		return len(list) < moveStep, nil
 	}, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.startTime), int64(moveStep+len(t.s.mem.leases)))
@@ -136,7 +136,7 @@ func (t *Tx) cancelExpired() (more bool, err error) {
 
 // nextDue returns how long to wait until something is due, at most an hour.
 func (t *Tx) nextDue() (time.Duration, error) {
-	timer, err := t.Number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
+	timer, err := t.QueryNumber(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
 	if err != nil {
 		return 0, err
 	}
@@ -169,11 +169,11 @@ func (t *Tx) nextDue() (time.Duration, error) {
 func (s *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
 	err = s.Do(ctx, Prompt, func(t *Tx) error {
 		// A copy begins between two transactions, so either before this one or after it.
-		if refs = nil; s.copying.Load() {
+		if refs = nil; s.copyInProgress.Load() {
 			return nil
 		}
 		if s.shared != nil && s.node != 0 {
-			refs, err = s.shared.OwnGarbage(t, limit)
+			refs, err = s.shared.OwnDeletableOutputs(t, limit)
 			return err
 		}
 		return t.Query(func(r database.Row) (bool, error) {
@@ -184,9 +184,9 @@ func (s *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 	return refs, err
 }
 
-// OutputsDeleted removes deleted output files from the table garbage, which lists the files to delete.
-func (s *Engine) OutputsDeleted(ctx context.Context, refs []string) error {
-	return s.doRemoving(ctx, Prompt, func(t *Tx) error {
+// ForgetDeletedOutputs removes deleted output files from the table garbage, which lists the files to delete.
+func (s *Engine) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
+	return s.doFreeingSpace(ctx, Prompt, func(t *Tx) error {
 		for _, ref := range refs {
 			if err := t.Exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
 				return err

@@ -11,23 +11,23 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Shared implements rules.Tx.
-func (t *Tx) Shared(q *rules.Queue) bool { return t.s.mem.lanes.Queue(q.Name).Shared() }
+// HasSeveralUsers implements rules.Tx.
+func (t *Tx) HasSeveralUsers(q *rules.Queue) bool { return t.s.mem.lanes.Queue(q.Name).Shared() }
 
-// Contenders implements rules.Tx.
-func (t *Tx) Contenders(q *rules.Queue, each func(l *rules.Lane, served int64)) {
+// EachContender implements rules.Tx.
+func (t *Tx) EachContender(q *rules.Queue, each func(l *rules.Lane, served int64)) {
 	ls := t.s.mem.lanes
 	ls.Contenders(ls.Queue(q.Name), each)
 }
 
-// ServeUser implements rules.Tx.
-func (t *Tx) ServeUser(rulesQueue *rules.Queue, uid int) rules.Turn {
+// RecordUserTurn implements rules.Tx.
+func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 	q, m := t.s.mem.lanes.Queue(rulesQueue.Name), &t.s.mem
-	m.turnCount++
-	turn := rules.Turn{Number: m.turnCount, Previous: q.LastTurns[uid]}
+	m.claimCount++
+	turn := rules.UserTurn{Number: m.claimCount, Previous: q.LastTurns[uid]}
 	t.setLastTurn(q, uid, turn.Number)
 	if int64(len(q.LastTurns)) > 2*turnsRemembered { // users with older turns go first in any case
-		old := m.turnCount - turnsRemembered
+		old := m.claimCount - turnsRemembered
 		t.afterCommit = append(t.afterCommit, func() {
 			maps.DeleteFunc(q.LastTurns, func(_ int, at int64) bool { return at < old })
 		})
@@ -38,8 +38,8 @@ func (t *Tx) ServeUser(rulesQueue *rules.Queue, uid int) rules.Turn {
 // turnsRemembered is the number of the node's last turns whose users are remembered.
 const turnsRemembered = 1000
 
-// Unserve implements rules.Tx.
-func (t *Tx) Unserve(rulesQueue *rules.Queue, uid int, turn rules.Turn) {
+// UndoUserTurn implements rules.Tx.
+func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn) {
 	if q := t.s.mem.lanes.Queue(rulesQueue.Name); turn.Number > q.FixedTurns {
 		t.setLastTurn(q, uid, min(q.LastTurns[uid], turn.Previous))
 	}
@@ -62,13 +62,13 @@ func (t *Tx) publishTurns(q *lanes.Queue) {
 	}
 }
 
-// refresh reads the open lanes that are stale.
-func (t *Tx) refresh() error { return t.s.mem.lanes.Refresh(t.openLanes) }
+// refreshStaleQueues reads the open lanes that are stale.
+func (t *Tx) refreshStaleQueues() error { return t.s.mem.lanes.Refresh(t.openLanes) }
 
 // openLanes reads the stale open lanes with demands of a queue. It uses one query for each user, or a single query
 // where each query takes a round trip.
 func (t *Tx) openLanes(q *lanes.Queue) error {
-	if t.remote() {
+	if t.isRemote() {
 		return t.openLanesOfUsers(q)
 	}
 	if !q.Stale {
@@ -96,7 +96,7 @@ func (t *Tx) openLanesOfUsers(q *lanes.Queue) error {
 		uids = slices.AppendSeq([]int{}, maps.Keys(q.StaleUsers))
 	}
 	here := slices.Collect(maps.Keys(t.s.mem.lanes.ClosedHere))
-	return t.s.shared.OpenLanes(t, q.Name, uids, lanes.MaxOpenPerUser+1, here, q.AddOpen)
+	return t.s.shared.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenPerUser+1, here, q.AddOpen)
 }
 
 // nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It

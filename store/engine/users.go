@@ -11,14 +11,14 @@ import (
 
 // user holds the counts of one user in the writer's memory.
 type user struct {
-	waiting int64 // number of waiting jobs; stored in the table users
-	hooks   int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
-	leased  int
-	staged  int64 // number of jobs in batches
-	batches int   // number of batches that are not committed
-	names   int64 // number of jobs in uncommitted batches whose id the user chose
-	bytes   int64 // bytes that the user's jobs and schedules hold; stored in the table users
-	outputs int64 // the part of bytes that outputs take; stored in the same table
+	waiting     int64 // number of waiting jobs; stored in the table users
+	hooks       int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
+	leased      int
+	stagedJobs  int64 // number of jobs in batches
+	batches     int   // number of batches that are not committed
+	chosenIDs   int64 // number of jobs in uncommitted batches whose id the user chose
+	bytes       int64 // bytes that the user's jobs and schedules hold; stored in the table users
+	outputBytes int64 // the part of bytes that outputs take; stored in the same table
 	// stagedBytes is how many bytes the user's jobs in batches use.
 	stagedBytes int64
 }
@@ -70,8 +70,8 @@ func (m *memory) countLease(uid int, queue string, n int) {
 	}
 }
 
-// countLeased counts the leased jobs of each queue again.
-func (m *memory) countLeased() {
+// recountLeased counts the leased jobs of each queue again.
+func (m *memory) recountLeased() {
 	for _, q := range m.lanes.Queues {
 		q.Leased = 0
 	}
@@ -83,12 +83,12 @@ func (m *memory) countLeased() {
 	}
 }
 
-// maxListed is the maximum number of users in meta.users, and of queues in meta.queues.
-const maxListed = 32
+// maxListedEntries is the maximum number of users in meta.users, and of queues in meta.queues.
+const maxListedEntries = 32
 
-// listChanged adds the keys whose counts the transaction changed to those listed in meta, and encodes the list. Once
-// there are more than maxListed, it writes their rows and empties the list.
-func listChanged[K comparable](listed *[]K, text *string, changed []K, write func(K) error,
+// updateList adds the keys whose counts the transaction changed to those listed in meta, and encodes the list. Once
+// there are more than maxListedEntries, it writes their rows and empties the list.
+func updateList[K comparable](listed *[]K, text *string, changed []K, write func(K) error,
 	entry func(K) string) error {
 	if len(changed) == 0 {
 		return nil
@@ -99,7 +99,7 @@ func listChanged[K comparable](listed *[]K, text *string, changed []K, write fun
 			keys = append(keys, k)
 		}
 	}
-	if len(keys) > maxListed {
+	if len(keys) > maxListedEntries {
 		for _, k := range keys {
 			if err := write(k); err != nil {
 				return err
@@ -115,21 +115,22 @@ func listChanged[K comparable](listed *[]K, text *string, changed []K, write fun
 	return nil
 }
 
-// listUsers records the changed counts of users in meta.users, because every commit writes that row anyway.
+// updateUserList records the changed counts of users in meta.users, because every commit writes that row anyway.
 // See docs/decisions/0019.
-func (t *Tx) listUsers() error {
+func (t *Tx) updateUserList() error {
 	m := &t.s.mem
 	var changed []int
 	for uid, before := range t.users {
-		if now := m.users[uid]; now.waiting != before.waiting || now.bytes != before.bytes || now.outputs != before.outputs {
+		if now := m.users[uid]; now.waiting != before.waiting || now.bytes != before.bytes ||
+			now.outputBytes != before.outputBytes {
 			changed = append(changed, uid)
 		}
 	}
-	return listChanged(&m.listedUsers, &m.userList, changed,
+	return updateList(&m.listedUsers, &m.userList, changed,
 		func(uid int) error { return t.writeUser(int64(uid), m.users[uid]) },
 		func(uid int) string {
 			u := m.users[uid]
-			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.waiting, u.bytes, u.outputs)
+			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.waiting, u.bytes, u.outputBytes)
 		})
 }
 
@@ -139,14 +140,14 @@ func (t *Tx) writeUser(uid int64, u user) error {
 	}
 	return t.Exec(`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (?, ?, ?, ?)
 		ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes, outputs = excluded.outputs`, uid,
-		u.waiting, u.bytes, u.outputs)
+		u.waiting, u.bytes, u.outputBytes)
 }
 
 // readUsers reads the users' counts.
-func (s *Engine) readUsers(all *database.Batch) {
+func (s *Engine) readUsers(all *database.QueryBatch) {
 	m := &s.mem
 	all.Add(func(r database.Row) (bool, error) {
-		m.users[int(r.Num(0))] = user{waiting: r.Num(1), bytes: r.Num(2), outputs: r.Num(3)}
+		m.users[int(r.Num(0))] = user{waiting: r.Num(1), bytes: r.Num(2), outputBytes: r.Num(3)}
 		return true, nil
 	}, `SELECT uid, waiting, bytes, outputs FROM users`)
 	all.Add(func(r database.Row) (bool, error) {
@@ -155,8 +156,8 @@ func (s *Engine) readUsers(all *database.Batch) {
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }
 
-// countUsers brings the users' counts up to date: it applies the newer counts in meta.users, and counts leases.
-func (s *Engine) countUsers() error {
+// loadUserCounts brings the users' counts up to date: it applies the newer counts in meta.users, and counts leases.
+func (s *Engine) loadUserCounts() error {
 	m := &s.mem
 	counts, err := database.ParseUserCounts(m.userList)
 	if err != nil {
@@ -164,7 +165,7 @@ func (s *Engine) countUsers() error {
 	}
 	for uid, c := range counts {
 		m.listedUsers = append(m.listedUsers, uid)
-		m.changeUser(uid, func(u *user) { u.waiting, u.bytes, u.outputs = c.Waiting, c.Bytes, c.Outputs })
+		m.changeUser(uid, func(u *user) { u.waiting, u.bytes, u.outputBytes = c.Waiting, c.Bytes, c.Outputs })
 	}
 	for _, l := range m.leases {
 		m.changeUser(l.Job.UID, func(u *user) { u.leased++ })

@@ -9,13 +9,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// TrimUser skips jobs whose inputs are missing from the database, and trims jobs that ended after them.
+// TrimUserData skips jobs whose inputs are missing from the database, and trims jobs that ended after them.
 func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	const all = 2*outputStep + 20
+	const all = 2*maxOutputsPerStep + 20
 	for range all {
 		got, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
-			j.Stdin = strings.Repeat("x", 2*store.KeptInput)
+			j.Stdin = strings.Repeat("x", 2*store.MaxKeptInputBytes)
 		})}})
 		if err == nil {
 			err = s.Change(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel})
@@ -33,10 +33,10 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	}
 	before := s.UserBytes(0)
 	removable, err := s.RemovableBytes(t.Context(), 0, math.MaxInt64)
-	if err != nil || removable < 20*2*store.KeptInput || removable > 21*2*store.KeptInput {
+	if err != nil || removable < 20*2*store.MaxKeptInputBytes || removable > 21*2*store.MaxKeptInputBytes {
 		t.Errorf("%d bytes can be removed, %v; want those of 20 inputs", removable, err)
 	}
-	if _, err := s.TrimUser(t.Context(), 0, before-removable); err != nil || s.UserBytes(0) != before-removable {
+	if _, err := s.TrimUserData(t.Context(), 0, before-removable); err != nil || s.UserBytes(0) != before-removable {
 		t.Errorf("%d bytes were removed, %v; want %d", before-s.UserBytes(0), err, removable)
 	}
 }
@@ -48,7 +48,7 @@ func trimEveryKind(t *testing.T, s *Store) {
 	seq := enqueueFor(t, s, 0, 1)[0]
 	fail := func(quota int64) {
 		t.Helper()
-		g, err := s.Exchange(t.Context(), store.Report{Want: 1000})
+		g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1000})
 		var r store.Report
 		for _, j := range g.Jobs {
 			if j.Seq != seq {
@@ -56,14 +56,14 @@ func trimEveryKind(t *testing.T, s *Store) {
 				continue
 			}
 			r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")},
-				Decision: queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true}})
+				Decision: queue.Decision{State: queue.Failed, UsesAttempt: true, RecordsAttempt: true}})
 		}
-		r.MaxBytesUser = quota
+		r.MaxBytesPerUser = quota
 		if _, err2 := s.Exchange(t.Context(), r); err != nil || err2 != nil || len(r.Settlements) != 1 {
 			t.Fatalf("%d of %d claimed jobs ended: %v, %v", len(r.Settlements), len(g.Jobs), err, err2)
 		}
 	}
-	for range store.KeptRecords {
+	for range store.KeptAttemptRecords {
 		fail(0)
 	}
 	if _, err := s.TrimOutputs(t.Context(), -1); err != nil {

@@ -32,7 +32,7 @@ func (s *Engine) laneFaults() error {
 		}
 	}
 	return s.Do(context.Background(), Urgent, func(t *Tx) error {
-		if err := t.rules.Reopen(); err != nil { // the transaction may have begun with a reload
+		if err := t.rules.OpenLanes(); err != nil { // the transaction may have begun with a reload
 			return err
 		}
 		lanes, demands, err := t.all()
@@ -44,19 +44,19 @@ func (s *Engine) laneFaults() error {
 	})
 }
 
-// all returns all lanes. It reads lanes without demands from the writer's memory, and lanes with demands from
-// their table.
+// isComplete returns all lanes. It reads lanes without demands from the writer's memory, and
+// lanes with demands from their table.
 func (t *Tx) all() (byID map[int64]rules.Lane, demands map[int64]string, err error) {
 	byID, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		if own := t.s.mem.lanes.Plain[lanes.NameOf(&l)]; r.Text(records.LaneWidth) == "" && own != nil {
+		if own := t.s.mem.lanes.Plain[lanes.NameOf(&l)]; r.Text(records.LaneColumnCount) == "" && own != nil {
 			l = *own
 		}
 		if gate, here := t.s.mem.lanes.ClosedHere[l.ID]; here && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
-		byID[l.ID], demands[l.ID] = l, r.Text(records.LaneWidth)
+		byID[l.ID], demands[l.ID] = l, r.Text(records.LaneColumnCount)
 		return true, err
 	}, `SELECT `+records.LaneColumns+`, demands FROM lanes`)
 	return byID, demands, err
@@ -68,10 +68,10 @@ func (t *Tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string)
 	var wrong error
 	err := t.Query(func(r database.Row) (bool, error) {
 		p, l := rules.Position{Rank: r.Num(1), Seq: r.Num(0)}, lanes[r.Num(2)]
-		made := records.ReadDemands(r.View(5))
+		made := records.DecodeDemands(r.View(5))
 		switch {
 		case t.s.mem.leases[p.Seq] != nil:
-		case l.Queue != r.Text(3) || l.UID != int(r.Num(4)) || demands[l.ID] != queue.DemandsText(made):
+		case l.Queue != r.Text(3) || l.UID != int(r.Num(4)) || demands[l.ID] != queue.GateSignature(made):
 			wrong = fmt.Errorf("job %d of queue %s, user %d, demands %v is in lane %+v", p.Seq, r.Text(3), r.Num(4), made, l)
 		case l.ClosedBy == rules.Empty || l.Head.After(p):
 			wrong = fmt.Errorf("the lane %+v does not contain job %d at %v", l, p.Seq, p)
@@ -112,8 +112,8 @@ func (t *Tx) wrongUse() error {
 // or if rows contradict each other.
 func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 	m := &t.s.mem
-	edges, err := t.Number(`SELECT count(*) FROM edges`)
-	ended, err2 := t.Number(`SELECT count(*) FROM ended`)
+	edges, err := t.QueryNumber(`SELECT count(*) FROM edges`)
+	ended, err2 := t.QueryNumber(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
 	if edges > 0 && !m.dependencies.HasEdges || ended != m.dependencies.UndecidedJobs {
 		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended,
@@ -168,7 +168,7 @@ func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the users %v", users))
 	}
 	rows, err2 := integrity.RowFaults(verifyConn{t.Conn})
-	dates, err5 := integrity.FutureDates(verifyConn{t.Conn}, t.startTime)
+	dates, err5 := integrity.FutureDateFaults(verifyConn{t.Conn}, t.startTime)
 	gates, err3 := integrity.GateFaults(t.Conn)
 	for _, text := range slices.Concat(rows, dates, gates) {
 		wrong = errors.Join(wrong, errors.New(text))
@@ -209,14 +209,14 @@ func (t *Tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 	}
 	type list struct {
 		gate int64
-		of   rules.List
+		of   rules.ClosedLaneList
 	}
 	best := map[list]rules.Lane{}
 	for _, l := range lanes {
 		if l.ClosedBy == rules.Open || l.ClosedBy == rules.Empty {
 			continue
 		}
-		at := list{l.ClosedBy, l.List()}
+		at := list{l.ClosedBy, l.ClosedList()}
 		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool {
 			return n.Gate == l.ClosedBy &&
 				n.Kind == queue.GateResource
@@ -236,7 +236,7 @@ func (t *Tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 	for at, l := range best {
 		covered := false
 		for _, other := range lanes {
-			if other.ClosedBy == rules.Open && other.List() == l.List() && !other.Head.After(l.Head) {
+			if other.ClosedBy == rules.Open && other.ClosedList() == l.ClosedList() && !other.Head.After(l.Head) {
 				covered = covered || slices.ContainsFunc(needs(other), func(n rules.Need) bool { return n.Gate == at.gate })
 			}
 		}
@@ -244,7 +244,7 @@ func (t *Tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 			if n.Gate != at.gate || covered {
 				continue
 			}
-			g, err := t.rules.Gate(l.UID, n)
+			g, err := t.rules.GateRoom(l.UID, n)
 			if err != nil {
 				return err
 			}
@@ -258,7 +258,7 @@ func (t *Tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 
 // wrongQueues returns an error if the queues in the writer's memory contradict the lanes.
 func (t *Tx) wrongQueues(lanes map[int64]rules.Lane) error {
-	if err := t.refresh(); err != nil {
+	if err := t.refreshStaleQueues(); err != nil {
 		return err
 	}
 	heads := map[string]rules.Position{}
@@ -300,17 +300,17 @@ func (t *Tx) anything(dice *rand.Rand) (err error) {
 			_, err = t.rules.DecideDependants()
 		}
 	case 3:
-		kept := t.s.lanesKept
-		t.s.lanesKept = 0
+		kept := t.s.maxEmptyLanes
+		t.s.maxEmptyLanes = 0
 		_, err = t.tidyLanes()
 		t.tidyQueues()
-		t.s.lanesKept = kept
+		t.s.maxEmptyLanes = kept
 		if err == nil {
 			_, err = t.tidyGates()
 		}
 	case 4:
-		if _, err = t.openGates(); err == nil {
-			err = t.rules.Reopen()
+		if _, err = t.recheckDueGates(); err == nil {
+			err = t.rules.OpenLanes()
 		}
 	case 5:
 		for _, l := range t.s.mem.leases {
@@ -353,7 +353,7 @@ func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store
 			made, s = at(order)
 			s.now = clock
 			s.rechecks.MaxSteps = 40 * rules.MaxSteps // the model has no limit
-			s.lanesKept = 20                          // low, so that lanes, gates and queues are often removed
+			s.maxEmptyLanes = 20                      // low, so that lanes, gates and queues are often removed
 			return made
 		}
 		first := reopen()

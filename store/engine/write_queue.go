@@ -28,10 +28,10 @@ type op struct {
 	result chan error
 	err    error
 	forecast
-	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. It is set
+	// mayUseWholeReserve allows the operation to use the last part of the reserve when the disk is full. It is set
 	// for removals, and for cancel and Promote, because these write little and end jobs that use disk space.
-	wholeReserve bool
-	readOnly     bool // changes nothing; the caller may stop waiting when its context ends
+	mayUseWholeReserve bool
+	readOnly           bool // changes nothing; the caller may stop waiting when its context ends
 }
 
 // Owner implements writequeue.Op.
@@ -44,9 +44,9 @@ func (s *Engine) Do(ctx context.Context, c Class, run func(*Tx) error) error {
 	return s.doOp(ctx, &op{run: run, class: c})
 }
 
-// doRemoving is like Do, for an operation that frees space.
-func (s *Engine) doRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
-	err := s.doOp(ctx, &op{run: run, class: c, wholeReserve: true})
+// doFreeingSpace is like Do, for an operation that frees space.
+func (s *Engine) doFreeingSpace(ctx context.Context, c Class, run func(*Tx) error) error {
+	err := s.doOp(ctx, &op{run: run, class: c, mayUseWholeReserve: true})
 	if err == nil {
 		s.space.OnSpaceFreed()
 	}
@@ -123,14 +123,14 @@ func (s *Engine) BetweenTx(ctx context.Context, f func() error) error {
 		return ctx.Err()
 	}
 	defer func() { s.writerToken <- struct{}{} }()
-	defer s.endPanicking()
+	defer s.exitOnPanic()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if s.writesStopped {
 		return cmp.Or(s.Err(), error(ErrClosed))
 	}
-	defer s.startClock()()
+	defer s.startCommitClock()()
 	return f()
 }
 
@@ -138,14 +138,14 @@ func (s *Engine) BetweenTx(ctx context.Context, f func() error) error {
 func (s *Engine) AsWriter(f func()) {
 	<-s.writerToken
 	defer func() { s.writerToken <- struct{}{} }()
-	defer s.endPanicking()
+	defer s.exitOnPanic()
 	f()
 }
 
-// endPanicking ends the program if the caller that holds the right to write panics. It must be deferred.
+// exitOnPanic ends the program if the caller that holds the right to write panics. It must be deferred.
 // After a recovered panic, the engine could write an inconsistent state or report committed operations as
 // refused.
-func (s *Engine) endPanicking() {
+func (s *Engine) exitOnPanic() {
 	if p := recover(); p != nil {
 		stack := debug.Stack()
 		go panic(fmt.Sprintf("store: %v\n%s", p, stack))

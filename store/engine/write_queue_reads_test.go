@@ -13,11 +13,11 @@ import (
 
 // reading lists the operations of the writer that only read.
 var reading = map[string]func(context.Context, *Store) error{
-	"Obstacles": func(ctx context.Context, s *Store) error { _, err := s.Obstacles(ctx, []int64{1}); return err },
-	"Simulate":  func(ctx context.Context, s *Store) error { _, err := s.Simulate(ctx, 1); return err },
-	"Queues":    func(ctx context.Context, s *Store) error { _, err := s.Queues(ctx); return err },
-	"Gates":     func(ctx context.Context, s *Store) error { _, err := s.Gates(ctx, 1, store.GateState{}); return err },
-	"Settings":  func(ctx context.Context, s *Store) error { _, err := s.Settings(ctx); return err },
+	"WaitReasons": func(ctx context.Context, s *Store) error { _, err := s.WaitReasons(ctx, []int64{1}); return err },
+	"Simulate":    func(ctx context.Context, s *Store) error { _, err := s.Simulate(ctx, 1); return err },
+	"Queues":      func(ctx context.Context, s *Store) error { _, err := s.Queues(ctx); return err },
+	"Gates":       func(ctx context.Context, s *Store) error { _, err := s.Gates(ctx, 1, store.GateState{}); return err },
+	"Settings":    func(ctx context.Context, s *Store) error { _, err := s.Settings(ctx); return err },
 }
 
 // If the context of a read that needs the writer's memory ends, the read ends and leaves the write queue.
@@ -50,7 +50,7 @@ func TestReadsEndWithTheirContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		_, err = s.Obstacles(ctx, []int64{1})
+		_, err = s.WaitReasons(ctx, []int64{1})
 		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
 			t.Errorf("got %v after %v, want %v immediately", err, took, context.DeadlineExceeded)
 		}

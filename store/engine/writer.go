@@ -47,9 +47,9 @@ type Tx struct {
 	touchedJobs []int64 // jobs that changed
 	// measurements lists the starts and ends of attempts, for the statistics.
 	measurements []rules.Measurement
-	users        map[int]user                        // users that changed, as they were before the transaction
-	queues       map[*lanes.Queue]records.QueueCount // queues that changed, with their counts before the transaction
-	changedTurns []*lanes.Queue                      // queues whose turns of users have changed
+	users        map[int]user                         // users that changed, as they were before the transaction
+	queues       map[*lanes.Queue]records.QueueCounts // queues that changed, with their counts before the transaction
+	changedTurns []*lanes.Queue                       // queues whose turns of users have changed
 
 	gateTables
 	edgeTables
@@ -76,7 +76,7 @@ type leaseChanges struct {
 // forecast holds what is known of an operation before it runs. A transaction has that of its first operation.
 type forecast struct {
 	endedAttempts []store.Settlement // ends of attempts that the operation will record
-	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
+	// maxBytesPerUser limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
 	quota      int64
 	wantedJobs int // number of jobs that the operation wants, if known
 }
@@ -84,7 +84,7 @@ type forecast struct {
 // txWork measures how much work a transaction has done.
 type txWork struct {
 	removedRows    int   // number of attempts and dependency rows removed
-	examinedCount  int   // number of outputs and inputs that TrimUser read to free space
+	examinedCount  int   // number of outputs and inputs that TrimUserData read to free space
 	readBytes      int   // bytes of jobs that were read, or that SQLite will move
 	carriedAtStart int64 // Conn.ArgumentBytes at the start of the transaction
 }
@@ -101,12 +101,12 @@ type serverTx struct {
 // commitNextGroup commits the waiting operations, or the first part of them, in one transaction and sends the
 // replies. The caller holds the right to write.
 func (s *Engine) commitNextGroup() {
-	defer s.endPanicking()
+	defer s.exitOnPanic()
 	group := s.ops.Take()
 	switch {
 	case len(group) == 0:
 	case s.writesStopped:
-		s.refuse(group, cmp.Or(s.Err(), error(ErrClosed)))
+		s.refuseGroup(group, cmp.Or(s.Err(), error(ErrClosed)))
 	default:
 		remaining, err := s.commit(group)
 		if err != nil {
@@ -129,7 +129,7 @@ func (s *Engine) fail(err error, group []*op) {
 	s.mu.Unlock()
 	close(s.broken)
 	s.writesStopped = true
-	s.refuse(group, unknown)
+	s.refuseGroup(group, unknown)
 	s.endWaiter(unknown)
 }
 
@@ -151,46 +151,46 @@ func (s *Engine) commit(group []*op) (remaining []*op, err error) {
 	}
 	busyTries, fullTries := 0, 0
 	for len(group) > 0 {
-		n, grant, culprit, err := s.try(group)
+		n, grant, culprit, err := s.tryGroup(group)
 		if err == nil {
-			s.reply(group[:n], grant)
+			s.replyToGroup(group[:n], grant)
 			return group[n:], nil
 		}
 		s.prewriteFailed = errors.Is(err, errPrewrite)
-		switch k := database.KindOf(err); {
+		switch k := database.ErrorKindOf(err); {
 		case s.prewriteFailed: // the next try will make no prewrite, so it cannot fail again for this reason
-		case k == database.Full && fullTries == 0 && s.space.ReleaseReserve(false):
+		case k == database.DiskFull && fullTries == 0 && s.space.ReleaseReserve(false):
 			fullTries++
-		case k == database.Full:
-			refusal := s.backend.Refusal(k, err)
-			last := slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return !o.wholeReserve })
-			others := slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o.wholeReserve })
-			s.refuse(others, refusal)
+		case k == database.DiskFull:
+			refusal := s.backend.RefusalError(k, err)
+			last := slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return !o.mayUseWholeReserve })
+			others := slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o.mayUseWholeReserve })
+			s.refuseGroup(others, refusal)
 			if len(others) == 0 && !s.space.ReleaseReserve(true) {
-				s.refuse(last, refusal)
+				s.refuseGroup(last, refusal)
 				return nil, nil
 			}
 			group = last // commit the last operations first: they write little and free space
-		case k == database.Busy && busyTries < maxRetries:
+		case k == database.DatabaseBusy && busyTries < maxRetries:
 			busyTries++
-		case k == database.Busy:
-			s.refuse(group, s.backend.Refusal(k, err))
+		case k == database.DatabaseBusy:
+			s.refuseGroup(group, s.backend.RefusalError(k, err))
 			return nil, nil
 		// The operation at fault is unknown. Commit the operations one by one to find it.
-		case k == database.Mistake && s.backend.BlameUncertain(err) && len(group) > 1:
+		case k == database.RequestFailed && s.backend.MayBlameOtherStatement(err) && len(group) > 1:
 			for i := range group {
 				if _, err := s.commit(group[i : i+1 : i+1]); err != nil {
 					return group[i:], err
 				}
 			}
 			return nil, nil
-		case k == database.Mistake && s.backend.BlameUncertain(err):
+		case k == database.RequestFailed && s.backend.MayBlameOtherStatement(err):
 			s.log.Error("the database refused a change, so nothing of the request that made it was stored; this is a bug in "+
 				"queuectl, please report it", "error", err)
 			group[0].result <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 				"stored; see the log of the service")
 			return nil, nil
-		case k == database.Mistake && culprit != nil:
+		case k == database.RequestFailed && culprit != nil:
 			culprit.result <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 				"stored (%v); this is a bug in queuectl, please report it", err)
 			group = slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o == culprit })
@@ -201,13 +201,13 @@ func (s *Engine) commit(group []*op) (remaining []*op, err error) {
 	return nil, nil
 }
 
-func (s *Engine) refuse(group []*op, err error) {
+func (s *Engine) refuseGroup(group []*op, err error) {
 	for _, o := range group {
 		o.result <- err
 	}
 }
 
-func (s *Engine) reply(group []*op, grant *claimResult) {
+func (s *Engine) replyToGroup(group []*op, grant *claimResult) {
 	for _, o := range group {
 		o.result <- o.err
 	}
@@ -216,17 +216,17 @@ func (s *Engine) reply(group []*op, grant *claimResult) {
 	}
 }
 
-// startClock records for CommitTime that a write starts. The returned function records its end. The caller
+// startCommitClock records for RunningCommitTime that a write starts. The returned function records its end. The caller
 // holds the right to write.
-func (s *Engine) startClock() (stop func()) {
+func (s *Engine) startCommitClock() (stop func()) {
 	s.commitStart.Store(new(time.Now()))
 	return func() { s.commitStart.Store(nil) }
 }
 
-// try runs the transaction of a group once. If the operations are large, it runs only the first n. After an error
+// tryGroup runs the transaction of a group once. If the operations are large, it runs only the first n. After an error
 // nothing is stored, unless the database is broken. culprit is the operation that met the error, or nil.
-func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
-	defer s.startClock()()
+func (s *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, err error) {
+	defer s.startCommitClock()()
 	t := &Tx{Conn: s.db, s: s, startTime: s.now(), memoryAtStart: s.mem}
 	t.gateTables, t.edgeTables = gates.New(t, &s.mem.gates), dependencies.New(t, &s.mem.dependencies)
 	t.rules.Init(t, &s.rechecks)
@@ -242,24 +242,24 @@ func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 	if err = s.backend.BeginTx(t); err != nil {
 		// If the database rejects a row that was written before the writer lock was held, another node may have
 		// taken over that job. The next try writes no such row.
-		if t.prewrite != nil && database.KindOf(err) == database.Mistake {
+		if t.prewrite != nil && database.ErrorKindOf(err) == database.RequestFailed {
 			err = errPrewrite
 		}
 		return 0, nil, nil, err
 	}
 	t.carriedAtStart = s.db.ArgumentBytes()
 	t.undo = append(t.undo, s.rechecks.SaveDirtyGates())
-	if n, culprit, err = t.carryOut(group); err != nil {
+	if n, culprit, err = t.runOps(group); err != nil {
 		return n, nil, culprit, err
 	}
 	for _, step := range []func() error{
 		func() error { _, err := t.rules.DecideDependants(); return err },
-		t.rules.Reopen,
+		t.rules.OpenLanes,
 		func() (err error) { grant, err = t.serveWaiter(); return err },
-		t.rules.Reopen,
+		t.rules.OpenLanes,
 		t.prewrite.checkAllConfirmed,
 		func() error { return t.firstErr },
-		t.WriteNamed, t.writeFigures, t.writeLanes, t.writeMeta,
+		t.WriteNamed, t.writeStatistics, t.writeLanes, t.writeMeta,
 	} {
 		if err = step(); err != nil {
 			return n, nil, nil, err
@@ -267,7 +267,7 @@ func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 	}
 	if t.hasBegun {
 		if err := t.Conn.Commit(); err != nil {
-			if database.KindOf(err) == database.Mistake {
+			if database.ErrorKindOf(err) == database.RequestFailed {
 				err = fmt.Errorf("commit: %w", err)
 			}
 			return n, nil, nil, err
@@ -279,13 +279,13 @@ func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 	return n, grant, nil, nil
 }
 
-// carryOut carries out the operations of a group, or only the first n. It stops early if the transaction gets
+// runOps carries out the operations of a group, or only the first n. It stops early if the transaction gets
 // too large, or takes too long while users share the writer. culprit is the operation whose error ended it.
-func (t *Tx) carryOut(group []*op) (n int, culprit *op, err error) {
+func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
 	users := now // operations of users may take writequeue.GroupTime from here on
 	shared := s.ops.Shared(now)
-	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= writequeue.GroupTime) {
+	for n < len(group) && t.transferredBytes() < maxGroupBytes && !(shared && now.Sub(users) >= writequeue.GroupTime) {
 		o := group[n]
 		if n > 0 && o.uid != group[n-1].uid && s.ops.IsSlow(o) {
 			s.ops.CommitAlone(o)
@@ -299,19 +299,19 @@ func (t *Tx) carryOut(group []*op) (n int, culprit *op, err error) {
 		} else {
 			s.ops.Served(o, ended.Sub(now))
 		}
-		if now = ended; o.err != nil && database.KindOf(o.err) != database.Refusal {
+		if now = ended; o.err != nil && database.ErrorKindOf(o.err) != database.RequestRejected {
 			return n, o, o.err
 		}
 	}
 	return n, nil, nil
 }
 
-// remote reports whether each query takes a round trip to a server.
-func (t *Tx) remote() bool { return t.readAhead != nil }
+// isRemote reports whether each query takes a round trip to a server.
+func (t *Tx) isRemote() bool { return t.readAhead != nil }
 
-// size returns how many bytes the transaction has read and written.
-func (t *Tx) size() int {
-	return int(t.Conn.ArgumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.Bytes
+// transferredBytes returns how many bytes the transaction has read and written.
+func (t *Tx) transferredBytes() int {
+	return int(t.Conn.ArgumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.ClaimedBytes
 }
 
 func (t *Tx) EnsureBegun() (err error) {
@@ -326,7 +326,7 @@ func (t *Tx) Exec(sql string, args ...any) error {
 	if err := t.writeLanes(); err != nil {
 		return err
 	}
-	t.dropPrefetched() // the statement may change any row
+	t.discardPrefetchedRows() // the statement may change any row
 	return t.Conn.Exec(sql, args...)
 }
 
@@ -337,12 +337,12 @@ func (t *Tx) WriteRow(sql string, args ...any) error {
 	return t.Conn.WriteRow(sql, args...)
 }
 
-func (t *Tx) Count(sql string, args ...any) (int64, error) {
+func (t *Tx) ExecCount(sql string, args ...any) (int64, error) {
 	if err := t.writeLanes(); err != nil {
 		return 0, err
 	}
-	t.dropPrefetched()
-	return t.Conn.Count(sql, args...)
+	t.discardPrefetchedRows()
+	return t.Conn.ExecCount(sql, args...)
 }
 
 func (t *Tx) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
@@ -352,11 +352,11 @@ func (t *Tx) Query(each func(r database.Row) (more bool, err error), sql string,
 	return t.Conn.Query(each, sql, args...)
 }
 
-func (t *Tx) Number(sql string, args ...any) (int64, error) {
+func (t *Tx) QueryNumber(sql string, args ...any) (int64, error) {
 	if err := t.writeLanes(); err != nil {
 		return 0, err
 	}
-	return t.Conn.Number(sql, args...)
+	return t.Conn.QueryNumber(sql, args...)
 }
 
 func (t *Tx) rollback() {
@@ -375,21 +375,21 @@ func (t *Tx) rollback() {
 	for q, old := range t.queues {
 		q.SetCount(old)
 	}
-	t.s.mem.countLeased()
+	t.s.mem.recountLeased()
 	t.s.minute = statistics.Cache{}
 }
 
 // writeMeta writes what the transaction changed of the counts and numbers.
 func (t *Tx) writeMeta() error {
-	if err := t.listUsers(); err != nil {
+	if err := t.updateUserList(); err != nil {
 		return err
 	}
-	if err := t.listQueues(); err != nil {
+	if err := t.updateQueueList(); err != nil {
 		return err
 	}
 	m, b := &t.s.mem, &t.memoryAtStart
 	if !(t.hasBegun && t.Conn.HasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq &&
-		m.enqueuedTotal == b.enqueuedTotal && m.nextEvent == b.nextEvent && m.outputs == b.outputs &&
+		m.enqueuedTotal == b.enqueuedTotal && m.nextEvent == b.nextEvent && m.outputBytes == b.outputBytes &&
 		m.userList == b.userList &&
 		m.queueList == b.queueList {
 		return nil
@@ -397,17 +397,17 @@ func (t *Tx) writeMeta() error {
 	inMeta, changed := "", false
 	if t.leased {
 		var err error
-		if inMeta, changed, err = t.s.backend.WriteReserved(t); err != nil {
+		if inMeta, changed, err = t.s.backend.WriteReservations(t); err != nil {
 			return err
 		}
 	}
 	m.commits++
 	c := &m.counts
 	err := t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, records.Bit(changed),
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, records.BoolToInt(changed),
 		inMeta, m.commits, m.nextSeq, m.enqueuedTotal, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled],
-		m.outputs)
+		m.outputBytes)
 	if err == nil && t.delta != nil {
 		var delta []byte
 		if delta, err = t.buildDelta(); err == nil {
@@ -423,7 +423,7 @@ func (t *Tx) Reservations() string {
 	list := make([]byte, 0, 1024)
 	for seq, l := range t.s.mem.leases {
 		if !l.Running {
-			list = database.AppendReserved(list, seq, l.Job.Fence, l.Job.Node)
+			list = database.AppendReservation(list, seq, l.Job.Fence, l.Job.Node)
 		}
 	}
 	return string(list)

@@ -191,7 +191,7 @@ func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 	enqueueFor(t, s, 1, 3)
 	var got []int
 	for range 4 {
-		seqs, _ := claimJobs(t, s, store.Report{Want: 20})
+		seqs, _ := claimJobs(t, s, store.Report{WantedJobs: 20})
 		got = append(got, len(seqs))
 	}
 	if !slices.Equal(got, []int{2, 2, 4, 0}) {

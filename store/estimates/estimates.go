@@ -18,13 +18,13 @@ import (
 )
 
 // Estimates holds the typical run times of commands. They are updated after each commit and written to the
-// database at most once a minute; see Due. The zero value holds no estimates.
+// database at most once a minute; see WriteDue. The zero value holds no estimates.
 type Estimates struct {
-	mu            sync.Mutex
-	order         list.List                // list of *estimate, most recently completed first; guarded by mu
-	byFingerprint map[uint64]*list.Element // by fingerprint; guarded by mu
-	changed       bool                     // the estimates have changed since they were written; guarded by mu
-	written       queue.Millis             // minute of the last write; used by the writer only
+	mu                  sync.Mutex
+	byRecency           list.List                // list of *estimate, most recently completed first; guarded by mu
+	byFingerprint       map[uint64]*list.Element // by fingerprint; guarded by mu
+	hasUnwrittenChanges bool                     // the estimates have changed since they were written; guarded by mu
+	lastWriteMinute     queue.Millis             // minute of the last write; used by the writer only
 }
 
 // estimate is the typical run time of the commands with one fingerprint. The fingerprint is a hash of the
@@ -34,18 +34,18 @@ type estimate struct {
 	store.Estimate
 }
 
-// EstimateSize is the size in bytes of an estimate in the table usual: fingerprint, logarithm and number of
+// EncodedSize is the size in bytes of an estimate in the table usual: fingerprint, logarithm and number of
 // runs.
-const EstimateSize = 8 + 8 + 1
+const EncodedSize = 8 + 8 + 1
 
-// Note adds completed attempts to the estimates.
-func (e *Estimates) Note(measured []rules.Measurement) {
+// AddMeasurements adds completed attempts to the estimates.
+func (e *Estimates) AddMeasurements(measured []rules.Measurement) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range measured {
 		if m := &measured[i]; m.Fingerprint != 0 {
-			e.entry(m.Fingerprint).Note(m.Duration)
-			e.changed = true
+			e.entry(m.Fingerprint).AddRuntime(m.Duration)
+			e.hasUnwrittenChanges = true
 		}
 	}
 }
@@ -54,24 +54,24 @@ func (e *Estimates) Note(measured []rules.Measurement) {
 // holds mu.
 func (e *Estimates) entry(fingerprint uint64) *estimate {
 	if known := e.byFingerprint[fingerprint]; known != nil {
-		e.order.MoveToFront(known)
+		e.byRecency.MoveToFront(known)
 		return known.Value.(*estimate)
 	}
 	if e.byFingerprint == nil {
 		e.byFingerprint = map[uint64]*list.Element{}
 	}
 	if len(e.byFingerprint) >= store.MaxEstimates {
-		last := e.order.Back()
+		last := e.byRecency.Back()
 		delete(e.byFingerprint, last.Value.(*estimate).fingerprint)
-		e.order.Remove(last)
+		e.byRecency.Remove(last)
 	}
 	one := &estimate{fingerprint: fingerprint}
-	e.byFingerprint[fingerprint] = e.order.PushFront(one)
+	e.byFingerprint[fingerprint] = e.byRecency.PushFront(one)
 	return one
 }
 
-// Usual returns the typical run time of jobs with the fingerprint, or 0 if it is unknown.
-func (e *Estimates) Usual(fingerprint uint64) time.Duration {
+// TypicalRuntime returns the typical run time of jobs with the fingerprint, or 0 if it is unknown.
+func (e *Estimates) TypicalRuntime(fingerprint uint64) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if known := e.byFingerprint[fingerprint]; known != nil {
@@ -80,10 +80,10 @@ func (e *Estimates) Usual(fingerprint uint64) time.Duration {
 	return 0
 }
 
-// Due reports whether the estimates have not been written in this minute yet. Only the writer calls it.
-func (e *Estimates) Due(minute queue.Millis) bool {
-	due := e.written != minute
-	e.written = minute
+// WriteDue reports whether the estimates have not been written in this minute yet. Only the writer calls it.
+func (e *Estimates) WriteDue(minute queue.Millis) bool {
+	due := e.lastWriteMinute != minute
+	e.lastWriteMinute = minute
 	return due
 }
 
@@ -91,27 +91,28 @@ func (e *Estimates) Due(minute queue.Millis) bool {
 func (e *Estimates) Encode() (b []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.changed {
+	if !e.hasUnwrittenChanges {
 		return nil
 	}
-	e.changed = false
-	for at := e.order.Back(); at != nil; at = at.Prev() {
+	e.hasUnwrittenChanges = false
+	for at := e.byRecency.Back(); at != nil; at = at.Prev() {
 		one := at.Value.(*estimate)
 		b = binary.LittleEndian.AppendUint64(b, one.fingerprint)
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(one.Log))
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(one.LogMean))
 		b = append(b, one.Runs)
 	}
 	return b
 }
 
-// PutEstimates stores encoded estimates.
-const PutEstimates = `INSERT INTO usual (one, list) VALUES (1, ?) ON CONFLICT (one) DO UPDATE SET list = excluded.list`
+// PutEstimatesSQL stores encoded estimates.
+const PutEstimatesSQL = `INSERT INTO usual (one, list) VALUES (1, ?)
+	ON CONFLICT (one) DO UPDATE SET list = excluded.list`
 
 // MarkUnwritten marks the estimates as not written, because the transaction that wrote them was undone.
 func (e *Estimates) MarkUnwritten() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.changed, e.written = true, 0
+	e.hasUnwrittenChanges, e.lastWriteMinute = true, 0
 }
 
 // Load reads the estimates from the database. It skips damaged ones.
@@ -120,11 +121,11 @@ func (e *Estimates) Load(c database.Statements) error {
 	_, err := database.First(c, func(r database.Row) { b = bytes.Clone(r.View(0)) }, `SELECT list FROM usual`)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for ; len(b) >= EstimateSize; b = b[EstimateSize:] {
+	for ; len(b) >= EncodedSize; b = b[EncodedSize:] {
 		log, runs := math.Float64frombits(binary.LittleEndian.Uint64(b[8:])), b[16]
 		if fingerprint := binary.LittleEndian.Uint64(b); fingerprint != 0 && log >= 0 && log < math.Log(math.MaxInt64) &&
 			runs > 0 {
-			e.entry(fingerprint).Estimate = store.Estimate{Log: log, Runs: runs}
+			e.entry(fingerprint).Estimate = store.Estimate{LogMean: log, Runs: runs}
 		}
 	}
 	return err

@@ -33,7 +33,7 @@ type State struct {
 }
 
 // Read adds the statements that read the state, except UsedUnits.
-func (s *State) Read(all *database.Batch) {
+func (s *State) Read(all *database.QueryBatch) {
 	all.Add(func(r database.Row) (bool, error) {
 		s.ResourceList = append(s.ResourceList, r.Num(0))
 		return true, nil
@@ -48,8 +48,8 @@ func (s *State) Read(all *database.Batch) {
 type Tables struct {
 	tx     Tx
 	state  *State
-	limits map[int64]rules.Rule // limits that the transaction has read, by gate, without UsedUnits
-	named  map[name]int64       // changes in the number of jobs that name a gate, not written yet
+	limits map[int64]rules.GateRule // limits that the transaction has read, by gate, without UsedUnits
+	named  map[name]int64           // changes in the number of jobs that name a gate, not written yet
 }
 
 // name identifies a lock or rate that jobs name.
@@ -69,12 +69,12 @@ func (t *Tables) Forget() { t.limits, t.named = nil, nil }
 // if it does not exist.
 func (t *Tables) Gate(uid int, d queue.Demand) (id int64, err error) {
 	owner := int64(d.Owner(uid))
-	id, err = t.tx.Number(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
+	id, err = t.tx.QueryNumber(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
 	if err != nil || id != 0 {
 		return id, err
 	}
-	id, err = t.tx.Number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
-		int64(d.Kind), d.Key, int64(d.N), d.Period.Milliseconds())
+	id, err = t.tx.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
+		int64(d.Kind), d.Key, int64(d.Amount), d.Period.Milliseconds())
 	if err != nil {
 		return 0, err
 	}
@@ -85,8 +85,8 @@ func (t *Tables) Gate(uid int, d queue.Demand) (id int64, err error) {
 	return id, nil
 }
 
-// Resources implements rules.Gates.
-func (t *Tables) Resources() []int64 { return t.state.ResourceList }
+// ResourceGates implements rules.Gates.
+func (t *Tables) ResourceGates() []int64 { return t.state.ResourceList }
 
 // CountLane adds to the number of lanes that need a gate.
 func (t *Tables) CountLane(gate int64, by int) error {
@@ -112,7 +112,7 @@ func (t *Tables) Tidy(limit int) (more bool, err error) {
 		return false, err
 	}
 	for _, id := range slices.Sorted(maps.Keys(periods)) {
-		last, err := t.tx.Number(`SELECT max(at) FROM starts WHERE gate = ?`, id)
+		last, err := t.tx.QueryNumber(`SELECT max(at) FROM starts WHERE gate = ?`, id)
 		if opens := last + periods[id] + 1; err == nil && opens > int64(t.tx.Now()) && last > 0 {
 			err = t.setOpens(id, opens)
 		} else if err == nil {
@@ -138,23 +138,23 @@ func (t *Tables) remove(id int64) error {
 	return err
 }
 
-// Rule implements rules.Gates.
-func (t *Tables) Rule(gate int64) (rules.Rule, error) {
+// GateRule implements rules.Gates.
+func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
 	rule, found := t.limits[gate]
 	if !found {
 		err := t.tx.Query(func(r database.Row) (bool, error) {
 			found = true
-			rule.N, rule.Period, rule.Key = int(r.Num(0)), time.Duration(r.Num(1))*time.Millisecond, r.Text(2)
+			rule.Amount, rule.Period, rule.Key = int(r.Num(0)), time.Duration(r.Num(1))*time.Millisecond, r.Text(2)
 			return false, nil
 		}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
 		if err != nil {
 			return rule, err
 		}
 		if !found {
-			return rule, database.Damage(fmt.Sprintf(`the table "gates" lacks the row with the id %d`, gate))
+			return rule, database.DamageError(fmt.Sprintf(`the table "gates" lacks the row with the id %d`, gate))
 		}
 		if t.limits == nil {
-			t.limits = map[int64]rules.Rule{}
+			t.limits = map[int64]rules.GateRule{}
 		}
 		t.limits[gate] = rule
 	}
@@ -162,26 +162,26 @@ func (t *Tables) Rule(gate int64) (rules.Rule, error) {
 	return rule, nil
 }
 
-// Starts implements rules.Gates.
-func (t *Tables) Starts(gate int64, since queue.Millis) (n int, err error) {
+// CountStarts implements rules.Gates.
+func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
 	now := int64(t.tx.Now())
 	if err := t.tx.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gate, now); err != nil {
 		return 0, err
 	}
-	starts, err := t.tx.Number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
+	starts, err := t.tx.QueryNumber(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
 	return int(starts), err
 }
 
-// StartBefore implements rules.Gates.
-func (t *Tables) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, error) {
-	at, err := t.tx.Number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
+// NthNewestStart implements rules.Gates.
+func (t *Tables) NthNewestStart(gate int64, since queue.Millis, n int) (queue.Millis, error) {
+	at, err := t.tx.QueryNumber(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
 		int64(since), int64(n))
 	return queue.Millis(at), err
 }
 
-// SetOpens implements rules.Gates.
-func (t *Tables) SetOpens(gate int64, at queue.Millis) error {
+// ScheduleRecheck implements rules.Gates.
+func (t *Tables) ScheduleRecheck(gate int64, at queue.Millis) error {
 	t.tx.WakeAt(at)
 	return t.setOpens(gate, int64(at))
 }
@@ -216,28 +216,29 @@ func (t *Tables) TakeOpen(limit int, setBack bool) (list []int64, err error) {
 // NextOpen returns the earliest opening time of a gate, or 0 if none has one.
 func (t *Tables) NextOpen() (at int64, err error) {
 	if t.state.Exist {
-		at, err = t.tx.Number(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
+		at, err = t.tx.QueryNumber(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
 	}
 	return at, err
 }
 
 // RecordStart implements rules.Gates.
 func (t *Tables) RecordStart(gate int64, at queue.Millis) error {
-	if err := t.forgetStarts(gate); err != nil {
+	if err := t.deleteOldStarts(gate); err != nil {
 		return err
 	}
 	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
 }
 
-// SetRule implements rules.Gates.
+// SetRuleFromJob implements rules.Gates.
 // See docs/decisions/0018.
-func (t *Tables) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
+func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 	id, err := t.Gate(j.UID, d)
 	if err != nil {
 		return 0, err
 	}
-	n, per := int64(d.N), d.Period.Milliseconds()
-	fixed, err := t.tx.Number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
+	n, per := int64(d.Amount), d.Period.Milliseconds()
+	fixed, err := t.tx.QueryNumber(
+		`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
 		int64(queue.SharedOwner), t.named[name{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
 	if err != nil || fixed == 1 {
 		return 0, err
@@ -248,25 +249,27 @@ func (t *Tables) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 // putRule changes the limit and the period of a lock or rate.
 func (t *Tables) putRule(gate, n, per int64) error {
 	delete(t.limits, gate)
-	if err := t.forgetStarts(gate); err != nil { // a longer period must not count them later
+	if err := t.deleteOldStarts(gate); err != nil { // a longer period must not count them later
 		return err
 	}
 	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
 }
 
-// KeepRule implements rules.Gates.
-func (t *Tables) KeepRule(d queue.Demand) (id int64, err error) {
-	if d.N == 0 {
+// SetFixedRule implements rules.Gates.
+func (t *Tables) SetFixedRule(d queue.Demand) (id int64, err error) {
+	if d.Amount == 0 {
 		err = t.tx.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
 			int64(d.Kind), d.Key)
 		t.tx.WakeAt(t.tx.Now()) // run upkeep: it removes the gate if no job needs it any more
 		return 0, err
 	}
-	others, err := t.tx.Number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`,
+	others, err := t.tx.QueryNumber(
+		`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`,
 		int64(d.Kind), d.Key)
-	if err == nil && others >= store.MaxGates {
-		err = queue.Errorf(queue.CodeFull, "%d shared keys already have limits, which is the maximum; remove a limit that "+
-			"queuectl gate list shows: queuectl gate set @KEY --unset lock (or rate)", store.MaxGates)
+	if err == nil && others >= store.MaxGatesPage {
+		err = queue.Errorf(queue.CodeQueueFull,
+			"%d shared keys already have limits, which is the maximum; remove a limit that "+
+				"queuectl gate list shows: queuectl gate set @KEY --unset lock (or rate)", store.MaxGatesPage)
 	}
 	if err != nil {
 		return 0, err
@@ -277,17 +280,17 @@ func (t *Tables) KeepRule(d queue.Demand) (id int64, err error) {
 	if err := t.tx.Exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id); err != nil {
 		return 0, err
 	}
-	return id, t.putRule(id, int64(d.N), d.Period.Milliseconds())
+	return id, t.putRule(id, int64(d.Amount), d.Period.Milliseconds())
 }
 
-// forgetStarts deletes the starts that are older than a rate's period.
-func (t *Tables) forgetStarts(gate int64) error {
+// deleteOldStarts deletes the starts that are older than a rate's period.
+func (t *Tables) deleteOldStarts(gate int64) error {
 	return t.tx.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
 		int64(t.tx.Now()), gate)
 }
 
-// CountNaming implements rules.Gates.
-func (t *Tables) CountNaming(j *rules.Job, by int) error {
+// AdjustNamingCounts implements rules.Gates.
+func (t *Tables) AdjustNamingCounts(j *rules.Job, by int) error {
 	for _, d := range j.Demands {
 		if !d.HasLimit() {
 			continue

@@ -11,7 +11,7 @@ import (
 
 // maxGatesRead limits how many gates of an owner are read for one list. Many gates may be unneeded but not
 // yet removed by upkeep.
-const maxGatesRead = 5 * store.MaxGates
+const maxGatesRead = 5 * store.MaxGatesPage
 
 // maxStartsCounted limits how many starts are counted for one list of an owner's gates. For rates beyond that
 // limit, the list shows only leases that are not known to have started.
@@ -46,9 +46,9 @@ func (t *Tables) listOwner(owner int, kind int64, key string, list *[]store.Gate
 		}
 		ids = append(ids, r.Num(0))
 		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.Num(1)), Key: r.Text(2),
-			N: int(r.Num(3)), Period: time.Duration(r.Num(4)) * time.Millisecond}, UID: owner, Jobs: r.Num(5),
-			Set: r.Num(6) == 1})
-		return len(*list) < store.MaxGates && scanned < maxGatesRead, nil
+			Amount: int(r.Num(3)), Period: time.Duration(r.Num(4)) * time.Millisecond}, UID: owner, Jobs: r.Num(5),
+			RuleStored: r.Num(6) == 1})
+		return len(*list) < store.MaxGatesPage && scanned < maxGatesRead, nil
 	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key
 		WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(owner), kind, key, int64(maxGatesRead))
 	steps := maxStartsCounted
@@ -57,11 +57,11 @@ func (t *Tables) listOwner(owner int, kind int64, key string, list *[]store.Gate
 		g.Usage = t.state.UsedUnits[id]
 		switch g.Kind {
 		case queue.GateResource:
-			g.N, g.Period = node.Resources[g.Key], 0
+			g.Amount, g.Period = node.Resources[g.Key], 0
 		case queue.GateRate:
 			if err == nil {
 				var starts int64
-				starts, err = t.tx.Number(`SELECT count(*) FROM
+				starts, err = t.tx.QueryNumber(`SELECT count(*) FROM
 					(SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`,
 					id, int64(t.tx.Now())-g.Period.Milliseconds(), int64(steps))
 				steps -= int(starts)

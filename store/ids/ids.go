@@ -25,13 +25,13 @@ func Assign(drafts []queue.Job, next int64, rng *rand.Rand, taken func(ids []str
 		}
 	}
 	missing := len(drafts) - len(given)
-	if err := n.check(given, missing); err != nil {
+	if err := n.checkTaken(given, missing); err != nil {
 		return nil, nil, 0, err
 	}
 	for i := range drafts {
 		if id := drafts[i].ID; id != "" {
 			if n.taken[id] {
-				return nil, nil, 0, exists(id, i, len(drafts))
+				return nil, nil, 0, idExistsError(id, i, len(drafts))
 			}
 			n.taken[id] = true
 		}
@@ -48,7 +48,7 @@ func Assign(drafts []queue.Job, next int64, rng *rand.Rand, taken func(ids []str
 		n.next++
 	}
 	if n.next > maxSeq {
-		return nil, nil, 0, queue.Errorf(queue.CodeFull,
+		return nil, nil, 0, queue.Errorf(queue.CodeQueueFull,
 			"all job numbers are used up; start a new service with an empty database")
 	}
 	return ids, seqs, n.next, nil
@@ -65,8 +65,8 @@ type allocator struct {
 // maxCheck bounds the numbers that one call of allocator.lookUp checks.
 const maxCheck = 1000
 
-// check finds out which of these ids, and which of the next numbers, are already ids of jobs.
-func (n *allocator) check(ids []string, numbers int) (err error) {
+// checkTaken finds out which of these ids, and which of the next numbers, are already ids of jobs.
+func (n *allocator) checkTaken(ids []string, numbers int) (err error) {
 	n.checkedUpTo = n.next + int64(min(numbers, maxCheck))
 	for number := n.next; number < n.checkedUpTo; number++ {
 		ids = append(ids, strconv.FormatInt(number, 10))
@@ -81,7 +81,7 @@ func (n *allocator) check(ids []string, numbers int) (err error) {
 func (n *allocator) nextFree(missing int) (id string, err error) {
 	for {
 		if n.next >= n.checkedUpTo {
-			if err := n.check(nil, missing+2*n.skippedCount); err != nil {
+			if err := n.checkTaken(nil, missing+2*n.skippedCount); err != nil {
 				return "", err
 			}
 		}
@@ -119,7 +119,7 @@ func (n *numbers) skip() {
 	n.window = min(2*n.window, maxLeap)
 }
 
-func exists(id string, i, count int) error {
+func idExistsError(id string, i, count int) error {
 	e := &queue.Error{Code: queue.CodeExists, Field: "id",
 		Message: fmt.Sprintf("another job has the id %q; choose another id, or leave the id out to get a number", id)}
 	if count > 1 {

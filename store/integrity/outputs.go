@@ -18,12 +18,12 @@ import (
 
 // Advice about output files. outputFaults replaces ID by the job's id.
 const (
-	lostOutput    = "lost output exists only in backups; to end this report, remove the job: queuectl rm ID"
-	damagedOutput = "check the disk; " + lostOutput
+	lostOutputAdvice    = "lost output exists only in backups; to end this report, remove the job: queuectl rm ID"
+	damagedOutputAdvice = "check the disk; " + lostOutputAdvice
 )
 
-// OutputFiles returns the names of the files in the output directories.
-func OutputFiles(dirs []string) (map[string]bool, error) {
+// ListOutputFiles returns the names of the files in the output directories.
+func ListOutputFiles(dirs []string) (map[string]bool, error) {
 	files := map[string]bool{}
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
@@ -37,8 +37,8 @@ func OutputFiles(dirs []string) (map[string]bool, error) {
 	return files, nil
 }
 
-// refStep is how many names of output files are read per query.
-const refStep = 1000
+// refsPerQuery is how many names of output files are read per query.
+const refsPerQuery = 1000
 
 // EachOutput calls the callback for every output file that a copy refers to, with its name and size in bytes.
 func EachOutput(c *sqlitedb.Conn, each func(ref string, size int64) error) error {
@@ -51,7 +51,7 @@ func EachOutput(c *sqlitedb.Conn, each func(ref string, size int64) error) error
 		list, err := database.Rows(c, func(r database.Row) output {
 			return output{r.Num(0), r.Num(1), r.Text(2), r.Num(3)}
 		}, `SELECT seq, n, output_ref, output_bytes FROM attempts
-			WHERE (seq, n) > (?, ?) AND output_ref IS NOT NULL ORDER BY seq, n LIMIT ?`, last.seq, last.n, int64(refStep))
+			WHERE (seq, n) > (?, ?) AND output_ref IS NOT NULL ORDER BY seq, n LIMIT ?`, last.seq, last.n, int64(refsPerQuery))
 		if err != nil || len(list) == 0 {
 			return err
 		}
@@ -63,9 +63,9 @@ func EachOutput(c *sqlitedb.Conn, each func(ref string, size int64) error) error
 	}
 }
 
-// whereOutput returns the path of an output in the first directory that contains it. If no directory contains
+// findOutput returns the path of an output in the first directory that contains it. If no directory contains
 // it, found is false, and path is where the output would be stored.
-func whereOutput(dirs []string, name string) (path string, found bool) {
+func findOutput(dirs []string, name string) (path string, found bool) {
 	for _, dir := range dirs {
 		path := filepath.Join(dir, name)
 		if _, err := os.Lstat(path); err == nil {
@@ -75,13 +75,13 @@ func whereOutput(dirs []string, name string) (path string, found bool) {
 	return filepath.Join(dirs[0], name), false
 }
 
-// contentFault reads an output file that had size bytes when it was written. It returns what is damaged, or
+// outputContentFault reads an output file that had size bytes when it was written. It returns what is damaged, or
 // no fault for an intact file. A file that was deleted after it was listed is not a fault.
-func contentFault(path string, size int64) fault {
+func outputContentFault(path string, size int64) fault {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		return fault{fmt.Sprintf("%s should be a file with output of the job, but is not a regular file", path),
-			"delete it; " + lostOutput}
+			"delete it; " + lostOutputAdvice}
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,11 +95,11 @@ func contentFault(path string, size int64) fault {
 	switch damaged, err := output.CheckFile(f, size); {
 	case damaged > 0:
 		return fault{fmt.Sprintf("the output file %s is damaged: %d bytes of output cannot be read", path, damaged),
-			damagedOutput}
+			damagedOutputAdvice}
 	case errors.Is(err, output.ErrDamaged):
-		return fault{fmt.Sprintf("the output file %s is damaged at its end", path), damagedOutput}
+		return fault{fmt.Sprintf("the output file %s is damaged at its end", path), damagedOutputAdvice}
 	case err != nil:
-		return fault{fmt.Sprintf("a file with output of the job cannot be read: %v", err), damagedOutput}
+		return fault{fmt.Sprintf("a file with output of the job cannot be read: %v", err), damagedOutputAdvice}
 	}
 	return fault{}
 }
@@ -123,17 +123,17 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 		if size < 0 { // removed to free space
 			return nil
 		}
-		path, there := whereOutput(outputs.Dirs, ref)
+		path, there := findOutput(outputs.Dirs, ref)
 		found := fault{}
 		switch {
 		case there:
-			found = contentFault(path, size)
+			found = outputContentFault(path, size)
 		case !files[ref]:
-			found = fault{fmt.Sprintf("the output file %s is missing", path), lostOutput}
+			found = fault{fmt.Sprintf("the output file %s is missing", path), lostOutputAdvice}
 		}
 		if found != (fault{}) {
 			id := jobOfOutput(c, ref)
-			faults = append(faults, fault{"job " + id + ": " + found.text, strings.ReplaceAll(found.next, "ID", id)})
+			faults = append(faults, fault{"job " + id + ": " + found.text, strings.ReplaceAll(found.advice, "ID", id)})
 		}
 		return nil
 	})
@@ -152,7 +152,7 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(r.Fence, 10))
 	}
 	for name := range orphans {
-		path, there := whereOutput(outputs.Dirs, name)
+		path, there := findOutput(outputs.Dirs, name)
 		if !there {
 			continue // deleted after the files were listed
 		}

@@ -19,8 +19,8 @@ type RestoreResult struct {
 	Outputs int64
 }
 
-// PreparedName is the file name of the database while it is prepared.
-const PreparedName = "restore.tmp"
+// PreparedFileName is the file name of the database while it is prepared.
+const PreparedFileName = "restore.tmp"
 
 // Restore checks a backup, counts its rows again and prepares it in a directory that no service uses. It
 // calls save to create each output file, and reports the number of copied bytes and the size of the backup to
@@ -32,11 +32,11 @@ const PreparedName = "restore.tmp"
 func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	each func(done, total int64)) (done RestoreResult, replace func(asideDir string, between func() error) error,
 	err error) {
-	path := filepath.Join(dir, PreparedName)
-	SweepRestoring(path) // SQLite would apply an old journal to the new file
+	path := filepath.Join(dir, PreparedFileName)
+	DeleteUnfinishedRestore(path) // SQLite would apply an old journal to the new file
 	defer func() {
 		if err != nil {
-			SweepRestoring(path)
+			DeleteUnfinishedRestore(path)
 		}
 	}()
 	if err := CopyFile(path, file, each); err != nil {
@@ -46,11 +46,11 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	if err == nil {
 		err = checkBackup(c)
 	}
-	if err = notBackup(file, err); err == nil {
-		done, err = unpack(c, save)
+	if err = notBackupError(file, err); err == nil {
+		done, err = unpackOutputs(c, save)
 	}
 	if err == nil {
-		err = keepNumbers(c, filepath.Join(dir, sqlitedb.DatabaseName))
+		err = raiseNumbers(c, filepath.Join(dir, sqlitedb.DatabaseName))
 	}
 	if c != nil {
 		err = errors.Join(err, c.Close())
@@ -66,16 +66,16 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	}, nil
 }
 
-// SweepRestoring deletes the files of a Restore that was killed.
-func SweepRestoring(path string) {
+// DeleteUnfinishedRestore deletes the files of a Restore that was killed.
+func DeleteUnfinishedRestore(path string) {
 	for _, end := range []string{"", "-journal", "-wal", "-shm"} {
 		os.Remove(path + end)
 	}
 }
 
-// notBackup returns the error for a file that is not a valid backup. An error for the user is returned
+// notBackupError returns the error for a file that is not a valid backup. An error for the user is returned
 // unchanged.
-func notBackup(file string, err error) error {
+func notBackupError(file string, err error) error {
 	var e *queue.Error
 	if err == nil || errors.As(err, &e) {
 		return err
@@ -83,8 +83,8 @@ func notBackup(file string, err error) error {
 	return queue.Errorf(queue.CodeInvalid, "%s is not a valid backup of a queue (%v); nothing was changed", file, err)
 }
 
-// copyPiece is how many bytes are copied between two reports of progress.
-const copyPiece = 1 << 20
+// copyPieceBytes is how many bytes are copied between two reports of progress.
+const copyPieceBytes = 1 << 20
 
 // CopyFile copies a file to a new one. It reports to each how many bytes are copied, and the total.
 func CopyFile(to, from string, each func(done, total int64)) error {
@@ -100,7 +100,7 @@ func CopyFile(to, from string, each func(done, total int64)) error {
 	info, err := in.Stat()
 	for done := int64(0); err == nil; {
 		var n int64
-		n, err = io.CopyN(out, in, copyPiece)
+		n, err = io.CopyN(out, in, copyPieceBytes)
 		done += n
 		if err == nil || err == io.EOF {
 			each(done, info.Size())
@@ -124,7 +124,7 @@ func checkBackup(c *sqlitedb.Conn) error {
 	if err := CheckPages(c); err != nil {
 		return err
 	}
-	next, err := c.Number(`SELECT next_seq FROM meta`)
+	next, err := c.QueryNumber(`SELECT next_seq FROM meta`)
 	if err == nil && next < 1 {
 		err = errors.New(`the counters in its table "meta" are missing`)
 	}
@@ -132,7 +132,7 @@ func checkBackup(c *sqlitedb.Conn) error {
 		err = sqlitedb.Migrate(c, database.Migrations)
 	}
 	if err == nil {
-		err = Recount(c)
+		err = Repair(c)
 	}
 	if err != nil {
 		return err
@@ -144,13 +144,13 @@ func checkBackup(c *sqlitedb.Conn) error {
 	return err
 }
 
-// unpack writes the outputs in a backup to their files.
-func unpack(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, error)) (done RestoreResult, err error) {
-	if done.Jobs, err = c.Number(
+// unpackOutputs writes the outputs in a backup to their files.
+func unpackOutputs(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, error)) (done RestoreResult, err error) {
+	if done.Jobs, err = c.QueryNumber(
 		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
 		return done, err
 	}
-	there, err := c.Number(`SELECT count(*) FROM sqlite_schema WHERE name = 'outputs'`)
+	there, err := c.QueryNumber(`SELECT count(*) FROM sqlite_schema WHERE name = 'outputs'`)
 	if err != nil || there == 0 {
 		return done, err
 	}
@@ -191,9 +191,9 @@ func unpack(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, error)) (do
 	return done, err
 }
 
-// keepNumbers raises the backup's numbers to those of the existing database, if it can be read, and to those
+// raiseNumbers raises the backup's numbers to those of the existing database, if it can be read, and to those
 // of the high-water mark.
-func keepNumbers(c *sqlitedb.Conn, path string) error {
+func raiseNumbers(c *sqlitedb.Conn, path string) error {
 	p := sqlitedb.ReadHighWater(filepath.Dir(path))
 	err := c.Exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?),
 		next_event = max(next_event, ?)`, p.Commits, p.NextSeq, p.NextEvent)
@@ -228,7 +228,7 @@ func installPrepared(dir, prepared, asideDir string, between func() error) error
 	if err != nil {
 		return err
 	}
-	for _, name := range append(sqlitedb.DatabaseFiles(), sqlitedb.CheckName) {
+	for _, name := range append(sqlitedb.DatabaseFiles(), sqlitedb.CheckMarkerName) {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(asideDir, name)); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old database aside, so nothing was restored: %w; solve this, then repeat "+

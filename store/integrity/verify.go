@@ -42,71 +42,71 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	list := ExamineDir(dir)
 	path := filepath.Join(dir, sqlitedb.DatabaseName)
 	wrong := func(err error, next string) []store.Finding {
-		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: next})
+		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Advice: next})
 	}
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return append(list, store.Finding{Check: "database", Level: store.LevelFailure,
 			Message: fmt.Sprintf("%s is missing", path),
-			Next: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an "+
+			Advice: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an "+
 				"empty queue, remove %s", filepath.Join(dir, sqlitedb.HighWaterName))})
 	case err != nil:
 		return wrong(err, checkDirAdvice)
 	case info.Mode().IsRegular() && info.Size() == 0:
-		return append(list, findEmpty(dir, path))
+		return append(list, emptyDatabaseFinding(dir, path))
 	}
 	c, err := sqlitedb.OpenWriter(path)
 	if err != nil {
-		return wrong(sqlitedb.Explain(path, err), "") // the error says what to do
+		return wrong(sqlitedb.ExplainOpenError(path, err), "") // the error says what to do
 	}
 	defer c.Close()
 	if err := sqlitedb.CheckHighWater(c, dir); err != nil {
 		return wrong(err, "")
 	}
-	if n, err := c.Number(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
-		return append(list, findEmpty(dir, path))
+	if n, err := c.QueryNumber(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
+		return append(list, emptyDatabaseFinding(dir, path))
 	}
 	list = append(list, ExamineDatabase(c)...)
 	if !thorough {
 		return list
 	}
-	files, err := OutputFiles(outputs.Dirs)
+	files, err := ListOutputFiles(outputs.Dirs)
 	if err != nil {
 		return wrong(err, checkDirAdvice)
 	}
 	return append(list, Verify(c, files, outputs, queue.MillisOf(time.Now()))...)
 }
 
-// Unexamined returns what doctor reports if a service could not examine its database.
-func Unexamined(err error) store.Finding {
+// UnexaminedFinding returns what doctor reports if a service could not examine its database.
+func UnexaminedFinding(err error) store.Finding {
 	f := store.Finding{Check: "database", Level: store.LevelFailure, Message: fmt.Sprintf("the database could not be "+
-		"examined: %v", err), Next: "see the service's log"}
+		"examined: %v", err), Advice: "see the service's log"}
 	if errors.Is(err, context.DeadlineExceeded) {
 		f.Message = "the database was not examined, because the service was too busy to do so in time"
-		f.Next = "try again: queuectl doctor"
+		f.Advice = "try again: queuectl doctor"
 	}
 	return f
 }
 
-// findEmpty returns what doctor reports about a database without tables. It is a failure if the database has
+// emptyDatabaseFinding returns what doctor reports about a database without tables. It is a failure if the database has
 // held jobs.
-func findEmpty(dir, path string) store.Finding {
+func emptyDatabaseFinding(dir, path string) store.Finding {
 	mark := filepath.Join(dir, sqlitedb.HighWaterName)
 	if _, err := os.Stat(mark); err == nil {
 		return store.Finding{Check: "database", Level: store.LevelFailure,
 			Message: path + " is empty, but contained jobs before",
-			Next: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an "+
+			Advice: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an "+
 				"empty queue, remove %s", mark)}
 	}
 	return store.Finding{Check: "database", Level: store.LevelWarning, Message: path + " is empty: it has no tables yet",
-		Next: "start the service, which creates the tables"}
+		Advice: "start the service, which creates the tables"}
 }
 
 // ExamineDir checks a service's state directory: the file system, the disk and the permissions of the
 // files. A service has a state directory even if its database is on a server.
 func ExamineDir(dir string) (list []store.Finding) {
 	add := func(check string, level store.Level, next, format string, args ...any) {
-		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Next: next})
+		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Advice: next})
 	}
 	system, err := sqlitedb.FileSystemOf(dir)
 	switch {
@@ -118,11 +118,11 @@ func ExamineDir(dir string) (list []store.Finding) {
 	case system.Note != "":
 		add("file system", store.LevelWarning, "choose a directory on another disk or volume with --dir", "%s is on %s: %s",
 			dir, system.Name, system.Note)
-	case sqlitedb.RefusedNames() == "":
+	case sqlitedb.RefusedFileSystems() == "":
 		add("file system", store.LevelOK, "", "the file system of %s is not checked on this operating system", dir)
 	default:
 		add("file system", store.LevelOK, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir,
-			system.Name, sqlitedb.RefusedNames())
+			system.Name, sqlitedb.RefusedFileSystems())
 	}
 	if disk, err := sqlitedb.DiskOf(dir); err != nil {
 		add("disk", store.LevelFailure, "check the disk", "cannot read the free space of the disk of %s: %v", dir, err)
@@ -171,11 +171,11 @@ func ExamineDatabase(c *sqlitedb.Conn) []store.Finding {
 func examineSize(c *sqlitedb.Conn) []store.Finding {
 	pages, err := sqlitedb.CountPages(c)
 	if err != nil {
-		return []store.Finding{{Check: "size", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
+		return []store.Finding{{Check: "size", Level: store.LevelFailure, Message: err.Error(), Advice: replaceAdvice}}
 	}
 	return []store.Finding{{Check: "size", Level: store.LevelOK,
 		Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
-			pages.All*sqlitedb.PageSize>>20, pages.Free*sqlitedb.PageSize>>20)}}
+			pages.Total*sqlitedb.PageSize>>20, pages.Free*sqlitedb.PageSize>>20)}}
 }
 
 // examineSchema compares the tables and indexes with those that the migrations create. It also checks that
@@ -183,23 +183,23 @@ func examineSize(c *sqlitedb.Conn) []store.Finding {
 func examineSchema(c *sqlitedb.Conn) (list []store.Finding) {
 	wrong, err := SchemaFaults(c)
 	if err != nil {
-		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
+		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: err.Error(), Advice: replaceAdvice}}
 	}
 	for _, f := range wrong {
 		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: f.text,
-			Next: cmp.Or(f.next, rebuildAdvice)})
+			Advice: cmp.Or(f.advice, rebuildAdvice)})
 	}
-	version, err := c.Number(`PRAGMA user_version`)
+	version, err := c.QueryNumber(`PRAGMA user_version`)
 	if err == nil && len(list) == 0 {
 		list = append(list, store.Finding{Check: "database", Level: store.LevelOK,
 			Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
 	}
 	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`,
 		"event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
-		if at, err := c.Number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
+		if at, err := c.QueryNumber(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
 			list = append(list, store.Finding{Check: "clock", Level: store.LevelFailure,
 				Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)),
-				Next:    clockAdvice})
+				Advice:  clockAdvice})
 		}
 	}
 	return list
@@ -212,20 +212,20 @@ func ExamineFrames(c *sqlitedb.Conn) (list []store.Finding) {
 		`SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
 	switch {
 	case err != nil:
-		return []store.Finding{{Check: "batches", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
+		return []store.Finding{{Check: "batches", Level: store.LevelFailure, Message: err.Error(), Advice: replaceAdvice}}
 	case n == 0:
 		return nil
 	}
 	return []store.Finding{{Check: "batches", Level: store.LevelFailure,
 		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers "+
 			"are between %d and %d", n, first, last),
-		Next: "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
+		Advice: "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
 }
 
 // schemaFault describes a table, index, trigger or view that differs from what the migrations create. The
 // field create is the statement that creates the object, if it is missing. The field next is the advice, if
 // rebuildAdvice does not apply.
-type schemaFault struct{ text, create, next string }
+type schemaFault struct{ text, create, advice string }
 
 // SchemaFaults compares the schema of a database with that of a new one.
 func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
@@ -250,7 +250,7 @@ func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
 	if err != nil {
 		return nil, err
 	}
-	version, err := c.Number(`PRAGMA user_version`)
+	version, err := c.QueryNumber(`PRAGMA user_version`)
 	newer := version > int64(len(database.Migrations)) // a newer version may have added objects
 	for name, sql := range want {
 		switch there, ok := got[name]; {
@@ -264,7 +264,7 @@ func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
 	for name, sql := range got {
 		if kind, _, _ := strings.Cut(name, " "); want[name] == "" && !newer && (kind == "trigger" || kind == "view") {
 			list = append(list, schemaFault{text: "the " + name + " was not created by queuectl: " + sql,
-				next: "if you do not need it, stop the service, then drop it with the program sqlite3"})
+				advice: "if you do not need it, stop the service, then drop it with the program sqlite3"})
 		}
 	}
 	return list, err
@@ -292,10 +292,10 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
 		for i, f := range found {
 			if i == maxFaults {
 				list = append(list, store.Finding{Check: name, Level: store.LevelFailure,
-					Message: fmt.Sprintf("%d more problems of this kind", len(found)-i), Next: f.next})
+					Message: fmt.Sprintf("%d more problems of this kind", len(found)-i), Advice: f.advice})
 				break
 			}
-			list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: f.text, Next: f.next})
+			list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: f.text, Advice: f.advice})
 		}
 		if len(found) == 0 {
 			list = append(list, store.Finding{Check: name, Level: store.LevelOK, Message: fine})
@@ -312,7 +312,7 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
 	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, CheckPages(c) })
 	check("counters", "the stored counts match the stored jobs", rebuildAdvice,
 		func() ([]string, error) { return CounterFaults(c) })
-	check("clock", "no date is in the future", clockAdvice, func() ([]string, error) { return FutureDates(c, now) })
+	check("clock", "no date is in the future", clockAdvice, func() ([]string, error) { return FutureDateFaults(c, now) })
 	check("rows", "all rows are consistent",
 		"this is a bug in queuectl: keep a copy with queuectl backup FILE, and report it",
 		func() ([]string, error) { return RowFaults(c) })
@@ -326,7 +326,7 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
 }
 
 // fault describes something wrong that Verify found. next is the advice.
-type fault struct{ text, next string }
+type fault struct{ text, advice string }
 
 // clockAdvice is the advice about dates in the future.
 const clockAdvice = "if the clock of the machine is wrong, set it; stored dates do not change, so this is reported " +
@@ -342,10 +342,10 @@ type countQuery struct {
 	args      []any
 }
 
-// FutureDates returns descriptions of rows with dates after the time now.
-func FutureDates(c database.Conn, now queue.Millis) ([]string, error) {
+// FutureDateFaults returns descriptions of rows with dates after the time now.
+func FutureDateFaults(c database.Conn, now queue.Millis) ([]string, error) {
 	future := int64(now.Add(maxClockAhead))
-	return wrongRows(c, []countQuery{
+	return findWrongRows(c, []countQuery{
 		{"%d jobs have dates in the future, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`,
 			[]any{future}},
@@ -358,7 +358,7 @@ func FutureDates(c database.Conn, now queue.Millis) ([]string, error) {
 
 // RowFaults returns descriptions of rows that contradict each other.
 func RowFaults(c database.Conn) ([]string, error) {
-	return wrongRows(c, []countQuery{
+	return findWrongRows(c, []countQuery{
 		{"%d jobs have a place in the queue that contradicts their state, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE CASE state
 				WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
@@ -404,8 +404,8 @@ func RowFaults(c database.Conn) ([]string, error) {
 	})
 }
 
-// wrongRows runs queries, and describes the rows that they count.
-func wrongRows(c database.Conn, queries []countQuery) (faults []string, err error) {
+// findWrongRows runs queries, and describes the rows that they count.
+func findWrongRows(c database.Conn, queries []countQuery) (faults []string, err error) {
 	for _, q := range queries {
 		n, example := int64(0), ""
 		_, err := database.First(c, func(r database.Row) { n, example = r.Num(0), r.Text(1) }, q.sql, q.args...)

@@ -204,7 +204,7 @@ func (ls *Lanes) Refresh(read func(q *Queue) error) error {
 		}
 		q.Best, q.secondHead = nil, rules.EndPosition
 		for _, lanes := range q.users {
-			switch best := lanes.open[0]; {
+			switch best := lanes.openLanes[0]; {
 			case q.Best == nil:
 				q.Best, q.secondHead = best, lanes.secondHead()
 			case q.Best.Head.After(best.Head):
@@ -232,14 +232,14 @@ func earlier(a, b rules.Position) rules.Position {
 // user's last turn, or 0 if it is not known.
 func (ls *Lanes) Contenders(q *Queue, each func(l *rules.Lane, served int64)) {
 	for _, l := range q.OpenLanes {
-		if demandLanes, found := q.users[l.UID]; found && l.Head.After(demandLanes.open[0].Head) {
-			l = demandLanes.open[0]
+		if demandLanes, found := q.users[l.UID]; found && l.Head.After(demandLanes.openLanes[0].Head) {
+			l = demandLanes.openLanes[0]
 		}
 		each(l, q.LastTurns[l.UID])
 	}
 	for uid, demandLanes := range q.users {
 		if plain := ls.Plain[Name{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
-			each(demandLanes.open[0], q.LastTurns[uid])
+			each(demandLanes.openLanes[0], q.LastTurns[uid])
 		}
 	}
 }

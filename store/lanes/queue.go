@@ -15,10 +15,10 @@ type Queue struct {
 	Rule   store.QueueRule
 	UID    int // the user who enqueued the first of its current jobs
 	Leased int
-	// KeptJobs is the number of kept jobs that ended while the queue had its own retention. KeptBytes is the
+	// RetainedJobs is the number of kept jobs that ended while the queue had its own retention. RetainedBytes is the
 	// total size of their outputs.
-	KeptJobs, KeptBytes int64
-	Lanes               int // number of lanes, including those without jobs
+	RetainedJobs, RetainedBytes int64
+	Lanes                       int // number of lanes, including those without jobs
 	// LastTurns holds, for each user, the turn in which a job of the user was last claimed.
 	// A turn up to FixedTurns was taken under an earlier rule of the queue, so giving it back has no effect.
 	LastTurns  map[int]int64
@@ -45,7 +45,7 @@ func (q *Queue) Exists() bool {
 }
 
 // HasRow reports whether the queue needs a row: it exists, or its own retention still applies to ended jobs.
-func (q *Queue) HasRow() bool { return q.Exists() || q.KeptJobs > 0 || q.KeptBytes > 0 }
+func (q *Queue) HasRow() bool { return q.Exists() || q.RetainedJobs > 0 || q.RetainedBytes > 0 }
 
 // IsIdle reports whether the queue has no lanes and needs no row, and is not in a list of this package.
 func (q *Queue) IsIdle() bool {
@@ -53,18 +53,20 @@ func (q *Queue) IsIdle() bool {
 }
 
 // Count returns the stored counts of the queue.
-func (q *Queue) Count() records.QueueCount {
-	return records.QueueCount{Waiting: q.Waiting, UID: q.UID, KeptJobs: q.KeptJobs, KeptBytes: q.KeptBytes}
+func (q *Queue) Count() records.QueueCounts {
+	return records.QueueCounts{Waiting: q.Waiting, UID: q.UID, RetainedJobs: q.RetainedJobs,
+		RetainedBytes: q.RetainedBytes}
 }
 
 // SetCount sets the stored counts of the queue.
-func (q *Queue) SetCount(c records.QueueCount) {
-	q.Waiting, q.UID, q.KeptJobs, q.KeptBytes = c.Waiting, c.UID, c.KeptJobs, c.KeptBytes
+func (q *Queue) SetCount(c records.QueueCounts) {
+	q.Waiting, q.UID, q.RetainedJobs, q.RetainedBytes = c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes
 }
 
 // SetRule sets the rule of the queue. The caller then calls UpdateQueue.
 func (q *Queue) SetRule(rule store.QueueRule) {
-	q.Rule, q.Weight, q.MaxWaiting, q.OwnRetention = rule, rule.Weight, rule.MaxPending, rule.Keep != store.Retention{}
+	q.Rule, q.Weight, q.MaxWaiting, q.OwnRetention = rule, rule.Weight, rule.MaxPending,
+		rule.Retention != store.Retention{}
 }
 
 // Shared reports whether several users may have open lanes in the queue.
@@ -121,7 +123,7 @@ func (ls *Lanes) UpdateQueue(q *Queue) {
 // MarkStale marks all users' open lanes with demands in a queue as stale, so that the next claim reads them again.
 func (ls *Lanes) MarkStale(q *Queue) {
 	q.users, q.Stale = nil, true
-	ls.forgetBest(q)
+	ls.clearBestLane(q)
 }
 
 // MarkStaleUser marks one user's open lanes with demands as stale, so that the next claim reads them again.
@@ -130,10 +132,10 @@ func (ls *Lanes) MarkStaleUser(q *Queue, uid int) {
 		q.StaleUsers = map[int]bool{}
 	}
 	q.StaleUsers[uid] = true
-	ls.forgetBest(q)
+	ls.clearBestLane(q)
 }
 
-func (ls *Lanes) forgetBest(q *Queue) {
+func (ls *Lanes) clearBestLane(q *Queue) {
 	q.Best, q.secondHead = nil, rules.EndPosition
 	if !q.mustRefresh {
 		q.mustRefresh = true
@@ -160,8 +162,8 @@ func (q *Queue) read(read func(q *Queue) error) error {
 
 // userLanes holds the best open lanes with demands of one user in a queue.
 type userLanes struct {
-	open     []*rules.Lane  // in the order of their heads; has at least one
-	restFrom rules.Position // lower bound of the heads of the user's open lanes that are not in memory
+	openLanes []*rules.Lane  // in the order of their heads; has at least one
+	restFrom  rules.Position // lower bound of the heads of the user's open lanes that are not in memory
 }
 
 // MaxOpenPerUser is the largest number of open lanes with demands of each user that a queue keeps. While a claim
@@ -170,28 +172,28 @@ const MaxOpenPerUser = 4
 
 // secondHead returns the head of the user's second-best lane, or a position that is not after it.
 func (u *userLanes) secondHead() rules.Position {
-	if len(u.open) > 1 {
-		return u.open[1].Head
+	if len(u.openLanes) > 1 {
+		return u.openLanes[1].Head
 	}
 	return u.restFrom
 }
 
-// add adds an open lane.
-func (u *userLanes) add(l rules.Lane) {
+// addOpenLane adds an open lane.
+func (u *userLanes) addOpenLane(l rules.Lane) {
 	if l.Head.After(u.restFrom) {
 		return
 	}
-	index := slices.IndexFunc(u.open, func(other *rules.Lane) bool { return other.Head.After(l.Head) })
+	index := slices.IndexFunc(u.openLanes, func(other *rules.Lane) bool { return other.Head.After(l.Head) })
 	if index < 0 {
-		index = len(u.open)
+		index = len(u.openLanes)
 	}
-	if u.open = slices.Insert(u.open, index, &l); len(u.open) > MaxOpenPerUser {
-		u.restFrom, u.open = u.open[MaxOpenPerUser].Head, u.open[:MaxOpenPerUser]
+	if u.openLanes = slices.Insert(u.openLanes, index, &l); len(u.openLanes) > MaxOpenPerUser {
+		u.restFrom, u.openLanes = u.openLanes[MaxOpenPerUser].Head, u.openLanes[:MaxOpenPerUser]
 	}
 }
 
-// openOf returns a user's open lanes with demands.
-func (q *Queue) openOf(uid int) userLanes {
+// userOpenLanes returns a user's open lanes with demands.
+func (q *Queue) userOpenLanes(uid int) userLanes {
 	if lanesOfUser, known := q.users[uid]; known {
 		return lanesOfUser
 	}
@@ -200,15 +202,15 @@ func (q *Queue) openOf(uid int) userLanes {
 
 // AddOpen adds a lane with demands that was read from the database as open.
 func (q *Queue) AddOpen(l rules.Lane) {
-	lanesOfUser := q.openOf(l.UID)
-	lanesOfUser.add(l)
+	lanesOfUser := q.userOpenLanes(l.UID)
+	lanesOfUser.addOpenLane(l)
 	q.users[l.UID] = lanesOfUser
 }
 
 // Knows reports whether a lane with demands is in memory, as an open one.
 func (q *Queue) Knows(l *rules.Lane) bool {
 	return !q.Stale && !q.StaleUsers[l.UID] &&
-		slices.ContainsFunc(q.users[l.UID].open, func(o *rules.Lane) bool { return o.ID == l.ID })
+		slices.ContainsFunc(q.users[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
 }
 
 // SetOpen records a lane's new head and whether the lane is open, for a lane with demands. It marks the user's lanes
@@ -218,14 +220,14 @@ func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 		ls.MarkStaleUser(q, l.UID)
 		return
 	}
-	lanesOfUser := q.openOf(l.UID)
-	lanesOfUser.open = slices.DeleteFunc(slices.Clone(lanesOfUser.open),
+	lanesOfUser := q.userOpenLanes(l.UID)
+	lanesOfUser.openLanes = slices.DeleteFunc(slices.Clone(lanesOfUser.openLanes),
 		func(other *rules.Lane) bool { return other.ID == l.ID })
 	if l.ClosedBy == rules.Open {
-		lanesOfUser.add(l)
+		lanesOfUser.addOpenLane(l)
 	}
 	switch {
-	case len(lanesOfUser.open) > 0:
+	case len(lanesOfUser.openLanes) > 0:
 		if q.users == nil {
 			q.users = map[int]userLanes{}
 		}
@@ -236,5 +238,5 @@ func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 	default:
 		delete(q.users, l.UID)
 	}
-	ls.forgetBest(q)
+	ls.clearBestLane(q)
 }

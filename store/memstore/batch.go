@@ -56,7 +56,7 @@ func (s *Store) admit(n, limit int64) error {
 		}
 	}
 	if limit > 0 && n > limit {
-		return queue.Errorf(queue.CodeFull, "the queue is full: max_pending is %d", limit)
+		return queue.Errorf(queue.CodeQueueFull, "the queue is full: max_pending is %d", limit)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (s *Store) admitUser(uid int, n, limit int64) error {
 		}
 	}
 	if limit > 0 && n > limit {
-		return queue.Errorf(queue.CodeFull, "the queue is full for this user: max_pending_per_user is %d", limit)
+		return queue.Errorf(queue.CodeQueueFull, "the queue is full for this user: max_pending_per_user is %d", limit)
 	}
 	return nil
 }
@@ -114,21 +114,21 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 		}
 	}
 	switch n := len(r.Drafts); {
-	case !known && open >= store.MaxStagedUser:
-		return store.Receipt{}, store.ErrManyBatches
+	case !known && open >= store.MaxStagedBatches:
+		return store.Receipt{}, store.ErrTooManyBatches
 	case !known && s.wasDiscarded(r):
 		return store.Receipt{}, store.ErrBatchDiscarded
-	case n == 0 || n > queue.MaxBatch:
+	case n == 0 || n > queue.MaxJobsPerRequest:
 		return store.Receipt{}, errDrafts(n)
 	case b.jobs()+int64(n) > store.MaxStagedJobs:
 		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs", store.MaxStagedJobs)
-	case openIDs+givenIDs > store.MaxStagedNames:
-		return store.Receipt{}, store.ErrManyNames
+	case openIDs+givenIDs > store.MaxStagedIDs:
+		return store.Receipt{}, store.ErrTooManyIDs
 	}
-	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
 		return store.Receipt{}, err
 	}
-	if err := s.admitBytes(r.UID, storedBytesOf(r.Drafts), r.MaxBytesUser); err != nil {
+	if err := s.admitBytes(r.UID, storedBytesOf(r.Drafts), r.MaxBytesPerUser); err != nil {
 		return store.Receipt{}, err
 	}
 	all := slices.Concat(append(slices.Clone(b.frames), r.Drafts)...)
@@ -176,7 +176,7 @@ func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt sto
 	if err := s.admit(b.jobs()+int64(len(r.Drafts)), r.MaxPending); err != nil {
 		return receipt, err
 	}
-	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
 		return receipt, err
 	}
 	if len(r.Drafts) > 0 {
@@ -191,7 +191,7 @@ func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt sto
 // auditBatch adds an event about an uncommitted batch.
 func (s *Store) auditBatch(b *batch, action string, now queue.Millis) {
 	s.addEvent(&job{}, queue.EventAudit, queue.EventDetail{
-		UID: &b.uid, Verb: store.BatchVerb, Target: store.BatchTarget(b.name, action, b.jobs()),
+		UID: &b.uid, Verb: store.BatchAuditVerb, Target: store.BatchAuditTarget(b.name, action, b.jobs()),
 	}, now)
 }
 

@@ -18,7 +18,7 @@ func storedBytes(j *queue.Job) int64 {
 	if err != nil {
 		return store.JobBytes
 	}
-	dependencies := j.Parents
+	dependencies := j.ParentCount
 	if j.DependsOn != nil {
 		dependencies = len(j.DependsOn)
 	}
@@ -39,7 +39,7 @@ func scheduleBytes(s *store.Schedule) int64 {
 func (s *Store) bytesUsed(uid int) (n, staged int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
-			n += storedBytes(&j.Job) + j.records + j.Outputs
+			n += storedBytes(&j.Job) + j.records + j.OutputBytes
 		}
 	}
 	for _, schedule := range s.schedules {
@@ -66,7 +66,7 @@ func (s *Store) admitBytes(uid int, added, limit int64) error {
 		return nil
 	}
 	if n, staged := s.bytesUsed(uid); n+staged+added > limit {
-		return store.QuotaExceeded(n+staged, limit, added)
+		return store.NewQuotaError(n+staged, limit, added)
 	}
 	return nil
 }
@@ -81,21 +81,21 @@ func storedBytesOf(list []queue.Job) (n int64) {
 
 // makeRoomForAttempt makes room for an ended attempt of a job. If there is no room for the output, it removes
 // the output from the settlement. If there is no room for the attempt's record either, and the job has
-// store.KeptRecords records, it deletes the oldest.
+// store.KeptAttemptRecords records, it deletes the oldest.
 func (s *Store) makeRoomForAttempt(j *job, e *store.Settlement, limit int64) {
-	size, recordBytes := store.OutputSize(&e.Attempt), store.RecordSize(e, j.Runs)
-	if !e.Decision.Started || s.makeRoom(j.UID, size+recordBytes, limit) {
+	size, recordBytes := store.OutputSize(&e.Attempt), store.AttemptRecordSize(e, j.StartedAttempts)
+	if !e.Decision.RecordsAttempt || s.makeRoom(j.UID, size+recordBytes, limit) {
 		return
 	}
 	a := &e.Attempt
 	if a.OutputRef != "" {
 		s.garbage = append(s.garbage, a.OutputRef)
-		hint(s.dueSooner)
+		hint(s.promoteHints)
 	}
 	if size > 0 {
 		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
 	}
-	if s.makeRoom(j.UID, recordBytes, limit) || j.Runs < store.KeptRecords {
+	if s.makeRoom(j.UID, recordBytes, limit) || j.StartedAttempts < store.KeptAttemptRecords {
 		return
 	}
 	s.removeOutput(j, 0, queue.OutputOverQuota)
@@ -118,7 +118,7 @@ func (s *Store) makeRoom(uid int, added, limit int64) bool {
 	outputs := int64(0)
 	for _, j := range s.jobs {
 		if j.UID == uid {
-			outputs += j.Outputs
+			outputs += j.OutputBytes
 		}
 	}
 	if needed > outputs {
@@ -130,7 +130,7 @@ func (s *Store) makeRoom(uid int, added, limit int64) bool {
 		return false
 	}
 	s.removeParts(list)
-	hint(s.dueSooner)
+	hint(s.promoteHints)
 	return true
 }
 
@@ -142,8 +142,8 @@ func (s *Store) UserBytes(uid int) int64 {
 	return n + staged
 }
 
-// UsersOver lists the users whose jobs hold more bytes than keep, most bytes first.
-func (s *Store) UsersOver(keep int64) (list []store.UserBytes) {
+// UsersOverBytes lists the users whose jobs hold more bytes than keep, most bytes first.
+func (s *Store) UsersOverBytes(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	users := map[int]int64{}
@@ -172,7 +172,7 @@ func (s *Store) RemovableBytes(ctx context.Context, uid int, _ int64) (bytes int
 			if j.UID != uid {
 				continue
 			}
-			bytes += j.Outputs
+			bytes += j.OutputBytes
 			bytes += j.removableInput()
 		}
 		return nil
@@ -180,8 +180,8 @@ func (s *Store) RemovableBytes(ctx context.Context, uid int, _ int64) (bytes int
 	return bytes, err
 }
 
-// TrimUser implements store.Store.
-func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
+// TrimUserData implements store.Store.
+func (s *Store) TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		list, _ := s.removableParts(uid, s.bytesOver(uid, keep), math.MaxInt)
 		s.removeParts(list)
@@ -259,11 +259,11 @@ func (s *Store) bytesOver(uid int, keep int64) int64 {
 	return n + staged - keep
 }
 
-// removeInput removes the environment and standard input if they are longer than KeptInput.
+// removeInput removes the environment and standard input if they are longer than MaxKeptInputBytes.
 func (j *job) removeInput() {
 	raw, err := json.Marshal(queue.Execution{Env: j.Env, Stdin: j.Stdin})
 	none, err2 := json.Marshal(queue.Execution{})
-	if err != nil || err2 != nil || len(raw)-len(none) <= store.KeptInput {
+	if err != nil || err2 != nil || len(raw)-len(none) <= store.MaxKeptInputBytes {
 		return
 	}
 	if len(j.Env) > 0 {

@@ -69,14 +69,14 @@ func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 func (s *Store) totalUnits(g gate) int {
 	switch g.kind {
 	case queue.GateNode:
-		if s.node.Matches(g.key) {
+		if s.node.MatchesSelector(g.key) {
 			return len(s.jobs) // no limit, so the gate has room for every stored job
 		}
 		return 0
 	case queue.GateResource:
 		return s.node.Resources[g.key]
 	}
-	return s.gateRules[g].N
+	return s.gateRules[g].Amount
 }
 
 // nextRateOpening returns the next time at which a start leaves the period of a full rate; 0 if no rate is
@@ -155,14 +155,14 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 		j.lastClaim, j.servedBefore, s.lastServed[u] = s.claims, s.lastServed[u], s.claims
 		j.Fence++
 		j.leased = true
-		j.Units = s.unitsFor(j, leased)
+		j.HeldUnits = s.unitsFor(j, leased)
 		leased = append(leased, j)
 		if s.weighted() {
 			s.turn = max(s.nextTurns[j.Queue], s.turn)
 			s.nextTurns[j.Queue] = s.turn + (1<<30)/int64(s.queueRule(j.Queue).Weight)
 		}
 		claimed = append(claimed, j.leasedJob())
-		claimed[len(claimed)-1].Start = queue.Place{Rank: first.rank, Seq: first.Seq}
+		claimed[len(claimed)-1].StartPosition = queue.StartPosition{Rank: first.rank, Seq: first.Seq}
 	}
 	return claimed
 }
@@ -182,13 +182,13 @@ func (s *Store) unitsFor(j *job, leased []*job) (text string) {
 		}
 		taken := map[int]bool{}
 		for _, other := range leased {
-			queue.ParseUnits(other.Units, func(name string, units []int) {
+			queue.ParseUnits(other.HeldUnits, func(name string, units []int) {
 				for _, u := range units {
 					taken[u] = taken[u] || name == d.Key
 				}
 			})
 		}
-		text = queue.FormatUnits(text, d.Key, queue.FreeUnits(d.N, taken))
+		text = queue.FormatUnits(text, d.Key, queue.PickFreeUnits(d.Amount, taken))
 	}
 	return text
 }

@@ -15,8 +15,8 @@ func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		g := gate{queue.SharedOwner, rule.Kind, rule.Key}
 		checked := rule
-		if rule.N == 0 {
-			checked.N = 1
+		if rule.Amount == 0 {
+			checked.Amount = 1
 			if rule.Kind == queue.GateRate {
 				checked.Period = time.Second
 			}
@@ -27,11 +27,11 @@ func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 		switch {
 		case !rule.HasLimit() || !strings.HasPrefix(rule.Key, "@"):
 			return queue.Invalid("key", "%q is not a shared key", rule.Key)
-		case rule.N == 0:
+		case rule.Amount == 0:
 			delete(s.fixedRules, g)
 			return nil
-		case len(s.fixedRules) >= store.MaxGates && !s.fixedRules[g]:
-			return queue.Errorf(queue.CodeFull, "%d shared keys already have limits, the maximum", len(s.fixedRules))
+		case len(s.fixedRules) >= store.MaxGatesPage && !s.fixedRules[g]:
+			return queue.Errorf(queue.CodeQueueFull, "%d shared keys already have limits, the maximum", len(s.fixedRules))
 		}
 		s.forgetStarts(g, now)
 		s.gateRules[g], s.fixedRules[g] = rule, true
@@ -67,14 +67,14 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 		}
 		for g, n := range jobs {
 			state := store.GateState{
-				Demand: s.gateRules[g],
-				UID:    g.owner,
-				Jobs:   n,
-				Set:    s.fixedRules[g],
-				Usage:  s.usedUnits(g, now, leased),
+				Demand:     s.gateRules[g],
+				UID:        g.owner,
+				Jobs:       n,
+				RuleStored: s.fixedRules[g],
+				Usage:      s.usedUnits(g, now, leased),
 			}
 			if g.kind == queue.GateResource {
-				state.Demand, state.Jobs = queue.Demand{Kind: g.kind, Key: g.key, N: s.node.Resources[g.key]}, 0
+				state.Demand, state.Jobs = queue.Demand{Kind: g.kind, Key: g.key, Amount: s.node.Resources[g.key]}, 0
 			}
 			if (g.owner == queue.SharedOwner || g.owner == uid) && (after.Kind == 0 || state.Follows(&after)) {
 				list = append(list, state)
@@ -89,7 +89,7 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 			}
 			return 0
 		})
-		list = list[:min(len(list), store.MaxGates)]
+		list = list[:min(len(list), store.MaxGatesPage)]
 		return nil
 	})
 	return list, err
@@ -102,7 +102,7 @@ func (s *Store) rateOpensAt(g gate, leased []*job) queue.Millis {
 	if g.kind != queue.GateRate {
 		return 0
 	}
-	room := s.gateRules[g].N
+	room := s.gateRules[g].Amount
 	for _, j := range leased {
 		for _, d := range j.Demands {
 			if gateOf(j, d) == g && j.State != queue.Processing {

@@ -3,29 +3,30 @@ package memstore
 import "github.com/queuectl/queuectl/queue"
 
 // createHooks creates the hooks for the moments that a job has reached.
-func (s *Store) createHooks(j *job, moments queue.HookSet, now queue.Millis) {
-	if moments &= j.Hooks | s.hooks.Moments; moments == 0 || j.Hooks&queue.HookItself != 0 || s.hooks.Make == nil {
+func (s *Store) createHooks(j *job, moments queue.HookEvents, now queue.Millis) {
+	if moments &= j.HookEvents | s.hooks.Triggers; moments == 0 || j.HookEvents&queue.IsHook != 0 ||
+		s.hooks.MakeHooks == nil {
 		return
 	}
 	if j.UID < 0 || j.disownAs != 0 {
-		s.addEvent(j, queue.EventNoHook, queue.EventDetail{}, now)
+		s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 		return
 	}
 	waitingHooks := func() (n int) {
 		for _, other := range s.jobs {
-			if other.HookUID == j.UID && other.Hooks&queue.HookItself != 0 && other.State.Waiting() {
+			if other.HookUID == j.UID && other.HookEvents&queue.IsHook != 0 && other.State.Waiting() {
 				n++
 			}
 		}
 		return n
 	}
 	if waitingHooks() >= queue.MaxHooks {
-		s.addEvent(j, queue.EventNoHook, queue.EventDetail{}, now)
+		s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 		return
 	}
-	for _, draft := range s.hooks.Make(new(copyJob(j.Job)), moments) {
-		if waitingHooks() >= queue.MaxHooks || !s.makeRoom(draft.UID, storedBytes(&draft), s.hooks.MaxBytesUser) {
-			s.addEvent(j, queue.EventNoHook, queue.EventDetail{}, now)
+	for _, draft := range s.hooks.MakeHooks(new(copyJob(j.Job)), moments) {
+		if waitingHooks() >= queue.MaxHooks || !s.makeRoom(draft.UID, storedBytes(&draft), s.hooks.MaxBytesPerUser) {
+			s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 			continue
 		}
 		receipt, err := s.assignIDs([]queue.Job{draft})
@@ -33,7 +34,7 @@ func (s *Store) createHooks(j *job, moments queue.HookSet, now queue.Millis) {
 			panic("memstore: cannot assign an id to a hook: " + err.Error())
 		}
 		draft.ID, draft.Seq = receipt.IDs[0], receipt.Seqs[0]
-		draft.Hooks, draft.HookUID = draft.Hooks|queue.HookItself, j.UID
+		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.IsHook, j.UID
 		if _, known := s.owners[draft.UID]; !known && s.hooks.Owner != "" && draft.UID == s.hooks.UID {
 			s.owners[draft.UID] = s.hooks.Owner
 		}

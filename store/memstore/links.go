@@ -13,12 +13,12 @@ func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth 
 	var dependsOnStart func(from, depth int) bool
 	dependsOnStart = func(from, depth int) bool {
 		for _, d := range drafts[from].DependsOn {
-			if d.Draft == 0 || depth == 0 {
+			if d.DraftNumber == 0 || depth == 0 {
 				continue
 			}
 			// Several drafts may have this seq. Only the first of them is stored, and the receipt names it
 			// instead of the others.
-			next := slices.Index(receipt.Seqs, receipt.Seqs[d.Draft-1])
+			next := slices.Index(receipt.Seqs, receipt.Seqs[d.DraftNumber-1])
 			if receipt.Found[next] {
 				continue
 			}
@@ -34,11 +34,11 @@ func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth 
 // linksOf returns the dependencies of a job with their current status.
 func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.OnDependencyFailure) (links []link) {
 	for _, d := range after {
-		l := link{Dependency: queue.Dependency{Job: d.Job, Condition: d.Condition}}
-		switch parent := s.jobs[d.Job]; {
+		l := link{Dependency: queue.Dependency{JobSeq: d.JobSeq, Condition: d.Condition}}
+		switch parent := s.jobs[d.JobSeq]; {
 		// Unresolved: the parent has not ended, or it is a later draft of the request, which is not stored
 		// yet.
-		case parent == nil && d.Job > seq, parent != nil && !parent.State.Ended():
+		case parent == nil && d.JobSeq > seq, parent != nil && !parent.State.Ended():
 		case do == queue.DependencyFailureRun || parent != nil && d.Condition.SatisfiedBy(parent.State):
 			l.status = store.Satisfied
 		default:
@@ -58,7 +58,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	var dependsOn func(from, to, depth int) bool
 	dependsOn = func(from, to, depth int) bool {
 		for _, d := range drafts[from].DependsOn {
-			if d.Draft != 0 && depth > 0 && (d.Draft-1 == to || dependsOn(d.Draft-1, to, depth-1)) {
+			if d.DraftNumber != 0 && depth > 0 && (d.DraftNumber-1 == to || dependsOn(d.DraftNumber-1, to, depth-1)) {
 				return true
 			}
 		}
@@ -69,7 +69,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 			return err
 		}
 		for _, d := range drafts[i].DependsOn {
-			if d.Draft < 0 || d.Draft > len(drafts) || d.Draft == 0 && d.ID == "" && s.jobs[d.Job] == nil {
+			if d.DraftNumber < 0 || d.DraftNumber > len(drafts) || d.DraftNumber == 0 && d.ID == "" && s.jobs[d.JobSeq] == nil {
 				return queue.Invalid("depends_on", "the job does not exist")
 			}
 		}
@@ -92,13 +92,13 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	var dependsOnJob func(from int64) bool
 	dependsOnJob = func(from int64) bool {
 		return from == j.Seq || slices.ContainsFunc(s.jobs[from].links, func(l link) bool {
-			return l.status == store.Unresolved && dependsOnJob(l.Job)
+			return l.status == store.Unresolved && dependsOnJob(l.JobSeq)
 		})
 	}
 	for _, d := range drafts[0].DependsOn {
-		parent := s.jobs[d.Job]
+		parent := s.jobs[d.JobSeq]
 		switch {
-		case parent == nil, dependsOnJob(d.Job),
+		case parent == nil, dependsOnJob(d.JobSeq),
 			parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) &&
 				edited.OnDependencyFailure != queue.DependencyFailureRun:
 			return queue.Invalid("depends_on", "the job cannot wait for this dependency")
@@ -107,7 +107,7 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	links := s.linksOf(drafts[0].DependsOn, j.Seq, edited.OnDependencyFailure)
 	j.links, j.onDependencyFailure, edited.DependsOn, edited.OnDependencyFailure = links, edited.OnDependencyFailure, nil,
 		0
-	edited.Parents = len(links)
+	edited.ParentCount = len(links)
 	return nil
 }
 
@@ -120,8 +120,8 @@ func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 				continue
 			}
 			if index := slices.IndexFunc(drafts, func(j queue.Job) bool { return j.ID == d.ID }); index >= 0 {
-				d.Draft = index + 1
-			} else if d.Job = s.findByID(uid, d.ID); d.Job == 0 {
+				d.DraftNumber = index + 1
+			} else if d.JobSeq = s.findByID(uid, d.ID); d.JobSeq == 0 {
 				return queue.Invalid("depends_on", "there is no job %q", d.ID)
 			}
 		}
@@ -133,7 +133,7 @@ func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 // the jobs in this user's batches.
 func (s *Store) findByID(uid int, id string) int64 {
 	for _, j := range s.jobs {
-		if j.ID == id && (j.Hooks&queue.HookSettings == 0 || j.UID == uid) {
+		if j.ID == id && (j.HookEvents&queue.HookFromSettings == 0 || j.UID == uid) {
 			return j.Seq
 		}
 	}

@@ -15,12 +15,12 @@ import (
 )
 
 // Store implements store.Store and loses all data when the process ends. Its methods scan all jobs wherever
-// that makes the code simpler. All fields except now, dueSooner and watchers are guarded by mu.
+// that makes the code simpler. All fields except now, promoteHints and watchers are guarded by mu.
 type Store struct {
 	order        queue.Order
 	maxUser      int // limit of leased jobs of one user, 0 means unlimited
 	now          func() queue.Millis
-	dueSooner    chan struct{}
+	promoteHints chan struct{}
 	endedParents []parentEnd // ended parents whose dependants are not decided yet
 
 	queueRules   map[string]store.QueueRule // rules by queue name
@@ -53,7 +53,7 @@ type Store struct {
 	garbage       []string                     // output files whose attempts are gone
 	// examinedCount counts the outputs and inputs that the current update has read to make room.
 	examinedCount int
-	runners       []string      // directories last passed to NoteRunners
+	runners       []string      // directories last passed to StoreRunnerDirs
 	nextDue       queue.Millis  // time that the last Promote returned: nothing is due before it
 	newEvent      chan struct{} // closed by the next event; nil if no caller waits for it
 	waiters       []*waiter     // active calls of Await
@@ -77,10 +77,10 @@ type job struct {
 	// servedBefore is the number of the claim that served the job's user before lastClaim did. If the job is
 	// given back, it is the user's last turn again.
 	servedBefore        int64
-	disownAs            int           // uid that the job gets once its lease ends; 0 means no change
-	hookMoment          queue.HookSet // event of the job for which its hooks are not created yet
-	notYetDue           bool          // the job has never been due, so its ageing has not started
-	links               []link        // the job's dependencies, including those that are already decided
+	disownAs            int              // uid that the job gets once its lease ends; 0 means no change
+	hookMoment          queue.HookEvents // event of the job for which its hooks are not created yet
+	notYetDue           bool             // the job has never been due, so its ageing has not started
+	links               []link           // the job's dependencies, including those that are already decided
 	onDependencyFailure queue.OnDependencyFailure
 	attempts            []queue.Attempt
 	records             int64 // bytes that the records of the job's attempts count for
@@ -120,7 +120,7 @@ func NewAt(order queue.Order, now func() queue.Millis) *Store {
 	return &Store{
 		order:        order,
 		now:          now,
-		dueSooner:    make(chan struct{}, 1),
+		promoteHints: make(chan struct{}, 1),
 		jobs:         map[int64]*job{},
 		keys:         map[requestKey]storedReceipt{},
 		discardTimes: map[requestKey]queue.Millis{},
@@ -195,7 +195,7 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 		s.decideDependencies(now)
 		s.serveWaiters(now)
 		if next, found := s.earliestDue(now); found && next < s.nextDue {
-			hint(s.dueSooner)
+			hint(s.promoteHints)
 		}
 		return nil
 	})
@@ -207,7 +207,7 @@ func (s *Store) rankNewlyDue(now queue.Millis) {
 		if j.notYetDue && j.DueAt <= now {
 			j.notYetDue = false
 			if j.State == queue.Pending {
-				s.setRank(j, j.Since, s.enqueuedTotal)
+				s.setRank(j, j.AgingSince, s.enqueuedTotal)
 			}
 		}
 	}
@@ -223,7 +223,8 @@ func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
 	if to != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
 	}
-	j.OwnRetention = (to == queue.Completed || to == queue.Cancelled) && s.queueRule(j.Queue).Keep != store.Retention{}
+	j.OwnRetention = (to == queue.Completed || to == queue.Cancelled) &&
+		s.queueRule(j.Queue).Retention != store.Retention{}
 	j.UpdatedAt = now
 	j.EndedAt = 0
 	if to.Ended() {
@@ -232,7 +233,7 @@ func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
 	s.watchers.Notify(j.Seq)
 	if ends {
 		s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, state: to})
-		j.hookMoment = queue.HooksAt(to)
+		j.hookMoment = queue.HookEventsOf(to)
 	}
 }
 
@@ -252,7 +253,7 @@ func (s *Store) decideDependencies(now queue.Millis) {
 			for i := range j.links {
 				l := &j.links[i]
 				switch {
-				case l.Job != e.seq:
+				case l.JobSeq != e.seq:
 				case e.runsAgain:
 					if l.status == store.Broken {
 						l.status = store.Unresolved
@@ -318,9 +319,9 @@ func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now 
 		s.newEvent = nil
 	}
 	s.events = append(s.events, queue.Event{
-		Seq: s.trimmedCount + int64(len(s.events)) + 1, Time: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State,
-		Detail:  d,
-		Private: j.Private(),
+		Seq: s.trimmedCount + int64(len(s.events)) + 1, Time: now, Kind: kind, JobSeq: j.Seq, JobID: j.ID, State: j.State,
+		Detail:          d,
+		RestrictedToUID: j.RestrictedToUID(),
 	})
 	if moments := j.hookMoment; moments != 0 {
 		j.hookMoment = 0
@@ -331,7 +332,7 @@ func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now 
 // setRank sets a job's rank. since and arrival are the time and the arrival number from which the job gains
 // ageing points.
 func (s *Store) setRank(j *job, since queue.Millis, arrival int64) {
-	j.Since, j.Arrival = since, arrival
+	j.AgingSince, j.ArrivalNumber = since, arrival
 	j.rank = s.order.Rank(j.Priority, since, arrival)
 }
 
@@ -360,7 +361,7 @@ func (s *Store) jobsBySeq() []*job {
 func copyJob(j queue.Job) queue.Job {
 	j.Demands = slices.Clone(j.Demands)
 	j.DependsOn = slices.Clone(j.DependsOn)
-	j.Deps = slices.Clone(j.Deps)
+	j.DependencyResults = slices.Clone(j.DependencyResults)
 	j.Argv = slices.Clone(j.Argv)
 	j.Env = slices.Clone(j.Env)
 	j.Secrets = slices.Clone(j.Secrets)

@@ -34,7 +34,7 @@ func TestStore(t *testing.T) {
 // runnable also claims it.
 func TestAwaitReturnsJobOnceDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
+		s := New(queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute})
 		served := make(chan time.Duration)
 		begin := time.Now()
 		go func() {
@@ -133,13 +133,13 @@ func checkNoSharing(t *testing.T, name string, a, b reflect.Value) {
 	}
 }
 
-// TrimOutputs and TrimOutputsOf return even if the recorded sums do not match the outputs.
+// TrimOutputs and TrimQueueOutputs return even if the recorded sums do not match the outputs.
 func TestTrimOutputsEndsWithWrongSums(t *testing.T) {
 	s := New(queue.Order{})
-	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", Outputs: 5, OwnRetention: true}}
+	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", OutputBytes: 5, OwnRetention: true}}
 	s.jobs[2] = &job{Job: queue.Job{Seq: 2, UID: 2}, attempts: []queue.Attempt{{OutputBytes: 3}}}
 	for range 2 {
-		if _, err := s.TrimOutputsOf(t.Context(), "own", 0); err != nil {
+		if _, err := s.TrimQueueOutputs(t.Context(), "own", 0); err != nil {
 			t.Error(err)
 		}
 		if _, err := s.TrimOutputs(t.Context(), 0); err != nil {

@@ -91,15 +91,15 @@ func (s *Store) disown(j *job, former int, now queue.Millis) {
 
 // giveBack ends the lease of a job that was not started.
 func (s *Store) giveBack(j *job, now queue.Millis) {
-	j.leased, j.Units = false, ""
+	j.leased, j.HeldUnits = false, ""
 	if j.disownAs != 0 {
 		s.disown(j, j.disownAs, now)
 	}
 }
 
-// UnownedOutputs returns which of these output files belong to no attempt, lease or garbage, and adds them to the
+// MarkUnownedOutputs returns which of these output files belong to no attempt, lease or garbage, and adds them to the
 // garbage.
-func (s *Store) UnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
+func (s *Store) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		owned := slices.Clone(s.garbage)
 		for _, j := range s.jobs {

@@ -63,8 +63,8 @@ func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64)
 	return more, err
 }
 
-// Keeping lists the queues with jobs that ended while the queue had its own retention.
-func (s *Store) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
+// OwnRetentionQueues lists the queues with jobs that ended while the queue had its own retention.
+func (s *Store) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
 			if !j.OwnRetention {
@@ -75,7 +75,7 @@ func (s *Store) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, er
 				index, list = len(list), append(list, store.OwnRetentionQueue{Name: j.Queue})
 			}
 			list[index].Jobs++
-			list[index].Outputs += j.Outputs
+			list[index].OutputBytes += j.OutputBytes
 		}
 		slices.SortFunc(list, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
 		return nil
@@ -87,7 +87,7 @@ func (s *Store) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, er
 // ended first.
 func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		list := s.endedJobs(store.EndedFilter{States: store.BoundedStates, Cutoff: math.MaxInt64, RetentionQueue: &name})
+		list := s.endedJobs(store.EndedFilter{States: store.RetentionStates, Cutoff: math.MaxInt64, RetentionQueue: &name})
 		excess := int64(len(list)) - keep
 		if excess <= 0 {
 			return nil
@@ -115,7 +115,7 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 		for s.outputBytes() > keep {
 			bytesByUser := map[int]int64{}
 			for _, j := range s.jobs {
-				bytesByUser[j.UID] += j.Outputs
+				bytesByUser[j.UID] += j.OutputBytes
 			}
 			largest := 0
 			for uid, n := range bytesByUser {
@@ -131,14 +131,14 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 	})
 }
 
-// TrimOutputsOf removes outputs of the jobs that ended while the given queue had its own retention.
-func (s *Store) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
+// TrimQueueOutputs removes outputs of the jobs that ended while the given queue had its own retention.
+func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		selected := func(j *job) bool { return j.OwnRetention && j.Queue == name }
 		outputBytes := func() (n int64) {
 			for _, j := range s.jobs {
 				if selected(j) {
-					n += j.Outputs
+					n += j.OutputBytes
 				}
 			}
 			return n
@@ -157,14 +157,14 @@ func (s *Store) TrimOutputsOf(ctx context.Context, name string, keep int64) (mor
 func (s *Store) removeFirst(selected func(*job) bool) bool {
 	for _, j := range s.jobsByEnd() {
 		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); selected(j) && i >= 0 {
-			s.removeOutput(j, i, queue.OutputForgotten)
+			s.removeOutput(j, i, queue.OutputOverRetention)
 			return true
 		}
 	}
 	return false
 }
 
-// removeOutput removes the output of a job's attempt i. It stores mark, such as OutputForgotten, as the size
+// removeOutput removes the output of a job's attempt i. It stores mark, such as OutputOverRetention, as the size
 // of that output.
 func (s *Store) removeOutput(j *job, i int, mark int64) {
 	a := &j.attempts[i]
@@ -174,7 +174,7 @@ func (s *Store) removeOutput(j *job, i int, mark int64) {
 	if a.OutputRef != "" {
 		s.garbage = append(s.garbage, a.OutputRef)
 	}
-	j.Outputs -= a.OutputBytes
+	j.OutputBytes -= a.OutputBytes
 	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, mark
 }
 

@@ -20,9 +20,9 @@ func (s *Store) Enqueue(ctx context.Context, r store.Request) (receipt store.Rec
 }
 
 func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error) {
-	k := requestKey{r.UID, r.Key}
-	if m, found := s.keys[k]; found && r.Key != "" {
-		if m.checksum != r.Sum {
+	k := requestKey{r.UID, r.IdempotencyKey}
+	if m, found := s.keys[k]; found && r.IdempotencyKey != "" {
+		if m.checksum != r.Checksum {
 			return store.Receipt{}, &queue.Error{Code: queue.CodeExists, Field: "key",
 				Message: "the key was already used for another request; use a new key"}
 		}
@@ -34,10 +34,10 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 	if err == nil {
 		s.noteOwner(r)
 	}
-	if err == nil && r.Key != "" {
+	if err == nil && r.IdempotencyKey != "" {
 		copied := receipt
 		copied.IDs, copied.Seqs = slices.Clone(copied.IDs), slices.Clone(copied.Seqs)
-		s.keys[k] = storedReceipt{now, r.Sum, copied}
+		s.keys[k] = storedReceipt{now, r.Checksum, copied}
 	}
 	return receipt, err
 }
@@ -52,7 +52,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		return store.Receipt{}, store.ErrBatchDiscarded
 	}
 	n := len(r.Drafts)
-	if n == 0 || n > queue.MaxBatch {
+	if n == 0 || n > queue.MaxJobsPerRequest {
 		return store.Receipt{}, errDrafts(n)
 	}
 	if err := s.admitAll(r); err != nil {
@@ -93,10 +93,10 @@ func (s *Store) admitAll(r store.Request) error {
 	if err := s.admit(int64(len(r.Drafts)), r.MaxPending); err != nil {
 		return err
 	}
-	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
 		return err
 	}
-	if err := s.admitBytes(r.UID, storedBytesOf(r.Drafts), r.MaxBytesUser); err != nil {
+	if err := s.admitBytes(r.UID, storedBytesOf(r.Drafts), r.MaxBytesPerUser); err != nil {
 		return err
 	}
 	if err := s.admitQueues(countByQueue(r.Drafts)); err != nil {
@@ -150,15 +150,15 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 func afterSeqs(draft queue.Job, r store.Receipt) queue.Job {
 	draft.DependsOn = slices.Clone(draft.DependsOn)
 	for k := range draft.DependsOn {
-		if d := &draft.DependsOn[k]; d.Draft != 0 {
-			d.Job, d.Draft = r.Seqs[d.Draft-1], 0
+		if d := &draft.DependsOn[k]; d.DraftNumber != 0 {
+			d.JobSeq, d.DraftNumber = r.Seqs[d.DraftNumber-1], 0
 		}
 	}
 	return draft
 }
 
 func errDrafts(n int) error {
-	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxBatch)
+	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxJobsPerRequest)
 }
 
 // assignIDs chooses a seq and an id for each draft. It stores nothing.
@@ -226,7 +226,7 @@ func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 	j.notYetDue = j.RunAt > now
 	j.onDependencyFailure, j.DependsOn, j.OnDependencyFailure, j.OnConflict = draft.OnDependencyFailure, nil, 0, 0
 	j.links = s.linksOf(draft.DependsOn, j.Seq, j.onDependencyFailure)
-	j.Parents = len(j.links)
+	j.ParentCount = len(j.links)
 	failed := j.hasLink(store.Broken)
 	first := queue.Pending
 	if j.hasLink(store.Unresolved) || failed {
@@ -265,7 +265,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		if err := s.admit(1, c.MaxPending); err != nil {
 			return err
 		}
-		if err := s.admitUser(j.UID, 1, c.MaxPendingUser); err != nil {
+		if err := s.admitUser(j.UID, 1, c.MaxPendingPerUser); err != nil {
 			return err
 		}
 		if err := s.admitQueues(map[string]int64{j.Queue: 1}); err != nil {
@@ -287,7 +287,8 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		s.remove(j)
 	case queue.VerbRetry, queue.VerbRetryDead:
 		s.applyDeclaredLimits(j, nil, now)
-		j.Attempts, j.Deferred, j.Refunds, j.Crashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "", -1, 0, 0
+		j.Attempts, j.Deferrals, j.Shortages, j.RunnerCrashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "",
+			-1, 0, 0
 		if c.Timeout != nil {
 			j.Timeout = *c.Timeout
 		}
@@ -333,7 +334,7 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	if err := c.Edit(&edited); err != nil {
 		return err
 	}
-	if err := s.admitBytes(j.UID, storedBytes(&edited)-storedBytes(&j.Job), c.MaxBytesUser); err != nil {
+	if err := s.admitBytes(j.UID, storedBytes(&edited)-storedBytes(&j.Job), c.MaxBytesPerUser); err != nil {
 		return err
 	}
 	if err := queue.CheckDemands(edited.Demands); err != nil {
@@ -364,7 +365,7 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 		j.DueAt, j.notYetDue = j.RunAt, j.RunAt > now
 		s.setRank(j, max(now, j.RunAt), s.enqueuedTotal)
 	} else {
-		s.setRank(j, j.Since, j.Arrival)
+		s.setRank(j, j.AgingSince, j.ArrivalNumber)
 	}
 	return nil
 }
@@ -419,7 +420,7 @@ func (s *Store) admitQueues(newJobs map[string]int64) error {
 			}
 		}
 		if limit := s.queueRule(name).MaxPending; limit > 0 && n > limit {
-			return queue.Errorf(queue.CodeFull, "queue %s is full", name)
+			return queue.Errorf(queue.CodeQueueFull, "queue %s is full", name)
 		}
 	}
 	return nil
@@ -460,7 +461,7 @@ func (s *Store) admitNewQueues(uid int, counts map[string]int64) error {
 		}
 	}
 	if n > store.MaxQueues {
-		return queue.Errorf(queue.CodeFull, "the user has %d queues", store.MaxQueues)
+		return queue.Errorf(queue.CodeQueueFull, "the user has %d queues", store.MaxQueues)
 	}
 	return nil
 }

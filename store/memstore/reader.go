@@ -56,8 +56,8 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 			if j.leased {
 				stateOf(j.Queue).Leased++
 			} else if j.State.Runnable() && j.DueAt <= s.now() {
-				if q := stateOf(j.Queue); q.Oldest == 0 || j.Since < q.Oldest {
-					q.Oldest = j.Since
+				if q := stateOf(j.Queue); q.OldestReadySince == 0 || j.AgingSince < q.OldestReadySince {
+					q.OldestReadySince = j.AgingSince
 				}
 			}
 		}
@@ -69,8 +69,8 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 	return list, err
 }
 
-// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be retried.
-func (s *Store) BestWaiting(ctx context.Context, uid int) (w store.WaitingPriority, err error) {
+// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits to be retried.
+func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (w store.WaitingPriority, err error) {
 	err = s.read(ctx, func() error {
 		var best *job
 		now := s.now()
@@ -84,7 +84,8 @@ func (s *Store) BestWaiting(ctx context.Context, uid int) (w store.WaitingPriori
 			}
 		}
 		if best != nil {
-			w.Priority, w.Found = best.Priority+s.order.Points(best.Since, now, best.Arrival, s.enqueuedTotal), true
+			w.Priority, w.Found = best.Priority+s.order.AgingPoints(best.AgingSince, now, best.ArrivalNumber,
+				s.enqueuedTotal), true
 			w.Priority = min(w.Priority, store.MaxWaitingPriority)
 		}
 		return nil
@@ -116,16 +117,16 @@ func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err
 	return next, err
 }
 
-// Obstacles implements store.Forecast.
-func (s *Store) Obstacles(ctx context.Context, seqs []int64) (obstacles map[int64][]store.Obstacle, err error) {
-	obstacles = map[int64][]store.Obstacle{}
+// WaitReasons implements store.Forecast.
+func (s *Store) WaitReasons(ctx context.Context, seqs []int64) (obstacles map[int64][]store.WaitReason, err error) {
+	obstacles = map[int64][]store.WaitReason{}
 	err = s.read(ctx, func() error {
 		for _, seq := range seqs {
 			j, err := s.find(seq)
 			if err != nil {
 				continue // the job was removed
 			}
-			if list := s.obstacles(j); len(list) > 0 {
+			if list := s.waitReasons(j); len(list) > 0 {
 				obstacles[seq] = list
 			}
 		}
@@ -134,7 +135,7 @@ func (s *Store) Obstacles(ctx context.Context, seqs []int64) (obstacles map[int6
 	return obstacles, err
 }
 
-func (s *Store) obstacles(j *job) (list []store.Obstacle) {
+func (s *Store) waitReasons(j *job) (list []store.WaitReason) {
 	now := s.now()
 	if j.leased || !j.State.Runnable() {
 		return nil
@@ -154,21 +155,22 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 	}
 	timed := j.DueAt > now
 	if r := s.queueRule(j.Queue); r.Paused || !timed && r.Concurrency > 0 && running >= r.Concurrency {
-		list = append(list, store.Obstacle{Key: j.Queue, Usage: running, Limit: r.Concurrency, Need: 1, Paused: r.Paused})
+		list = append(list, store.WaitReason{Key: j.Queue, Usage: running, Limit: r.Concurrency, NeededUnits: 1,
+			Paused: r.Paused})
 	}
 	if timed {
 		return list
 	}
 	switch {
 	case s.node.UnknownUIDs[j.UID]:
-		list = append(list, store.Obstacle{Gate: queue.GateUser, Need: 1})
+		list = append(list, store.WaitReason{GateKind: queue.GateUser, NeededUnits: 1})
 	case s.maxUser > 0 && ofUser >= s.maxUser:
-		list = append(list, store.Obstacle{Gate: queue.GateUser, Usage: ofUser, Limit: s.maxUser, Need: 1})
+		list = append(list, store.WaitReason{GateKind: queue.GateUser, Usage: ofUser, Limit: s.maxUser, NeededUnits: 1})
 	}
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
 		used := s.usedUnits(g, now, leased)
-		o := store.Obstacle{Gate: d.Kind, Key: d.Key, Usage: used, Limit: s.totalUnits(g), Need: d.Units()}
+		o := store.WaitReason{GateKind: d.Kind, Key: d.Key, Usage: used, Limit: s.totalUnits(g), NeededUnits: d.Units()}
 		if d.Kind == queue.GateNode {
 			o.Usage, o.Limit = 0, min(0, o.Limit)
 		}
@@ -177,7 +179,7 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 			o.OpensAt = s.rateOpensAt(g, leased)
 			list = append(list, o)
 		case d.Kind == queue.GateResource && s.waitsBehind(j, d, now, leased):
-			o.KeptForOther = true
+			o.KeptForOtherJob = true
 			list = append(list, o)
 		}
 	}
@@ -202,8 +204,9 @@ func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, lease
 	return false
 }
 
-// Links returns the past and present parents and children of a job.
-func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
+// DependencyLinks returns the past and present parents and children of a job.
+func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []store.DependencyLink,
+	err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, nil, err
 	}
@@ -211,8 +214,8 @@ func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, child
 		if _, err := s.find(seq); err != nil {
 			return err
 		}
-		linkTo := func(other int64, l link) store.Link {
-			result := store.Link{Seq: other, Condition: l.Condition, Status: l.status}
+		linkTo := func(other int64, l link) store.DependencyLink {
+			result := store.DependencyLink{Seq: other, Condition: l.Condition, Status: l.status}
 			if j := s.jobs[other]; j != nil {
 				result.ID, result.State = j.ID, j.State
 			}
@@ -221,16 +224,16 @@ func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, child
 		for _, j := range s.jobsBySeq() {
 			for _, l := range j.links {
 				if j.Seq == seq {
-					parents = append(parents, linkTo(l.Job, l))
+					parents = append(parents, linkTo(l.JobSeq, l))
 				}
-				if l.Job == seq {
+				if l.JobSeq == seq {
 					children = append(children, linkTo(j.Seq, l))
 				}
 			}
 		}
 		return nil
 	})
-	byStatus := func(a, b store.Link) int { return cmp.Compare(a.Status, b.Status) }
+	byStatus := func(a, b store.DependencyLink) int { return cmp.Compare(a.Status, b.Status) }
 	slices.SortStableFunc(parents, byStatus)
 	slices.SortStableFunc(children, byStatus)
 	return parents[:min(len(parents), limit)], children[:min(len(children), limit)], err
@@ -245,7 +248,7 @@ func (s *Store) visibleJob(j *job) queue.Job {
 	for _, l := range j.links {
 		if l.status == store.Unresolved && len(visible.DependsOn) < store.MaxDependsOn {
 			d := l.Dependency
-			if parent := s.jobs[d.Job]; parent != nil {
+			if parent := s.jobs[d.JobSeq]; parent != nil {
 				d.ID = parent.ID
 			}
 			visible.DependsOn = append(visible.DependsOn, d)
@@ -266,10 +269,10 @@ func (s *Store) History(ctx context.Context, seq int64, before, limit int) (atte
 		}
 		bytes := 0
 		for _, a := range slices.Backward(j.attempts) {
-			if before > 0 && a.N >= before {
+			if before > 0 && a.Number >= before {
 				continue
 			}
-			bytes += store.AttemptSize(&a)
+			bytes += store.AttemptTextSize(&a)
 			if len(attempts) == limit || len(attempts) > 0 && bytes > store.MaxHistoryBytes {
 				break
 			}
@@ -283,8 +286,8 @@ func (s *Store) History(ctx context.Context, seq int64, before, limit int) (atte
 }
 
 func checkLimit(limit int) error {
-	if limit < 1 || limit > store.MaxPage {
-		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPage)
+	if limit < 1 || limit > store.MaxPageRows {
+		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPageRows)
 	}
 	return nil
 }
@@ -298,7 +301,7 @@ func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Atte
 		}
 		index := len(j.attempts) - 1
 		if n != 0 {
-			index = slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.N == n })
+			index = slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.Number == n })
 		}
 		if index < 0 {
 			return queue.ErrNotFound
@@ -315,7 +318,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 	err = s.selected(ctx, f, func(list []*job) {
 		bytes := 0
 		for _, j := range list {
-			bytes += store.TextSize(&j.Job)
+			bytes += store.JobTextSize(&j.Job)
 			if len(page.Jobs) == f.Limit || len(page.Jobs) > 0 && bytes > store.MaxPageBytes {
 				page.Next = page.Jobs[len(page.Jobs)-1].Seq
 				return
@@ -326,15 +329,15 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 	return page, err
 }
 
-// Select reads a page of references to the jobs that match a filter.
-func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
+// ListRefs reads a page of references to the jobs that match a filter.
+func (s *Store) ListRefs(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
 	err = s.selected(ctx, f, func(list []*job) {
 		for _, j := range list {
 			if len(selected.Refs) == f.Limit {
 				selected.Next = selected.Refs[f.Limit-1].Seq
 				return
 			}
-			selected.Refs = append(selected.Refs, store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
+			selected.Refs = append(selected.Refs, store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
 		}
 	})
 	return selected, err
@@ -369,7 +372,7 @@ func matchesFilter(f store.Filter, j *job) bool {
 	}
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.UID == nil || *f.UID == j.UID) &&
-		(f.Viewer == nil || j.Hooks&queue.HookSettings == 0 || *f.Viewer == j.UID) &&
+		(f.Viewer == nil || j.HookEvents&queue.HookFromSettings == 0 || *f.Viewer == j.UID) &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Until == 0 || cmp.Or(j.EndedAt, j.CreatedAt) < f.Until) &&
 		cmp.Or(j.EndedAt, j.CreatedAt) >= f.Since &&
@@ -384,7 +387,7 @@ func (s *Store) Counts() store.Counts {
 }
 
 func (s *Store) counts() store.Counts {
-	c := store.Counts{EnqueuedTotal: s.enqueuedTotal, Outputs: s.outputBytes()}
+	c := store.Counts{EnqueuedTotal: s.enqueuedTotal, OutputBytes: s.outputBytes()}
 	for _, j := range s.jobs {
 		c.States[j.State]++
 		if j.OwnRetention {
@@ -394,13 +397,13 @@ func (s *Store) counts() store.Counts {
 	return c
 }
 
-// Oldest returns the time since which the oldest waiting job has been runnable; 0 if no job waits.
-func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
+// OldestReadySince returns the time since which the oldest waiting job has been runnable; 0 if no job waits.
+func (s *Store) OldestReadySince(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
 		for _, j := range s.jobs {
-			if j.State.Runnable() && j.DueAt <= now && (oldest == 0 || j.Since < oldest) {
-				oldest = j.Since
+			if j.State.Runnable() && j.DueAt <= now && (oldest == 0 || j.AgingSince < oldest) {
+				oldest = j.AgingSince
 			}
 		}
 		return nil
@@ -410,9 +413,9 @@ func (s *Store) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 
 // Screen reads an overview of the queue, in parts.
 func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
-	if f.Rows < 1 || f.Rows > store.MaxScreen {
+	if f.Rows < 1 || f.Rows > store.MaxScreenRows {
 		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows,
-			store.MaxScreen)
+			store.MaxScreenRows)
 	}
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -427,10 +430,10 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			bytes := 0
 			for _, j := range matching[:min(len(matching), f.Rows)] {
 				shownJob := withoutLargeParts(s.visibleJob(j))
-				if f.Submitter != nil && shownJob.UID != *f.Submitter {
+				if f.DetailsForUID != nil && shownJob.UID != *f.DetailsForUID {
 					shownJob.Execution = queue.Execution{Labels: shownJob.Labels}
 				}
-				if bytes += store.TextSize(&shownJob); bytes > store.MaxPartBytes && len(list) > 0 {
+				if bytes += store.JobTextSize(&shownJob); bytes > store.MaxScreenPartBytes && len(list) > 0 {
 					break
 				}
 				list = append(list, shownJob)
@@ -493,29 +496,3 @@ func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
 	}
 	return func(a, b *job) int { return cmp.Compare(position[a], position[b]) }
 }
-
-// Events lists up to limit events after a sequence number.
-func (s *Store) Events(ctx context.Context, after int64, limit int) (events []queue.Event, err error) {
-	err = s.read(ctx, func() error {
-		for _, e := range s.events {
-			if e.Seq > after && len(events) < limit {
-				events = append(events, e)
-			}
-		}
-		return nil
-	})
-	return events, err
-}
-
-// LastEvent returns the number of the newest event, and a channel that is closed when a newer one is stored.
-func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.newEvent == nil {
-		s.newEvent = make(chan struct{})
-	}
-	return s.trimmedCount + int64(len(s.events)), s.newEvent
-}
-
-// Watch sends hints about changes of some jobs.
-func (s *Store) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }

@@ -15,7 +15,7 @@ import (
 // schedule is a stored schedule with the records of its occurrences, oldest first.
 type schedule struct {
 	store.Schedule
-	runs []store.ScheduleRun
+	runs []store.OccurrenceRecord
 }
 
 func errNoSchedule(name string) error {
@@ -26,7 +26,7 @@ func errNoSchedule(name string) error {
 func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored store.Schedule, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[put.Name]
-		if known == nil && put.Replaces != 0 || known != nil && known.Gen != put.Replaces {
+		if known == nil && put.ReplacedGeneration != 0 || known != nil && known.Generation != put.ReplacedGeneration {
 			return store.ErrScheduleChanged
 		}
 		ofUser := 0
@@ -36,13 +36,13 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 			}
 		}
 		if ofUser >= store.MaxSchedules {
-			return store.ErrManySchedules
+			return store.ErrTooManySchedules
 		}
 		more := scheduleBytes(&put.Schedule)
 		if known != nil && known.UID == put.UID {
 			more -= scheduleBytes(&known.Schedule)
 		}
-		if err := s.admitBytes(put.UID, more, put.MaxBytesUser); err != nil {
+		if err := s.admitBytes(put.UID, more, put.MaxBytesPerUser); err != nil {
 			return err
 		}
 		first := copyJob(put.Draft)
@@ -51,7 +51,7 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 		}
 		s.generations++
 		stored = put.Schedule
-		stored.Gen = s.generations
+		stored.Generation = s.generations
 		created := &schedule{Schedule: copySchedule(stored)}
 		if known != nil {
 			created.runs = known.runs
@@ -67,7 +67,7 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 // dueAt sends a hint if a schedule is due before the time that the last Promote returned.
 func (s *Store) dueAt(at queue.Millis) {
 	if at != 0 && at < s.nextDue {
-		hint(s.dueSooner)
+		hint(s.promoteHints)
 	}
 }
 
@@ -82,7 +82,8 @@ func copySchedule(s store.Schedule) store.Schedule {
 }
 
 // Schedule reads a schedule and its newest records.
-func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun, err error) {
+func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.OccurrenceRecord,
+	err error) {
 	err = s.read(ctx, func() error {
 		known := s.schedules[name]
 		if known == nil {
@@ -117,7 +118,7 @@ func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by i
 		switch {
 		case known == nil:
 			return errNoSchedule(name)
-		case known.Gen != gen:
+		case known.Generation != gen:
 			return store.ErrScheduleChanged
 		}
 		delete(s.schedules, name)
@@ -133,7 +134,7 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 		switch {
 		case known == nil:
 			return errNoSchedule(p.Name)
-		case known.Gen != p.Gen:
+		case known.Generation != p.Generation:
 			return store.ErrScheduleChanged
 		}
 		detail := queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note}
@@ -143,7 +144,7 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 		}
 		if !p.Pause && known.PausedAt != 0 {
 			known.PausedAt, known.PausedBy, known.Note = 0, nil, ""
-			known.LastAt, known.NextAt, known.DueAt, known.Boot = max(known.LastAt, p.LastAt), p.NextAt, p.DueAt, p.Boot
+			known.LastAt, known.NextAt, known.DueAt, known.BootID = max(known.LastAt, p.LastAt), p.NextAt, p.DueAt, p.BootID
 			s.dueAt(p.DueAt)
 			s.addEvent(&job{}, queue.EventScheduleResumed, detail, now)
 		}
@@ -161,7 +162,7 @@ func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due [
 			one := &s.schedules[name].Schedule
 			switch {
 			case one.PausedAt != 0:
-			case one.AtBoot && boot != "" && one.Boot != boot, one.DueAt != 0 && one.DueAt <= now:
+			case one.AtBoot && boot != "" && one.BootID != boot, one.DueAt != 0 && one.DueAt <= now:
 				due = append(due, copySchedule(*one))
 			case one.DueAt != 0:
 				next = min(next, time.Duration(one.DueAt-now)*time.Millisecond)
@@ -192,15 +193,16 @@ func roundRobin(list []store.Schedule) (turns []store.Schedule) {
 	return turns
 }
 
-// Fire carries out and records occurrences of a schedule.
-func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
+// RunOccurrences carries out and records occurrences of a schedule.
+func (s *Store) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult,
+	err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[f.Name]
 		if known == nil {
 			return errNoSchedule(f.Name)
 		}
-		expected := known.PausedAt == 0 && known.LastAt == f.Last && known.Boot == f.Boot
-		if known.Gen != f.Gen || known.UID < 0 || f.RequestedBy == nil && !expected {
+		expected := known.PausedAt == 0 && known.LastAt == f.ExpectedLastAt && known.BootID == f.ExpectedBootID
+		if known.Generation != f.Generation || known.UID < 0 || f.RequestedBy == nil && !expected {
 			return nil
 		}
 		var unfinished []*job
@@ -211,7 +213,7 @@ func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (fired stor
 		}
 		var replaced []*job
 		var rejection error
-		if len(f.Runs) > 0 && known.Overlap == store.OverlapReplace {
+		if len(f.Occurrences) > 0 && known.Overlap == store.OverlapReplace {
 			replaced, unfinished = unfinished, nil
 			for _, j := range replaced {
 				if j.leased {
@@ -229,27 +231,27 @@ func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (fired stor
 		checkCreate := func() error {
 			return cmp.Or(rejection, s.withoutJobs(replaced, now, func() error { return s.checkCreate(known, &f, now) }))
 		}
-		if f.RequestedBy != nil && len(f.Runs) > 0 {
+		if f.RequestedBy != nil && len(f.Occurrences) > 0 {
 			if err := s.checkFire(known, unfinished, checkCreate); err != nil {
 				return err
 			}
 		}
 		var overQuota *store.QuotaError
-		canStart := len(unfinished) == 0 || known.Overlap != store.OverlapSkip && len(unfinished) < store.MaxUnfinished
-		if f.FailOverQuota && len(f.Runs) > 0 && canStart && errors.As(checkCreate(), &overQuota) {
+		canStart := len(unfinished) == 0 || known.Overlap != store.OverlapSkip && len(unfinished) < store.MaxUnfinishedJobs
+		if f.FailOverQuota && len(f.Occurrences) > 0 && canStart && errors.As(checkCreate(), &overQuota) {
 			return overQuota
 		}
-		for i, at := range f.MissedInstants {
-			s.recordRun(known, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}, now)
-			if i == len(f.MissedInstants)-1 {
+		for i, at := range f.MissedOccurrences {
+			s.recordRun(known, store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeMissed}, now)
+			if i == len(f.MissedOccurrences)-1 {
 				s.addEvent(&job{}, queue.EventScheduleMissed, queue.EventDetail{
-					Schedule: f.Name, Instant: at, Count: len(f.MissedInstants),
+					Schedule: f.Name, OccurrenceAt: at, Count: len(f.MissedOccurrences),
 				}, now)
 			}
 		}
-		s.fireOccurrences(known, &f, unfinished, replaced, checkCreate, &fired.Runs, now)
-		if fired.Done = true; f.RequestedBy == nil {
-			known.LastAt, known.NextAt, known.DueAt, known.Boot = f.LastAt, f.NextAt, f.DueAt, f.NextBoot
+		s.fireOccurrences(known, &f, unfinished, replaced, checkCreate, &fired.Records, now)
+		if fired.CarriedOut = true; f.RequestedBy == nil {
+			known.LastAt, known.NextAt, known.DueAt, known.BootID = f.LastAt, f.NextAt, f.DueAt, f.NextBootID
 		}
 		return nil
 	})
@@ -259,9 +261,9 @@ func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (fired stor
 // fireOccurrences creates the jobs of the occurrences in f.Runs. When the first of them is created, it
 // replaces the jobs in replaced.
 func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unfinished, replaced []*job,
-	checkCreate func() error, runs *[]store.ScheduleRun, now queue.Millis) {
+	checkCreate func() error, runs *[]store.OccurrenceRecord, now queue.Millis) {
 	unfinishedBefore := len(unfinished)
-	for _, at := range f.Runs {
+	for _, at := range f.Occurrences {
 		if len(replaced) > 0 && checkCreate() == nil {
 			for _, j := range replaced {
 				s.cancelReplaced(j, now)
@@ -275,11 +277,11 @@ func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unf
 		s.recordRun(known, run, now)
 		run.RecordedAt = 0
 		*runs = append(*runs, run)
-		kind := queue.EventScheduleFired
-		if run.Outcome != store.OutcomeFired {
+		kind := queue.EventScheduleEnqueued
+		if run.Outcome != store.OutcomeEnqueued {
 			kind = queue.EventScheduleSkipped
 		}
-		s.addEvent(created[0], kind, queue.EventDetail{Schedule: f.Name, Instant: at, UID: f.RequestedBy}, now)
+		s.addEvent(created[0], kind, queue.EventDetail{Schedule: f.Name, OccurrenceAt: at, UID: f.RequestedBy}, now)
 	}
 }
 
@@ -288,8 +290,8 @@ func (s *Store) checkFire(known *schedule, unfinished []*job, checkCreate func()
 	if len(unfinished) > 0 && known.Overlap == store.OverlapSkip {
 		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", unfinished[len(unfinished)-1].ID)
 	}
-	if len(unfinished) >= store.MaxUnfinished && known.Overlap == store.OverlapQueue {
-		return queue.Errorf(queue.CodeFull, "the schedule has too many unfinished jobs")
+	if len(unfinished) >= store.MaxUnfinishedJobs && known.Overlap == store.OverlapQueue {
+		return queue.Errorf(queue.CodeQueueFull, "the schedule has too many unfinished jobs")
 	}
 	return checkCreate()
 }
@@ -299,8 +301,8 @@ func (s *Store) checkCreate(known *schedule, f *store.OccurrenceRequest, now que
 	draft := copyJob(known.Draft)
 	draft.UID = known.UID
 	counts := map[string]int64{draft.Queue: 1}
-	if err := cmp.Or(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingUser),
-		s.admitBytes(known.UID, storedBytes(&draft), f.MaxBytesUser), s.admitQueues(counts),
+	if err := cmp.Or(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingPerUser),
+		s.admitBytes(known.UID, storedBytes(&draft), f.MaxBytesPerUser), s.admitQueues(counts),
 		s.admitNewQueues(known.UID, counts), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
 		return err
 	}
@@ -322,24 +324,24 @@ func (s *Store) withoutJobs(excluded []*job, now queue.Millis, f func() error) e
 }
 
 // recordRun records the outcome of an occurrence.
-func (s *Store) recordRun(known *schedule, run store.ScheduleRun, now queue.Millis) {
+func (s *Store) recordRun(known *schedule, run store.OccurrenceRecord, now queue.Millis) {
 	run.RecordedAt = now
 	known.runs = append(known.runs, run)
-	known.runs = known.runs[max(0, len(known.runs)-store.MaxScheduleRuns):]
+	known.runs = known.runs[max(0, len(known.runs)-store.MaxOccurrenceRecords):]
 }
 
 // fireOccurrence creates the job of an occurrence, or records the reason why no job was created.
-// unfinishedBefore is the number of unfinished jobs that existed before the current call of Fire.
+// unfinishedBefore is the number of unfinished jobs that existed before the current call of RunOccurrences.
 func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at queue.Millis, unfinished []*job,
-	unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.ScheduleRun, created []*job) {
-	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, RequestedBy: f.RequestedBy}
-	refuse := func(outcome store.Outcome, note string) (store.ScheduleRun, []*job) {
+	unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.OccurrenceRecord, created []*job) {
+	run = store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: f.RequestedBy}
+	refuse := func(outcome store.Outcome, note string) (store.OccurrenceRecord, []*job) {
 		run.Outcome, run.Note = outcome, note
 		return run, nil
 	}
 	draft := copyJob(known.Draft)
 	draft.UID, draft.Schedule = known.UID, known.Name
-	if len(unfinished) >= store.MaxUnfinished {
+	if len(unfinished) >= store.MaxUnfinishedJobs {
 		return refuse(store.OutcomeRefused, "the schedule has too many unfinished jobs")
 	}
 	if len(unfinished) > 0 {
@@ -350,7 +352,7 @@ func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at q
 		if len(draft.DependsOn) == 0 {
 			draft.OnDependencyFailure = queue.DependencyFailureRun
 		}
-		draft.DependsOn = append(draft.DependsOn, queue.Dependency{Job: newest.Seq, Condition: queue.ParentEnded})
+		draft.DependsOn = append(draft.DependsOn, queue.Dependency{JobSeq: newest.Seq, Condition: queue.ParentEnded})
 	}
 	if err := checkCreate(); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
@@ -358,8 +360,8 @@ func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at q
 	if err := s.resolveParents([]queue.Job{draft}, known.UID); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
-	for n := 1; n <= store.MaxIDs; n++ {
-		draft.ID = f.IDs(at, n)
+	for n := 1; n <= store.MaxCandidateIDs; n++ {
+		draft.ID = f.CandidateID(at, n)
 		receipt, err := s.assignIDs([]queue.Job{draft})
 		if err != nil {
 			continue // the id is taken, so try the next one
@@ -371,7 +373,7 @@ func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at q
 			s.cancelReplaced(j, now)
 		}
 		s.insert(draft, known.UID, now)
-		run.Job, run.ID = draft.Seq, draft.ID
+		run.JobSeq, run.JobID = draft.Seq, draft.ID
 		return run, []*job{s.jobs[draft.Seq]}
 	}
 	return refuse(store.OutcomeRefused, "all ids for this run are used by other jobs")

@@ -23,31 +23,32 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 	err = s.update(ctx, func(now queue.Millis) error {
 		for _, e := range t.Starts {
 			if j := s.currentLease(e.Lease); j == nil {
-				grant.Stale = append(grant.Stale, e.Lease)
+				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
 			} else if j.State != queue.Processing { // the same start may be reported twice
 				s.recordStarted(j, e, now)
 			}
 		}
 		for _, p := range t.Progress {
 			if j := s.currentLease(p.Lease); j == nil || j.State != queue.Processing {
-				grant.Stale = append(grant.Stale, p.Lease)
+				grant.StaleLeases = append(grant.StaleLeases, p.Lease)
 			} else {
 				progress := p.Progress
 				j.Progress = &progress
-				s.addEvent(j, queue.EventProgress, queue.EventDetail{Attempt: j.Runs + 1, Percent: &progress.Percent}, now)
+				s.addEvent(j, queue.EventProgress, queue.EventDetail{Attempt: j.StartedAttempts + 1, Percent: &progress.Percent},
+					now)
 			}
 		}
 		for _, e := range t.Settlements {
 			if j := s.currentLease(e.Lease); j == nil {
-				grant.Stale = append(grant.Stale, e.Lease)
+				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
 			} else {
-				s.makeRoomForAttempt(j, &e, t.MaxBytesUser)
+				s.makeRoomForAttempt(j, &e, t.MaxBytesPerUser)
 				s.settle(j, e, now)
 			}
 		}
 		for _, l := range t.Releases {
 			if j := s.currentLease(l); j == nil || j.State == queue.Processing {
-				grant.Stale = append(grant.Stale, l)
+				grant.StaleLeases = append(grant.StaleLeases, l)
 			} else {
 				s.takeBackTurn(j)
 				s.giveBack(j, now)
@@ -56,19 +57,19 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 		for _, c := range t.Changes {
 			j := s.currentLease(c.Lease)
 			if j == nil || j.State == queue.Processing {
-				grant.Stale = append(grant.Stale, c.Lease)
+				grant.StaleLeases = append(grant.StaleLeases, c.Lease)
 				continue
 			}
 			s.takeBackTurn(j)
 			s.giveBack(j, now)
 			if err := s.change(j, c.Change, now); err != nil {
-				if grant.Refusals == nil {
-					grant.Refusals = map[queue.Lease]error{}
+				if grant.RejectedChanges == nil {
+					grant.RejectedChanges = map[queue.Lease]error{}
 				}
-				grant.Refusals[c.Lease] = err
+				grant.RejectedChanges[c.Lease] = err
 			}
 		}
-		grant.Jobs = s.claim(now, t.Want)
+		grant.Jobs = s.claim(now, t.WantedJobs)
 		return nil
 	})
 	return grant, err
@@ -84,10 +85,10 @@ func (s *Store) currentLease(l queue.Lease) *job {
 
 func (s *Store) recordStarted(j *job, e store.AttemptStart, now queue.Millis) {
 	s.recordRateStarts(j, e.StartedAt, now)
-	s.measure(j, 0, max(j.DueAt, j.Since), e.StartedAt, now)
+	s.measure(j, 0, max(j.DueAt, j.AgingSince), e.StartedAt, now)
 	s.setState(j, queue.Processing, now)
 	j.StartedAt, j.WorkerID, j.PID, j.Progress = e.StartedAt, e.Worker, e.PID, nil
-	s.addEvent(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.StartedAt}, now)
+	s.addEvent(j, queue.EventStarted, queue.EventDetail{Attempt: j.StartedAttempts + 1, StartedAt: e.StartedAt}, now)
 }
 
 // Pause records that a running job is paused or resumed.
@@ -101,10 +102,10 @@ func (s *Store) Pause(ctx context.Context, p store.Pause) error {
 			return store.ErrLeased
 		}
 		switch {
-		case p.On && j.PausedAt == 0:
+		case p.Paused && j.PausedAt == 0:
 			j.PausedAt, j.PausedBy = now, p.UID
 			s.addEvent(j, queue.EventPaused, queue.EventDetail{UID: &p.UID}, now)
-		case !p.On && j.PausedAt != 0:
+		case !p.Paused && j.PausedAt != 0:
 			j.PausedAt, j.PausedBy = 0, 0
 			s.addEvent(j, queue.EventResumed, queue.EventDetail{UID: &p.UID}, now)
 		default:
@@ -138,12 +139,12 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		j.Attempts++
 	}
 	if d.UsesDeferral {
-		j.Deferred++
+		j.Deferrals++
 	}
-	if d.UsesRefund {
-		j.Refunds++
+	if d.CountsShortage {
+		j.Shortages++
 	}
-	if !d.Started { // no attempt ran, so the job keeps the values of its last attempt
+	if !d.RecordsAttempt { // no attempt ran, so the job keeps the values of its last attempt
 		j.Error = cmp.Or(d.Error, j.Error)
 		if j.State == queue.Held {
 			s.addEvent(j, queue.EventHeld, queue.EventDetail{Reason: d.Reason}, now)
@@ -158,7 +159,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		s.recordRateStarts(j, a.StartedAt, now)
 	}
 	s.addAttempt(j, &a, e, wasRunning)
-	detail := queue.EventDetail{Attempt: a.N, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason,
+	detail := queue.EventDetail{Attempt: a.Number, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason,
 		Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy, Verb: e.Verb}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode
@@ -168,15 +169,15 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 
 // addAttempt adds an attempt to its job. wasRunning reports whether the attempt was reported as started before.
 func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunning bool) {
-	j.records += store.RecordSize(&e, j.Runs)
-	j.Runs++
-	j.Refunds = 0
-	j.Suspect = e.Decision.Suspect
-	if e.Decision.Crashed {
-		j.Crashes++
+	j.records += store.AttemptRecordSize(&e, j.StartedAttempts)
+	j.StartedAttempts++
+	j.Shortages = 0
+	j.NeedsIsolation = e.Decision.NeedsIsolation
+	if e.Decision.CountsAsCrash {
+		j.RunnerCrashes++
 	}
 	j.Error, j.ExitCode, j.Signal, j.StartedAt = e.Decision.Error, a.ExitCode, a.Signal, a.StartedAt
-	a.N = j.Runs
+	a.Number = j.StartedAttempts
 	a.Output, a.Result = slices.Clone(a.Output), slices.Clone(a.Result)
 	if a.OutputRef == "" && a.OutputBytes >= 0 {
 		a.OutputBytes = int64(len(a.Output) + len(a.Result))
@@ -188,7 +189,7 @@ func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunn
 		j.Progress = new(*e.Progress)
 	}
 	j.attempts = append(j.attempts, *a)
-	j.Outputs += max(0, a.OutputBytes)
+	j.OutputBytes += max(0, a.OutputBytes)
 	if j.State == queue.Failed {
 		j.hookMoment = queue.HookFailed
 	}
@@ -285,9 +286,9 @@ func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 		if err != nil {
 			return err
 		}
-		maxResult := queue.MaxDeps
+		maxResult := queue.MaxDependencyResultBytes
 		for _, l := range j.links {
-			parent := s.jobs[l.Job]
+			parent := s.jobs[l.JobSeq]
 			if parent == nil {
 				continue
 			}
@@ -312,7 +313,7 @@ func (s *Store) PreviousSession(ctx context.Context) (left store.PreviousSession
 				left.LeasedJobs = append(left.LeasedJobs, j.leasedJob())
 			}
 		}
-		left.Runners, left.LastSeq = slices.Clone(s.runners), s.seq
+		left.RunnerDirs, left.LastSeq = slices.Clone(s.runners), s.seq
 		return nil
 	})
 	return left, err
@@ -328,8 +329,8 @@ func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	return epoch, err
 }
 
-// NoteRunners stores the directories of the runners that may have leases.
-func (s *Store) NoteRunners(_ context.Context, dirs []string) error {
+// StoreRunnerDirs stores the directories of the runners that may have leases.
+func (s *Store) StoreRunnerDirs(_ context.Context, dirs []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runners = slices.Clone(dirs)

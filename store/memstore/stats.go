@@ -29,7 +29,7 @@ type runtimeEstimate struct {
 // measure records a start with its wait, or an end with its run time.
 func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 	m := sample{
-		minute:   store.Minute.Floor(now),
+		minute:   store.Minute.PeriodStart(now),
 		queue:    j.Queue,
 		endState: end,
 		duration: max(0, time.Duration(to-from)*time.Millisecond),
@@ -50,11 +50,11 @@ func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 // still has the state from before the end.
 func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
 	a := &e.Attempt
-	if !e.Decision.Started {
+	if !e.Decision.RecordsAttempt {
 		return
 	}
 	if j.State != queue.Processing {
-		s.measure(j, 0, max(j.DueAt, j.Since), a.StartedAt, now)
+		s.measure(j, 0, max(j.DueAt, j.AgingSince), a.StartedAt, now)
 	}
 	s.measure(j, e.Decision.State, a.StartedAt, a.EndedAt, now)
 	s.noteRuntime(e.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
@@ -73,29 +73,29 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 	}
 	err = s.read(ctx, func() error {
 		out.Grain, out.Since, out.Until = f.Range(s.now())
-		periods := map[queue.Millis]map[string]*store.Figures{}
+		periods := map[queue.Millis]map[string]*store.AttemptStatistics{}
 		for _, m := range s.samples {
-			start := out.Grain.Floor(m.minute)
+			start := out.Grain.PeriodStart(m.minute)
 			if f.AllTime {
 				start = 0
 			} else if start < out.Since || start >= out.Until {
 				continue
 			}
 			if periods[start] == nil {
-				periods[start] = map[string]*store.Figures{}
+				periods[start] = map[string]*store.AttemptStatistics{}
 			}
 			figures := periods[start][m.queue]
 			if figures == nil {
-				figures = new(store.Figures)
+				figures = new(store.AttemptStatistics)
 				periods[start][m.queue] = figures
 			}
 			if m.endState == 0 {
-				figures.Begin(m.duration)
+				figures.CountStart(m.duration)
 			} else {
-				figures.End(m.endState, m.duration)
+				figures.CountEnd(m.endState, m.duration)
 			}
 		}
-		queues := map[string]*store.Figures{}
+		queues := map[string]*store.AttemptStatistics{}
 		for _, start := range slices.Sorted(maps.Keys(periods)) {
 			sum := store.PeriodStatistics{StartTime: start}
 			for name, figures := range periods[start] {
@@ -104,16 +104,16 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 				}
 				sum.Add(figures)
 				if queues[name] == nil {
-					queues[name] = new(store.Figures)
+					queues[name] = new(store.AttemptStatistics)
 				}
 				queues[name].Add(figures)
 			}
-			if f.Series && sum.Figures != (store.Figures{}) {
+			if f.WithPeriods && sum.AttemptStatistics != (store.AttemptStatistics{}) {
 				out.Periods = append(out.Periods, sum)
 			}
 		}
 		for name, figures := range queues {
-			out.Queues = append(out.Queues, store.QueueStatistics{Queue: name, Figures: *figures})
+			out.Queues = append(out.Queues, store.QueueStatistics{Queue: name, AttemptStatistics: *figures})
 		}
 		last := func(q store.QueueStatistics) int {
 			if q.Queue == store.OtherQueues {
@@ -140,13 +140,13 @@ func (s *Store) noteRuntime(fingerprint uint64, run time.Duration) {
 		entry = s.runtimeEstimates[i]
 		s.runtimeEstimates = slices.Delete(s.runtimeEstimates, i, i+1)
 	}
-	entry.Note(max(0, run))
+	entry.AddRuntime(max(0, run))
 	s.runtimeEstimates = append(s.runtimeEstimates, entry)
 	s.runtimeEstimates = s.runtimeEstimates[max(0, len(s.runtimeEstimates)-store.MaxEstimates):]
 }
 
-// Usual returns the typical run time of a command.
-func (s *Store) Usual(fingerprint uint64) time.Duration {
+// TypicalRuntime returns the typical run time of a command.
+func (s *Store) TypicalRuntime(fingerprint uint64) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.runtimeEstimates {

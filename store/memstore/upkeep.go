@@ -35,14 +35,14 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 		}
 		kind := set.Kind
 		if kind == "" {
-			kind = queue.EventSetting
+			kind = queue.EventSettingChanged
 		}
 		set.Kind = ""
 		s.settings[set.Key] = set
 		if set.Value == "" {
 			delete(s.settings, set.Key)
 		}
-		s.addEvent(&job{}, kind, queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.EventValue()}, now)
+		s.addEvent(&job{}, kind, queue.EventDetail{UID: &set.UID, Setting: set.Key, Value: set.EventValue()}, now)
 		return nil
 	})
 }
@@ -51,8 +51,9 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		var subject job
-		subject.Seq, subject.ID = a.Job, a.ID
-		s.addEvent(&subject, queue.EventAudit, queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target},
+		subject.Seq, subject.ID = a.JobSeq, a.JobID
+		s.addEvent(&subject, queue.EventAudit, queue.EventDetail{UID: &a.UID, ClientPID: a.PID, Verb: a.Verb,
+			Target: a.Target},
 			now)
 		return nil
 	})
@@ -63,7 +64,7 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.order = o
 		for _, j := range s.jobs {
-			s.setRank(j, j.Since, j.Arrival)
+			s.setRank(j, j.AgingSince, j.ArrivalNumber)
 		}
 		return nil
 	})
@@ -72,8 +73,8 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 // Rerank does nothing, because SetOrder has already ranked all jobs.
 func (s *Store) Rerank(context.Context) (more bool, err error) { return false, nil }
 
-// SetMaxRunningUser limits the leased jobs of one user to n.
-func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
+// SetMaxRunningPerUser limits the leased jobs of one user to n.
+func (s *Store) SetMaxRunningPerUser(ctx context.Context, n int) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.maxUser = n
 		return nil
@@ -96,8 +97,8 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 // endDuePauses ends the pauses of queues that are due to end.
 func (s *Store) endDuePauses(now queue.Millis) {
 	for _, name := range slices.Sorted(maps.Keys(s.queueRules)) {
-		if r := s.queueRules[name]; r.Until != 0 && r.Until <= now {
-			if s.queueRules[name] = r.Resumed(); r.Resumed() == store.DefaultQueueRule {
+		if r := s.queueRules[name]; r.PausedUntil != 0 && r.PausedUntil <= now {
+			if s.queueRules[name] = r.WithoutPause(); r.WithoutPause() == store.DefaultQueueRule {
 				delete(s.queueRules, name)
 			}
 			s.nextTurns, s.turn = map[string]int64{}, 0
@@ -141,7 +142,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		}
 		for k, m := range s.keys {
 			switch {
-			case now <= m.storedAt.Add(store.KeyMemory):
+			case now <= m.storedAt.Add(store.IdempotencyKeyRetention):
 			case forgotten == maxPromoted:
 				more = true
 			default:
@@ -150,7 +151,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 			}
 		}
 		for _, b := range slices.Clone(s.batches) {
-			if !b.committed && b.lastFrameAt.Add(store.StageMemory) < now {
+			if !b.committed && b.lastFrameAt.Add(store.StagingTimeout) < now {
 				s.discardTimes[requestKey{b.uid, b.name}] = now
 				s.auditBatch(b, "forgotten", now)
 				s.dropBatch(b)
@@ -158,7 +159,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		}
 		maps.DeleteFunc(s.discardTimes, func(_ requestKey,
 			at queue.Millis) bool {
-			return at < now.Add(-store.ForgottenMemory)
+			return at < now.Add(-store.DiscardedNameRetention)
 		})
 		s.applyNextFrame(func(*batch) bool { return true }, now)
 		more = more || slices.ContainsFunc(s.batches, func(b *batch) bool { return b.committed })
@@ -194,8 +195,8 @@ func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 		}
 	}
 	for _, r := range s.queueRules {
-		if r.Until != 0 {
-			consider(max(now, r.Until))
+		if r.PausedUntil != 0 {
+			consider(max(now, r.PausedUntil))
 		}
 	}
 	if at := s.nextRateOpening(now); at != 0 {
@@ -204,8 +205,8 @@ func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 	return next, found
 }
 
-// DueSooner returns a channel. It receives a hint when Promote must be called earlier than its last call returned.
-func (s *Store) DueSooner() <-chan struct{} { return s.dueSooner }
+// PromoteHints returns a channel. It receives a hint when Promote must be called earlier than its last call returned.
+func (s *Store) PromoteHints() <-chan struct{} { return s.promoteHints }
 
 // DeletableOutputs lists up to limit output files whose attempts are gone.
 func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
@@ -216,8 +217,8 @@ func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string,
 	return refs, err
 }
 
-// OutputsDeleted removes deleted files from the list of output files to be deleted.
-func (s *Store) OutputsDeleted(ctx context.Context, refs []string) error {
+// ForgetDeletedOutputs removes deleted files from the list of output files to be deleted.
+func (s *Store) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.garbage = slices.DeleteFunc(s.garbage, func(ref string) bool { return slices.Contains(refs, ref) })
 		return nil

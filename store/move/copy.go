@@ -19,8 +19,8 @@ type table struct {
 	key     []int // indexes in columns of the primary-key columns; empty without a primary key
 }
 
-// tablesOf returns the tables of the schema. It reads them from a new SQLite database in memory.
-func tablesOf() (list []table, err error) {
+// schemaTables returns the tables of the schema. It reads them from a new SQLite database in memory.
+func schemaTables() (list []table, err error) {
 	c, err := sqlitedb.OpenFresh()
 	if err != nil {
 		return nil, err
@@ -44,8 +44,8 @@ func tablesOf() (list []table, err error) {
 	return list, err
 }
 
-// ordered returns the columns by which the rows of a table are sorted.
-func (t *table) ordered() (names []string) {
+// sortColumns returns the columns by which the rows of a table are sorted.
+func (t *table) sortColumns() (names []string) {
 	if len(t.key) == 0 {
 		return t.columns
 	}
@@ -55,8 +55,8 @@ func (t *table) ordered() (names []string) {
 	return names
 }
 
-// copyRows is the number of rows that one transaction copies.
-const copyRows = 5000
+// copyRowsPerTx is the number of rows that one transaction copies.
+const copyRowsPerTx = 5000
 
 // copy copies the rows that the target lacks.
 func (m *move) copy() error {
@@ -75,7 +75,7 @@ func (m *move) copy() error {
 func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
 func (m *move) copyTable(t *table) error {
-	columns, by := strings.Join(t.columns, ", "), strings.Join(t.ordered(), ", ")
+	columns, by := strings.Join(t.columns, ", "), strings.Join(t.sortColumns(), ", ")
 	where, args := "", []any(nil)
 	// A table without a key is copied from the beginning, because an interrupted copy cannot be continued. So is
 	// meta, because a new database has a row in it.
@@ -84,13 +84,13 @@ func (m *move) copyTable(t *table) error {
 			return err
 		}
 	} else {
-		n, err := m.targetConn.Number(`SELECT count(*) FROM ` + t.name)
+		n, err := m.targetConn.QueryNumber(`SELECT count(*) FROM ` + t.name)
 		if err == nil && n > 0 {
 			_, err = database.First(m.targetConn, func(r database.Row) {
 				for i := range t.key {
 					args = append(args, r.Value(i))
 				}
-			}, `SELECT `+by+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), " DESC, ")+` DESC LIMIT 1`)
+			}, `SELECT `+by+` FROM `+t.name+` ORDER BY `+strings.Join(t.sortColumns(), " DESC, ")+` DESC LIMIT 1`)
 			where = ` WHERE (` + by + `) > (` + placeholders(len(args)) + `)`
 			m.result.ResumedRows += n
 		}
@@ -118,7 +118,7 @@ func (m *move) copyTable(t *table) error {
 		if err := m.targetConn.Exec(insert, values...); err != nil {
 			return false, err
 		}
-		if rows++; rows%copyRows == 0 {
+		if rows++; rows%copyRowsPerTx == 0 {
 			m.progress(t.name, rows)
 			begun = false
 			err = m.targetConn.Commit()
@@ -134,18 +134,18 @@ func (m *move) copyTable(t *table) error {
 	return err
 }
 
-// compare reads both databases again, and returns an error if any table has different rows.
-func (m *move) compare() error {
+// compareTables reads both databases again, and returns an error if any table has different rows.
+func (m *move) compareTables() error {
 	for i := range m.tables {
 		t := &m.tables[i]
 		if t.name == "notes" {
 			continue
 		}
-		was, n, err := m.sum(m.sourceConn, t)
+		was, n, err := m.checksumTable(m.sourceConn, t)
 		if err != nil {
 			return err
 		}
-		is, copied, err := m.sum(m.targetConn, t)
+		is, copied, err := m.checksumTable(m.targetConn, t)
 		if err != nil {
 			return err
 		}
@@ -162,23 +162,23 @@ func (m *move) compare() error {
 	return nil
 }
 
-// sum returns a checksum of a table's rows in order, and their number.
-func (m *move) sum(c database.Conn, t *table) (sum [sha256.Size]byte, rows int64, err error) {
+// checksumTable returns a checksum of a table's rows in order, and their number.
+func (m *move) checksumTable(c database.Conn, t *table) (sum [sha256.Size]byte, rows int64, err error) {
 	h := sha256.New()
 	err = c.Query(func(r database.Row) (bool, error) {
 		rows++
 		for i := range t.columns {
-			addValue(h, r.Value(i))
+			hashValue(h, r.Value(i))
 		}
 		return true, m.ctx.Err()
-	}, `SELECT `+strings.Join(t.columns, ", ")+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), ", "))
+	}, `SELECT `+strings.Join(t.columns, ", ")+` FROM `+t.name+` ORDER BY `+strings.Join(t.sortColumns(), ", "))
 	h.Sum(sum[:0])
 	return sum, rows, err
 }
 
-// addValue adds a value to a checksum. It cleans texts as a server does when it stores them, so that a copy
+// hashValue adds a value to a checksum. It cleans texts as a server does when it stores them, so that a copy
 // on a server gets the checksum of the original.
-func addValue(h hash.Hash, v any) {
+func hashValue(h hash.Hash, v any) {
 	var head [9]byte
 	var text []byte
 	switch v := v.(type) {

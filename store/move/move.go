@@ -65,7 +65,7 @@ func Move(ctx context.Context, from, to Location, member Member,
 	}
 	m := &move{ctx: ctx, sourceLocation: from, targetLocation: to, member: member, progress: each}
 	defer func() { err = errors.Join(err, m.close()) }()
-	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compare, m.settle} {
+	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compareTables, m.finishMove} {
 		err := step()
 		if errors.As(err, new(pgdb.ConnLostError)) && m.targetConn != nil {
 			err = fmt.Errorf("the move is not complete, because %w; to continue it, repeat this command", err)
@@ -77,13 +77,13 @@ func Move(ctx context.Context, from, to Location, member Member,
 	return m.result, nil
 }
 
-// movingName is the file name of an incomplete copy.
-const movingName = "moving.db"
+// incompleteCopyName is the file name of an incomplete copy.
+const incompleteCopyName = "moving.db"
 
-// source identifies a queue and its state. A copy can be continued only if its source is unchanged.
-type source struct {
-	Place   string `json:"place"`
-	Commits int64  `json:"commits"`
+// sourceState identifies a queue and its state. A copy can be continued only if its source is unchanged.
+type sourceState struct {
+	Location string `json:"place"`
+	Commits  int64  `json:"commits"`
 }
 
 // move is the state of one call of Move.
@@ -97,7 +97,7 @@ type move struct {
 	sourceConn, targetConn database.Conn
 	targetFile             *sqlitedb.Conn // targetConn, if the target is a file; nil otherwise
 	tables                 []table
-	source                 source
+	source                 sourceState
 	// movedTo is the queue's new location according to a note in the source, "" without such a note. An
 	// interrupted move may have written this note.
 	movedTo string
@@ -115,16 +115,16 @@ func (m *move) close() (err error) {
 
 // openSource opens the queue to be moved.
 func (m *move) openSource() (err error) {
-	if m.tables, err = tablesOf(); err != nil {
+	if m.tables, err = schemaTables(); err != nil {
 		return err
 	}
 	if m.sourceLocation.URL != "" {
-		c, _, err := m.server(m.sourceLocation)
+		c, _, err := m.connectServer(m.sourceLocation)
 		if err != nil {
 			return err
 		}
 		m.sourceConn = c
-		open, err := c.Number(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
+		open, err := c.QueryNumber(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
 		if err == nil && open > 0 {
 			err = queue.Errorf(queue.CodeWrongState, "nothing was moved, because %d jobs that were enqueued with SQL in %s "+
 				"are not accepted yet; start the service until it has accepted them, then repeat this command", open,
@@ -133,7 +133,7 @@ func (m *move) openSource() (err error) {
 		if err != nil {
 			return err
 		}
-	} else if m.sourceConn, err = m.file(); err != nil {
+	} else if m.sourceConn, err = m.openSourceFile(); err != nil {
 		return err
 	}
 	if m.movedTo, err = database.ReadNote(m.sourceConn, database.NoteMoved); err == nil && m.movedTo != "" &&
@@ -144,22 +144,22 @@ func (m *move) openSource() (err error) {
 	if err != nil {
 		return err
 	}
-	m.source.Place = m.sourceLocation.String()
-	m.source.Commits, err = m.sourceConn.Number(`SELECT commits FROM meta`)
+	m.source.Location = m.sourceLocation.String()
+	m.source.Commits, err = m.sourceConn.QueryNumber(`SELECT commits FROM meta`)
 	return err
 }
 
-// file opens the database in the source's state directory.
-func (m *move) file() (database.Conn, error) {
+// openSourceFile opens the database in the source's state directory.
+func (m *move) openSourceFile() (database.Conn, error) {
 	path := filepath.Join(m.sourceLocation.Dir, sqlitedb.DatabaseName)
 	if _, err := os.Stat(path); err != nil {
 		return nil, queue.Errorf(queue.CodeNotFound, "there is no queue in %s", m.sourceLocation.Dir)
 	}
 	c, err := sqlitedb.OpenWriter(path)
 	if err != nil {
-		return nil, sqlitedb.Explain(path, err)
+		return nil, sqlitedb.ExplainOpenError(path, err)
 	}
-	version, err := c.Number(`PRAGMA user_version`)
+	version, err := c.QueryNumber(`PRAGMA user_version`)
 	if err == nil {
 		err = sqlitedb.CheckUsable(c, m.sourceLocation.Dir)
 	}
@@ -172,9 +172,9 @@ func (m *move) file() (database.Conn, error) {
 	return c, nil
 }
 
-// server connects to a database and locks it, so that no other move uses it. hasTables reports whether the tables
-// exist.
-func (m *move) server(p Location) (c *pgdb.Conn, hasTables bool, err error) {
+// connectServer connects to a database and locks it, so that no other move uses it. hasTables reports
+// whether the tables exist.
+func (m *move) connectServer(p Location) (c *pgdb.Conn, hasTables bool, err error) {
 	config, err := pgdb.ParseAddress(p.URL)
 	if err != nil {
 		return nil, false, err
@@ -184,7 +184,7 @@ func (m *move) server(p Location) (c *pgdb.Conn, hasTables bool, err error) {
 			"connection; use the server's own URL, without pool_mode")
 	}
 	// One statement copies a whole table.
-	if c, err = pgdb.ConnectWriter(m.ctx, config.With("statement_timeout", "0")); err != nil {
+	if c, err = pgdb.ConnectWriter(m.ctx, config.WithSetting("statement_timeout", "0")); err != nil {
 		return nil, false, err
 	}
 	err = pgdb.LockQueue(m.ctx, c, config.Database)
@@ -198,7 +198,7 @@ func (m *move) server(p Location) (c *pgdb.Conn, hasTables bool, err error) {
 		_, err = pgdb.CheckTables(c)
 	}
 	if err == nil && hasTables {
-		err = m.refuseNodes(c)
+		err = m.checkNoOtherNodes(c)
 	}
 	if err != nil {
 		return nil, false, errors.Join(err, c.Close())
@@ -209,15 +209,15 @@ func (m *move) server(p Location) (c *pgdb.Conn, hasTables bool, err error) {
 // openTarget opens the target. It begins a copy there, or finds the one that an interrupted move has begun.
 func (m *move) openTarget() (err error) {
 	if m.targetLocation.URL != "" {
-		err = m.openServer()
+		err = m.openTargetServer()
 	} else {
-		err = m.openFile()
+		err = m.openTargetFile()
 	}
 	if err != nil || m.result.AlreadyDone {
 		return err
 	}
 	raw, err := database.ReadNote(m.targetConn, database.NoteMoving)
-	var was source
+	var was sourceState
 	if err == nil && raw != "" {
 		err = json.Unmarshal([]byte(raw), &was)
 	}
@@ -236,22 +236,22 @@ func (m *move) openTarget() (err error) {
 	return m.targetConn.Exec(`INSERT INTO notes VALUES (?, ?)`, database.NoteMoving, string(text))
 }
 
-// openServer opens a database on a server as the target, and creates the tables if they do not exist.
-func (m *move) openServer() error {
-	c, hasTables, err := m.server(m.targetLocation)
+// openTargetServer opens a database on a server as the target, and creates the tables if they do not exist.
+func (m *move) openTargetServer() error {
+	c, hasTables, err := m.connectServer(m.targetLocation)
 	if err != nil {
 		return err
 	}
 	m.targetConn = c
 	if !hasTables {
-		return pgdb.MakeTables(c, database.Migrations, pgdb.Migrations)
+		return pgdb.EnsureTables(c, database.Migrations, pgdb.Migrations)
 	}
-	return m.refuseQueue()
+	return m.checkTargetFree()
 }
 
-// refuseQueue returns an error if the target already contains a queue. A queue that has moved away may be
-// overwritten. If this move was completed earlier, refuseQueue sets result.AlreadyDone.
-func (m *move) refuseQueue() error {
+// checkTargetFree returns an error if the target already contains a queue. A queue that has moved away may be
+// overwritten. If this move was completed earlier, checkTargetFree sets result.AlreadyDone.
+func (m *move) checkTargetFree() error {
 	moving, err := database.ReadNote(m.targetConn, database.NoteMoving)
 	if err != nil || moving != "" {
 		return err
@@ -266,7 +266,7 @@ func (m *move) refuseQueue() error {
 	if err != nil || moved != "" {
 		return err
 	}
-	jobs, err := m.targetConn.Number(`SELECT next_seq FROM meta`)
+	jobs, err := m.targetConn.QueryNumber(`SELECT next_seq FROM meta`)
 	if err == nil && jobs > 1 {
 		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database",
 			m.targetLocation.quoted())
@@ -274,24 +274,24 @@ func (m *move) refuseQueue() error {
 	return err
 }
 
-// openFile opens the file for a copy in the target's state directory. The directory must not contain a queue,
+// openTargetFile opens the file for a copy in the target's state directory. The directory must not contain a queue,
 // except one that has moved away.
-func (m *move) openFile() error {
+func (m *move) openTargetFile() error {
 	path := filepath.Join(m.targetLocation.Dir, sqlitedb.DatabaseName)
 	if _, err := os.Stat(path); err == nil {
 		c, err := sqlitedb.OpenWriter(path)
 		if err != nil {
-			return sqlitedb.Explain(path, err)
+			return sqlitedb.ExplainOpenError(path, err)
 		}
 		m.targetConn = c
-		err = m.refuseQueue()
+		err = m.checkTargetFree()
 		m.targetConn = nil
 		if err = errors.Join(err, c.Close()); err != nil || m.result.AlreadyDone {
 			return err
 		}
 	}
-	path = filepath.Join(m.targetLocation.Dir, movingName)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|sqlitedb.PlainFile, 0o600)
+	path = filepath.Join(m.targetLocation.Dir, incompleteCopyName)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|sqlitedb.PlainFileFlags, 0o600)
 	if err != nil {
 		return err
 	}
@@ -306,8 +306,8 @@ func (m *move) openFile() error {
 	return sqlitedb.Migrate(c, database.Migrations)
 }
 
-// settle marks the source as moved, then makes the copy valid. The source and the copy are never both valid.
-func (m *move) settle() error {
+// finishMove marks the source as moved, then makes the copy valid. The source and the copy are never both valid.
+func (m *move) finishMove() error {
 	if err := m.sourceConn.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`,
 		database.NoteMoved, m.targetLocation.String()); err != nil {
 		return err
@@ -319,18 +319,18 @@ func (m *move) settle() error {
 			return err
 		}
 	}
-	runners, err := database.ReadNote(m.sourceConn, database.RunnersNote(of))
+	runners, err := database.ReadNote(m.sourceConn, database.RunnerDirsNoteKey(of))
 	if err != nil {
 		return err
 	}
 	id := ""
 	if m.targetFile == nil {
-		if err := m.raiseNumbers(); err != nil {
+		if err := m.raiseSequences(); err != nil {
 			return err
 		}
 		id, err = pgdb.DatabaseID(m.targetConn)
 	} else {
-		id = sqlitedb.FileID(filepath.Join(m.targetLocation.Dir, movingName))
+		id = sqlitedb.FileID(filepath.Join(m.targetLocation.Dir, incompleteCopyName))
 	}
 	if err != nil {
 		return err
@@ -339,8 +339,8 @@ func (m *move) settle() error {
 		if err := m.targetConn.Exec(`DELETE FROM notes`); err != nil {
 			return err
 		}
-		node, err := m.giveLeases()
-		for key, value := range map[string]string{database.RunnersNote(node): runners, database.NoteFile: id} {
+		node, err := m.assignLeases()
+		for key, value := range map[string]string{database.RunnerDirsNoteKey(node): runners, database.NoteDatabaseID: id} {
 			if value != "" && err == nil {
 				err = m.targetConn.Exec(`INSERT INTO notes VALUES (?, ?)`, key, value)
 			}
@@ -353,17 +353,17 @@ func (m *move) settle() error {
 	return m.installCopy()
 }
 
-// raiseNumbers makes the server's sequences continue above the numbers in the copied rows.
-func (m *move) raiseNumbers() error {
+// raiseSequences makes the server's sequences continue above the numbers in the copied rows.
+func (m *move) raiseSequences() error {
 	for _, t := range m.tables {
 		if len(t.key) != 1 {
 			continue
 		}
 		column := t.columns[t.key[0]]
-		counts, err := m.targetConn.Number(`SELECT count(*) FROM pg_attribute WHERE attrelid = '` + t.name +
+		counts, err := m.targetConn.QueryNumber(`SELECT count(*) FROM pg_attribute WHERE attrelid = '` + t.name +
 			`'::regclass AND attname = '` + column + `' AND attidentity <> ''`)
 		if err == nil && counts > 0 {
-			_, err = m.targetConn.Number(`SELECT setval(pg_get_serial_sequence('` + t.name + `', '` + column +
+			_, err = m.targetConn.QueryNumber(`SELECT setval(pg_get_serial_sequence('` + t.name + `', '` + column +
 				`'), greatest(coalesce((SELECT max(` + column + `) FROM ` + t.name + `), 0) + 1, 1), false)`)
 		}
 		if err != nil {
@@ -387,18 +387,18 @@ func (m *move) installCopy() error {
 			return err
 		}
 	}
-	if err := os.Rename(filepath.Join(m.targetLocation.Dir, movingName), path); err != nil {
+	if err := os.Rename(filepath.Join(m.targetLocation.Dir, incompleteCopyName), path); err != nil {
 		return err
 	}
 	return atomicfile.SyncDir(m.targetLocation.Dir)
 }
 
-// giveLeases assigns all leases in the copy to this directory's node. On a server, it adds this node with a
+// assignLeases assigns all leases in the copy to this directory's node. On a server, it adds this node with a
 // node lease that does not expire. So no other node takes over the jobs before this node's service has
 // started.
-func (m *move) giveLeases() (node int64, err error) {
+func (m *move) assignLeases() (node int64, err error) {
 	if m.targetFile == nil {
-		if node, err = m.targetConn.Number(
+		if node, err = m.targetConn.QueryNumber(
 			`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false
 			RETURNING id`, m.member.Name, m.member.DirID); err != nil {
@@ -414,7 +414,7 @@ func (m *move) giveLeases() (node int64, err error) {
 	}
 	var list []byte
 	for seq, r := range reservations {
-		list = database.AppendReserved(list, seq, r.Fence, node)
+		list = database.AppendReservation(list, seq, r.Fence, node)
 	}
 	err = m.targetConn.Exec(`UPDATE meta SET reserved = ?`, string(list))
 	if err == nil {

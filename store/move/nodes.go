@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// refuseNodes returns an error if other nodes use the database or have running jobs in it.
-func (m *move) refuseNodes(c database.Conn) error {
+// checkNoOtherNodes returns an error if other nodes use the database or have running jobs in it.
+func (m *move) checkNoOtherNodes(c database.Conn) error {
 	alive, err := database.Rows(c, database.TextOf, `SELECT name FROM nodes
 		WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.DirID)
 	if err == nil && len(alive) > 0 {
@@ -19,7 +19,7 @@ func (m *move) refuseNodes(c database.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := gather(c); err != nil {
+	if err := gatherReservations(c); err != nil {
 		return err
 	}
 	own, err := m.ownNode(c)
@@ -30,7 +30,7 @@ func (m *move) refuseNodes(c database.Conn) error {
 	if err != nil {
 		return err
 	}
-	others, err := c.Number(`SELECT count(*) FROM jobs INDEXED BY jobs_running WHERE place = 3 AND node <> ?`, own)
+	others, err := c.QueryNumber(`SELECT count(*) FROM jobs INDEXED BY jobs_running WHERE place = 3 AND node <> ?`, own)
 	for _, r := range reservations {
 		if r.Node != 0 && r.Node != own {
 			others++
@@ -47,9 +47,9 @@ func (m *move) refuseNodes(c database.Conn) error {
 	return err
 }
 
-// gather moves the nodes' lists of reserved leases (claimed, but not known to have started) to meta. A file
+// gatherReservations moves the nodes' lists of reserved leases (claimed, but not known to have started) to meta. A file
 // stores its list there too.
-func gather(c database.Conn) error {
+func gatherReservations(c database.Conn) error {
 	return database.InTx(c, func() error {
 		err := c.Exec(`UPDATE meta SET reserved = reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes)`)
 		if err == nil {
@@ -61,5 +61,5 @@ func gather(c database.Conn) error {
 
 // ownNode returns the number of this directory's node in a database on a server, or 0 if it has none.
 func (m *move) ownNode(c database.Conn) (int64, error) {
-	return c.Number(`SELECT id FROM nodes WHERE folder = ?`, m.member.DirID)
+	return c.QueryNumber(`SELECT id FROM nodes WHERE folder = ?`, m.member.DirID)
 }

@@ -23,25 +23,25 @@ import (
 
 // Requests sends requests to other nodes and receives theirs. It implements store.NodeRequests.
 type Requests struct {
-	Conn  *pgdb.SideConn
-	self  func() int64 // returns the number of this node
-	hints chan struct{}
-	woken atomic.Pointer[chan struct{}] // the channel that the next Wake closes
-	// lostTakes holds the values that calls of Asked wrote to the column "taken" without getting the requests,
-	// newest last. The next call of Asked releases these requests. Only the caller of Asked uses this field.
-	lostTakes []int64
+	Conn       *pgdb.SideConn
+	nodeNumber func() int64 // returns the number of this node
+	hints      chan struct{}
+	woken      atomic.Pointer[chan struct{}] // the channel that the next Wake closes
+	// lostTakeIDs holds the values that calls of TakeRequests wrote to the column "taken" without getting the requests,
+	// newest last. The next call of TakeRequests releases these requests. Only the caller of TakeRequests uses this field.
+	lostTakeIDs []int64
 }
 
 // New returns the requests of a node. The function self returns its number.
 func New(config *pgdb.Address, self func() int64) *Requests {
-	r := &Requests{Conn: &pgdb.SideConn{Config: config}, self: self, hints: make(chan struct{}, 1)}
+	r := &Requests{Conn: &pgdb.SideConn{Config: config}, nodeNumber: self, hints: make(chan struct{}, 1)}
 	r.woken.Store(new(make(chan struct{})))
 	return r
 }
 
-// Channel is the channel on which nodes notify each other of requests and answers with NOTIFY. The payload is
+// NotifyChannel is the channel on which nodes notify each other of requests and answers with NOTIFY. The payload is
 // the number of the node that has received a request or an answer.
-const Channel = "queuectl_asks"
+const NotifyChannel = "queuectl_asks"
 
 // replyInterval is the time between two queries for an answer.
 const replyInterval = 250 * time.Millisecond
@@ -58,16 +58,16 @@ func (r *Requests) Wake() {
 // Notify notifies the other nodes on a channel. The payload is about, the number of a node.
 func (r *Requests) Notify(ctx context.Context, channel string, about int64) {
 	r.Conn.Do(ctx, func(c *pgdb.Conn) error { // ignore errors: a node that misses the notification polls
-		_, err := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
+		_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
 		return err
 	})
 }
 
-// Hints implements store.NodeRequests.
-func (r *Requests) Hints() <-chan struct{} { return r.hints }
+// RequestHints implements store.NodeRequests.
+func (r *Requests) RequestHints() <-chan struct{} { return r.hints }
 
-// Ask implements store.NodeRequests.
-func (r *Requests) Ask(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
+// SendRequest implements store.NodeRequests.
+func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
 	if len(request) > store.MaxRequestBytes {
 		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes, and the maximum is %d; "+
 			"name fewer jobs in one command",
@@ -75,8 +75,9 @@ func (r *Requests) Ask(ctx context.Context, node int64, request []byte, slow boo
 	}
 	var n int64
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) (err error) {
-		n, err = c.Number(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node, r.self(),
-			records.Bit(slow), string(request))
+		n, err = c.QueryNumber(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node,
+			r.nodeNumber(),
+			records.BoolToInt(slow), string(request))
 		return err
 	})
 	if err != nil {
@@ -88,7 +89,7 @@ func (r *Requests) Ask(ctx context.Context, node int64, request []byte, slow boo
 		// If this fails, upkeep deletes the row when it is old.
 		r.Conn.Do(within, func(c *pgdb.Conn) error { return c.Exec(`DELETE FROM asks WHERE n = ?`, n) })
 	}()
-	r.Notify(ctx, Channel, node)
+	r.Notify(ctx, NotifyChannel, node)
 	for {
 		woken, found := *r.woken.Load(), false
 		err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
@@ -116,54 +117,56 @@ func (r *Requests) Ask(ctx context.Context, node int64, request []byte, slow boo
 	}
 }
 
-// maxLostTakes is how many queries of Asked with lost replies are remembered. Nearly all such queries never
+// maxLostTakes is how many queries of TakeRequests with lost replies are remembered. Nearly all such queries never
 // reached the server.
 const maxLostTakes = 32
 
-// Asked implements store.NodeRequests.
-func (r *Requests) Asked(ctx context.Context, slow bool, limit int) (list []store.NodeRequest, err error) {
+// TakeRequests implements store.NodeRequests.
+func (r *Requests) TakeRequests(ctx context.Context, slow bool, limit int) (list []store.NodeRequest, err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
 	// The method Do calls this function again if the connection is lost. Both calls use the same value of take,
 	// so the second call also returns the requests that the first one has marked as taken.
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
-		for len(r.lostTakes) > 0 {
-			if err := c.Exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, r.self(), r.lostTakes[0]); err != nil {
+		for len(r.lostTakeIDs) > 0 {
+			if err := c.Exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, r.nodeNumber(),
+				r.lostTakeIDs[0]); err != nil {
 				return err
 			}
-			r.lostTakes = r.lostTakes[1:]
+			r.lostTakeIDs = r.lostTakeIDs[1:]
 		}
 		list, err = database.Rows(c, func(row database.Row) store.NodeRequest {
-			return store.NodeRequest{N: row.Num(0), Payload: []byte(row.Text(1))}
+			return store.NodeRequest{Number: row.Num(0), Payload: []byte(row.Text(1))}
 		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL
-			AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, take, r.self(), records.Bit(slow), take, int64(limit))
+			AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`,
+			take, r.nodeNumber(), records.BoolToInt(slow), take, int64(limit))
 		return err
 	})
 	if err != nil { // the server may have marked requests as taken, but the reply was lost
-		r.lostTakes, list = append(r.lostTakes[max(0, len(r.lostTakes)-maxLostTakes+1):], take), nil
+		r.lostTakeIDs, list = append(r.lostTakeIDs[max(0, len(r.lostTakeIDs)-maxLostTakes+1):], take), nil
 	}
-	slices.SortFunc(list, func(a, b store.NodeRequest) int { return cmp.Compare(a.N, b.N) })
+	slices.SortFunc(list, func(a, b store.NodeRequest) int { return cmp.Compare(a.Number, b.Number) })
 	return list, err
 }
 
-// Wanted implements store.NodeRequests.
-func (r *Requests) Wanted(ctx context.Context) (wanted map[int64]bool, err error) {
+// AwaitedRequests implements store.NodeRequests.
+func (r *Requests) AwaitedRequests(ctx context.Context) (wanted map[int64]bool, err error) {
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
 		wanted = map[int64]bool{}
 		return database.Each(c, func(row database.Row) { wanted[row.Num(0)] = true },
-			`SELECT n FROM asks WHERE node = ? AND answer IS NULL`, r.self())
+			`SELECT n FROM asks WHERE node = ? AND answer IS NULL`, r.nodeNumber())
 	})
 	return wanted, err
 }
 
-// Answer implements store.NodeRequests.
-func (r *Requests) Answer(ctx context.Context, n int64, answer []byte) error {
+// SendReply implements store.NodeRequests.
+func (r *Requests) SendReply(ctx context.Context, n int64, answer []byte) error {
 	asker := int64(0)
 	err := r.Conn.Do(ctx, func(c *pgdb.Conn) (err error) {
-		asker, err = c.Number(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(answer), n)
+		asker, err = c.QueryNumber(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(answer), n)
 		return err
 	})
 	if err == nil && asker != 0 {
-		r.Notify(ctx, Channel, asker)
+		r.Notify(ctx, NotifyChannel, asker)
 	}
 	return err
 }

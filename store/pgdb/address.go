@@ -17,24 +17,24 @@ import (
 // Address holds the parameters for connecting to a database.
 type Address struct {
 	*pgconn.Config
-	session map[string]string // settings of each connection
+	sessionSettings map[string]string // settings of each connection
 	// Pooled is set if the URL leads to a pooler in transaction mode. Then each transaction may use another
 	// connection to the server, and session state is lost.
 	Pooled bool
 }
 
-// poolMode is the URL parameter for a pooler. poolTransactions is its only supported value: the pooler
+// poolModeParam is the URL parameter for a pooler. poolModeTransaction is its only supported value: the pooler
 // assigns a connection for each transaction.
 const (
-	poolMode         = "pool_mode"
-	poolTransactions = "transaction"
+	poolModeParam       = "pool_mode"
+	poolModeTransaction = "transaction"
 )
 
-// With returns a copy of the address in which one session setting has the given value.
-func (a *Address) With(name, value string) *Address {
+// WithSetting returns a copy of the address in which one session setting has the given value.
+func (a *Address) WithSetting(name, value string) *Address {
 	other := *a
-	other.session = maps.Clone(a.session)
-	other.session[name] = value
+	other.sessionSettings = maps.Clone(a.sessionSettings)
+	other.sessionSettings[name] = value
 	return &other
 }
 
@@ -44,25 +44,26 @@ func Connect(ctx context.Context, a *Address) (*Conn, error) {
 	session := ""
 	if a.Pooled {
 		var list []string
-		for _, name := range slices.Sorted(maps.Keys(a.session)) {
-			list = append(list, "set_config('"+name+"', '"+a.session[name]+"', true)")
+		for _, name := range slices.Sorted(maps.Keys(a.sessionSettings)) {
+			list = append(list, "set_config('"+name+"', '"+a.sessionSettings[name]+"', true)")
 		}
 		session = "SELECT " + strings.Join(list, ", ")
 	} else {
-		maps.Copy(config.RuntimeParams, a.session)
+		maps.Copy(config.RuntimeParams, a.sessionSettings)
 	}
 	pg, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
 		if refused, isServerError := errors.AsType[*pgconn.PgError](err); isServerError &&
 			strings.Contains(refused.Message, "unsupported startup parameter") {
 			err = fmt.Errorf(
-				`%w; if the URL leads to a pooler in transaction mode, add ?%s=%s to the URL in the setting "store"`, err, poolMode,
-				poolTransactions)
+				`%w; if the URL leads to a pooler in transaction mode, add ?%s=%s to the URL in the setting "store"`, err,
+				poolModeParam,
+				poolModeTransaction)
 		}
 		return nil, ConnLostError{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
-	return &Conn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*preparedStatement{},
-		heldRows: map[string]*preparedStatement{}}, nil
+	return &Conn{pg: pg, sessionSQL: session, ctx: context.Background(), stmts: map[string]*preparedStatement{},
+		collectedRows: map[string]*preparedStatement{}}, nil
 }
 
 // ParseAddress parses the URL of a database.
@@ -74,14 +75,14 @@ func ParseAddress(url string) (*Address, error) {
 		}
 		return nil, queue.Invalid("store", "the value is not a URL like postgres://USER@HOST/DATABASE: %v", err)
 	}
-	mode, pooled := config.RuntimeParams[poolMode]
-	if pooled && mode != poolTransactions {
+	mode, pooled := config.RuntimeParams[poolModeParam]
+	if pooled && mode != poolModeTransaction {
 		return nil, queue.Invalid("store", "the URL has pool_mode=%s; use %s, or leave pool_mode out", queue.Clip(mode),
-			poolTransactions)
+			poolModeTransaction)
 	}
-	delete(config.RuntimeParams, poolMode)
+	delete(config.RuntimeParams, poolModeParam)
 	config.RuntimeParams["application_name"], config.RuntimeParams["client_encoding"] = "queuectl", "UTF8"
-	a := &Address{Config: config, Pooled: pooled, session: map[string]string{
+	a := &Address{Config: config, Pooled: pooled, sessionSettings: map[string]string{
 		"search_path": Schema, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off",
 		"jit":                                 "off",
 		"idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
@@ -89,7 +90,7 @@ func ParseAddress(url string) (*Address, error) {
 		"lock_timeout": "0", "default_transaction_isolation": "read committed",
 	}}
 	if !pooled { // have the server notice an unreachable client soon
-		maps.Copy(a.session, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5",
+		maps.Copy(a.sessionSettings, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5",
 			"tcp_keepalives_count": "3"})
 	}
 	return a, nil
@@ -103,5 +104,5 @@ const Schema = "queuectl"
 func ConnectWriter(ctx context.Context, a *Address) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, ConnectTimeout)
 	defer cancel()
-	return Connect(ctx, a.With("idle_in_transaction_session_timeout", writerIdleTimeout))
+	return Connect(ctx, a.WithSetting("idle_in_transaction_session_timeout", writerIdleTimeout))
 }

@@ -1,7 +1,7 @@
 // Package pgdb connects to the PostgreSQL database of a queue, sends statements in pipelines, and creates and
 // checks the tables.
 //
-// Start with Connect, Conn and MakeTables.
+// Start with Connect, Conn and EnsureTables.
 package pgdb
 
 import (
@@ -24,21 +24,21 @@ type Conn struct {
 	pg *pgconn.PgConn
 	// session is a statement that applies the session settings to the current transaction. It is set only if
 	// the connection goes through a pooler, and is empty for a direct connection.
-	session        string
+	sessionSQL     string
 	ctx            context.Context  // context of the current calls; see InterruptWhenDone
 	cancelTx       func()           // releases the context of the transaction; nil outside of a transaction
 	pipeline       *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
 	stmts          map[string]*preparedStatement
 	statementNames int           // number of statements that were given a name to prepare
-	unread         []sentMessage // messages whose replies have not been read
+	unreadMessages []sentMessage // messages whose replies have not been read
 	unreadBytes    int           // bytes of arguments in the messages of unread
 	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements until
 	// the next Sync.
 	pipelineErr    error
 	sentBytes      int64                         // total bytes of arguments sent on this connection
-	unsynced       bool                          // statements were sent since the last Sync
+	needsSync      bool                          // statements were sent since the last Sync
 	wrote          bool                          // a writing statement was sent since begin
-	heldRows       map[string]*preparedStatement // by table: the statement with unsent rows
+	collectedRows  map[string]*preparedStatement // by table: the statement with unsent rows
 	RoundTrips     int64                         // number of times that the client waited for a reply
 	StatementsSent int64                         // number of statements sent
 }
@@ -47,10 +47,10 @@ type Conn struct {
 const maxTxTime = 10 * time.Second
 
 // Exec implements database.Conn.
-func (c *Conn) Exec(sql string, args ...any) error { return c.sendThen(c.readIfMany, sql, args) }
+func (c *Conn) Exec(sql string, args ...any) error { return c.sendThen(c.readRepliesIfMany, sql, args) }
 
-// Count implements database.Conn.
-func (c *Conn) Count(sql string, args ...any) (n int64, err error) {
+// ExecCount implements database.Conn.
+func (c *Conn) ExecCount(sql string, args ...any) (n int64, err error) {
 	err = c.sendThen(func() (err error) {
 		n, err = c.fetch(0)
 		return err
@@ -67,7 +67,7 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 			return err
 		}
 		err := c.readRows(each, &refused)
-		_, err2 := c.read(0)
+		_, err2 := c.readReplies(0)
 		return cmp.Or(err, err2)
 	}, sql, args)
 	return cmp.Or(err, refused)
@@ -77,7 +77,7 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 // FinishQuery reads them. The rows are lost if the reply to a later statement is read first.
 func (c *Conn) StartQuery(sql string, args ...any) error {
 	return c.sendThen(func() error {
-		c.unread[len(c.unread)-1].startedQuery = true
+		c.unreadMessages[len(c.unreadMessages)-1].startedQuery = true
 		return c.push()
 	}, sql, args)
 }
@@ -86,12 +86,12 @@ func (c *Conn) StartQuery(sql string, args ...any) error {
 func (c *Conn) FinishQuery(each func(r database.Row) (more bool, err error)) (ok bool, err error) {
 	var refused error // the error that the callback returned
 	err = c.inPipeline(func() error {
-		index := slices.IndexFunc(c.unread, func(s sentMessage) bool { return s.startedQuery })
+		index := slices.IndexFunc(c.unreadMessages, func(s sentMessage) bool { return s.startedQuery })
 		if ok = index >= 0; !ok {
 			return nil
 		}
 		c.RoundTrips++
-		if _, err := c.read(len(c.unread) - index); err != nil {
+		if _, err := c.readReplies(len(c.unreadMessages) - index); err != nil {
 			return err
 		}
 		return c.readRows(each, &refused)
@@ -99,14 +99,14 @@ func (c *Conn) FinishQuery(each func(r database.Row) (more bool, err error)) (ok
 	return ok, cmp.Or(err, refused)
 }
 
-// Queries implements database.Conn. All statements together take one round trip.
-func (c *Conn) Queries(list []database.Query) error {
+// QueryAll implements database.Conn. All statements together take one round trip.
+func (c *Conn) QueryAll(list []database.Query) error {
 	var refused error // the error that a callback returned
 	err := c.inPipeline(func() error {
-		if err := c.writeHeld(); err != nil {
+		if err := c.sendCollectedRows(); err != nil {
 			return err
 		}
-		before := len(c.unread)
+		before := len(c.unreadMessages)
 		for _, a := range list {
 			if err := c.send(a.SQL, a.Args); err != nil {
 				return err
@@ -115,12 +115,12 @@ func (c *Conn) Queries(list []database.Query) error {
 		if err := c.flush(); err != nil {
 			return err
 		}
-		if _, err := c.read(len(c.unread) - before); err != nil {
+		if _, err := c.readReplies(len(c.unreadMessages) - before); err != nil {
 			return err
 		}
 		for _, a := range list {
-			if c.unread[0].prepare {
-				if _, err := c.read(len(c.unread) - 1); err != nil {
+			if c.unreadMessages[0].prepare {
+				if _, err := c.readReplies(len(c.unreadMessages) - 1); err != nil {
 					return err
 				}
 			}
@@ -128,7 +128,7 @@ func (c *Conn) Queries(list []database.Query) error {
 				return err
 			}
 		}
-		_, err := c.read(0)
+		_, err := c.readReplies(0)
 		return err
 	})
 	return cmp.Or(err, refused)
@@ -137,8 +137,8 @@ func (c *Conn) Queries(list []database.Query) error {
 // readRows reads the rows of the next reply and passes them to the callback each. Once the callback has
 // returned an error, readRows stores the error in refused and discards the remaining rows.
 func (c *Conn) readRows(each func(r database.Row) (more bool, err error), refused *error) error {
-	statement := c.unread[0].text
-	c.unread = c.unread[1:]
+	statement := c.unreadMessages[0].text
+	c.unreadMessages = c.unreadMessages[1:]
 	result, err := c.pipeline.GetResults()
 	if err != nil {
 		c.dropSkipped()
@@ -158,21 +158,21 @@ func (c *Conn) readRows(each func(r database.Row) (more bool, err error), refuse
 	return wrapError(err, statement)
 }
 
-// Number implements database.Conn.
-func (c *Conn) Number(sql string, args ...any) (int64, error) {
+// QueryNumber implements database.Conn.
+func (c *Conn) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.Number(c, sql, args...)
 }
 
-// beginWriting begins a writing transaction. It names the isolation level, because the role or the database
+// beginWritingSQL begins a writing transaction. It names the isolation level, because the role or the database
 // may have another default.
-const beginWriting = `BEGIN ISOLATION LEVEL READ COMMITTED`
+const beginWritingSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
 // Begin implements database.Conn. If the transaction takes longer than maxTxTime, the connection is treated as lost.
 func (c *Conn) Begin() error {
 	c.wrote = false
 	ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
 	c.pipeline, c.pipelineErr, c.cancelTx = c.pg.StartPipeline(ctx), nil, cancel
-	if err := c.send(beginWriting, nil); err != nil {
+	if err := c.send(beginWritingSQL, nil); err != nil {
 		return err
 	}
 	return c.applySession()
@@ -230,13 +230,13 @@ func (c *Conn) EndReading() error {
 // ArgumentBytes implements database.Conn.
 func (c *Conn) ArgumentBytes() int64 { return c.sentBytes }
 
-// IsOneOf implements database.Conn.
-func (c *Conn) IsOneOf(column string) string {
+// InNumbersSQL implements database.Conn.
+func (c *Conn) InNumbersSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' ')::bigint[])`
 }
 
-// IsOneOfWords implements database.Conn.
-func (c *Conn) IsOneOfWords(column string) string {
+// InWordsSQL implements database.Conn.
+func (c *Conn) InWordsSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' '))`
 }
 

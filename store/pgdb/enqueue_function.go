@@ -9,7 +9,7 @@ import (
 
 // Limits of the submissions that no service has taken yet.
 //
-// The limit of a role is in units. A job is one unit, plus one for each submissionUnit bytes of its spec.
+// The limit of a role is in units. A job is one unit, plus one for each submissionUnitBytes bytes of its spec.
 // Counting the waiting units takes longer the more submissions wait. So each role has a sequence that counts
 // all units it has ever submitted. Each row stores the value that the sequence had before the row. The
 // sequence's current value minus the value in the oldest waiting row is an upper bound of the waiting units.
@@ -17,10 +17,10 @@ import (
 // counted if it reaches the limit.
 // See docs/decisions/0033.
 const (
-	MaxSubmissions     = 100_000 // maximum number of waiting units of one role
-	submissionUnit     = 2684    // in bytes; bounds the waiting specs of a role to 256 MiB
-	maxSubmissionBytes = 1 << 20 // maximum size of one job
-	submissionTimeout  = "'2s'"  // lock timeout for waiting on a transaction that submits the same id
+	MaxSubmissions      = 100_000 // maximum number of waiting units of one role
+	submissionUnitBytes = 2684    // in bytes; bounds the waiting specs of a role to 256 MiB
+	maxSubmissionBytes  = 1 << 20 // maximum size of one job
+	submissionTimeout   = "'2s'"  // lock timeout for waiting on a transaction that submits the same id
 )
 
 // inboxTables returns the statements that create the tables for submissions. Applications submit jobs in
@@ -70,19 +70,20 @@ BEGIN
 		RAISE EXCEPTION 'the role % is a superuser and may not enqueue jobs', session_user ` +
 			`USING ERRCODE = '42501', HINT = 'use a role that is not a superuser';
 	END IF;
-` + checkSubmittedSpec() + `	units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnit) + `;
+` + checkSubmittedSpec() + `	units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnitBytes) + `;
 	SELECT max(nextval(('` + SubmittedSequence + `' || md5(session_user))::regclass)) INTO upto FROM generate_series(1,
 units);
 	IF upto - (SELECT submissions.before FROM submissions WHERE role = caller AND refused IS NULL ` +
 			`ORDER BY role, n LIMIT 1) > ` + strconv.Itoa(MaxSubmissions) + ` THEN
-		SELECT count(*), units + sum(1 + octet_length(waiting.spec) / ` + strconv.Itoa(submissionUnit) + `) INTO open, units
+		SELECT count(*), units + sum(1 + octet_length(waiting.spec) / ` + strconv.Itoa(submissionUnitBytes) + `)
+		INTO open, units
 			FROM (SELECT submissions.spec FROM submissions WHERE role = caller AND refused IS NULL LIMIT ` +
 			strconv.Itoa(MaxSubmissions) + `) AS waiting;
 		IF units > ` + strconv.Itoa(MaxSubmissions) + ` THEN
 			RAISE EXCEPTION '% jobs of the role % have not been read by the queuectl service yet; no more can be enqueued', ` +
 			`open, session_user USING ERRCODE = '53400', HINT = 'start the queuectl service';
 		END IF;
-		units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnit) + `;
+		units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnitBytes) + `;
 	END IF;
 	BEGIN
 		INSERT INTO submissions (role, id, spec, before) VALUES (session_user, job_id, ` +

@@ -17,27 +17,27 @@ import (
 func Examine(ctx context.Context, url string) []store.Finding {
 	config, err := ParseAddress(url)
 	if err != nil {
-		return []store.Finding{Failure(err)}
+		return []store.Finding{ServerFailureFinding(err)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, ConnectTimeout)
 	defer cancel()
 	c, err := Connect(ctx, config)
 	if err != nil {
-		return []store.Finding{Failure(err)}
+		return []store.Finding{ServerFailureFinding(err)}
 	}
 	defer c.Close()
 	c.ctx = ctx
-	foreign, err := findForeign(c)
+	foreign, err := findUntrustedObject(c)
 	if err == nil && foreign != nil {
-		return []store.Finding{foreignFinding(foreign)}
+		return []store.Finding{untrustedObjectFinding(foreign)}
 	}
 	if err != nil {
-		return []store.Finding{Failure(err)}
+		return []store.Finding{ServerFailureFinding(err)}
 	}
 	version, err := CheckTables(c)
 	if errors.Is(err, store.ErrNewerSchema) {
-		message := strings.TrimSuffix(err.Error(), "; "+AfterOtherSchema)
-		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: message, Next: AfterOtherSchema}}
+		message := strings.TrimSuffix(err.Error(), "; "+OtherSchemaAdvice)
+		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: message, Advice: OtherSchemaAdvice}}
 	}
 	if err == nil && version == 0 {
 		return []store.Finding{{Check: "database", Level: store.LevelOK, Message: "the database " +
@@ -45,27 +45,27 @@ func Examine(ctx context.Context, url string) []store.Finding {
 	}
 	var list []store.Finding
 	if err == nil {
-		list, err = ExamineQueue(c, config.Database, OldTransaction)
+		list, err = ExamineQueue(c, config.Database, OldTransactionAge)
 	}
 	if err != nil {
-		return []store.Finding{Failure(err)}
+		return []store.Finding{ServerFailureFinding(err)}
 	}
 	return list
 }
 
-// Failure returns the finding for a server that does not answer.
-func Failure(err error) store.Finding {
+// ServerFailureFinding returns the finding for a server that does not answer.
+func ServerFailureFinding(err error) store.Finding {
 	return store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
-		Next: `check the database server and the setting "store"`}
+		Advice: `check the database server and the setting "store"`}
 }
 
-// foreignFinding reports an object that belongs to a role the service does not trust.
-func foreignFinding(f *foreignObject) store.Finding {
-	return store.Finding{Check: "database", Level: store.LevelFailure, Message: f.message(), Next: f.next()}
+// untrustedObjectFinding reports an object that belongs to a role the service does not trust.
+func untrustedObjectFinding(f *untrustedObject) store.Finding {
+	return store.Finding{Check: "database", Level: store.LevelFailure, Message: f.message(), Advice: f.advice()}
 }
 
-// OldTransaction is the age at which an open transaction is reported.
-const OldTransaction = 5 * time.Minute
+// OldTransactionAge is the age at which an open transaction is reported.
+const OldTransactionAge = 5 * time.Minute
 
 // ExamineQueue checks a database that contains a queue.
 func ExamineQueue(c database.Querier, name string, old time.Duration) (list []store.Finding, err error) {
@@ -83,12 +83,12 @@ func ExamineQueue(c database.Querier, name string, old time.Duration) (list []st
 	if err != nil {
 		return nil, err
 	}
-	foreign, err := findForeign(c)
+	foreign, err := findUntrustedObject(c)
 	if err != nil {
 		return nil, err
 	}
 	if foreign != nil { // CheckOwners allowed the start, so the owner was changed later
-		list = append(list, foreignFinding(foreign))
+		list = append(list, untrustedObjectFinding(foreign))
 	}
 	holder, pid, held := "", int64(0), int64(0)
 	_, err = database.First(c, func(r database.Row) { holder, pid, held = r.Text(0), r.Num(1), r.Num(2) },
@@ -99,7 +99,7 @@ func ExamineQueue(c database.Querier, name string, old time.Duration) (list []st
 		return nil, err
 	}
 	add := func(level store.Level, message, next string) {
-		list = append(list, store.Finding{Check: "database", Level: level, Message: message, Next: next})
+		list = append(list, store.Finding{Check: "database", Level: level, Message: message, Advice: next})
 	}
 	add(store.LevelOK, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, name,
 		queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")

@@ -11,9 +11,9 @@ import (
 
 // Timeouts and intervals for calls to the server.
 const (
-	ConnectTimeout = 5 * time.Second
-	lockTimeout    = 5 * time.Second
-	LockRetry      = 200 * time.Millisecond
+	ConnectTimeout    = 5 * time.Second
+	lockTimeout       = 5 * time.Second
+	LockRetryInterval = 200 * time.Millisecond
 	// tablesTimeout is how long a schema change waits for other sessions that use the tables.
 	tablesTimeout = "'10s'"
 	// writerIdleTimeout is the idle time after which the server ends a writer's transaction. A node that is idle for
@@ -21,11 +21,11 @@ const (
 	writerIdleTimeout = "2s"
 )
 
-// QueueLock is the number of the advisory lock that protects a queue while it is moved. tablesLock is the
+// QueueLockID is the number of the advisory lock that protects a queue while it is moved. tablesLockID is the
 // number of the advisory lock for schema changes. Both numbers are arbitrary and used by this program only.
 const (
-	QueueLock  = 0x71756575
-	tablesLock = QueueLock + 1
+	QueueLockID  = 0x71756575
+	tablesLockID = QueueLockID + 1
 )
 
 // LockQueue takes the advisory lock of Move, so that no service uses a queue that is being moved. name is the
@@ -34,12 +34,12 @@ func LockQueue(ctx context.Context, c *Conn, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	for {
-		got, err := c.Number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(QueueLock) + `)`)
+		got, err := c.QueryNumber(`SELECT pg_try_advisory_lock(` + fmt.Sprint(QueueLockID) + `)`)
 		if err != nil || got == 1 {
 			return err
 		}
 		select {
-		case <-time.After(LockRetry):
+		case <-time.After(LockRetryInterval):
 		case <-ctx.Done():
 			return LockedError(name, c)
 		}
@@ -49,10 +49,10 @@ func LockQueue(ctx context.Context, c *Conn, name string) error {
 // LockedError returns an error which says that the queue is being moved, and names the holder of the lock. Any
 // role that can connect to the database can take this lock, even on purpose.
 func LockedError(name string, c database.Querier) error {
-	who, err := database.Text(c, `SELECT 'session ' || l.pid || ' of the role ' || coalesce(a.usename, '?')
+	who, err := database.QueryText(c, `SELECT 'session ' || l.pid || ' of the role ' || coalesce(a.usename, '?')
 		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 		WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid() AND l.classid = 0 AND l.objid = ?
-			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(QueueLock))
+			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(QueueLockID))
 	switch {
 	case err != nil:
 		return err

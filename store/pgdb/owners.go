@@ -34,34 +34,34 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 	SELECT what, pg_get_userbyid(owner), current_user, current_database() FROM found
 		WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
 
-// foreignObject is something in the schema that belongs to a role the service does not trust.
-type foreignObject struct{ kind, owner, user, database string }
+// untrustedObject is something in the schema that belongs to a role the service does not trust.
+type untrustedObject struct{ kind, owner, user, database string }
 
-func (f *foreignObject) message() string {
+func (f *untrustedObject) message() string {
 	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the "+
 		"service uses the role %s", f.kind, f.owner, f.user)
 }
 
-func (f *foreignObject) next() string {
+func (f *untrustedObject) advice() string {
 	return fmt.Sprintf(`to keep it with its data, run: ALTER %s OWNER TO %q; drop it only if queuectl did not create it`,
 		f.kind, f.user)
 }
 
-// findForeign returns the first object of the schema that belongs to an untrusted role. It returns nil if all
+// findUntrustedObject returns the first object of the schema that belongs to an untrusted role. It returns nil if all
 // objects belong to the service's role, a role that this one is a member of, or the owner of the database.
-func findForeign(c database.Querier) (found *foreignObject, err error) {
+func findUntrustedObject(c database.Querier) (found *untrustedObject, err error) {
 	_, err = database.First(c, func(r database.Row) {
-		found = &foreignObject{r.Text(0), r.Text(1), r.Text(2), r.Text(3)}
+		found = &untrustedObject{r.Text(0), r.Text(1), r.Text(2), r.Text(3)}
 	}, ownersQuery)
 	return found, err
 }
 
-// CheckOwners returns an error if findForeign finds an object.
+// CheckOwners returns an error if findUntrustedObject finds an object.
 func CheckOwners(c *Conn) error {
-	found, err := findForeign(c)
+	found, err := findUntrustedObject(c)
 	if err == nil && found != nil {
 		err = queue.Errorf(queue.CodeInvalid, "store: in the database %q, %s; %s", found.database, found.message(),
-			found.next())
+			found.advice())
 	}
 	return err
 }

@@ -24,11 +24,11 @@ type preparedStatement struct {
 	prepareSent bool // the message that prepares it was sent
 	prepared    bool // the server confirmed that it is prepared
 	writes      bool
-	// types are the types of the arguments as reported by the server. They are nil until the server has
-	// reported them, and for statements without byRows.
-	types  []uint32
-	byRows bool      // each execution writes one row
-	batch  *rowBatch // rows that have been collected and not sent
+	// argumentTypes are the types of the arguments as reported by the server. They are nil until the server has
+	// reported them, and for statements without writesOneRow.
+	argumentTypes []uint32
+	writesOneRow  bool      // each execution writes one row
+	batch         *rowBatch // rows that have been collected and not sent
 }
 
 // Limits of what is sent before replies are read.
@@ -41,7 +41,7 @@ const (
 func (c *Conn) statement(sql string) *preparedStatement {
 	s := c.stmts[sql]
 	if s == nil {
-		s = &preparedStatement{text: translate(sql), writes: !strings.HasPrefix(sql, "SELECT") && sql != beginWriting}
+		s = &preparedStatement{text: translate(sql), writes: !strings.HasPrefix(sql, "SELECT") && sql != beginWritingSQL}
 		c.stmts[sql] = s
 	}
 	return s
@@ -81,7 +81,7 @@ func unsupportedArgument(i int, sql string, argument any) error {
 // sendNext sends the collected rows of all tables, then a statement, so that the server executes them in
 // order.
 func (c *Conn) sendNext(sql string, args []any) error {
-	if err := c.writeHeld(); err != nil {
+	if err := c.sendCollectedRows(); err != nil {
 		return err
 	}
 	return c.send(sql, args)
@@ -99,52 +99,52 @@ func (c *Conn) sendThen(f func() error, sql string, args []any) error {
 
 // sendValues adds a statement with encoded arguments to the pipeline.
 func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16) error {
-	if !s.prepareSent && (c.session == "" || s.byRows) {
+	if !s.prepareSent && (c.sessionSQL == "" || s.writesOneRow) {
 		c.sendPrepare(s)
 	}
-	if c.session == "" {
+	if c.sessionSQL == "" {
 		c.pipeline.SendQueryPrepared(s.name, values, formats, nil)
 	} else {
 		// Through a pooler, the next transaction may use another connection, which does not have the prepared
 		// statement.
 		c.pipeline.SendQueryParams(s.text, values, nil, formats, nil)
 	}
-	c.unread = append(c.unread, sentMessage{preparedStatement: s})
-	c.wrote, c.unsynced = c.wrote || s.writes, true
+	c.unreadMessages = append(c.unreadMessages, sentMessage{preparedStatement: s})
+	c.wrote, c.needsSync = c.wrote || s.writes, true
 	c.StatementsSent++
 	return nil
 }
 
 // sendPrepare sends the message that prepares a statement.
 func (c *Conn) sendPrepare(s *preparedStatement) {
-	if c.session == "" {
+	if c.sessionSQL == "" {
 		c.statementNames++
 		s.name = "s" + strconv.Itoa(c.statementNames)
 	}
-	s.prepareSent, c.unsynced = true, true
+	s.prepareSent, c.needsSync = true, true
 	c.pipeline.SendPrepare(s.name, s.text, nil)
-	c.unread = append(c.unread, sentMessage{preparedStatement: s, prepare: true})
+	c.unreadMessages = append(c.unreadMessages, sentMessage{preparedStatement: s, prepare: true})
 }
 
-// readIfMany reads half of the outstanding replies if there are many.
-func (c *Conn) readIfMany() error {
-	if len(c.unread) < maxUnread && c.unreadBytes < maxUnreadBytes {
+// readRepliesIfMany reads half of the outstanding replies if there are many.
+func (c *Conn) readRepliesIfMany() error {
+	if len(c.unreadMessages) < maxUnread && c.unreadBytes < maxUnreadBytes {
 		return nil
 	}
 	if err := c.push(); err != nil {
 		return err
 	}
 	// The replies to the newest statements are still on their way. Do not wait for them.
-	_, err := c.read(maxUnread / 2)
+	_, err := c.readReplies(maxUnread / 2)
 	c.unreadBytes /= 2
 	return err
 }
 
-// read reads replies until only those to the last n messages are outstanding, where n is keep.
-func (c *Conn) read(keep int) (changed int64, err error) {
-	for len(c.unread) > keep {
-		next := c.unread[0]
-		c.unread = c.unread[1:]
+// readReplies reads replies until only those to the last n messages are outstanding, where n is keep.
+func (c *Conn) readReplies(keep int) (changed int64, err error) {
+	for len(c.unreadMessages) > keep {
+		next := c.unreadMessages[0]
+		c.unreadMessages = c.unreadMessages[1:]
 		result, replyErr := c.pipeline.GetResults()
 		if next.sync {
 			err = cmp.Or(err, wrapError(replyErr, ""))
@@ -164,7 +164,7 @@ func (c *Conn) read(keep int) (changed int64, err error) {
 		}
 	}
 	if keep == 0 {
-		c.unread, c.unreadBytes = c.unread[:0], 0
+		c.unreadMessages, c.unreadBytes = c.unreadMessages[:0], 0
 	}
 	return changed, err
 }
@@ -172,9 +172,9 @@ func (c *Conn) read(keep int) (changed int64, err error) {
 // dropSkipped drops the messages that follow a failed statement, up to the next Sync. The server neither
 // executes nor prepares them.
 func (c *Conn) dropSkipped() {
-	for len(c.unread) > 0 && !c.unread[0].sync {
-		c.unread[0].prepareSent = c.unread[0].prepared
-		c.unread = c.unread[1:]
+	for len(c.unreadMessages) > 0 && !c.unreadMessages[0].sync {
+		c.unreadMessages[0].prepareSent = c.unreadMessages[0].prepared
+		c.unreadMessages = c.unreadMessages[1:]
 	}
 }
 
@@ -183,7 +183,7 @@ func (c *Conn) fetch(keep int) (changed int64, err error) {
 	if err := c.flush(); err != nil {
 		return 0, err
 	}
-	return c.read(keep)
+	return c.readReplies(keep)
 }
 
 // flush ends the batch with a Sync, like push. The caller waits for the replies next.
@@ -196,7 +196,7 @@ func (c *Conn) flush() error {
 // counts the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
 func (c *Conn) push() error {
 	c.pipeline.SendPipelineSync()
-	c.unread, c.unsynced = append(c.unread, sentMessage{sync: true}), false
+	c.unreadMessages, c.needsSync = append(c.unreadMessages, sentMessage{sync: true}), false
 	return wrapError(c.pipeline.Flush(), "")
 }
 
@@ -222,23 +222,23 @@ func (c *Conn) inPipeline(f func() error) (err error) {
 
 // applySession sends the session settings, if the connection goes through a pooler.
 func (c *Conn) applySession() error {
-	if c.session == "" {
+	if c.sessionSQL == "" {
 		return nil
 	}
-	return c.send(c.session, nil)
+	return c.send(c.sessionSQL, nil)
 }
 
 // sync ends the pipeline and reads the remaining replies.
 func (c *Conn) sync() error {
 	pipe := c.pipeline
 	var err error
-	if c.unsynced {
+	if c.needsSync {
 		_, err = c.fetch(0)
 	} else {
-		_, err = c.read(0)
+		_, err = c.readReplies(0)
 	}
-	c.pipeline, c.unread, c.unreadBytes, c.unsynced = nil, nil, 0, false
-	c.dropHeld()
+	c.pipeline, c.unreadMessages, c.unreadBytes, c.needsSync = nil, nil, 0, false
+	c.discardCollectedRows()
 	if c.cancelTx != nil {
 		defer c.cancelTx()
 		c.cancelTx = nil

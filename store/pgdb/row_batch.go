@@ -17,12 +17,12 @@ import (
 // same value in all rows is passed as a single value.
 // See docs/decisions/0013.
 type rowBatch struct {
-	single *preparedStatement // statement that writes one row
+	singleStatement *preparedStatement // statement that writes one row
 	// combinedStatement is the statement that writes all rows. It is nil if it must be created: at first, and
 	// after a column that had one value for all rows gets another one.
 	combinedStatement *preparedStatement
 	table             string
-	updates           bool // the statement updates existing rows
+	isUpdate          bool // the statement updates existing rows
 	columns           []column
 	keys              map[int64]struct{} // keys of the updated rows, since one statement cannot update a row twice
 	count             int
@@ -32,10 +32,10 @@ type rowBatch struct {
 // column is an array in PostgreSQL's binary format. Its header is written last, because it contains the
 // length.
 type column struct {
-	values []byte
-	first  int // length of the first value, including its length field
-	nulls  bool
-	varies bool
+	values      []byte
+	firstLength int // length of the first value, including its length field
+	hasNulls    bool
+	varies      bool
 }
 
 // arrayHeaderSize is the length in bytes of an array's header: dimensions, null flag, element type, length
@@ -54,9 +54,9 @@ var arrayTypes = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID:
 // newRowBatch returns an empty collection of rows for a statement with known argument types.
 func newRowBatch(s *preparedStatement) *rowBatch {
 	words := strings.Fields(s.text)
-	r := &rowBatch{single: s, columns: make([]column, len(s.types)), keys: map[int64]struct{}{},
-		updates: words[0] == "UPDATE", table: words[2]}
-	if r.updates {
+	r := &rowBatch{singleStatement: s, columns: make([]column, len(s.argumentTypes)), keys: map[int64]struct{}{},
+		isUpdate: words[0] == "UPDATE", table: words[2]}
+	if r.isUpdate {
 		r.table = words[1]
 	}
 	// At least one column must be an array, because its length is the number of rows.
@@ -70,7 +70,7 @@ func (r *rowBatch) statement() *preparedStatement {
 		return r.combinedStatement
 	}
 	var arrayed, names, values []string
-	for i, oid := range r.single.types {
+	for i, oid := range r.singleStatement.argumentTypes {
 		n := strconv.Itoa(i + 1)
 		if r.columns[i].varies {
 			arrayed, names, values = append(arrayed, "$"+n+"::"+arrayTypes[oid]+"[]"), append(names, "c"+n),
@@ -81,28 +81,28 @@ func (r *rowBatch) statement() *preparedStatement {
 	}
 	given := " FROM unnest(" + strings.Join(arrayed, ", ") + ") AS given(" + strings.Join(names, ", ") + ")"
 	text := ""
-	if r.updates {
-		set, where, _ := strings.Cut(argument.ReplaceAllStringFunc(r.single.text, func(a string) string {
+	if r.isUpdate {
+		set, where, _ := strings.Cut(placeholderPattern.ReplaceAllStringFunc(r.singleStatement.text, func(a string) string {
 			n, _ := strconv.Atoi(a[1:])
 			return values[n-1]
 		}), " WHERE ")
 		text = set + given + " WHERE " + where
 	} else {
-		into, _, _ := strings.Cut(r.single.text, "VALUES")
+		into, _, _ := strings.Cut(r.singleStatement.text, "VALUES")
 		text = into + "SELECT " + strings.Join(values, ", ") + given
 	}
 	r.combinedStatement = &preparedStatement{text: text, writes: true}
 	return r.combinedStatement
 }
 
-// argument matches a placeholder in a statement.
-var argument = regexp.MustCompile(`\$[0-9]+`)
+// placeholderPattern matches a placeholder in a statement.
+var placeholderPattern = regexp.MustCompile(`\$[0-9]+`)
 
 // notePrepared records that the server has prepared a statement, and the types of its arguments.
 func (s *preparedStatement) notePrepared(result any) {
 	s.prepared = true
 	description, described := result.(*pgconn.StatementDescription)
-	if !described || !s.byRows {
+	if !described || !s.writesOneRow {
 		return
 	}
 	for _, oid := range description.ParamOIDs {
@@ -110,7 +110,7 @@ func (s *preparedStatement) notePrepared(result any) {
 			return
 		}
 	}
-	s.types = description.ParamOIDs
+	s.argumentTypes = description.ParamOIDs
 }
 
 // add adds a row. Its arguments must have the types of the statement.
@@ -118,7 +118,7 @@ func (r *rowBatch) add(args []any) error {
 	for i, a := range args {
 		c := &r.columns[i]
 		if r.count == 0 {
-			c.values, c.nulls = append(c.values[:0], make([]byte, arrayHeaderSize)...), false
+			c.values, c.hasNulls = append(c.values[:0], make([]byte, arrayHeaderSize)...), false
 		}
 		start := len(c.values)
 		switch a := a.(type) {
@@ -130,13 +130,13 @@ func (r *rowBatch) add(args []any) error {
 		case []byte:
 			c.values = append(binary.BigEndian.AppendUint32(c.values, uint32(len(a))), a...)
 		case nil:
-			c.values, c.nulls = binary.BigEndian.AppendUint32(c.values, appendNull), true
+			c.values, c.hasNulls = binary.BigEndian.AppendUint32(c.values, nullLength), true
 		default:
-			return unsupportedArgument(i, r.single.text, a)
+			return unsupportedArgument(i, r.singleStatement.text, a)
 		}
 		if r.count == 0 {
-			c.first = len(c.values) - start
-		} else if !c.varies && !bytes.Equal(c.values[start:], c.values[arrayHeaderSize:arrayHeaderSize+c.first]) {
+			c.firstLength = len(c.values) - start
+		} else if !c.varies && !bytes.Equal(c.values[start:], c.values[arrayHeaderSize:arrayHeaderSize+c.firstLength]) {
 			c.varies, r.combinedStatement = true, nil
 		}
 		r.bytes += len(c.values) - start
@@ -145,8 +145,8 @@ func (r *rowBatch) add(args []any) error {
 	return nil
 }
 
-// appendNull is the length field of a NULL value.
-const appendNull = math.MaxUint32
+// nullLength is the length field of a NULL value.
+const nullLength = math.MaxUint32
 
 // values returns the arguments of the statement that writes all rows. They are valid until the next row is
 // added.
@@ -157,14 +157,14 @@ func (r *rowBatch) values() (values [][]byte, formats []int16) {
 		if c.varies {
 			head := binary.BigEndian.AppendUint32(value[:0], 1)
 			hasNulls := uint32(0)
-			if c.nulls {
+			if c.hasNulls {
 				hasNulls = 1
 			}
 			head = binary.BigEndian.AppendUint32(head, hasNulls)
-			head = binary.BigEndian.AppendUint32(head, r.single.types[i])
+			head = binary.BigEndian.AppendUint32(head, r.singleStatement.argumentTypes[i])
 			head = binary.BigEndian.AppendUint32(head, uint32(r.count))
 			binary.BigEndian.AppendUint32(head, 1)
-		} else if value = value[arrayHeaderSize+4 : arrayHeaderSize+c.first]; c.nulls {
+		} else if value = value[arrayHeaderSize+4 : arrayHeaderSize+c.firstLength]; c.hasNulls {
 			value = nil
 		}
 		values, formats = append(values, value), append(formats, 1)
@@ -181,13 +181,13 @@ func (r *rowBatch) clear() {
 // WriteRow implements database.Conn. Rows of one table are written in order. The order between tables is not kept.
 func (c *Conn) WriteRow(sql string, args ...any) error {
 	s := c.statement(sql)
-	s.byRows = true
+	s.writesOneRow = true
 	if c.cancelTx != nil && !s.prepared {
 		if err := c.prepare(s); err != nil {
 			return err
 		}
 	}
-	if c.cancelTx == nil || s.types == nil { // no transaction, or the argument types are not supported
+	if c.cancelTx == nil || s.argumentTypes == nil { // no transaction, or the argument types are not supported
 		return c.Exec(sql, args...)
 	}
 	return c.inPipeline(func() error {
@@ -196,12 +196,12 @@ func (c *Conn) WriteRow(sql string, args ...any) error {
 		}
 		r := s.batch
 		key, twice := int64(0), false
-		if r.updates {
+		if r.isUpdate {
 			key = args[len(args)-1].(int64)
 			_, twice = r.keys[key]
 		}
-		if before := c.heldRows[r.table]; before != nil && (before != s || twice) {
-			if err := c.write(r.table); err != nil {
+		if before := c.collectedRows[r.table]; before != nil && (before != s || twice) {
+			if err := c.sendTableRows(r.table); err != nil {
 				return err
 			}
 		}
@@ -209,13 +209,13 @@ func (c *Conn) WriteRow(sql string, args ...any) error {
 		if err := r.add(args); err != nil {
 			return err
 		}
-		if r.updates {
+		if r.isUpdate {
 			r.keys[key] = struct{}{}
 		}
-		c.heldRows[r.table], c.wrote = s, true
+		c.collectedRows[r.table], c.wrote = s, true
 		c.sentBytes += int64(r.bytes - had)
 		if r.count >= maxBatchRows || r.bytes >= maxBatchBytes {
-			if err := c.write(r.table); err != nil {
+			if err := c.sendTableRows(r.table); err != nil {
 				return err
 			}
 			return c.push() // the server processes these rows while more are collected
@@ -233,32 +233,32 @@ func (c *Conn) prepare(s *preparedStatement) error {
 	})
 }
 
-// write sends the collected rows of a table.
-func (c *Conn) write(table string) error {
-	s := c.heldRows[table]
-	delete(c.heldRows, table)
+// sendTableRows sends the collected rows of a table.
+func (c *Conn) sendTableRows(table string) error {
+	s := c.collectedRows[table]
+	delete(c.collectedRows, table)
 	r := s.batch
 	values, formats := r.values()
 	c.unreadBytes += r.bytes
 	err := c.sendValues(r.statement(), values, formats)
 	r.clear()
-	return cmp.Or(err, c.readIfMany())
+	return cmp.Or(err, c.readRepliesIfMany())
 }
 
-// writeHeld sends the collected rows of all tables.
-func (c *Conn) writeHeld() error {
-	for table := range c.heldRows {
-		if err := c.write(table); err != nil {
+// sendCollectedRows sends the collected rows of all tables.
+func (c *Conn) sendCollectedRows() error {
+	for table := range c.collectedRows {
+		if err := c.sendTableRows(table); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dropHeld discards the collected rows, because the transaction ends without them.
-func (c *Conn) dropHeld() {
-	for table, s := range c.heldRows {
+// discardCollectedRows discards the collected rows, because the transaction ends without them.
+func (c *Conn) discardCollectedRows() {
+	for table, s := range c.collectedRows {
 		s.batch.clear()
-		delete(c.heldRows, table)
+		delete(c.collectedRows, table)
 	}
 }

@@ -52,7 +52,7 @@ func TestSkippedStatementsArePreparedAgain(t *testing.T) {
 		each := func(database.Row) (bool, error) { return true, nil }
 		for i, fails := range []func() error{
 			func() error {
-				return c.Queries([]database.Query{{Each: each, SQL: `SELECT 1 / 0`}, {Each: each, SQL: `SELECT 2`}})
+				return c.QueryAll([]database.Query{{Each: each, SQL: `SELECT 1 / 0`}, {Each: each, SQL: `SELECT 2`}})
 			},
 			func() error {
 				err := c.Begin()
@@ -136,7 +136,7 @@ func writesTogether(t *testing.T, url string) {
 			held[name] = fmt.Sprintf("%v %q %q", n, s, d)
 			if err == nil && dice.IntN(40) == 0 { // a query sees the rows that were added before
 				var n int64
-				n, err = c.Number(`SELECT count(*) FROM ` + table)
+				n, err = c.QueryNumber(`SELECT count(*) FROM ` + table)
 				for name := range held {
 					if strings.HasPrefix(name, table) {
 						n--
@@ -177,7 +177,7 @@ func writesTogether(t *testing.T, url string) {
 	for _, k := range []int64{1000, 1001, 1000} {
 		c.WriteRow(`INSERT INTO a (k, n, s, d) VALUES (?, ?, ?, ?)`, k, int64(1), "twice", []byte(nil))
 	}
-	if err := c.Commit(); database.KindOf(err) != database.Mistake {
+	if err := c.Commit(); database.ErrorKindOf(err) != database.RequestFailed {
 		t.Errorf("inserting a row twice: %v", err)
 	}
 	c.Rollback()

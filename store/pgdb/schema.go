@@ -54,8 +54,8 @@ type schemaLine struct {
 }
 
 var (
-	createdTable = regexp.MustCompile(`^CREATE TABLE (\w+)`)
-	createdIndex = regexp.MustCompile(`^CREATE (?:UNIQUE )?INDEX (\w+)`)
+	createTablePattern = regexp.MustCompile(`^CREATE TABLE (\w+)`)
+	createIndexPattern = regexp.MustCompile(`^CREATE (?:UNIQUE )?INDEX (\w+)`)
 )
 
 // createdNames returns the names of the objects that a script creates, separated by spaces. The regular
@@ -70,10 +70,10 @@ func createdNames(script []string, statement *regexp.Regexp) string {
 	return strings.Join(names, " ")
 }
 
-// describedIn returns the query that describes tables in a schema, their indexes, and the function enqueue.
+// describeSQL returns the query that describes tables in a schema, their indexes, and the function enqueue.
 // ?1 lists the names of the tables, and ?2 the names of the indexes. Unique indexes are described even if ?2
 // does not list them.
-func describedIn(schema string) string {
+func describeSQL(schema string) string {
 	return `WITH own (oid, name, how) AS (
 		SELECT oid, relname, concat_ws(', ', CASE WHEN relrowsecurity THEN 'row security' END,
 				CASE WHEN relhasrules THEN 'rules' END)
@@ -105,17 +105,18 @@ func describedIn(schema string) string {
 	SELECT what, how FROM found ORDER BY place, what COLLATE "C"`
 }
 
-// describe returns lines that describe the current state, in a schema, of the objects that a script creates.
-func describe(c *Conn, schema string, script []string) (lines []schemaLine, err error) {
+// describeSchema returns lines that describe the current state, in a schema, of the objects
+// that a script creates.
+func describeSchema(c *Conn, schema string, script []string) (lines []schemaLine, err error) {
 	return database.Rows(c, func(r database.Row) schemaLine { return schemaLine{r.Text(0), r.Text(1)} },
-		describedIn(schema), createdNames(script, createdTable), createdNames(script, createdIndex))
+		describeSQL(schema), createdNames(script, createTablePattern), createdNames(script, createIndexPattern))
 }
 
-// serversSchema is an SQL expression for the oid of the service's schema.
-const serversSchema = `to_regnamespace('` + Schema + `')`
+// schemaOIDSQL is an SQL expression for the oid of the service's schema.
+const schemaOIDSQL = `to_regnamespace('` + Schema + `')`
 
-// fingerprint returns a hash of a schema's description and of the statements that create it.
-func fingerprint(lines []schemaLine, script []string) string {
+// schemaFingerprint returns a hash of a schema's description and of the statements that create it.
+func schemaFingerprint(lines []schemaLine, script []string) string {
 	h := sha256.New()
 	for _, l := range lines {
 		fmt.Fprintf(h, "%q %q\n", l.name, l.definition)
@@ -129,20 +130,20 @@ func fingerprint(lines []schemaLine, script []string) string {
 // checkShape returns an error if the tables differ from those that a script creates, and names the first
 // difference. changed is the new fingerprint to store, or "" if the stored fingerprint is up to date.
 func checkShape(c *Conn, script []string) (changed string, err error) {
-	lines, err := describe(c, serversSchema, script)
+	lines, err := describeSchema(c, schemaOIDSQL, script)
 	if err != nil {
 		return "", err
 	}
 	// Read the row as JSON: naming a missing column in SQL would be an error.
-	known, err := database.Text(c, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
-	is := fingerprint(lines, script)
+	known, err := database.QueryText(c, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
+	is := schemaFingerprint(lines, script)
 	if err != nil || is == known {
 		return "", err
 	}
 	want, err := describeCreated(c, script)
 	// The script fails, for example, if the role has no right to create temporary tables.
-	if err != nil && database.KindOf(err) == database.Mistake {
-		return "", otherSchema(c, fmt.Sprintf("its tables differ from those of this version "+
+	if err != nil && database.ErrorKindOf(err) == database.RequestFailed {
+		return "", otherSchemaError(c, fmt.Sprintf("its tables differ from those of this version "+
 			"(queuectl can name the difference if the role in the URL has the privilege TEMPORARY on the database: %v)",
 			serverMessage(err)))
 	}
@@ -150,7 +151,7 @@ func checkShape(c *Conn, script []string) (changed string, err error) {
 		return "", err
 	}
 	if difference := schemaDifference(want, lines); difference != "" {
-		return "", otherSchema(c, difference)
+		return "", otherSchemaError(c, difference)
 	}
 	return is, nil
 }
@@ -174,7 +175,7 @@ func describeCreated(c *Conn, script []string) (lines []schemaLine, err error) {
 		}
 	}
 	if err == nil {
-		lines, err = describe(c, `pg_my_temp_schema()`, script)
+		lines, err = describeSchema(c, `pg_my_temp_schema()`, script)
 	}
 	return lines, cmp.Or(err, c.ExecScript(c.ctx, `ROLLBACK`))
 }
@@ -205,31 +206,31 @@ func schemaDifference(want, got []schemaLine) string {
 	return ""
 }
 
-// AfterOtherSchema is the advice at the end of the error that says that the tables differ.
-const AfterOtherSchema = `use that version, undo the change, or set the setting "store" to an empty database`
+// OtherSchemaAdvice is the advice at the end of the error that says that the tables differ.
+const OtherSchemaAdvice = `use that version, undo the change, or set the setting "store" to an empty database`
 
-// otherSchema returns the error about a database whose tables differ.
-func otherSchema(c *Conn, difference string) error {
-	name, err := database.Text(c, `SELECT current_database()`)
+// otherSchemaError returns the error about a database whose tables differ.
+func otherSchemaError(c *Conn, difference string) error {
+	name, err := database.QueryText(c, `SELECT current_database()`)
 	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
 		"the database %q was created by another version of queuectl or was changed: %s; %s",
-		name, difference, AfterOtherSchema)))
+		name, difference, OtherSchemaAdvice)))
 }
 
 // schemaVersion returns the version of the tables; 0 if none exist.
 func schemaVersion(c *Conn, script []string) (version int64, err error) {
 	tables, err := database.Rows(c, database.TextOf, `SELECT relname FROM pg_class
-		WHERE relnamespace = `+serversSchema+` AND relname = ANY (string_to_array(?, ' ')) ORDER BY relname`,
-		createdNames(script, createdTable))
+		WHERE relnamespace = `+schemaOIDSQL+` AND relname = ANY (string_to_array(?, ' ')) ORDER BY relname`,
+		createdNames(script, createTablePattern))
 	switch {
 	case err != nil || len(tables) == 0:
 		return 0, err
 	case !slices.Contains(tables, "schema"):
-		return 0, otherSchema(c, fmt.Sprintf(`it has a table %q but no table "schema"`, tables[0]))
+		return 0, otherSchemaError(c, fmt.Sprintf(`it has a table %q but no table "schema"`, tables[0]))
 	case !slices.Contains(tables, "meta"):
-		return 0, otherSchema(c, `it has no table "meta"`)
+		return 0, otherSchemaError(c, `it has no table "meta"`)
 	}
-	return c.Number(`SELECT version FROM schema`)
+	return c.QueryNumber(`SELECT version FROM schema`)
 }
 
 // checkSchema returns an error if this program cannot use the tables. Either their version is newer and
@@ -239,7 +240,7 @@ func checkSchema(c *Conn, version int64, steps, own [][]string) (changed string,
 	if version == int64(len(steps)) {
 		return checkShape(c, scriptFrom(0, steps, own))
 	}
-	oldest, err := c.Number(`SELECT min_reader FROM meta`)
+	oldest, err := c.QueryNumber(`SELECT min_reader FROM meta`)
 	if err == nil && (oldest > int64(len(steps)) || oldest <= 0) {
 		err = queue.Errorf(store.ErrNewerSchema.Code,
 			"the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again",
@@ -258,9 +259,9 @@ func CheckTables(c *Conn) (version int64, err error) {
 	return version, err
 }
 
-// acceptTables checks tables that have this program's version or a newer one. It stores their fingerprint if
+// checkExistingTables checks tables that have this program's version or a newer one. It stores their fingerprint if
 // that is new.
-func acceptTables(c *Conn, version int64, steps, own [][]string) error {
+func checkExistingTables(c *Conn, version int64, steps, own [][]string) error {
 	changed, err := checkSchema(c, version, steps, own)
 	if err == nil && changed != "" {
 		err = c.Exec(`UPDATE schema SET fingerprint = ?`, changed)
@@ -268,9 +269,9 @@ func acceptTables(c *Conn, version int64, steps, own [][]string) error {
 	return err
 }
 
-// MakeTables creates or upgrades the tables in one transaction, or checks them if they are up to date. If two
+// EnsureTables creates or upgrades the tables in one transaction, or checks them if they are up to date. If two
 // programs do this at the same time, one waits for the other. Services of the previous version keep running.
-func MakeTables(c *Conn, steps, own [][]string) (err error) {
+func EnsureTables(c *Conn, steps, own [][]string) (err error) {
 	run := func(statement string) error {
 		return c.ExecScript(context.Background(), statement)
 	}
@@ -280,7 +281,7 @@ func MakeTables(c *Conn, steps, own [][]string) (err error) {
 	all := scriptFrom(0, steps, own)
 	version, err := schemaVersion(c, all)
 	if err != nil || version >= int64(len(steps)) {
-		return cmp.Or(err, acceptTables(c, version, steps, own))
+		return cmp.Or(err, checkExistingTables(c, version, steps, own))
 	}
 	err = run(`BEGIN; SET LOCAL lock_timeout = ` + tablesTimeout + `; SET LOCAL search_path = ` + Schema)
 	if err != nil {
@@ -291,14 +292,14 @@ func MakeTables(c *Conn, steps, own [][]string) (err error) {
 			run(`ROLLBACK`) // report the first error, not that of the rollback
 		}
 	}()
-	if err := run(`SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLock) + `)`); err != nil {
+	if err := run(`SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLockID) + `)`); err != nil {
 		return err
 	}
 	if version, err = schemaVersion(c, all); err != nil {
 		return err
 	}
 	if version >= int64(len(steps)) { // another program has upgraded the tables in the meantime
-		return cmp.Or(run(`ROLLBACK`), acceptTables(c, version, steps, own))
+		return cmp.Or(run(`ROLLBACK`), checkExistingTables(c, version, steps, own))
 	}
 	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + Schema}, scriptFrom(int(version), steps, own)...)
 	for _, statement := range append(script, enqueueFunction()...) {
@@ -306,11 +307,11 @@ func MakeTables(c *Conn, steps, own [][]string) (err error) {
 			return err
 		}
 	}
-	lines, err := describe(c, serversSchema, all)
+	lines, err := describeSchema(c, schemaOIDSQL, all)
 	if err != nil {
 		return err
 	}
-	err = run(fmt.Sprintf(`UPDATE schema SET version = %d, fingerprint = '%s'`, len(steps), fingerprint(lines, all)))
+	err = run(fmt.Sprintf(`UPDATE schema SET version = %d, fingerprint = '%s'`, len(steps), schemaFingerprint(lines, all)))
 	if err != nil {
 		return err
 	}

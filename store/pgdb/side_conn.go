@@ -33,7 +33,7 @@ func (k *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
 		fresh := k.conn == nil || k.conn.IsClosed()
 		if fresh {
 			if k.conn, err = Connect(ctx, k.Config); err != nil {
-				return Unavailable(err)
+				return UnavailableError(err)
 			}
 		}
 		release := k.conn.InterruptWhenDone(ctx)
@@ -43,13 +43,14 @@ func (k *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
 			break
 		}
 	}
-	return Unavailable(err)
+	return UnavailableError(err)
 }
 
-// Unavailable turns an error of the connection that may be temporary into one that asks the caller to try
+// UnavailableError turns an error of the connection that may be temporary into one that asks the caller to try
 // again.
-func Unavailable(err error) error {
-	if errors.As(err, new(ConnLostError)) || errors.As(err, new(StatementError)) && database.KindOf(err) == database.Busy {
+func UnavailableError(err error) error {
+	if errors.As(err, new(ConnLostError)) || errors.As(err, new(StatementError)) &&
+		database.ErrorKindOf(err) == database.DatabaseBusy {
 		return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
 	}
 	return err

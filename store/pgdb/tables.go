@@ -8,20 +8,20 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// oldestServer is the oldest supported version of PostgreSQL, in the format of server_version_num.
-const oldestServer = 14_00_00
+// minServerVersion is the oldest supported version of PostgreSQL, in the format of server_version_num.
+const minServerVersion = 14_00_00
 
 // CheckServer returns an error if the server or the encoding of the database is not supported.
 func CheckServer(c *Conn, name string) error {
-	version, err := c.Number(`SELECT current_setting('server_version_num')`)
-	if err == nil && version < oldestServer {
+	version, err := c.QueryNumber(`SELECT current_setting('server_version_num')`)
+	if err == nil && version < minServerVersion {
 		err = queue.Errorf(queue.CodeInvalid, "the database server is PostgreSQL %d; version 14 or later is required",
 			version/10_000)
 	}
 	if err != nil {
 		return err
 	}
-	encoding, err := database.Text(c, `SELECT current_setting('server_encoding')`)
+	encoding, err := database.QueryText(c, `SELECT current_setting('server_encoding')`)
 	if err == nil && encoding != "UTF8" && encoding != "SQL_ASCII" { // SQL_ASCII accepts any text unchanged
 		err = queue.Errorf(queue.CodeInvalid,
 			"the database %s has the encoding %s, but queuectl needs UTF8; create a database with ENCODING 'UTF8'",
@@ -33,17 +33,17 @@ func CheckServer(c *Conn, name string) error {
 // DatabaseID returns an id of the database. It differs between databases of one server and between a database
 // and its copy on another server.
 func DatabaseID(c database.Statements) (string, error) {
-	return database.Text(c, `SELECT system_identifier || '/' || (SELECT oid FROM pg_database
+	return database.QueryText(c, `SELECT system_identifier || '/' || (SELECT oid FROM pg_database
 		WHERE datname = current_database()) FROM pg_control_system()`)
 }
 
 // HasTables reports whether the tables exist.
 func HasTables(c *Conn) (bool, error) {
-	n, err := c.Number(hasMeta)
+	n, err := c.QueryNumber(hasMetaSQL)
 	return n > 0, err
 }
 
-const hasMeta = `SELECT count(*) FROM pg_tables WHERE schemaname = '` + Schema + `' AND tablename = 'meta'`
+const hasMetaSQL = `SELECT count(*) FROM pg_tables WHERE schemaname = '` + Schema + `' AND tablename = 'meta'`
 
 // Migrations lists, per schema version, the statements that only PostgreSQL needs. They follow the statements
 // of database.Migrations for that version. Every new version also recreates the SQL function for
@@ -57,7 +57,7 @@ func translateTable(statement string) string {
 		return statement
 	}
 	if strings.HasPrefix(statement, "CREATE TABLE jobs ") {
-		statement = numbersFirst(statement)
+		statement = integerColumnsFirst(statement)
 	}
 	filled := ")"
 	if strings.HasPrefix(statement, "CREATE TABLE jobs ") || strings.HasPrefix(statement, "CREATE TABLE meta ") {
@@ -71,10 +71,10 @@ func translateTable(statement string) string {
 	).Replace(statement)
 }
 
-// numbersFirst moves the integer columns before the text columns. PostgreSQL finds a column that follows a
+// integerColumnsFirst moves the integer columns before the text columns. PostgreSQL finds a column that follows a
 // text only by walking over all columns before it, and indexes and queries read the integers most.
 // See docs/decisions/0001.
-func numbersFirst(statement string) string {
+func integerColumnsFirst(statement string) string {
 	lines := strings.Split(statement, "\n")
 	columns := lines[1 : len(lines)-1]
 	isText := func(column string) bool { return !strings.Contains(column, " INTEGER ") }

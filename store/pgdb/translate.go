@@ -17,7 +17,7 @@ import (
 type ConnLostError struct{ error }
 
 // Kind returns Busy, because a new connection may succeed.
-func (ConnLostError) Kind() database.Kind { return database.Busy }
+func (ConnLostError) Kind() database.ErrorKind { return database.DatabaseBusy }
 
 // Error returns the message in one line, even if several addresses were tried.
 func (e ConnLostError) Error() string {
@@ -49,8 +49,8 @@ const insufficientPrivilege = "42501"
 // readOnlyTransaction is the SQLSTATE code for a change on a server that accepts only reads, such as a standby.
 const readOnlyTransaction = "25006"
 
-// ForUser returns the error of a change without the SQL statement.
-func ForUser(err error) error {
+// ErrorForUser returns the error of a change without the SQL statement.
+func ErrorForUser(err error) error {
 	refused, isServerError := errors.AsType[StatementError](err)
 	switch {
 	case isServerError && refused.Code == readOnlyTransaction:
@@ -63,19 +63,19 @@ func ForUser(err error) error {
 }
 
 // Kind classifies the error by the class of its SQLSTATE code (PostgreSQL's documentation, appendix A).
-func (e StatementError) Kind() database.Kind {
+func (e StatementError) Kind() database.ErrorKind {
 	switch e.Code[:2] {
 	case "08", "57", "55", "40", "25": // connection lost, ended by operator, locked, conflict, read-only
-		return database.Busy
+		return database.DatabaseBusy
 	case "53", "58":
 		if e.Code == "53100" {
-			return database.Full
+			return database.DiskFull
 		}
-		return database.Busy
+		return database.DatabaseBusy
 	case "XX":
-		return database.Breakage
+		return database.DatabaseFailed
 	}
-	return database.Mistake
+	return database.RequestFailed
 }
 
 // wrapError classifies an error of a statement.

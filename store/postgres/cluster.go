@@ -31,7 +31,7 @@ func (s *Store) notifyCommits(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.commitMade:
+		case <-s.commitHints:
 		}
 		s.Notify(ctx, commitsChannel, s.Node())
 		select {
@@ -53,7 +53,7 @@ func (s *Store) listenForCommits(ctx context.Context) {
 		received = nil
 		var err error
 		if !config.Pooled { // a pooled connection receives no notifications, so the node only polls
-			err = c.Listen(ctx, commitsChannel, noderequests.Channel)
+			err = c.Listen(ctx, commitsChannel, noderequests.NotifyChannel)
 		}
 		worked = err == nil
 		for err == nil {
@@ -107,7 +107,7 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[
 	hasRequests, hasCommits := !notified, !notified
 	for _, n := range notifications {
 		toThisNode := n.Payload == strconv.FormatInt(s.Node(), 10)
-		hasRequests = hasRequests || n.Channel == noderequests.Channel && toThisNode
+		hasRequests = hasRequests || n.Channel == noderequests.NotifyChannel && toThisNode
 		hasCommits = hasCommits || n.Channel == commitsChannel && !toThisNode
 	}
 	if hasRequests {
@@ -116,7 +116,7 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[
 	if hasCommits {
 		timed, cancel := context.WithTimeout(ctx, pgdb.SideConnTimeout)
 		release := c.InterruptWhenDone(timed)
-		commits, err := c.Number(`SELECT commits FROM meta`)
+		commits, err := c.QueryNumber(`SELECT commits FROM meta`)
 		release()
 		cancel()
 		if err != nil {
@@ -142,11 +142,11 @@ func (s *Store) HasOthers() bool { return s.HasOtherNodes() }
 // hasMissed reports whether this node has not yet applied the commit of that number.
 func (s *Store) hasMissed(commits int64) bool { return s.appliedCommits.Load() < commits }
 
-// Changes implements store.Cluster.
-func (s *Store) Changes() <-chan struct{} { return s.changes }
+// ChangeHints implements store.Cluster.
+func (s *Store) ChangeHints() <-chan struct{} { return s.changeHints }
 
 // Database implements store.Cluster.
 func (s *Store) Database() string { return s.DatabaseID() }
 
 // Lease implements store.Cluster.
-func (s *Store) Lease() time.Duration { return s.lease }
+func (s *Store) NodeLeaseDuration() time.Duration { return s.nodeLeaseDuration }

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// maxRefusedSpec is how many characters of a refused spec are kept.
-const maxRefusedSpec = 4 << 10
+// maxRejectedSpecChars is how many characters of a refused spec are kept.
+const maxRejectedSpecChars = 4 << 10
 
 // SetRoles implements store.Inbox.
 func (s *Store) SetRoles(ctx context.Context, roles []string) error {
@@ -38,11 +38,11 @@ func (s *Store) SetRoles(ctx context.Context, roles []string) error {
 // missing sequence needs the privilege to create objects, which the service's database role may lack.
 func createSubmittedSequence(t *engine.Tx, role string) error {
 	sequence := fmt.Sprintf("%s.%s%x", pgdb.Schema, pgdb.SubmittedSequence, md5.Sum([]byte(role)))
-	missing, err := t.Number(`SELECT (to_regclass(?) IS NULL)::int`, sequence)
+	missing, err := t.QueryNumber(`SELECT (to_regclass(?) IS NULL)::int`, sequence)
 	if err != nil || missing == 0 {
 		return err
 	}
-	allowed, err := t.Number(`SELECT has_schema_privilege('` + pgdb.Schema + `', 'CREATE')::int`)
+	allowed, err := t.QueryNumber(`SELECT has_schema_privilege('` + pgdb.Schema + `', 'CREATE')::int`)
 	if err != nil {
 		return err
 	}
@@ -75,9 +75,9 @@ func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (l
 			}
 			size := 0
 			err = r.Query(func(r database.Row) (bool, error) {
-				list = append(list, store.Submission{N: r.Num(0), Role: role, ID: r.Text(1), Spec: []byte(r.Text(2))})
+				list = append(list, store.Submission{Number: r.Num(0), Role: role, ID: r.Text(1), Spec: []byte(r.Text(2))})
 				size += len(list[len(list)-1].Spec)
-				return size < store.MaxSubmitted, nil
+				return size < store.MaxListedSubmissionBytes, nil
 			}, `SELECT n, id, spec FROM submissions WHERE refused IS NULL AND role = ? ORDER BY n LIMIT ?`, role,
 				int64(maxUnits))
 			if err != nil {
@@ -91,7 +91,7 @@ func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (l
 // TakeSubmission implements SharedDatabase.
 func (s backend) TakeSubmission(t *engine.Tx, r *store.Request,
 	enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
-	found, err := t.Number(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
+	found, err := t.QueryNumber(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
 	if err != nil || found == 0 {
 		return store.Receipt{IDs: []string{r.Drafts[0].ID}, Seqs: []int64{0}, Duplicate: true}, err
 	}
@@ -102,22 +102,23 @@ func (s backend) TakeSubmission(t *engine.Tx, r *store.Request,
 	return receipt, err
 }
 
-// Refuse implements store.Inbox.
-func (s *Store) Refuse(ctx context.Context, n int64, why string) error {
+// RejectSubmission implements store.Inbox.
+func (s *Store) RejectSubmission(ctx context.Context, n int64, why string) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
-		role, err := database.Text(t, `UPDATE submissions SET refused = ?, spec = left(spec, ?)
-			WHERE n = ? AND refused IS NULL RETURNING role`, why, int64(maxRefusedSpec), n)
+		role, err := database.QueryText(t, `UPDATE submissions SET refused = ?, spec = left(spec, ?)
+			WHERE n = ? AND refused IS NULL RETURNING role`, why, int64(maxRejectedSpecChars), n)
 		if err != nil || role == "" {
 			return err
 		}
 		return t.Exec(`DELETE FROM submissions WHERE refused IS NOT NULL AND role = ? AND n <= (SELECT n FROM submissions
-			WHERE refused IS NOT NULL AND role = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, role, role, int64(store.MaxRefused))
+			WHERE refused IS NOT NULL AND role = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`,
+			role, role, int64(store.MaxRejectedSubmissions))
 	})
 }
 
-// Arrivals implements store.Inbox. While the connection is lost there are no hints, so the receiver must
+// SubmissionHints implements store.Inbox. While the connection is lost there are no hints, so the receiver must
 // also poll.
-func (s *Store) Arrivals(ctx context.Context) <-chan struct{} {
+func (s *Store) SubmissionHints(ctx context.Context) <-chan struct{} {
 	hint := make(chan struct{}, 1)
 	if s.config.Pooled { // a pooler delivers no notifications
 		return hint
@@ -126,7 +127,7 @@ func (s *Store) Arrivals(ctx context.Context) <-chan struct{} {
 		err := c.Listen(ctx, pgdb.SubmissionsChannel)
 		worked = err == nil
 		for ; err == nil; err = c.WaitForNotification(ctx) {
-			engine.Hint(hint)
+			engine.SendHint(hint)
 		}
 		return worked
 	})

@@ -19,9 +19,9 @@ type NodeConfig struct {
 	DirID string // identifies the state directory, to distinguish services of the same name
 	// DirLocation identifies the state directory's current location: the boot of the machine and the file. It
 	// changes with each reboot, and a copy of the directory has another DirLocation. It is "" if it is unknown.
-	DirLocation string
-	Version     string        // version of the node's program
-	Lease       time.Duration // how long the node may act without renewing its lease
+	DirLocation   string
+	Version       string        // version of the node's program
+	LeaseDuration time.Duration // how long the node may act without renewing its lease
 }
 
 // ErrDirCopied reports that the node's state directory is a copy of another node's directory, and that the
@@ -56,7 +56,8 @@ func (s *Store) join(ctx context.Context, m NodeConfig) error {
 func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Duration, err error) {
 	copied := false
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
-		if free, err := t.Number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(pgdb.QueueLock) + `)`); err != nil {
+		if free, err := t.QueryNumber(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(pgdb.QueueLockID) +
+			`)`); err != nil {
 			return err
 		} else if free == 0 {
 			return pgdb.LockedError(s.config.Database, t)
@@ -81,7 +82,7 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 				`give this service another name with the setting "node"`, m.Name)
 		}
 		copied = false
-		if renamed, err := rename(t, m); errors.Is(err, ErrDirCopied) {
+		if renamed, err := renameNode(t, m); errors.Is(err, ErrDirCopied) {
 			copied = true
 			return nil
 		} else if err != nil {
@@ -96,7 +97,7 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = excluded.place,
 				incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false,
 				joined = clock_timestamp(), version = excluded.version
-			RETURNING id, incarnation`, m.Name, m.DirID, m.DirLocation, m.Lease.Milliseconds(), m.Version)
+			RETURNING id, incarnation`, m.Name, m.DirID, m.DirLocation, m.LeaseDuration.Milliseconds(), m.Version)
 		if err != nil {
 			return err
 		}
@@ -113,7 +114,7 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 				return err
 			}
 		}
-		t.OnCommitted(func() { s.lease = m.Lease })
+		t.OnCommitted(func() { s.nodeLeaseDuration = m.LeaseDuration })
 		return nil
 	})
 	if copied && err == nil {
@@ -127,9 +128,9 @@ func (m *NodeConfig) ranElsewhere(location string) bool {
 	return location != m.DirLocation && location != "" && m.DirLocation != ""
 }
 
-// rename gives this node's name to an existing node with the same state directory, so that the node keeps
+// renameNode gives this node's name to an existing node with the same state directory, so that the node keeps
 // its leases.
-func rename(t *engine.Tx, m NodeConfig) (renamed bool, err error) {
+func renameNode(t *engine.Tx, m NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
 	_, err = database.First(t, func(r database.Row) {
 		id, oldName, alive, location = r.Num(0), r.Text(1), r.Num(2) != 0, r.Text(3)
@@ -141,9 +142,9 @@ func rename(t *engine.Tx, m NodeConfig) (renamed bool, err error) {
 	if err != nil || id == 0 {
 		return false, err
 	}
-	other, err := t.Number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
+	other, err := t.QueryNumber(`SELECT id FROM nodes WHERE name = ?`, m.Name)
 	if err == nil && other != 0 { // a node with another state directory had this name; that node is gone
-		err = forgetNode(t, other)
+		err = removeNode(t, other)
 	}
 	if err == nil {
 		err = t.Exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, oldName)

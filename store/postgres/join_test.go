@@ -39,7 +39,7 @@ func TestNodeComesBack(t *testing.T) {
 	a := openNode(t, url, "a")
 	enqueueOn(t, a, draft())
 	held := claimOn(t, a, 1)
-	options := Options{Order: a.Order(), Node: NodeConfig{Name: "a", DirID: "another", Lease: time.Hour}}
+	options := Options{Order: a.Order(), Node: NodeConfig{Name: "a", DirID: "another", LeaseDuration: time.Hour}}
 	if _, err := Open(t.Context(), url, options); !errors.Is(err, queue.ErrExists) {
 		t.Errorf("another service of the same name: %v", err)
 	}
@@ -57,15 +57,15 @@ func TestCopyOfANode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	const lease = 500 * time.Millisecond
 	open := func(name, place string) (*Store, error) {
-		return Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
-			Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: "one", DirLocation: place, Lease: lease}})
+		return Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
+			AgingInterval: time.Minute}, Node: NodeConfig{Name: name, DirID: "one", DirLocation: place, LeaseDuration: lease}})
 	}
 	a, err := open("a", "here")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	prolong := func() error { _, err := a.ExtendLease(t.Context(), store.Load{Workers: 1}); return err }
+	prolong := func() error { _, err := a.RenewNodeLease(t.Context(), store.Load{Workers: 1}); return err }
 	enqueueOn(t, a, draft(), draft())
 	held := claimOn(t, a, 1)
 	if err := prolong(); err != nil {
@@ -101,7 +101,7 @@ func TestCopyOfANode(t *testing.T) {
 		left.LeasedJobs[0].Fence != held[0].Fence {
 		t.Errorf("the restarted service has the leases %+v, %v", left.LeasedJobs, err)
 	}
-	if _, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil {
+	if _, err := again.RenewNodeLease(t.Context(), store.Load{Workers: 1}); err != nil {
 		t.Error(err)
 	}
 	if err := prolong(); err == nil {
@@ -119,7 +119,8 @@ func TestNodeIsRenamed(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := reopenNode(t, url, Options{Order: a.Order(), Node: NodeConfig{Name: "z", DirID: "a", Lease: time.Hour}},
+	again := reopenNode(t, url, Options{Order: a.Order(), Node: NodeConfig{Name: "z", DirID: "a",
+		LeaseDuration: time.Hour}},
 		held[0].Fence)
 	lost, err := again.TakeOver(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.Seq != other[0].Seq {
@@ -134,17 +135,19 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	old := openNode(t, url, "old")
 	enqueueOn(t, old, draft(), draft())
 	run := claimOn(t, old, 1)
-	steps := append(slices.Clone(database.Migrations), []string{`ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
+	steps := append(slices.Clone(database.Migrations),
+		[]string{`ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
 	own := append(slices.Clone(pgdb.Migrations), []string{`ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
 	fresh := openNode(t, url, "new")
-	pgserver.Query(t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
+	pgserver.Query(
+		t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
 	together := make(chan error)
 	for range 2 { // of two nodes that upgrade concurrently, one waits for the other
 		go func() {
 			c, err := pgdb.Connect(t.Context(), fresh.config)
 			if err == nil {
 				defer c.Close()
-				err = pgdb.MakeTables(c, steps, own)
+				err = pgdb.EnsureTables(c, steps, own)
 			}
 			together <- err
 		}()
@@ -170,7 +173,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := pgdb.MakeTables(c, database.Migrations, pgdb.Migrations); !errors.Is(err, want) {
+		if err := pgdb.EnsureTables(c, database.Migrations, pgdb.Migrations); !errors.Is(err, want) {
 			t.Errorf("version 1 opens tables of version 2 with min_reader %d: got %v, want %v", oldest, err, want)
 		}
 		c.Close()
@@ -187,7 +190,8 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if got, err := c.Number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(pgdb.QueueLock) + `)`); err != nil || got != 1 {
+	if got, err := c.QueryNumber(`SELECT pg_try_advisory_lock(` + fmt.Sprint(pgdb.QueueLockID) + `)`); err != nil ||
+		got != 1 {
 		t.Fatal(got, err)
 	}
 	_, err = Open(t.Context(), url, Options{Order: a.Order(), Node: NodeConfig{Name: "b", DirID: "b"}})
@@ -206,14 +210,14 @@ func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
 	}
 	x.Close()
 	b.Close()
-	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
-		Interval: time.Minute}, Node: NodeConfig{Name: "x", DirID: "b", Lease: time.Hour}})
+	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
+		AgingInterval: time.Minute}, Node: NodeConfig{Name: "x", DirID: "b", LeaseDuration: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	n, _ := s.writer.Number(`SELECT count(*) FROM nodes`)
-	left, _ := s.writer.Number(`SELECT count(*) FROM roles WHERE node NOT IN (SELECT id FROM nodes)`)
+	n, _ := s.writer.QueryNumber(`SELECT count(*) FROM nodes`)
+	left, _ := s.writer.QueryNumber(`SELECT count(*) FROM roles WHERE node NOT IN (SELECT id FROM nodes)`)
 	if n != 1 || left != 0 {
 		t.Errorf("%d nodes, %d roles without a node", n, left)
 	}

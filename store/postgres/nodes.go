@@ -26,8 +26,8 @@ func (s backend) StoreNode(t *engine.Tx, n *store.Node) error {
 	return t.Exec(`UPDATE nodes SET labels = ?, resources = ? WHERE id = ?`, string(labels), string(resources), n.ID)
 }
 
-// ExtendLease implements store.Cluster.
-func (s *Store) ExtendLease(ctx context.Context, load store.Load) (m store.Membership, err error) {
+// RenewNodeLease implements store.Cluster.
+func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (m store.Membership, err error) {
 	encoded, err := json.Marshal(load)
 	if err != nil {
 		return m, err
@@ -37,19 +37,19 @@ func (s *Store) ExtendLease(ctx context.Context, load store.Load) (m store.Membe
 		found, err := database.First(c, func(r database.Row) { m.Drained = r.Num(0) != 0 },
 			`UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ?
 				WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`,
-			s.lease.Milliseconds(), string(encoded), s.Node(), s.incarnation)
+			s.nodeLeaseDuration.Milliseconds(), string(encoded), s.Node(), s.incarnation)
 		if err != nil {
 			return err
 		}
 		if !found {
-			s.FailFromRead(errExpelled)
-			return errExpelled
+			s.FailFromRead(errNodeLeaseLost)
+			return errNodeLeaseLost
 		}
 		// Delete old requests: no node waits for their answers any more.
 		if err := c.Exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil {
 			return err
 		}
-		orphans, err := c.Number(`SELECT count(*) FILTER (WHERE gone AND reserved <> ''
+		orphans, err := c.QueryNumber(`SELECT count(*) FILTER (WHERE gone AND reserved <> ''
 				OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
 			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3
 				AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
@@ -64,10 +64,10 @@ func (s *Store) ExtendLease(ctx context.Context, load store.Load) (m store.Membe
 // already uses the server's clock.
 func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
 	behind := queue.Millis(s.clockOffset.Load())
-	if behind > -clockSlack && behind < clockSlack {
+	if behind > -clockSlackMillis && behind < clockSlackMillis {
 		return s.Engine.Exchange(ctx, report)
 	}
-	return s.ExchangeLater(ctx, report.Want, func(t *engine.Tx) *store.Report {
+	return s.ExchangeLater(ctx, report.WantedJobs, func(t *engine.Tx) *store.Report {
 		by := report
 		by.Starts, by.Settlements = slices.Clone(report.Starts), slices.Clone(report.Settlements)
 		for i := range by.Starts {
@@ -88,9 +88,9 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant,
 	})
 }
 
-// clockSlack is the offset in milliseconds up to which two clocks are considered equal. If replies are slow,
+// clockSlackMillis is the offset in milliseconds up to which two clocks are considered equal. If replies are slow,
 // the offset cannot be measured more exactly.
-const clockSlack = 50
+const clockSlackMillis = 50
 
 // TakeOver implements store.Cluster.
 func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error) {
@@ -109,7 +109,8 @@ func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error
 			return err
 		}
 		for id := range expired {
-			remaining, err := t.Count(`UPDATE nodes SET gone = true WHERE id = ? AND NOT gone AND until < clock_timestamp()`, id)
+			remaining, err := t.ExecCount(`UPDATE nodes SET gone = true WHERE id = ? AND NOT gone AND until < clock_timestamp()`,
+				id)
 			if err != nil {
 				return err
 			}
@@ -135,10 +136,10 @@ func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error
 			if !isGone(l.Job.Node) {
 				continue
 			}
-			if len(lost) == store.MaxTakeOver {
+			if len(lost) == store.MaxTakenOverLeases {
 				break // leave the others to the next call, or to another node
 			}
-			if err := t.GiveLease(l, s.Node()); err != nil {
+			if err := t.TransferLease(l, s.Node()); err != nil {
 				return err
 			}
 			j, err := t.Job(seq, rules.ReadFull)
@@ -160,7 +161,7 @@ func (s *Store) Nodes(ctx context.Context, after string) (list []store.NodeState
 		list = nil
 		leased := map[int64]int{}
 		err := database.Each(r, func(r database.Row) { leased[r.Num(0)] = int(r.Num(1)) },
-			`SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCounted))
+			`SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCountedNodes))
 		if err != nil {
 			return err
 		}
@@ -168,47 +169,47 @@ func (s *Store) Nodes(ctx context.Context, after string) (list []store.NodeState
 			n := store.NodeState{Node: store.Node{ID: r.Num(0), Name: r.Text(1)}, Running: leased[r.Num(0)], Version: r.Text(2),
 				Drained: r.Num(4) != 0, JoinedAt: queue.Millis(r.Num(6)), LastHeartbeat: queue.Millis(r.Num(7)),
 				IsSelf: r.Num(0) == s.Node()}
-			n.Alive, n.Stopped = r.Num(5) != 0, r.Num(10) != 0
+			n.LeaseValid, n.Stopped = r.Num(5) != 0, r.Num(10) != 0
 			if err := errors.Join(json.Unmarshal(r.View(8), &n.Labels), json.Unmarshal(r.View(9), &n.Resources),
 				json.Unmarshal(r.View(3), &n.Load)); err != nil {
-				return false, database.Damage(`a row of the table "nodes" is damaged`)
+				return false, database.DamageError(`a row of the table "nodes" is damaged`)
 			}
 			list = append(list, n)
 			return true, nil
 		}, `SELECT id, name, version, load, drained, NOT gone AND until > clock_timestamp(),
 				(extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources,
 				until <= heard
-			FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
+			FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodesPage))
 	})
 	return list, err
 }
 
-// maxCounted is the maximum number of nodes whose running jobs are counted.
-const maxCounted = 10_000
+// maxCountedNodes is the maximum number of nodes whose running jobs are counted.
+const maxCountedNodes = 10_000
 
 // LeaseHolder implements store.Cluster.
 func (s *Store) LeaseHolder(ctx context.Context, seq int64) (node int64, err error) {
-	if node = s.ReservedBy(seq); node == 0 {
+	if node = s.ReservingNode(seq); node == 0 {
 		err = s.Read(ctx, func(r *reads.Reader) (err error) {
-			node, err = r.Number(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, seq)
+			node, err = r.QueryNumber(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, seq)
 			return err
 		})
 	}
-	if node == s.Node() || node == engine.NoOwner {
+	if node == s.Node() || node == engine.NoNode {
 		node = 0
 	}
 	return node, err
 }
 
-// NodesOf implements store.Cluster.
-func (s *Store) NodesOf(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
+// LastNodeNames implements store.Cluster.
+func (s *Store) LastNodeNames(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
 		names = map[int64]string{}
 		return database.Each(r, func(r database.Row) { names[r.Num(0)] = r.Text(1) },
 			`SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END,
 					(SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs),
 					CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '')
-				FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.IsOneOf("jobs.seq"),
+				FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.InNumbersSQL("jobs.seq"),
 			database.JoinNumbers(slices.Values(seqs)))
 	})
 	return names, err
@@ -217,16 +218,17 @@ func (s *Store) NodesOf(ctx context.Context, seqs []int64) (names map[int64]stri
 // DrainNode implements store.Cluster.
 func (s *Store) DrainNode(ctx context.Context, name string, on bool) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
-		n, err := t.Count(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true", false: "false"}[on],
+		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true",
+			false: "false"}[on],
 			name)
-		return cmp.Or(err, noSuchNode(n, name))
+		return cmp.Or(err, checkNodeFound(n, name))
 	})
 }
 
 // IsDrained implements store.Cluster.
 func (s *Store) IsDrained(ctx context.Context) (drained bool, err error) {
 	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
-		n, err := c.Number(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.Node())
+		n, err := c.QueryNumber(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.Node())
 		drained = n > 0
 		return err
 	})
@@ -240,7 +242,7 @@ func (s *Store) RemoveNode(ctx context.Context, name string) error {
 		_, err := database.First(t, func(r database.Row) { id, alive = r.Num(0), r.Num(1) != 0 },
 			`SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
 		if err != nil || id == 0 {
-			return cmp.Or(err, noSuchNode(0, name))
+			return cmp.Or(err, checkNodeFound(0, name))
 		}
 		if alive {
 			return queue.Errorf(queue.CodeWrongState, "the service of node %s is running; stop the service before "+
@@ -249,12 +251,12 @@ func (s *Store) RemoveNode(ctx context.Context, name string) error {
 		if err := t.Exec(`DELETE FROM garbage WHERE node = ?`, name); err != nil {
 			return err
 		}
-		return forgetNode(t, id)
+		return removeNode(t, id)
 	})
 }
 
-// forgetNode removes a node that is gone. Its leases then belong to no node.
-func forgetNode(t *engine.Tx, id int64) error {
+// removeNode removes a node that is gone. Its leases then belong to no node.
+func removeNode(t *engine.Tx, id int64) error {
 	err := t.OrphanLeases(id)
 	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`,
 		`DELETE FROM nodes WHERE id = ?`} {
@@ -265,16 +267,16 @@ func forgetNode(t *engine.Tx, id int64) error {
 	return err
 }
 
-func noSuchNode(n int64, name string) error {
+func checkNodeFound(n int64, name string) error {
 	if n == 0 {
 		return queue.Errorf(queue.CodeNotFound, "there is no node %q; see: queuectl node list", queue.Clip(name))
 	}
 	return nil
 }
 
-// leave ends the node lease, so that other nodes need not wait until it expires. It is called if the node has
+// endNodeLease ends the node lease, so that other nodes need not wait until it expires. It is called if the node has
 // no leases on jobs, or if other nodes are to take over its jobs.
-func (s *Store) leave(ctx context.Context) error {
+func (s *Store) endNodeLease(ctx context.Context) error {
 	if s.Node() == 0 {
 		return nil
 	}
@@ -284,8 +286,8 @@ func (s *Store) leave(ctx context.Context) error {
 	})
 }
 
-// OwnGarbage implements SharedDatabase. It does not read the files of other nodes, since there may be many.
-func (s backend) OwnGarbage(t *engine.Tx, limit int) (refs []string, err error) {
+// OwnDeletableOutputs implements SharedDatabase. It does not read the files of other nodes, since there may be many.
+func (s backend) OwnDeletableOutputs(t *engine.Tx, limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
 		more, err := database.Rows(t, database.TextOf, `SELECT ref FROM garbage WHERE node = ?
 			AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = ? AND id <> ?) ORDER BY ref LIMIT ?`,

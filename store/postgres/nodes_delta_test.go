@@ -25,15 +25,15 @@ func reportStarted(t *testing.T, s *Store, j *queue.Job) {
 
 // completedOn returns the report that a job has completed.
 func completedOn(s *Store, j *queue.Job) store.Settlement {
-	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true},
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
 		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
 
 // rejoin opens a node with an existing name, but another state directory.
 func rejoin(t *testing.T, url, name string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
-		Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: "another", Lease: time.Hour}})
+	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
+		AgingInterval: time.Minute}, Node: NodeConfig{Name: name, DirID: "another", LeaseDuration: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,15 +79,15 @@ func TestBusyNodeAppliesChanges(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	for range 5 {
-		for len(b.changes) > 0 {
-			<-b.changes
+		for len(b.changeHints) > 0 {
+			<-b.changeHints
 		}
 		enqueueOn(t, a, draft())
 		if err := b.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		select {
-		case <-b.Changes():
+		case <-b.ChangeHints():
 		case <-time.After(20 * time.Second):
 			t.Fatal("no notification of a change within 20 s")
 		}
@@ -105,7 +105,7 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 	b := openNode(t, url, "b") // b opens after the claim, so it reads the complete lease
 	watching := b.Watch([]int64{1})
 	defer watching.Stop()
-	if err := a.Pause(t.Context(), store.Pause{Lease: held[0].Lease(), On: true, UID: 7}); err != nil {
+	if err := a.Pause(t.Context(), store.Pause{Lease: held[0].Lease(), Paused: true, UID: 7}); err != nil {
 		t.Fatal(err)
 	}
 	for paused := false; !paused; {
@@ -142,7 +142,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	theirs := claimOn(t, b, 1)
 	expireLease(t, b, "a")
 	again := rejoin(t, url, "a")
-	if m, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
+	if m, err := again.RenewNodeLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
 		t.Errorf("membership %+v, %v; want HasOrphans, because leases without a node exist", m, err)
 	}
 	lost, err := again.TakeOver(t.Context())
@@ -168,7 +168,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || m.HasOrphans {
+	if m, err := again.RenewNodeLease(t.Context(), store.Load{Workers: 1}); err != nil || m.HasOrphans {
 		t.Errorf("membership %+v, %v; want no orphans, because no lease remains", m, err)
 	}
 }
@@ -179,21 +179,21 @@ func TestHintsAreReceived(t *testing.T) {
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	late := 0
 	for i := range 60 {
-		for len(b.Hints()) > 0 {
-			<-b.Hints()
+		for len(b.RequestHints()) > 0 {
+			<-b.RequestHints()
 		}
 		began := time.Now()
 		err := a.Requests.Conn.Do(t.Context(), func(c *pgdb.Conn) error {
-			_, err := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsChannel, a.Node())
+			_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsChannel, a.Node())
 			for until := began.Add(time.Duration(i*8) * time.Microsecond); time.Now().Before(until); {
 			}
-			_, err2 := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, noderequests.Channel, b.Node())
+			_, err2 := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, noderequests.NotifyChannel, b.Node())
 			return errors.Join(err, err2)
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-b.Hints()
+		<-b.RequestHints()
 		if time.Since(began) > pollInterval*3/4 { // late: a poll found the request, not a notification
 			late++
 		}
@@ -209,28 +209,28 @@ func TestNodeRequestsAreTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	for range 70 {
-		go a.Ask(t.Context(), b.Node(), []byte(`{}`), false)
+		go a.SendRequest(t.Context(), b.Node(), []byte(`{}`), false)
 	}
 	seen := map[int64]bool{}
 	for len(seen) < 70 {
-		list, err := b.Asked(t.Context(), false, 64)
+		list, err := b.TakeRequests(t.Context(), false, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, one := range list {
-			if seen[one.N] {
-				t.Errorf("request %d was returned twice", one.N)
+			if seen[one.Number] {
+				t.Errorf("request %d was returned twice", one.Number)
 			}
-			seen[one.N] = true
+			seen[one.Number] = true
 		}
 	}
-	if wanted, err := b.Wanted(t.Context()); err != nil || len(wanted) != 70 {
+	if wanted, err := b.AwaitedRequests(t.Context()); err != nil || len(wanted) != 70 {
 		t.Errorf("%d requests are wanted, %v; want 70", len(wanted), err)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := openNode(t, url, "b").Asked(t.Context(), false, 99); err != nil || len(list) != 70 {
+	if list, err := openNode(t, url, "b").TakeRequests(t.Context(), false, 99); err != nil || len(list) != 70 {
 		t.Errorf("after a restart, the node gets %d requests, %v; want 70", len(list), err)
 	}
 }

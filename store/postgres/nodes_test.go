@@ -21,8 +21,8 @@ import (
 // openNode opens a node with one unit of the resource gpu.
 func openNode(t *testing.T, url, name string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
-		Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
+	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
+		AgingInterval: time.Minute}, Node: NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
 	if err == nil {
 		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 1}})
 	}
@@ -55,7 +55,7 @@ func enqueueOn(t *testing.T, s *Store, drafts ...queue.Job) []int64 {
 
 func claimOn(t *testing.T, s *Store, want int) (jobs []queue.Job) {
 	t.Helper()
-	g, err := s.Exchange(t.Context(), store.Report{Want: want})
+	g, err := s.Exchange(t.Context(), store.Report{WantedJobs: want})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	stage := func(s *Store, most int64) error {
 		_, err := s.StageBatch(t.Context(), store.Request{UID: 5, Batch: "x", Drafts: []queue.Job{draft()},
-			MaxBytesUser: most})
+			MaxBytesPerUser: most})
 		return err
 	}
 	if err := stage(a, 0); err != nil {
@@ -142,8 +142,8 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 	if got := b.UserBytes(5); got != one || one < store.JobBytes {
 		t.Errorf("the user's jobs use %d bytes on one node, %d on the other", one, got)
 	}
-	if err := stage(b, 2*one-1); !errors.Is(err, queue.ErrFull) {
-		t.Errorf("a second frame beyond the limit, on the other node: got %v, want %v", err, queue.ErrFull)
+	if err := stage(b, 2*one-1); !errors.Is(err, queue.ErrQueueFull) {
+		t.Errorf("a second frame beyond the limit, on the other node: got %v, want %v", err, queue.ErrQueueFull)
 	}
 	if err := stage(b, 2*one); err != nil {
 		t.Errorf("a second frame within the limit, on the other node: %v", err)
@@ -176,7 +176,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 		t.Fatalf("a node that lives loses %v, %v", lost, err)
 	}
 	expireLease(t, b, "a")
-	if m, err := b.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
+	if m, err := b.RenewNodeLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
 		t.Errorf("%+v, %v", m, err)
 	}
 	lost, err := b.TakeOver(t.Context())
@@ -193,7 +193,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 		t.Errorf("a second takeover returns %v, %v", again, err)
 	}
 	_, err = a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: held[0].Lease(),
-		Decision: queue.Decision{State: queue.Completed, Started: true},
+		Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
 		Attempt:  queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}}}})
 	if !errors.Is(err, queue.ErrOutcomeUnknown) || a.Err() == nil {
 		t.Errorf("a node that was taken over reports: %v, and its store has %v", err, a.Err())
@@ -218,7 +218,7 @@ func TestNodeHandlesTimersOfAnotherNode(t *testing.T) {
 	claimOn(t, b, 1)
 	for drained := false; !drained; {
 		select {
-		case <-b.DueSooner():
+		case <-b.PromoteHints():
 		default:
 			drained = true
 		}
@@ -230,7 +230,7 @@ func TestNodeHandlesTimersOfAnotherNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-b.DueSooner():
+	case <-b.PromoteHints():
 	case <-time.After(20 * time.Second):
 		t.Fatal("no node watches the timer of a stopped node")
 	}
@@ -247,7 +247,7 @@ func TestNodeHandlesTimersOfAnotherNode(t *testing.T) {
 func TestNodesHaveGates(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
+	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 1}
 	enqueueOn(t, a, draftWithDemand(gpu), draftWithDemand(gpu), draftWithDemand(gpu))
 	first, second := claimOn(t, a, 9), claimOn(t, b, 9)
 	if !slices.Equal(seqs(first), []int64{1}) || !slices.Equal(seqs(second), []int64{2}) {
@@ -265,14 +265,14 @@ func TestNodesHaveGates(t *testing.T) {
 	if more := claimOn(t, b, 9); !slices.Equal(seqs(more), []int64{2}) {
 		t.Errorf("a unit that is free again is not assigned: %v", seqs(more))
 	}
-	enqueueOn(t, a, draftWithDemand(queue.Demand{Kind: queue.GateNode, Key: "b", N: 1}))
+	enqueueOn(t, a, draftWithDemand(queue.Demand{Kind: queue.GateNode, Key: "b", Amount: 1}))
 	if more := claimOn(t, a, 9); len(more) != 0 {
 		t.Errorf("a node claims a job for another node: %v", seqs(more))
 	}
 	if more := claimOn(t, b, 9); !slices.Equal(seqs(more), []int64{4}) {
 		t.Errorf("a node does not claim the job for it: %v", seqs(more))
 	}
-	lock := queue.Demand{Kind: queue.GateLock, Key: "k", N: 1}
+	lock := queue.Demand{Kind: queue.GateLock, Key: "k", Amount: 1}
 	enqueueOn(t, b, draftWithDemand(lock), draftWithDemand(lock))
 	if first, second := claimOn(t, b, 9), claimOn(t, a, 9); len(first) != 1 || len(second) != 0 {
 		t.Errorf("both nodes hold the lock: %v and %v", seqs(first), seqs(second))
@@ -309,11 +309,11 @@ func TestNodesRace(t *testing.T) {
 				for _, j := range jobs {
 					o.seqs = append(o.seqs, j.Seq)
 					r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(),
-						Decision: queue.Decision{State: queue.Completed, Started: true},
+						Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
 						Attempt:  queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}})
 				}
 				var g store.Grant
-				if g, o.err = s.Exchange(t.Context(), r); len(g.Stale) > 0 {
+				if g, o.err = s.Exchange(t.Context(), r); len(g.StaleLeases) > 0 {
 					o.err = errors.New("a lease is stale")
 				}
 			}
@@ -348,14 +348,14 @@ func TestNodesExchangeRequests(t *testing.T) {
 	go func() {
 		for {
 			select {
-			case <-b.Hints():
+			case <-b.RequestHints():
 			case <-t.Context().Done():
 				return
 			}
-			list, err := b.Asked(t.Context(), false, 9)
+			list, err := b.TakeRequests(t.Context(), false, 9)
 			for _, one := range list {
 				if err == nil {
-					err = b.Answer(t.Context(), one.N, []byte(`{"to":`+string(one.Payload)+`}`))
+					err = b.SendReply(t.Context(), one.Number, []byte(`{"to":`+string(one.Payload)+`}`))
 				}
 			}
 			if err != nil {
@@ -363,16 +363,17 @@ func TestNodesExchangeRequests(t *testing.T) {
 			}
 		}
 	}()
-	if answer, err := a.Ask(t.Context(), b.Node(), []byte(`1`), false); err != nil || string(answer) != `{"to":1}` {
+	if answer, err := a.SendRequest(t.Context(), b.Node(), []byte(`1`), false); err != nil ||
+		string(answer) != `{"to":1}` {
 		t.Errorf("%s, %v", answer, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := a.Ask(ctx, 99, []byte(`1`), true); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := a.SendRequest(ctx, 99, []byte(`1`), true); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a request to a node that does not exist: %v", err)
 	}
 	err := a.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
-		n, err := c.Number(`SELECT count(*) FROM asks`)
+		n, err := c.QueryNumber(`SELECT count(*) FROM asks`)
 		if n != 0 {
 			t.Errorf("%d requests remain", n)
 		}
@@ -399,21 +400,21 @@ func TestRoundTripsOfABlock(t *testing.T) {
 	jobs, minute := claimOn(t, a, block), queue.Millis(0)
 	for turn := range 3 {
 		var r store.Report
-		r.Want = block
+		r.WantedJobs = block
 		for _, j := range jobs {
 			r.Starts = append(r.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: a.Now(), Worker: "1/1", PID: 1})
 			r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(),
-				Decision: queue.Decision{State: queue.Completed, Started: true},
+				Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
 				Attempt:  queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}})
 		}
-		before, began := a.writer.RoundTrips, store.Minute.Floor(a.Now())
+		before, began := a.writer.RoundTrips, store.Minute.PeriodStart(a.Now())
 		g, err := a.Exchange(t.Context(), r)
 		if err != nil || len(g.Jobs) != block {
 			t.Fatalf("%d jobs, %v", len(g.Jobs), err)
 		}
 		most := int64(3)
 		// Do not count the query that reads a new minute's statistics.
-		if began != minute || store.Minute.Floor(a.Now()) != minute {
+		if began != minute || store.Minute.PeriodStart(a.Now()) != minute {
 			minute, most = began, 4
 		}
 		if n := a.writer.RoundTrips - before; n > most && turn > 0 { // the first turn reads more
@@ -451,7 +452,7 @@ func TestHangingNodeIsEnded(t *testing.T) {
 			err = a.writer.Exec(`SELECT one FROM meta FOR UPDATE`)
 		}
 		if err == nil {
-			_, err = a.writer.Number(`SELECT commits FROM meta`)
+			_, err = a.writer.QueryNumber(`SELECT commits FROM meta`)
 		}
 		if err != nil {
 			t.Error(err)
@@ -461,7 +462,7 @@ func TestHangingNodeIsEnded(t *testing.T) {
 		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("another node waited for %v", took)
 		}
-		if _, err := a.writer.Number(`SELECT commits FROM meta`); database.KindOf(err) != database.Busy {
+		if _, err := a.writer.QueryNumber(`SELECT commits FROM meta`); database.ErrorKindOf(err) != database.DatabaseBusy {
 			t.Errorf("a transaction that was ended still works: %v", err)
 		}
 		a.writer.Rollback()

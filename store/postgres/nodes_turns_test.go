@@ -34,7 +34,7 @@ func TestTurnsSurviveReload(t *testing.T) {
 		if uid == 3 {
 			n = 1
 		}
-		child = put(uid, n, queue.Dependency{Job: put(uid, 1)[0], Condition: queue.ParentCompleted})[0]
+		child = put(uid, n, queue.Dependency{JobSeq: put(uid, 1)[0], Condition: queue.ParentCompleted})[0]
 	}
 	var ends []store.Settlement
 	jobs := claimOn(t, a, 3)
@@ -80,32 +80,32 @@ func TestNodeSkipsUnknownUsers(t *testing.T) {
 		j.Demands = nil
 		return j
 	}
-	locked := draftWithDemand(queue.Demand{Kind: queue.GateLock, Key: "k", N: 9})
+	locked := draftWithDemand(queue.Demand{Kind: queue.GateLock, Key: "k", Amount: 9})
 	knows(a, "a", draft().UID)
 	enqueueOn(t, b, plain(), locked, plain(), locked)
 	if more := claimOn(t, a, 9); len(more) != 0 {
 		t.Errorf("jobs of an account that the node lacks are claimed: %v", seqs(more))
 	}
-	if all, err := a.Obstacles(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 ||
-		all[1][0].Gate != queue.GateUser || all[1][0].Limit != 0 {
+	if all, err := a.WaitReasons(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 ||
+		all[1][0].GateKind != queue.GateUser || all[1][0].Limit != 0 {
 		t.Errorf("obstacles of the job: %+v, %v; want the quota of its user", all, err)
 	}
 	if more := claimOn(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {
 		t.Errorf("the other node claims %v", seqs(more))
 	}
-	if err := b.SetMaxRunningUser(t.Context(), 2); err != nil {
+	if err := b.SetMaxRunningPerUser(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	if more := append(claimOn(t, b, 9), claimOn(t, a, 9)...); len(more) != 0 {
 		t.Errorf("above the quota are claimed %v", seqs(more))
 	}
-	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 3), b.SetMaxRunningUser(t.Context(), 3)); err != nil {
+	if err := errors.Join(a.SetMaxRunningPerUser(t.Context(), 3), b.SetMaxRunningPerUser(t.Context(), 3)); err != nil {
 		t.Fatal(err)
 	}
 	if more := append(claimOn(t, a, 9), claimOn(t, b, 9)...); !slices.Equal(seqs(more), []int64{3}) {
 		t.Errorf("with room for one more job, the nodes claimed %v", seqs(more))
 	}
-	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 0), b.SetMaxRunningUser(t.Context(), 0)); err != nil {
+	if err := errors.Join(a.SetMaxRunningPerUser(t.Context(), 0), b.SetMaxRunningPerUser(t.Context(), 0)); err != nil {
 		t.Fatal(err)
 	}
 	enqueueOn(t, b, plain())

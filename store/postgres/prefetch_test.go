@@ -23,7 +23,7 @@ func TestStartedQueryKeepsReplyOrder(t *testing.T) {
 			err = c.Exec(`UPDATE jobs SET seq = -seq WHERE seq = 2`)
 		}
 		if err == nil && later {
-			_, err = c.Number(`SELECT seq FROM jobs WHERE seq < 0`)
+			_, err = c.QueryNumber(`SELECT seq FROM jobs WHERE seq < 0`)
 		}
 		var got []int64
 		ok := false
@@ -32,7 +32,7 @@ func TestStartedQueryKeepsReplyOrder(t *testing.T) {
 		}
 		n := int64(0)
 		if err == nil {
-			n, err = c.Number(`SELECT count(*) FROM jobs WHERE seq < 0`)
+			n, err = c.QueryNumber(`SELECT count(*) FROM jobs WHERE seq < 0`)
 		}
 		if err != nil || ok == later || !later && !slices.Equal(got, []int64{1, 2}) || n != 1 {
 			t.Errorf("result of a later query received first: %v; result used: %v, claimed %v, %d changed, %v",

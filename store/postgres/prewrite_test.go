@@ -44,7 +44,8 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 		free := int64(1)
 		for begin := time.Now(); free != 0 && time.Since(begin) < 10*time.Second; {
 			var err error
-			if free, err = looks.Number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
+			if free, err = looks.QueryNumber(
+				`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
 				jobs[i].Seq); err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,7 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))
 	j := claimOn(t, a, 1)[0]
 	failed := completedOn(a, &j)
-	failed.Decision = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true}
+	failed.Decision = queue.Decision{State: queue.Failed, RecordsAttempt: true, UsesAttempt: true}
 	failed.Attempt.Output = []byte("its first output")
 	if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{failed}}); err != nil {
 		t.Fatal(err)
@@ -87,15 +88,16 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 		}()
 		waits, err := int64(0), error(nil)
 		for begin := time.Now(); waits == 0 && err == nil && time.Since(begin) < 10*time.Second; {
-			waits, err = looks.Number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			waits, err = looks.QueryNumber(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 				AND wait_event_type = 'Lock' AND query LIKE '%meta FOR UPDATE'`)
 		}
 		if err != nil || waits == 0 {
 			return errors.Join(err, errors.New("the other node does not wait for the writer lock"))
 		}
-		free, err = looks.Number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
+		free, err = looks.QueryNumber(
+			`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
 			j.Seq)
-		return errors.Join(err, tx.TrimUser(0, tx.User(0).Bytes-1))
+		return errors.Join(err, tx.TrimUserData(0, tx.UserCounts(0).Bytes-1))
 	})
 	if err := errors.Join(err, <-ended); err != nil {
 		t.Fatal(err)
@@ -104,8 +106,9 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 		t.Error("the row of a job with outputs is locked while another node holds the writer lock")
 	}
 	got, err := b.Get(t.Context(), j.ID)
-	if err != nil || got.State != queue.Completed || got.Outputs != 0 || got.Runs != 2 {
-		t.Errorf("the job is %v with %d bytes of outputs and %d runs, %v", got.State, got.Outputs, got.Runs, err)
+	if err != nil || got.State != queue.Completed || got.OutputBytes != 0 || got.StartedAttempts != 2 {
+		t.Errorf("the job is %v with %d bytes of outputs and %d runs, %v", got.State, got.OutputBytes, got.StartedAttempts,
+			err)
 	}
 }
 
@@ -118,11 +121,12 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 		parent := enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))[0]
 		enqueueOn(t, a, draft(func(j *queue.Job) {
 			j.ID, j.State, j.DependsOn = "child", queue.Blocked,
-				[]queue.Dependency{{Job: parent, Condition: queue.ParentCompleted}}
+				[]queue.Dependency{{JobSeq: parent, Condition: queue.ParentCompleted}}
 		}))
 		j := claimOn(t, a, 1)[0]
 		failed := completedOn(a, &j)
-		failed.Decision, failed.Attempt.ExitCode = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true}, 1
+		failed.Decision, failed.Attempt.ExitCode = queue.Decision{State: queue.Failed, RecordsAttempt: true,
+			UsesAttempt: true}, 1
 		if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{failed}}); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +134,7 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 		reportStarted(t, a, &j)
 		claimOn(t, b, 1) // now both nodes know of each other
 		claimOn(t, a, 1)
-		if err := b.Pause(t.Context(), store.Pause{Lease: j.Lease(), On: true}); err != nil {
+		if err := b.Pause(t.Context(), store.Pause{Lease: j.Lease(), Paused: true}); err != nil {
 			t.Fatal(err)
 		}
 		end := completedOn(a, &j)
@@ -144,10 +148,11 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 		if err := errors.Join(err, err2, err3); err != nil {
 			t.Fatal(err)
 		}
-		if got.State != queue.Completed || got.Runs != 2 || got.Outputs != int64(len(output)) || len(list) != 2 ||
+		if got.State != queue.Completed || got.StartedAttempts != 2 || got.OutputBytes != int64(len(output)) ||
+			len(list) != 2 ||
 			child.State != queue.Pending || a.Counts().States[queue.Processing] != 0 {
 			t.Errorf("after an output of %q: %v with %d runs, %d bytes and %d attempts; the child is %v, and %d run", output,
-				got.State, got.Runs, got.Outputs, len(list), child.State, a.Counts().States[queue.Processing])
+				got.State, got.StartedAttempts, got.OutputBytes, len(list), child.State, a.Counts().States[queue.Processing])
 		}
 	}
 }
@@ -164,7 +169,7 @@ func TestNodeOfAPlainAttempt(t *testing.T) {
 	expireLease(t, b, "a")
 	_, err2 := b.TakeOver(t.Context())
 	err3 := b.RemoveNode(t.Context(), "a")
-	names, err4 := b.NodesOf(t.Context(), []int64{j.Seq})
+	names, err4 := b.LastNodeNames(t.Context(), []int64{j.Seq})
 	if err := errors.Join(err, err2, err3, err4); err != nil {
 		t.Fatal(err)
 	}

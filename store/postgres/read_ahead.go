@@ -18,8 +18,8 @@ type earlyRows struct {
 	rows []pgdb.Row // the rows, if they were read immediately; nil if Each reads them
 }
 
-// StartFind implements SharedDatabase.
-func (s backend) StartFind(query string, args []any, want int, readNow bool) (engine.EarlyRows, error) {
+// StartLaneQuery implements SharedDatabase.
+func (s backend) StartLaneQuery(query string, args []any, want int, readNow bool) (engine.EarlyRows, error) {
 	e := &earlyRows{conn: s.writer.Conn}
 	if !readNow {
 		return e, e.conn.StartQuery(query, args...)
@@ -63,7 +63,7 @@ func (s backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 	}
 	args = append(args, int64(size))
 	copies, list := make([][]pgdb.Row, len(starts)), make([]readahead.Lane, len(starts))
-	var batch database.Batch
+	var batch database.QueryBatch
 	batch.Add(func(r database.Row) (bool, error) {
 		i := index[r.Num(records.LaneColumn)]
 		copies[i] = append(copies[i], r.(*pgdb.Row).Clone())
@@ -73,7 +73,7 @@ func (s backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 		list[index[r.Num(0)]].Next = new(readahead.ReadHead(r))
 		return true, nil
 	}, `SELECT j.*`+from+readahead.HeadColumns+where+`LIMIT 1 OFFSET ?4) AS j`, args...)
-	if err := t.Conn.Queries(batch.Queries); err != nil {
+	if err := t.Conn.QueryAll(batch.Queries); err != nil {
 		return nil, err
 	}
 	for i, rows := range copies { // sort the rows, because a join returns them in no defined order
@@ -88,9 +88,9 @@ func (s backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 	return list, nil
 }
 
-// OpenLanes implements SharedDatabase. It reads only each user's first lanes from the index, however many
+// ReadOpenLanes implements SharedDatabase. It reads only each user's first lanes from the index, however many
 // lanes a user has.
-func (s backend) OpenLanes(t *engine.Tx, queue string, uids []int, perUser int, closedHere []int64,
+func (s backend) ReadOpenLanes(t *engine.Tx, queue string, uids []int, perUser int, closedHere []int64,
 	each func(rules.Lane)) error {
 	const (
 		open = ` FROM lanes WHERE demands <> '' AND shut = 0 AND queue = ?1`

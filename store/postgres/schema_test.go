@@ -70,7 +70,7 @@ func TestServerRefusesOtherTables(t *testing.T) {
 			said := ""
 			for _, f := range pgdb.Examine(t.Context(), url) {
 				if strings.HasPrefix(f.Message, "the database ") && f.Level == store.LevelFailure {
-					said += f.Message + "; " + f.Next + "\n"
+					said += f.Message + "; " + f.Advice + "\n"
 				}
 			}
 			err := start()
@@ -84,7 +84,7 @@ func TestServerRefusesOtherTables(t *testing.T) {
 				return
 			}
 			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), c.refused) ||
-				!strings.HasSuffix(err.Error(), "; "+pgdb.AfterOtherSchema) {
+				!strings.HasSuffix(err.Error(), "; "+pgdb.OtherSchemaAdvice) {
 				t.Errorf("the service starts with %v, want %q", err, c.refused)
 			}
 			if err != nil && said != err.Error()+"\n" {

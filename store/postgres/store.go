@@ -42,14 +42,14 @@ type Store struct {
 	// leaves that column unchanged.
 	reservedText any
 
-	incarnation     int64 // number of this service start; rises with each start of the node's service
-	lease           time.Duration
-	appliedCommits  atomic.Int64   // meta.commits as of the last transaction
-	leaseConn       *pgdb.SideConn // connection for the node lease
-	changes         chan struct{}
-	commitMade      chan struct{}      // makes notifyCommits notify the other nodes
-	cancelListening context.CancelFunc // stops notifyCommits and listenForCommits
-	background      sync.WaitGroup     // waits for notifyCommits and listenForCommits
+	incarnation       int64 // number of this service start; rises with each start of the node's service
+	nodeLeaseDuration time.Duration
+	appliedCommits    atomic.Int64   // meta.commits as of the last transaction
+	leaseConn         *pgdb.SideConn // connection for the node lease
+	changeHints       chan struct{}
+	commitHints       chan struct{}      // makes notifyCommits notify the other nodes
+	cancelListening   context.CancelFunc // stops notifyCommits and listenForCommits
+	background        sync.WaitGroup     // waits for notifyCommits and listenForCommits
 }
 
 // backend is the Backend, DiskSpace and SharedDatabase of a Store's engine.
@@ -57,15 +57,15 @@ type backend struct{ *Store }
 
 // Options are the parameters of Open.
 type Options struct {
-	// Order says how ranks are computed. OrderOf, if set, derives it from the stored settings instead.
-	Order   queue.Order
-	OrderOf func([]store.Setting) (queue.Order, error)
-	Log     *slog.Logger // nil discards the log
-	Node    NodeConfig
+	// Order says how ranks are computed. OrderFromSettings, if set, derives it from the stored settings instead.
+	Order             queue.Order
+	OrderFromSettings func([]store.Setting) (queue.Order, error)
+	Log               *slog.Logger // nil discards the log
+	Node              NodeConfig
 }
 
-// sizeInterval is how often the size of the database is read.
-const sizeInterval = time.Minute
+// sizeReadInterval is how often the size of the database is read.
+const sizeReadInterval = time.Minute
 
 // defaultLease is the default length of a node lease.
 const defaultLease = 30 * time.Second
@@ -76,9 +76,9 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{config: config, leaseConn: &pgdb.SideConn{Config: config}, changes: make(chan struct{}, 1),
-		commitMade: make(chan struct{}, 1)}
-	s.writer = &serverWriter{server: s}
+	s := &Store{config: config, leaseConn: &pgdb.SideConn{Config: config}, changeHints: make(chan struct{}, 1),
+		commitHints: make(chan struct{}, 1)}
+	s.writer = &serverWriter{store: s}
 	b := backend{s}
 	s.Engine = engine.New(engine.Config{Backend: b, Space: b, Shared: b, Order: o.Order, Log: o.Log,
 		Now: func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }})
@@ -92,9 +92,9 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancelListening = stop
 	s.AllowWrites()
-	o.Node.Name, o.Node.Lease = cmp.Or(o.Node.Name, "node"), cmp.Or(o.Node.Lease, defaultLease)
+	o.Node.Name, o.Node.LeaseDuration = cmp.Or(o.Node.Name, "node"), cmp.Or(o.Node.LeaseDuration, defaultLease)
 	if err = s.join(ctx, o.Node); err == nil {
-		err = s.Start(ctx, o.Order, o.OrderOf)
+		err = s.Start(ctx, o.Order, o.OrderFromSettings)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -103,7 +103,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	s.background.Go(func() { s.listenForCommits(background) })
 	for _, f := range s.Examine(ctx) {
 		if f.Level != store.LevelOK {
-			s.Log().Warn(f.Message, "next", f.Next)
+			s.Log().Warn(f.Message, "next", f.Advice)
 		}
 	}
 	return s, nil
@@ -120,15 +120,15 @@ func (s *Store) connect(ctx context.Context) error {
 	}
 	defer c.InterruptWhenDone(ctx)()
 	sent := queue.MillisOf(time.Now())
-	ms, err := c.Number(`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
+	ms, err := c.QueryNumber(`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 	received := queue.MillisOf(time.Now())
 	if err == nil && s.writer.Conn != nil && !s.config.Pooled {
-		_, err = c.Number(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		_, err = c.QueryNumber(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.PID()), s.writerStart)
 	}
 	start := ""
 	if err == nil {
-		start, err = database.Text(c, `SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()`)
+		start, err = database.QueryText(c, `SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()`)
 	}
 	if err != nil {
 		c.Close()
@@ -143,7 +143,7 @@ func (s *Store) connect(ctx context.Context) error {
 func (s *Store) open() error {
 	err := pgdb.CheckServer(s.writer.Conn, s.config.Database)
 	if err == nil {
-		err = pgdb.MakeTables(s.writer.Conn, database.Migrations, pgdb.Migrations)
+		err = pgdb.EnsureTables(s.writer.Conn, database.Migrations, pgdb.Migrations)
 	}
 	if err != nil {
 		return err
@@ -157,14 +157,14 @@ func (s *Store) open() error {
 
 // serverWriter is the writer's connection. It reconnects after the connection was lost.
 type serverWriter struct {
-	server *Store
+	store *Store
 	*pgdb.Conn
 }
 
 // Begin implements database.Conn.
 func (w *serverWriter) Begin() error {
 	if w.IsClosed() {
-		if err := w.server.connect(context.Background()); err != nil {
+		if err := w.store.connect(context.Background()); err != nil {
 			return err
 		}
 	}
@@ -177,25 +177,25 @@ func (w *serverWriter) Begin() error {
 // again.
 // See docs/decisions/0029.
 func (w *serverWriter) Commit() error {
-	if !w.HasWritten() || w.server.Node() == 0 {
+	if !w.HasWritten() || w.store.Node() == 0 {
 		return w.Conn.Commit()
 	}
 	mark := rand.Int64()
 	if err := w.Exec(`UPDATE nodes SET mark = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark,
-		w.server.reservedText, w.server.Node()); err != nil {
+		w.store.reservedText, w.store.Node()); err != nil {
 		return err
 	}
 	err := w.Conn.Commit()
 	if err == nil || !w.IsClosed() {
 		return err
 	}
-	for until := time.Now().Add(lostCommitTimeout); ; time.Sleep(pgdb.LockRetry) {
-		if failed := w.server.connect(context.Background()); failed == nil {
+	for until := time.Now().Add(lostCommitTimeout); ; time.Sleep(pgdb.LockRetryInterval) {
+		if failed := w.store.connect(context.Background()); failed == nil {
 			// Write the mark again instead of only reading it. This update's commit returns only when
 			// synchronous standbys have stored the update, and therefore also the earlier transaction.
 			ctx, cancel := context.WithDeadline(context.Background(), until)
 			release := w.InterruptWhenDone(ctx)
-			holds, failed := w.Number(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.server.Node(), mark)
+			holds, failed := w.QueryNumber(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.store.Node(), mark)
 			release()
 			cancel()
 			switch {
@@ -206,8 +206,9 @@ func (w *serverWriter) Commit() error {
 			}
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("%w: %w", database.Damage("the database server did not confirm the last change and cannot be "+
-				"reached"), err)
+			return fmt.Errorf("%w: %w", database.DamageError(
+				"the database server did not confirm the last change and cannot be "+
+					"reached"), err)
 		}
 	}
 }
@@ -216,8 +217,8 @@ func (w *serverWriter) Commit() error {
 // the connection.
 const lostCommitTimeout = 30 * time.Second
 
-// Reader implements Backend.
-func (s backend) Reader() (database.ReadConn, error) {
+// OpenReader implements Backend.
+func (s backend) OpenReader() (database.ReadConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgdb.ConnectTimeout)
 	defer cancel()
 	c, err := pgdb.Connect(ctx, s.config)
@@ -230,18 +231,18 @@ func (s backend) Reader() (database.ReadConn, error) {
 // BeforeCommit implements Backend.
 func (s backend) BeforeCommit() error { return nil }
 
-// ReadReserved implements Backend. Each node lists its own leases in its row of the table nodes.
-func (s backend) ReadReserved(all *database.Batch, each func(database.Row) (bool, error)) {
+// ReadReservations implements Backend. Each node lists its own leases in its row of the table nodes.
+func (s backend) ReadReservations(all *database.QueryBatch, each func(database.Row) (bool, error)) {
 	all.Add(each, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
-// WriteReserved implements Backend. The table meta lists the leases that belong to no node. After a move, it
+// WriteReservations implements Backend. The table meta lists the leases that belong to no node. After a move, it
 // lists all leases.
-func (s backend) WriteReserved(t *engine.Tx) (inMeta string, changed bool, err error) {
+func (s backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
 	if s.Node() == 0 {
 		return t.Reservations(), true, nil
 	}
-	for node, list := range t.ReservedByNode() {
+	for node, list := range t.ReservationsByNode() {
 		if node <= 0 {
 			inMeta += string(list)
 		} else if node == s.Node() {
@@ -257,7 +258,7 @@ func (s backend) WriteReserved(t *engine.Tx) (inMeta string, changed bool, err e
 func (s backend) OnCommit(changed bool) {
 	s.appliedCommits.Store(s.Counters().Commits)
 	if changed && s.HasOtherNodes() {
-		engine.Hint(s.commitMade)
+		engine.SendHint(s.commitHints)
 	}
 }
 
@@ -267,19 +268,19 @@ func (s backend) ReleaseReserve(bool) bool { return false }
 // OnSpaceFreed implements DiskSpace. The server cleans up its files itself.
 func (s backend) OnSpaceFreed() {}
 
-// Refusal implements Backend.
-func (s backend) Refusal(k database.Kind, err error) error {
-	err = pgdb.ForUser(err)
-	if k == database.Full {
+// RefusalError implements Backend.
+func (s backend) RefusalError(k database.ErrorKind, err error) error {
+	err = pgdb.ErrorForUser(err)
+	if k == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of the database server is full (%v); free some space and try again",
 			err)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the change was not stored: %v; try again later", err)
 }
 
-// BlameUncertain implements Backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
+// MayBlameOtherStatement implements Backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
 // (constraints) or 54 (limits).
-func (s backend) BlameUncertain(err error) bool {
+func (s backend) MayBlameOtherStatement(err error) bool {
 	e, refused := errors.AsType[pgdb.StatementError](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
 }
@@ -292,7 +293,7 @@ func (s backend) CheckSpace() error { return nil }
 
 // MaintainReserve implements DiskSpace. Once a minute it reads the size of the database.
 func (s backend) MaintainReserve() {
-	if time.Since(s.sizeReadAt) < sizeInterval {
+	if time.Since(s.sizeReadAt) < sizeReadInterval {
 		return
 	}
 	s.sizeReadAt = time.Now()
@@ -304,14 +305,14 @@ func (s backend) MaintainReserve() {
 	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 }
 
-// Bytes implements DiskSpace.
-func (s backend) Bytes() int64 { return s.size.Load() }
+// DatabaseBytes implements DiskSpace.
+func (s backend) DatabaseBytes() int64 { return s.size.Load() }
 
-// ReadBudget implements Backend.
-func (s backend) ReadBudget() time.Duration { return engine.ReadTimeout }
+// ReadTimeout implements Backend.
+func (s backend) ReadTimeout() time.Duration { return engine.ReadTimeout }
 
-// ReadTooLong implements Backend.
-func (s backend) ReadTooLong(budget time.Duration) error {
+// ReadTimeoutError implements Backend.
+func (s backend) ReadTimeoutError(budget time.Duration) error {
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
 		"less, or try again later", budget)
 }
@@ -319,16 +320,16 @@ func (s backend) ReadTooLong(budget time.Duration) error {
 // CheckReadable implements Backend.
 func (s backend) CheckReadable() error { return nil }
 
-// ReadError implements Backend.
-func (s backend) ReadError(err error) error {
+// ConvertReadError implements Backend.
+func (s backend) ConvertReadError(err error) error {
 	switch {
 	case err == nil:
-	case errors.As(err, new(database.Damage)):
+	case errors.As(err, new(database.DamageError)):
 		s.FailFromRead(err)
 		return queue.Errorf(queue.CodeUnavailable, "the service ends, because it cannot use its database: %v; see the "+
 			"service's log and queuectl doctor", err)
 	case errors.As(err, new(pgdb.ConnLostError)), errors.As(err, new(pgdb.StatementError)) &&
-		database.KindOf(err) != database.Mistake:
+		database.ErrorKindOf(err) != database.RequestFailed:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}
 	return err
@@ -346,10 +347,10 @@ func (s *Store) StopListening() {
 func (s backend) Close() error {
 	s.StopListening()
 	var leaveErr error
-	if !s.HoldsLeases() && s.Err() == nil {
+	if !s.HasOwnLeases() && s.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), pgdb.CloseTimeout)
 		defer cancel()
-		leaveErr = s.leave(ctx)
+		leaveErr = s.endNodeLease(ctx)
 	}
 	if leaveErr != nil {
 		s.Log().Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends",
@@ -373,11 +374,11 @@ var (
 // Examine implements store.Examiner.
 func (s *Store) Examine(ctx context.Context) (list []store.Finding) {
 	err := s.Read(ctx, func(r *reads.Reader) (err error) {
-		list, err = pgdb.ExamineQueue(r, s.config.Database, pgdb.OldTransaction)
+		list, err = pgdb.ExamineQueue(r, s.config.Database, pgdb.OldTransactionAge)
 		return err
 	})
 	if err != nil {
-		return []store.Finding{pgdb.Failure(err)}
+		return []store.Finding{pgdb.ServerFailureFinding(err)}
 	}
 	return list
 }

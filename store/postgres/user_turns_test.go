@@ -13,8 +13,8 @@ import (
 func openPriorityNode(t *testing.T, url, name string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, Options{
-		Order: queue.Order{Scheduling: queue.ByPriority, Aging: "time", Interval: time.Minute},
-		Node:  NodeConfig{Name: name, DirID: name, Lease: time.Hour},
+		Order: queue.Order{Scheduling: queue.ByPriority, AgingUnit: "time", AgingInterval: time.Minute},
+		Node:  NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour},
 	})
 	if err == nil {
 		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 10000}})
@@ -44,7 +44,7 @@ func enqueueForUsers(t *testing.T, s *Store, users, times int, demands ...[]queu
 }
 
 func lock(key string, n int) []queue.Demand {
-	return []queue.Demand{{Kind: queue.GateLock, Key: key, N: n}}
+	return []queue.Demand{{Kind: queue.GateLock, Key: key, Amount: n}}
 }
 
 // cost is how many statements a node sends to its server, and how many round trips it makes.
@@ -65,8 +65,8 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	for name, demands := range map[string][][]queue.Demand{
 		"no demands":          {nil},
 		"a lock":              {lock("l", 10000)},
-		"a rate":              {{{Kind: queue.GateRate, Key: "r", N: 10000, Period: time.Hour}}},
-		"a resource":          {{{Kind: queue.GateResource, Key: "gpu", N: 1}}},
+		"a rate":              {{{Kind: queue.GateRate, Key: "r", Amount: 10000, Period: time.Hour}}},
+		"a resource":          {{{Kind: queue.GateResource, Key: "gpu", Amount: 1}}},
 		"lanes by turns":      {nil, lock("l", 10000), lock("m", 10000)},
 		"a lock that is full": {nil, lock("l", 1)},
 	} {

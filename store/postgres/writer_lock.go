@@ -9,8 +9,9 @@ import (
 	"github.com/queuectl/queuectl/store/engine"
 )
 
-// errExpelled stops the store of a node whose lease has expired. Other nodes have taken over its jobs.
-var errExpelled = database.Damage("this node did not renew its lease in time, so other nodes have taken over its jobs")
+// errNodeLeaseLost stops the store of a node whose lease has expired. Other nodes have taken over its jobs.
+var errNodeLeaseLost = database.DamageError(
+	"this node did not renew its lease in time, so other nodes have taken over its jobs")
 
 // BeginTx implements Backend. It begins a transaction and takes the writer lock, which is the lock on the row of the
 // table meta. It then applies the changes of other nodes.
@@ -20,7 +21,7 @@ func (s backend) BeginTx(t *engine.Tx) error {
 	if err := t.EnsureBegun(); err != nil {
 		return err
 	}
-	if err := t.PrewriteEnded(); err != nil {
+	if err := t.PrewriteEndedAttempts(); err != nil {
 		return err
 	}
 	if err := t.Conn.Exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
@@ -29,12 +30,12 @@ func (s backend) BeginTx(t *engine.Tx) error {
 	applied := s.Counters().Commits
 	commits, member, sent := int64(0), false, queue.MillisOf(time.Now())
 	var list [][]byte
-	var batch database.Batch
+	var batch database.QueryBatch
 	batch.Add(func(r database.Row) (bool, error) {
 		commits, member = r.Num(0), r.Num(1) != 0
 		s.SetOtherNodes(r.Num(3))
 		s.clockOffset.update(sent, queue.Millis(r.Num(2)), queue.MillisOf(time.Now()))
-		t.ReadClock()
+		t.UpdateTime()
 		return true, nil
 	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone),
 			(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
@@ -46,14 +47,14 @@ func (s backend) BeginTx(t *engine.Tx) error {
 		}
 		return true, nil
 	}, `SELECT n, news FROM changes WHERE n > ? ORDER BY n LIMIT ?`, applied, int64(maxMissedDeltas))
-	if err := t.Conn.Queries(batch.Queries); err != nil {
+	if err := t.Conn.QueryAll(batch.Queries); err != nil {
 		return err
 	}
 	if !member && s.Node() != 0 {
-		return errExpelled
+		return errNodeLeaseLost
 	}
 	if commits != applied {
-		engine.Hint(s.changes)
+		engine.SendHint(s.changeHints)
 	}
 	return t.CatchUp(commits, list)
 }
@@ -64,12 +65,12 @@ func (s backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
 		commit, string(delta)); err != nil || commit%deltaCleanupStep != 0 {
 		return err
 	}
-	return t.Exec(`DELETE FROM changes WHERE n < ?`, commit-deltasKept)
+	return t.Exec(`DELETE FROM changes WHERE n < ?`, commit-maxKeptDeltas)
 }
 
 // Limits of the table changes, in transactions. A node that has missed more than maxMissedDeltas reloads.
 const (
 	maxMissedDeltas  = 64
-	deltasKept       = 128
+	maxKeptDeltas    = 128
 	deltaCleanupStep = 64
 )

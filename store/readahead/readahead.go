@@ -141,7 +141,7 @@ type Reader func(starts []Start, size int) ([]Lane, error)
 // further jobs. The argument gone of each is true for a job that has left the lane since its row was read.
 func (a *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 	each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
-	from := l.Next
+	from := l.NextPosition
 	known := a.lanes[l.Lane.ID]
 	if !known.covers(from) || known.Next != nil && !known.Next.Position.After(from) {
 		if err := a.fill(l, known, limit, read); err != nil {
@@ -158,7 +158,7 @@ func (a *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 		}
 	}
 	if known.Next != nil {
-		l.Next = known.Next.Position
+		l.NextPosition = known.Next.Position
 	}
 	return known.Next == nil, nil
 }
@@ -171,7 +171,7 @@ func (a *Jobs) fill(l *rules.LaneScan, known *laneRows, limit int, read Reader) 
 		size = 2 * known.size
 	}
 	size = min(size, limit)
-	starts := []Start{{l.Lane.ID, l.Next}}
+	starts := []Start{{l.Lane.ID, l.NextPosition}}
 	added := map[int64]bool{l.Lane.ID: true}
 	for _, other := range l.UpcomingLanes(limit / size) {
 		if !added[other.ID] && !a.lanes[other.ID].covers(other.Head) {

@@ -9,45 +9,45 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Limits on how many lanes BestWaiting searches in total, and reads at a time.
+// Limits on how many lanes BestWaitingPriority searches in total, and reads at a time.
 const (
 	MaxBestLanes  = 1000
 	bestLanesPage = 32
 )
 
-// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be
+// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits to be
 // retried.
 //
 // No index holds exactly these jobs: maintaining one took 20 % of the time of an enqueue. Instead,
-// BestWaiting compares the first job that waits to be retried with the first jobs of the user's lanes. In
+// BestWaitingPriority compares the first job that waits to be retried with the first jobs of the user's lanes. In
 // each queue, the user has one lane for the jobs without demands. The row of a lane with demands stores a
 // position at or before the lane's first job. So the search takes these lanes in the order of their
 // positions, and ends at the first position behind the best job found.
 //
 // The search stops after MaxBestLanes lanes. No job in the other lanes ranks before the position of the last
 // searched lane. So the effective priority at this position is an upper bound, which is returned then.
-func (s *Reads) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
+func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
 	waiting, counts := s.usageOf(uid).Waiting, s.Counts()
 	if waiting == 0 {
 		return best, nil
 	}
 	err = s.Read(ctx, func(r *Reader) error {
 		b := bestSearch{reader: r, uid: int64(uid), leasedFences: s.reserved()}
-		for _, search := range []func() error{b.searchRetried, b.searchPlainLanes, b.searchDemandLanes} {
+		for _, search := range []func() error{b.searchRetryingJobs, b.searchPlainLanes, b.searchDemandLanes} {
 			if err := search(); err != nil {
 				return err
 			}
 		}
 		order, now := s.Order(), s.Now()
 		if b.found {
-			best.Priority, best.Found = b.priority+order.Points(b.ageingStart, now, b.arrival, counts.EnqueuedTotal), true
+			best.Priority, best.Found = b.priority+order.AgingPoints(b.ageingStart, now, b.arrival, counts.EnqueuedTotal), true
 		}
-		if b.limited && (!b.found || b.best.After(b.restFrom)) {
+		if b.stoppedAtLimit && (!b.found || b.bestPosition.After(b.restFrom)) {
 			if counts.Reranking { // positions computed by different orders are not comparable
-				b.restFrom = rules.Start
+				b.restFrom = rules.StartPosition
 			}
 			bound := order.EffectivePriority(b.restFrom.Rank, now, counts.EnqueuedTotal)
-			best = store.WaitingPriority{Priority: max(bound, best.Priority), Found: true, Bound: true}
+			best = store.WaitingPriority{Priority: max(bound, best.Priority), Found: true, IsUpperBound: true}
 		}
 		best.Priority = min(best.Priority, store.MaxWaitingPriority)
 		return nil
@@ -62,12 +62,12 @@ type bestSearch struct {
 	leasedFences map[int64]int64 // fences of jobs that are leased and not known to have started, by seq
 
 	found             bool
-	best              rules.Position
+	bestPosition      rules.Position
 	priority, arrival int64
 	ageingStart       queue.Millis
 
-	limited  bool           // the search stopped at its limit
-	restFrom rules.Position // if limited: no unsearched lane has a job before this position
+	stoppedAtLimit bool           // the search stopped at its limit
+	restFrom       rules.Position // if limited: no unsearched lane has a job before this position
 }
 
 // takeFirstOf takes the first job of the given rows that is not leased, if it ranks before the best job
@@ -78,8 +78,8 @@ func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
 		if _, leased := b.leasedFences[p.Seq]; leased {
 			return true, nil
 		}
-		if !b.found || b.best.After(p) {
-			b.found, b.best = true, p
+		if !b.found || b.bestPosition.After(p) {
+			b.found, b.bestPosition = true, p
 			b.priority, b.arrival, b.ageingStart = r.Num(2), r.Num(3), queue.Millis(r.Num(4))
 		}
 		return false, nil
@@ -87,8 +87,8 @@ func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
 		append(args, int64(len(b.leasedFences)+1))...)
 }
 
-// searchRetried searches the jobs that wait to be retried.
-func (b *bestSearch) searchRetried() error {
+// searchRetryingJobs searches the jobs that wait to be retried.
+func (b *bestSearch) searchRetryingJobs() error {
 	return b.takeFirstOf(`jobs_retried WHERE place = 2 AND state = 4 AND uid = ?`, b.uid)
 }
 
@@ -102,7 +102,7 @@ func (b *bestSearch) searchPlainLanes() error {
 	lanes, err := database.Rows(b.reader, database.NumOf,
 		`SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(MaxBestLanes+1))
 	if len(lanes) > MaxBestLanes {
-		lanes, b.limited, b.restFrom = lanes[:MaxBestLanes], true, rules.Start
+		lanes, b.stoppedAtLimit, b.restFrom = lanes[:MaxBestLanes], true, rules.StartPosition
 	}
 	for i := 0; i < len(lanes) && err == nil; i++ {
 		err = b.searchLane(lanes[i])
@@ -126,7 +126,7 @@ func (b *bestSearch) searchDemandLanes() error {
 			return err
 		}
 		for _, l := range page {
-			if b.found && l.head.After(b.best) {
+			if b.found && l.head.After(b.bestPosition) {
 				return nil
 			}
 			if err := b.searchLane(l.id); err != nil {
@@ -138,8 +138,8 @@ func (b *bestSearch) searchDemandLanes() error {
 			return nil
 		}
 	}
-	if !b.limited {
-		b.limited, b.restFrom = true, last
+	if !b.stoppedAtLimit {
+		b.stoppedAtLimit, b.restFrom = true, last
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (s *Reads) CountEnded(ctx context.Context, ended store.EndedFilter) (total 
 		for _, state := range ended.States {
 			from, args := EndedFrom(&ended, state)
 			for i := range from {
-				n, err := r.Number(`SELECT count(*) FROM `+from[i], args[i]...)
+				n, err := r.QueryNumber(`SELECT count(*) FROM `+from[i], args[i]...)
 				if err != nil {
 					return err
 				}
@@ -43,7 +43,7 @@ func (s *Reads) CountEnded(ctx context.Context, ended store.EndedFilter) (total 
 }
 
 // RemovableBytes implements store.Quotas. It knows the outputs' size without reading them. Each input that it
-// reads has more than KeptInput bytes, so need bounds how many it reads.
+// reads has more than MaxKeptInputBytes bytes, so need bounds how many it reads.
 func (s *Reads) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
 	outputs := s.usageOf(uid).Outputs
 	if outputs >= need {
@@ -56,7 +56,7 @@ func (s *Reads) RemovableBytes(ctx context.Context, uid int, need int64) (bytes 
 			return bytes < need, nil
 		}, `SELECT octet_length(i.input) FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq
 			WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 LIMIT ?`, int64(uid),
-			(need-outputs)/store.KeptInput+1)
+			(need-outputs)/store.MaxKeptInputBytes+1)
 	})
 	return bytes, err
 }

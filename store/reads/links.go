@@ -9,8 +9,9 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Links returns the jobs that a job waits or waited for, and the jobs that wait or waited for it.
-func (s *Reads) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
+// DependencyLinks returns the jobs that a job waits or waited for, and the jobs that wait or waited for it.
+func (s *Reads) DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []store.DependencyLink,
+	err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, nil, err
 	}
@@ -29,17 +30,17 @@ func (s *Reads) Links(ctx context.Context, seq int64, limit int) (parents, child
 
 // checkExists returns an error if there is no job with the number seq.
 func (r *Reader) checkExists(seq int64) error {
-	there, err := r.Number(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
+	there, err := r.QueryNumber(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
 	if err == nil && there == 0 {
-		err = MissingJob(r.Statements, seq)
+		err = MissingJobError(r.Statements, seq)
 	}
 	return err
 }
 
 // links returns the jobs at one end of the edges that have seq at the other end.
-func (r *Reader) links(end, other string, seq int64, limit int) ([]store.Link, error) {
-	return database.Rows(r, func(r database.Row) store.Link {
-		return store.Link{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
+func (r *Reader) links(end, other string, seq int64, limit int) ([]store.DependencyLink, error) {
+	return database.Rows(r, func(r database.Row) store.DependencyLink {
+		return store.DependencyLink{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
 			Condition: queue.DependencyCondition(r.Num(3)), Status: store.DependencyStatus(r.Num(4))}
 	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+
 		` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id LIMIT ?`, seq, int64(limit))
@@ -49,7 +50,7 @@ func (r *Reader) links(end, other string, seq int64, limit int) ([]store.Link, e
 func (s *Reads) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		list = nil
-		room := queue.MaxDeps
+		room := queue.MaxDependencyResultBytes
 		// came holds the ids of all edges, in order. results holds those whose parent's result is needed.
 		var came, results []int64
 		err := database.Each(r, func(r database.Row) {

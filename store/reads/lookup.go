@@ -11,13 +11,13 @@ import (
 // database never answers that a job does not exist.
 func CheckMissing(c database.Statements, id string) error {
 	if checker, is := c.(database.MissingChecker); is {
-		return checker.CheckMissingID(id, NumberOf(id))
+		return checker.CheckMissingID(id, NumberOfID(id))
 	}
 	return nil
 }
 
-// MissingJob returns the error for a seq without a job: not found, or damage.
-func MissingJob(c database.Statements, seq int64) error {
+// MissingJobError returns the error for a seq without a job: not found, or damage.
+func MissingJobError(c database.Statements, seq int64) error {
 	if checker, is := c.(database.MissingChecker); is {
 		if err := checker.CheckMissingNumber(seq); err != nil {
 			return err
@@ -26,17 +26,17 @@ func MissingJob(c database.Statements, seq int64) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no job with the number %d; it may have been removed", seq)
 }
 
-// HasID is the condition that finds a job by its id, with the arguments of HasIDArgs. The id of a job that
+// HasIDCondition is the condition that finds a job by its id, with the arguments of HasIDArgs. The id of a job that
 // was enqueued without one is its number.
 // See docs/decisions/0008.
-const HasID = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ?
+const HasIDCondition = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ?
 	UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
 
-// HasIDArgs returns the arguments of HasID.
-func HasIDArgs(id string) []any { return []any{NumberOf(id), id, id} }
+// HasIDArgs returns the arguments of HasIDCondition.
+func HasIDArgs(id string) []any { return []any{NumberOfID(id), id, id} }
 
-// NumberOf returns the job number that an id represents, or 0 if the id is not a number.
-func NumberOf(id string) int64 {
+// NumberOfID returns the job number that an id represents, or 0 if the id is not a number.
+func NumberOfID(id string) int64 {
 	if n, err := strconv.ParseInt(id, 10, 64); err == nil && n > 0 && strconv.FormatInt(n, 10) == id {
 		return n
 	}

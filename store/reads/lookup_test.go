@@ -101,7 +101,7 @@ func databaseWithIDs(t *testing.T, dir string, jobs int) (ids []string, roots ma
 // returned a damage error. Any other result fails the test.
 func lookUpAll(t *testing.T, path string, ids []string, what string) (found, refused int) {
 	t.Helper()
-	c, err := sqlitedb.OpenAs(path, sqlite3.SQLITE_OPEN_READONLY)
+	c, err := sqlitedb.OpenWithFlags(path, sqlite3.SQLITE_OPEN_READONLY)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func lookUpAll(t *testing.T, path string, ids []string, what string) (found, ref
 			err = reads.CheckMissing(c, id)
 		}
 		switch {
-		case err != nil && sqlitedb.ErrorIn(err) != nil:
+		case err != nil && sqlitedb.SQLiteErrorIn(err) != nil:
 			refused++
 		case err != nil || !is:
 			t.Errorf("%s: job %s: found %t, %v", what, id, is, err)

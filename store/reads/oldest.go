@@ -8,8 +8,9 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// ReadOldest sets the field Oldest of each queue in the list: the time since when the first job of one of the queue's
-// lanes is ready, or 0. After MaxScreenLanes lanes, it leaves out the other queues.
+// ReadOldest sets the field OldestReadySince of each queue in the list: the time since when the first
+// job of one of the queue's lanes is ready, or 0. After MaxScreenLanes lanes, it leaves out the other
+// queues.
 func (s *Reads) ReadOldest(ctx context.Context, list []store.QueueState) error {
 	return s.Read(ctx, func(r *Reader) error {
 		left := MaxScreenLanes
@@ -27,23 +28,23 @@ func (s *Reads) ReadOldest(ctx context.Context, list []store.QueueState) error {
 	})
 }
 
-// readOldest sets the field Oldest of a queue. It reads up to limit lanes and returns how many it read.
+// readOldest sets the field OldestReadySince of a queue. It reads up to limit lanes and returns how many it read.
 func (r *Reader) readOldest(q *store.QueueState, limit int) (n int, err error) {
 	var lanes []int64
 	err = r.Query(func(r database.Row) (bool, error) {
 		lanes = append(lanes, r.Num(0))
 		return len(lanes) < limit, nil
 	}, `SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(limit))
-	q.Oldest = 0
+	q.OldestReadySince = 0
 	for _, id := range lanes {
 		if err != nil {
 			break
 		}
 		var since int64
-		since, err = r.Number(
+		since, err = r.QueryNumber(
 			`SELECT since FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT 1`, id)
-		if at := queue.Millis(since); at != 0 && (q.Oldest == 0 || at < q.Oldest) {
-			q.Oldest = at
+		if at := queue.Millis(since); at != 0 && (q.OldestReadySince == 0 || at < q.OldestReadySince) {
+			q.OldestReadySince = at
 		}
 	}
 	return len(lanes), err

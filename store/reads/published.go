@@ -11,12 +11,12 @@ import (
 
 // State is what the writer has published with its last commit.
 type State struct {
-	Order     queue.Order
-	Counts    store.Counts                   // without the field Bytes
-	Usage     map[int]Usage                  // by uid
-	Reserved  map[int64]database.Reservation // leases that the jobs' rows do not contain yet, by seq
-	Turns     map[string]map[int]int64       // when each user was last served, by queue; the inner maps never change
-	LastEvent int64                          // number of the newest event
+	Order          queue.Order
+	Counts         store.Counts                   // without the field Bytes
+	Usage          map[int]Usage                  // by uid
+	ReservedFences map[int64]database.Reservation // leases that the jobs' rows do not contain yet, by seq
+	LastTurns      map[string]map[int]int64       // when each user was last served, by queue; the inner maps never change
+	LastEvent      int64                          // number of the newest event
 }
 
 // Usage holds counts of a user.
@@ -76,17 +76,17 @@ func (p *Published) LastEvent() (last int64, newer <-chan struct{}) {
 	return p.state.LastEvent, p.newEvent
 }
 
-// ReservedBy returns the node that has the reserved lease (not known to have started) of a job, or 0 if there
+// ReservingNode returns the node that has the reserved lease (not known to have started) of a job, or 0 if there
 // is none.
-func (p *Published) ReservedBy(seq int64) (node int64) {
-	return published(p, func(s *State) int64 { return s.Reserved[seq].Node })
+func (p *Published) ReservingNode(seq int64) (node int64) {
+	return published(p, func(s *State) int64 { return s.ReservedFences[seq].Node })
 }
 
 // UserBytes returns how many bytes the jobs of a user hold.
 func (p *Published) UserBytes(uid int) int64 { return p.usageOf(uid).Bytes }
 
-// UsersOver lists the users whose jobs hold more than keep bytes, in descending order of these bytes.
-func (p *Published) UsersOver(keep int64) (list []store.UserBytes) {
+// UsersOverBytes lists the users whose jobs hold more than keep bytes, in descending order of these bytes.
+func (p *Published) UsersOverBytes(keep int64) (list []store.UserBytes) {
 	list = published(p, func(s *State) []store.UserBytes {
 		for uid, u := range s.Usage {
 			if u.Bytes > keep {
@@ -106,8 +106,8 @@ func (p *Published) usageOf(uid int) Usage {
 // reserved returns the fences of leases that the jobs' rows do not contain yet, by seq.
 func (p *Published) reserved() map[int64]int64 {
 	return published(p, func(s *State) map[int64]int64 {
-		fences := make(map[int64]int64, len(s.Reserved))
-		for seq, r := range s.Reserved {
+		fences := make(map[int64]int64, len(s.ReservedFences))
+		for seq, r := range s.ReservedFences {
 			fences[seq] = r.Fence
 		}
 		return fences
@@ -116,5 +116,5 @@ func (p *Published) reserved() map[int64]int64 {
 
 // turns returns when each user was last served, by queue.
 func (p *Published) turns() map[string]map[int]int64 {
-	return published(p, func(s *State) map[string]map[int]int64 { return maps.Clone(s.Turns) })
+	return published(p, func(s *State) map[string]map[int]int64 { return maps.Clone(s.LastTurns) })
 }

@@ -36,7 +36,7 @@ func (r *Reader) job(reserved map[int64]int64, columns, where string, args ...an
 func (r *Reader) knownJob(reserved map[int64]int64, seq int64, columns string, args ...any) (queue.Job, error) {
 	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, append(args, seq)...)
 	if err == nil && (!found || j.ID == "") {
-		err = database.Damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
+		err = database.DamageError(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
 	}
 	return j, err
 }
@@ -45,10 +45,10 @@ func (r *Reader) knownJob(reserved map[int64]int64, seq int64, columns string, a
 func (s *Reads) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		reserved := s.reserved()
-		got, found, err := r.job(reserved, columns, `WHERE `+HasID, HasIDArgs(id)...)
+		got, found, err := r.job(reserved, columns, `WHERE `+HasIDCondition, HasIDArgs(id)...)
 		if err == nil && !found {
 			if err = CheckMissing(r.Statements, id); err == nil {
-				err = queue.NoJob(id)
+				err = queue.NoJobError(id)
 			}
 		}
 		j = got
@@ -80,7 +80,7 @@ func (s *Reads) History(ctx context.Context, seq int64, before, limit int) (list
 		if err != nil {
 			return err
 		}
-		if plain && last.N < before {
+		if plain && last.Number < before {
 			if list = append(list, last); len(list) == limit {
 				return nil
 			}
@@ -88,7 +88,7 @@ func (s *Reads) History(ctx context.Context, seq int64, before, limit int) (list
 		bytes := 0
 		return r.Query(func(r database.Row) (bool, error) {
 			a := records.ReadAttempt(r)
-			if bytes += store.AttemptSize(&a); bytes > store.MaxHistoryBytes && len(list) > 0 {
+			if bytes += store.AttemptTextSize(&a); bytes > store.MaxHistoryBytes && len(list) > 0 {
 				return false, nil
 			}
 			list = append(list, a)
@@ -107,7 +107,7 @@ func (s *Reads) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt,
 		if err != nil {
 			return err
 		}
-		if plain && (n == 0 || n == last.N) {
+		if plain && (n == 0 || n == last.Number) {
 			a = last
 			return nil
 		}
@@ -117,8 +117,9 @@ func (s *Reads) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt,
 		}
 		found, err := database.First(r, func(r database.Row) {
 			a = records.ReadAttempt(r)
-			a.Output, a.OutputRef, a.Result = bytes.Clone(r.View(records.AttemptWidth)), r.Text(records.AttemptWidth+1),
-				bytes.Clone(r.View(records.AttemptWidth+2))
+			a.Output, a.OutputRef, a.Result = bytes.Clone(r.View(records.AttemptColumnCount)), r.Text(
+				records.AttemptColumnCount+1),
+				bytes.Clone(r.View(records.AttemptColumnCount+2))
 		}, `SELECT `+records.AttemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
 		if err == nil && !found {
 			err = queue.Errorf(queue.CodeNotFound, "attempt %d was removed or does not exist; see: queuectl show ID", n)
@@ -134,7 +135,7 @@ func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 	there, err := database.First(r, func(r database.Row) { a, found = records.ReadJobAttempt(r) },
 		`SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !there {
-		err = MissingJob(r.Statements, seq)
+		err = MissingJobError(r.Statements, seq)
 	}
 	return a, found, err
 }
@@ -144,15 +145,15 @@ func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 const maxScanned = 10_000
 
 func checkLimit(limit int) error {
-	if limit < 1 || limit > store.MaxPage {
-		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPage)
+	if limit < 1 || limit > store.MaxPageRows {
+		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPageRows)
 	}
 	return nil
 }
 
 // List reads a page of jobs, the newest first.
 func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
-	err = s.selecting(ctx, f, func(r *Reader, selected store.RefPage) error {
+	err = s.withSelectedRefs(ctx, f, func(r *Reader, selected store.RefPage) error {
 		reserved := s.reserved()
 		page = store.Page{Next: selected.Next}
 		bytes := 0
@@ -161,7 +162,7 @@ func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err 
 			if err != nil {
 				return err
 			}
-			if bytes += store.TextSize(&j); bytes > store.MaxPageBytes && len(page.Jobs) > 0 {
+			if bytes += store.JobTextSize(&j); bytes > store.MaxPageBytes && len(page.Jobs) > 0 {
 				page.Next = page.Jobs[len(page.Jobs)-1].Seq
 				return nil
 			}
@@ -172,17 +173,17 @@ func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err 
 	return page, err
 }
 
-// Select reads a page of references to the jobs that a filter selects.
-func (s *Reads) Select(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
-	err = s.selecting(ctx, f, func(_ *Reader, got store.RefPage) error {
+// ListRefs reads a page of references to the jobs that a filter selects.
+func (s *Reads) ListRefs(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
+	err = s.withSelectedRefs(ctx, f, func(_ *Reader, got store.RefPage) error {
 		selected = got
 		return nil
 	})
 	return selected, err
 }
 
-// selecting calls take with a page of references, inside the read transaction that found them.
-func (s *Reads) selecting(ctx context.Context, f store.Filter, take func(*Reader, store.RefPage) error) error {
+// withSelectedRefs calls take with a page of references, inside the read transaction that found them.
+func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter, take func(*Reader, store.RefPage) error) error {
 	m, err := newMatcher(f)
 	if err != nil {
 		return err
@@ -199,13 +200,13 @@ func (s *Reads) selecting(ctx context.Context, f store.Filter, take func(*Reader
 	return s.Read(ctx, func(r *Reader) error {
 		var selected store.RefPage
 		for _, state := range states {
-			if err := m.state(r, state, &selected); err != nil {
+			if err := m.matchState(r, state, &selected); err != nil {
 				return err
 			}
 		}
-		slices.SortFunc(selected.Refs, func(a, b store.Ref) int { return cmp.Compare(b.Seq, a.Seq) })
+		slices.SortFunc(selected.Refs, func(a, b store.JobRef) int { return cmp.Compare(b.Seq, a.Seq) })
 		// If the read of one state stopped early, the page ends there for all states.
-		selected.Refs = slices.DeleteFunc(selected.Refs, func(ref store.Ref) bool { return ref.Seq < selected.Next })
+		selected.Refs = slices.DeleteFunc(selected.Refs, func(ref store.JobRef) bool { return ref.Seq < selected.Next })
 		if len(selected.Refs) > f.Limit {
 			selected.Refs = selected.Refs[:f.Limit]
 			selected.Next = selected.Refs[f.Limit-1].Seq
@@ -246,10 +247,10 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 	return m, nil
 }
 
-// state adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
+// matchState adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
 // last job, it raises Next to the position where it stopped.
-func (m *matcher) state(r *Reader, state queue.State, result *store.RefPage) error {
-	from, args := `WHERE`, []any{records.Bit(len(m.parts) > 0)}
+func (m *matcher) matchState(r *Reader, state queue.State, result *store.RefPage) error {
+	from, args := `WHERE`, []any{records.BoolToInt(len(m.parts) > 0)}
 	if state != 0 {
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}
@@ -259,7 +260,7 @@ func (m *matcher) state(r *Reader, state queue.State, result *store.RefPage) err
 		err := r.Query(func(r database.Row) (bool, error) {
 			rows++
 			before = r.Num(0)
-			more = m.take(r, state, &scanned, &selected, result)
+			more = m.takeIfMatching(r, state, &scanned, &selected, result)
 			return more, nil
 		}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks
 			FROM jobs `+from+` seq < ? ORDER BY seq DESC LIMIT ?`, append(slices.Clip(args), before, int64(piece))...)
@@ -271,14 +272,15 @@ func (m *matcher) state(r *Reader, state queue.State, result *store.RefPage) err
 	return nil
 }
 
-// take adds a job to the result if it matches. It reports whether to continue with the next job.
-func (m *matcher) take(r database.Row, state queue.State, scanned, selected *int, result *store.RefPage) bool {
+// takeIfMatching adds a job to the result if it matches. It reports whether to continue with the next job.
+func (m *matcher) takeIfMatching(r database.Row, state queue.State, scanned, selected *int,
+	result *store.RefPage) bool {
 	if queue.Millis(r.Num(4)) < m.Since && !state.Ended() {
 		return false
 	}
 	*scanned++
 	if m.matches(r) {
-		result.Refs = append(result.Refs, store.Ref{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
+		result.Refs = append(result.Refs, store.JobRef{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
 			UID: int(r.Num(3))})
 		*selected++
 	}
@@ -290,7 +292,7 @@ func (m *matcher) take(r database.Row, state queue.State, scanned, selected *int
 }
 
 func (m *matcher) matches(r database.Row) bool {
-	if m.Viewer != nil && queue.HookSet(r.Num(8))&queue.HookSettings != 0 && int64(*m.Viewer) != r.Num(3) {
+	if m.Viewer != nil && queue.HookEvents(r.Num(8))&queue.HookFromSettings != 0 && int64(*m.Viewer) != r.Num(3) {
 		return false
 	}
 	if m.UID != nil && int64(*m.UID) != r.Num(3) || m.Queue != "" && r.Text(7) != m.Queue {
@@ -299,12 +301,12 @@ func (m *matcher) matches(r database.Row) bool {
 	if at := queue.Millis(cmp.Or(r.Num(5), r.Num(4))); at < m.Since || m.Until != 0 && at >= m.Until {
 		return false
 	}
-	return m.labelled(r.View(6)) && m.glob(r.Text(1))
+	return m.hasLabels(r.View(6)) && m.glob(r.Text(1))
 }
 
-// labelled reports whether the JSON of a job's labels contains all labels of the filter. A search for their
+// hasLabels reports whether the JSON of a job's labels contains all labels of the filter. A search for their
 // bytes excludes most other jobs before any JSON is decoded.
-func (m *matcher) labelled(raw []byte) bool {
+func (m *matcher) hasLabels(raw []byte) bool {
 	if len(m.parts) == 0 {
 		return true
 	}
@@ -325,15 +327,15 @@ func (m *matcher) labelled(raw []byte) bool {
 	return true
 }
 
-// oldestScanLimit is the number of jobs of a state among which Oldest searches, starting with the first that
-// were enqueued. If this many delayed jobs precede the oldest ready job, Oldest misses it.
+// oldestScanLimit is the number of jobs of a state among which OldestReadySince searches, starting with the first that
+// were enqueued. If this many delayed jobs precede the oldest ready job, OldestReadySince misses it.
 const oldestScanLimit = 1000
 
-// Oldest returns the time at which the longest wait of a ready job began.
-func (s *Reads) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
+// OldestReadySince returns the time at which the longest wait of a ready job began.
+func (s *Reads) OldestReadySince(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
-			first, err := r.Number(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state
+			first, err := r.QueryNumber(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state
 				WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
 				int64(state), int64(oldestScanLimit), int64(s.Now()))
 			if err != nil {
@@ -356,14 +358,14 @@ func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queu
 	err = s.Read(ctx, func(r *Reader) error {
 		return r.Query(func(r database.Row) (bool, error) {
 			e := queue.Event{
-				Seq: r.Num(0), Time: queue.Millis(r.Num(1)), Kind: queue.EventKind(r.Text(2)), Job: r.Num(3), ID: r.Text(4),
+				Seq: r.Num(0), Time: queue.Millis(r.Num(1)), Kind: queue.EventKind(r.Text(2)), JobSeq: r.Num(3), JobID: r.Text(4),
 				State: queue.State(r.Num(5)),
 			}
 			if err := json.Unmarshal(r.View(6), &e.Detail); err != nil {
 				return false, fmt.Errorf("event %d is damaged: %w; see: queuectl doctor --verify", e.Seq, err)
 			}
 			if r.Num(8) != 0 {
-				e.Private = new(int(r.Num(7)))
+				e.RestrictedToUID = new(int(r.Num(7)))
 			}
 			list = append(list, e)
 			return true, nil
@@ -376,7 +378,7 @@ func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queu
 // dependenciesOf returns the dependencies of a job, up to a limit.
 func (r *Reader) dependenciesOf(child int64) ([]queue.Dependency, error) {
 	return database.Rows(r, func(r database.Row) queue.Dependency {
-		return queue.Dependency{Job: r.Num(0), ID: r.Text(1), Condition: queue.DependencyCondition(r.Num(2))}
+		return queue.Dependency{JobSeq: r.Num(0), ID: r.Text(1), Condition: queue.DependencyCondition(r.Num(2))}
 	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent
 		WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, child, int64(store.MaxDependsOn))
 }

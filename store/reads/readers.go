@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// readers is a pool of connections for reading.
-type readers struct {
+// readerPool is a pool of connections for reading.
+type readerPool struct {
 	open      func() (database.ReadConn, error)
 	closedErr error         // error of reads after close
 	slots     chan struct{} // semaphore: one element for each connection in use
@@ -31,12 +31,13 @@ type readers struct {
 const MaxReaders = 4
 
 // newReaders returns a pool whose connections are created by open.
-func newReaders(open func() (database.ReadConn, error), closedErr error) *readers {
-	return &readers{open: open, closedErr: closedErr, slots: make(chan struct{}, MaxReaders), closed: make(chan struct{})}
+func newReaders(open func() (database.ReadConn, error), closedErr error) *readerPool {
+	return &readerPool{open: open, closedErr: closedErr, slots: make(chan struct{}, MaxReaders),
+		closed: make(chan struct{})}
 }
 
-// take waits for a free connection, and opens one if necessary.
-func (r *readers) take(ctx context.Context) (database.ReadConn, error) {
+// takeIfMatching waits for a free connection, and opens one if necessary.
+func (r *readerPool) take(ctx context.Context) (database.ReadConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (r *readers) take(ctx context.Context) (database.ReadConn, error) {
 }
 
 // put returns a connection to the pool. It closes a connection that is not sound.
-func (r *readers) put(c database.ReadConn, sound bool) {
+func (r *readerPool) put(c database.ReadConn, sound bool) {
 	if sound {
 		r.mu.Lock()
 		r.idle = append(r.idle, c)
@@ -80,7 +81,7 @@ func (r *readers) put(c database.ReadConn, sound bool) {
 }
 
 // close closes the connections, after those in use have been returned. It must be called only once.
-func (r *readers) close() (err error) {
+func (r *readerPool) close() (err error) {
 	close(r.closed)
 	for range MaxReaders {
 		r.slots <- struct{}{}
@@ -97,17 +98,17 @@ func (r *readers) close() (err error) {
 // Database opens connections for reading, and decides what the errors of reads mean. Its methods are called on the
 // goroutine of a read.
 type Database interface {
-	// Reader opens a connection for reading. ReadError receives its error.
-	Reader() (database.ReadConn, error)
-	// ReadBudget returns how long a read may take now, and ReadTooLong the error for a read that took longer.
-	ReadBudget() time.Duration
-	ReadTooLong(budget time.Duration) error
+	// OpenReader opens a connection for reading. ConvertReadError receives its error.
+	OpenReader() (database.ReadConn, error)
+	// ReadTimeout returns how long a read may take now, and ReadTimeoutError the error for a read that took longer.
+	ReadTimeout() time.Duration
+	ReadTimeoutError(budget time.Duration) error
 	// CheckReadable returns an error once a read may no longer show the stored state. It is called at the end
 	// of each read.
 	CheckReadable() error
-	// ReadError returns the caller's error for a failed read. It makes the engine fail if err says that the
+	// ConvertReadError returns the caller's error for a failed read. It makes the engine fail if err says that the
 	// database is damaged.
-	ReadError(err error) error
+	ConvertReadError(err error) error
 }
 
 // Reads answers questions about the stored jobs from snapshots of the database. It implements the part of
@@ -115,20 +116,21 @@ type Database interface {
 type Reads struct {
 	Published
 	database Database
-	readers  *readers
+	readers  *readerPool
 }
 
 // New returns the reads of a database. now is the store's clock. The reads fail with the error closed after
 // StopReading.
 func New(db Database, now func() queue.Millis, closed error) *Reads {
-	return &Reads{Published: Published{now: now, state: State{Usage: map[int]Usage{}, Turns: map[string]map[int]int64{}}},
-		database: db, readers: newReaders(db.Reader, closed)}
+	return &Reads{Published: Published{now: now, state: State{Usage: map[int]Usage{},
+		LastTurns: map[string]map[int]int64{}}},
+		database: db, readers: newReaders(db.OpenReader, closed)}
 }
 
 // StopReading closes all connections, after the reads in progress have ended. It must be called only once.
 func (s *Reads) StopReading() error { return s.readers.close() }
 
-// Reader is a connection during one read. All its statements see the same state of the database. The read
+// OpenReader is a connection during one read. All its statements see the same state of the database. The read
 // ends with ctx.
 type Reader struct {
 	database.Statements
@@ -143,8 +145,8 @@ func (r *Reader) Query(each func(r database.Row) (more bool, err error), sql str
 	return r.Statements.Query(each, sql, args...)
 }
 
-// Number returns the integer in the first row of a query, or 0 if there is no row.
-func (r *Reader) Number(sql string, args ...any) (int64, error) {
+// QueryNumber returns the integer in the first row of a query, or 0 if there is no row.
+func (r *Reader) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.Number(r, sql, args...)
 }
 
@@ -155,19 +157,19 @@ func (s *Reads) Read(ctx context.Context, f func(*Reader) error) (err error) {
 	for try := 0; ; try++ {
 		c, err := s.readers.take(ctx)
 		if err != nil {
-			return s.database.ReadError(err)
+			return s.database.ConvertReadError(err)
 		}
-		lost, err := s.readBy(ctx, c, f)
+		lost, err := s.readWith(ctx, c, f)
 		if !lost || try == MaxReaders {
 			return err
 		}
 	}
 }
 
-// readBy calls f with a connection and returns the connection to the pool. lost reports that the connection
+// readWith calls f with a connection and returns the connection to the pool. lost reports that the connection
 // was lost before anything was read.
-func (s *Reads) readBy(ctx context.Context, c database.ReadConn, f func(*Reader) error) (lost bool, err error) {
-	budget := s.database.ReadBudget()
+func (s *Reads) readWith(ctx context.Context, c database.ReadConn, f func(*Reader) error) (lost bool, err error) {
+	budget := s.database.ReadTimeout()
 	within, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	release := c.InterruptWhenDone(within)
@@ -186,7 +188,7 @@ func (s *Reads) readBy(ctx context.Context, c database.ReadConn, f func(*Reader)
 		err = within.Err()
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return false, s.database.ReadTooLong(budget)
+		return false, s.database.ReadTimeoutError(budget)
 	}
-	return lost, s.database.ReadError(err)
+	return lost, s.database.ConvertReadError(err)
 }

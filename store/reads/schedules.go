@@ -12,7 +12,7 @@ import (
 )
 
 // Schedule returns a schedule and its newest runs.
-func (s *Reads) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun,
+func (s *Reads) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.OccurrenceRecord,
 	err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		there, err := r.schedule(name, &found)
@@ -20,11 +20,11 @@ func (s *Reads) Schedule(ctx context.Context, name string) (found store.Schedule
 			return err
 		}
 		if !there {
-			return NoSchedule(name)
+			return NoScheduleError(name)
 		}
-		runs, err = database.Rows(r, func(r database.Row) store.ScheduleRun {
-			run := store.ScheduleRun{Instant: queue.Millis(r.Num(0)), RecordedAt: queue.Millis(r.Num(1)),
-				Outcome: store.Outcome(r.Text(2)), Job: r.Num(3), ID: r.Text(4), Note: r.Text(7)}
+		runs, err = database.Rows(r, func(r database.Row) store.OccurrenceRecord {
+			run := store.OccurrenceRecord{OccurrenceAt: queue.Millis(r.Num(0)), RecordedAt: queue.Millis(r.Num(1)),
+				Outcome: store.Outcome(r.Text(2)), JobSeq: r.Num(3), JobID: r.Text(4), Note: r.Text(7)}
 			if r.Num(5) == 0 {
 				run.RequestedBy = new(int(r.Num(6)))
 			}
@@ -49,16 +49,16 @@ func (s *Reads) Schedules(ctx context.Context, after string, limit int) (list []
 		bytes := 0
 		return r.Query(func(r database.Row) (bool, error) {
 			list = append(list, records.ReadSchedule(r, false))
-			bytes += len(r.View(records.ScheduleDraft))
+			bytes += len(r.View(records.ScheduleDraftColumn))
 			return len(list) < limit && bytes < store.MaxPageBytes, nil
 		}, `SELECT `+records.ScheduleColumns+` FROM schedules WHERE name > ? ORDER BY name LIMIT ?`, after, int64(limit))
 	})
 	return list, err
 }
 
-// maxDue is the number of due schedules that are read, so that users can take turns.
+// maxDueRead is the number of due schedules that are read, so that users can take turns.
 // See docs/decisions/0014.
-const maxDue = 10_000
+const maxDueRead = 10_000
 
 // DueSchedules returns up to limit due schedules, and how long to wait until the next one is due.
 func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
@@ -75,12 +75,12 @@ func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due [
 		add := func(r database.Row) (bool, error) {
 			list = append(list, named{r.Text(0), turns[r.Num(1)]})
 			turns[r.Num(1)]++
-			return len(list) < maxDue, nil
+			return len(list) < maxDueRead, nil
 		}
 		if boot != "" {
 			for _, other := range []string{`boot < ?`, `boot > ?`} {
 				if err := r.Query(add, `SELECT name, uid FROM schedules INDEXED BY schedules_boot
-					WHERE at_boot = 1 AND paused_at = 0 AND `+other+` LIMIT ?`, boot, int64(maxDue)); err != nil {
+					WHERE at_boot = 1 AND paused_at = 0 AND `+other+` LIMIT ?`, boot, int64(maxDueRead)); err != nil {
 					return err
 				}
 			}
@@ -92,7 +92,7 @@ func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due [
 			}
 			return add(r)
 		}, `SELECT name, uid, due_at FROM schedules INDEXED BY schedules_due
-			WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(maxDue))
+			WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(maxDueRead))
 		slices.SortStableFunc(list, func(a, b named) int { return a.turn - b.turn })
 		for _, one := range list[:min(len(list), limit)] {
 			if err == nil {
@@ -108,7 +108,7 @@ func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due [
 	return due, next, err
 }
 
-// NoSchedule returns the error for a schedule that does not exist.
-func NoSchedule(name string) error {
+// NoScheduleError returns the error for a schedule that does not exist.
+func NoScheduleError(name string) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no schedule %q; see: queuectl schedule list", queue.Clip(name))
 }

@@ -19,9 +19,9 @@ const MaxScreenLanes = 500
 // Screen implements store.Reader. It reads the jobs of each part of the screen through an index that is
 // sorted in the order of that part.
 func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
-	if f.Rows < 1 || f.Rows > store.MaxScreen {
+	if f.Rows < 1 || f.Rows > store.MaxScreenRows {
 		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows,
-			store.MaxScreen)
+			store.MaxScreenRows)
 	}
 	err = s.Read(ctx, func(r *Reader) error {
 		reserved := s.reserved()
@@ -30,13 +30,13 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			into *[]queue.Job
 			read func(r *Reader, rows int) ([]rules.Position, error)
 		}{
-			{&screen.Running, ofStates(queue.Processing)},
+			{&screen.Running, firstJobsOfStates(queue.Processing)},
 			{&screen.Ready, s.readyJobs(reserved)},
-			{&screen.Timed, firstOf(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2
+			{&screen.Timed, mergeFirstJobs(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2
 				ORDER BY due_at, seq LIMIT ?`, [][]any{nil}, rules.Position.Compare)},
-			{&screen.HeldOrBlocked, ofStates(queue.Held, queue.Blocked)},
-			{&screen.Dead, recentlyEnded(queue.Dead)},
-			{&screen.Done, recentlyEnded(queue.Completed, queue.Cancelled)},
+			{&screen.HeldOrBlocked, firstJobsOfStates(queue.Held, queue.Blocked)},
+			{&screen.Dead, recentlyEndedJobs(queue.Dead)},
+			{&screen.Done, recentlyEndedJobs(queue.Completed, queue.Cancelled)},
 		} {
 			list, err := part.read(r, f.Rows)
 			if err != nil {
@@ -44,11 +44,11 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			}
 			bytes := 0
 			for _, one := range list {
-				j, err := r.forScreen(reserved, one.Seq, f.Submitter)
+				j, err := r.forScreen(reserved, one.Seq, f.DetailsForUID)
 				if err != nil {
 					return err
 				}
-				if bytes += store.TextSize(&j); bytes > store.MaxPartBytes && len(*part.into) > 0 {
+				if bytes += store.JobTextSize(&j); bytes > store.MaxScreenPartBytes && len(*part.into) > 0 {
 					break
 				}
 				*part.into = append(*part.into, j)
@@ -64,34 +64,36 @@ func (r *Reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) 
 	if submitter == nil {
 		return r.knownJob(reserved, seq, records.JobColumns)
 	}
-	return r.knownJob(reserved, seq, records.OwnColumns, int64(*submitter))
+	return r.knownJob(reserved, seq, records.RestrictedColumns, int64(*submitter))
 }
 
-// recentlyEnded returns a function that reads the most recently ended jobs of some states, newest first.
+// recentlyEndedJobs returns a function that reads the most recently ended jobs of some states, newest first.
 // Among jobs with the same end time, the one with the highest number comes first.
-func recentlyEnded(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
+func recentlyEndedJobs(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
 	var of [][]any
 	for _, state := range states {
 		of = append(of, []any{int64(0), int64(state)}, []any{int64(1), int64(state)})
 	}
-	return firstOf(`SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5
+	return mergeFirstJobs(`SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5
 		ORDER BY ended_at DESC, seq DESC LIMIT ?`, of,
 		func(a, b rules.Position) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.Seq, a.Seq)) })
 }
 
-// ofStates returns a function that reads the oldest jobs of some states.
-func ofStates(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
+// firstJobsOfStates returns a function that reads the oldest jobs of some states.
+func firstJobsOfStates(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
 	var of [][]any
 	for _, state := range states {
 		of = append(of, []any{int64(state)})
 	}
-	return firstOf(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, of,
+	return mergeFirstJobs(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, of,
 		rules.Position.Compare)
 }
 
-// firstOf returns a function that executes a statement with each list of arguments and merges the first jobs. The
-// statement selects a sort key, which becomes the Rank of the result, and the number of each job.
-func firstOf(sql string, of [][]any, order func(a, b rules.Position) int) func(*Reader, int) ([]rules.Position, error) {
+// mergeFirstJobs returns a function that executes a statement with each list of arguments and merges
+// the first jobs. The statement selects a sort key, which becomes the Rank of the result, and the
+// number of each job.
+func mergeFirstJobs(sql string, of [][]any, order func(a, b rules.Position) int) func(*Reader, int) ([]rules.Position,
+	error) {
 	return func(r *Reader, rows int) (list []rules.Position, err error) {
 		for _, args := range of {
 			part, err := database.Rows(r, func(r database.Row) rules.Position {

@@ -13,9 +13,9 @@ import (
 // readyLane is a lane whose jobs a reader is going through. The claimed jobs of one user in one queue are
 // treated as an additional lane.
 type readyLane struct {
-	rules.List            // the queue and the user
-	id         int64      // 0 if list contains all jobs
-	list       []readyJob // the next jobs, at least one
+	rules.ClosedLaneList            // the queue and the user
+	id                   int64      // 0 if list contains all jobs
+	list                 []readyJob // the next jobs, at least one
 }
 
 // readyJob is a job of a readyLane.
@@ -24,8 +24,8 @@ type readyJob struct {
 	priority int64
 }
 
-// readyPiece is the number of jobs of a lane that one query reads, after the first job.
-const readyPiece = 20
+// readyJobsPerQuery is the number of jobs of a lane that one query reads, after the first job.
+const readyJobsPerQuery = 20
 
 // readyJobs returns a function that reads the ready jobs. It returns them in the order in which they start if
 // no gate is full: first the claimed jobs, then the others. Users take turns, see store/rules/user_turns.go.
@@ -35,14 +35,14 @@ func (s *Reads) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]rules.
 		if err != nil {
 			return nil, err
 		}
-		turns := turnOrder{byArrival: s.Order().Scheduling == queue.ByArrival, claims: map[rules.List]int64{}}
+		turns := turnOrder{byArrival: s.Order().Scheduling == queue.ByArrival, claims: map[rules.ClosedLaneList]int64{}}
 		if list, err = r.takeTurns(lanes, &turns, rows, reserved); err != nil || len(list) == rows {
 			return list, err
 		}
 		if lanes, err = r.readyLanes(reserved); err != nil {
 			return nil, err
 		}
-		turns.lastTurns, turns.claims = s.turns(), map[rules.List]int64{}
+		turns.lastTurns, turns.claims = s.turns(), map[rules.ClosedLaneList]int64{}
 		others, err := r.takeTurns(lanes, &turns, rows-len(list), reserved)
 		return append(list, others...), err
 	}
@@ -53,12 +53,12 @@ func (r *Reader) takeTurns(
 	lanes []*readyLane, turns *turnOrder, limit int, reserved map[int64]int64,
 ) (list []rules.Position, err error) {
 	for len(list) < limit && len(lanes) > 0 && err == nil {
-		at := turns.next(lanes)
+		at := turns.nextLane(lanes)
 		l := lanes[at]
 		job := l.list[0].Position
 		list = append(list, job)
 		if l.list = l.list[1:]; len(l.list) == 0 && l.id != 0 {
-			err = r.readNextJobs(l, job, readyPiece, reserved)
+			err = r.readNextJobs(l, job, readyJobsPerQuery, reserved)
 		}
 		if len(l.list) == 0 {
 			lanes = slices.Delete(lanes, at, at+1)
@@ -75,16 +75,16 @@ func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 		laneless = 3
 		inLane   = 1
 	)
-	byName := map[rules.List]*readyLane{}
+	byName := map[rules.ClosedLaneList]*readyLane{}
 	add := func(place int64) func(database.Row) {
 		return func(r database.Row) {
 			if r.Num(5) != place {
 				return
 			}
-			name := rules.List{Queue: r.Text(0), UID: int(r.Num(1))}
+			name := rules.ClosedLaneList{Queue: r.Text(0), UID: int(r.Num(1))}
 			l := byName[name]
 			if l == nil {
-				l = &readyLane{List: name}
+				l = &readyLane{ClosedLaneList: name}
 				byName[name], lanes = l, append(lanes, l)
 			}
 			l.list = append(l.list, readyJob{rules.Position{Rank: r.Num(2), Seq: r.Num(3)}, r.Num(4)})
@@ -93,7 +93,7 @@ func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 	err = database.Each(r, add(laneless), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
 		WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
 	if err == nil && len(reserved) > 0 {
-		err = database.Each(r, add(inLane), `SELECT `+columns+` FROM jobs WHERE `+r.IsOneOf("seq"),
+		err = database.Each(r, add(inLane), `SELECT `+columns+` FROM jobs WHERE `+r.InNumbersSQL("seq"),
 			database.JoinNumbers(maps.Keys(reserved)))
 	}
 	for _, l := range lanes {
@@ -115,7 +115,7 @@ func (r *Reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err e
 			break
 		}
 		last = l.id
-		if err = r.readNextJobs(l, rules.Start, 1, reserved); len(l.list) > 0 {
+		if err = r.readNextJobs(l, rules.StartPosition, 1, reserved); len(l.list) > 0 {
 			lanes = append(lanes, l)
 		}
 	}
@@ -124,7 +124,7 @@ func (r *Reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err e
 
 // readNextJobs reads the next jobs of a lane that are not claimed, at least one if there is one.
 func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, reserved map[int64]int64) error {
-	for end := false; !end && len(l.list) == 0; limit = readyPiece {
+	for end := false; !end && len(l.list) == 0; limit = readyJobsPerQuery {
 		n := 0
 		err := database.Each(r, func(r database.Row) {
 			n++
@@ -145,24 +145,24 @@ func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, res
 
 // turnOrder holds a reader's knowledge of the turns of users.
 type turnOrder struct {
-	byArrival  bool                     // users do not take turns
-	lastTurns  map[string]map[int]int64 // when each user was last served, by queue
-	claims     map[rules.List]int64     // number of each user's last claim that next has counted
-	claimCount int64                    // number of claims that next has counted
+	byArrival  bool                           // users do not take turns
+	lastTurns  map[string]map[int]int64       // when each user was last served, by queue
+	claims     map[rules.ClosedLaneList]int64 // number of each user's last claim that next has counted
+	claimCount int64                          // number of claims that next has counted
 }
 
 // lastTurn returns the number of the last turn of a lane's user. A claim that next has counted is later than all
 // turns in lastTurns.
 func (t *turnOrder) lastTurn(l *readyLane) int64 {
-	if claim := t.claims[l.List]; claim != 0 {
+	if claim := t.claims[l.ClosedLaneList]; claim != 0 {
 		return math.MaxInt64/2 + claim
 	}
 	return t.lastTurns[l.Queue][l.UID]
 }
 
-// next returns the index of the lane whose first job is next, and counts its claim. There is at least one
+// nextLane returns the index of the lane whose first job is next, and counts its claim. There is at least one
 // lane.
-func (t *turnOrder) next(lanes []*readyLane) int {
+func (t *turnOrder) nextLane(lanes []*readyLane) int {
 	before := func(i, j int) bool { return lanes[j].list[0].After(lanes[i].list[0].Position) }
 	first := 0
 	for i := range lanes {
@@ -191,6 +191,6 @@ func (t *turnOrder) next(lanes []*readyLane) int {
 		}
 	}
 	t.claimCount++
-	t.claims[lanes[best].List] = t.claimCount
+	t.claims[lanes[best].ClosedLaneList] = t.claimCount
 	return best
 }

@@ -27,12 +27,12 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 			return err
 		}
 		out = store.Stats{Grain: g, Since: since, Until: until}
-		queues := map[string]*store.Figures{}
+		queues := map[string]*store.AttemptStatistics{}
 		if f.AllTime {
-			if err := r.everFigures(upto[store.Hour], queues); err != nil {
+			if err := r.readAllTimeStatistics(upto[store.Hour], queues); err != nil {
 				return err
 			}
-			out.Queues = byName(queues)
+			out.Queues = sortedByName(queues)
 			return nil
 		}
 		before := until
@@ -46,38 +46,38 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 			}
 			before = min(before, from)
 		}
-		out.Queues = byName(queues)
+		out.Queues = sortedByName(queues)
 		slices.Reverse(out.Periods)
 		return nil
 	})
 	return out, err
 }
 
-// everFigures reads the all-time statistics: the stored sums and the minutes since.
-func (r *Reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
+// readAllTimeStatistics reads the all-time statistics: the stored sums and the minutes since.
+func (r *Reader) readAllTimeStatistics(since queue.Millis, queues map[string]*store.AttemptStatistics) error {
 	return database.Each(r, func(r database.Row) {
-		var one store.Figures
-		records.ReadFigures(r, &one)
-		records.AddFigures(queues, records.EverName(r), &one)
+		var one store.AttemptStatistics
+		records.ReadStatistics(r, &one)
+		records.AddStatistics(queues, records.AllTimeName(r), &one)
 	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`,
 		int64(records.AllTime), int64(store.Minute), int64(since))
 }
 
 // readStatistics reads the statistics of one grain for the time from one instant until before another, newest first.
 func (r *Reader) readStatistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
-	queues map[string]*store.Figures) error {
+	queues map[string]*store.AttemptStatistics) error {
 	return database.Each(r, func(r database.Row) {
-		var one store.Figures
-		records.ReadFigures(r, &one)
+		var one store.AttemptStatistics
+		records.ReadStatistics(r, &one)
 		name := r.Text(0)
 		if queues[name] == nil && len(queues) >= store.MaxStatsQueues {
 			name = store.OtherQueues
 		}
-		records.AddFigures(queues, name, &one)
-		if !f.Series {
+		records.AddStatistics(queues, name, &one)
+		if !f.WithPeriods {
 			return
 		}
-		at := out.Grain.Floor(queue.Millis(r.Num(9)))
+		at := out.Grain.PeriodStart(queue.Millis(r.Num(9)))
 		if n := len(out.Periods); n == 0 || out.Periods[n-1].StartTime != at {
 			out.Periods = append(out.Periods, store.PeriodStatistics{StartTime: at})
 		}
@@ -87,13 +87,14 @@ func (r *Reader) readStatistics(g store.Grain, from, before queue.Millis, f stor
 		int64(g), int64(from), int64(before), f.Queue, f.Queue)
 }
 
-// byName lists statistics by queue name, with store.OtherQueues last.
-func byName(queues map[string]*store.Figures) (list []store.QueueStatistics) {
+// sortedByName lists statistics by queue name, with store.OtherQueues last.
+func sortedByName(queues map[string]*store.AttemptStatistics) (list []store.QueueStatistics) {
 	for name, f := range queues {
-		list = append(list, store.QueueStatistics{Queue: name, Figures: *f})
+		list = append(list, store.QueueStatistics{Queue: name, AttemptStatistics: *f})
 	}
 	slices.SortFunc(list, func(a, b store.QueueStatistics) int {
-		return cmp.Or(cmp.Compare(records.Bit(a.Queue == store.OtherQueues), records.Bit(b.Queue == store.OtherQueues)),
+		return cmp.Or(cmp.Compare(records.BoolToInt(a.Queue == store.OtherQueues),
+			records.BoolToInt(b.Queue == store.OtherQueues)),
 			strings.Compare(a.Queue, b.Queue))
 	})
 	return list

@@ -11,11 +11,11 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// PlainAttempt returns the value of the column "ran" in a job's row for the job's last attempt: WORKER PID CPU_US
+// EncodePlainAttempt returns the value of the column "ran" in a job's row for the job's last attempt: WORKER PID CPU_US
 // PEAK_RSS NODE. The other values of the attempt are in other columns of that row. Most jobs complete without
-// output or errors, so their attempts need no row in the table attempts. PlainAttempt returns "" for an attempt
+// output or errors, so their attempts need no row in the table attempts. EncodePlainAttempt returns "" for an attempt
 // that needs such a row. See docs/decisions/0025.
-func PlainAttempt(e *store.Settlement) string {
+func EncodePlainAttempt(e *store.Settlement) string {
 	d, a := &e.Decision, &e.Attempt
 	if d.State != queue.Completed || !d.UsesAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 ||
 		a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.DroppedBytes != 0 || a.PeakTasks != 0 ||
@@ -23,7 +23,7 @@ func PlainAttempt(e *store.Settlement) string {
 		strings.Contains(a.Worker, " ") {
 		return ""
 	}
-	return fmt.Sprintf("%s %d %d %d %s", a.Worker, a.PID, a.CPU.Microseconds(), a.PeakRSS, a.Node)
+	return fmt.Sprintf("%s %d %d %d %s", a.Worker, a.PID, a.CPUTime.Microseconds(), a.PeakRSS, a.Node)
 }
 
 // JobAttemptColumns are the columns of a job's row that describe its last attempt, in the order of
@@ -39,7 +39,7 @@ func ReadJobAttempt(r database.Row) (a queue.Attempt, found bool) {
 	}
 	words := append(strings.SplitN(text, " ", 5), make([]string, 4)...)
 	n := func(i int) int64 { n, _ := strconv.ParseInt(words[i], 10, 64); return n }
-	return queue.Attempt{N: int(r.Num(1)), Fence: r.Num(2), Worker: words[0], Node: words[4], PID: int(n(1)),
+	return queue.Attempt{Number: int(r.Num(1)), Fence: r.Num(2), Worker: words[0], Node: words[4], PID: int(n(1)),
 		StartedAt: queue.Millis(r.Num(3)), EndedAt: queue.Millis(r.Num(4)),
-		Counted: true, CPU: time.Duration(n(2)) * time.Microsecond, PeakRSS: n(3)}, true
+		Counted: true, CPUTime: time.Duration(n(2)) * time.Microsecond, PeakRSS: n(3)}, true
 }

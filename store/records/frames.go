@@ -19,9 +19,9 @@ type StagedJob struct {
 	Texts
 }
 
-// Named reports whether the user chose the job's id. Such an id has its own row while the job is in a frame.
+// HasChosenID reports whether the user chose the job's id. Such an id has its own row while the job is in a frame.
 // A job without one needs no row: its id is its seq, and frames store the ranges of their seqs.
-func (f *StagedJob) Named() bool { return f.ID != "" }
+func (f *StagedJob) HasChosenID() bool { return f.ID != "" }
 
 // castagnoli returns the CRC-32 table of the polynomial for which processors have an instruction. The table
 // is built at its first use, so that programs that never use it start faster.
@@ -30,7 +30,7 @@ func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 // Append appends the encoding of the job.
 func (f *StagedJob) Append(b []byte) ([]byte, error) {
 	j := &f.Draft
-	demands, err := DemandsText(j.Demands)
+	demands, err := EncodeDemands(j.Demands)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (f *StagedJob) Append(b []byte) ([]byte, error) {
 	}
 	at := len(b)
 	for _, n := range []int64{f.Seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt),
-		int64(j.OnDependencyFailure), int64(j.Hooks)} {
+		int64(j.OnDependencyFailure), int64(j.HookEvents)} {
 		b = binary.AppendVarint(b, n)
 	}
 	for _, text := range []string{f.ID, f.Labels, f.Terms, f.Input, j.Queue, demands, string(after)} {
@@ -64,20 +64,20 @@ func ReadFrame(b []byte) (jobs []StagedJob, complete bool) {
 		}
 		sum, body := binary.LittleEndian.Uint32(b[size:]), b[size+4:][:n]
 		b = b[size+4+int(n):]
-		f, ok := readStaged(body)
+		f, ok := readStagedJob(body)
 		if !ok || crc32.Checksum(body, castagnoli()) != sum {
 			complete = false
 			continue
 		}
 		if jobs == nil { // allocate once, assuming that all jobs have about the size of the first
-			jobs = make([]StagedJob, 0, min(queue.MaxBatch, len(b)/(size+4+int(n))+1))
+			jobs = make([]StagedJob, 0, min(queue.MaxJobsPerRequest, len(b)/(size+4+int(n))+1))
 		}
 		jobs = append(jobs, f)
 	}
 	return jobs, complete
 }
 
-func readStaged(b []byte) (f StagedJob, ok bool) {
+func readStagedJob(b []byte) (f StagedJob, ok bool) {
 	var numbers [8]int64
 	for i := range numbers {
 		n, size := binary.Varint(b)
@@ -99,9 +99,9 @@ func readStaged(b []byte) (f StagedJob, ok bool) {
 		return f, false
 	}
 	return StagedJob{numbers[0], queue.Job{
-		Queue: list[4], Demands: ReadDemands([]byte(list[5])), DependsOn: after,
+		Queue: list[4], Demands: DecodeDemands([]byte(list[5])), DependsOn: after,
 		OnDependencyFailure: queue.OnDependencyFailure(numbers[6]), Priority: numbers[1], MaxAttempts: int(numbers[2]),
 		RunAt: queue.Millis(numbers[3]),
-		Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]), Hooks: queue.HookSet(numbers[7]),
+		Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]), HookEvents: queue.HookEvents(numbers[7]),
 	}, list[0], Texts{list[1], list[2], list[3]}}, len(b) == 0
 }

@@ -21,15 +21,16 @@ func RowArgs(j *rules.Job) []any {
 	const room = 10 // for the arguments that callers append
 	return append(make([]any, 0, 36+room),
 		int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts),
-		int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), Bit(j.Suspect), j.Fence,
-		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt),
+		int64(j.StartedAttempts), int64(j.Deferrals), int64(j.Shortages), int64(j.RunnerCrashes), BoolToInt(
+			j.NeedsIsolation), j.Fence,
+		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.AgingSince), j.ArrivalNumber, int64(j.ExpiresAt),
 		int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt),
-		int64(j.PausedBy), Bit(j.OwnRetention), j.Outputs, j.Node, j.StoredBytes,
-		j.WorkerID, j.Units, string(j.Reason), j.LastAttempt, newError)
+		int64(j.PausedBy), BoolToInt(j.OwnRetention), j.OutputBytes, j.Node, j.StoredBytes,
+		j.WorkerID, j.HeldUnits, string(j.Reason), j.LastAttempt, newError)
 }
 
-// DemandsText returns demands as a job's row stores them.
-func DemandsText(list []queue.Demand) (string, error) {
+// EncodeDemands returns demands as a job's row stores them.
+func EncodeDemands(list []queue.Demand) (string, error) {
 	if len(list) == 0 {
 		return "", nil
 	}
@@ -37,8 +38,8 @@ func DemandsText(list []queue.Demand) (string, error) {
 	return string(text), err
 }
 
-// Bit returns a boolean as the database stores it.
-func Bit(b bool) int64 {
+// BoolToInt returns a boolean as the database stores it.
+func BoolToInt(b bool) int64 {
 	if b {
 		return 1
 	}

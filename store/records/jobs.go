@@ -31,28 +31,29 @@ const (
 	schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran,
 	stored, input_gone`
 	JobColumns = HeadColumns + `, labels, error, terms`
-	// OwnColumns are like JobColumns, but contain the settings only of one user's jobs.
-	OwnColumns   = HeadColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
-	WholeColumns = JobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing +
+	// RestrictedColumns are like JobColumns, but contain the settings only of one user's jobs.
+	RestrictedColumns = HeadColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
+	WholeColumns      = JobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` +
+		missingInput +
 		`')`
 )
 
-// Width returns the number of columns.
-func Width(columns string) int {
+// ColumnCount returns the number of columns.
+func ColumnCount(columns string) int {
 	switch columns {
 	case HeadColumns:
-		return headWidth
-	case JobColumns, OwnColumns:
-		return headWidth + 3
+		return headColumnCount
+	case JobColumns, RestrictedColumns:
+		return headColumnCount + 3
 	}
-	return headWidth + 4
+	return headColumnCount + 4
 }
 
-// headWidth is the number of HeadColumns.
-var headWidth = strings.Count(HeadColumns, ",") + 1
+// headColumnCount is the number of HeadColumns.
+var headColumnCount = strings.Count(HeadColumns, ",") + 1
 
-// missing replaces an input that should exist but is lost. It is not valid JSON, so reading the job fails.
-const missing = `{`
+// missingInput replaces an input that should exist but is lost. It is not valid JSON, so reading the job fails.
+const missingInput = `{`
 
 // Indexes of some of the HeadColumns.
 const (
@@ -60,14 +61,14 @@ const (
 	StateColumn    = 4
 	PriorityColumn = 5
 	ExpiresColumn  = 16
-	placeColumn    = 28
+	slotColumn     = 28
 	RankColumn     = 29
 	LaneColumn     = 30
 )
 
-// MaxInline is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table
+// MaxInlineInputBytes is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table
 // inputs.
-const MaxInline = store.KeptInput
+const MaxInlineInputBytes = store.MaxKeptInputBytes
 
 // errDamaged marks the error of a row whose texts cannot be decoded.
 var errDamaged = errors.New("damaged")
@@ -95,7 +96,7 @@ func EncodeTexts(terms queue.Execution) (t Texts, err error) {
 	if len(terms.Labels) > 0 {
 		labels, err = json.Marshal(terms.Labels)
 	}
-	t.Labels, t.Input = string(labels), InputOf(&terms)
+	t.Labels, t.Input = string(labels), EncodeInput(&terms)
 	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
 	raw, err2 := json.Marshal(&terms)
 	if err = errors.Join(err, err2); err != nil {
@@ -105,8 +106,8 @@ func EncodeTexts(terms queue.Execution) (t Texts, err error) {
 	return t, nil
 }
 
-// InputOf encodes env and stdin as a JSON object, or returns "" if the job has neither.
-func InputOf(terms *queue.Execution) string {
+// EncodeInput encodes env and stdin as a JSON object, or returns "" if the job has neither.
+func EncodeInput(terms *queue.Execution) string {
 	if len(terms.Env) == 0 && terms.Stdin == "" {
 		return ""
 	}
@@ -123,9 +124,9 @@ type jobInput struct {
 	Stdin string   `json:"stdin,omitempty"`
 }
 
-// Inline returns the input as the job's row stores it. It returns nil if the input is too long for the row.
-func (t *Texts) Inline() any {
-	if len(t.Input) > MaxInline {
+// InlineInput returns the input as the job's row stores it. It returns nil if the input is too long for the row.
+func (t *Texts) InlineInput() any {
+	if len(t.Input) > MaxInlineInputBytes {
 		return nil
 	}
 	return t.Input
@@ -133,37 +134,37 @@ func (t *Texts) Inline() any {
 
 // readTexts decodes a job's labels and settings and, if whole is set, its input.
 func readTexts(r database.Row, whole bool, terms *queue.Execution) error {
-	err := quick.Unmarshal(r.View(headWidth+2), terms, asWritten)
+	err := quick.Unmarshal(r.View(headColumnCount+2), terms, durationsAsNanos)
 	if whole && err == nil {
-		if input := r.View(headWidth + 3); len(input) > 0 {
-			err = quick.Unmarshal(input, terms, asWritten)
+		if input := r.View(headColumnCount + 3); len(input) > 0 {
+			err = quick.Unmarshal(input, terms, durationsAsNanos)
 		}
 	}
-	if labels := r.View(headWidth); err == nil && len(labels) > 0 {
+	if labels := r.View(headColumnCount); err == nil && len(labels) > 0 {
 		err = json.Unmarshal(labels, &terms.Labels)
 	}
 	return err
 }
 
-// asWritten decodes durations as numbers of nanoseconds, because encoding/json wrote them like that.
-var asWritten = compatible.FormatDurationAsNano(true)
+// durationsAsNanos decodes durations as numbers of nanoseconds, because encoding/json wrote them like that.
+var durationsAsNanos = compatible.FormatDurationAsNano(true)
 
 // readHead reads a job from a row of HeadColumns.
 func readHead(r database.Row) queue.Job {
 	n, t := r.Num, r.Text
 	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
 	return queue.Job{
-		Demands: ReadDemands(r.View(LaneColumn + 1)), Progress: readProgress(r.View(LaneColumn + 2)),
+		Demands: DecodeDemands(r.View(LaneColumn + 1)), Progress: readProgress(r.View(LaneColumn + 2)),
 		Schedule: t(LaneColumn + 3),
 		Seq:      n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
-		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), Runs: int(n(8)), Fence: n(9),
-		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), Since: m(14), Arrival: n(15),
+		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), StartedAttempts: int(n(8)), Fence: n(9),
+		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), AgingSince: m(14), ArrivalNumber: n(15),
 		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
 		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
-		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
-		Unique: t(LaneColumn + 4), UniqueFor: time.Duration(n(LaneColumn+5)) * time.Millisecond, Units: t(LaneColumn + 6),
-		PausedAt: m(LaneColumn + 7), PausedBy: int(n(LaneColumn + 8)), Hooks: queue.HookSet(n(LaneColumn + 9)),
-		Parents: int(n(LaneColumn + 10)), OwnRetention: n(LaneColumn+11) != 0, Outputs: n(LaneColumn + 12),
+		Deferrals: int(n(24)), NeedsIsolation: n(25) != 0, RunnerCrashes: int(n(26)), Shortages: int(n(27)),
+		Unique: t(LaneColumn + 4), UniqueFor: time.Duration(n(LaneColumn+5)) * time.Millisecond, HeldUnits: t(LaneColumn + 6),
+		PausedAt: m(LaneColumn + 7), PausedBy: int(n(LaneColumn + 8)), HookEvents: queue.HookEvents(n(LaneColumn + 9)),
+		ParentCount: int(n(LaneColumn + 10)), OwnRetention: n(LaneColumn+11) != 0, OutputBytes: n(LaneColumn + 12),
 		HookUID:      int(n(LaneColumn + 13)),
 		InputRemoved: queue.InputParts(n(LaneColumn + 17)),
 	}
@@ -181,9 +182,9 @@ func readProgress(text []byte) *queue.Progress {
 	return p
 }
 
-// ReadDemands decodes what DemandsText wrote. It replaces damaged demands by a lock that is never free,
+// DecodeDemands decodes what EncodeDemands wrote. It replaces damaged demands by a lock that is never free,
 // because the job must not run without its gates.
-func ReadDemands(text []byte) (list []queue.Demand) {
+func DecodeDemands(text []byte) (list []queue.Demand) {
 	if len(text) == 0 {
 		return nil
 	}
@@ -200,7 +201,7 @@ func ReadJob(r database.Row, columns string) (queue.Job, error) {
 	if columns == HeadColumns {
 		return j, nil
 	}
-	j.Error = r.Text(headWidth + 1)
+	j.Error = r.Text(headColumnCount + 1)
 	if err := readTexts(r, columns == WholeColumns, &j.Execution); err != nil {
 		j.Execution = queue.Execution{}
 		err = fmt.Errorf("the settings of job %s are %w: %w; enqueue the job again", j.ID, errDamaged, err)
@@ -210,13 +211,13 @@ func ReadJob(r database.Row, columns string) (queue.Job, error) {
 	return j, nil
 }
 
-// ReadMoved reads a job, with its place in the queue, from a row of columns that begin with HeadColumns. It
+// ReadRulesJob reads a job, with its place in the queue, from a row of columns that begin with HeadColumns. It
 // sets Damaged if the settings are damaged.
-func ReadMoved(r database.Row, columns string) rules.Job {
+func ReadRulesJob(r database.Row, columns string) rules.Job {
 	j, err := ReadJob(r, columns)
 	j.Rank = r.Num(RankColumn)
 	return rules.Job{
-		Job: j, Slot: rules.Slot(r.Num(placeColumn)), Lane: r.Num(LaneColumn), Node: r.Num(LaneColumn + 14),
+		Job: j, Slot: rules.Slot(r.Num(slotColumn)), Lane: r.Num(LaneColumn), Node: r.Num(LaneColumn + 14),
 		LastAttempt: r.Text(LaneColumn + 15), StoredBytes: r.Num(LaneColumn + 16), Damaged: err != nil,
 	}
 }
@@ -225,17 +226,17 @@ func ReadMoved(r database.Row, columns string) rules.Job {
 const AttemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
 	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, result_error, peak_tasks`
 
-// AttemptWidth is the number of AttemptColumns.
-var AttemptWidth = strings.Count(AttemptColumns, ",") + 1
+// AttemptColumnCount is the number of AttemptColumns.
+var AttemptColumnCount = strings.Count(AttemptColumns, ",") + 1
 
 // ReadAttempt reads an attempt without its output from a row of AttemptColumns.
 func ReadAttempt(r database.Row) queue.Attempt {
 	n, t := r.Num, r.Text
 	return queue.Attempt{
-		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)),
+		Number: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)),
 		EndedAt:  queue.Millis(n(6)),
 		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), Counted: n(11) != 0,
-		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), DroppedBytes: n(15),
+		CPUTime: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), DroppedBytes: n(15),
 		OutputBytes: n(16), ResultError: t(17), PeakTasks: n(18),
 	}
 }

@@ -16,7 +16,7 @@ func TestInputIsJSON(t *testing.T) {
 		{}, {Stdin: "x"}, {Env: []string{"A=1"}}, {Env: []string{"", "A=", "B=x y"}, Stdin: strange},
 		{Env: []string{strange, strange}}, {Stdin: strings.Repeat("x\n", 1000)},
 	} {
-		text := InputOf(&terms)
+		text := EncodeInput(&terms)
 		if (text == "") != (len(terms.Env) == 0 && terms.Stdin == "") {
 			t.Errorf("%+v: got %q", terms, text)
 		}

@@ -14,8 +14,8 @@ import (
 // LaneColumns are the columns that ReadLane reads, in its order.
 const LaneColumns = `id, queue, uid, needs, head_rank, head_seq, shut, priority`
 
-// LaneWidth is the number of LaneColumns.
-const LaneWidth = 8
+// LaneColumnCount is the number of LaneColumns.
+const LaneColumnCount = 8
 
 // ReadLane converts a row of LaneColumns.
 func ReadLane(r database.Row) (rules.Lane, error) {
@@ -28,7 +28,7 @@ func ReadLane(r database.Row) (rules.Lane, error) {
 		k, err2 := strconv.Atoi(kind)
 		n, err3 := strconv.Atoi(units)
 		if errors.Join(err, err2, err3) != nil || n < 1 {
-			return l, database.Damage(fmt.Sprintf(`the row with the id %d of the table "lanes" is damaged`, l.ID))
+			return l, database.DamageError(fmt.Sprintf(`the row with the id %d of the table "lanes" is damaged`, l.ID))
 		}
 		l.Needs = append(l.Needs, rules.Need{Gate: id, Kind: queue.GateKind(k), Units: n})
 	}

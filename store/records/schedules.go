@@ -16,30 +16,31 @@ const (
 	ScheduleColumns = `name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at,
 		due_at, paused_at, paused_by IS NULL, paused_by, note, draft`
 	WholeScheduleColumns = ScheduleColumns + `, input, spec`
-	ScheduleDraft        = 18 // index of the draft in ScheduleColumns
+	ScheduleDraftColumn  = 18 // index of the draft in ScheduleColumns
 )
 
 // ReadSchedule reads a schedule from a row. If its texts are damaged, its Note says so.
 func ReadSchedule(r database.Row, whole bool) store.Schedule {
 	n, t := r.Num, r.Text
 	s := store.Schedule{
-		Name: t(0), Gen: n(1), UID: int(n(2)), Cron: t(3), Zone: t(4), Jitter: time.Duration(n(5)) * time.Millisecond,
-		CatchUp: store.CatchUp(t(6)), Overlap: store.Overlap(t(7)), AtBoot: n(8) != 0, Boot: t(9),
+		Name: t(0), Generation: n(1), UID: int(n(2)), Cron: t(3), TimeZone: t(4), Jitter: time.Duration(
+			n(5)) * time.Millisecond,
+		CatchUp: store.CatchUp(t(6)), Overlap: store.Overlap(t(7)), AtBoot: n(8) != 0, BootID: t(9),
 		CreatedAt: queue.Millis(n(10)), LastAt: queue.Millis(n(11)), NextAt: queue.Millis(n(12)), DueAt: queue.Millis(n(13)),
 		PausedAt: queue.Millis(n(14)), Note: t(17),
 	}
 	if n(15) == 0 {
 		s.PausedBy = new(int(n(16)))
 	}
-	var kept keptDraft
-	err := json.Unmarshal([]byte(t(ScheduleDraft)), &kept)
+	var kept storedDraft
+	err := json.Unmarshal([]byte(t(ScheduleDraftColumn)), &kept)
 	s.Draft = kept.Job
 	for i := range min(len(s.Draft.DependsOn), len(kept.ParentIDs)) {
 		s.Draft.DependsOn[i].ID = kept.ParentIDs[i]
 	}
 	if whole && err == nil {
-		s.Spec = t(ScheduleDraft + 2)
-		if input := t(ScheduleDraft + 1); input != "" {
+		s.Spec = t(ScheduleDraftColumn + 2)
+		if input := t(ScheduleDraftColumn + 1); input != "" {
 			err = json.Unmarshal([]byte(input), &s.Draft.Execution)
 		}
 	}
@@ -50,18 +51,18 @@ func ReadSchedule(r database.Row, whole bool) store.Schedule {
 	return s
 }
 
-// keptDraft is the stored form of the draft of a schedule's jobs.
-type keptDraft struct {
+// storedDraft is the stored form of the draft of a schedule's jobs.
+type storedDraft struct {
 	queue.Job
 	// ParentIDs are the ids of the jobs that the draft depends on, as the user wrote them.
 	ParentIDs []string `json:"parent_ids,omitempty"`
 }
 
-// ScheduleTexts encodes the draft of a schedule's jobs.
-func ScheduleTexts(j queue.Job) (draft, input string, err error) {
-	input = InputOf(&j.Execution)
+// EncodeScheduleDraft encodes the draft of a schedule's jobs.
+func EncodeScheduleDraft(j queue.Job) (draft, input string, err error) {
+	input = EncodeInput(&j.Execution)
 	j.Env, j.Stdin = nil, ""
-	kept := keptDraft{Job: j}
+	kept := storedDraft{Job: j}
 	for _, d := range j.DependsOn {
 		kept.ParentIDs = append(kept.ParentIDs, d.ID)
 	}

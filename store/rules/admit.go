@@ -17,7 +17,7 @@ func Admit(c Counters, uid int, n, limit, userLimit int64) error {
 // AdmitAll checks only the limit for all users; see Admit.
 func AdmitAll(c Counters, n, limit int64) error {
 	if waiting := c.Counts().Waiting; limit > 0 && waiting+n > limit {
-		return queue.Errorf(queue.CodeFull,
+		return queue.Errorf(queue.CodeQueueFull,
 			"the queue is full: %d jobs are waiting, and the setting max_pending is %d; try again later", waiting, limit)
 	}
 	return nil
@@ -28,9 +28,9 @@ func AdmitUser(c Counters, uid int, n, limit int64) error {
 	if limit <= 0 {
 		return nil
 	}
-	u := c.User(uid)
-	if waiting := u.Waiting + u.Staged; waiting+n > limit {
-		return queue.Errorf(queue.CodeFull, "the queue is full for this user: %d of their jobs are waiting, "+
+	u := c.UserCounts(uid)
+	if waiting := u.Waiting + u.StagedJobs; waiting+n > limit {
+		return queue.Errorf(queue.CodeQueueFull, "the queue is full for this user: %d of their jobs are waiting, "+
 			"and the setting max_pending_per_user is %d; try again later", waiting, limit)
 	}
 	return nil
@@ -39,8 +39,8 @@ func AdmitUser(c Counters, uid int, n, limit int64) error {
 // AdmitBytes returns an error if a user's jobs would use more than limit bytes with the added bytes; 0 means
 // unlimited.
 func AdmitBytes(c Counters, uid int, added, limit int64) error {
-	if used := c.User(uid).Bytes; limit > 0 && added > 0 && used+added > limit {
-		return store.QuotaExceeded(used, limit, added)
+	if used := c.UserCounts(uid).Bytes; limit > 0 && added > 0 && used+added > limit {
+		return store.NewQuotaError(used, limit, added)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func AdmitBytes(c Counters, uid int, added, limit int64) error {
 func AdmitQueues(queues Queues, newJobs map[string]int64) error {
 	for name, n := range newJobs {
 		if q := queues.Queue(name); q.MaxWaiting > 0 && q.Waiting+n > q.MaxWaiting {
-			return queue.Errorf(queue.CodeFull,
+			return queue.Errorf(queue.CodeQueueFull,
 				"queue %s is full: %d jobs are waiting, and the queue's setting max_pending is %d; try again later",
 				name, q.Waiting, q.MaxWaiting)
 		}
@@ -58,8 +58,8 @@ func AdmitQueues(queues Queues, newJobs map[string]int64) error {
 	return nil
 }
 
-// PerQueue counts jobs by queue.
-func PerQueue(jobs []queue.Job) map[string]int64 {
+// CountByQueue counts jobs by queue.
+func CountByQueue(jobs []queue.Job) map[string]int64 {
 	counts := make(map[string]int64, 1)
 	for i := range jobs {
 		counts[jobs[i].Queue]++

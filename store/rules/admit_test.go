@@ -28,7 +28,7 @@ func TestLimitsOnWaitingJobs(t *testing.T) {
 			return AdmitQueues(fakeQueues{f.fakeData}, map[string]int64{"a": n})
 		}, 3},
 		"bytes of a user": {func(f *fixture, n int64) error {
-			used := fakeCounters{f.fakeData}.User(userA).Bytes
+			used := fakeCounters{f.fakeData}.UserCounts(userA).Bytes
 			return AdmitBytes(fakeCounters{f.fakeData}, userA, n, used+5)
 		}, 5},
 	}
@@ -38,7 +38,7 @@ func TestLimitsOnWaitingJobs(t *testing.T) {
 			if err := c.limit(f, c.room); err != nil {
 				t.Errorf("%d more are rejected: %v", c.room, err)
 			}
-			wantRejection(t, c.limit(f, c.room+1), queue.CodeFull, "")
+			wantRejection(t, c.limit(f, c.room+1), queue.CodeQueueFull, "")
 		})
 	}
 }
@@ -67,7 +67,7 @@ func TestRetryIsLimitedLikeEnqueue(t *testing.T) {
 			return r.Change(seq, store.Change{Verb: verb, UID: userA, MaxPending: limit})
 		})
 	}
-	wantRejection(t, change("dead", queue.VerbRetry, 1), queue.CodeFull, "max_pending is 1")
+	wantRejection(t, change("dead", queue.VerbRetry, 1), queue.CodeQueueFull, "max_pending is 1")
 	if err := change("held", queue.VerbRelease, 1); err != nil {
 		t.Error(err)
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// partNeededBy returns the part of a job that a verb reads. Cancel, remove and hold read little, so that they
+// readScopeFor returns the part of a job that a verb reads. Cancel, remove and hold read little, so that they
 // also work for a large or a damaged job.
-func partNeededBy(verb queue.Verb) ReadScope {
+func readScopeFor(verb queue.Verb) ReadScope {
 	switch verb {
 	case queue.VerbCancel, queue.VerbRemove, queue.VerbHold:
 		return ReadSummary
@@ -24,7 +24,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	if r.tx.Lease(seq) != nil {
 		return store.ErrLeased
 	}
-	j, err := r.tx.Job(seq, partNeededBy(c.Verb))
+	j, err := r.tx.Job(seq, readScopeFor(c.Verb))
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 			return err
 		}
 	}
-	detail := ByUID(c.UID)
+	detail := UserDetail(c.UID)
 	switch c.Verb {
 	case queue.VerbRemove:
 		return r.Remove(&j, detail)
@@ -54,7 +54,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		if c.Timeout != nil {
 			j.Timeout, j.WriteScope = *c.Timeout, WriteTerms
 		}
-		j.Attempts, j.Deferred, j.Refunds, j.Crashes = 0, 0, 0, 0
+		j.Attempts, j.Deferrals, j.Shortages, j.RunnerCrashes = 0, 0, 0, 0
 		j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = new(""), -1, 0, 0
 		r.restartWait(&j, r.tx.Now())
 		// The limits that a retried job states for locks and rates apply again, as if the job were new.
@@ -82,7 +82,7 @@ func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, erro
 	if !runnable || !mayWait || !r.tx.HasEdges() {
 		return to, nil
 	}
-	waits, err := r.tx.Waits(j.Seq, store.Unresolved)
+	waits, err := r.tx.HasEdgeWithStatus(j.Seq, store.Unresolved)
 	switch {
 	case waits:
 		return queue.Blocked, err
@@ -97,7 +97,7 @@ func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, erro
 // the unique key. Unless c.KeepDependants is set, it also adds a note. Because of the note, the dependants
 // that were cancelled because of this job wait for it again.
 func (r *Rules) revive(j *Job, c *store.Change) error {
-	if err := Admit(r.tx, j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
+	if err := Admit(r.tx, j.UID, 1, c.MaxPending, c.MaxPendingPerUser); err != nil {
 		return err
 	}
 	if err := AdmitQueues(r.tx, map[string]int64{j.Queue: 1}); err != nil {
@@ -113,12 +113,12 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 		return nil
 	}
 	r.tx.WakeAt(r.tx.Now())
-	return addParentNote(r.tx, j, Rerun)
+	return addParentChange(r.tx, j, Rerun)
 }
 
 // restartWait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
 func (r *Rules) restartWait(j *Job, due queue.Millis) {
-	j.DueAt, j.Since, j.Arrival, j.Reason = due, due, r.tx.Counts().EnqueuedTotal, ""
+	j.DueAt, j.AgingSince, j.ArrivalNumber, j.Reason = due, due, r.tx.Counts().EnqueuedTotal, ""
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
@@ -138,7 +138,7 @@ func (r *Rules) checkEdit(old, j *Job) error {
 			return err
 		}
 		if found && other.Seq != j.Seq {
-			return keyTaken("the unique key %q is already used by job %s", j.Unique, other.ID)
+			return keyTakenError("the unique key %q is already used by job %s", j.Unique, other.ID)
 		}
 	}
 	if j.DependsOn != nil {
@@ -163,19 +163,19 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	}
 	sizeAfter, err := r.tx.StoredSize(&j.Job)
 	if err == nil {
-		err = AdmitBytes(r.tx, j.UID, sizeAfter-sizeBefore, c.MaxBytesUser)
+		err = AdmitBytes(r.tx, j.UID, sizeAfter-sizeBefore, c.MaxBytesPerUser)
 	}
 	if err != nil {
 		return err
 	}
 	j.StoredBytes += sizeAfter - sizeBefore
-	r.tx.Holds(j.UID, sizeAfter-sizeBefore, 0)
+	r.tx.AddUserBytes(j.UID, sizeAfter-sizeBefore, 0)
 	if old.Queue != j.Queue {
-		r.tx.Moved(&old, old.State, 0)
-		r.tx.Moved(j, 0, old.State)
+		r.tx.CountTransition(&old, old.State, 0)
+		r.tx.CountTransition(j, 0, old.State)
 	}
 	if j.DependsOn != nil {
-		j.Parents = len(j.DependsOn)
+		j.ParentCount = len(j.DependsOn)
 		if err := r.replaceEdges(j); err != nil {
 			return err
 		}
@@ -184,12 +184,12 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 		j.RunAt = r.tx.Now().Add(j.Delay)
 	}
 	if j.RunAt != old.RunAt {
-		j.DueAt, j.Since, j.Arrival = j.RunAt, max(r.tx.Now(), j.RunAt), r.tx.Counts().EnqueuedTotal
+		j.DueAt, j.AgingSince, j.ArrivalNumber = j.RunAt, max(r.tx.Now(), j.RunAt), r.tx.Counts().EnqueuedTotal
 	}
 	j.WriteScope = WriteFull
 	demandsChanged := !slices.Equal(old.Demands, j.Demands)
 	if demandsChanged {
-		if err := r.tx.CountNaming(&old, -1); err != nil {
+		if err := r.tx.AdjustNamingCounts(&old, -1); err != nil {
 			return err
 		}
 	}
@@ -206,5 +206,5 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	if err := r.applyDeclaredLimits(j); err != nil {
 		return err
 	}
-	return r.tx.CountNaming(j, 1)
+	return r.tx.AdjustNamingCounts(j, 1)
 }

@@ -28,8 +28,8 @@ func TestEditMovesJobToItsLane(t *testing.T) {
 		t.Error("the edited job is still in its old lane")
 	}
 	for _, g := range f.gates {
-		if want := map[string]int{"db": 3, "mail": 2}[g.Key]; g.N != want {
-			t.Errorf("the limit of %s is %d; want %d, as the edited job says", g.Key, g.N, want)
+		if want := map[string]int{"db": 3, "mail": 2}[g.Key]; g.Amount != want {
+			t.Errorf("the limit of %s is %d; want %d, as the edited job says", g.Key, g.Amount, want)
 		}
 		if want := map[string]int{"db": 2, "mail": 1}[g.Key]; g.jobCount != want {
 			t.Errorf("%d jobs count as naming %s; want %d", g.jobCount, g.Key, want)
@@ -43,9 +43,9 @@ func TestEditKeepsWaitingTime(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})
 	f.advance(time.Minute)
-	since := f.job("1").Since
-	if err := f.edit("1", func(j *queue.Job) { j.Command = "true" }); err != nil || f.job("1").Since != since {
-		t.Errorf("the edited job waits since %v, error %v; want %v", f.job("1").Since, err, since)
+	since := f.job("1").AgingSince
+	if err := f.edit("1", func(j *queue.Job) { j.Command = "true" }); err != nil || f.job("1").AgingSince != since {
+		t.Errorf("the edited job waits since %v, error %v; want %v", f.job("1").AgingSince, err, since)
 	}
 	if err := f.edit("1", func(j *queue.Job) { j.Delay = time.Second }); err != nil {
 		t.Fatal(err)
@@ -62,9 +62,9 @@ func TestEditIsChecked(t *testing.T) {
 		code queue.Code
 		text string
 	}{
-		"a full queue":        {func(j *queue.Job) { j.Queue = "full" }, queue.CodeFull, "queue full is full"},
+		"a full queue":        {func(j *queue.Job) { j.Queue = "full" }, queue.CodeQueueFull, "queue full is full"},
 		"a unique key in use": {func(j *queue.Job) { j.Unique = "k" }, queue.CodeExists, "already used by job other"},
-		"demands without a kind": {func(j *queue.Job) { j.Demands = []queue.Demand{{Key: "x", N: 1}} },
+		"demands without a kind": {func(j *queue.Job) { j.Demands = []queue.Demand{{Key: "x", Amount: 1}} },
 			queue.CodeInvalid, "resources"},
 	}
 	for name, c := range cases {
@@ -89,7 +89,7 @@ func TestRetryResetsJob(t *testing.T) {
 		return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, Timeout: &timeout})
 	})
 	j := f.job("1")
-	if j.Attempts != 0 || j.Error != "" || j.ExpiresAt != 0 || j.Since != f.currentTime || j.Timeout != timeout {
+	if j.Attempts != 0 || j.Error != "" || j.ExpiresAt != 0 || j.AgingSince != f.currentTime || j.Timeout != timeout {
 		t.Errorf("the retried job is %+v; want it without attempts, error and expiry", *j)
 	}
 	f.wantClaim(1, "1")
@@ -128,7 +128,7 @@ func TestChangeAppliesInListedStates(t *testing.T) {
 	f.add(queue.Job{ID: "1"})
 	seq := f.job("1").Seq
 	err := f.try(func(r *Rules) error {
-		return r.Change(seq, store.Change{Verb: queue.VerbCancel, UID: userA, Only: []queue.State{queue.Held}})
+		return r.Change(seq, store.Change{Verb: queue.VerbCancel, UID: userA, OnlyStates: []queue.State{queue.Held}})
 	})
 	if err != store.ErrStateChanged {
 		t.Errorf("the change returned %v; want %v", err, store.ErrStateChanged)

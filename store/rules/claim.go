@@ -40,7 +40,7 @@ type claimer struct {
 	// turnSteps counts the steps that the current claim has taken to check contenders.
 	turnSteps int
 	// Bytes is the size of the jobs that claims have read.
-	Bytes int
+	ClaimedBytes int
 }
 
 // Claim leases the best jobs that all their gates have room for, in order. It stops after want jobs, or when
@@ -51,7 +51,7 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 	c.turnSteps = 0
 	clear(c.keeper.skippedPriorities)
 	for len(jobs) < want && bytes < MaxClaimBytes {
-		if err := c.keeper.Reopen(); err != nil {
+		if err := c.keeper.OpenLanes(); err != nil {
 			return nil, false, err
 		}
 		q, scan, err := c.chooseQueue()
@@ -75,15 +75,15 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 		}
 		l := &scan.Lane
 		scan.ExpectedJobs = min(n, scan.ExpectedJobs)
-		scan.Scope, scan.Steps, scan.Bytes = ReadFull, MaxSteps-c.keeper.claimSteps, bytes
-		scan.Want = min(n, scan.Want, want-len(jobs), q.Room)
+		scan.Scope, scan.MaxDamagedJobs, scan.BytesRead = ReadFull, MaxSteps-c.keeper.claimSteps, bytes
+		scan.WantedJobs = min(n, scan.WantedJobs, want-len(jobs), q.Room)
 		if err := c.limitScan(&scan); err != nil {
 			return nil, false, err
 		}
-		if err := c.lanes.Find(&scan); err != nil {
+		if err := c.lanes.ScanLane(&scan); err != nil {
 			return nil, false, err
 		}
-		bytes = scan.Bytes
+		bytes = scan.BytesRead
 		for i := range scan.DamagedJobs {
 			c.keeper.claimSteps++
 			if err := c.dropper.HoldDamaged(&scan.DamagedJobs[i]); err != nil {
@@ -95,7 +95,7 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			closedBy = Empty
 		}
 		l.Priority = scan.NextPriority
-		if err := c.keeper.setHead(l, scan.Next, closedBy); err != nil {
+		if err := c.keeper.setHead(l, scan.NextPosition, closedBy); err != nil {
 			return nil, false, err
 		}
 		countBefore := len(jobs)
@@ -103,10 +103,10 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			return nil, false, err
 		}
 		if len(jobs)-countBefore == n { // the claim has taken all the room, so a gate is full now
-			c.keeper.recheckResources()
+			c.keeper.markResourcesDirty()
 		}
 	}
-	c.Bytes += bytes
+	c.ClaimedBytes += bytes
 	return jobs, (more || bytes >= MaxClaimBytes) && len(jobs) == 0, nil
 }
 
@@ -122,15 +122,15 @@ func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) ([]queu
 			}
 			continue
 		}
-		if err := c.leaseJob(j, &scan.Lane, c.turns.ServeUser(q, j.UID)); err != nil {
+		if err := c.leaseJob(j, &scan.Lane, c.turns.RecordUserTurn(q, j.UID)); err != nil {
 			return nil, err
 		}
 		c.advanceTurn(q)
 		jobs = append(jobs, j.Job)
 		last := &jobs[len(jobs)-1]
-		last.Start = queue.Place(j.Position())
-		if scan.Start != nil {
-			last.Start = *scan.Start
+		last.StartPosition = queue.StartPosition(j.Position())
+		if scan.StartPlace != nil {
+			last.StartPosition = *scan.StartPlace
 		}
 	}
 	return jobs, nil
@@ -141,7 +141,7 @@ func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) ([]queu
 // queues are ordered by the rank of their best heads. While weights differ, stride scheduling chooses the
 // queue for each job.
 func (c *claimer) chooseQueue() (q *Queue, scan LaneScan, err error) {
-	weighted := c.queues.Weighted()
+	weighted := c.queues.WeightsDiffer()
 	nextHead := EndPosition
 	err = c.queues.Queues(func(other *Queue) bool {
 		switch {
@@ -158,10 +158,10 @@ func (c *claimer) chooseQueue() (q *Queue, scan LaneScan, err error) {
 	if err != nil || q == nil {
 		return nil, scan, err
 	}
-	scan.Lane, scan.StopAt, err = c.lanes.Best(q)
-	scan.Want = math.MaxInt
+	scan.Lane, scan.StopAt, err = c.lanes.BestLane(q)
+	scan.WantedJobs = math.MaxInt
 	if weighted {
-		scan.Want = 1
+		scan.WantedJobs = 1
 	} else if scan.StopAt.After(nextHead) {
 		scan.StopAt = nextHead
 	}
@@ -170,7 +170,7 @@ func (c *claimer) chooseQueue() (q *Queue, scan LaneScan, err error) {
 
 // queueTurn returns the queue's turn. It is at least the turn that was served last, so a queue does not save
 // up turns while it has no job to start.
-func (c *claimer) queueTurn(q *Queue) int64 { return max(q.Pass, c.queues.Turn()) }
+func (c *claimer) queueTurn(q *Queue) int64 { return max(q.Pass, c.queues.LastServedTurn()) }
 
 // stride is added to the turn of a queue of weight 1 for each job that it starts. A queue of weight w adds
 // stride/w. The rounding error of stride divided by a weight is negligible for weights from 1 to 1000.
@@ -178,9 +178,9 @@ const stride = 1 << 30
 
 // advanceTurn moves the turn of a queue after a start (Waldspurger and Weihl, Stride Scheduling, 1995).
 func (c *claimer) advanceTurn(q *Queue) {
-	if c.queues.Weighted() {
+	if c.queues.WeightsDiffer() {
 		turn := c.queueTurn(q)
-		c.queues.Serve(q, turn, turn+stride/int64(max(1, q.Weight)))
+		c.queues.RecordQueueTurn(q, turn, turn+stride/int64(max(1, q.Weight)))
 	}
 }
 
@@ -196,13 +196,13 @@ func (c *claimer) limitScan(scan *LaneScan) error {
 	limitAtGate := func(gate int64, sameQueueOnly bool) error {
 		if sameQueueOnly {
 			c.keeper.claimSteps++
-			other, found, err := c.lanes.FirstShut(gate, l.Queue)
+			other, found, err := c.lanes.BestClosedInQueue(gate, l.Queue)
 			if found {
 				stopBefore(other)
 			}
 			return err
 		}
-		return c.lanes.Shut(gate, List{}, func(other Lane) (bool, error) {
+		return c.lanes.EachClosedList(gate, ClosedLaneList{}, func(other Lane) (bool, error) {
 			c.keeper.claimSteps++
 			if other.Queue == l.Queue || c.queues.Queue(other.Queue).Room > 0 {
 				stopBefore(other)
@@ -210,7 +210,7 @@ func (c *claimer) limitScan(scan *LaneScan) error {
 			return true, nil
 		})
 	}
-	weighted := c.queues.Weighted()
+	weighted := c.queues.WeightsDiffer()
 	err := limitAtGate(UserGate(l.UID), weighted)
 	for i := 0; i < len(l.Needs) && err == nil; i++ {
 		err = limitAtGate(l.Needs[i].Gate, weighted || l.Needs[i].Kind == queue.GateResource)
@@ -221,25 +221,25 @@ func (c *claimer) limitScan(scan *LaneScan) error {
 // leaseJob leases a job. It writes the job's row only if the job takes units of resources, because the
 // numbers of the units must be stored.
 // See docs/decisions/0003.
-func (c *claimer) leaseJob(j *Job, l *Lane, turn Turn) error {
+func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) error {
 	j.Fence += c.leases.FenceStep()
 	j.Node = c.settings.Node().ID
 	if _, reranking := c.settings.Order(); reranking {
 		j.Rank = rankOf(c.settings, &j.Job)
 	}
-	j.Units = ""
+	j.HeldUnits = ""
 	for _, d := range j.Demands {
 		if d.Kind == queue.GateResource {
-			j.Units = queue.FormatUnits(j.Units, d.Key, queue.FreeUnits(d.N, c.gates.TakenUnits(d.Key)))
+			j.HeldUnits = queue.FormatUnits(j.HeldUnits, d.Key, queue.PickFreeUnits(d.Amount, c.gates.TakenUnits(d.Key)))
 		}
 	}
 	lease := &Lease{Job: *j, Needs: l.Needs, Turn: turn}
 	lease.Job.Execution = queue.Execution{}
-	c.leases.Hold(lease)
+	c.leases.PutLease(lease)
 	if len(l.Needs) > 0 { // the job has taken room at gates that other lanes need too
 		clear(c.keeper.skippedPriorities)
 	}
-	if j.Units == "" {
+	if j.HeldUnits == "" {
 		return nil
 	}
 	return c.jobs.Put(j)

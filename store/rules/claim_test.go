@@ -13,8 +13,8 @@ import (
 // Each setting of the order decides which of two jobs a claim takes first. The second job is enqueued ten
 // seconds after the first one and has a higher priority.
 func TestClaimOrder(t *testing.T) {
-	byPoints := queue.Order{Scheduling: queue.ByAging, Interval: time.Second}
-	byJobs := queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}
+	byPoints := queue.Order{Scheduling: queue.ByAging, AgingInterval: time.Second}
+	byJobs := queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues}
 	byPriority := queue.Order{Scheduling: queue.ByPriority}
 	byArrival := queue.Order{Scheduling: queue.ByArrival}
 	cases := map[string]struct {
@@ -183,7 +183,7 @@ func TestQueueConcurrency(t *testing.T) {
 	f.add(queue.Job{ID: "b1", Queue: "b"}, queue.Job{ID: "c1", Queue: "c", Priority: -9})
 	f.wantClaim(9, "a1 a2 c1")
 	f.end("a1")
-	if !f.rules.Readied {
+	if !f.rules.MadeJobsReady {
 		t.Error("the end of a job of a full queue does not wake the claim that waits")
 	}
 	f.wantClaim(9, "a3")

@@ -16,10 +16,10 @@ type Edge struct {
 	OnFailure queue.OnDependencyFailure
 }
 
-// EndedParent is a note that a parent has ended in State, or was removed if State is 0, or runs again if
+// ParentChange is a note that a parent has ended in State, or was removed if State is 0, or runs again if
 // State is Rerun. Because of the note, the parent's edges with ids up to LastEdgeID are decided, or reopened
 // for Rerun.
-type EndedParent struct {
+type ParentChange struct {
 	ID         int64
 	Parent     int64
 	State      queue.State
@@ -30,19 +30,19 @@ type EndedParent struct {
 // wait for it again.
 const Rerun = ^queue.State(0)
 
-// MaxNotes limits the notes about one parent until its edges are decided. The limit keeps a user who ends
+// MaxParentChanges limits the notes about one parent until its edges are decided. The limit keeps a user who ends
 // and retries a job again and again from adding any number of notes.
-const MaxNotes = 8
+const MaxParentChanges = 8
 
-// addParentNote adds a note for a job's dependants; see EndedParent.State. If the newest earlier note also says
+// addParentChange adds a note for a job's dependants; see ParentChange.State. If the newest earlier note also says
 // that the parent has ended, the new note applies only to edges that were added since. If state is Rerun and the
-// parent already has MaxNotes notes, addParentNote adds none. Instead, it drops the notes that are newer than the
-// last Rerun note, and extends that note to all current edges.
-func addParentNote(edges Dependencies, j *Job, state queue.State) error {
+// parent already has MaxParentChanges notes, addParentChange adds none. Instead, it drops the notes
+// that are newer than the last Rerun note, and extends that note to all current edges.
+func addParentChange(edges Dependencies, j *Job, state queue.State) error {
 	if !edges.HasEdges() {
 		return nil
 	}
-	n, newest, err := edges.Noted(j.Seq)
+	n, newest, err := edges.CountParentChanges(j.Seq)
 	if err != nil {
 		return err
 	}
@@ -50,12 +50,12 @@ func addParentNote(edges Dependencies, j *Job, state queue.State) error {
 	switch {
 	case n > 0 && state != Rerun && newest.State != Rerun:
 		after = newest.LastEdgeID
-	case n >= MaxNotes && state == Rerun:
-		if found, err := edges.ExtendRerunNote(j.Seq); found || err != nil {
+	case n >= MaxParentChanges && state == Rerun:
+		if found, err := edges.ExtendRerunChange(j.Seq); found || err != nil {
 			return err
 		}
 	}
-	return edges.AddEnded(j.Seq, j.UID, state, after)
+	return edges.AddParentChange(j.Seq, j.UID, state, after)
 }
 
 // maxEdgesPerTx limits the edges that are decided in one transaction. Measured with a job that had 100,000
@@ -66,11 +66,11 @@ const maxEdgesPerTx = 50
 // that run again. It reports whether there are more such edges, which the next call of Promote decides.
 func (r *Rules) DecideDependants() (more bool, err error) {
 	for remaining := maxEdgesPerTx; remaining > 0; {
-		e, found, err := r.tx.NextEnded()
+		e, found, err := r.tx.NextParentChange()
 		if err != nil || !found {
 			return false, err
 		}
-		edges, err := r.tx.Edges(e, remaining)
+		edges, err := r.tx.EdgesToDecide(e, remaining)
 		if err != nil {
 			return false, err
 		}
@@ -82,12 +82,12 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 		}
 		if done < len(edges) {
 			r.tx.WakeAt(r.tx.Now())
-			return true, r.tx.Postpone(e.Parent)
+			return true, r.tx.PostponeParentChanges(e.Parent)
 		}
 		if len(edges) < remaining {
-			err = r.tx.DropEnded(e.ID)
+			err = r.tx.DeleteParentChange(e.ID)
 		} else { // the parent has many edges, so the user's other parents go first
-			err = r.tx.Postpone(e.Parent)
+			err = r.tx.PostponeParentChanges(e.Parent)
 		}
 		if err != nil {
 			return false, err
@@ -107,7 +107,7 @@ func (r *Rules) updateEdge(e *Edge, parent queue.State) error {
 	case !e.Condition.SatisfiedBy(parent) && e.OnFailure != queue.DependencyFailureRun:
 		status = store.Broken
 	}
-	if err := r.tx.SetEdge(e, status); err != nil {
+	if err := r.tx.SetEdgeStatus(e, status); err != nil {
 		return err
 	}
 	j, err := r.tx.Job(e.Child, ReadSummary)
@@ -131,7 +131,7 @@ func (r *Rules) releaseChild(j *Job) error {
 	if j.State == queue.Held {
 		return nil
 	}
-	waits, err := r.tx.Waits(j.Seq, store.Unresolved)
+	waits, err := r.tx.HasEdgeWithStatus(j.Seq, store.Unresolved)
 	if waits || err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (r *Rules) reopenChild(j *Job) error {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 {
 		return nil
 	}
-	if failed, err := r.tx.Waits(j.Seq, store.Broken); failed || err != nil {
+	if failed, err := r.tx.HasEdgeWithStatus(j.Seq, store.Broken); failed || err != nil {
 		return err
 	}
 	if _, taken, err := r.successorWithKey(j); taken || err != nil {
@@ -157,7 +157,7 @@ func (r *Rules) reopenChild(j *Job) error {
 	if err := r.applyDeclaredLimits(j); err != nil {
 		return err
 	}
-	if err := addParentNote(r.tx, j, Rerun); err != nil {
+	if err := addParentChange(r.tx, j, Rerun); err != nil {
 		return err
 	}
 	return r.Move(j, queue.Blocked, queue.EventRetried, dependencyDetail)

@@ -260,21 +260,21 @@ func TestDependantsAreDecidedInSteps(t *testing.T) {
 	}
 }
 
-// A user who ends and retries a parent again and again cannot store more than MaxNotes notes about it.
+// A user who ends and retries a parent again and again cannot store more than MaxParentChanges notes about it.
 func TestNotesAboutParentAreLimited(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "parent"})
 	f.add(after("child", "parent", queue.ParentCompleted))
 	edges, parent := fakeDependencies{f.fakeData}, f.job("parent")
-	for range 2 * MaxNotes {
+	for range 2 * MaxParentChanges {
 		for _, state := range []queue.State{queue.Dead, Rerun} {
-			if err := addParentNote(edges, parent, state); err != nil {
+			if err := addParentChange(edges, parent, state); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if n := len(f.notes); n > MaxNotes+1 {
-		t.Errorf("%d notes are stored; want at most %d", n, MaxNotes+1)
+	if n := len(f.notes); n > MaxParentChanges+1 {
+		t.Errorf("%d notes are stored; want at most %d", n, MaxParentChanges+1)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestCheckRejectsImpossibleDependencies(t *testing.T) {
 		"a cycle": {[]queue.Job{draft("a", "c"), draft("b", "a"), draft("c", "b")},
 			"a waits for c waits for b waits for a"},
 		"a number beyond the request": {[]queue.Job{{ID: "a",
-			DependsOn: []queue.Dependency{{Draft: 2, Condition: queue.ParentEnded}}}},
+			DependsOn: []queue.Dependency{{DraftNumber: 2, Condition: queue.ParentEnded}}}},
 			"refers to job 2 of the request"},
 	}
 	for name, c := range cases {

@@ -12,7 +12,7 @@ import (
 
 // Exchange records what a pool reports about its leases, then claims more jobs.
 func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
-	stale := func(l queue.Lease) { g.Stale = append(g.Stale, l) }
+	stale := func(l queue.Lease) { g.StaleLeases = append(g.StaleLeases, l) }
 	for i := range t.Starts {
 		if err := r.recordStarted(&t.Starts[i], stale); err != nil {
 			return g, err
@@ -24,7 +24,7 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 		}
 	}
 	for i := range t.Settlements {
-		if err := r.settle(&t.Settlements[i], t.MaxBytesUser, stale); err != nil {
+		if err := r.settle(&t.Settlements[i], t.MaxBytesPerUser, stale); err != nil {
 			return g, err
 		}
 	}
@@ -44,16 +44,16 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 		var rejection *queue.Error
 		switch err := r.Change(c.Seq, c.Change); {
 		case errors.As(err, &rejection), errors.Is(err, store.ErrStateChanged):
-			if g.Refusals == nil {
-				g.Refusals = map[queue.Lease]error{}
+			if g.RejectedChanges == nil {
+				g.RejectedChanges = map[queue.Lease]error{}
 			}
-			g.Refusals[c.Lease] = err
+			g.RejectedChanges[c.Lease] = err
 		case err != nil:
 			return g, err
 		}
 	}
-	if t.Want > 0 {
-		g.Jobs, _, err = r.Claim(t.Want)
+	if t.WantedJobs > 0 {
+		g.Jobs, _, err = r.Claim(t.WantedJobs)
 	}
 	return g, err
 }
@@ -84,7 +84,7 @@ func (r *Rules) recordStarted(st *store.AttemptStart, stale func(queue.Lease)) e
 		return err
 	}
 	r.measureStart(l, st.StartedAt)
-	detail := detailOf(queue.EventDetail{Attempt: j.Runs + 1, StartedAt: st.StartedAt})
+	detail := detailOf(queue.EventDetail{Attempt: j.StartedAttempts + 1, StartedAt: st.StartedAt})
 	return r.Move(j, queue.Processing, queue.EventStarted, detail)
 }
 
@@ -99,9 +99,9 @@ func (r *Rules) recordProgress(p *store.Progress, stale func(queue.Lease)) error
 	if err := r.putProgress(j, &p.Progress); err != nil {
 		return err
 	}
-	r.tx.Hold(&Lease{Job: *j, Running: true, Needs: l.Needs})
-	r.tx.Touched(j.Seq)
-	detail := detailOf(queue.EventDetail{Attempt: j.Runs + 1, Percent: &p.Percent})
+	r.tx.PutLease(&Lease{Job: *j, Running: true, Needs: l.Needs})
+	r.tx.NotifyWatches(j.Seq)
+	detail := detailOf(queue.EventDetail{Attempt: j.StartedAttempts + 1, Percent: &p.Percent})
 	return r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, detail)
 }
 
@@ -125,7 +125,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		stale(e.Lease)
 		return nil
 	}
-	if e.Decision.Started {
+	if e.Decision.RecordsAttempt {
 		var err error
 		if e, err = r.makeRoomForAttempt(e, &l.Job, maxBytes); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		l = r.currentLease(e.Lease)
 	}
 	if e.DeletableOutput != "" {
-		if err := r.tx.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {
+		if err := r.tx.AddDeletableOutput(e.DeletableOutput, e.Attempt.Node); err != nil {
 			return err
 		}
 	}
@@ -144,8 +144,8 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		j.DueAt = r.tx.Now().Add(max(0, d.Delay))
 	}
 	// If no attempt ran, the job keeps the values of its last attempt.
-	if !d.Started {
-		j.Refunds += bit(d.UsesRefund)
+	if !d.RecordsAttempt {
+		j.Shortages += bit(d.CountsShortage)
 		if d.Error != "" {
 			j.NewError = &d.Error
 		}
@@ -165,7 +165,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		r.measureStart(l, a.StartedAt)
 	}
 	took := elapsed(a.StartedAt, a.EndedAt)
-	r.tx.Measure(Measurement{Queue: j.Queue, End: d.State, Duration: took, Fingerprint: e.Fingerprint})
+	r.tx.AddMeasurement(Measurement{Queue: j.Queue, EndState: d.State, Duration: took, Fingerprint: e.Fingerprint})
 	// If the settlement contains no progress, the job keeps what its running attempt has reported before.
 	if e.Progress != nil || !l.Running {
 		if err := r.putProgress(j, e.Progress); err != nil {
@@ -173,11 +173,11 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		}
 	}
 	applyResult(j, e)
-	r.tx.Holds(j.UID, j.StoredBytes-l.Job.StoredBytes, store.OutputSize(a))
+	r.tx.AddUserBytes(j.UID, j.StoredBytes-l.Job.StoredBytes, store.OutputSize(a))
 	if err := r.tx.AddAttempt(j, e); err != nil {
 		return err
 	}
-	if err := r.Move(j, d.State, queue.EventEnded, endedDetail(j.Runs, a, e)); err != nil {
+	if err := r.Move(j, d.State, queue.EventEnded, endedDetail(j.StartedAttempts, a, e)); err != nil {
 		return err
 	}
 	return r.disownAfterLease(j)
@@ -192,11 +192,12 @@ func clearRunningFields(j *Job, e *store.Settlement) {
 func applyResult(j *Job, e *store.Settlement) {
 	d, a := &e.Decision, &e.Attempt
 	j.EndedAt = a.EndedAt
-	j.Outputs, j.StoredBytes = j.Outputs+store.OutputSize(a), j.StoredBytes+store.RecordSize(e, j.Runs)
-	j.Runs++
-	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.UsesAttempt), j.Deferred+bit(d.UsesDeferral),
-		j.Crashes+bit(d.Crashed)
-	j.Refunds, j.Suspect = 0, d.Suspect
+	j.OutputBytes, j.StoredBytes = j.OutputBytes+store.OutputSize(a), j.StoredBytes+store.AttemptRecordSize(e,
+		j.StartedAttempts)
+	j.StartedAttempts++
+	j.Attempts, j.Deferrals, j.RunnerCrashes = j.Attempts+bit(d.UsesAttempt), j.Deferrals+bit(d.UsesDeferral),
+		j.RunnerCrashes+bit(d.CountsAsCrash)
+	j.Shortages, j.NeedsIsolation = 0, d.NeedsIsolation
 	j.StartedAt, j.ExitCode, j.Signal, j.NewError = a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
 
@@ -205,17 +206,17 @@ func applyResult(j *Job, e *store.Settlement) {
 // nothing.
 func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 	l := r.currentLease(e.Lease)
-	if l == nil || !e.Decision.Started || !e.Decision.State.Ended() {
+	if l == nil || !e.Decision.RecordsAttempt || !e.Decision.State.Ended() {
 		return nil
 	}
-	added := store.OutputSize(&e.Attempt) + store.RecordSize(e, l.Job.Runs)
-	if maxBytes > 0 && r.tx.User(l.Job.UID).Bytes+added > maxBytes {
+	added := store.OutputSize(&e.Attempt) + store.AttemptRecordSize(e, l.Job.StartedAttempts)
+	if maxBytes > 0 && r.tx.UserCounts(l.Job.UID).Bytes+added > maxBytes {
 		return nil // the row cannot be predicted, because making room first may change it
 	}
 	j := l.Job
 	clearRunningFields(&j, e)
 	applyResult(&j, e)
-	j.Units, j.Slot = "", NotQueued
+	j.HeldUnits, j.Slot = "", NotQueued
 	r.setState(&j, e.Decision.State)
 	return &j
 }
@@ -224,7 +225,7 @@ func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 // was due and ready.
 func (r *Rules) measureStart(l *Lease, at queue.Millis) {
 	j := &l.Job
-	r.tx.Measure(Measurement{Queue: j.Queue, Duration: elapsed(max(j.DueAt, j.Since), at)})
+	r.tx.AddMeasurement(Measurement{Queue: j.Queue, Duration: elapsed(max(j.DueAt, j.AgingSince), at)})
 }
 
 // elapsed returns the time between two points in time. It is 0 if the clock was set back in between.
@@ -240,15 +241,15 @@ func (r *Rules) Pause(p store.Pause) error {
 		return store.ErrStateChanged
 	case !l.Running:
 		return store.ErrLeased
-	case p.On == (l.Job.PausedAt != 0):
+	case p.Paused == (l.Job.PausedAt != 0):
 		return nil
 	}
 	j, kind := l.Job, queue.EventResumed
 	j.PausedAt, j.PausedBy = 0, 0
-	if p.On {
+	if p.Paused {
 		j.PausedAt, j.PausedBy, kind = r.tx.Now(), p.UID, queue.EventPaused
 	}
-	return r.Move(&j, queue.Processing, kind, ByUID(p.UID))
+	return r.Move(&j, queue.Processing, kind, UserDetail(p.UID))
 }
 
 // release ends a lease that never started, and returns its job to the queue. The job keeps the fence of the
@@ -260,8 +261,8 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 		return nil
 	}
 	j := new(l.Job)
-	r.tx.Unserve(r.tx.Queue(j.Queue), j.UID, l.Turn)
-	j.Units = ""
+	r.tx.UndoUserTurn(r.tx.Queue(j.Queue), j.UID, l.Turn)
+	j.HeldUnits = ""
 	// The clock may have been set back since the claim. The job was due then, so it remains due.
 	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
@@ -271,7 +272,7 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	if err := r.tx.Put(j); err != nil {
 		return err
 	}
-	r.tx.Touched(j.Seq)
+	r.tx.NotifyWatches(j.Seq)
 	return r.disownAfterLease(j)
 }
 
@@ -293,5 +294,7 @@ func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
 	return detailOf(d)
 }
 
-// ByUID returns the detail of an event that a user caused.
-func ByUID(uid int) []byte { return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}') }
+// UserDetail returns the detail of an event that a user caused.
+func UserDetail(uid int) []byte {
+	return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}')
+}

@@ -55,11 +55,12 @@ func TestLostLeaseChangesNothing(t *testing.T) {
 				lease := lost(f)
 				before, attempts, current := f.job("1"), len(f.attempts[lease.Seq]), f.leases[lease.Seq]
 				g := f.exchange(report(f, lease))
-				if !slices.Contains(g.Stale, lease) {
-					t.Errorf("the stale leases are %v; want %v among them", g.Stale, lease)
+				if !slices.Contains(g.StaleLeases, lease) {
+					t.Errorf("the stale leases are %v; want %v among them", g.StaleLeases, lease)
 				}
 				after := f.job("1")
-				if after.State != before.State || after.Runs != before.Runs || after.UpdatedAt != before.UpdatedAt ||
+				if after.State != before.State || after.StartedAttempts != before.StartedAttempts ||
+					after.UpdatedAt != before.UpdatedAt ||
 					len(f.attempts[lease.Seq]) != attempts || f.leases[lease.Seq] != current {
 					t.Errorf("the report changed the job from %v to %v", before.State, after.State)
 				}
@@ -75,8 +76,8 @@ func TestStartedLeaseIsNotReleased(t *testing.T) {
 	f.wantClaim(1, "1")
 	f.start("1")
 	lease := f.lease("1")
-	if g := f.exchange(store.Report{Releases: []queue.Lease{lease}}); !slices.Contains(g.Stale, lease) {
-		t.Errorf("the stale leases are %v; want the one that has started", g.Stale)
+	if g := f.exchange(store.Report{Releases: []queue.Lease{lease}}); !slices.Contains(g.StaleLeases, lease) {
+		t.Errorf("the stale leases are %v; want the one that has started", g.StaleLeases)
 	}
 	f.wantStates("1", "processing")
 }
@@ -89,16 +90,16 @@ func TestSettleRecordsAttempt(t *testing.T) {
 	f.start("1")
 	f.endAs("1", queue.Failed)
 	j := f.job("1")
-	if j.Runs != 1 || j.Attempts != 1 || len(f.attempts[j.Seq]) != 1 {
+	if j.StartedAttempts != 1 || j.Attempts != 1 || len(f.attempts[j.Seq]) != 1 {
 		t.Errorf("the job has %d runs, %d counted attempts and %d records; want 1 of each",
-			j.Runs, j.Attempts, len(f.attempts[j.Seq]))
+			j.StartedAttempts, j.Attempts, len(f.attempts[j.Seq]))
 	}
 	if got, want := f.eventsOf("1"), "enqueued started ended"; got != want {
 		t.Errorf("the events are %q; want %q", got, want)
 	}
 	f.run("1", queue.Dead)
-	if got := f.job("1"); got.Runs != 2 || got.State != queue.Dead {
-		t.Errorf("the job has %d runs and is %v; want 2 and dead", got.Runs, got.State)
+	if got := f.job("1"); got.StartedAttempts != 2 || got.State != queue.Dead {
+		t.Errorf("the job has %d runs and is %v; want 2 and dead", got.StartedAttempts, got.State)
 	}
 }
 
@@ -108,11 +109,12 @@ func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
 	f.add(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	e := store.Settlement{Lease: f.lease("1")}
-	e.Decision = queue.Decision{State: queue.Pending, UsesRefund: true, Delay: time.Minute, Error: "no memory"}
+	e.Decision = queue.Decision{State: queue.Pending, CountsShortage: true, Delay: time.Minute, Error: "no memory"}
 	f.exchange(store.Report{Settlements: []store.Settlement{e}})
 	j := f.job("1")
-	if j.Runs != 0 || j.Refunds != 1 || j.Error != "no memory" || len(f.attempts[j.Seq]) != 0 {
-		t.Errorf("the job has %d runs, %d refunds, the error %q; want none, 1 and the reason", j.Runs, j.Refunds, j.Error)
+	if j.StartedAttempts != 0 || j.Shortages != 1 || j.Error != "no memory" || len(f.attempts[j.Seq]) != 0 {
+		t.Errorf("the job has %d runs, %d refunds, the error %q; want none, 1 and the reason", j.StartedAttempts, j.Shortages,
+			j.Error)
 	}
 	f.wantClaim(1, "")
 	f.advance(time.Minute)
@@ -155,10 +157,10 @@ func TestChangeDuringLease(t *testing.T) {
 	second := f.lease("2")
 	g := f.exchange(store.Report{Changes: []store.LeasedChange{
 		{Lease: f.lease("1"), Change: store.Change{Verb: queue.VerbCancel, UID: userA}},
-		{Lease: second, Change: store.Change{Verb: queue.VerbRelease, UID: userA, Only: []queue.State{queue.Held}}},
+		{Lease: second, Change: store.Change{Verb: queue.VerbRelease, UID: userA, OnlyStates: []queue.State{queue.Held}}},
 	}})
 	f.wantStates("1 2", "cancelled pending")
-	if g.Refusals[second] == nil {
+	if g.RejectedChanges[second] == nil {
 		t.Error("the rejected change is not reported")
 	}
 	f.wantClaim(2, "2")
@@ -171,7 +173,7 @@ func TestPauseOfRunningJob(t *testing.T) {
 	f.wantClaim(1, "1")
 	pause := func(on bool) error {
 		lease := f.lease("1")
-		return f.try(func(r *Rules) error { return r.Pause(store.Pause{Lease: lease, On: on, UID: userA}) })
+		return f.try(func(r *Rules) error { return r.Pause(store.Pause{Lease: lease, Paused: on, UID: userA}) })
 	}
 	if err := pause(true); err != store.ErrLeased {
 		t.Errorf("pausing a job that has not started returned %v; want %v", err, store.ErrLeased)
@@ -197,7 +199,7 @@ func TestProgressStaysAfterEnd(t *testing.T) {
 	f.add(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	report := store.Report{Progress: []store.Progress{{Lease: f.lease("1"), Progress: queue.Progress{Percent: 50}}}}
-	if g := f.exchange(report); len(g.Stale) != 1 {
+	if g := f.exchange(report); len(g.StaleLeases) != 1 {
 		t.Error("progress was recorded for an attempt that has not started")
 	}
 	f.start("1")
@@ -224,8 +226,10 @@ func TestPredictRowMatchesSettlement(t *testing.T) {
 	f.do(func(r *Rules) error { predicted = r.PredictRow(&e, 0); return nil })
 	f.exchange(store.Report{Settlements: []store.Settlement{e}})
 	got, want := f.job("1"), predicted
-	if got.State != want.State || got.Slot != want.Slot || got.Runs != want.Runs || got.StoredBytes != want.StoredBytes ||
-		got.Outputs != want.Outputs || got.EndedAt != want.EndedAt || got.Units != want.Units || got.PID != want.PID {
+	if got.State != want.State || got.Slot != want.Slot || got.StartedAttempts != want.StartedAttempts ||
+		got.StoredBytes != want.StoredBytes ||
+		got.OutputBytes != want.OutputBytes || got.EndedAt != want.EndedAt || got.HeldUnits != want.HeldUnits ||
+		got.PID != want.PID {
 		t.Errorf("the row is %+v; the prediction was %+v", *got, *want)
 	}
 }
@@ -236,14 +240,14 @@ func TestOutputMakesRoomForItself(t *testing.T) {
 		f.wantClaim(1, id)
 		e := f.ended(f.lease(id), queue.Completed)
 		e.Attempt.Output = []byte(strings.Repeat("x", 1000))
-		f.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesUser: limit})
+		f.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
 	}
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"}, queue.Job{ID: "3"})
 	limit := f.bytes[userA].all + 1000 // has room for one output
 	end(f, "1", limit)
 	end(f, "2", limit)
-	if a, b := f.job("1").Outputs, f.job("2").Outputs; a != 0 || b != 1000 {
+	if a, b := f.job("1").OutputBytes, f.job("2").OutputBytes; a != 0 || b != 1000 {
 		t.Errorf("outputs of %d and %d bytes are kept; want only the newer one", a, b)
 	}
 	end(f, "3", limit-1)

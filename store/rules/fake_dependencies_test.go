@@ -14,7 +14,7 @@ type fakeDependencyTables struct {
 	lastNoteUID int
 
 	schedules map[string]store.Schedule
-	runs      map[string][]store.ScheduleRun
+	runs      map[string][]store.OccurrenceRecord
 }
 
 type fakeEdge struct {
@@ -24,7 +24,7 @@ type fakeEdge struct {
 }
 
 type fakeNote struct {
-	EndedParent
+	ParentChange
 	uid int
 }
 
@@ -35,21 +35,21 @@ func (f fakeDependencies) HasEdges() bool { return len(f.d.edges) > 0 }
 func (f fakeDependencies) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure,
 	status store.DependencyStatus) error {
 	e := Edge{ID: f.d.newID(), Child: child, Condition: d.Condition, OnFailure: do}
-	f.d.edges = append(f.d.edges, fakeEdge{e, d.Job, status})
+	f.d.edges = append(f.d.edges, fakeEdge{e, d.JobSeq, status})
 	return nil
 }
 
-func (f fakeDependencies) SetEdge(e *Edge, status store.DependencyStatus) error {
+func (f fakeDependencies) SetEdgeStatus(e *Edge, status store.DependencyStatus) error {
 	f.d.edges[slices.IndexFunc(f.d.edges, func(x fakeEdge) bool { return x.ID == e.ID })].status = status
 	return nil
 }
 
-func (f fakeDependencies) DropEdges(child int64) error {
+func (f fakeDependencies) DeleteEdges(child int64) error {
 	f.d.edges = slices.DeleteFunc(f.d.edges, func(e fakeEdge) bool { return e.Child == child })
 	return nil
 }
 
-func (f fakeDependencies) Waits(child int64, status store.DependencyStatus) (bool, error) {
+func (f fakeDependencies) HasEdgeWithStatus(child int64, status store.DependencyStatus) (bool, error) {
 	return slices.ContainsFunc(f.d.edges, func(e fakeEdge) bool { return e.Child == child && e.status == status }), nil
 }
 
@@ -62,7 +62,7 @@ func (f fakeDependencies) Parents(child int64, n int) (list []int64, err error) 
 	return list, nil
 }
 
-func (f fakeDependencies) Edges(note EndedParent, n int) (list []Edge, err error) {
+func (f fakeDependencies) EdgesToDecide(note ParentChange, n int) (list []Edge, err error) {
 	status := store.Unresolved
 	if note.State == Rerun {
 		status = store.Broken
@@ -85,24 +85,24 @@ func (f fakeDependencies) newestEdge(parent int64) (id int64) {
 	return id
 }
 
-func (f fakeDependencies) AddEnded(parent int64, uid int, state queue.State, after int64) error {
+func (f fakeDependencies) AddParentChange(parent int64, uid int, state queue.State, after int64) error {
 	if upto := f.newestEdge(parent); upto > after {
-		e := EndedParent{ID: f.d.newID(), Parent: parent, State: state, LastEdgeID: upto}
+		e := ParentChange{ID: f.d.newID(), Parent: parent, State: state, LastEdgeID: upto}
 		f.d.notes = append(f.d.notes, fakeNote{e, uid})
 	}
 	return nil
 }
 
-func (f fakeDependencies) Noted(parent int64) (n int64, newest EndedParent, err error) {
+func (f fakeDependencies) CountParentChanges(parent int64) (n int64, newest ParentChange, err error) {
 	for _, note := range f.d.notes {
 		if note.Parent == parent {
-			n, newest = n+1, note.EndedParent
+			n, newest = n+1, note.ParentChange
 		}
 	}
 	return n, newest, nil
 }
 
-func (f fakeDependencies) ExtendRerunNote(parent int64) (found bool, err error) {
+func (f fakeDependencies) ExtendRerunChange(parent int64) (found bool, err error) {
 	for i := len(f.d.notes) - 1; i >= 0; i-- {
 		if note := &f.d.notes[i]; note.Parent == parent && note.State == Rerun {
 			note.LastEdgeID = f.newestEdge(parent)
@@ -114,19 +114,19 @@ func (f fakeDependencies) ExtendRerunNote(parent int64) (found bool, err error) 
 	return false, nil
 }
 
-// NextEnded returns the first note of the user with the next higher uid, or else of the lowest uid.
-func (f fakeDependencies) NextEnded() (EndedParent, bool, error) {
+// NextParentChange returns the first note of the user with the next higher uid, or else of the lowest uid.
+func (f fakeDependencies) NextParentChange() (ParentChange, bool, error) {
 	if len(f.d.notes) == 0 {
-		return EndedParent{}, false, nil
+		return ParentChange{}, false, nil
 	}
 	list := slices.Clone(f.d.notes)
 	slices.SortStableFunc(list, func(a, b fakeNote) int { return a.uid - b.uid })
 	i := max(0, slices.IndexFunc(list, func(n fakeNote) bool { return n.uid > f.d.lastNoteUID }))
 	f.d.lastNoteUID = list[i].uid
-	return list[i].EndedParent, true, nil
+	return list[i].ParentChange, true, nil
 }
 
-func (f fakeDependencies) Postpone(parent int64) error {
+func (f fakeDependencies) PostponeParentChanges(parent int64) error {
 	isParent := func(n fakeNote) bool { return n.Parent == parent }
 	var last []fakeNote
 	for _, n := range f.d.notes {
@@ -139,7 +139,7 @@ func (f fakeDependencies) Postpone(parent int64) error {
 	return nil
 }
 
-func (f fakeDependencies) DropEnded(id int64) error {
+func (f fakeDependencies) DeleteParentChange(id int64) error {
 	f.d.notes = slices.DeleteFunc(f.d.notes, func(n fakeNote) bool { return n.ID == id })
 	return nil
 }
@@ -154,18 +154,18 @@ func (f fakeSchedules) Schedule(name string) (store.Schedule, error) {
 	return s, nil
 }
 
-func (f fakeSchedules) SetTimes(s *store.Schedule) error {
+func (f fakeSchedules) SetScheduleState(s *store.Schedule) error {
 	f.d.schedules[s.Name] = *s
 	return nil
 }
 
-func (f fakeSchedules) Unfinished(schedule string, most int) ([]Job, error) {
+func (f fakeSchedules) UnfinishedJobs(schedule string, most int) ([]Job, error) {
 	list := f.d.sortedJobs(func(j *Job) bool { return j.Schedule == schedule && !j.State.Ended() })
 	slices.Reverse(list)
 	return list[:min(most, len(list))], nil
 }
 
-func (f fakeSchedules) AddRun(schedule string, r store.ScheduleRun) error {
+func (f fakeSchedules) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error {
 	f.d.runs[schedule] = append(f.d.runs[schedule], r)
 	return nil
 }

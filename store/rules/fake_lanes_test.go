@@ -17,7 +17,7 @@ type fakeLaneTables struct {
 
 	lanes     map[int64]fakeLane
 	turnCount int64
-	lastTurns map[List]int64 // the last turn of each user in each queue
+	lastTurns map[ClosedLaneList]int64 // the last turn of each user in each queue
 
 	gates map[int64]fakeGate
 }
@@ -31,7 +31,7 @@ func (f fakeQueues) Queue(name string) *Queue {
 		rule = store.DefaultQueueRule
 	}
 	q := &Queue{Name: name, Weight: rule.Weight, Room: math.MaxInt, Head: EndPosition, Pass: f.d.passes[name]}
-	q.MaxWaiting, q.OwnRetention = rule.MaxPending, rule.Keep != store.Retention{}
+	q.MaxWaiting, q.OwnRetention = rule.MaxPending, rule.Retention != store.Retention{}
 	if rule.Concurrency > 0 {
 		q.Room = max(0, rule.Concurrency-f.leased(name))
 	}
@@ -65,12 +65,12 @@ func (f fakeQueues) Queues(each func(*Queue) bool) error {
 	return nil
 }
 
-func (f fakeQueues) QueueObstacle(name string) store.Obstacle {
+func (f fakeQueues) QueueWaitReason(name string) store.WaitReason {
 	rule := f.d.queueRules[name]
-	return store.Obstacle{Key: name, Usage: f.leased(name), Limit: rule.Concurrency, Need: 1, Paused: rule.Paused}
+	return store.WaitReason{Key: name, Usage: f.leased(name), Limit: rule.Concurrency, NeededUnits: 1, Paused: rule.Paused}
 }
 
-func (f fakeQueues) Weighted() bool {
+func (f fakeQueues) WeightsDiffer() bool {
 	for _, rule := range f.d.queueRules {
 		if rule.Weight != 1 {
 			return true
@@ -79,8 +79,10 @@ func (f fakeQueues) Weighted() bool {
 	return false
 }
 
-func (f fakeQueues) Turn() int64                      { return f.d.lastPass }
-func (f fakeQueues) Serve(q *Queue, turn, next int64) { f.d.passes[q.Name], f.d.lastPass = next, turn }
+func (f fakeQueues) LastServedTurn() int64 { return f.d.lastPass }
+func (f fakeQueues) RecordQueueTurn(q *Queue, turn, next int64) {
+	f.d.passes[q.Name], f.d.lastPass = next, turn
+}
 
 // fakeLane is a lane with the text that identifies its demands.
 type fakeLane struct {
@@ -110,7 +112,7 @@ func first(list []Lane) (l Lane, found bool, err error) {
 type fakeLanes struct{ d *fakeData }
 
 func (f fakeLanes) Lane(j *Job) (Lane, error) {
-	demands := queue.DemandsText(j.Demands)
+	demands := queue.GateSignature(j.Demands)
 	for _, l := range f.d.lanes {
 		if l.Queue == j.Queue && l.UID == j.UID && l.demands == demands {
 			return l.Lane, nil
@@ -130,7 +132,7 @@ func (f fakeLanes) SetLane(l Lane) error {
 	return nil
 }
 
-func (f fakeLanes) Best(q *Queue) (Lane, Position, error) {
+func (f fakeLanes) BestLane(q *Queue) (Lane, Position, error) {
 	list := f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == Open && l.Queue == q.Name })
 	if len(list) > 1 {
 		return list[0], list[1].Head, nil
@@ -149,32 +151,32 @@ func (f fakeLanes) ready(lane int64, from Position) []Job {
 	return list
 }
 
-func (f fakeLanes) Find(l *LaneScan) error {
-	l.Next, l.NextPriority, l.Exhausted = l.Lane.Head, UnknownPriority, true
+func (f fakeLanes) ScanLane(l *LaneScan) error {
+	l.NextPosition, l.NextPriority, l.Exhausted = l.Lane.Head, UnknownPriority, true
 	full := false
 	for _, j := range f.ready(l.Lane.ID, l.Lane.Head) {
 		p, leased := j.Position(), f.d.leases[j.Seq] != nil
 		if p.After(l.StopAt) || full && !leased {
-			if l.Next, l.Exhausted = p, false; !leased {
+			if l.NextPosition, l.Exhausted = p, false; !leased {
 				l.NextPriority = priorityToStore(&j)
 			}
 			return nil
 		}
-		l.Next = Position{p.Rank, p.Seq + 1}
+		l.NextPosition = Position{p.Rank, p.Seq + 1}
 		switch {
 		case leased:
 			continue
 		case j.Damaged || !j.State.Runnable():
 			l.DamagedJobs = append(l.DamagedJobs, readPart(j, l.Scope))
-			if len(l.DamagedJobs) >= l.Steps {
+			if len(l.DamagedJobs) >= l.MaxDamagedJobs {
 				l.Exhausted = false
 				return nil
 			}
 			continue
 		}
 		l.Jobs = append(l.Jobs, readPart(j, l.Scope))
-		l.Bytes += len(j.Command) + len(j.Stdin)
-		if full = len(l.Jobs) >= l.Want || l.Bytes >= MaxClaimBytes; full && !l.PeekPriority {
+		l.BytesRead += len(j.Command) + len(j.Stdin)
+		if full = len(l.Jobs) >= l.WantedJobs || l.BytesRead >= MaxClaimBytes; full && !l.PeekPriority {
 			l.Exhausted = false
 			return nil
 		}
@@ -182,14 +184,17 @@ func (f fakeLanes) Find(l *LaneScan) error {
 	return nil
 }
 
-func (f fakeLanes) Shut(gate int64, after List, each func(Lane) (bool, error)) error {
-	best := map[List]Lane{}
-	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.List().Compare(after) > 0 }) {
-		if _, found := best[l.List()]; !found {
-			best[l.List()] = l
+func (f fakeLanes) EachClosedList(gate int64, after ClosedLaneList, each func(Lane) (bool, error)) error {
+	best := map[ClosedLaneList]Lane{}
+	for _, l := range f.d.sortedLanes(func(l *Lane) bool {
+		return l.ClosedBy == gate &&
+			l.ClosedList().Compare(after) > 0
+	}) {
+		if _, found := best[l.ClosedList()]; !found {
+			best[l.ClosedList()] = l
 		}
 	}
-	for _, list := range slices.SortedFunc(maps.Keys(best), List.Compare) {
+	for _, list := range slices.SortedFunc(maps.Keys(best), ClosedLaneList.Compare) {
 		if more, err := each(best[list]); !more || err != nil {
 			return err
 		}
@@ -197,44 +202,44 @@ func (f fakeLanes) Shut(gate int64, after List, each func(Lane) (bool, error)) e
 	return nil
 }
 
-func (f fakeLanes) NextShut(gate int64, list List) (Lane, bool, error) {
-	return first(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.List() == list }))
+func (f fakeLanes) BestClosedInList(gate int64, list ClosedLaneList) (Lane, bool, error) {
+	return first(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.ClosedList() == list }))
 }
 
-func (f fakeLanes) FirstShut(gate int64, name string) (Lane, bool, error) {
+func (f fakeLanes) BestClosedInQueue(gate int64, name string) (Lane, bool, error) {
 	return first(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.Queue == name }))
 }
 
 type fakeUserTurns struct{ d *fakeData }
 
-func (f fakeUserTurns) Shared(q *Queue) bool {
+func (f fakeUserTurns) HasSeveralUsers(q *Queue) bool {
 	users := 0
-	f.Contenders(q, func(*Lane, int64) { users++ })
+	f.EachContender(q, func(*Lane, int64) { users++ })
 	return users > 1
 }
 
-func (f fakeUserTurns) Contenders(q *Queue, each func(l *Lane, served int64)) {
+func (f fakeUserTurns) EachContender(q *Queue, each func(l *Lane, served int64)) {
 	seen := map[int]bool{}
 	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == Open && l.Queue == q.Name }) {
 		if !seen[l.UID] {
-			each(&l, f.d.lastTurns[l.List()])
+			each(&l, f.d.lastTurns[l.ClosedList()])
 		}
 		seen[l.UID] = true
 	}
 }
 
-func (f fakeUserTurns) ServeUser(q *Queue, uid int) Turn {
+func (f fakeUserTurns) RecordUserTurn(q *Queue, uid int) UserTurn {
 	f.d.turnCount++
-	turn := Turn{Number: f.d.turnCount, Previous: f.d.lastTurns[List{q.Name, uid}]}
-	f.d.lastTurns[List{q.Name, uid}] = turn.Number
+	turn := UserTurn{Number: f.d.turnCount, Previous: f.d.lastTurns[ClosedLaneList{q.Name, uid}]}
+	f.d.lastTurns[ClosedLaneList{q.Name, uid}] = turn.Number
 	return turn
 }
 
-func (f fakeUserTurns) Unserve(q *Queue, uid int, t Turn) {
-	f.d.lastTurns[List{q.Name, uid}] = min(f.d.lastTurns[List{q.Name, uid}], t.Previous)
+func (f fakeUserTurns) UndoUserTurn(q *Queue, uid int, t UserTurn) {
+	f.d.lastTurns[ClosedLaneList{q.Name, uid}] = min(f.d.lastTurns[ClosedLaneList{q.Name, uid}], t.Previous)
 }
 
-// fakeGate is a gate with its owner, the number of unfinished jobs that name it, and whether KeepRule has set
+// fakeGate is a gate with its owner, the number of unfinished jobs that name it, and whether SetFixedRule has set
 // its limit.
 type fakeGate struct {
 	queue.Demand
@@ -265,9 +270,9 @@ func (f fakeGates) change(gate int64, change func(*fakeGate)) {
 	f.d.gates[gate] = g
 }
 
-// Rule counts the units that leases hold, except those of started jobs at a rate, which RecordStart counts.
-func (f fakeGates) Rule(gate int64) (Rule, error) {
-	rule := Rule{Demand: f.d.gates[gate].Demand}
+// GateRule counts the units that leases hold, except those of started jobs at a rate, which RecordStart counts.
+func (f fakeGates) GateRule(gate int64) (GateRule, error) {
+	rule := GateRule{Demand: f.d.gates[gate].Demand}
 	for _, l := range f.d.leases {
 		for _, n := range l.Needs {
 			if n.Gate == gate && (n.Kind != queue.GateRate || !l.Running) {
@@ -281,7 +286,7 @@ func (f fakeGates) Rule(gate int64) (Rule, error) {
 func (f fakeGates) TakenUnits(name string) map[int]bool {
 	taken := map[int]bool{}
 	for _, l := range f.d.leases {
-		queue.ParseUnits(l.Job.Units, func(resource string, units []int) {
+		queue.ParseUnits(l.Job.HeldUnits, func(resource string, units []int) {
 			for _, u := range units {
 				taken[u] = taken[u] || resource == name
 			}
@@ -290,7 +295,7 @@ func (f fakeGates) TakenUnits(name string) map[int]bool {
 	return taken
 }
 
-func (f fakeGates) Resources() (list []int64) {
+func (f fakeGates) ResourceGates() (list []int64) {
 	for id, g := range f.d.gates {
 		if g.Kind == queue.GateResource {
 			list = append(list, id)
@@ -312,43 +317,43 @@ func (f fakeGates) since(gate int64, since queue.Millis) []queue.Millis {
 	return list
 }
 
-func (f fakeGates) Starts(gate int64, since queue.Millis) (int, error) {
+func (f fakeGates) CountStarts(gate int64, since queue.Millis) (int, error) {
 	return len(f.since(gate, since)), nil
 }
 
-func (f fakeGates) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, error) {
+func (f fakeGates) NthNewestStart(gate int64, since queue.Millis, n int) (queue.Millis, error) {
 	if list := f.since(gate, since); n < len(list) {
 		return list[n], nil
 	}
 	return 0, nil
 }
 
-func (f fakeGates) SetOpens(gate int64, at queue.Millis) error {
+func (f fakeGates) ScheduleRecheck(gate int64, at queue.Millis) error {
 	f.change(gate, func(g *fakeGate) { g.opens = at })
 	return nil
 }
 
-func (f fakeGates) SetRule(j *Job, d queue.Demand) (int64, error) {
+func (f fakeGates) SetRuleFromJob(j *Job, d queue.Demand) (int64, error) {
 	id := f.gate(j.UID, d)
 	g := f.d.gates[id]
-	if g.fixed || g.uid == queue.SharedOwner && g.jobCount > 0 || g.N == d.N && g.Period == d.Period {
+	if g.fixed || g.uid == queue.SharedOwner && g.jobCount > 0 || g.Amount == d.Amount && g.Period == d.Period {
 		return 0, nil
 	}
-	f.change(id, func(g *fakeGate) { g.N, g.Period = d.N, d.Period })
+	f.change(id, func(g *fakeGate) { g.Amount, g.Period = d.Amount, d.Period })
 	return id, nil
 }
 
-func (f fakeGates) KeepRule(d queue.Demand) (int64, error) {
+func (f fakeGates) SetFixedRule(d queue.Demand) (int64, error) {
 	id := f.gate(queue.SharedOwner, d)
-	if d.N == 0 {
+	if d.Amount == 0 {
 		f.change(id, func(g *fakeGate) { g.fixed = false })
 		return 0, nil
 	}
-	f.change(id, func(g *fakeGate) { g.N, g.Period, g.fixed = d.N, d.Period, true })
+	f.change(id, func(g *fakeGate) { g.Amount, g.Period, g.fixed = d.Amount, d.Period, true })
 	return id, nil
 }
 
-func (f fakeGates) CountNaming(j *Job, by int) error {
+func (f fakeGates) AdjustNamingCounts(j *Job, by int) error {
 	for _, d := range j.Demands {
 		if d.HasLimit() {
 			f.change(f.gate(j.UID, d), func(g *fakeGate) { g.jobCount += by })

@@ -65,9 +65,9 @@ type fakeJobTables struct {
 	garbage      []string
 	measurements []Measurement
 
-	states    map[queue.State]int // counted by Moved, to be compared with the jobs
-	keptCount int                 // counted by CountKept
-	bytes     map[int]fakeBytes   // counted by Holds, for each user
+	states    map[queue.State]int // counted by CountTransition, to be compared with the jobs
+	keptCount int                 // counted by AdjustRetainedCount
+	bytes     map[int]fakeBytes   // counted by AddUserBytes, for each user
 }
 
 type fakeEvent struct {
@@ -81,12 +81,12 @@ type fakeBytes struct{ all, outputs int64 }
 
 func newFakeData() *fakeData {
 	d := &fakeData{currentTime: 1_000_000, node: store.Node{Name: "here"}}
-	d.order = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Second}
+	d.order = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Second}
 	d.jobs, d.leases, d.nextSeq, d.disownedUIDs = map[int64]Job{}, map[int64]*Lease{}, 1, map[int]int{}
 	d.attempts, d.states, d.bytes = map[int64][]store.Settlement{}, map[queue.State]int{}, map[int]fakeBytes{}
 	d.queueRules, d.passes = map[string]store.QueueRule{}, map[string]int64{}
-	d.lanes, d.lastTurns, d.gates = map[int64]fakeLane{}, map[List]int64{}, map[int64]fakeGate{}
-	d.schedules, d.runs = map[string]store.Schedule{}, map[string][]store.ScheduleRun{}
+	d.lanes, d.lastTurns, d.gates = map[int64]fakeLane{}, map[ClosedLaneList]int64{}, map[int64]fakeGate{}
+	d.schedules, d.runs = map[string]store.Schedule{}, map[string][]store.OccurrenceRecord{}
 	return d
 }
 
@@ -143,7 +143,7 @@ func (f fakeClock) WakeAt(at queue.Millis) {
 type fakeSettings struct{ d *fakeData }
 
 func (f fakeSettings) Order() (o queue.Order, reranking bool) { return f.d.order, f.d.reranking }
-func (f fakeSettings) Quota() int                             { return f.d.quota }
+func (f fakeSettings) MaxLeasedPerUser() int                  { return f.d.quota }
 func (f fakeSettings) Node() *store.Node                      { return &f.d.node }
 func (f fakeSettings) Hooks() *store.Hooks                    { return &f.d.hooks }
 
@@ -167,7 +167,7 @@ func readPart(j Job, part ReadScope) Job {
 	return j
 }
 
-func (f fakeJobs) Named(_ int, id string) (seq int64, err error) {
+func (f fakeJobs) FindByID(_ int, id string) (seq int64, err error) {
 	for _, j := range f.d.jobs {
 		if j.ID == id {
 			seq = j.Seq
@@ -176,12 +176,12 @@ func (f fakeJobs) Named(_ int, id string) (seq int64, err error) {
 	return seq, nil
 }
 
-func (f fakeJobs) Taken(id string) (bool, error) {
-	seq, err := f.Named(0, id)
+func (f fakeJobs) IDTaken(id string) (bool, error) {
+	seq, err := f.FindByID(0, id)
 	return seq != 0, err
 }
 
-func (f fakeJobs) Holder(uid int, key string) (holder Job, found bool, err error) {
+func (f fakeJobs) UniqueKeyHolder(uid int, key string) (holder Job, found bool, err error) {
 	for _, j := range f.d.sortedJobs(func(j *Job) bool { return j.UID == uid && j.Unique == key }) {
 		if !found || !j.State.Ended() || holder.State.Ended() && j.EndedAt > holder.EndedAt {
 			holder, found = readPart(j, ReadSummary), true
@@ -190,9 +190,9 @@ func (f fakeJobs) Holder(uid int, key string) (holder Job, found bool, err error
 	return holder, found, nil
 }
 
-func (f fakeJobs) Disowned(uid int, _ int64) int { return f.d.disownedUIDs[uid] }
+func (f fakeJobs) FormerOwnerUID(uid int, _ int64) int { return f.d.disownedUIDs[uid] }
 
-func (f fakeJobs) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) {
+func (f fakeJobs) RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err error) {
 	seq = f.d.nextSeq
 	f.d.nextSeq++
 	return 0, seq, cmp.Or(draft.ID, strconv.FormatInt(seq, 10)), nil
@@ -207,7 +207,7 @@ func (f fakeJobs) Insert(j *Job, _ int) error {
 }
 
 func (f fakeJobs) StoredSize(j *queue.Job) (int64, error) {
-	dependencies := j.Parents
+	dependencies := j.ParentCount
 	if j.DependsOn != nil {
 		dependencies = len(j.DependsOn)
 	}
@@ -244,10 +244,10 @@ func (f fakeJobs) PutProgress(j *Job) error {
 func (f fakeJobs) Remove(seq int64) error {
 	delete(f.d.jobs, seq)
 	delete(f.d.attempts, seq)
-	return fakeDependencies(f).DropEdges(seq)
+	return fakeDependencies(f).DeleteEdges(seq)
 }
 
-func (f fakeJobs) Touched(seq int64) { f.d.touchedSeqs = append(f.d.touchedSeqs, seq) }
+func (f fakeJobs) NotifyWatches(seq int64) { f.d.touchedSeqs = append(f.d.touchedSeqs, seq) }
 
 type fakeHistory struct{ d *fakeData }
 
@@ -261,18 +261,18 @@ func (f fakeHistory) AddAttempt(j *Job, e *store.Settlement) error {
 	return nil
 }
 
-func (f fakeHistory) ForgetAttempt(seq int64) error {
+func (f fakeHistory) DeleteOldestAttempt(seq int64) error {
 	f.d.attempts[seq] = f.d.attempts[seq][min(1, len(f.d.attempts[seq])):]
 	return nil
 }
 
-func (f fakeHistory) AddGarbage(ref, _ string) error {
+func (f fakeHistory) AddDeletableOutput(ref, _ string) error {
 	f.d.garbage = append(f.d.garbage, ref)
 	return nil
 }
 
-// TrimUser removes outputs of ended jobs. No test of the rules needs it to remove inputs.
-func (f fakeHistory) TrimUser(uid int, keep int64) error {
+// TrimUserData removes outputs of ended jobs. No test of the rules needs it to remove inputs.
+func (f fakeHistory) TrimUserData(uid int, keep int64) error {
 	list := f.d.sortedJobs(func(j *Job) bool { return j.UID == uid && j.State.Ended() })
 	slices.SortStableFunc(list, func(a, b Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
 	for i := 0; i < len(list) && f.d.bytes[uid].all > keep; i++ {
@@ -280,14 +280,14 @@ func (f fakeHistory) TrimUser(uid int, keep int64) error {
 		for k := range f.d.attempts[j.Seq] {
 			f.d.attempts[j.Seq][k].Attempt.Output = nil
 		}
-		fakeCounters(f).Holds(uid, 0, -j.Outputs)
-		j.Outputs = 0
+		fakeCounters(f).AddUserBytes(uid, 0, -j.OutputBytes)
+		j.OutputBytes = 0
 		f.d.jobs[j.Seq] = j
 	}
 	return nil
 }
 
-func (f fakeHistory) Measure(m Measurement) { f.d.measurements = append(f.d.measurements, m) }
+func (f fakeHistory) AddMeasurement(m Measurement) { f.d.measurements = append(f.d.measurements, m) }
 
 type fakeCounters struct{ d *fakeData }
 
@@ -296,28 +296,28 @@ func (f fakeCounters) Counts() Counts {
 	return Counts{Waiting: int64(len(waiting)), EnqueuedTotal: f.d.enqueuedTotal}
 }
 
-func (f fakeCounters) User(uid int) (u User) {
+func (f fakeCounters) UserCounts(uid int) (u UserCounts) {
 	for _, j := range f.d.sortedJobs(func(j *Job) bool { return j.State.Waiting() }) {
 		u.Waiting += int64(bit(j.UID == uid))
-		u.Hooks += int64(bit(j.Hooks&queue.HookItself != 0 && j.HookUID == uid))
+		u.Hooks += int64(bit(j.HookEvents&queue.IsHook != 0 && j.HookUID == uid))
 	}
 	for _, l := range f.d.leases {
 		u.Leased += bit(l.Job.UID == uid)
 	}
-	u.Bytes, u.Outputs = f.d.bytes[uid].all, f.d.bytes[uid].outputs
+	u.Bytes, u.OutputBytes = f.d.bytes[uid].all, f.d.bytes[uid].outputs
 	return u
 }
 
-func (f fakeCounters) Arrived() { f.d.enqueuedTotal++ }
+func (f fakeCounters) CountEnqueued() { f.d.enqueuedTotal++ }
 
-func (f fakeCounters) Moved(_ *Job, from, to queue.State) {
+func (f fakeCounters) CountTransition(_ *Job, from, to queue.State) {
 	f.d.states[from]--
 	f.d.states[to]++
 }
 
-func (f fakeCounters) CountKept(_ *Job, by int) { f.d.keptCount += by }
+func (f fakeCounters) AdjustRetainedCount(_ *Job, by int) { f.d.keptCount += by }
 
-func (f fakeCounters) Holds(uid int, stored, outputs int64) {
+func (f fakeCounters) AddUserBytes(uid int, stored, outputs int64) {
 	b := f.d.bytes[uid]
 	f.d.bytes[uid] = fakeBytes{b.all + stored + outputs, b.outputs + outputs}
 }
@@ -325,23 +325,23 @@ func (f fakeCounters) Holds(uid int, stored, outputs int64) {
 type fakeLeases struct{ d *fakeData }
 
 func (f fakeLeases) Lease(seq int64) *Lease { return f.d.leases[seq] }
-func (f fakeLeases) Hold(l *Lease)          { f.d.leases[l.Job.Seq] = l }
-func (f fakeLeases) Drop(l *Lease)          { delete(f.d.leases, l.Job.Seq) }
+func (f fakeLeases) PutLease(l *Lease)      { f.d.leases[l.Job.Seq] = l }
+func (f fakeLeases) DeleteLease(l *Lease)   { delete(f.d.leases, l.Job.Seq) }
 func (f fakeLeases) FenceStep() int64       { return 1 }
 
 // fakeSavepoints restores all data, and the rules of the transaction.
 type fakeSavepoints struct {
 	d     *fakeData
 	rules *Rules
-	mem   *Memory
+	mem   *RecheckState
 }
 
-func (f fakeSavepoints) Attempt(part func() error) error {
+func (f fakeSavepoints) WithSavepoint(part func() error) error {
 	data, rules, recheck := f.d.clone(), *f.rules, f.mem.SaveDirtyGates()
 	err := part()
 	if err != nil {
 		*f.d, *f.rules = data, rules
-		f.rules.Undone()
+		f.rules.ClearRates()
 		recheck()
 	}
 	return err

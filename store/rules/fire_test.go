@@ -14,15 +14,15 @@ import (
 // addSchedule stores a schedule named "s" with an overlap policy.
 func (f *fixture) addSchedule(overlap store.Overlap) {
 	draft := filled(queue.Job{})
-	f.schedules["s"] = store.Schedule{Name: "s", Gen: 1, UID: userA, Overlap: overlap, Draft: draft, LastAt: 100}
+	f.schedules["s"] = store.Schedule{Name: "s", Generation: 1, UID: userA, Overlap: overlap, Draft: draft, LastAt: 100}
 }
 
 // occurrences returns a request to run occurrences of the schedule "s". The job of an occurrence gets the id
 // s-TIME or, if another job has that id, s-TIME-N.
 func occurrences(runs ...queue.Millis) store.OccurrenceRequest {
 	return store.OccurrenceRequest{
-		Name: "s", Gen: 1, Last: 100, Runs: runs, LastAt: 900, NextAt: 1000, DueAt: 1000,
-		IDs: func(at queue.Millis, n int) string {
+		Name: "s", Generation: 1, ExpectedLastAt: 100, Occurrences: runs, LastAt: 900, NextAt: 1000, DueAt: 1000,
+		CandidateID: func(at queue.Millis, n int) string {
 			if n == 1 {
 				return fmt.Sprintf("s-%d", int64(at))
 			}
@@ -35,8 +35,8 @@ func occurrences(runs ...queue.Millis) store.OccurrenceRequest {
 func (f *fixture) fire(request store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
 	f.t.Helper()
 	err = f.try(func(r *Rules) error {
-		fired, err = r.Fire(&request, func(draft queue.Job) (int64, string, error) {
-			if err := Admit(fakeCounters{f.fakeData}, draft.UID, 1, request.MaxPending, request.MaxPendingUser); err != nil {
+		fired, err = r.RunOccurrences(&request, func(draft queue.Job) (int64, string, error) {
+			if err := Admit(fakeCounters{f.fakeData}, draft.UID, 1, request.MaxPending, request.MaxPendingPerUser); err != nil {
 				return 0, "", err
 			}
 			ids, err := f.insert(r, []queue.Job{draft})
@@ -54,7 +54,7 @@ func (f *fixture) fire(request store.OccurrenceRequest) (fired store.OccurrenceR
 func (f *fixture) outcomes() string {
 	var list []string
 	for _, r := range f.runs["s"] {
-		list = append(list, fmt.Sprintf("%d %s", int64(r.Instant), r.Outcome))
+		list = append(list, fmt.Sprintf("%d %s", int64(r.OccurrenceAt), r.Outcome))
 	}
 	return strings.Join(list, ", ")
 }
@@ -76,8 +76,8 @@ func TestScheduleCatchesUp(t *testing.T) {
 			f := newFixture(t)
 			f.addSchedule(store.OverlapQueue)
 			request := occurrences(c.runs...)
-			request.MissedInstants = c.missed
-			if fired, err := f.fire(request); err != nil || !fired.Done {
+			request.MissedOccurrences = c.missed
+			if fired, err := f.fire(request); err != nil || !fired.CarriedOut {
 				t.Fatalf("Fire returned %+v, %v", fired, err)
 			}
 			if got := f.outcomes(); got != c.outcomes {
@@ -106,7 +106,7 @@ func TestScheduleOverlap(t *testing.T) {
 				t.Fatal(err)
 			}
 			request := occurrences(300)
-			request.Last = 900
+			request.ExpectedLastAt = 900
 			if _, err := f.fire(request); err != nil {
 				t.Fatal(err)
 			}
@@ -138,9 +138,9 @@ func TestReplaceWaitsForLeasedJob(t *testing.T) {
 	}
 	f.wantClaim(1, "s-200")
 	request := occurrences(300)
-	request.Last = 900
+	request.ExpectedLastAt = 900
 	fired, err := f.fire(request)
-	if want := []int64{f.job("s-200").Seq}; err != nil || fired.Done || !slices.Equal(fired.LeasedSeqs, want) {
+	if want := []int64{f.job("s-200").Seq}; err != nil || fired.CarriedOut || !slices.Equal(fired.LeasedSeqs, want) {
 		t.Fatalf("Fire returned %+v, %v; want the leased job %v and no change", fired, err, want)
 	}
 	f.wantStates("s-200 s-300", "pending gone")
@@ -161,8 +161,8 @@ func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 	f.add(queue.Job{ID: "other"})
 	f.wantClaim(1, "s-200")
 	request := occurrences(300)
-	request.Last, request.MaxPending = 900, 1
-	if fired, err := f.fire(request); err != nil || !fired.Done || len(fired.LeasedSeqs) != 0 {
+	request.ExpectedLastAt, request.MaxPending = 900, 1
+	if fired, err := f.fire(request); err != nil || !fired.CarriedOut || len(fired.LeasedSeqs) != 0 {
 		t.Fatalf("Fire returned %+v, %v; want it done", fired, err)
 	}
 	if got, want := f.outcomes(), "200 fired, 300 refused"; got != want {
@@ -173,10 +173,10 @@ func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 // A request that was made for an earlier version of the schedule does nothing.
 func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 	cases := map[string]func(*store.Schedule){
-		"replaced by a new definition":   func(s *store.Schedule) { s.Gen = 2 },
+		"replaced by a new definition":   func(s *store.Schedule) { s.Generation = 2 },
 		"another occurrence was handled": func(s *store.Schedule) { s.LastAt = 150 },
 		"paused":                         func(s *store.Schedule) { s.PausedAt = 1 },
-		"handled for another boot":       func(s *store.Schedule) { s.Boot = "other" },
+		"handled for another boot":       func(s *store.Schedule) { s.BootID = "other" },
 		"owned by a former account":      func(s *store.Schedule) { s.UID = -5 },
 		"damaged":                        func(s *store.Schedule) { s.Damaged = true },
 	}
@@ -187,7 +187,8 @@ func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 			s := f.schedules["s"]
 			change(&s)
 			f.schedules["s"] = s
-			if fired, err := f.fire(occurrences(200)); err != nil || fired.Done || len(f.jobs) != 0 || len(f.runs["s"]) != 0 {
+			if fired, err := f.fire(occurrences(200)); err != nil || fired.CarriedOut || len(f.jobs) != 0 ||
+				len(f.runs["s"]) != 0 {
 				t.Errorf("Fire returned %+v, %v and stored %d jobs; want no change", fired, err, len(f.jobs))
 			}
 		})
@@ -204,13 +205,13 @@ func TestRunRequestedByUser(t *testing.T) {
 	f.schedules["s"] = s
 	request, by := occurrences(200), userB
 	request.RequestedBy = &by
-	if fired, err := f.fire(request); err != nil || !fired.Done {
+	if fired, err := f.fire(request); err != nil || !fired.CarriedOut {
 		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
 	if got := f.schedules["s"]; got.LastAt != 100 || got.PausedAt != 1 {
 		t.Errorf("the run changed the schedule to %+v", got)
 	}
-	request.Runs = []queue.Millis{300}
+	request.Occurrences = []queue.Millis{300}
 	_, err := f.fire(request)
 	wantRejection(t, err, queue.CodeWrongState, "job s-200 of schedule s has not ended")
 }
@@ -221,7 +222,7 @@ func TestRejectedOccurrenceIsRecorded(t *testing.T) {
 	f.addSchedule(store.OverlapQueue)
 	request := occurrences(200, 300)
 	request.MaxPending = 1
-	if fired, err := f.fire(request); err != nil || !fired.Done {
+	if fired, err := f.fire(request); err != nil || !fired.CarriedOut {
 		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
 	if got, want := f.outcomes(), "200 fired, 300 refused"; got != want {
@@ -247,7 +248,7 @@ func TestFireReturnsOtherErrors(t *testing.T) {
 	broken := errors.New("the disk has failed")
 	err := f.try(func(r *Rules) error {
 		request := occurrences(200)
-		_, err := r.Fire(&request, func(queue.Job) (int64, string, error) { return 0, "", broken })
+		_, err := r.RunOccurrences(&request, func(queue.Job) (int64, string, error) { return 0, "", broken })
 		return err
 	})
 	if !errors.Is(err, broken) || len(f.runs["s"]) != 0 {

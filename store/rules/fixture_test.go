@@ -23,7 +23,7 @@ const (
 type fixture struct {
 	t *testing.T
 	*fakeData
-	mem   Memory
+	mem   RecheckState
 	rules *Rules // the rules of the current or the last transaction
 }
 
@@ -50,7 +50,7 @@ func (f *fixture) try(op func(*Rules) error) error {
 		_, err = f.rules.DecideDependants()
 	}
 	if err == nil {
-		err = f.rules.Reopen()
+		err = f.rules.OpenLanes()
 	}
 	if err != nil {
 		*f.fakeData = before
@@ -106,7 +106,7 @@ func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error)
 	for i := range drafts {
 		drafts[i] = filled(drafts[i])
 	}
-	if err := r.Check(drafts, drafts[0].UID); err != nil {
+	if err := r.CheckDrafts(drafts, drafts[0].UID); err != nil {
 		return nil, err
 	}
 	substitutes, err := r.CheckUnique(drafts)
@@ -119,10 +119,10 @@ func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error)
 			seqs[i], ids = s.Job.Seq, append(ids, s.Job.ID)
 			continue
 		} else if found {
-			seqs[i], ids = seqs[s.Draft], append(ids, ids[s.Draft])
+			seqs[i], ids = seqs[s.DraftIndex], append(ids, ids[s.DraftIndex])
 			continue
 		}
-		_, seq, id, _ := fakeJobs{f.fakeData}.NewJob(&drafts[i])
+		_, seq, id, _ := fakeJobs{f.fakeData}.RegisterDraft(&drafts[i])
 		seqs[i], ids = seq, append(ids, id)
 	}
 	for i := range drafts {
@@ -132,11 +132,11 @@ func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error)
 		draft := drafts[i]
 		draft.DependsOn = slices.Clone(draft.DependsOn)
 		for k := range draft.DependsOn {
-			if d := &draft.DependsOn[k]; d.Draft != 0 {
-				d.Job = seqs[d.Draft-1]
+			if d := &draft.DependsOn[k]; d.DraftNumber != 0 {
+				d.JobSeq = seqs[d.DraftNumber-1]
 			}
 		}
-		if _, err := r.Replace(&draft); err != nil {
+		if _, err := r.CancelReplacedJob(&draft); err != nil {
 			return nil, err
 		}
 		if err := r.Insert(&draft, i, draft.UID, seqs[i], ids[i]); err != nil {
@@ -236,7 +236,7 @@ func (f *fixture) start(ids ...string) {
 func (f *fixture) ended(lease queue.Lease, to queue.State) store.Settlement {
 	e := store.Settlement{Lease: lease}
 	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.currentTime, EndedAt: f.currentTime}
-	e.Decision = queue.Decision{State: to, Started: true, UsesAttempt: true}
+	e.Decision = queue.Decision{State: to, RecordsAttempt: true, UsesAttempt: true}
 	return e
 }
 
@@ -312,7 +312,7 @@ func (f *fixture) advance(d time.Duration) {
 		}
 		for id, g := range f.gates {
 			if g.opens != 0 && g.opens <= f.currentTime {
-				r.Recheck(id)
+				r.MarkGateDirty(id)
 			}
 		}
 		return nil
@@ -394,10 +394,10 @@ func demands(text string) (list []queue.Demand) {
 	}
 	for word := range strings.FieldsSeq(text) {
 		kind, rest, _ := strings.Cut(word, ":")
-		d := queue.Demand{Kind: kinds[kind], N: 1}
+		d := queue.Demand{Kind: kinds[kind], Amount: 1}
 		key, n, counted := strings.Cut(rest, ":")
 		if d.Key = key; counted {
-			fmt.Sscan(n, &d.N)
+			fmt.Sscan(n, &d.Amount)
 		}
 		if d.Kind == queue.GateRate {
 			d.Period = time.Minute

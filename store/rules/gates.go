@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Gate is the state of a gate.
-type Gate struct {
+// GateRoom is the state of a gate.
+type GateRoom struct {
 	Free  int // free units
 	Total int // all units
 	// OpensAt is the time when a rate limit will have room again if no other job starts; 0 if it is not known.
@@ -17,8 +17,8 @@ type Gate struct {
 	OpensAt queue.Millis
 }
 
-// Rule is the engine's record of a gate. Gates of user quotas have none.
-type Rule struct {
+// GateRule is the engine's record of a gate. Gates of user quotas have none.
+type GateRule struct {
 	queue.Demand // the key and, for a lock or a rate, its limits
 	// UsedUnits counts the units that leases hold. For a rate, it counts the leased jobs that are not known to
 	// have started.
@@ -36,7 +36,7 @@ type rateRoom struct {
 	starts       int
 	allowedUnits int // units that the rule allows in a period
 	usedUnits    int
-	Gate
+	GateRoom
 }
 
 // gatekeeper finds out how much room gates have.
@@ -48,25 +48,25 @@ type gatekeeper struct {
 	rates    map[int64]rateRoom // the rate limits checked in this transaction
 }
 
-// Gate returns the state of a gate for a job of the user uid that has the given need.
-func (k *gatekeeper) Gate(uid int, need Need) (g Gate, err error) {
+// GateRoom returns the state of a gate for a job of the user uid that has the given need.
+func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 	if need.Kind == queue.GateUser {
 		if k.settings.Node().UnknownUIDs[uid] {
 			return g, nil
 		}
-		if g.Free = math.MaxInt; k.settings.Quota() > 0 {
-			g.Total = k.settings.Quota()
-			g.Free = g.Total - k.counters.User(uid).Leased
+		if g.Free = math.MaxInt; k.settings.MaxLeasedPerUser() > 0 {
+			g.Total = k.settings.MaxLeasedPerUser()
+			g.Free = g.Total - k.counters.UserCounts(uid).Leased
 		}
 		return g, nil
 	}
-	rule, err := k.gates.Rule(need.Gate)
+	rule, err := k.gates.GateRule(need.Gate)
 	if err != nil {
 		return g, err
 	}
 	switch need.Kind {
 	case queue.GateNode:
-		if k.settings.Node().Matches(rule.Key) {
+		if k.settings.Node().MatchesSelector(rule.Key) {
 			g.Free = math.MaxInt
 		}
 	case queue.GateResource:
@@ -75,7 +75,7 @@ func (k *gatekeeper) Gate(uid int, need Need) (g Gate, err error) {
 	case queue.GateRate:
 		return k.rateGate(need.Gate, &rule)
 	case queue.GateLock:
-		g.Free, g.Total = rule.N-rule.UsedUnits, rule.N
+		g.Free, g.Total = rule.Amount-rule.UsedUnits, rule.Amount
 	default:
 		err = errUnknownGateKind
 	}
@@ -85,24 +85,24 @@ func (k *gatekeeper) Gate(uid int, need Need) (g Gate, err error) {
 // rateGate returns the state of a rate limit. It subtracts the starts in the current period, and the claimed
 // jobs that are not known to have started. If there is no room, rateGate schedules a check for the time when
 // a start leaves the period.
-func (k *gatekeeper) rateGate(gate int64, rule *Rule) (Gate, error) {
+func (k *gatekeeper) rateGate(gate int64, rule *GateRule) (GateRoom, error) {
 	since := k.clock.Now() - queue.Millis(rule.Period.Milliseconds())
 	cached, found := k.rates[gate]
 	found = found && cached.periodStart == since
-	if found && cached.allowedUnits == rule.N && cached.usedUnits == rule.UsedUnits {
-		return cached.Gate, nil
+	if found && cached.allowedUnits == rule.Amount && cached.usedUnits == rule.UsedUnits {
+		return cached.GateRoom, nil
 	}
 	starts := cached.starts
 	var err error
 	if !found {
-		starts, err = k.gates.Starts(gate, since)
+		starts, err = k.gates.CountStarts(gate, since)
 	}
-	g := Gate{Free: rule.N - rule.UsedUnits - starts, Total: rule.N}
+	g := GateRoom{Free: rule.Amount - rule.UsedUnits - starts, Total: rule.Amount}
 	if err == nil && g.Free <= 0 && starts > 0 {
 		var first queue.Millis
-		if first, err = k.gates.StartBefore(gate, since, max(0, rule.N-rule.UsedUnits-1)); err == nil && first != 0 {
+		if first, err = k.gates.NthNewestStart(gate, since, max(0, rule.Amount-rule.UsedUnits-1)); err == nil && first != 0 {
 			g.OpensAt = first.Add(rule.Period) + 1
-			err = k.gates.SetOpens(gate, g.OpensAt)
+			err = k.gates.ScheduleRecheck(gate, g.OpensAt)
 		}
 	}
 	if err != nil {
@@ -111,12 +111,13 @@ func (k *gatekeeper) rateGate(gate int64, rule *Rule) (Gate, error) {
 	if k.rates == nil {
 		k.rates = map[int64]rateRoom{}
 	}
-	k.rates[gate] = rateRoom{periodStart: since, starts: starts, allowedUnits: rule.N, usedUnits: rule.UsedUnits, Gate: g}
+	k.rates[gate] = rateRoom{periodStart: since, starts: starts, allowedUnits: rule.Amount, usedUnits: rule.UsedUnits,
+		GateRoom: g}
 	return g, nil
 }
 
-// Undone discards cached values after a part of the transaction was undone.
-func (k *gatekeeper) Undone() { k.rates = nil }
+// ClearRates discards cached values after a part of the transaction was undone.
+func (k *gatekeeper) ClearRates() { k.rates = nil }
 
 // recordStart records a start for a rate limit.
 func (k *gatekeeper) recordStart(gate int64, at queue.Millis) error {
@@ -131,18 +132,18 @@ func (k *laneKeeper) applyDeclaredLimits(j *Job) error {
 		if !d.HasLimit() {
 			continue
 		}
-		if err := k.recheckChanged(k.gates.SetRule(j, d)); err != nil {
+		if err := k.recheckChanged(k.gates.SetRuleFromJob(j, d)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// recheckChanged calls Recheck for a gate whose rule has changed; 0 means that it has not. It returns err.
+// recheckChanged calls MarkGateDirty for a gate whose rule has changed; 0 means that it has not. It returns err.
 func (k *laneKeeper) recheckChanged(gate int64, err error) error {
 	if err == nil && gate != 0 {
-		k.Recheck(gate)
-		k.recheckResources()
+		k.MarkGateDirty(gate)
+		k.markResourcesDirty()
 	}
 	return err
 }
@@ -152,12 +153,12 @@ func (k *laneKeeper) SetGate(d queue.Demand) error {
 	if err := checkGate(d); err != nil {
 		return err
 	}
-	return k.recheckChanged(k.gates.KeepRule(d))
+	return k.recheckChanged(k.gates.SetFixedRule(d))
 }
 
 func checkGate(d queue.Demand) error {
-	if d.N == 0 {
-		d.N = 1
+	if d.Amount == 0 {
+		d.Amount = 1
 		if d.Kind == queue.GateRate {
 			d.Period = time.Second
 		}
@@ -180,7 +181,7 @@ func (k *laneKeeper) recordRateStarts(l *Lease, at queue.Millis) error {
 		if err := k.gatekeeper.recordStart(n.Gate, at); err != nil {
 			return err
 		}
-		k.Recheck(n.Gate)
+		k.MarkGateDirty(n.Gate)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func TestGateRoom(t *testing.T) {
 	startedAgo := func(ago time.Duration) func(*fakeData) {
 		return func(d *fakeData) { _ = fakeGates{d}.RecordStart(gate, d.currentTime-queue.Millis(ago.Milliseconds())) }
 	}
-	mail := queue.Demand{Kind: queue.GateRate, Key: "mail", N: 2, Period: time.Minute}
+	mail := queue.Demand{Kind: queue.GateRate, Key: "mail", Amount: 2, Period: time.Minute}
 	units := func(n int) func(*fakeData) {
 		return func(d *fakeData) { d.node.Resources = map[string]int{"gpu": n} }
 	}
@@ -33,34 +33,34 @@ func TestGateRoom(t *testing.T) {
 	cases := map[string]struct {
 		demand queue.Demand // its kind is GateUser for the quota
 		given  given
-		want   Gate
+		want   GateRoom
 	}{
-		"quota: unlimited": {queue.Demand{Kind: queue.GateUser}, nil, Gate{Free: math.MaxInt}},
-		"quota: unused":    {queue.Demand{Kind: queue.GateUser}, given{quota(2)}, Gate{Free: 2, Total: 2}},
+		"quota: unlimited": {queue.Demand{Kind: queue.GateUser}, nil, GateRoom{Free: math.MaxInt}},
+		"quota: unused":    {queue.Demand{Kind: queue.GateUser}, given{quota(2)}, GateRoom{Free: 2, Total: 2}},
 		"quota: partly used": {queue.Demand{Kind: queue.GateUser}, given{quota(2), lease(1, true)},
-			Gate{Free: 1, Total: 2}},
+			GateRoom{Free: 1, Total: 2}},
 		"quota: lowered below its use": {queue.Demand{Kind: queue.GateUser},
-			given{quota(1), lease(1, true), lease(1, true)}, Gate{Free: -1, Total: 1}},
+			given{quota(1), lease(1, true), lease(1, true)}, GateRoom{Free: -1, Total: 1}},
 		"quota: unknown account": {queue.Demand{Kind: queue.GateUser},
-			given{func(d *fakeData) { d.node.UnknownUIDs = map[int]bool{userA: true} }}, Gate{}},
-		"node: this one":    {queue.Demand{Kind: queue.GateNode, Key: "here"}, nil, Gate{Free: math.MaxInt}},
-		"node: another one": {queue.Demand{Kind: queue.GateNode, Key: "there"}, nil, Gate{}},
+			given{func(d *fakeData) { d.node.UnknownUIDs = map[int]bool{userA: true} }}, GateRoom{}},
+		"node: this one":    {queue.Demand{Kind: queue.GateNode, Key: "here"}, nil, GateRoom{Free: math.MaxInt}},
+		"node: another one": {queue.Demand{Kind: queue.GateNode, Key: "there"}, nil, GateRoom{}},
 		"node: this label": {queue.Demand{Kind: queue.GateNode, Key: "os=linux"},
-			given{func(d *fakeData) { d.node.Labels = map[string]string{"os": "linux"} }}, Gate{Free: math.MaxInt}},
-		"lock: free": {queue.Demand{Kind: queue.GateLock, Key: "db", N: 2}, nil, Gate{Free: 2, Total: 2}},
-		"lock: taken": {queue.Demand{Kind: queue.GateLock, Key: "db", N: 2},
-			given{lease(1, true), lease(1, false)}, Gate{Free: 0, Total: 2}},
+			given{func(d *fakeData) { d.node.Labels = map[string]string{"os": "linux"} }}, GateRoom{Free: math.MaxInt}},
+		"lock: free": {queue.Demand{Kind: queue.GateLock, Key: "db", Amount: 2}, nil, GateRoom{Free: 2, Total: 2}},
+		"lock: taken": {queue.Demand{Kind: queue.GateLock, Key: "db", Amount: 2},
+			given{lease(1, true), lease(1, false)}, GateRoom{Free: 0, Total: 2}},
 		"resource: some units taken": {queue.Demand{Kind: queue.GateResource, Key: "gpu"},
-			given{lease(3, true), units(8)}, Gate{Free: 5, Total: 8}},
-		"resource: the node has none":   {queue.Demand{Kind: queue.GateResource, Key: "gpu"}, nil, Gate{}},
-		"rate: unused":                  {mail, nil, Gate{Free: 2, Total: 2}},
-		"rate: a claimed job may start": {mail, given{lease(1, false)}, Gate{Free: 1, Total: 2}},
+			given{lease(3, true), units(8)}, GateRoom{Free: 5, Total: 8}},
+		"resource: the node has none":   {queue.Demand{Kind: queue.GateResource, Key: "gpu"}, nil, GateRoom{}},
+		"rate: unused":                  {mail, nil, GateRoom{Free: 2, Total: 2}},
+		"rate: a claimed job may start": {mail, given{lease(1, false)}, GateRoom{Free: 1, Total: 2}},
 		"rate: a started job is a start": {mail, given{lease(1, true), startedAgo(time.Second)},
-			Gate{Free: 1, Total: 2}},
+			GateRoom{Free: 1, Total: 2}},
 		"rate: an old start does not count": {mail, given{startedAgo(time.Minute + time.Millisecond)},
-			Gate{Free: 2, Total: 2}},
+			GateRoom{Free: 2, Total: 2}},
 		"rate: opens when the oldest start leaves": {mail, given{startedAgo(50 * time.Second), startedAgo(time.Second)},
-			Gate{Free: 0, Total: 2, OpensAt: 1_010_001}},
+			GateRoom{Free: 0, Total: 2, OpensAt: 1_010_001}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestGateRoom(t *testing.T) {
 			}
 			k := gatekeeper{clock: fakeClock{d}, settings: fakeSettings{d}, counters: fakeCounters{d}, gates: fakeGates{d}}
 			for range 2 { // the second answer comes from the cache
-				got, err := k.Gate(userA, Need{Gate: gate, Kind: c.demand.Kind, Units: 1})
+				got, err := k.GateRoom(userA, Need{Gate: gate, Kind: c.demand.Kind, Units: 1})
 				if err != nil || got != c.want {
 					t.Fatalf("the gate is %+v, %v; want %+v", got, err, c.want)
 				}
@@ -84,7 +84,7 @@ func TestGateRoom(t *testing.T) {
 func TestUnknownGateKindIsRejected(t *testing.T) {
 	d := newFakeData()
 	k := gatekeeper{clock: fakeClock{d}, settings: fakeSettings{d}, counters: fakeCounters{d}, gates: fakeGates{d}}
-	if _, err := k.Gate(userA, Need{Gate: 1, Kind: 50, Units: 1}); !errors.Is(err, errUnknownGateKind) {
+	if _, err := k.GateRoom(userA, Need{Gate: 1, Kind: 50, Units: 1}); !errors.Is(err, errUnknownGateKind) {
 		t.Errorf("got the error %v; want %v", err, errUnknownGateKind)
 	}
 }
@@ -148,12 +148,12 @@ func TestClaimAssignsUnitsOfResource(t *testing.T) {
 	f.node.Resources = map[string]int{"gpu": 4}
 	f.add(needing("1", "resource:gpu:2"), needing("2", "resource:gpu:1"), needing("3", "resource:gpu:2"))
 	f.wantClaim(9, "1 2")
-	if a, b := f.job("1").Units, f.job("2").Units; a != "gpu=0,1" || b != "gpu=2" {
+	if a, b := f.job("1").HeldUnits, f.job("2").HeldUnits; a != "gpu=0,1" || b != "gpu=2" {
 		t.Errorf("the jobs hold the units %q and %q; want gpu=0,1 and gpu=2", a, b)
 	}
 	f.end("1")
 	f.wantClaim(9, "3")
-	if got := f.job("3").Units; got != "gpu=0,1" {
+	if got := f.job("3").HeldUnits; got != "gpu=0,1" {
 		t.Errorf("job 3 holds the units %q; want those that job 1 has freed", got)
 	}
 }
@@ -229,15 +229,15 @@ func TestJobsDeclareLimits(t *testing.T) {
 			f := newFixture(t)
 			if c.operator > 0 {
 				f.do(func(r *Rules) error {
-					return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: c.key, N: c.operator})
+					return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: c.key, Amount: c.operator})
 				})
 			}
 			for i, n := range c.declared {
 				f.add(needing(string(rune('a'+i)), "lock:"+c.key+":"+n))
 			}
 			for _, g := range f.gates {
-				if g.N != c.want {
-					t.Errorf("the limit of the lock is %d; want %d", g.N, c.want)
+				if g.Amount != c.want {
+					t.Errorf("the limit of the lock is %d; want %d", g.Amount, c.want)
 				}
 			}
 		})
@@ -250,16 +250,16 @@ func TestRaisedLimitOpensLanes(t *testing.T) {
 	f.hold("@db")
 	f.add(needing("waits", "lock:@db"))
 	f.wantLane("waits", "closed by @db")
-	f.do(func(r *Rules) error { return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: "@db", N: 2}) })
+	f.do(func(r *Rules) error { return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: "@db", Amount: 2}) })
 	f.wantClaim(9, "waits")
 }
 
 // An operator can set limits of shared locks and rates, and of nothing else.
 func TestSetGateTakesSharedKeysOnly(t *testing.T) {
 	for _, d := range []queue.Demand{
-		{Kind: queue.GateLock, Key: "own", N: 1},
-		{Kind: queue.GateResource, Key: "@gpu", N: 1},
-		{Kind: queue.GateNode, Key: "here", N: 1},
+		{Kind: queue.GateLock, Key: "own", Amount: 1},
+		{Kind: queue.GateResource, Key: "@gpu", Amount: 1},
+		{Kind: queue.GateNode, Key: "here", Amount: 1},
 	} {
 		f := newFixture(t)
 		err := f.try(func(r *Rules) error { return r.SetGate(d) })
@@ -281,18 +281,19 @@ func TestObstaclesListAllFullGates(t *testing.T) {
 	f.add(needing("holder", "lock:db"))
 	f.wantClaim(1, "holder")
 	f.add(needing("waits", "node:there lock:db rate:mail:1 resource:gpu:2"))
-	var list []store.Obstacle
+	var list []store.WaitReason
 	f.do(func(r *Rules) (err error) {
-		list, err = r.Obstacles(f.job("waits").Seq)
+		list, err = r.WaitReasons(f.job("waits").Seq)
 		return err
 	})
-	want := []store.Obstacle{
-		{Key: "default", Usage: 1, Limit: 1, Need: 1},
-		{Gate: queue.GateUser, Usage: 1, Limit: 1, Need: 1},
-		{Gate: queue.GateNode, Key: "there", Need: 1},
-		{Gate: queue.GateLock, Key: "db", Usage: 1, Limit: 1, Need: 1},
-		{Gate: queue.GateRate, Key: "mail", Usage: 1, Limit: 1, Need: 1, OpensAt: f.currentTime.Add(time.Minute) + 1},
-		{Gate: queue.GateResource, Key: "gpu", Usage: 0, Limit: 1, Need: 2},
+	want := []store.WaitReason{
+		{Key: "default", Usage: 1, Limit: 1, NeededUnits: 1},
+		{GateKind: queue.GateUser, Usage: 1, Limit: 1, NeededUnits: 1},
+		{GateKind: queue.GateNode, Key: "there", NeededUnits: 1},
+		{GateKind: queue.GateLock, Key: "db", Usage: 1, Limit: 1, NeededUnits: 1},
+		{GateKind: queue.GateRate, Key: "mail", Usage: 1, Limit: 1, NeededUnits: 1, OpensAt: f.currentTime.Add(time.Minute) +
+			1},
+		{GateKind: queue.GateResource, Key: "gpu", Usage: 0, Limit: 1, NeededUnits: 2},
 	}
 	if len(list) != len(want) {
 		t.Fatalf("the obstacles are %+v; want %+v", list, want)
@@ -311,8 +312,8 @@ func TestObstaclesNameReservation(t *testing.T) {
 	f.add(needing("running", "resource:gpu:2"), needing("large", "resource:gpu:4"), needing("small", "resource:gpu:1"))
 	f.wantClaim(9, "running")
 	f.do(func(r *Rules) error {
-		list, err := r.Obstacles(f.job("small").Seq)
-		if len(list) != 1 || !list[0].KeptForOther || list[0].Key != "gpu" {
+		list, err := r.WaitReasons(f.job("small").Seq)
+		if len(list) != 1 || !list[0].KeptForOtherJob || list[0].Key != "gpu" {
 			t.Errorf("the obstacles are %+v; want the reserved resource gpu", list)
 		}
 		return err

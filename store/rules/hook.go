@@ -11,33 +11,33 @@ const MaxHookBytes = 1 << 20
 
 // enqueueHooks enqueues the hooks that a job has for the state it has just reached. They are stored in the
 // same transaction as the state, so each hook is enqueued exactly once. If a hook cannot be enqueued,
-// enqueueHooks adds an EventNoHook.
+// enqueueHooks adds an EventHookDropped.
 // See docs/decisions/0094.
 func (r *Rules) enqueueHooks(j *Job) error {
 	h := r.tx.Hooks()
-	moments := queue.HooksAt(j.State) & (j.Hooks | h.Moments)
-	if moments == 0 || j.Hooks&queue.HookItself != 0 || h.Make == nil {
+	moments := queue.HookEventsOf(j.State) & (j.HookEvents | h.Triggers)
+	if moments == 0 || j.HookEvents&queue.IsHook != 0 || h.MakeHooks == nil {
 		return nil
 	}
-	if r.tx.User(j.UID).Hooks >= queue.MaxHooks { // checked first, before the job's large fields are read
-		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
+	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxHooks { // checked first, before the job's large fields are read
+		return r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, noDetail)
 	}
 	fullJob, err := r.tx.Job(j.Seq, ReadFull)
 	if err != nil {
 		return err
 	}
 	// The hook would run as the job's user, so it is not created if that account no longer exists.
-	if fullJob.Damaged || j.UID < 0 || r.tx.Disowned(j.UID, j.Seq) != 0 {
-		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
+	if fullJob.Damaged || j.UID < 0 || r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 {
+		return r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, noDetail)
 	}
-	for _, draft := range h.Make(&fullJob.Job, moments) {
+	for _, draft := range h.MakeHooks(&fullJob.Job, moments) {
 		r.HookBytes += 2 * store.InputSize(&draft.Execution) // twice, because the input is read and written
-		draft.Hooks, draft.HookUID = draft.Hooks|queue.HookItself, j.UID
-		fits, err := r.hookFits(j, &draft, h.MaxBytesUser)
+		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.IsHook, j.UID
+		fits, err := r.hookFits(j, &draft, h.MaxBytesPerUser)
 		if err == nil && fits {
 			err = r.enqueueHook(&draft)
 		} else if err == nil {
-			err = r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
+			err = r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, noDetail)
 		}
 		if err != nil {
 			return err
@@ -50,7 +50,7 @@ func (r *Rules) enqueueHooks(j *Job) error {
 // whether the hook's own user may use the bytes that it needs. maxBytes limits the bytes that the hook's user
 // may hold. If the bytes are not available, hookFits tries to free some.
 func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) (bool, error) {
-	if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
+	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxHooks {
 		return false, nil
 	}
 	size, err := r.tx.StoredSize(draft)
@@ -62,7 +62,7 @@ func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) (bool, error)
 
 // enqueueHook enqueues a draft without checking the limits on waiting jobs.
 func (r *Rules) enqueueHook(draft *queue.Job) error {
-	draftNumber, seq, id, err := r.tx.NewJob(draft)
+	draftNumber, seq, id, err := r.tx.RegisterDraft(draft)
 	if err != nil {
 		return err
 	}

@@ -8,10 +8,10 @@ import (
 )
 
 // newHookFixture returns a queue whose settings request hooks at the given events. A hook's id is HOOK-OF-ID.
-func newHookFixture(t *testing.T, on queue.HookSet) *fixture {
+func newHookFixture(t *testing.T, on queue.HookEvents) *fixture {
 	f := newFixture(t)
-	f.hooks.Moments = on
-	f.hooks.Make = func(j *queue.Job, moments queue.HookSet) (hooks []queue.Job) {
+	f.hooks.Triggers = on
+	f.hooks.MakeHooks = func(j *queue.Job, moments queue.HookEvents) (hooks []queue.Job) {
 		for _, moment := range queue.Hooks {
 			if moments&moment != 0 {
 				hook := filled(queue.Job{ID: moment.String() + "-of-" + j.ID, UID: j.UID, Queue: queue.HookQueue})
@@ -27,7 +27,7 @@ func newHookFixture(t *testing.T, on queue.HookSet) *fixture {
 // hookIDs lists the ids of all hooks.
 func (f *fixture) hookIDs() string {
 	var ids []string
-	for _, j := range f.sortedJobs(func(j *Job) bool { return j.Hooks&queue.HookItself != 0 }) {
+	for _, j := range f.sortedJobs(func(j *Job) bool { return j.HookEvents&queue.IsHook != 0 }) {
 		ids = append(ids, j.ID)
 	}
 	return strings.Join(ids, " ")
@@ -63,7 +63,7 @@ func TestHooksFollowState(t *testing.T) {
 // A job can request hooks itself.
 func TestJobRequestsHook(t *testing.T) {
 	f := newHookFixture(t, 0)
-	f.add(queue.Job{ID: "1", Hooks: queue.HookDead}, queue.Job{ID: "2"})
+	f.add(queue.Job{ID: "1", HookEvents: queue.HookDead}, queue.Job{ID: "2"})
 	f.run("1", queue.Dead)
 	f.run("2", queue.Dead)
 	if got, want := f.hookIDs(), "dead-of-1"; got != want {
@@ -85,7 +85,7 @@ func TestHookHasNoHooks(t *testing.T) {
 // A hook that cannot be created is dropped, and an event says so. The job's own change is recorded.
 func TestHookIsDropped(t *testing.T) {
 	cases := map[string]func(*fixture){
-		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesUser = f.bytes[userA].all + 100 },
+		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesPerUser = f.bytes[userA].all + 100 },
 		"the account was given to another":   func(f *fixture) { f.disownedUIDs[userA] = -1001 },
 		"the job's settings cannot be read":  func(f *fixture) { f.damage("1") },
 		"the user has too many hooks queued": func(f *fixture) { f.addWaitingHooks(queue.MaxHooks) },
@@ -102,8 +102,8 @@ func TestHookIsDropped(t *testing.T) {
 				t.Errorf("the hooks %q were created", strings.TrimPrefix(got, hooks))
 			}
 			f.wantStates("1", "completed")
-			if got := f.eventsOf("1"); !strings.Contains(got, string(queue.EventNoHook)) {
-				t.Errorf("the events are %q; want %s among them", got, queue.EventNoHook)
+			if got := f.eventsOf("1"); !strings.Contains(got, string(queue.EventHookDropped)) {
+				t.Errorf("the events are %q; want %s among them", got, queue.EventHookDropped)
 			}
 		})
 	}
@@ -121,7 +121,7 @@ func (f *fixture) addWaitingHooks(n int) {
 	for range n {
 		seq := f.nextSeq
 		f.nextSeq++
-		j := queue.Job{Seq: seq, ID: "hook", UID: userA, HookUID: userA, Hooks: queue.HookItself, State: queue.Held}
+		j := queue.Job{Seq: seq, ID: "hook", UID: userA, HookUID: userA, HookEvents: queue.IsHook, State: queue.Held}
 		f.jobs[seq] = Job{Job: j}
 		f.states[queue.Held]++
 	}

@@ -8,18 +8,18 @@ import (
 // who made the request.
 func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
 	j, now := &Job{Job: *draft}, r.tx.Now()
-	j.Seq, j.ID, j.State, j.Parents = seq, id, queue.Pending, len(draft.DependsOn)
+	j.Seq, j.ID, j.State, j.ParentCount = seq, id, queue.Pending, len(draft.DependsOn)
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)
 	}
-	j.CreatedAt, j.UpdatedAt, j.DueAt, j.Since = now, now, j.RunAt, max(now, j.RunAt)
-	r.tx.Arrived()
+	j.CreatedAt, j.UpdatedAt, j.DueAt, j.AgingSince = now, now, j.RunAt, max(now, j.RunAt)
+	r.tx.CountEnqueued()
 	// The job's arrival number includes the job itself. Each job enqueued later gives it ageing points.
-	j.Arrival = r.tx.Counts().EnqueuedTotal
+	j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
 	j.Rank = rankOf(r.tx, &j.Job)
 	err := r.applyDeclaredLimits(j)
 	if err == nil {
-		err = r.tx.CountNaming(j, 1)
+		err = r.tx.AdjustNamingCounts(j, 1)
 	}
 	if err != nil {
 		return err
@@ -37,9 +37,9 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 	if err := r.tx.Insert(j, draftNumber); err != nil {
 		return err
 	}
-	r.tx.Holds(j.UID, j.StoredBytes, 0)
-	r.tx.Moved(j, 0, j.State)
-	if err := r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, ByUID(uid)); err != nil {
+	r.tx.AddUserBytes(j.UID, j.StoredBytes, 0)
+	r.tx.CountTransition(j, 0, j.State)
+	if err := r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, UserDetail(uid)); err != nil {
 		return err
 	}
 	for i := range statuses {
@@ -53,13 +53,13 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 	return nil
 }
 
-// Replace cancels the waiting job that has the unique key of a draft, if the draft replaces it. The draft
-// must have passed CheckUnique. cancelled reports whether Replace cancelled a job.
-func (r *Rules) Replace(draft *queue.Job) (cancelled bool, err error) {
+// CancelReplacedJob cancels the waiting job that has the unique key of a draft, if the draft replaces it. The draft
+// must have passed CheckUnique. cancelled reports whether CancelReplacedJob cancelled a job.
+func (r *Rules) CancelReplacedJob(draft *queue.Job) (cancelled bool, err error) {
 	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
 		return false, nil
 	}
-	other, found, err := r.tx.Holder(draft.UID, draft.Unique)
+	other, found, err := r.tx.UniqueKeyHolder(draft.UID, draft.Unique)
 	if err != nil || !found || !other.State.Waiting() {
 		return false, err
 	}

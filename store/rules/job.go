@@ -72,8 +72,8 @@ func (p Position) After(q Position) bool { return p.Rank > q.Rank || p.Rank == q
 // Measurement describes the start or the end of an attempt, for the statistics.
 type Measurement struct {
 	Queue string
-	// End is the state of the job after the attempt. It is 0 if Measurement describes a start.
-	End queue.State
+	// EndState is the state of the job after the attempt. It is 0 if Measurement describes a start.
+	EndState queue.State
 	// Duration is the job's wait if Measurement describes a start, and the attempt's run time if it describes an
 	// end.
 	Duration time.Duration
@@ -90,17 +90,17 @@ type Lease struct {
 	Needs   []Need // the gates that the job holds, except its user's quota
 	// Turn is the turn that the job's user used for the claim. It is zero once the attempt has started, and
 	// after a restart of the service.
-	Turn Turn
+	Turn UserTurn
 }
 
-// User holds the counts of one user.
-type User struct {
-	Waiting int64 // waiting jobs
-	Hooks   int64 // number of waiting hooks of this user's jobs, whichever account runs them
-	Staged  int64 // jobs of staged batches, which are not in the queue yet
-	Leased  int
-	Bytes   int64 // bytes used by the user's jobs and schedules; see store.Quotas
-	Outputs int64 // the bytes of outputs, which are part of Bytes
+// UserCounts holds the counts of one user.
+type UserCounts struct {
+	Waiting     int64 // waiting jobs
+	Hooks       int64 // number of waiting hooks of this user's jobs, whichever account runs them
+	StagedJobs  int64 // jobs of staged batches, which are not in the queue yet
+	Leased      int
+	Bytes       int64 // bytes used by the user's jobs and schedules; see store.Quotas
+	OutputBytes int64 // the bytes of outputs, which are part of Bytes
 }
 
 // Counts holds the counts of all jobs.

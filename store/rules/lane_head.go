@@ -4,19 +4,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LaneScan holds the parameters and the results of Lanes.Find, which reads the next jobs of a lane.
+// LaneScan holds the parameters and the results of Lanes.ScanLane, which reads the next jobs of a lane.
 type LaneScan struct {
 	Lane Lane
 	// Scope is the part of each job to be read.
 	Scope ReadScope
 	// StopAt ends the search: from this position on, jobs of another lane go first.
-	StopAt Position
-	Want   int // number of jobs wanted
-	// Steps is the number of damaged jobs after which the search ends.
-	Steps int
+	StopAt     Position
+	WantedJobs int // number of jobs wanted
+	// MaxDamagedJobs is the number of damaged jobs after which the search ends.
+	MaxDamagedJobs int
 	// Bytes is the size of all jobs that this search and earlier ones have read. The search ends with the job by
 	// which the size reaches MaxClaimBytes.
-	Bytes        int
+	BytesRead    int
 	PeekPriority bool // Find also sets NextPriority
 	// ExpectedJobs is the approximate number of jobs that the claim will take from this lane, and from each
 	// upcoming lane. It is 0 unless users take turns.
@@ -26,11 +26,11 @@ type LaneScan struct {
 	UpcomingLanes func(n int) []Lane
 	// Start is the place that the found jobs get in the order of starts. If it is nil, each job gets the
 	// place given by its own rank.
-	Start *queue.Place
+	StartPlace *queue.StartPosition
 
-	Jobs        []Job    // jobs that may be leased
-	DamagedJobs []Job    // jobs that cannot be read or do not belong in the lane
-	Next        Position // Find has read all jobs before this position
+	Jobs         []Job    // jobs that may be leased
+	DamagedJobs  []Job    // jobs that cannot be read or do not belong in the lane
+	NextPosition Position // Find has read all jobs before this position
 	// NextPriority is the priority of the job at Next, or UnknownPriority.
 	NextPriority int64
 	Exhausted    bool // the lane has no further jobs at all
@@ -63,8 +63,8 @@ func (k *laneKeeper) ensurePriority(l *Lane) (changed bool, err error) {
 // the head already was the position of that job. It is true if the head has moved, or if the lane has no job
 // that can start at its head.
 func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool, err error) {
-	scan := LaneScan{Lane: *l, StopAt: EndPosition, Want: 1, Steps: MaxSteps}
-	if err := k.lanes.Find(&scan); err != nil {
+	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: MaxSteps}
+	if err := k.lanes.ScanLane(&scan); err != nil {
 		return false, err
 	}
 	for i := range scan.DamagedJobs {
@@ -75,9 +75,9 @@ func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool, err error) {
 	}
 	switch {
 	case len(scan.Jobs) == 0 && scan.Exhausted:
-		return true, k.moveHead(l, scan.Next, Empty)
+		return true, k.moveHead(l, scan.NextPosition, Empty)
 	case len(scan.Jobs) == 0:
-		return true, k.moveHead(l, scan.Next, l.ClosedBy)
+		return true, k.moveHead(l, scan.NextPosition, l.ClosedBy)
 	case k.hasExpired(&scan.Jobs[0]):
 		return true, k.dropper.Expire(&scan.Jobs[0])
 	}
@@ -107,13 +107,13 @@ func (k *laneKeeper) hasExpired(j *Job) bool { return j.ExpiresAt != 0 && j.Expi
 // See docs/decisions/0016.
 func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64, err error) {
 	for {
-		first, found, err := k.lanes.FirstShut(gate, l.Queue)
+		first, found, err := k.lanes.BestClosedInQueue(gate, l.Queue)
 		if err != nil || !found || first.ID == l.ID || !l.Head.After(first.Head) {
 			return Open, err
 		}
 		if k.outOfSteps() {
 			// The other lane may still go first, so this lane waits until Reopen has checked it.
-			k.Recheck(gate)
+			k.MarkGateDirty(gate)
 			return gate, nil
 		}
 		*k.steps++
@@ -129,7 +129,7 @@ func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64, er
 		case err != nil:
 			return Open, err
 		case n > 0: // the other lane has room, so it goes first unless another user has the turn
-			k.Readied = true
+			k.MadeJobsReady = true
 			return chooseAgain, k.moveHead(&first, first.Head, Open)
 		case fullGate == gate || fullGate == chooseAgain:
 			return fullGate, nil

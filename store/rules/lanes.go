@@ -19,10 +19,10 @@ import (
 // and then lane B. Both lanes are now in the same list of closed lanes, since a list contains the lanes that
 // one gate has closed, of one queue and one user.
 //
-// When job 1 ends, endLease calls Recheck for the lock. Reopen opens only the lane with the best head of the
+// When job 1 ends, endLease calls MarkGateDirty for the lock. Reopen opens only the lane with the best head of the
 // list, lane A. Lane B stays closed, because the next claim reads lane A first anyway. That claim finds no job
 // in lane A that ranks before the head of lane B, and moves the head of lane A to job 4. Lane A no longer goes
-// first, so setHead calls Recheck for the lock, and Reopen opens lane B. The claim takes job 2 and closes both
+// first, so setHead calls MarkGateDirty for the lock, and Reopen opens lane B. The claim takes job 2 and closes both
 // lanes again. They stay closed until job 2 ends.
 //
 // TestTwoLanesAndOneLock executes this example.
@@ -59,7 +59,7 @@ const (
 const chooseAgain int64 = math.MinInt64 + 1
 
 // Start is before every other position.
-var Start = Position{math.MinInt64, 0}
+var StartPosition = Position{math.MinInt64, 0}
 
 // EndPosition is after every other position.
 var EndPosition = Position{math.MaxInt64, math.MaxInt64}
@@ -80,18 +80,18 @@ func UserGate(uid int) int64 {
 }
 
 // List names one list of closed lanes of a gate: the lanes of one queue and one user.
-type List struct {
+type ClosedLaneList struct {
 	Queue string
 	UID   int
 }
 
 // Compare orders lists by queue, then by user.
-func (l List) Compare(other List) int {
+func (l ClosedLaneList) Compare(other ClosedLaneList) int {
 	return cmp.Or(strings.Compare(l.Queue, other.Queue), cmp.Compare(l.UID, other.UID))
 }
 
 // List returns the list that contains the lane while a gate closes it.
-func (l *Lane) List() List { return List{l.Queue, l.UID} }
+func (l *Lane) ClosedList() ClosedLaneList { return ClosedLaneList{l.Queue, l.UID} }
 
 // laneKeeper opens and closes lanes, and moves their heads.
 type laneKeeper struct {
@@ -102,10 +102,10 @@ type laneKeeper struct {
 	gates      Gates
 	gatekeeper *gatekeeper
 	dropper    jobDropper
-	mem        *Memory
+	mem        *RecheckState
 
-	// Readied reports whether the transaction made a job runnable, or gave a queue room for one.
-	Readied bool
+	// MadeJobsReady reports whether the transaction made a job runnable, or gave a queue room for one.
+	MadeJobsReady bool
 	// claimSteps counts the steps of claims in this transaction: lanes that were checked, including lanes
 	// that wait for the same resource and rank first, and jobs that cannot run.
 	claimSteps int
@@ -144,18 +144,18 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) error {
 	// open now, except at the gate that closes this lane: they have no room there either.
 	if l.ClosedBy == Open && (closedBy != Open || head.After(l.Head)) {
 		if gate := UserGate(l.UID); gate != closedBy {
-			k.Recheck(gate)
+			k.MarkGateDirty(gate)
 		}
 		for _, n := range l.Needs {
 			if n.Gate != closedBy {
-				k.Recheck(n.Gate)
+				k.MarkGateDirty(n.Gate)
 			}
 		}
 	}
 	// The lane waits for a resource and holds back lanes that rank behind its head. It holds back fewer of
 	// them now.
 	if needsResource(l, l.ClosedBy) && (closedBy != l.ClosedBy || head.After(l.Head)) {
-		k.Recheck(l.ClosedBy)
+		k.MarkGateDirty(l.ClosedBy)
 	}
 	l.Head, l.ClosedBy = head, closedBy
 	delete(k.skippedPriorities, l.ID)
@@ -182,7 +182,7 @@ func (k *laneKeeper) roomAtGate(l *Lane, need Need) (n int, fullGate int64, err 
 			return 0, fullGate, err
 		}
 	}
-	g, err := k.gatekeeper.Gate(l.UID, need)
+	g, err := k.gatekeeper.GateRoom(l.UID, need)
 	if n = max(0, g.Free) / need.Units; n == 0 || err != nil {
 		return 0, need.Gate, err
 	}
@@ -211,7 +211,7 @@ func (k *laneKeeper) joinLane(j *Job) error {
 	j.Lane = l.ID
 	p := j.Position()
 	if l.ClosedBy != Empty && !l.Head.After(p) {
-		k.Readied = k.Readied || l.ClosedBy == Open
+		k.MadeJobsReady = k.MadeJobsReady || l.ClosedBy == Open
 		return nil
 	}
 	closedBy := Open
@@ -227,7 +227,7 @@ func (k *laneKeeper) joinLane(j *Job) error {
 			closedBy = fullGate
 		}
 	}
-	k.Readied = k.Readied || closedBy == Open
+	k.MadeJobsReady = k.MadeJobsReady || closedBy == Open
 	// A job that is still leased does not count as the first job of its lane, so the priority of the head is
 	// not known.
 	if l.Priority = UnknownPriority; k.leases.Lease(j.Seq) == nil {
@@ -247,7 +247,7 @@ func (k *laneKeeper) leaveLane(j *Job) error {
 	l, err := k.lanes.Lane(j)
 	delete(k.skippedPriorities, l.ID)
 	if err == nil && needsResource(&l, l.ClosedBy) {
-		k.Recheck(l.ClosedBy)
+		k.MarkGateDirty(l.ClosedBy)
 	}
 	switch {
 	case err != nil || l.Head.Seq != j.Seq || l.ClosedBy == Empty: // nothing to move if the job is not the head
@@ -266,9 +266,9 @@ func (k *laneKeeper) leaveLane(j *Job) error {
 // has. Each search for the best jobs would then have to read all of these lanes first. Lanes without demands
 // are few: one for each user and queue.
 func (k *laneKeeper) moveHeadPast(l *Lane) error {
-	scan := LaneScan{Lane: *l, StopAt: EndPosition, Want: 1, Steps: 1}
+	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: 1}
 	scan.Lane.Head.Seq++
-	if err := k.lanes.Find(&scan); err != nil {
+	if err := k.lanes.ScanLane(&scan); err != nil {
 		return err
 	}
 	l.Priority = UnknownPriority
@@ -278,16 +278,16 @@ func (k *laneKeeper) moveHeadPast(l *Lane) error {
 	case len(scan.Jobs) > 0:
 		return k.setHead(l, scan.Jobs[0].Position(), l.ClosedBy)
 	}
-	return k.setHead(l, scan.Next, Empty)
+	return k.setHead(l, scan.NextPosition, Empty)
 }
 
 // endLease ends a lease and frees what the job held at its gates.
 func (k *laneKeeper) endLease(l *Lease) {
-	k.leases.Drop(l)
-	k.Recheck(UserGate(l.Job.UID))
+	k.leases.DeleteLease(l)
+	k.MarkGateDirty(UserGate(l.Job.UID))
 	for _, n := range l.Needs {
-		k.Recheck(n.Gate)
+		k.MarkGateDirty(n.Gate)
 	}
 	// If there is room for one job now, the queue had none before this lease ended.
-	k.Readied = k.Readied || k.queues.Queue(l.Job.Queue).Room == 1
+	k.MadeJobsReady = k.MadeJobsReady || k.queues.Queue(l.Job.Queue).Room == 1
 }

@@ -16,7 +16,7 @@ import (
 // outputs are removed until 9 MB are left. If the 9.5 MB belong to waiting jobs, nothing can be removed, and
 // the attempt is recorded without its output. The same happens if the 9.5 MB are outputs of 100 bytes: 5,000
 // of them would have to be removed, and a transaction that removes them all would delay every other one. If
-// not even the record fits, each further attempt of a job that has store.KeptRecords records replaces the
+// not even the record fits, each further attempt of a job that has store.KeptAttemptRecords records replaces the
 // oldest one.
 
 // roomMaker makes room for data that a user's jobs produce.
@@ -31,14 +31,14 @@ type roomMaker struct {
 // user. It removes nothing if removing all outputs would not make enough room, or if store.RemovalLimit does
 // not allow the removal.
 func (m *roomMaker) makeRoom(uid int, added, limit int64) (bool, error) {
-	u := m.counters.User(uid)
+	u := m.counters.UserCounts(uid)
 	switch {
 	case limit <= 0 || added <= 0 || u.Bytes+added <= limit:
 		return true, nil
-	case u.Bytes-u.Outputs+added > limit:
+	case u.Bytes-u.OutputBytes+added > limit:
 		return false, nil
 	}
-	if err := m.history.TrimUser(uid, limit-added); err != nil || m.counters.User(uid).Bytes+added > limit {
+	if err := m.history.TrimUserData(uid, limit-added); err != nil || m.counters.UserCounts(uid).Bytes+added > limit {
 		return false, err
 	}
 	m.clock.WakeAt(m.clock.Now()) // Promote lets the service delete output files that are no longer needed
@@ -48,9 +48,9 @@ func (m *roomMaker) makeRoom(uid int, added, limit int64) (bool, error) {
 // makeRoomForAttempt makes room for an ended attempt of a job. limit applies to the bytes of the job's user;
 // 0 means unlimited. If there is no room for the output, makeRoomForAttempt returns a settlement without the
 // output, and marks the output file as garbage. If there is no room for the attempt's record either, and the
-// job has store.KeptRecords records, it deletes the oldest. So the job's history does not grow.
+// job has store.KeptAttemptRecords records, it deletes the oldest. So the job's history does not grow.
 func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, limit int64) (*store.Settlement, error) {
-	recordBytes := store.RecordSize(e, j.Runs)
+	recordBytes := store.AttemptRecordSize(e, j.StartedAttempts)
 	fits, err := m.makeRoom(j.UID, recordBytes+store.OutputSize(&e.Attempt), limit)
 	if err != nil || fits {
 		return e, err
@@ -58,7 +58,7 @@ func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, limit int64)
 	stripped := *e
 	a := &stripped.Attempt
 	if a.OutputRef != "" {
-		if err := m.history.AddGarbage(a.OutputRef, a.Node); err != nil {
+		if err := m.history.AddDeletableOutput(a.OutputRef, a.Node); err != nil {
 			return nil, err
 		}
 		m.clock.WakeAt(m.clock.Now())
@@ -66,8 +66,9 @@ func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, limit int64)
 	if store.OutputSize(a) > 0 {
 		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
 	}
-	if fits, err = m.makeRoom(j.UID, recordBytes, limit); err == nil && !fits && j.Runs >= store.KeptRecords {
-		err = m.history.ForgetAttempt(j.Seq)
+	if fits, err = m.makeRoom(j.UID, recordBytes, limit); err == nil && !fits &&
+		j.StartedAttempts >= store.KeptAttemptRecords {
+		err = m.history.DeleteOldestAttempt(j.Seq)
 	}
 	return &stripped, err
 }

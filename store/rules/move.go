@@ -24,29 +24,29 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		}
 	}
 	if l != nil && to != queue.Processing {
-		j.Units = ""
+		j.HeldUnits = ""
 		r.endLease(l)
 	}
 	if err := r.assignSlot(j); err != nil {
 		return err
 	}
 	if to == queue.Processing {
-		r.tx.Hold(&Lease{Job: *j, Running: true, Needs: l.Needs})
+		r.tx.PutLease(&Lease{Job: *j, Running: true, Needs: l.Needs})
 	}
 	if err := r.tx.Put(j); err != nil {
 		return err
 	}
-	r.tx.Moved(j, from, to)
+	r.tx.CountTransition(j, from, to)
 	if j.OwnRetention != wasKept {
-		r.tx.CountKept(j, bit(j.OwnRetention)-bit(wasKept))
+		r.tx.AdjustRetainedCount(j, bit(j.OwnRetention)-bit(wasKept))
 	}
 	if to.Ended() != from.Ended() {
-		if err := r.tx.CountNaming(j, bit(from.Ended())-bit(to.Ended())); err != nil {
+		if err := r.tx.AdjustNamingCounts(j, bit(from.Ended())-bit(to.Ended())); err != nil {
 			return err
 		}
 	}
 	if to.Ended() && !from.Ended() {
-		if err := addParentNote(r.tx, j, to); err != nil {
+		if err := addParentChange(r.tx, j, to); err != nil {
 			return err
 		}
 	}
@@ -105,8 +105,8 @@ func (r *Rules) assignSlot(j *Job) error {
 
 // MarkDue puts a job that is due now into its lane. If ageing starts now, the job also gets its arrival number.
 func (r *Rules) MarkDue(j *Job) error {
-	if j.State == queue.Pending && j.DueAt == j.Since {
-		j.Arrival = r.tx.Counts().EnqueuedTotal
+	if j.State == queue.Pending && j.DueAt == j.AgingSince {
+		j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
 		j.Rank = rankOf(r.tx, &j.Job)
 	}
 	if err := r.assignSlot(j); err != nil {
@@ -129,7 +129,7 @@ var (
 // rankOf returns the job's rank under the current order.
 func rankOf(settings Settings, j *queue.Job) int64 {
 	order, _ := settings.Order()
-	return order.Rank(j.Priority, j.Since, j.Arrival)
+	return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber)
 }
 
 // Rerank gives a job its rank under the current order.
@@ -144,7 +144,7 @@ func (r *Rules) Rerank(j *Job) error {
 	}
 	j.Rank = rankOf(r.tx, &j.Job)
 	if l != nil {
-		r.tx.Hold(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
+		r.tx.PutLease(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
 	}
 	if j.Slot == Ready {
 		// The job joins its lane again, because its new position may be before the lane's head.
@@ -166,25 +166,25 @@ func (r *Rules) Disown(j *Job, former int) error {
 	}
 	from := j.State
 	if from.Waiting() {
-		r.tx.Moved(j, from, 0)
+		r.tx.CountTransition(j, from, 0)
 	}
 	old := *j
 	j.UID = former
-	r.tx.Holds(old.UID, -j.StoredBytes, -j.Outputs)
-	r.tx.Holds(former, j.StoredBytes, j.Outputs)
+	r.tx.AddUserBytes(old.UID, -j.StoredBytes, -j.OutputBytes)
+	r.tx.AddUserBytes(former, j.StoredBytes, j.OutputBytes)
 	if from.Waiting() {
-		r.tx.Moved(j, 0, from)
+		r.tx.CountTransition(j, 0, from)
 	}
 	if !from.Ended() {
-		if err := r.tx.CountNaming(&old, -1); err != nil {
+		if err := r.tx.AdjustNamingCounts(&old, -1); err != nil {
 			return err
 		}
-		if err := r.tx.CountNaming(j, 1); err != nil {
+		if err := r.tx.AdjustNamingCounts(j, 1); err != nil {
 			return err
 		}
 	}
 	if !from.Waiting() || from == queue.Held {
-		r.tx.Touched(j.Seq)
+		r.tx.NotifyWatches(j.Seq)
 		return r.tx.Put(j)
 	}
 	j.Reason = queue.ReasonDisowned
@@ -193,7 +193,7 @@ func (r *Rules) Disown(j *Job, former int) error {
 
 // disownAfterLease disowns a job whose lease has just ended, if its uid was disowned during the lease.
 func (r *Rules) disownAfterLease(j *Job) error {
-	former := r.tx.Disowned(j.UID, j.Seq)
+	former := r.tx.FormerOwnerUID(j.UID, j.Seq)
 	if former == 0 {
 		return nil
 	}
@@ -220,9 +220,9 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 		}
 	}
 	if !j.State.Ended() {
-		err := addParentNote(r.tx, j, 0)
+		err := addParentChange(r.tx, j, 0)
 		if err == nil {
-			err = r.tx.CountNaming(j, -1)
+			err = r.tx.AdjustNamingCounts(j, -1)
 		}
 		if err != nil {
 			return err
@@ -231,10 +231,10 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 	if err := r.tx.Remove(j.Seq); err != nil {
 		return err
 	}
-	r.tx.Holds(j.UID, -j.StoredBytes, -j.Outputs)
-	r.tx.Moved(j, j.State, 0)
+	r.tx.AddUserBytes(j.UID, -j.StoredBytes, -j.OutputBytes)
+	r.tx.CountTransition(j, j.State, 0)
 	if j.OwnRetention {
-		r.tx.CountKept(j, -1)
+		r.tx.AdjustRetainedCount(j, -1)
 	}
 	return r.tx.AddEvent(queue.EventRemoved, &j.Job, 0, detail)
 }

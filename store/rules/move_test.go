@@ -37,11 +37,11 @@ func TestMoveEndsLease(t *testing.T) {
 	f.add(needing("1", "resource:gpu:1"))
 	f.wantClaim(1, "1")
 	f.start("1")
-	if f.leases[f.job("1").Seq] == nil || f.job("1").Units == "" {
+	if f.leases[f.job("1").Seq] == nil || f.job("1").HeldUnits == "" {
 		t.Error("the start of the job has ended its lease")
 	}
 	f.end("1")
-	if f.leases[f.job("1").Seq] != nil || f.job("1").Units != "" {
+	if f.leases[f.job("1").Seq] != nil || f.job("1").HeldUnits != "" {
 		t.Error("the end of the job has not ended its lease")
 	}
 }
@@ -62,7 +62,7 @@ func TestMoveNotifiesWatches(t *testing.T) {
 func TestRetentionOfQueueCountsJobs(t *testing.T) {
 	for state, kept := range map[queue.State]bool{queue.Completed: true, queue.Cancelled: true, queue.Dead: false} {
 		f := newFixture(t)
-		f.queueRules["default"] = store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}
+		f.queueRules["default"] = store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}
 		f.add(queue.Job{ID: "1"})
 		f.run("1", state)
 		if f.keptCount != bit(kept) {

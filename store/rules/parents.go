@@ -16,9 +16,9 @@ type parentChecker struct {
 	edges Dependencies
 }
 
-// Check returns an error if a draft of a request depends on a job that does not exist, or on itself through
+// CheckDrafts returns an error if a draft of a request depends on a job that does not exist, or on itself through
 // other drafts. It also returns an error for demands that no gate can provide.
-func (p *parentChecker) Check(drafts []queue.Job, uid int) error {
+func (p *parentChecker) CheckDrafts(drafts []queue.Job, uid int) error {
 	if err := p.resolveParents(drafts, uid); err != nil {
 		return err
 	}
@@ -30,20 +30,20 @@ func (p *parentChecker) Check(drafts []queue.Job, uid int) error {
 		}
 		var demandError *queue.Error
 		if err := queue.CheckDemands(drafts[i].Demands); errors.As(err, &demandError) {
-			return atDraft(demandError, i, len(drafts))
+			return errorAtDraft(demandError, i, len(drafts))
 		}
 		for _, d := range drafts[i].DependsOn {
-			if d.Draft < 0 || d.Draft > len(drafts) {
+			if d.DraftNumber < 0 || d.DraftNumber > len(drafts) {
 				err := queue.Invalid("depends_on",
-					"refers to job %d of the request, but the request has only jobs 1 to %d", d.Draft, len(drafts))
-				return atDraft(err, i, len(drafts))
+					"refers to job %d of the request, but the request has only jobs 1 to %d", d.DraftNumber, len(drafts))
+				return errorAtDraft(err, i, len(drafts))
 			}
-			if d.Draft != 0 || d.ID != "" { // another draft, or a stored job that resolveParents has found
+			if d.DraftNumber != 0 || d.ID != "" { // another draft, or a stored job that resolveParents has found
 				continue
 			}
-			if _, err := p.jobs.Job(d.Job, ReadSummary); errors.Is(err, queue.ErrNotFound) {
-				return atDraft(queue.Invalid("depends_on", "there is no job with the number %d; it may have been removed",
-					d.Job), i, len(drafts))
+			if _, err := p.jobs.Job(d.JobSeq, ReadSummary); errors.Is(err, queue.ErrNotFound) {
+				return errorAtDraft(queue.Invalid("depends_on", "there is no job with the number %d; it may have been removed",
+					d.JobSeq), i, len(drafts))
 			} else if err != nil {
 				return err
 			}
@@ -67,15 +67,15 @@ func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 					draftNumbers[drafts[n].ID] = n + 1
 				}
 			}
-			if d.Draft = draftNumbers[d.ID]; d.Draft != 0 {
+			if d.DraftNumber = draftNumbers[d.ID]; d.DraftNumber != 0 {
 				continue
 			}
-			seq, err := p.jobs.Named(uid, d.ID)
+			seq, err := p.jobs.FindByID(uid, d.ID)
 			if err != nil {
 				return err
 			}
-			if d.Job = seq; seq == 0 {
-				return atDraft(queue.Invalid("depends_on", "there is no job %q", d.ID), i, len(drafts))
+			if d.JobSeq = seq; seq == 0 {
+				return errorAtDraft(queue.Invalid("depends_on", "there is no job %q", d.ID), i, len(drafts))
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func (p *parentChecker) checkParents(j *Job) error {
 	above := ancestors{edges: p.edges, child: j.Seq, seenSeqs: map[int64]bool{}}
 	for i := range drafts[0].DependsOn {
 		d := &drafts[0].DependsOn[i]
-		parent, err := p.jobs.Job(d.Job, ReadSummary)
+		parent, err := p.jobs.Job(d.JobSeq, ReadSummary)
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
 			return queue.Invalid("depends_on", "job %q is not in the queue yet; try again later", d.ID)
@@ -112,7 +112,7 @@ func (p *parentChecker) checkParents(j *Job) error {
 		case parent.State.Ended():
 			continue
 		}
-		if err := above.add(d.Job, d.ID); err != nil {
+		if err := above.add(d.JobSeq, d.ID); err != nil {
 			return err
 		}
 	}
@@ -125,10 +125,10 @@ func (p *parentChecker) checkParents(j *Job) error {
 func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.DependencyStatus, unresolved, failed bool,
 	err error) {
 	for _, d := range draft.DependsOn {
-		parent, err := p.jobs.Job(d.Job, ReadSummary)
+		parent, err := p.jobs.Job(d.JobSeq, ReadSummary)
 		status := store.Unresolved
 		switch {
-		case d.Draft != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
+		case d.DraftNumber != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
 		// The parent was removed after this draft was staged.
 		case errors.Is(err, queue.ErrNotFound) && draft.OnDependencyFailure != queue.DependencyFailureRun:
 			status = store.Broken
@@ -154,7 +154,7 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.Depende
 func (p *parentChecker) replaceEdges(j *Job) error {
 	statuses, _, _, err := p.edgeStatuses(&j.Job)
 	if err == nil {
-		err = p.edges.DropEdges(j.Seq)
+		err = p.edges.DeleteEdges(j.Seq)
 	}
 	for i := 0; i < len(statuses) && err == nil; i++ {
 		err = p.edges.AddEdge(j.Seq, j.DependsOn[i], j.OnDependencyFailure, statuses[i])
@@ -205,7 +205,7 @@ func (a *ancestors) add(parent int64, name string) error {
 // delay other commits noticeably.
 const maxAncestorEdges = 2 * queue.MaxDependencies
 
-func atDraft(e *queue.Error, i, total int) error {
+func errorAtDraft(e *queue.Error, i, total int) error {
 	if total > 1 {
 		return e.WithIndex(i + 1)
 	}
@@ -222,11 +222,11 @@ func checkAcyclic(drafts []queue.Job) error {
 	)
 	status := make([]uint8, len(drafts))
 	var path []int
-	var visit func(i int) error // recurses at most queue.MaxBatch times
+	var visit func(i int) error // recurses at most queue.MaxJobsPerRequest times
 	visit = func(i int) error {
 		status[i], path = onPath, append(path, i)
 		for _, d := range drafts[i].DependsOn {
-			switch parent := d.Draft - 1; {
+			switch parent := d.DraftNumber - 1; {
 			case parent < 0 || status[parent] == visited:
 			case status[parent] == onPath:
 				names := ""

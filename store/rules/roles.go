@@ -44,8 +44,8 @@ type Settings interface {
 	// Order returns the settings from which ranks are computed. reranking reports whether some jobs still have
 	// a rank of an earlier order.
 	Order() (o queue.Order, reranking bool)
-	// Quota returns how many jobs of one user may be leased; 0 means unlimited.
-	Quota() int
+	// MaxLeasedPerUser returns how many jobs of one user may be leased; 0 means unlimited.
+	MaxLeasedPerUser() int
 	// Node returns the node that claims.
 	Node() *store.Node
 	// Hooks returns the value last passed to store.Settings.SetHooks.
@@ -56,22 +56,22 @@ type Settings interface {
 type Jobs interface {
 	// Job reads a job. It returns queue.ErrNotFound if the job does not exist.
 	Job(seq int64, part ReadScope) (Job, error)
-	// Named returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in this
+	// FindByID returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in this
 	// user's staged batches. It does not find hooks from the settings that run as another user.
-	Named(uid int, id string) (seq int64, err error)
-	// Holder returns the job of a user that has the given unique key: the job that has not ended or, if all
+	FindByID(uid int, id string) (seq int64, err error)
+	// UniqueKeyHolder returns the job of a user that has the given unique key: the job that has not ended or, if all
 	// have ended, the one that ended last.
-	Holder(uid int, key string) (j Job, found bool, err error)
-	// Taken reports whether an id belongs to a job, including jobs that are not in the queue yet.
-	Taken(id string) (bool, error)
-	// Disowned returns the uid below 0 that a job of this uid gets once it is not leased. It returns 0 if the
+	UniqueKeyHolder(uid int, key string) (j Job, found bool, err error)
+	// IDTaken reports whether an id belongs to a job, including jobs that are not in the queue yet.
+	IDTaken(id string) (bool, error)
+	// FormerOwnerUID returns the uid below 0 that a job of this uid gets once it is not leased. It returns 0 if the
 	// job keeps its uid, because the uid still belongs to the same account.
-	Disowned(uid int, seq int64) int
-	// NewJob registers a draft without checking the limits on waiting jobs. It returns the new job's seq and
+	FormerOwnerUID(uid int, seq int64) int
+	// RegisterDraft registers a draft without checking the limits on waiting jobs. It returns the new job's seq and
 	// id, and the draft number to be passed to Insert.
-	NewJob(draft *queue.Job) (at int, seq int64, id string, err error)
+	RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err error)
 	// Insert stores a new job. draft is the number of its draft, counted from 0: the index in the request, or
-	// the number from NewJob.
+	// the number from RegisterDraft.
 	Insert(j *Job, draft int) error
 	// StoredSize returns how many bytes a job's row, input and dependencies will take when the job is
 	// completely written.
@@ -83,8 +83,8 @@ type Jobs interface {
 	// Remove deletes a job and its history. The engine may delete the data later, but no reader sees the job
 	// any more.
 	Remove(seq int64) error
-	// Touched notifies the watches of a job once the transaction is committed.
-	Touched(seq int64)
+	// NotifyWatches notifies the watches of a job once the transaction is committed.
+	NotifyWatches(seq int64)
 }
 
 // History records what happens to jobs, and keeps the outputs of their attempts.
@@ -94,47 +94,47 @@ type History interface {
 	AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error
 	// AddAttempt records an attempt of a job. The attempt's number is j.Runs.
 	AddAttempt(j *Job, e *store.Settlement) error
-	// ForgetAttempt deletes the oldest attempt record of a leased job, with its output. It does nothing if
+	// DeleteOldestAttempt deletes the oldest attempt record of a leased job, with its output. It does nothing if
 	// the job has none.
-	ForgetAttempt(seq int64) error
-	// AddGarbage records that an output file on a node is no longer needed.
-	AddGarbage(ref, node string) error
-	// TrimUser removes outputs and inputs of a user until the user holds at most keep bytes. It removes them
-	// in the same order as store.Quotas.TrimUser. It removes nothing if more of them would have to be removed
+	DeleteOldestAttempt(seq int64) error
+	// AddDeletableOutput records that an output file on a node is no longer needed.
+	AddDeletableOutput(ref, node string) error
+	// TrimUserData removes outputs and inputs of a user until the user holds at most keep bytes. It removes them
+	// in the same order as store.Quotas.TrimUserData. It removes nothing if more of them would have to be removed
 	// than store.RemovalLimit allows.
-	TrimUser(uid int, keep int64) error
-	// Measure adds the start or the end of an attempt to the statistics of its queue, in this transaction.
-	Measure(m Measurement)
+	TrimUserData(uid int, keep int64) error
+	// AddMeasurement adds the start or the end of an attempt to the statistics of its queue, in this transaction.
+	AddMeasurement(m Measurement)
 }
 
 // Counters counts jobs and the bytes that they use. Counts and User include the changes of the transaction.
 type Counters interface {
 	// Counts returns the counts of all jobs.
 	Counts() Counts
-	// User returns the counts of one user.
-	User(uid int) User
-	// Arrived counts an enqueued job.
-	Arrived()
-	// Moved counts a job's transition between two states, for the job's user and queue. State 0 means that
+	// UserCounts returns the counts of one user.
+	UserCounts(uid int) UserCounts
+	// CountEnqueued counts an enqueued job.
+	CountEnqueued()
+	// CountTransition counts a job's transition between two states, for the job's user and queue. State 0 means that
 	// the job is not stored.
-	Moved(j *Job, from, to queue.State)
-	// CountKept adds the job to the counts of ended jobs that the queue's own retention bounds, if the
-	// parameter by is 1. If it is -1, CountKept subtracts the job. The counts are the number of these jobs
+	CountTransition(j *Job, from, to queue.State)
+	// AdjustRetainedCount adds the job to the counts of ended jobs that the queue's own retention bounds, if the
+	// parameter by is 1. If it is -1, AdjustRetainedCount subtracts the job. The counts are the number of these jobs
 	// and the bytes of their outputs.
-	CountKept(j *Job, by int)
-	// Holds adds to the counted bytes of a user's jobs and schedules. outputs is the change of the bytes of
+	AdjustRetainedCount(j *Job, by int)
+	// AddUserBytes adds to the counted bytes of a user's jobs and schedules. outputs is the change of the bytes of
 	// outputs, and stored the change of all other bytes; both may be negative.
-	Holds(uid int, stored, outputs int64)
+	AddUserBytes(uid int, stored, outputs int64)
 }
 
 // Leases stores the leases of jobs.
 type Leases interface {
 	// Lease returns the lease of a job, or nil if the job is not leased.
 	Lease(seq int64) *Lease
-	// Hold stores a lease. It replaces an earlier Lease of the same job.
-	Hold(l *Lease)
-	// Drop deletes a lease.
-	Drop(l *Lease)
+	// PutLease stores a lease. It replaces an earlier Lease of the same job.
+	PutLease(l *Lease)
+	// DeleteLease deletes a lease.
+	DeleteLease(l *Lease)
 	// FenceStep returns by how much a claim raises a fence. The step is at least 1, and users cannot predict
 	// it.
 	FenceStep() int64
@@ -147,14 +147,14 @@ type Queues interface {
 	Queues(each func(*Queue) bool) error
 	// Queue returns the state of a queue.
 	Queue(name string) *Queue
-	// QueueObstacle describes why a queue has no room.
-	QueueObstacle(name string) store.Obstacle
-	// Weighted reports whether any queue has a weight other than 1.
-	Weighted() bool
+	// QueueWaitReason describes why a queue has no room.
+	QueueWaitReason(name string) store.WaitReason
+	// WeightsDiffer reports whether any queue has a weight other than 1.
+	WeightsDiffer() bool
 	// Turn returns the turn of the queue that was served last.
-	Turn() int64
-	// Serve records that a queue was served in a turn, and sets the queue's next turn.
-	Serve(q *Queue, turn, next int64)
+	LastServedTurn() int64
+	// RecordQueueTurn records that a queue was served in a turn, and sets the queue's next turn.
+	RecordQueueTurn(q *Queue, turn, next int64)
 }
 
 // Lanes stores the lanes, and finds the best of them. The comment at the top of lanes.go explains lanes.
@@ -164,61 +164,61 @@ type Lanes interface {
 	Lane(j *Job) (Lane, error)
 	// SetLane writes a lane's head, its priority, and the gate that closes the lane.
 	SetLane(l Lane) error
-	// Best returns the open lane with the best head in a queue, and the head of the second best lane. The
+	// BestLane returns the open lane with the best head in a queue, and the head of the second best lane. The
 	// queue must be one that Queues has passed to its callback.
-	Best(q *Queue) (Lane, Position, error)
-	// Find reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
-	Find(l *LaneScan) error
-	// Shut visits the lists of closed lanes of a gate. It calls the function each for the best lane of every
+	BestLane(q *Queue) (Lane, Position, error)
+	// ScanLane reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
+	ScanLane(l *LaneScan) error
+	// EachClosedList visits the lists of closed lanes of a gate. It calls the function each for the best lane of every
 	// list, until the function returns false. Lists are ordered by List.Compare, and those up to the list
 	// after are left out.
-	Shut(gate int64, after List, each func(Lane) (bool, error)) error
-	// NextShut returns the best lane of one list of a gate.
-	NextShut(gate int64, list List) (l Lane, found bool, err error)
-	// FirstShut returns the best lane of all lists of a gate that belong to the given queue.
-	FirstShut(gate int64, queue string) (l Lane, found bool, err error)
+	EachClosedList(gate int64, after ClosedLaneList, each func(Lane) (bool, error)) error
+	// BestClosedInList returns the best lane of one list of a gate.
+	BestClosedInList(gate int64, list ClosedLaneList) (l Lane, found bool, err error)
+	// BestClosedInQueue returns the best lane of all lists of a gate that belong to the given queue.
+	BestClosedInQueue(gate int64, queue string) (l Lane, found bool, err error)
 }
 
 // UserTurns remembers which users were served last. The comment at the top of user_turns.go explains turns.
 type UserTurns interface {
-	// Shared reports whether several users may have open lanes in a queue.
-	Shared(q *Queue) bool
-	// Contenders calls the function each for the best open lane of every user in a queue. served is the
+	// HasSeveralUsers reports whether several users may have open lanes in a queue.
+	HasSeveralUsers(q *Queue) bool
+	// EachContender calls the function each for the best open lane of every user in a queue. served is the
 	// number of the user's last turn, or 0 if it is not known.
-	Contenders(q *Queue, each func(l *Lane, served int64))
-	// ServeUser records that a claim took a job of a user, and returns the turn.
-	ServeUser(q *Queue, uid int) Turn
-	// Unserve undoes a turn that ServeUser has recorded.
-	Unserve(q *Queue, uid int, t Turn)
+	EachContender(q *Queue, each func(l *Lane, served int64))
+	// RecordUserTurn records that a claim took a job of a user, and returns the turn.
+	RecordUserTurn(q *Queue, uid int) UserTurn
+	// UndoUserTurn undoes a turn that RecordUserTurn has recorded.
+	UndoUserTurn(q *Queue, uid int, t UserTurn)
 }
 
 // Gates stores the limits of gates, the starts that count for rate limits, and how many jobs name a gate.
 type Gates interface {
-	// Rule returns the rule of a gate and the units in use.
-	Rule(gate int64) (Rule, error)
+	// GateRule returns the rule of a gate and the units in use.
+	GateRule(gate int64) (GateRule, error)
 	// TakenUnits returns the units of a resource that leased jobs hold.
 	TakenUnits(name string) map[int]bool
-	// Resources returns the gates that are resources. They are few.
-	Resources() []int64
+	// ResourceGates returns the gates that are resources. They are few.
+	ResourceGates() []int64
 	// RecordStart stores a start for a rate limit, and may delete starts that are older than the period.
 	RecordStart(gate int64, at queue.Millis) error
-	// Starts counts the starts at or after since. A start in the future counts as now.
-	Starts(gate int64, since queue.Millis) (n int, err error)
-	// StartBefore returns the time of the start that exactly n newer starts follow. It considers only starts
+	// CountStarts counts the starts at or after since. A start in the future counts as now.
+	CountStarts(gate int64, since queue.Millis) (n int, err error)
+	// NthNewestStart returns the time of the start that exactly n newer starts follow. It considers only starts
 	// at or after since, and returns 0 if there are at most n of them.
-	StartBefore(gate int64, since queue.Millis, n int) (at queue.Millis, err error)
-	// SetOpens ensures that Promote checks a gate again at the given time.
-	SetOpens(gate int64, at queue.Millis) error
-	// SetRule sets the rule of a lock or rate from a job's demand. It returns the gate, or 0 if the rule is
+	NthNewestStart(gate int64, since queue.Millis, n int) (at queue.Millis, err error)
+	// ScheduleRecheck ensures that Promote checks a gate again at the given time.
+	ScheduleRecheck(gate int64, at queue.Millis) error
+	// SetRuleFromJob sets the rule of a lock or rate from a job's demand. It returns the gate, or 0 if the rule is
 	// unchanged. A job cannot change the rule of a shared key that other unfinished jobs name. The engine
 	// keeps the rule while unfinished jobs name the key.
-	SetRule(j *Job, d queue.Demand) (gate int64, err error)
-	// KeepRule sets the rule of a shared lock or rate, and jobs cannot change it. It returns the gate, or 0
+	SetRuleFromJob(j *Job, d queue.Demand) (gate int64, err error)
+	// SetFixedRule sets the rule of a shared lock or rate, and jobs cannot change it. It returns the gate, or 0
 	// if the rule is unchanged. If d.N is 0, jobs set the rule again.
-	KeepRule(d queue.Demand) (gate int64, err error)
-	// CountNaming changes the counts of unfinished jobs that name a key, for each key that j names. The
+	SetFixedRule(d queue.Demand) (gate int64, err error)
+	// AdjustNamingCounts changes the counts of unfinished jobs that name a key, for each key that j names. The
 	// parameter by is 1 or -1, and is added to each count.
-	CountNaming(j *Job, by int) error
+	AdjustNamingCounts(j *Job, by int) error
 }
 
 // Dependencies stores edges, and notes about parents whose edges must be decided later. An edge is a
@@ -228,51 +228,51 @@ type Dependencies interface {
 	HasEdges() bool
 	// AddEdge stores an edge with its status.
 	AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, status store.DependencyStatus) error
-	// SetEdge writes the status of an edge.
-	SetEdge(e *Edge, status store.DependencyStatus) error
-	// DropEdges deletes all edges of a child.
-	DropEdges(child int64) error
-	// Waits reports whether any edge of a child has the given status.
-	Waits(child int64, status store.DependencyStatus) (bool, error)
+	// SetEdgeStatus writes the status of an edge.
+	SetEdgeStatus(e *Edge, status store.DependencyStatus) error
+	// DeleteEdges deletes all edges of a child.
+	DeleteEdges(child int64) error
+	// HasEdgeWithStatus reports whether any edge of a child has the given status.
+	HasEdgeWithStatus(child int64, status store.DependencyStatus) (bool, error)
 	// Parents returns up to n jobs that a job waits for.
 	Parents(child int64, n int) ([]int64, error)
-	// Edges returns up to n edges that a note applies to: edges with the status store.Unresolved or, for a Rerun
+	// EdgesToDecide returns up to n edges that a note applies to: edges with the status store.Unresolved or, for a Rerun
 	// note, store.Broken.
-	Edges(e EndedParent, n int) ([]Edge, error)
-	// AddEnded adds a note about a parent whose edges must be decided later. The note says that the parent
+	EdgesToDecide(e ParentChange, n int) ([]Edge, error)
+	// AddParentChange adds a note about a parent whose edges must be decided later. The note says that the parent
 	// has ended, was removed (state 0), or runs again (state Rerun). It applies to the edges that the parent
-	// has now. If none of them has an id above after, AddEnded adds no note.
-	AddEnded(parent int64, uid int, state queue.State, after int64) error
-	// Noted returns the number of notes about a parent, and the newest note.
-	Noted(parent int64) (n int64, newest EndedParent, err error)
-	// ExtendRerunNote deletes the notes that are newer than the parent's newest Rerun note, and extends that note
+	// has now. If none of them has an id above after, AddParentChange adds no note.
+	AddParentChange(parent int64, uid int, state queue.State, after int64) error
+	// CountParentChanges returns the number of notes about a parent, and the newest note.
+	CountParentChanges(parent int64) (n int64, newest ParentChange, err error)
+	// ExtendRerunChange deletes the notes that are newer than the parent's newest Rerun note, and extends that note
 	// to all current edges of the parent. It returns false if the parent has no Rerun note.
-	ExtendRerunNote(parent int64) (found bool, err error)
-	// NextEnded returns the oldest note of the next user; users take turns. Its parent may have been removed.
-	NextEnded() (e EndedParent, found bool, err error)
-	// Postpone moves all notes about a parent behind the other notes of its user, and keeps their order.
-	Postpone(parent int64) error
-	// DropEnded deletes a note.
-	DropEnded(id int64) error
+	ExtendRerunChange(parent int64) (found bool, err error)
+	// NextParentChange returns the oldest note of the next user; users take turns. Its parent may have been removed.
+	NextParentChange() (e ParentChange, found bool, err error)
+	// PostponeParentChanges moves all notes about a parent behind the other notes of its user, and keeps their order.
+	PostponeParentChanges(parent int64) error
+	// DeleteParentChange deletes a note.
+	DeleteParentChange(id int64) error
 }
 
 // Schedules stores the schedules and the outcomes of their occurrences.
 type Schedules interface {
 	// Schedule reads a schedule. It returns queue.ErrNotFound if the schedule does not exist.
 	Schedule(name string) (store.Schedule, error)
-	// SetTimes writes a schedule's times, its boot id and its pause.
-	SetTimes(s *store.Schedule) error
-	// Unfinished lists the unfinished jobs of a schedule, newest first, at most as many as the parameter
+	// SetScheduleState writes a schedule's times, its boot id and its pause.
+	SetScheduleState(s *store.Schedule) error
+	// UnfinishedJobs lists the unfinished jobs of a schedule, newest first, at most as many as the parameter
 	// most.
-	Unfinished(schedule string, most int) ([]Job, error)
-	// AddRun records the outcome of an occurrence of a schedule, and deletes the schedule's oldest records
+	UnfinishedJobs(schedule string, most int) ([]Job, error)
+	// AddOccurrenceRecord records the outcome of an occurrence of a schedule, and deletes the schedule's oldest records
 	// above the limit.
-	AddRun(schedule string, r store.ScheduleRun) error
+	AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error
 }
 
 // Savepoints undoes a part of a transaction.
 type Savepoints interface {
-	// Attempt runs a part of the transaction. If the part returns an error, Attempt undoes the part's changes
-	// and returns the error. A part must not call Attempt.
-	Attempt(part func() error) error
+	// WithSavepoint runs a part of the transaction. If the part returns an error, WithSavepoint undoes the part's changes
+	// and returns the error. A part must not call WithSavepoint.
+	WithSavepoint(part func() error) error
 }

@@ -28,9 +28,9 @@ type Rules struct {
 
 // Init prepares r, which must be zero, for a transaction. The parts of r refer to each other, so r must keep
 // its address afterwards. An engine may restore an earlier copy of r at the same address.
-func (r *Rules) Init(tx Tx, mem *Memory) {
-	if mem.recheck == nil {
-		mem.recheck = map[int64]recheckRound{}
+func (r *Rules) Init(tx Tx, mem *RecheckState) {
+	if mem.dirtyGates == nil {
+		mem.dirtyGates = map[int64]recheckRound{}
 	}
 	r.tx = tx
 	r.gatekeeper = gatekeeper{clock: tx, settings: tx, counters: tx, gates: tx}

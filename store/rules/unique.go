@@ -11,8 +11,8 @@ import (
 // Substitute replaces, in the receipt, a draft that is not stored. It is an existing job or, if Job is nil, an
 // earlier draft of the request.
 type Substitute struct {
-	Job   *Job
-	Draft int
+	Job        *Job
+	DraftIndex int
 }
 
 // uniqueKeys finds the jobs that have a unique key.
@@ -39,16 +39,17 @@ func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substi
 		var other *Job
 		switch {
 		case duplicate && d.OnConflict == queue.ConflictReject:
-			err = keyTaken("an earlier job of this request has the same unique key, %q; give each job its own key", d.Unique)
+			err = keyTakenError("an earlier job of this request has the same unique key, %q; give each job its own key",
+				d.Unique)
 		case duplicate && d.OnConflict == queue.ConflictReturn:
-			substitutes[i] = Substitute{Draft: earlierIndex}
+			substitutes[i] = Substitute{DraftIndex: earlierIndex}
 			continue
 		case !duplicate:
-			other, err = u.conflict(d)
+			other, err = u.keyConflict(d)
 		}
 		var rejection *queue.Error
 		if errors.As(err, &rejection) {
-			return nil, atDraft(rejection, i, len(drafts))
+			return nil, errorAtDraft(rejection, i, len(drafts))
 		}
 		if err != nil {
 			return nil, err
@@ -76,12 +77,12 @@ func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute)
 			continue
 		}
 		for _, d := range after {
-			other, substituted := substitutes[d.Draft-1]
+			other, substituted := substitutes[d.DraftNumber-1]
 			switch {
 			case substituted && other.Job != nil: // a stored job cannot depend on a draft
-				d.Draft = 0
+				d.DraftNumber = 0
 			case substituted:
-				d.Draft = other.Draft + 1
+				d.DraftNumber = other.DraftIndex + 1
 			}
 			list[i].DependsOn = append(list[i].DependsOn, d)
 		}
@@ -89,8 +90,8 @@ func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute)
 	return checkAcyclic(list)
 }
 
-// conflict returns the job that has a draft's unique key. It returns an error if the draft is to be rejected.
-func (u *uniqueKeys) conflict(d *queue.Job) (*Job, error) {
+// keyConflict returns the job that has a draft's unique key. It returns an error if the draft is to be rejected.
+func (u *uniqueKeys) keyConflict(d *queue.Job) (*Job, error) {
 	j, found, err := u.keyHolder(d.UID, d.Unique)
 	switch {
 	case err != nil || !found:
@@ -100,20 +101,20 @@ func (u *uniqueKeys) conflict(d *queue.Job) (*Job, error) {
 		return &j, nil
 	case j.State.Ended():
 		until := j.EndedAt.Add(j.UniqueFor)
-		return nil, keyTaken("the unique key %q is already used by job %s, which is %v but keeps the key until %s",
+		return nil, keyTakenError("the unique key %q is already used by job %s, which is %v but keeps the key until %s",
 			d.Unique, j.ID, j.State, until)
 	}
-	return nil, keyTaken("the unique key %q is already used by job %s, which is %v; "+
+	return nil, keyTakenError("the unique key %q is already used by job %s, which is %v; "+
 		"wait for that job, or cancel it", d.Unique, j.ID, j.State)
 }
 
-func keyTaken(format string, args ...any) error {
+func keyTakenError(format string, args ...any) error {
 	return &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf(format, args...)}
 }
 
 // keyHolder returns the job that prevents others from using its unique key.
 func (u *uniqueKeys) keyHolder(uid int, key string) (j Job, found bool, err error) {
-	j, found, err = u.jobs.Holder(uid, key)
+	j, found, err = u.jobs.UniqueKeyHolder(uid, key)
 	if found && j.State.Ended() && j.EndedAt.Add(j.UniqueFor) <= u.clock.Now() {
 		found = false
 	}
@@ -125,6 +126,6 @@ func (u *uniqueKeys) successorWithKey(j *Job) (other Job, taken bool, err error)
 	if j.Unique == "" {
 		return other, false, nil
 	}
-	other, found, err := u.jobs.Holder(j.UID, j.Unique)
+	other, found, err := u.jobs.UniqueKeyHolder(j.UID, j.Unique)
 	return other, found && other.Seq != j.Seq && !other.State.Ended(), err
 }

@@ -16,7 +16,7 @@ func TestUniqueKeyConflict(t *testing.T) {
 	ended := func(f *fixture) { f.run("old", queue.Completed) }
 	endedLongAgo := func(f *fixture) { f.run("old", queue.Completed); f.advance(time.Minute) }
 	cases := []struct {
-		on    queue.Conflict
+		on    queue.ConflictAction
 		other string
 		given func(*fixture)
 		want  string // the id in the receipt, followed by the state of the other job; or the rejection
@@ -62,7 +62,7 @@ func TestUniqueKeyBelongsToUser(t *testing.T) {
 
 // The jobs of one request conflict with each other too.
 func TestUniqueKeyWithinRequest(t *testing.T) {
-	cases := map[queue.Conflict]string{
+	cases := map[queue.ConflictAction]string{
 		queue.ConflictReturn:  "1 1 pending gone",
 		queue.ConflictReplace: "1 2 cancelled pending",
 		queue.ConflictReject:  "",

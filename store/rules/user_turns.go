@@ -14,7 +14,7 @@ import (
 // An example: user 1 has 10,000 jobs of priority 5. Then user 2 enqueues job 10001 of priority 5, and user 3
 // enqueues job 10002 of priority 3. The lane with the best head belongs to user 1, so the next job comes from
 // this queue and has priority 5. Users 1 and 2 have such jobs, and user 2 was served less recently, so a
-// claim takes job 10001. The job gets the place of job 1 (Job.Start), so the runner starts it before job 1.
+// claim takes job 10001. The job gets the place of job 1 (Job.StartPosition), so the runner starts it before job 1.
 // Its own rank does not change, so it loses nothing if it is given back. The next claim takes job 1. User 3
 // does not take turns with the others: job 10002 waits until it is the best-ranked job. A job that ranks
 // behind k jobs of each of n users waits for at most k turns of each.
@@ -30,7 +30,7 @@ import (
 const UnknownPriority = math.MinInt64
 
 // Turn describes a user's turn in a queue: its number, and the number of the user's previous turn.
-type Turn struct{ Number, Previous int64 }
+type UserTurn struct{ Number, Previous int64 }
 
 // contender is the best open lane of a user, with the number of the user's last turn.
 type contender struct {
@@ -45,16 +45,17 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int, err error
 	c.keeper.steps = &c.keeper.claimSteps
 	defer func() { c.keeper.steps = &c.keeper.otherSteps }()
 	n, err = c.roomOrClose(&scan.Lane)
-	if order, _ := c.settings.Order(); n == 0 || err != nil || order.Scheduling == queue.ByArrival || !c.turns.Shared(q) {
+	if order, _ := c.settings.Order(); n == 0 || err != nil || order.Scheduling == queue.ByArrival ||
+		!c.turns.HasSeveralUsers(q) {
 		return n, err
 	}
 	first := &scan.Lane
 	if changed, err := c.keeper.ensurePriority(first); changed || err != nil {
 		return 0, err
 	}
-	scan.Want, scan.PeekPriority = 1, true
+	scan.WantedJobs, scan.PeekPriority = 1, true
 	c.contenders = c.contenders[:0]
-	c.turns.Contenders(q, func(l *Lane, served int64) {
+	c.turns.EachContender(q, func(l *Lane, served int64) {
 		// A lane without demands needs no check if its priority is known to differ from that of the first
 		// lane. Such a lane cannot hold back a job that could start.
 		if len(l.Needs) > 0 || l.Priority == UnknownPriority || l.Priority == first.Priority {
@@ -63,7 +64,7 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int, err error
 	})
 	scan.ExpectedJobs = (want + len(c.contenders) - 1) / max(1, len(c.contenders))
 	priority := first.Priority
-	scan.UpcomingLanes = func(n int) []Lane { return c.upcoming(priority, min(n, want)) }
+	scan.UpcomingLanes = func(n int) []Lane { return c.upcomingLanes(priority, min(n, want)) }
 	for list := c.contenders; ; {
 		index := c.nextContender(list, first)
 		if index < 0 {
@@ -91,15 +92,15 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int, err error
 		if changed, err := c.closeOvertakenLanes(&l, list); changed || err != nil {
 			return 0, err
 		}
-		scan.Start, scan.Lane, scan.StopAt = new(queue.Place(first.Head)), l, EndPosition
+		scan.StartPlace, scan.Lane, scan.StopAt = new(queue.StartPosition(first.Head)), l, EndPosition
 		return n, nil
 	}
 	return n, nil
 }
 
-// upcoming returns the lanes of up to n contenders whose next job is known to have the given priority. The
+// upcomingLanes returns the lanes of up to n contenders whose next job is known to have the given priority. The
 // lanes of the users that were served least recently come first.
-func (c *claimer) upcoming(priority int64, n int) (list []Lane) {
+func (c *claimer) upcomingLanes(priority int64, n int) (list []Lane) {
 	next := slices.Clone(c.contenders)
 	slices.SortFunc(next, contender.compare)
 	for i := range next {

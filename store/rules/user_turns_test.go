@@ -41,8 +41,8 @@ func TestExampleOfUserTurns(t *testing.T) {
 		if err != nil || len(jobs) != 1 || jobs[0].ID != "10001" {
 			return fmt.Errorf("the claim got %v, %v; want job 10001", jobs, err)
 		}
-		if want := queue.Place(best.Position()); jobs[0].Start != want {
-			t.Errorf("job 10001 starts at %v; want the place of job 1, %v", jobs[0].Start, want)
+		if want := queue.StartPosition(best.Position()); jobs[0].StartPosition != want {
+			t.Errorf("job 10001 starts at %v; want the place of job 1, %v", jobs[0].StartPosition, want)
 		}
 		if jobs[0].Rank != f.job("10001").Rank {
 			t.Error("the turn has changed the rank of job 10001")

@@ -25,22 +25,22 @@ import (
 // reading, so it does not keep the WAL from being emptied.
 // See docs/decisions/0037.
 const (
-	copyPrefix  = "copy-"
-	copyStep    = 256 // pages, 1 MiB; copying them takes about a millisecond of the writer's time
-	outputPiece = 1 << 20
+	copyPrefix       = "copy-"
+	copyStep         = 256 // pages, 1 MiB; copying them takes about a millisecond of the writer's time
+	outputPieceBytes = 1 << 20
 )
 
-// madeCopy is a finished backup.
-type madeCopy struct {
+// backupFile is a finished backup.
+type backupFile struct {
 	*os.File
 	size int64
 }
 
 // Size returns the size of the backup in bytes.
-func (c *madeCopy) Size() int64 { return c.size }
+func (c *backupFile) Size() int64 { return c.size }
 
 // Close deletes the backup.
-func (c *madeCopy) Close() error {
+func (c *backupFile) Close() error {
 	err := c.File.Close()
 	if gone := os.Remove(c.Name()); gone != nil && !errors.Is(gone, os.ErrNotExist) {
 		err = errors.Join(err, gone)
@@ -52,9 +52,10 @@ func (c *madeCopy) Close() error {
 // was called, and later changes up to some instant. It reports progress to the callback each: the bytes
 // that are copied and the approximate total. The backup has passed integrity_check. Only one backup is made at
 // a time.
-func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, total int64) error) (store.Copy,
+func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
+	each func(done, total int64) error) (store.BackupReader,
 	error) {
-	path, err := s.makeCopy(ctx, s.Counts().Outputs, each, func(c *sqlitedb.Conn) error {
+	path, err := s.makeCopy(ctx, s.Counts().OutputBytes, each, func(c *sqlitedb.Conn) error {
 		if err := s.addOutputs(ctx, c, outputs); err != nil {
 			return err
 		}
@@ -72,7 +73,7 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 	if err != nil {
 		return nil, err
 	}
-	made := &madeCopy{File: f}
+	made := &backupFile{File: f}
 	info, err := f.Stat()
 	if err != nil {
 		return nil, errors.Join(err, made.Close())
@@ -90,7 +91,7 @@ func (s *Store) makeCopy(ctx context.Context, added int64, each func(done, total
 		return "", queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
 	}
 	defer s.EndCopy()
-	needed := s.Counts().Bytes + added + minFreeAfterCopy
+	needed := s.Counts().DatabaseBytes + added + minFreeAfterCopy
 	if free, err := s.freeSpace(); err == nil && free < needed {
 		// Show both sizes in whole KiB, the needed size rounded up, so that they are easy to compare.
 		const unit = 1 << 10
@@ -138,20 +139,20 @@ const minFreeAfterCopy = sqlitedb.MinFreeBytes + copyStep*sqlitedb.PageSize
 // checkCopySpace returns an error once a copy takes disk space that the queue needs.
 func (s *Store) checkCopySpace() error {
 	if free, err := s.freeSpace(); err == nil && free < minFreeAfterCopy {
-		return s.noCopySpace()
+		return s.noCopySpaceError()
 	}
 	return nil
 }
 
-func (s *Store) noCopySpace() error {
+func (s *Store) noCopySpaceError() error {
 	return queue.Errorf(queue.CodeNoSpace, "the disk of %s has no space left for a temporary copy of the database; free "+
 		"some space there, then try again", s.dir)
 }
 
 // copySpaceError replaces the error for a full disk, since it is the copy that fails and not the database.
 func (s *Store) copySpaceError(err error) error {
-	if err != nil && database.KindOf(err) == database.Full {
-		return s.noCopySpace()
+	if err != nil && database.ErrorKindOf(err) == database.DiskFull {
+		return s.noCopySpaceError()
 	}
 	return err
 }
@@ -166,7 +167,7 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 	defer libc.Xfree(to.TLS, main)
 	err = s.BetweenTx(ctx, func() error {
 		if s.backup = sqlite3.Xsqlite3_backup_init(s.conn.TLS, to.DB, main, s.conn.DB, main); s.backup == 0 {
-			return to.Failed(sqlite3.Xsqlite3_errcode(s.conn.TLS, to.DB))
+			return to.ResultError(sqlite3.Xsqlite3_errcode(s.conn.TLS, to.DB))
 		}
 		return nil
 	})
@@ -210,7 +211,7 @@ func (s *Store) endBackup() {
 }
 
 // addOutputs stores the output files that a copy refers to in the copy.
-func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.Outputs) error {
+func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.OutputOpener) error {
 	err := c.Exec(`CREATE TABLE outputs (ref TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL, ` +
 		`PRIMARY KEY (ref, n)) STRICT, WITHOUT ROWID`)
 	if err == nil {
@@ -231,7 +232,7 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 			return fmt.Errorf("cannot read an output file: %w", err)
 		}
 		defer f.Close()
-		piece, whole := make([]byte, outputPiece), io.LimitReader(f, size) // ignore bytes that a running job appends
+		piece, whole := make([]byte, outputPieceBytes), io.LimitReader(f, size) // ignore bytes that a running job appends
 		for n := int64(0); ; n++ {
 			got, err := io.ReadFull(whole, piece)
 			if failed := errors.Join(ctx.Err(), s.checkCopySpace()); failed != nil {
@@ -256,8 +257,8 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 	return c.Exec(`COMMIT`)
 }
 
-// sweepCopies deletes the unfinished copies of a service that was killed.
-func sweepCopies(dir string) {
+// deleteUnfinishedCopies deletes the unfinished copies of a service that was killed.
+func deleteUnfinishedCopies(dir string) {
 	list, _ := filepath.Glob(filepath.Join(dir, copyPrefix+"*")) // Glob fails only for a malformed pattern
 	for _, path := range list {
 		os.Remove(path)

@@ -38,15 +38,15 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	}
 	asks := func(what string, most int64, want error) {
 		t.Helper()
-		for _, r := range []store.Request{{MaxPending: most}, {MaxPendingUser: most}} {
+		for _, r := range []store.Request{{MaxPending: most}, {MaxPendingPerUser: most}} {
 			r.Drafts = []queue.Job{draft()}
 			if _, err := s.Enqueue(t.Context(), r); !errors.Is(err, want) {
 				t.Errorf("%s, where max_pending is %d and max_pending_per_user %d: got %v, want %v", what, r.MaxPending,
-					r.MaxPendingUser, err, want)
+					r.MaxPendingPerUser, err, want)
 			}
 		}
 	}
-	asks("while the disk is full", 2000, queue.ErrFull)
+	asks("while the disk is full", 2000, queue.ErrQueueFull)
 	asks("while the disk is full", 2001, queue.ErrNoSpace)
 	if err := os.Remove(full); err != nil {
 		t.Fatal(err)
@@ -63,12 +63,12 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil {
 		t.Fatal(err)
 	}
-	asks("when all are moved", 2000, queue.ErrFull)
+	asks("when all are moved", 2000, queue.ErrQueueFull)
 	for more := true; more; {
 		if more, err = s.ApplyBatch(t.Context(), committed.Batch); err != nil {
 			t.Fatal(err)
 		}
 	}
-	asks("when it is finished", 2000, queue.ErrFull)
+	asks("when it is finished", 2000, queue.ErrQueueFull)
 	asks("when it is finished", 2002, nil)
 }

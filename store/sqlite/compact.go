@@ -30,9 +30,9 @@ const (
 	compactRetryPause  = 100 * time.Millisecond
 	compactMinFree     = 16 << 20 / sqlitedb.PageSize // a file with fewer free pages is never considered mostly free
 	compactMinCut      = 1 << 20 / sqlitedb.PageSize  // a step for fewer free pages is not worth it, even on a full disk
-	// compactMaxBacklog is in bytes. Compaction pauses while more than this much of the write-ahead log has
+	// compactMaxWALBacklog is in bytes. Compaction pauses while more than this much of the write-ahead log has
 	// not been checkpointed.
-	compactMaxBacklog = 16 << 20
+	compactMaxWALBacklog = 16 << 20
 )
 
 // compaction is the state of a running compaction, used by the writer only.
@@ -40,7 +40,7 @@ type compaction struct {
 	// mostlyFree reports that most of the file was free. Compaction then continues until little of it is
 	// free.
 	mostlyFree bool
-	cut        int64 // bytes cut from the end that no checkpoint has returned to the disk yet
+	cutBytes   int64 // bytes cut from the end that no checkpoint has returned to the disk yet
 	// pause is the time until the next attempt to empty the log, after a reader prevented the last one.
 	pause time.Duration
 }
@@ -57,7 +57,7 @@ func (s *Store) Compact(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && database.KindOf(err) == database.Breakage:
+		case err != nil && database.ErrorKindOf(err) == database.DatabaseFailed:
 			s.FailFromRead(err)
 			return
 		case err != nil:
@@ -100,13 +100,13 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 // compactStep does a bounded part of the work, and returns how long to wait before the next step. The
 // caller holds the right to write.
 func (s *Store) compactStep() (wait time.Duration, err error) {
-	if s.Copying() {
+	if s.CopyInProgress() {
 		return compactIdlePause, nil // wait, because a running copy would have to copy each moved page again
 	}
 	if _, err := s.checkFiles(); err != nil {
 		return 0, err
 	}
-	pages, err := s.countFree()
+	pages, err := s.countPages()
 	if err != nil {
 		return 0, err
 	}
@@ -115,13 +115,13 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	if n == 0 {
 		return s.finishCompaction(missing)
 	}
-	if all, written, err := s.countFrames(); err != nil || (all-written)*sqlitedb.PageSize > compactMaxBacklog {
+	if all, written, err := s.countFrames(); err != nil || (all-written)*sqlitedb.PageSize > compactMaxWALBacklog {
 		return time.Second, err // wait, because each moved page would make the log longer
 	}
 	began := time.Now()
 	cut, err := s.cutPages(n)
 	switch {
-	case err != nil && database.KindOf(err) == database.Full:
+	case err != nil && database.ErrorKindOf(err) == database.DiskFull:
 		if s.releaseReserve(true) {
 			return 0, nil
 		}
@@ -132,8 +132,8 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	if cut == 0 { // no page could be cut, because the file was created without auto_vacuum
 		return s.finishCompaction(missing)
 	}
-	s.compaction.cut += cut * sqlitedb.PageSize
-	if missing > 0 && s.compaction.cut >= missing {
+	s.compaction.cutBytes += cut * sqlitedb.PageSize
+	if missing > 0 && s.compaction.cutBytes >= missing {
 		return s.finishCompaction(missing)
 	}
 	if missing > 0 {
@@ -146,12 +146,12 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 func (s *Store) pagesToCut(pages sqlitedb.PageCounts, missing int64) int64 {
 	c := &s.compaction
 	switch {
-	case pages.Free >= compactMinFree && 2*pages.Free > pages.All:
+	case pages.Free >= compactMinFree && 2*pages.Free > pages.Total:
 		c.mostlyFree = true
-	case 8*pages.Free <= pages.All:
+	case 8*pages.Free <= pages.Total:
 		c.mostlyFree = false
 	}
-	if c.mostlyFree || missing > c.cut && pages.Free > compactMinCut {
+	if c.mostlyFree || missing > c.cutBytes && pages.Free > compactMinCut {
 		return min(pages.Free, compactPages)
 	}
 	return 0
@@ -172,11 +172,11 @@ func (s *Store) missingSpace() int64 {
 	return max(0, need-free)
 }
 
-// countFree counts pages, and stores for SpaceError how many bytes are free inside the file.
-func (s *Store) countFree() (sqlitedb.PageCounts, error) {
+// countPages counts pages, and stores for SpaceError how many bytes are free inside the file.
+func (s *Store) countPages() (sqlitedb.PageCounts, error) {
 	pages, err := sqlitedb.CountPages(s.conn)
 	if err == nil {
-		s.freeInside.Store(pages.Free * sqlitedb.PageSize)
+		s.freePageBytes.Store(pages.Free * sqlitedb.PageSize)
 	}
 	return pages, err
 }
@@ -193,8 +193,8 @@ func (s *Store) cutPages(n int64) (cut int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	s.noteSizes()
-	_, err = s.countFree()
+	s.recordFileSizes()
+	_, err = s.countPages()
 	return cut, err
 }
 
@@ -202,19 +202,20 @@ func (s *Store) cutPages(n int64) (cut int64, err error) {
 // log as well.
 func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) {
 	c := &s.compaction
-	if c.cut == 0 && (missing == 0 || s.lastSizes.wal <= compactMinCut*sqlitedb.PageSize) {
+	if c.cutBytes == 0 && (missing == 0 || s.lastSizes.wal <= compactMinCut*sqlitedb.PageSize) {
 		c.pause = 0
 		return compactIdlePause, nil
 	}
-	if err = s.emptyLog(`TRUNCATE`); err != nil {
+	if err = s.emptyWAL(`TRUNCATE`); err != nil {
 		c.pause = min(max(2*c.pause, walFirstPause), walMaxPause)
-		if kind := database.KindOf(err); errors.Is(err, errWALInUse) || kind == database.Busy || kind == database.Full {
+		if kind := database.ErrorKindOf(err); errors.Is(err, errWALInUse) || kind == database.DatabaseBusy ||
+			kind == database.DiskFull {
 			err = nil // ignore the error, because Compact tries again after the pause
 		}
 		return c.pause, err
 	}
-	c.cut, c.pause = 0, 0
-	s.noteSizes()
+	c.cutBytes, c.pause = 0, 0
+	s.recordFileSizes()
 	s.maintainReserve()
 	return compactRetryPause, nil
 }

@@ -22,7 +22,7 @@ func enqueueLarge(t *testing.T, s *Store, n int) {
 		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{j}}); err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.Exchange(t.Context(), store.Report{Want: 1})
+		g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
 		if err != nil || len(g.Jobs) != 1 {
 			t.Fatalf("claimed %d jobs, %v", len(g.Jobs), err)
 		}
@@ -89,7 +89,7 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 	}
 	purgeAll(t, s)
 	was := fileSize(t, s, "")
-	old, err := sqlitedb.OpenAs(s.readPath, s.readFlags, sqlitedb.ReaderPragmas()...)
+	old, err := sqlitedb.OpenWithFlags(s.readPath, s.readFlags, sqlitedb.ReaderPragmas()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,16 +97,16 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 	if err := old.BeginReading(); err != nil {
 		t.Fatal(err)
 	}
-	before, err := old.Number(`PRAGMA page_count`)
+	before, err := old.QueryNumber(`PRAGMA page_count`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	compactOnce(t, s)
 	now, err := sqlitedb.CountPages(s.conn)
-	if err != nil || before-now.All < 1 || before-now.All > compactPages {
-		t.Errorf("a step took %d pages, %v; want 1 to %d", before-now.All, err, compactPages)
+	if err != nil || before-now.Total < 1 || before-now.Total > compactPages {
+		t.Errorf("a step took %d pages, %v; want 1 to %d", before-now.Total, err, compactPages)
 	}
-	if seen, err := old.Number(`PRAGMA page_count`); err != nil || seen != before {
+	if seen, err := old.QueryNumber(`PRAGMA page_count`); err != nil || seen != before {
 		t.Errorf("a reader that began before sees %d pages, %v; want %d", seen, err, before)
 	}
 	old.EndReading()

@@ -200,7 +200,7 @@ func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	defer os.RemoveAll(dir)
 	files := map[string][]byte{sqlitedb.DatabaseName: raw, sqlitedb.HighWaterName: nil, sqlitedb.ReserveName: nil}
 	if doubt {
-		files[sqlitedb.CheckName] = nil
+		files[sqlitedb.CheckMarkerName] = nil
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
@@ -213,7 +213,7 @@ func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	}
 	defer s.Close()
 	s.freeSpace = func() (int64, error) { return 0, nil }
-	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
+	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPageRows})
 	if err != nil && !doubt {
 		return "unreadable"
 	}
@@ -247,7 +247,7 @@ func awaitFailure(t *testing.T, s *Store) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the store has not failed")
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, sqlitedb.CheckName)); err != nil {
+	if _, err := os.Stat(filepath.Join(s.dir, sqlitedb.CheckMarkerName)); err != nil {
 		t.Errorf("the next start checks nothing: %v", err)
 	}
 }
@@ -293,7 +293,7 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueMany(t, s, 2000, func(*queue.Job) {})
-	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, sqlitedb.CheckName), nil, 0o600)); err != nil {
+	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, sqlitedb.CheckMarkerName), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, sqlitedb.DatabaseName), os.O_RDWR, 0)

@@ -16,7 +16,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	if err := s.SpaceError(); err != nil {
 		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: err.Error()})
 	}
-	wait := slowCommit // how long to wait for the writer, which may hang in a commit
+	wait := slowCommitTime // how long to wait for the writer, which may hang in a commit
 	if s.SlowCommitError() != nil {
 		wait = 0
 	}
@@ -29,9 +29,9 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	switch slow := s.SlowCommitError(); {
 	case slow != nil:
 		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: slow.Error(),
-			Next: "check the disk"})
+			Advice: "check the disk"})
 	case err != nil:
-		list = append(list, integrity.Unexamined(err))
+		list = append(list, integrity.UnexaminedFinding(err))
 	}
 	return list
 }
@@ -41,7 +41,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
 	each func(done, total int64) error) (list []store.Finding, err error) {
 	// List the files before the copy is made, so that the copy contains the attempt of every listed file.
-	files, err := integrity.OutputFiles(outputs.Dirs)
+	files, err := integrity.ListOutputFiles(outputs.Dirs)
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func TestLocksAreOfTheOpenFile(t *testing.T) {
 	})
 }
 
-// A copied or restored store reports that it is a copy, until NoteRunners is called. A store that is reopened
+// A copied or restored store reports that it is a copy, until StoreRunnerDirs is called. A store that is reopened
 // in its original directory does not report it.
 func TestCopiesSaySo(t *testing.T) {
 	moved := func(s *Store) bool {
@@ -162,7 +162,7 @@ func TestCopiesSaySo(t *testing.T) {
 		if moved(s) {
 			t.Error("the original is a copy")
 		}
-		if err := s.NoteRunners(t.Context(), []string{"/d/runner"}); err != nil {
+		if err := s.StoreRunnerDirs(t.Context(), []string{"/d/runner"}); err != nil {
 			t.Fatal(err)
 		}
 		s.Close()
@@ -181,7 +181,7 @@ func TestCopiesSaySo(t *testing.T) {
 	if !moved(s) {
 		t.Error("a copy is the original")
 	}
-	if err := s.NoteRunners(t.Context(), nil); err != nil {
+	if err := s.StoreRunnerDirs(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	s.Close()

@@ -54,7 +54,7 @@ func TestFilesInUseStay(t *testing.T) {
 		}
 	}
 	enqueue(t, s, 1)
-	if _, err := s.sameFiles(); err != nil || s.Err() != nil {
+	if _, err := s.checkSameFiles(); err != nil || s.Err() != nil {
 		t.Errorf("the store: %v, %v", err, s.Err())
 	}
 }

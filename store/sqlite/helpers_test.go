@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store/engine"
 )
 
-var defaultOrder = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
+var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
@@ -63,7 +63,7 @@ func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
 // completed returns the report that a job has completed.
 func completed(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
-		Started: true}}
+		RecordsAttempt: true}}
 }
 
 // expectNoFaults checks that verify finds no faults.

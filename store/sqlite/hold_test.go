@@ -150,11 +150,11 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	if err := add(); !errors.Is(err, queue.ErrNoSpace) {
 		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
 	}
-	turned, err := s.Exchange(t.Context(), store.Report{Want: 1})
+	turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
 	if err != nil || len(turned.Jobs) != 1 {
 		t.Fatalf("claimed %v, %v, want the old job", turned.Jobs, err)
 	}
-	done := queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}
+	done := queue.Decision{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}
 	if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
 		Decision: done}}}); err != nil {
 		t.Fatal(err)

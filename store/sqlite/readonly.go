@@ -35,17 +35,17 @@ func OpenReadOnly(o Options) (*Store, error) {
 	}
 	s := newStore(o)
 	s.statesAtOpen = statFileStates(path)
-	name, err := readOnlyName(path, s.statesAtOpen)
+	name, err := readOnlyURI(path, s.statesAtOpen)
 	if err != nil {
 		return nil, err
 	}
 	s.readPath, s.readFlags = name, sqlite3.SQLITE_OPEN_READONLY|sqlite3.SQLITE_OPEN_URI
-	if s.conn, err = sqlitedb.OpenAs(name, s.readFlags, sqlitedb.ReaderPragmas()...); err != nil {
-		return nil, cannotOpen(path, err)
+	if s.conn, err = sqlitedb.OpenWithFlags(name, s.readFlags, sqlitedb.ReaderPragmas()...); err != nil {
+		return nil, cannotOpenError(path, err)
 	}
-	if err = s.loadReadOnly(o.OrderOf); err != nil {
+	if err = s.loadReadOnly(o.OrderFromSettings); err != nil {
 		s.conn.Close()
-		return nil, sqlitedb.Explain(path, err)
+		return nil, sqlitedb.ExplainOpenError(path, err)
 	}
 	s.AllowWrites()
 	return s, nil
@@ -60,7 +60,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 	if err := sqlitedb.CheckUsable(s.conn, s.dir); err != nil {
 		return err
 	}
-	version, err := s.conn.Number(`PRAGMA user_version`)
+	version, err := s.conn.QueryNumber(`PRAGMA user_version`)
 	if err != nil {
 		return err
 	}
@@ -70,13 +70,13 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 	return s.LoadReadOnly(s.conn, orderOf)
 }
 
-// cannotOpen returns the caller's error if a database cannot be opened for reading.
-func cannotOpen(path string, err error) error {
+// cannotOpenError returns the caller's error if a database cannot be opened for reading.
+func cannotOpenError(path string, err error) error {
 	if e, ok := errors.AsType[*sqlitedb.Error](err); ok && e.Code&0xff == sqlite3.SQLITE_CANTOPEN {
 		return queue.Errorf(queue.CodeDenied, "no service is running for %s, and you may not read the files there; ask "+
 			"their owner or root (%v)", filepath.Dir(path), err)
 	}
-	return sqlitedb.Explain(path, err)
+	return sqlitedb.ExplainOpenError(path, err)
 }
 
 // fileState identifies the content of a file, to detect changes.
@@ -98,10 +98,10 @@ func statFileStates(path string) (now fileStates) {
 	return now
 }
 
-// readOnlyName returns the URI with which SQLite opens a database without writing. If there is a
+// readOnlyURI returns the URI with which SQLite opens a database without writing. If there is a
 // write-ahead log, SQLite builds the log's index in memory. For that the -shm file must exist, but SQLite
 // does not change it. If there is no log, the database file is complete and opened as immutable.
-func readOnlyName(path string, now fileStates) (string, error) {
+func readOnlyURI(path string, now fileStates) (string, error) {
 	name := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "immutable=1"}
 	if !strings.HasPrefix(name.Path, "/") {
 		name.Path = "/" + name.Path // a Windows path that starts with a drive letter
@@ -112,7 +112,7 @@ func readOnlyName(path string, now fileStates) (string, error) {
 			return "", queue.Errorf(queue.CodeWrongState,
 				"the database in %s has a write-ahead log (%[2]s-wal) without its index (%[2]s-shm), so only a service can "+
 					"open it; start the service with: queuectl --dir %[3]s service start",
-				filepath.Dir(path), sqlitedb.DatabaseName, queue.ShellWord(filepath.Dir(path)))
+				filepath.Dir(path), sqlitedb.DatabaseName, queue.QuoteShellWord(filepath.Dir(path)))
 		}
 	}
 	return name.String(), nil

@@ -69,7 +69,7 @@ func restore(dir, file string) error {
 // journal to the new file.
 func TestRestoreAfterAKilledOne(t *testing.T) {
 	dir := t.TempDir()
-	killed := filepath.Join(t.TempDir(), integrity.PreparedName)
+	killed := filepath.Join(t.TempDir(), integrity.PreparedFileName)
 	if err := integrity.CopyFile(killed, createBackup(t, 300, "old"), func(int64, int64) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 		}
 	}
 	for _, end := range []string{"", "-journal"} {
-		if err := integrity.CopyFile(filepath.Join(dir, integrity.PreparedName+end), killed+end, func(int64, int64) {}); err != nil {
+		if err := integrity.CopyFile(filepath.Join(dir, integrity.PreparedFileName+end), killed+end, func(int64, int64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +102,7 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 			t.Fatalf("job %s comes from another backup: %q", page.Jobs[i].ID, page.Jobs[i].Command)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, integrity.PreparedName+"*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, integrity.PreparedFileName+"*")); len(left) > 0 {
 		t.Errorf("remaining files: %v", left)
 	}
 }

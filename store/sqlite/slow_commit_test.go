@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// SlowCommitError and Examine report a commit that takes longer than slowCommit. Examine does not wait for that
+// SlowCommitError and Examine report a commit that takes longer than slowCommitTime. Examine does not wait for that
 // commit.
 func TestSlowCommitIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -19,7 +19,7 @@ func TestSlowCommitIsReported(t *testing.T) {
 			t.Errorf("without a commit: %v", err)
 		}
 		release := occupyWriter(t, s)
-		time.Sleep(slowCommit - time.Second)
+		time.Sleep(slowCommitTime - time.Second)
 		if err := s.SlowCommitError(); err != nil {
 			t.Errorf("before slowCommit: %v", err)
 		}

@@ -20,10 +20,10 @@ import (
 // The reserve is a file that is freed when the disk is full, so that running jobs can end and be recorded.
 // New jobs are refused earlier, before the disk is full. In a trial on a full disk, no job could be recorded
 // without a reserve; with a reserve of 8 MiB, all 3,000 could. The last 2 MiB of the reserve are only for
-// compaction and for operations with wholeReserve, because these free space. Without them, a disk that the
+// compaction and for operations with mayUseWholeReserve, because these free space. Without them, a disk that the
 // database itself has filled would stay full.
 const (
-	removalBytes = 2 << 20
+	removalReserveBytes = 2 << 20
 	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
 	// 500 MB/s uses 2.5 MB.
 	spaceCheckInterval = 5 * time.Millisecond
@@ -44,12 +44,12 @@ type spaceCheck struct {
 // database has no free pages for them.
 func (s backend) CheckSpace() error {
 	if time.Since(s.space.time) > spaceCheckInterval {
-		if s.noReserve.Load() != nil {
+		if s.reserveError.Load() != nil {
 			s.maintainReserve() // may create the reserve, so that new jobs need not wait for the next call
 		}
 		if s.space.refusal = s.SpaceError(); s.space.refusal != nil {
-			engine.Hint(s.needsSpace)
-			if _, err := s.countFree(); err != nil {
+			engine.SendHint(s.needsSpace)
+			if _, err := s.countPages(); err != nil {
 				return err
 			}
 			s.space.refusal = s.SpaceError()
@@ -67,9 +67,9 @@ func (s *Store) SpaceError() error {
 	if err != nil {
 		free = math.MaxInt64
 	}
-	inside := s.freeInside.Load()
-	maxSize, limited := sqlitedb.FileLimit()
-	if refusal := s.noReserve.Load(); refusal != nil {
+	inside := s.freePageBytes.Load()
+	maxSize, limited := sqlitedb.FileSizeLimit()
+	if refusal := s.reserveError.Load(); refusal != nil {
 		return *refusal
 	}
 	if free >= sqlitedb.MinFreeBytes && !limited {
@@ -79,7 +79,7 @@ func (s *Store) SpaceError() error {
 	if err != nil {
 		return nil // the next commit reports the error
 	}
-	size := sizesOf(now)
+	size := fileSizesOf(now)
 	// SQLite writes a change of a free page to the WAL first. The WAL file is reused from its beginning.
 	if free < sqlitedb.MinFreeBytes && (inside < sqlitedb.MinFreeBytes || free+size.wal < sqlitedb.MinFreeBytes) {
 		return s.noSpaceError()
@@ -98,8 +98,8 @@ func (s *Store) noSpaceError() error {
 		queue.FormatSize(sqlitedb.MinFreeBytes), s.dir)
 }
 
-// withoutReserve makes SpaceError refuse new jobs with this error until the reserve exists again.
-func (s *Store) withoutReserve(err error) { s.noReserve.Store(&err) }
+// setReserveError makes SpaceError refuse new jobs with this error until the reserve exists again.
+func (s *Store) setReserveError(err error) { s.reserveError.Store(&err) }
 
 // Minimum values for the process's file size limit in bytes. minFileLimit leaves a new queue room to grow. An
 // existing database needs at least minFileGrowth more than its size.
@@ -114,7 +114,7 @@ func checkFileLimit(path string) error {
 	if info, err := os.Stat(path); err == nil {
 		need = max(need, info.Size()+minFileGrowth)
 	}
-	if maxSize, limited := sqlitedb.FileLimit(); limited && maxSize < need {
+	if maxSize, limited := sqlitedb.FileSizeLimit(); limited && maxSize < need {
 		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit "+
 			"(LimitFSIZE=, ulimit -f)", queue.DescribeSize(maxSize), queue.DescribeSize(need))
 	}
@@ -126,7 +126,7 @@ func (s backend) ReleaseReserve(whole bool) bool { return s.releaseReserve(whole
 
 // releaseReserve releases disk space from the reserve. Without whole it keeps the last part.
 func (s *Store) releaseReserve(whole bool) bool {
-	s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
+	s.setReserveError(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
 			"free; remove finished jobs with: queuectl cleanup",
 		s.dir, queue.FormatSize(sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes)))
@@ -135,17 +135,17 @@ func (s *Store) releaseReserve(whole bool) bool {
 	switch {
 	case err != nil:
 		return false
-	case info.Size() > removalBytes:
-		return os.Truncate(path, removalBytes) == nil
+	case info.Size() > removalReserveBytes:
+		return os.Truncate(path, removalReserveBytes) == nil
 	case whole:
 		return os.Remove(path) == nil
 	}
 	return false
 }
 
-// capacityAge is how long a measured capacity is used. Each enqueue needs the capacity, and measuring it each
+// maxCapacityAge is how long a measured capacity is used. Each enqueue needs the capacity, and measuring it each
 // time took 2.5 % of the service's CPU time.
-const capacityAge = time.Minute
+const maxCapacityAge = time.Minute
 
 // capacity is the size of a file system, in bytes, and when it was measured.
 type capacity struct {
@@ -153,10 +153,10 @@ type capacity struct {
 	measuredAt time.Time
 }
 
-// Capacity returns the size of the database's file system in bytes, at most capacityAge old, and 0 if the
+// DiskCapacity returns the size of the database's file system in bytes, at most maxCapacityAge old, and 0 if the
 // size is unknown. It is safe for concurrent use.
-func (s *Store) Capacity() int64 {
-	if known := s.capacity.Load(); known != nil && time.Since(known.measuredAt) < capacityAge {
+func (s *Store) DiskCapacity() int64 {
+	if known := s.capacity.Load(); known != nil && time.Since(known.measuredAt) < maxCapacityAge {
 		return known.bytes
 	}
 	disk, err := sqlitedb.DiskOf(s.dir)
@@ -168,7 +168,7 @@ func (s *Store) Capacity() int64 {
 }
 
 // OnSpaceFreed implements DiskSpace. It starts compaction if the file has enough free pages.
-func (s backend) OnSpaceFreed() { engine.Hint(s.needsSpace) }
+func (s backend) OnSpaceFreed() { engine.SendHint(s.needsSpace) }
 
 // MaintainReserve implements DiskSpace.
 func (s backend) MaintainReserve() { s.maintainReserve() }
@@ -177,7 +177,7 @@ func (s backend) MaintainReserve() { s.maintainReserve() }
 func (s *Store) maintainReserve() {
 	path := filepath.Join(s.dir, sqlitedb.ReserveName)
 	if info, err := os.Stat(path); err == nil && info.Size() == sqlitedb.ReserveBytes {
-		s.noReserve.Store(nil)
+		s.reserveError.Store(nil)
 		return
 	}
 	free, err := s.freeSpace()
@@ -188,17 +188,17 @@ func (s *Store) maintainReserve() {
 	errno, _ := errors.AsType[syscall.Errno](err)
 	switch {
 	case err == nil:
-		s.noReserve.Store(nil)
-	case errno != syscall.ENOSPC && !sqlitedb.NoSpace(errno):
-		s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
+		s.reserveError.Store(nil)
+	case errno != syscall.ENOSPC && !sqlitedb.IsNoSpace(errno):
+		s.setReserveError(queue.Errorf(queue.CodeNoSpace,
 			"cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
 	default:
-		s.withoutReserve(s.noSpaceError())
+		s.setReserveError(s.noSpaceError())
 	}
 }
 
 func writeReserve(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|sqlitedb.PlainFile, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|sqlitedb.PlainFileFlags, 0o600)
 	if err != nil {
 		return err
 	}
@@ -222,12 +222,12 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 	return files, nil
 }
 
-// Guard stops the store soon after its files are removed or replaced, until ctx ends. If the directory cannot
-// be watched, Guard checks the files at intervals. The next commit detects a change that Guard misses.
-func (s *Store) Guard(ctx context.Context) {
+// WatchFiles stops the store soon after its files are removed or replaced, until ctx ends. If the directory cannot
+// be watched, WatchFiles checks the files at intervals. The next commit detects a change that WatchFiles misses.
+func (s *Store) WatchFiles(ctx context.Context) {
 	for warned := false; ; {
 		err := dir.WaitForChange(ctx, s.dir, []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal"}, func() bool {
-			_, err := s.sameFiles()
+			_, err := s.checkSameFiles()
 			return err == nil
 		})
 		if ctx.Err() != nil {
@@ -253,9 +253,9 @@ func (s *Store) Guard(ctx context.Context) {
 	}
 }
 
-// sameFiles returns the current state of the database and its WAL. It returns an error if one of them was
+// checkSameFiles returns the current state of the database and its WAL. It returns an error if one of them was
 // deleted or replaced while it was open, because later writes to it would be lost.
-func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
+func (s *Store) checkSameFiles() (now [2]os.FileInfo, err error) {
 	if now, err = statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err != nil {
 		return now, err
 	}
@@ -271,19 +271,19 @@ func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
 // fileSizes holds the sizes of the database and its WAL in bytes.
 type fileSizes struct{ database, wal int64 }
 
-func sizesOf(files [2]os.FileInfo) fileSizes {
+func fileSizesOf(files [2]os.FileInfo) fileSizes {
 	return fileSizes{files[0].Size(), files[1].Size()}
 }
 
-// checkFiles does what sameFiles does. It also returns an error if a file was truncated since the last
+// checkFiles does what checkSameFiles does. It also returns an error if a file was truncated since the last
 // commit, because content is lost then. The caller holds the right to write.
 // See docs/decisions/0034.
 func (s *Store) checkFiles() (wal int64, err error) {
-	files, err := s.sameFiles()
+	files, err := s.checkSameFiles()
 	if err != nil {
 		return 0, err
 	}
-	now := sizesOf(files)
+	now := fileSizesOf(files)
 	if now.wal < s.lastSizes.wal {
 		err = s.checkWAL(now.wal)
 	}
@@ -314,7 +314,7 @@ const (
 // checkDatabase returns an error if a database that has shrunk lacks pages. After a VACUUM by another
 // program, no pages are missing.
 func (s *Store) checkDatabase(size int64) error {
-	pages, err := s.conn.Number(`PRAGMA page_count`)
+	pages, err := s.conn.QueryNumber(`PRAGMA page_count`)
 	if err == nil && size < pages*sqlitedb.PageSize {
 		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, too "+
 			"few for its %d pages", s.dir, size, pages)

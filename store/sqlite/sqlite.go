@@ -42,17 +42,17 @@ type Store struct {
 	space        spaceCheck // used by the writer only
 	wal          walCheck   // used by the writer only
 
-	compaction compaction   // used by the writer only
-	freeInside atomic.Int64 // bytes of free pages in the database, when last counted
-	// noReserve is the error for new jobs while the reserve file is missing. It is nil if the reserve exists.
-	noReserve atomic.Pointer[error]
-	capacity  atomic.Pointer[capacity]
+	compaction    compaction   // used by the writer only
+	freePageBytes atomic.Int64 // bytes of free pages in the database, when last counted
+	// reserveError is the error for new jobs while the reserve file is missing. It is nil if the reserve exists.
+	reserveError atomic.Pointer[error]
+	capacity     atomic.Pointer[capacity]
 	// needsSpace receives a value when new jobs are refused for lack of space, or when rows were removed.
 	needsSpace chan struct{}
 
-	walStuck  atomic.Pointer[string] // why the WAL cannot be emptied; nil if it can
-	backup    uintptr                // SQLite's handle of a running backup, 0 if none; used by the writer only
-	highWater sqlitedb.HighWaterFile // used by the writer only
+	walStuckReason atomic.Pointer[string] // why the WAL cannot be emptied; nil if it can
+	backup         uintptr                // SQLite's handle of a running backup, 0 if none; used by the writer only
+	highWater      sqlitedb.HighWaterFile // used by the writer only
 }
 
 // backend is the Backend and DiskSpace of a Store's engine.
@@ -61,10 +61,10 @@ type backend struct{ *Store }
 // Options are the parameters of Open and OpenReadOnly.
 type Options struct {
 	Dir string // the state directory, which must exist
-	// Order says how ranks are computed. OrderOf, if set, derives it from the stored settings instead.
-	Order   queue.Order
-	OrderOf func([]store.Setting) (queue.Order, error)
-	Log     *slog.Logger // nil discards the log
+	// Order says how ranks are computed. OrderFromSettings, if set, derives it from the stored settings instead.
+	Order             queue.Order
+	OrderFromSettings func([]store.Setting) (queue.Order, error)
+	Log               *slog.Logger // nil discards the log
 }
 
 // Open opens the database in a directory and updates its schema. It creates a database only if none has
@@ -74,7 +74,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	path := filepath.Join(o.Dir, sqlitedb.DatabaseName)
 	system, err := sqlitedb.FileSystemOf(o.Dir)
 	if err == nil {
-		err = system.Refuse(o.Dir)
+		err = system.CheckSupported(o.Dir)
 	}
 	if err == nil {
 		err = sqlitedb.CheckDir(o.Dir, path)
@@ -89,18 +89,18 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(o)
-	if failpoint.On("smallwal") {
-		s.wal = walCheck{keep: 1 << 20, alarm: 4 << 20}
+	if failpoint.IsEnabled("smallwal") {
+		s.wal = walCheck{keepBytes: 1 << 20, alarmBytes: 4 << 20}
 	}
 	if err := s.open(path); err != nil {
-		if e := sqlitedb.ErrorIn(err); e != nil && (e.Code&0xff == sqlite3.SQLITE_NOTADB ||
+		if e := sqlitedb.SQLiteErrorIn(err); e != nil && (e.Code&0xff == sqlite3.SQLITE_NOTADB ||
 			e.Code&0xff == sqlite3.SQLITE_CORRUPT) {
-			return nil, fmt.Errorf("%w; "+sqlitedb.DamageDetails, sqlitedb.Explain(path, err))
+			return nil, fmt.Errorf("%w; "+sqlitedb.DamageDetails, sqlitedb.ExplainOpenError(path, err))
 		}
-		return nil, sqlitedb.Explain(path, err)
+		return nil, sqlitedb.ExplainOpenError(path, err)
 	}
 	s.AllowWrites()
-	if err := s.Start(ctx, o.Order, o.OrderOf); err != nil {
+	if err := s.Start(ctx, o.Order, o.OrderFromSettings); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -110,7 +110,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 func newStore(o Options) *Store {
 	s := &Store{
 		dir: o.Dir,
-		wal: walCheck{keep: sqlitedb.WALKeep, alarm: walAlarm},
+		wal: walCheck{keepBytes: sqlitedb.WALKeepBytes, alarmBytes: walAlarmBytes},
 		freeSpace: func() (int64, error) {
 			disk, err := sqlitedb.DiskOf(o.Dir)
 			return disk.Free, err
@@ -144,27 +144,27 @@ func (s *Store) open(path string) (err error) {
 	if s.highWater, err = sqlitedb.OpenHighWater(s.dir); err != nil {
 		return err
 	}
-	sweepCopies(s.dir)
-	integrity.SweepRestoring(filepath.Join(s.dir, integrity.PreparedName))
+	deleteUnfinishedCopies(s.dir)
+	integrity.DeleteUnfinishedRestore(filepath.Join(s.dir, integrity.PreparedFileName))
 	if err = s.Load(s.conn, sqlitedb.FileID(path)); err != nil {
 		return err
 	}
 	if s.files, err = statFiles(path); err != nil {
 		return err
 	}
-	s.lastSizes = sizesOf(s.files)
+	s.lastSizes = fileSizesOf(s.files)
 	s.maintainReserve()
-	s.readPath, s.readFlags = path, sqlitedb.ReadWrite
+	s.readPath, s.readFlags = path, sqlitedb.ReadWriteFlags
 	return nil
 }
 
 // checkAfterIOError runs SQLite's quick check if the last service met an I/O error.
 func (s *Store) checkAfterIOError() error {
-	marker := filepath.Join(s.dir, sqlitedb.CheckName)
+	marker := filepath.Join(s.dir, sqlitedb.CheckMarkerName)
 	if _, err := os.Stat(marker); err != nil {
 		return nil
 	}
-	verdict, err := database.Text(s.conn, `PRAGMA quick_check(1)`)
+	verdict, err := database.QueryText(s.conn, `PRAGMA quick_check(1)`)
 	if err != nil {
 		return err
 	}
@@ -176,9 +176,9 @@ func (s *Store) checkAfterIOError() error {
 	return os.Remove(marker)
 }
 
-// Reader implements Backend.
-func (s backend) Reader() (database.ReadConn, error) {
-	c, err := sqlitedb.OpenAs(s.readPath, s.readFlags, sqlitedb.ReaderPragmas()...)
+// OpenReader implements Backend.
+func (s backend) OpenReader() (database.ReadConn, error) {
+	c, err := sqlitedb.OpenWithFlags(s.readPath, s.readFlags, sqlitedb.ReaderPragmas()...)
 	if err != nil {
 		return nil, err
 	}
@@ -197,36 +197,36 @@ func (s backend) BeforeCommit() error {
 // BeginTx implements Backend. No other process changes the database, so there is nothing to update.
 func (s backend) BeginTx(*engine.Tx) error { return nil }
 
-// ReadReserved implements Backend.
-func (s backend) ReadReserved(*database.Batch, func(database.Row) (bool, error)) {}
+// ReadReservations implements Backend.
+func (s backend) ReadReservations(*database.QueryBatch, func(database.Row) (bool, error)) {}
 
-// WriteReserved implements Backend.
-func (s backend) WriteReserved(t *engine.Tx) (inMeta string, changed bool, err error) {
+// WriteReservations implements Backend.
+func (s backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
 	return t.Reservations(), true, nil
 }
 
-// BlameUncertain implements Backend. SQLite reports each error with the statement that caused it.
-func (s backend) BlameUncertain(error) bool { return false }
+// MayBlameOtherStatement implements Backend. SQLite reports each error with the statement that caused it.
+func (s backend) MayBlameOtherStatement(error) bool { return false }
 
 // OnCommit implements Backend.
 func (s backend) OnCommit(changed bool) {
 	if changed {
 		s.highWater.Write(sqlitedb.HighWater(s.Counters()))
 	}
-	s.noteSizes()
+	s.recordFileSizes()
 }
 
-// noteSizes notes the sizes of the files after a change by the writer.
-func (s *Store) noteSizes() {
+// recordFileSizes notes the sizes of the files after a change by the writer.
+func (s *Store) recordFileSizes() {
 	// If this fails, the next commit reports the error.
 	if files, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err == nil {
-		s.lastSizes = sizesOf(files)
+		s.lastSizes = fileSizesOf(files)
 	}
 }
 
-// Refusal implements Backend.
-func (s backend) Refusal(k database.Kind, err error) error {
-	if k == database.Full {
+// RefusalError implements Backend.
+func (s backend) RefusalError(k database.ErrorKind, err error) error {
+	if k == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", s.dir)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "another program has locked the database %s; end that "+
@@ -237,11 +237,11 @@ func (s backend) Refusal(k database.Kind, err error) error {
 func (s backend) OnFailure() {
 	s.conn.KeepWAL()
 	// If this fails, the next start finds the damage itself.
-	os.WriteFile(filepath.Join(s.dir, sqlitedb.CheckName), nil, 0o600)
+	os.WriteFile(filepath.Join(s.dir, sqlitedb.CheckMarkerName), nil, 0o600)
 }
 
-// Bytes implements DiskSpace.
-func (s backend) Bytes() int64 {
+// DatabaseBytes implements DiskSpace.
+func (s backend) DatabaseBytes() int64 {
 	if s.statesAtOpen != (fileStates{}) {
 		return s.statesAtOpen[0].size + max(0, s.statesAtOpen[1].size)
 	}
@@ -251,16 +251,16 @@ func (s backend) Bytes() int64 {
 	return 0
 }
 
-// ReadError implements Backend. An error of the file or the disk stops the store for good, as in a write.
-func (s backend) ReadError(err error) error {
-	e := sqlitedb.ErrorIn(err)
+// ConvertReadError implements Backend. An error of the file or the disk stops the store for good, as in a write.
+func (s backend) ConvertReadError(err error) error {
+	e := sqlitedb.SQLiteErrorIn(err)
 	if e == nil {
 		return err
 	}
 	switch e.Code & 0xff {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
 		if s.statesAtOpen != (fileStates{}) {
-			return sqlitedb.Explain(filepath.Join(s.dir, sqlitedb.DatabaseName), err)
+			return sqlitedb.ExplainOpenError(filepath.Join(s.dir, sqlitedb.DatabaseName), err)
 		}
 		s.FailFromRead(err)
 		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v), so the service ends; "+

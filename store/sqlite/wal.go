@@ -16,19 +16,19 @@ import (
 // reader that does not end, would let the file grow without limit.
 // See docs/decisions/0036.
 const (
-	walAlarm         = 256 << 20 // bytes; above this, a warning appears and reads get a shorter time limit
-	walWait          = `100`     // ms that the writer waits for readers
-	walLongWait      = `400`     // ms that it waits once the warning is shown; longer than any read
-	walFirstPause    = time.Second
-	walMaxPause      = 30 * time.Second // maximum time between two waits, for a reader that does not end
-	shortReadTimeout = 250 * time.Millisecond
+	walAlarmBytes     = 256 << 20 // bytes; above this, a warning appears and reads get a shorter time limit
+	walWaitMillis     = `100`     // ms that the writer waits for readers
+	walLongWaitMillis = `400`     // ms that it waits once the warning is shown; longer than any read
+	walFirstPause     = time.Second
+	walMaxPause       = 30 * time.Second // maximum time between two waits, for a reader that does not end
+	shortReadTimeout  = 250 * time.Millisecond
 )
 
 // walCheck is the writer's state while the WAL is too large.
 type walCheck struct {
-	keep, alarm int64
-	next        time.Time // earliest time of the next wait for readers
-	pause       time.Duration
+	keepBytes, alarmBytes int64
+	nextWait              time.Time // earliest time of the next wait for readers
+	pause                 time.Duration
 }
 
 // checkpointWAL makes the next commit restart the WAL if its size in bytes is too large. New readers do not
@@ -36,49 +36,49 @@ type walCheck struct {
 // treats a failed checkpoint in the same way.
 func (s *Store) checkpointWAL(size int64) {
 	w := &s.wal
-	if size <= w.keep {
+	if size <= w.keepBytes {
 		w.pause = 0
 		s.setWALStuck("")
 		return
 	}
-	if time.Now().Before(w.next) {
+	if time.Now().Before(w.nextWait) {
 		return
 	}
-	err := s.emptyLog(`RESTART`)
+	err := s.emptyWAL(`RESTART`)
 	if err == nil {
 		w.pause = 0
 	}
 	w.pause = min(max(2*w.pause, walFirstPause), walMaxPause)
-	w.next = time.Now().Add(w.pause)
+	w.nextWait = time.Now().Add(w.pause)
 	path := filepath.Join(s.dir, sqlitedb.DatabaseName)
 	switch {
 	case err == nil:
 		s.setWALStuck("")
-	case size <= w.alarm: // not large enough for a warning
+	case size <= w.alarmBytes: // not large enough for a warning
 	case errors.Is(err, errWALInUse):
 		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading "+
 			"the database; find that program with: %s, and end it",
-			path, queue.FormatSize(w.alarm), sqlitedb.ReadersCommand(path)))
+			path, queue.FormatSize(w.alarmBytes), sqlitedb.ReadersCommand(path)))
 	default:
 		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied "+
-			"(%v); check the disk", path, queue.FormatSize(w.alarm), err))
+			"(%v); check the disk", path, queue.FormatSize(w.alarmBytes), err))
 	}
 }
 
 var errWALInUse = errors.New("another program keeps reading the database")
 
-// emptyLog moves the whole write-ahead log into the database, in a mode of SQLite's wal_checkpoint. In mode
+// emptyWAL moves the whole write-ahead log into the database, in a mode of SQLite's wal_checkpoint. In mode
 // RESTART, the next commit starts the log from its beginning. In mode TRUNCATE, the file is empty afterwards.
 // While another connection reads from the log, the error is errWALInUse.
-func (s *Store) emptyLog(mode string) error {
-	wait := `PRAGMA busy_timeout = ` + walWait
-	if s.walStuck.Load() != nil {
-		wait = `PRAGMA busy_timeout = ` + walLongWait
+func (s *Store) emptyWAL(mode string) error {
+	wait := `PRAGMA busy_timeout = ` + walWaitMillis
+	if s.walStuckReason.Load() != nil {
+		wait = `PRAGMA busy_timeout = ` + walLongWaitMillis
 	}
 	if err := s.conn.Exec(wait); err != nil {
 		return err
 	}
-	held, err := s.conn.Number(`PRAGMA wal_checkpoint(` + mode + `)`)
+	held, err := s.conn.QueryNumber(`PRAGMA wal_checkpoint(` + mode + `)`)
 	err2 := s.conn.Exec(`PRAGMA ` + sqlitedb.BusyTimeout)
 	if err == nil && held != 0 {
 		err = errWALInUse
@@ -89,24 +89,24 @@ func (s *Store) emptyLog(mode string) error {
 // setWALStuck records why the WAL cannot be emptied, or "" if it can. It logs when this state begins and
 // ends.
 func (s *Store) setWALStuck(why string) {
-	old := s.walStuck.Load()
+	old := s.walStuckReason.Load()
 	switch {
 	case why != "" && old == nil:
 		s.Log().Warn(why)
-		s.walStuck.Store(&why)
+		s.walStuckReason.Store(&why)
 	case why == "" && old != nil:
 		s.Log().Info("the write-ahead log of the database can be emptied again")
-		s.walStuck.Store(nil)
+		s.walStuckReason.Store(nil)
 	}
 }
 
-// slowCommit is how long a commit may take before health checks report it: the disk may be frozen or failing.
-const slowCommit = 10 * time.Second
+// slowCommitTime is how long a commit may take before health checks report it: the disk may be frozen or failing.
+const slowCommitTime = 10 * time.Second
 
-// SlowCommitError returns an error while a commit takes longer than slowCommit. It never blocks, and may be called
+// SlowCommitError returns an error while a commit takes longer than slowCommitTime. It never blocks, and may be called
 // concurrently.
 func (s *Store) SlowCommitError() error {
-	if took := s.CommitTime(); took >= slowCommit {
+	if took := s.RunningCommitTime(); took >= slowCommitTime {
 		return queue.Errorf(queue.CodeUnavailable, "the database has been waiting for the disk of %s for %s, and stores "+
 			"nothing until the disk responds",
 			s.dir, queue.FormatDuration(took.Truncate(time.Second)))
@@ -117,22 +117,22 @@ func (s *Store) SlowCommitError() error {
 // CheckpointError returns an error while the WAL has grown too large and cannot be emptied. It is safe for concurrent
 // use.
 func (s *Store) CheckpointError() error {
-	if why := s.walStuck.Load(); why != nil {
+	if why := s.walStuckReason.Load(); why != nil {
 		return queue.Errorf(queue.CodeUnavailable, "%s", *why)
 	}
 	return nil
 }
 
-// ReadBudget implements Backend.
-func (s backend) ReadBudget() time.Duration {
-	if s.walStuck.Load() != nil {
+// ReadTimeout implements Backend.
+func (s backend) ReadTimeout() time.Duration {
+	if s.walStuckReason.Load() != nil {
 		return shortReadTimeout
 	}
 	return engine.ReadTimeout
 }
 
-// ReadTooLong implements Backend.
-func (s backend) ReadTooLong(budget time.Duration) error {
+// ReadTimeoutError implements Backend.
+func (s backend) ReadTimeoutError(budget time.Duration) error {
 	if err := s.CheckpointError(); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the "+
 			"following problem lasts: %v", budget, err)

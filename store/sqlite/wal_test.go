@@ -39,7 +39,7 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 		err := tx.Conn.Exec(`PRAGMA journal_size_limit = 262144`)
 		return err
 	})
-	s.wal.keep, s.wal.alarm = 256<<10, 1<<20
+	s.wal.keepBytes, s.wal.alarmBytes = 256<<10, 1<<20
 	return s, log
 }
 
@@ -69,7 +69,7 @@ func walSize(t *testing.T, s *Store) int64 {
 
 // allowCheckpoint allows the next commit to checkpoint the WAL.
 func allowCheckpoint(t *testing.T, s *Store) {
-	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { s.wal.next = time.Time{}; return nil })
+	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { s.wal.nextWait = time.Time{}; return nil })
 }
 
 // While another program's read does not end, the WAL grows. The store logs one warning, shortens the time
@@ -83,7 +83,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	if said != "<nil>" {
 		t.Fatalf("the other program got %s", said)
 	}
-	for walSize(t, s) <= s.wal.alarm {
+	for walSize(t, s) <= s.wal.alarmBytes {
 		if s.CheckpointError() != nil {
 			t.Fatalf("starved at %d bytes", walSize(t, s))
 		}
@@ -99,7 +99,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	}
 	begun := time.Now()
 	err := s.Read(t.Context(), func(r *reads.Reader) error {
-		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
+		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err
 	})
 	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= engine.ReadTimeout ||
@@ -114,10 +114,10 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	for range 3 {
 		grow(t, s)
 	}
-	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.wal.keep {
+	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.wal.keepBytes {
 		t.Errorf("after the reader has ended: %d bytes, %v", size, s.CheckpointError())
 	}
-	if (backend{s}).ReadBudget() != engine.ReadTimeout {
+	if (backend{s}).ReadTimeout() != engine.ReadTimeout {
 		t.Errorf("reads are still kept short")
 	}
 	text := log.String()
@@ -142,7 +142,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 		if s.wal.pause < walFirstPause {
 			t.Errorf("the pause is %v", s.wal.pause)
 		}
-		s.wal.pause, s.wal.next = walMaxPause, time.Time{}
+		s.wal.pause, s.wal.nextWait = walMaxPause, time.Time{}
 		return nil
 	})
 	grow(t, s)
@@ -154,7 +154,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 // readSlowly executes a read with the given number of steps. The read ends early if ctx ends.
 func readSlowly(ctx context.Context, s *Store, steps string) {
 	s.Read(ctx, func(r *reads.Reader) error {
-		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +
+		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +
 			`) SELECT count(*) FROM c, meta`)
 		return err
 	})
@@ -216,7 +216,7 @@ func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	for range 2 {
 		grow(t, s)
 	}
-	if size := walSize(t, s); size > 2*s.wal.keep {
+	if size := walSize(t, s); size > 2*s.wal.keepBytes {
 		t.Errorf("the WAL has %d bytes", size)
 	}
 }

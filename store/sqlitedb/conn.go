@@ -40,25 +40,25 @@ type Conn struct {
 	row            Row                // the row of the running query
 }
 
-// keptTextMemory is how much memory for texts is kept between statements, in bytes.
-const keptTextMemory = 64 << 10
+// maxKeptTextMemory is how much memory for texts is kept between statements, in bytes.
+const maxKeptTextMemory = 64 << 10
 
-var setLocking sync.Once
+var setLockingOnce sync.Once
 
 // Open opens a database, creates it if it does not exist, and executes the pragmas.
 func Open(path string, pragmas ...string) (*Conn, error) {
-	return OpenAs(path, ReadWrite, pragmas...)
+	return OpenWithFlags(path, ReadWriteFlags, pragmas...)
 }
 
-// ReadWrite are the SQLite flags that open a database and create it if it does not exist.
-const ReadWrite = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_CREATE
+// ReadWriteFlags are the SQLite flags that open a database and create it if it does not exist.
+const ReadWriteFlags = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_CREATE
 
-// OpenAs opens a database with the given SQLite flags and executes the pragmas.
+// OpenWithFlags opens a database with the given SQLite flags and executes the pragmas.
 // See docs/decisions/0034.
-func OpenAs(path string, flags int32, pragmas ...string) (_ *Conn, err error) {
+func OpenWithFlags(path string, flags int32, pragmas ...string) (_ *Conn, err error) {
 	// POSIX locks vanish when this process closes any descriptor of the file; open-file-description locks
 	// do not. On systems without them, OFDLocking reports that and SQLite keeps using POSIX locks.
-	setLocking.Do(func() {
+	setLockingOnce.Do(func() {
 		sqlite.OFDLocking(true)
 		sqlite.StrictPragmas(true)
 	})
@@ -71,7 +71,7 @@ func OpenAs(path string, flags int32, pragmas ...string) (_ *Conn, err error) {
 	if c.resultMemory = libc.Xmalloc(c.TLS, 16); c.resultMemory == 0 {
 		return nil, &Error{Code: sqlite3.SQLITE_NOMEM}
 	}
-	if err := c.grow(keptTextMemory); err != nil {
+	if err := c.growTextMemory(maxKeptTextMemory); err != nil {
 		return nil, err
 	}
 	name, err := libc.CString(path)
@@ -83,13 +83,13 @@ func OpenAs(path string, flags int32, pragmas ...string) (_ *Conn, err error) {
 		flags|sqlite3.SQLITE_OPEN_NOMUTEX|sqlite3.SQLITE_OPEN_EXRESCODE, 0)
 	c.DB = *(*uintptr)(pointerTo(c.resultMemory))
 	if rc != sqlite3.SQLITE_OK {
-		return nil, c.Failed(rc)
+		return nil, c.ResultError(rc)
 	}
 	// Defensive mode disables the SQL features that can corrupt a database, so the schema of a hostile file
 	// cannot use them.
 	if rc := sqlite3.Xsqlite3_db_config(c.TLS, c.DB, sqlite3.SQLITE_DBCONFIG_DEFENSIVE,
 		libc.VaList(c.resultMemory, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
-		return nil, c.Failed(rc)
+		return nil, c.ResultError(rc)
 	}
 	for _, p := range pragmas {
 		if err := c.Exec(`PRAGMA ` + p); err != nil {
@@ -102,11 +102,11 @@ func OpenAs(path string, flags int32, pragmas ...string) (_ *Conn, err error) {
 // pointerTo converts an address in SQLite's memory, which the garbage collector does not manage.
 func pointerTo(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
-// view returns n bytes of SQLite's memory as a slice.
-func view(address uintptr, n int) []byte { return unsafe.Slice((*byte)(pointerTo(address)), n) }
+// bytesAt returns n bytes of SQLite's memory as a slice.
+func bytesAt(address uintptr, n int) []byte { return unsafe.Slice((*byte)(pointerTo(address)), n) }
 
-// grow reallocates textMemory with n bytes.
-func (c *Conn) grow(n int) error {
+// growTextMemory reallocates textMemory with n bytes.
+func (c *Conn) growTextMemory(n int) error {
 	libc.Xfree(c.TLS, c.textMemory)
 	c.textMemorySize = 0
 	if c.textMemory = libc.Xmalloc(c.TLS, libc.Tsize_t(n)); c.textMemory == 0 {
@@ -123,7 +123,7 @@ func (c *Conn) Close() error {
 	}
 	var err error
 	if rc := sqlite3.Xsqlite3_close(c.TLS, c.DB); rc != sqlite3.SQLITE_OK {
-		err = c.Failed(rc)
+		err = c.ResultError(rc)
 	}
 	libc.Xfree(c.TLS, c.resultMemory)
 	libc.Xfree(c.TLS, c.textMemory)
@@ -142,7 +142,7 @@ func (c *Conn) prepare(sql string) (uintptr, error) {
 	defer libc.Xfree(c.TLS, text)
 	if rc := sqlite3.Xsqlite3_prepare_v3(c.TLS, c.DB, text, -1, sqlite3.SQLITE_PREPARE_PERSISTENT, c.resultMemory,
 		0); rc != sqlite3.SQLITE_OK {
-		return 0, c.Failed(rc)
+		return 0, c.ResultError(rc)
 	}
 	p := *(*uintptr)(pointerTo(c.resultMemory))
 	c.Stmts[sql] = p
@@ -170,8 +170,8 @@ func (c *Conn) bind(sql string, args []any) (uintptr, error) {
 		}
 	}
 	c.boundBytes += int64(size)
-	if size > c.textMemorySize || c.textMemorySize > keptTextMemory && size <= keptTextMemory {
-		if err := c.grow(max(size, keptTextMemory)); err != nil {
+	if size > c.textMemorySize || c.textMemorySize > maxKeptTextMemory && size <= maxKeptTextMemory {
+		if err := c.growTextMemory(max(size, maxKeptTextMemory)); err != nil {
 			return 0, err
 		}
 	}
@@ -182,11 +182,11 @@ func (c *Conn) bind(sql string, args []any) (uintptr, error) {
 		case int64:
 			rc = sqlite3.Xsqlite3_bind_int64(c.TLS, p, int32(i+1), a)
 		case string:
-			copy(view(next, len(a)), a)
+			copy(bytesAt(next, len(a)), a)
 			rc = sqlite3.Xsqlite3_bind_text(c.TLS, p, int32(i+1), next, int32(len(a)), sqlite3.SQLITE_STATIC)
 			next += uintptr(len(a))
 		case []byte:
-			copy(view(next, len(a)), a)
+			copy(bytesAt(next, len(a)), a)
 			rc = sqlite3.Xsqlite3_bind_blob(c.TLS, p, int32(i+1), next, int32(len(a)), sqlite3.SQLITE_STATIC)
 			next += uintptr(len(a))
 		case nil:
@@ -196,7 +196,7 @@ func (c *Conn) bind(sql string, args []any) (uintptr, error) {
 				"does not support", i+1, sql, a)
 		}
 		if rc != sqlite3.SQLITE_OK {
-			return 0, c.Failed(rc)
+			return 0, c.ResultError(rc)
 		}
 	}
 	return p, nil
@@ -204,7 +204,7 @@ func (c *Conn) bind(sql string, args []any) (uintptr, error) {
 
 // Exec executes a statement.
 func (c *Conn) Exec(sql string, args ...any) error {
-	_, err := c.Count(sql, args...)
+	_, err := c.ExecCount(sql, args...)
 	return err
 }
 
@@ -222,8 +222,8 @@ func (c *Conn) Rollback() { c.Exec(`ROLLBACK`) }
 func (c *Conn) BeginReading() error { return c.Exec(`BEGIN`) }
 func (c *Conn) EndReading() error   { return c.Exec(`ROLLBACK`) } // nothing was written
 
-// Queries implements database.Conn.
-func (c *Conn) Queries(list []database.Query) error {
+// QueryAll implements database.Conn.
+func (c *Conn) QueryAll(list []database.Query) error {
 	for _, a := range list {
 		if err := c.Query(a.Each, a.SQL, a.Args...); err != nil {
 			return err
@@ -232,13 +232,13 @@ func (c *Conn) Queries(list []database.Query) error {
 	return nil
 }
 
-// IsOneOf implements database.Conn.
-func (c *Conn) IsOneOf(column string) string {
+// InNumbersSQL implements database.Conn.
+func (c *Conn) InNumbersSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('[' || replace(?, ' ', ',') || ']'))`
 }
 
-// IsOneOfWords implements database.Conn.
-func (c *Conn) IsOneOfWords(column string) string {
+// InWordsSQL implements database.Conn.
+func (c *Conn) InWordsSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
 }
 
@@ -257,9 +257,9 @@ func (c *Conn) IsInterruption(err error) bool {
 // ArgumentBytes implements database.Conn.
 func (c *Conn) ArgumentBytes() int64 { return c.boundBytes }
 
-// Count executes a statement and returns the number of changed rows. Arguments are int64, string, []byte or
+// ExecCount executes a statement and returns the number of changed rows. Arguments are int64, string, []byte or
 // nil.
-func (c *Conn) Count(sql string, args ...any) (int64, error) {
+func (c *Conn) ExecCount(sql string, args ...any) (int64, error) {
 	p, err := c.bind(sql, args)
 	if err != nil {
 		return 0, err
@@ -269,7 +269,7 @@ func (c *Conn) Count(sql string, args ...any) (int64, error) {
 		rc = sqlite3.Xsqlite3_step(c.TLS, p)
 	}
 	if rc != sqlite3.SQLITE_DONE {
-		err = c.Failed(rc)
+		err = c.ResultError(rc)
 	}
 	sqlite3.Xsqlite3_reset(c.TLS, p) // the result only repeats the error of step
 	if err != nil {
@@ -294,7 +294,7 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 		case sqlite3.SQLITE_DONE:
 			more = false
 		default:
-			err = c.Failed(rc)
+			err = c.ResultError(rc)
 		}
 	}
 	c.row = outer
@@ -302,8 +302,8 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 	return err
 }
 
-// Number implements database.Conn.
-func (c *Conn) Number(sql string, args ...any) (int64, error) {
+// QueryNumber implements database.Conn.
+func (c *Conn) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.Number(c, sql, args...)
 }
 
@@ -318,7 +318,7 @@ func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
 			select {
 			case <-released:
 				return
-			case <-time.After(interruptAgain):
+			case <-time.After(interruptInterval):
 			}
 		}
 	})
@@ -337,8 +337,8 @@ func (c *Conn) KeepWAL() {
 		libc.VaList(c.resultMemory, int32(1), uintptr(0)))
 }
 
-// interruptAgain is the time between two interruptions of one statement.
-const interruptAgain = 10 * time.Millisecond
+// interruptInterval is the time between two interruptions of one statement.
+const interruptInterval = 10 * time.Millisecond
 
 // ReaderPragmas returns the pragmas for connections that read.
 func ReaderPragmas() []string {
@@ -361,8 +361,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%d)", strings.TrimSpace(e.text+" "+name), e.Code)
 }
 
-// Failed returns the error of a call whose result rc is not SQLITE_OK.
-func (c *Conn) Failed(rc int32) error {
+// ResultError returns the error of a call whose result rc is not SQLITE_OK.
+func (c *Conn) ResultError(rc int32) error {
 	text := libc.GoString(sqlite3.Xsqlite3_errstr(c.TLS, rc))
 	if c.DB != 0 && sqlite3.Xsqlite3_extended_errcode(c.TLS, c.DB) == rc {
 		text = libc.GoString(sqlite3.Xsqlite3_errmsg(c.TLS, c.DB))
@@ -370,7 +370,7 @@ func (c *Conn) Failed(rc int32) error {
 	e := &Error{Code: int(rc), text: text}
 	if rc == sqlite3.SQLITE_IOERR_WRITE && c.DB != 0 {
 		errno := syscall.Errno(sqlite3.Xsqlite3_system_errno(c.TLS, c.DB))
-		if e.noSpace = NoSpace(errno); e.noSpace {
+		if e.noSpace = IsNoSpace(errno); e.noSpace {
 			e.text += ": " + errno.Error()
 		}
 	}
@@ -378,24 +378,24 @@ func (c *Conn) Failed(rc int32) error {
 }
 
 // Kind classifies an error of SQLite.
-func (e *Error) Kind() database.Kind {
+func (e *Error) Kind() database.ErrorKind {
 	if e.noSpace {
-		return database.Full
+		return database.DiskFull
 	}
 	switch e.Code & 0xff {
 	case sqlite3.SQLITE_FULL:
-		return database.Full
+		return database.DiskFull
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return database.Busy
+		return database.DatabaseBusy
 	case sqlite3.SQLITE_IOERR:
 		// A full disk while SQLite writes the -shm file or truncates a file also arrives here as an I/O
 		// error. It is treated as a breakage.
-		return database.Breakage
+		return database.DatabaseFailed
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
 		sqlite3.SQLITE_NOMEM:
-		return database.Breakage
+		return database.DatabaseFailed
 	}
-	return database.Mistake
+	return database.RequestFailed
 }
 
 // CheckVersion rejects an SQLite older than 3.51.3. Older versions can lose a commit in WAL mode when a
@@ -437,7 +437,7 @@ func (r *Row) View(column int) []byte {
 	if n == 0 {
 		return nil
 	}
-	return view(from, int(n))
+	return bytesAt(from, int(n))
 }
 
 // Value implements database.Row.

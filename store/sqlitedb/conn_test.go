@@ -49,7 +49,7 @@ func TestValuesComeBackAsGiven(t *testing.T) {
 			t.Errorf("%.20q: %d rows, %v", v.given, rows, err)
 		}
 	}
-	if err := c.Exec(`SELECT ?`, "small"); err != nil || c.textMemorySize != keptTextMemory {
+	if err := c.Exec(`SELECT ?`, "small"); err != nil || c.textMemorySize != maxKeptTextMemory {
 		t.Errorf("room for %d bytes is kept, %v", c.textMemorySize, err)
 	}
 }
@@ -64,7 +64,7 @@ func TestFailedStatementsSayWhyAndRunAgain(t *testing.T) {
 	if err := c.Exec(`CREATE TABLE t (a INTEGER PRIMARY KEY CHECK (a > 0))`); err != nil {
 		t.Fatal(err)
 	}
-	insert := func(a any) (int64, error) { return c.Count(`INSERT INTO t VALUES (?)`, a) }
+	insert := func(a any) (int64, error) { return c.ExecCount(`INSERT INTO t VALUES (?)`, a) }
 	for a, code := range map[int64]int{0: sqlite3.SQLITE_CONSTRAINT_CHECK, 1: 0, -1: sqlite3.SQLITE_CONSTRAINT_CHECK,
 		2: 0} {
 		n, err := insert(a)
@@ -91,7 +91,7 @@ func TestFailedStatementsSayWhyAndRunAgain(t *testing.T) {
 	if err := c.Query(func(database.Row) (bool, error) { return true, stop }, `SELECT a FROM t`); err != stop {
 		t.Errorf("got %v, want what the reader said", err)
 	}
-	if n, err := c.Number(`SELECT count(*) FROM t`); n != 2 || err != nil {
+	if n, err := c.QueryNumber(`SELECT count(*) FROM t`); n != 2 || err != nil {
 		t.Errorf("got %d rows, %v, want 2", n, err)
 	}
 }

@@ -19,8 +19,8 @@ const (
 	DatabaseName = "queuectl.db"
 	// HighWaterName shows that the state directory has held a database, and its counters; see HighWaterFile.
 	HighWaterName = "initialized"
-	// CheckName shows that an I/O error occurred: the next start checks the database.
-	CheckName = "check"
+	// CheckMarkerName shows that an I/O error occurred: the next start checks the database.
+	CheckMarkerName = "check"
 )
 
 // DatabaseFiles returns the names of the database and of the files that SQLite creates next to it.
@@ -28,9 +28,9 @@ func DatabaseFiles() []string {
 	return []string{DatabaseName, DatabaseName + "-wal", DatabaseName + "-shm"}
 }
 
-// WALKeep is the size of the WAL in bytes above which the writer waits for readers to end, and to which SQLite
+// WALKeepBytes is the size of the WAL in bytes above which the writer waits for readers to end, and to which SQLite
 // truncates the WAL.
-const WALKeep = 64 << 20
+const WALKeepBytes = 64 << 20
 
 // BusyTimeout is the pragma of the writer's connection for waiting.
 const BusyTimeout = `busy_timeout = 5000` // ms that the writer waits for other programs' locks
@@ -51,14 +51,14 @@ func OpenWriter(path string) (*Conn, error) {
 func writerPragmas() []string {
 	synchronous := "FULL"
 	switch {
-	case failpoint.On("nosync"):
+	case failpoint.IsEnabled("nosync"):
 		synchronous = "OFF"
-	case failpoint.On("normalsync"):
+	case failpoint.IsEnabled("normalsync"):
 		synchronous = "NORMAL"
 	}
 	return []string{
 		BusyTimeout, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,
-		`journal_size_limit = ` + strconv.Itoa(WALKeep), `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`,
+		`journal_size_limit = ` + strconv.Itoa(WALKeepBytes), `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`,
 		`trusted_schema = 0`,
 	}
 }
@@ -101,27 +101,27 @@ func CheckDir(dir, path string) error {
 // DamageDetails says how to find out what is damaged.
 const DamageDetails = "to see what is damaged: queuectl doctor --verify"
 
-// ErrorIn returns the error that SQLite reported. For damage that the engine found, it returns an error
+// SQLiteErrorIn returns the error that SQLite reported. For damage that the engine found, it returns an error
 // with SQLite's code for corruption. It returns nil for any other error.
-func ErrorIn(err error) *Error {
-	if damaged, harmed := errors.AsType[database.Damage](err); harmed {
+func SQLiteErrorIn(err error) *Error {
+	if damaged, harmed := errors.AsType[database.DamageError](err); harmed {
 		return &Error{Code: sqlite3.SQLITE_CORRUPT, text: string(damaged)}
 	}
 	e, _ := errors.AsType[*Error](err)
 	return e
 }
 
-// Explain adds to an error of opening the database what the user can do about it.
-func Explain(path string, err error) error {
-	e := ErrorIn(err)
+// ExplainOpenError adds to an error of opening the database what the user can do about it.
+func ExplainOpenError(path string, err error) error {
+	e := SQLiteErrorIn(err)
 	if e == nil {
 		return err
 	}
 	switch e.Code {
 	// SQLite hides the system's error code in these cases.
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE:
-		if disk, failed := DiskOf(filepath.Dir(path)); failed == nil && disk.Free < sharedBytes {
-			return noSpaceFor(path, err)
+		if disk, failed := DiskOf(filepath.Dir(path)); failed == nil && disk.Free < minSideFileBytes {
+			return noSpaceError(path, err)
 		}
 	}
 	switch e.Code & 0xff {
@@ -132,18 +132,18 @@ func Explain(path string, err error) error {
 		return fmt.Errorf("the database %s cannot be written (%w); give the service's account write access to the file "+
 			"and its directory", path, err)
 	case sqlite3.SQLITE_FULL:
-		return noSpaceFor(path, err)
+		return noSpaceError(path, err)
 	case sqlite3.SQLITE_BUSY:
 		return fmt.Errorf("the database %s is locked by another program; end that program and start again (%w)", path, err)
 	}
 	return fmt.Errorf("cannot open %s: %w; check the file and its disk", path, err)
 }
 
-// sharedBytes is the minimum size in bytes of the files that SQLite creates next to the database.
-const sharedBytes = 64 << 10
+// minSideFileBytes is the minimum size in bytes of the files that SQLite creates next to the database.
+const minSideFileBytes = 64 << 10
 
-// noSpaceFor returns the error for a database that cannot be opened because the disk is full.
-func noSpaceFor(path string, err error) error {
+// noSpaceError returns the error for a database that cannot be opened because the disk is full.
+func noSpaceError(path string, err error) error {
 	return queue.Errorf(queue.CodeNoSpace, "no disk space for the database %s; free some space (%v)", path, err)
 }
 
@@ -156,8 +156,8 @@ type fileSystem struct {
 	Note    string
 }
 
-// Refuse returns the error for a directory on an unreliable file system, or nil.
-func (f fileSystem) Refuse(dir string) error {
+// CheckSupported returns the error for a directory on an unreliable file system, or nil.
+func (f fileSystem) CheckSupported(dir string) error {
 	if !f.Refused {
 		return nil
 	}
@@ -181,12 +181,12 @@ const (
 )
 
 // PageCounts holds the number of pages of the database, and how many of them are free.
-type PageCounts struct{ All, Free int64 }
+type PageCounts struct{ Total, Free int64 }
 
 // CountPages counts the pages of a database.
 func CountPages(c *Conn) (p PageCounts, err error) {
-	if p.All, err = c.Number(`PRAGMA page_count`); err == nil {
-		p.Free, err = c.Number(`PRAGMA freelist_count`)
+	if p.Total, err = c.QueryNumber(`PRAGMA page_count`); err == nil {
+		p.Free, err = c.QueryNumber(`PRAGMA freelist_count`)
 	}
 	return p, err
 }

@@ -39,7 +39,7 @@ func FileSystemOf(dir string) (fileSystem, error) {
 		return fileSystem{}, fmt.Errorf("cannot check the file system of %s: %w", dir, err)
 	}
 	magic := int64(uint32(s.Type))
-	if failpoint.On("nfs") {
+	if failpoint.IsEnabled("nfs") {
 		magic = 0x6969
 	}
 	if f, ok := fileSystems[magic]; ok {
@@ -48,8 +48,8 @@ func FileSystemOf(dir string) (fileSystem, error) {
 	return fileSystem{Name: fmt.Sprintf("a local file system (%#x)", magic)}, nil
 }
 
-// RefusedNames lists the file systems that are refused.
-func RefusedNames() string {
+// RefusedFileSystems lists the file systems that are refused.
+func RefusedFileSystems() string {
 	var names []string
 	for _, f := range fileSystems {
 		if f.Refused && !slices.Contains(names, f.Name) {

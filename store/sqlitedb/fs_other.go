@@ -5,5 +5,5 @@ package sqlitedb
 // FileSystemOf returns an unknown file system: on this operating system its type is not determined.
 func FileSystemOf(string) (fileSystem, error) { return fileSystem{Name: "an unknown file system"}, nil }
 
-// RefusedNames lists the file systems that are refused.
-func RefusedNames() string { return "" }
+// RefusedFileSystems lists the file systems that are refused.
+func RefusedFileSystems() string { return "" }

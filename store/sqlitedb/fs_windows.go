@@ -34,14 +34,14 @@ func FileSystemOf(dir string) (fileSystem, error) {
 	if err != nil {
 		return wrong(err)
 	}
-	if failpoint.On("nfs") {
+	if failpoint.IsEnabled("nfs") {
 		real = `\\?\UNC\server\share`
 	}
-	return volume(real, windows.GetDriveType(root), windows.UTF16ToString(name)), nil
+	return volumeFileSystem(real, windows.GetDriveType(root), windows.UTF16ToString(name)), nil
 }
 
-// volume returns the file system with the given final path (without links), drive type and name.
-func volume(path string, kind uint32, name string) fileSystem {
+// volumeFileSystem returns the file system with the given final path (without links), drive type and name.
+func volumeFileSystem(path string, kind uint32, name string) fileSystem {
 	switch {
 	case strings.HasPrefix(path, `\\?\UNC\`), kind == windows.DRIVE_REMOTE:
 		return fileSystem{Name: "a network drive", Refused: true}
@@ -55,5 +55,5 @@ func volume(path string, kind uint32, name string) fileSystem {
 	return fileSystem{Name: name}
 }
 
-// RefusedNames lists the file systems that are refused.
-func RefusedNames() string { return "network drives" }
+// RefusedFileSystems lists the file systems that are refused.
+func RefusedFileSystems() string { return "network drives" }

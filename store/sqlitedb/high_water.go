@@ -78,9 +78,9 @@ func CheckHighWater(c *Conn, dir string) error {
 	if marked.Commits == 0 {
 		return nil
 	}
-	hasMeta, err := c.Number(`SELECT count(*) FROM sqlite_schema WHERE name = 'meta'`)
+	hasMeta, err := c.QueryNumber(`SELECT count(*) FROM sqlite_schema WHERE name = 'meta'`)
 	if err == nil && hasMeta > 0 {
-		commits, err = c.Number(`SELECT commits FROM meta`)
+		commits, err = c.QueryNumber(`SELECT commits FROM meta`)
 	}
 	var e *Error
 	// SQLITE_ERROR means that the column does not exist.

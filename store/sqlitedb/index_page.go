@@ -39,8 +39,8 @@ type indexEntry struct {
 // indexPage is one page of the id index. The field last is the child page for ids after every entry; it is 0
 // on a leaf.
 type indexPage struct {
-	entries []indexEntry
-	last    int64
+	entries   []indexEntry
+	lastChild int64
 }
 
 // checkIndexPath checks the pages on the path to an id that a lookup has not found. It returns a damage
@@ -49,7 +49,7 @@ func checkIndexPath(c *Conn, id string) error {
 	if known, err := knownPageFormat(c); err != nil || !known {
 		return err
 	}
-	page, err := c.Number(`SELECT rootpage FROM sqlite_schema WHERE type = 'index' AND name = 'jobs_id'`)
+	page, err := c.QueryNumber(`SELECT rootpage FROM sqlite_schema WHERE type = 'index' AND name = 'jobs_id'`)
 	low, high := "", "" // bounds of the ids in the page; if high is "", there is no upper bound
 	for range maxIndexDepth {
 		if err != nil {
@@ -73,10 +73,10 @@ func checkIndexPath(c *Conn, id string) error {
 		if found {
 			return lookupDamage("a lookup does not find an id that page %d of the database index jobs_id contains", page)
 		}
-		if p.last == 0 {
+		if p.lastChild == 0 {
 			return nil
 		}
-		page, low = p.last, ""
+		page, low = p.lastChild, ""
 		if at > 0 {
 			low = p.entries[at-1].id
 		}
@@ -110,8 +110,8 @@ func readIndexPage(c *Conn, number int64) (p indexPage, err error) {
 	return p, err
 }
 
-// span is a part of a page that an entry or a free block occupies.
-type span struct{ start, end int }
+// byteRange is a part of a page that an entry or a free block occupies.
+type byteRange struct{ start, end int }
 
 // parseIndexPage reads the entries of a page. It reports whether the entries and the free parts fill the page
 // exactly.
@@ -125,16 +125,16 @@ func parseIndexPage(b []byte) (p indexPage, sound bool) {
 	case leafIndex:
 	case interiorIndex:
 		places += 4
-		p.last = int64(binary.BigEndian.Uint32(b[head:]))
+		p.lastChild = int64(binary.BigEndian.Uint32(b[head:]))
 	default:
 		return p, false
 	}
 	number := func(at int) int { return int(binary.BigEndian.Uint16(b[at:])) }
 	free, entries, content, fragments := number(1), number(3), number(5), int(b[7])
-	if content < places+2*entries || content > len(b) || b[0] == interiorIndex && p.last == 0 {
+	if content < places+2*entries || content > len(b) || b[0] == interiorIndex && p.lastChild == 0 {
 		return p, false
 	}
-	var used []span
+	var used []byteRange
 	for i := range entries {
 		at := number(places + 2*i)
 		e, size, ok := parseIndexEntry(b[min(at, len(b)):], b[0] == interiorIndex)
@@ -142,7 +142,7 @@ func parseIndexPage(b []byte) (p indexPage, sound bool) {
 			return p, false
 		}
 		p.entries = append(p.entries, e)
-		used = append(used, span{at, at + size})
+		used = append(used, byteRange{at, at + size})
 	}
 	for at := free; at != 0; {
 		if at+4 > len(b) {
@@ -152,12 +152,12 @@ func parseIndexPage(b []byte) (p indexPage, sound bool) {
 		if size < 4 || next != 0 && next <= at {
 			return p, false
 		}
-		used = append(used, span{at, at + size})
+		used = append(used, byteRange{at, at + size})
 		at = next
 	}
-	slices.SortFunc(used, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+	slices.SortFunc(used, func(a, b byteRange) int { return cmp.Compare(a.start, b.start) })
 	end := content
-	for _, u := range append(used, span{len(b), len(b)}) {
+	for _, u := range append(used, byteRange{len(b), len(b)}) {
 		if u.start < end {
 			return p, false
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// neighbours is how many entries of the id index are checked on each side of the position of a missing id.
-const neighbours = 50
+// checkedNeighbours is how many entries of the id index are checked on each side of the position of a missing id.
+const checkedNeighbours = 50
 
 // CheckMissingID implements database.MissingChecker. It checks three cases:
 //   - an index has an entry for the job;
@@ -27,7 +27,7 @@ func (c *Conn) CheckMissingID(id string, number int64) error {
 	}
 	for _, side := range []string{`id <= ? ORDER BY id DESC`, `id > ? ORDER BY id`} {
 		err := checkIDs(c, `SELECT id, seq FROM jobs INDEXED BY jobs_id WHERE id <> CAST(seq AS TEXT) AND `+side+
-			` LIMIT ?`, id, int64(neighbours))
+			` LIMIT ?`, id, int64(checkedNeighbours))
 		if err != nil {
 			return err
 		}
@@ -47,14 +47,14 @@ func (c *Conn) CheckMissingNumber(seq int64) error {
 	case found && id == strconv.FormatInt(seq, 10):
 		return nil // no damage: the job exists, but the caller may not use it
 	case found:
-		indexed, err := c.Number(`SELECT count(*) FROM jobs INDEXED BY jobs_id
+		indexed, err := c.QueryNumber(`SELECT count(*) FROM jobs INDEXED BY jobs_id
 			WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)
 		if err == nil && indexed == 0 {
 			err = lookupDamage("the database index jobs_id lacks the job with the number (seq) %d", seq)
 		}
 		return err
 	}
-	indexed, err := c.Number(`SELECT count(*) FROM jobs INDEXED BY jobs_state
+	indexed, err := c.QueryNumber(`SELECT count(*) FROM jobs INDEXED BY jobs_state
 		WHERE state IN (1, 2, 3, 4, 5, 6, 7, 8) AND seq = ?`, seq)
 	if err == nil && indexed > 0 {
 		err = lookupDamage(`the table "jobs" lacks the job with the number (seq) %d`, seq)
@@ -88,5 +88,5 @@ func checkIDs(c *Conn, entries string, args ...any) error {
 
 // lookupDamage returns the error for damage that a lookup found.
 func lookupDamage(format string, args ...any) error {
-	return database.Damage(fmt.Sprintf(format, args...))
+	return database.DamageError(fmt.Sprintf(format, args...))
 }

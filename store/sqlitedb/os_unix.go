@@ -13,13 +13,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PlainFile holds flags for opening a regular file: they prevent following a symbolic link and waiting for a
+// PlainFileFlags holds flags for opening a regular file: they prevent following a symbolic link and waiting for a
 // pipe.
-const PlainFile = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+const PlainFileFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
-// NoSpace reports whether a write failed because the disk is full, or because a disk quota or file size limit
+// IsNoSpace reports whether a write failed because the disk is full, or because a disk quota or file size limit
 // is reached.
-func NoSpace(errno syscall.Errno) bool {
+func IsNoSpace(errno syscall.Errno) bool {
 	return errno == unix.ENOSPC || errno == unix.EDQUOT || errno == unix.EFBIG
 }
 
@@ -35,8 +35,8 @@ func DiskOf(dir string) (Disk, error) {
 	}, nil
 }
 
-// FileLimit returns the maximum size in bytes of a file of this process. ok is false if there is no limit.
-func FileLimit() (n int64, ok bool) {
+// FileSizeLimit returns the maximum size in bytes of a file of this process. ok is false if there is no limit.
+func FileSizeLimit() (n int64, ok bool) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil || limit.Cur > math.MaxInt64 {
 		return 0, false
@@ -75,7 +75,7 @@ func CheckPrivate(path string, info os.FileInfo, open os.FileMode) error {
 			mode = "700"
 		}
 		return fmt.Errorf("%s can be accessed by other users (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode,
-			queue.ShellWord(path))
+			queue.QuoteShellWord(path))
 	}
 	return nil
 }

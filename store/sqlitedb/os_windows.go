@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// PlainFile holds no flags on Windows.
-const PlainFile = 0
+// PlainFileFlags holds no flags on Windows.
+const PlainFileFlags = 0
 
-// NoSpace reports whether a write failed because a disk quota is reached. Callers detect a full disk
+// IsNoSpace reports whether a write failed because a disk quota is reached. Callers detect a full disk
 // themselves.
-func NoSpace(errno syscall.Errno) bool { return errno == windows.ERROR_DISK_QUOTA_EXCEEDED }
+func IsNoSpace(errno syscall.Errno) bool { return errno == windows.ERROR_DISK_QUOTA_EXCEEDED }
 
 // DiskOf returns the space in the file system of a directory. On Windows, only the space limits the number of files.
 func DiskOf(dir string) (Disk, error) {
@@ -43,8 +43,8 @@ func ReadersCommand(path string) string {
 	return "resmon (tab CPU, Associated Handles, search for " + filepath.Base(path) + ")"
 }
 
-// FileLimit reports that there is no limit: Windows has no file size limit per process.
-func FileLimit() (n int64, ok bool) { return 0, false }
+// FileSizeLimit reports that there is no limit: Windows has no file size limit per process.
+func FileSizeLimit() (n int64, ok bool) { return 0, false }
 
 // FileID returns "". On Windows, a file has no id that can be read without opening the file.
 func FileID(string) string { return "" }

@@ -15,17 +15,17 @@ import (
 // checkSchema returns an error if the schema is newer than these migrations, unless the database states that
 // this version may use it.
 func checkSchema(c *Conn, steps [][]string) error {
-	version, err := c.Number(`PRAGMA user_version`)
+	version, err := c.QueryNumber(`PRAGMA user_version`)
 	if err != nil || version >= 0 && version <= int64(len(steps)) {
 		return err
 	}
-	oldest, err := c.Number(`SELECT min_reader FROM meta`)
+	oldest, err := c.QueryNumber(`SELECT min_reader FROM meta`)
 	if err == nil && oldest <= int64(len(steps)) && oldest > 0 {
 		return nil
 	}
 	var e *Error
 	// A mistake means that the table or column does not exist.
-	if errors.As(err, &e) && database.KindOf(err) != database.Mistake {
+	if errors.As(err, &e) && database.ErrorKindOf(err) != database.RequestFailed {
 		return err
 	}
 	return queue.Errorf(store.ErrNewerSchema.Code,
@@ -55,7 +55,7 @@ func checkTables(c *Conn) error {
 	if err := checkSchema(c, database.Migrations); err != nil {
 		return err
 	}
-	version, err := c.Number(`PRAGMA user_version`)
+	version, err := c.QueryNumber(`PRAGMA user_version`)
 	if err != nil || version != int64(len(database.Migrations)) {
 		return err
 	}
@@ -67,17 +67,17 @@ func checkTables(c *Conn) error {
 		return err
 	}
 	defer fresh.Close()
-	want, err := columnsIn(fresh)
+	want, err := listColumns(fresh)
 	if err != nil {
 		return err
 	}
-	got, err := columnsIn(c)
+	got, err := listColumns(c)
 	if err != nil {
 		return err
 	}
 	for _, name := range want {
 		if !slices.Contains(got, name) {
-			return otherTables(c, name)
+			return otherTablesError(c, name)
 		}
 	}
 	return nil
@@ -95,9 +95,9 @@ func OpenFresh() (*Conn, error) {
 	return c, nil
 }
 
-// otherTables returns the error for a database that lacks a column.
-func otherTables(c *Conn, column string) error {
-	file, err := database.Text(c, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
+// otherTablesError returns the error for a database that lacks a column.
+func otherTablesError(c *Conn, column string) error {
+	file, err := database.QueryText(c, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
 	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
 		"the database %s was created by another version of queuectl: it has no column %s; use that version, or move the "+
 			"directory away to start with an empty queue", file, column)))
@@ -112,8 +112,8 @@ func hasTables(c *Conn, statements []string) (bool, error) {
 	}), err
 }
 
-// columnsIn lists the tables of a database with their columns, as table.column.
-func columnsIn(c *Conn) ([]string, error) {
+// listColumns lists the tables of a database with their columns, as table.column.
+func listColumns(c *Conn) ([]string, error) {
 	return database.Rows(c, database.TextOf, `SELECT m.name || '.' || p.name FROM sqlite_schema m
 		JOIN pragma_table_xinfo(m.name) p WHERE m.type = 'table' ORDER BY m.name, p.cid`)
 }
@@ -124,7 +124,7 @@ func Migrate(c *Conn, steps [][]string) error {
 	if err := checkSchema(c, steps); err != nil {
 		return err
 	}
-	version, err := c.Number(`PRAGMA user_version`)
+	version, err := c.QueryNumber(`PRAGMA user_version`)
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,8 @@ func TestFileSystemsAreJudged(t *testing.T) {
 		{`\\?\E:\q`, windows.DRIVE_REMOVABLE, "FAT32", false, true},
 		{`\\?\E:\q`, windows.DRIVE_FIXED, "exFAT", false, true},
 	} {
-		f := volume(c.path, c.kind, c.name)
-		if err := f.Refuse(`Q:\q`); f.Refused != c.refused || c.refused != errors.Is(err, queue.ErrInvalid) ||
+		f := volumeFileSystem(c.path, c.kind, c.name)
+		if err := f.CheckSupported(`Q:\q`); f.Refused != c.refused || c.refused != errors.Is(err, queue.ErrInvalid) ||
 			(f.Note != "") != c.noted {
 			t.Errorf("%+v: got %+v, %v", c, f, err)
 		}

@@ -43,8 +43,8 @@ type Progress struct {
 // Cache holds the statistics of one minute, so that a Writer need not read them before it adds to them. If the
 // transaction is rolled back, the caller resets the cache to its zero value.
 type Cache struct {
-	minute queue.Millis              // start of the minute
-	rows   map[string]*store.Figures // by queue; nil if they have not been read
+	minute queue.Millis                        // start of the minute
+	rows   map[string]*store.AttemptStatistics // by queue; nil if they have not been read
 	// namedQueues holds the queues that have their own name in the all-time statistics. It is nil if they have
 	// not been read.
 	namedQueues map[string]bool
@@ -54,12 +54,12 @@ type Cache struct {
 type period struct {
 	grain   store.Grain
 	at      queue.Millis
-	rows    map[string]*store.Figures // by queue
-	changed map[string]bool           // by queue; true if the row is stored already
+	rows    map[string]*store.AttemptStatistics // by queue
+	changed map[string]bool                     // by queue; true if the row is stored already
 }
 
 // row returns the statistics of a queue, which the caller will change.
-func (p *period) row(name string) *store.Figures {
+func (p *period) row(name string) *store.AttemptStatistics {
 	f := p.rows[name]
 	if _, known := p.changed[name]; !known {
 		if p.changed == nil {
@@ -68,7 +68,7 @@ func (p *period) row(name string) *store.Figures {
 		p.changed[name] = f != nil
 	}
 	if f == nil {
-		f = new(store.Figures)
+		f = new(store.AttemptStatistics)
 		p.rows[name] = f
 	}
 	return f
@@ -79,11 +79,11 @@ func (w *Writer) put(p *period) error {
 	for name, stored := range p.changed {
 		var others int64
 		if p.grain == store.Minute && !stored {
-			named, err := w.isNamedEver(name)
+			named, err := w.isNamedAllTime(name)
 			if err != nil {
 				return err
 			}
-			others = records.Bit(!named)
+			others = records.BoolToInt(!named)
 		}
 		f := p.rows[name]
 		err := w.Exec(`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits,
@@ -92,7 +92,7 @@ func (w *Writer) put(p *period) error {
 			failed = excluded.failed, dead = excluded.dead, cancelled = excluded.cancelled, returned = excluded.returned,
 			waits = excluded.waits, runs = excluded.runs`,
 			int64(p.grain), int64(p.at), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned,
-			f.Waits.Append(nil), f.Runs.Append(nil), others)
+			f.WaitTimes.Append(nil), f.RunTimes.Append(nil), others)
 		if err != nil {
 			return err
 		}
@@ -100,11 +100,11 @@ func (w *Writer) put(p *period) error {
 	return nil
 }
 
-// isNamedEver reports whether a queue has its own name in the all-time statistics. A queue gets its name with its
+// isNamedAllTime reports whether a queue has its own name in the all-time statistics. A queue gets its name with its
 // first measurement, if there is room for the name or hasOwn reports true. It keeps the name for good. The
 // measurements of a queue without a name are added to store.OtherQueues. The column "others" of each minute's row
 // records whether the queue had a name, so measurements are never moved later. See docs/decisions/0086.
-func (w *Writer) isNamedEver(name string) (bool, error) {
+func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	if w.Cache.namedQueues == nil {
 		known := map[string]bool{}
 		err := w.Query(func(r database.Row) (bool, error) {
@@ -125,12 +125,12 @@ func (w *Writer) isNamedEver(name string) (bool, error) {
 }
 
 // read returns the statistics from one instant until before another, by queue.
-func (w *Writer) read(g store.Grain, from, before queue.Millis) (map[string]*store.Figures, error) {
-	rows := map[string]*store.Figures{}
+func (w *Writer) read(g store.Grain, from, before queue.Millis) (map[string]*store.AttemptStatistics, error) {
+	rows := map[string]*store.AttemptStatistics{}
 	err := w.Query(func(r database.Row) (bool, error) {
-		var f store.Figures
-		records.ReadFigures(r, &f)
-		records.AddFigures(rows, r.Text(0), &f)
+		var f store.AttemptStatistics
+		records.ReadStatistics(r, &f)
+		records.AddStatistics(rows, r.Text(0), &f)
 		return true, nil
 	}, `SELECT `+records.StatisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from),
 		int64(before))
@@ -168,7 +168,7 @@ func (w *Writer) Add(measured []rules.Measurement) (changed []string, err error)
 	if len(measured) == 0 {
 		return nil, nil
 	}
-	from := store.Minute.Floor(w.Now)
+	from := store.Minute.PeriodStart(w.Now)
 	cache, upTo := w.Cache, w.Progress.SummedUpTo
 	if cache.rows == nil || cache.minute != from {
 		rows, err := w.read(store.Minute, from, from+1)
@@ -185,7 +185,7 @@ func (w *Writer) Add(measured []rules.Measurement) (changed []string, err error)
 		err = w.addToStored(records.AllTime, 0, measured)
 	}
 	for g := store.Hour; g <= store.Day && from < upTo[g] && err == nil; g++ {
-		err = w.addToStored(g, g.Floor(from), measured)
+		err = w.addToStored(g, g.PeriodStart(from), measured)
 	}
 	return slices.Collect(maps.Keys(minute.changed)), err
 }
@@ -206,15 +206,15 @@ func (w *Writer) addTo(p *period, measured []rules.Measurement) error {
 		name := m.Queue
 		if p.grain != records.AllTime {
 			name = nameIn(p.rows, name, w.hasOwn)
-		} else if named, err := w.isNamedEver(name); err != nil {
+		} else if named, err := w.isNamedAllTime(name); err != nil {
 			return err
 		} else if !named {
 			name = store.OtherQueues
 		}
-		if f := p.row(name); m.End == 0 {
-			f.Begin(m.Duration)
+		if f := p.row(name); m.EndState == 0 {
+			f.CountStart(m.Duration)
 		} else {
-			f.End(m.End, m.Duration)
+			f.CountEnd(m.EndState, m.Duration)
 		}
 	}
 	return w.put(p)
@@ -227,7 +227,7 @@ const maxDeleted = 1000
 // sums up at most one hour and one day. After everything is done, it does nothing until the next hour. It
 // reports whether there is more to do.
 func (w *Writer) Tidy() (more bool, err error) {
-	hour := store.Hour.Floor(w.Now)
+	hour := store.Hour.PeriodStart(w.Now)
 	if w.Progress.LastTidyHour == hour {
 		return false, nil
 	}
@@ -245,11 +245,11 @@ func (w *Writer) Tidy() (more bool, err error) {
 	}
 	removed := int64(0)
 	for g := store.Minute; g <= store.Day; g++ {
-		old := store.Hour.Floor(g.Oldest(w.Now)) // remove at most once an hour
+		old := store.Hour.PeriodStart(g.OldestPeriodStart(w.Now)) // remove at most once an hour
 		if g < store.Day {
 			old = min(old, w.Progress.SummedUpTo[g+1])
 		}
-		n, err := w.Count(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN
+		n, err := w.ExecCount(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN
 			(SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT ?)`,
 			int64(g), int64(g), int64(old), int64(maxDeleted))
 		if err != nil {
@@ -272,18 +272,18 @@ func (w *Writer) Tidy() (more bool, err error) {
 func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	upTo := &w.Progress.SummedUpTo
 	// next is 0 if there is no such row.
-	next, err := w.Number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
+	next, err := w.QueryNumber(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
 		int64(upTo[g]))
 	if err != nil || next == 0 {
 		return false, err
 	}
-	at := g.Floor(queue.Millis(next - 1))
+	at := g.PeriodStart(queue.Millis(next - 1))
 	end := at.Add(g.Length())
 	if end > by {
 		return false, nil
 	}
 	if g == store.Hour {
-		if err := w.addEver(at, end); err != nil {
+		if err := w.addAllTime(at, end); err != nil {
 			return false, err
 		}
 	}
@@ -291,8 +291,8 @@ func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	sum := &period{grain: g, at: at, rows: map[string]*store.Figures{}}
-	for name, f := range w.fold(rows) {
+	sum := &period{grain: g, at: at, rows: map[string]*store.AttemptStatistics{}}
+	for name, f := range w.foldQueues(rows) {
 		sum.row(name).Add(f)
 	}
 	if err := w.put(sum); err != nil {
@@ -304,17 +304,17 @@ func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	return true, w.Exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(upTo[store.Hour]), int64(upTo[store.Day]))
 }
 
-// addEver adds minutes to the all-time statistics.
-func (w *Writer) addEver(from, before queue.Millis) error {
+// addAllTime adds minutes to the all-time statistics.
+func (w *Writer) addAllTime(from, before queue.Millis) error {
 	rows, err := w.read(records.AllTime, 0, 1)
 	if err != nil {
 		return err
 	}
 	all := &period{grain: records.AllTime, rows: rows}
 	err = w.Query(func(r database.Row) (bool, error) {
-		var f store.Figures
-		records.ReadFigures(r, &f)
-		all.row(records.EverName(r)).Add(&f)
+		var f store.AttemptStatistics
+		records.ReadStatistics(r, &f)
+		all.row(records.AllTimeName(r)).Add(&f)
 		return true, nil
 	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`,
 		int64(store.Minute), int64(from), int64(before))
@@ -324,9 +324,9 @@ func (w *Writer) addEver(from, before queue.Millis) error {
 	return w.put(all)
 }
 
-// fold reduces the queues to the number that one period may name. It keeps those with the most starts, and
+// foldQueues reduces the queues to the number that one period may name. It keeps those with the most starts, and
 // adds up the others as store.OtherQueues.
-func (w *Writer) fold(rows map[string]*store.Figures) map[string]*store.Figures {
+func (w *Writer) foldQueues(rows map[string]*store.AttemptStatistics) map[string]*store.AttemptStatistics {
 	var names []string
 	for name := range rows {
 		if !w.hasOwn(name) {
@@ -340,7 +340,7 @@ func (w *Writer) fold(rows map[string]*store.Figures) map[string]*store.Figures 
 		return cmp.Or(cmp.Compare(rows[b].Started, rows[a].Started), strings.Compare(a, b))
 	})
 	for _, name := range names[store.MaxNamedQueues:] {
-		records.AddFigures(rows, store.OtherQueues, rows[name])
+		records.AddStatistics(rows, store.OtherQueues, rows[name])
 		delete(rows, name)
 	}
 	return rows
@@ -365,7 +365,7 @@ func (c *Cache) Delta(names []string) (d Delta) {
 		f := c.rows[name]
 		d.Minute = c.minute
 		d.Rows = append(d.Rows, deltaRow{name, [...]int64{f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned},
-			f.Waits.Append(nil), f.Runs.Append(nil)})
+			f.WaitTimes.Append(nil), f.RunTimes.Append(nil)})
 	}
 	return d
 }
@@ -386,8 +386,8 @@ func (c *Cache) Apply(d *Delta) {
 		if c.rows[f.Queue] == nil {
 			c.namedQueues = nil // the queue may have got its own name in the all-time statistics
 		}
-		c.rows[f.Queue] = &store.Figures{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2],
+		c.rows[f.Queue] = &store.AttemptStatistics{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2],
 			Dead: f.Counts[3], Cancelled: f.Counts[4], Returned: f.Counts[5],
-			Waits: store.ReadHistogram(f.Waits), Runs: store.ReadHistogram(f.Runs)}
+			WaitTimes: store.ParseHistogram(f.Waits), RunTimes: store.ParseHistogram(f.Runs)}
 	}
 }

@@ -76,7 +76,7 @@ func awaitDue(r *rig) {
 	j := r.enqueueOne(withDelay(time.Minute))
 	result := r.await(r.Context(), 1)
 	r.advanceAndPromote(time.Minute)
-	j.Arrival = 1
+	j.ArrivalNumber = 1
 	got := r.awaitedJobs("await", result)
 	same(r, "awaited", got, r.asClaimed(got, j))
 }
@@ -88,8 +88,8 @@ func awaitGivenBack(r *rig) {
 		do   func(claimed queue.Job)
 	}{
 		{"a release", release},
-		{"an end whose retry is due immediately", func(j queue.Job) { r.settle(j, endedAs(queue.RunnerLost)) }},
-		{"a refund", func(j queue.Job) { r.settle(j, endedAs(queue.NeverStarted)) }},
+		{"an end whose retry is due immediately", func(j queue.Job) { r.settle(j, endedAs(queue.EndRunnerLost)) }},
+		{"a refund", func(j queue.Job) { r.settle(j, endedAs(queue.EndNeverStarted)) }},
 		{"a revival", func(j queue.Job) {
 			r.settle(j, exited(0))
 			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))

@@ -109,9 +109,9 @@ func abandonedIsDiscarded(r *rig) {
 	r.must(r.s.AbortBatch(r.Context(), testUID, "aborted"))
 	r.enqueueOne(withID("a"))
 	r.stage("abandoned", 1, withID("b"))
-	r.advanceAndPromote(store.StageMemory - time.Minute)
+	r.advanceAndPromote(store.StagingTimeout - time.Minute)
 	r.stage("abandoned", 1)
-	r.advanceAndPromote(store.StageMemory - time.Minute)
+	r.advanceAndPromote(store.StagingTimeout - time.Minute)
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("b"))}, UID: testUID})
 	r.wantError("enqueue while the batch is kept", err, queue.CodeExists, "id")
 	r.advanceAndPromote(2 * time.Minute)
@@ -123,7 +123,7 @@ func abandonedIsDiscarded(r *rig) {
 		_, err = r.s.StageBatch(r.Context(), last)
 		r.wantCode("one more frame of a discarded batch", err, queue.CodeWrongState)
 	})
-	r.advanceAndPromote(store.ForgottenMemory)
+	r.advanceAndPromote(store.DiscardedNameRetention)
 	r.stage("abandoned", 1)
 	_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "aborted"})
 	r.wantError("commit of an aborted batch", err, queue.CodeInvalid, "jobs")
@@ -131,7 +131,8 @@ func abandonedIsDiscarded(r *rig) {
 
 func commitAgain(r *rig) {
 	r.stage("b", 2)
-	request := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Batch: "b", Key: "k", Sum: [32]byte{1}}
+	request := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Batch: "b", IdempotencyKey: "k",
+		Checksum: [32]byte{1}}
 	first, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
 	r.applyBatch(first)
@@ -176,7 +177,7 @@ func stagedJobsCount(r *rig) {
 			drafts[i] = draft(ofUser(uid))
 		}
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPending: 4,
-			MaxPendingUser: 5})
+			MaxPendingPerUser: 5})
 		return err
 	}
 	enqueue := func(uid int, limit int64) error {
@@ -186,10 +187,10 @@ func stagedJobsCount(r *rig) {
 	}
 	r.must(stage(1, "b", 3))
 	r.must(stage(1, "b", 2))
-	r.checkUnchanged(func() { r.wantCode("one more staged job of the same user", stage(1, "b", 1), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("one more staged job of the same user", stage(1, "b", 1), queue.CodeQueueFull) })
 	r.must(enqueue(2, 2))
 	r.checkUnchanged(func() {
-		r.wantCode("one more job; staged jobs of other users do not count", enqueue(2, 2), queue.CodeFull)
+		r.wantCode("one more job; staged jobs of other users do not count", enqueue(2, 2), queue.CodeQueueFull)
 	})
 	commit := store.Request{Drafts: []queue.Job{draft(ofUser(1), withID("last"))}, UID: 1, Batch: "b", MaxPending: 7}
 	for _, drafts := range [][]queue.Job{commit.Drafts, nil} {
@@ -197,15 +198,15 @@ func stagedJobsCount(r *rig) {
 			ask := commit
 			ask.Drafts, ask.MaxPending = drafts, 6+int64(len(drafts))
 			_, err := r.s.Enqueue(r.Context(), ask)
-			r.wantCode("commit of a batch that exceeds the limit", err, queue.CodeFull)
+			r.wantCode("commit of a batch that exceeds the limit", err, queue.CodeQueueFull)
 		})
 	}
 	commit.MaxPending = 8
 	receipt, err := r.s.Enqueue(r.Context(), commit) // a rejected commit keeps the batch
 	r.must(err)
-	r.checkUnchanged(func() { r.wantCode("one more job; committed jobs count", enqueue(2, 8), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("one more job; committed jobs count", enqueue(2, 8), queue.CodeQueueFull) })
 	r.applyBatch(receipt)
-	r.checkUnchanged(func() { r.wantCode("one more job; applied jobs count", enqueue(2, 8), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("one more job; applied jobs count", enqueue(2, 8), queue.CodeQueueFull) })
 	r.must(enqueue(2, 9))
 }
 
@@ -216,20 +217,20 @@ func batchesAreBounded(r *rig) {
 		return err
 	}
 	for uid := range 6 { // include root; the batches of one user do not count toward the limit of another
-		for n := range store.MaxStagedUser {
+		for n := range store.MaxStagedBatches {
 			r.must(begin(uid, n))
 		}
 		r.must(begin(uid, 0)) // another frame of an existing batch is not a new batch
 		r.checkUnchanged(func() {
-			same[error](r, "one batch more than a user may have", begin(uid, store.MaxStagedUser), store.ErrManyBatches)
+			same[error](r, "one batch more than a user may have", begin(uid, store.MaxStagedBatches), store.ErrTooManyBatches)
 		})
 	}
 	r.must(r.s.AbortBatch(r.Context(), 0, "b0"))
-	r.must(begin(0, store.MaxStagedUser))
+	r.must(begin(0, store.MaxStagedBatches))
 	_, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b0"})
 	r.must(err)
-	r.must(begin(1, store.MaxStagedUser)) // a committed batch does not count toward the limit of open batches
-	for _, n := range []int{0, queue.MaxBatch + 1} {
+	r.must(begin(1, store.MaxStagedBatches)) // a committed batch does not count toward the limit of open batches
+	for _, n := range []int{0, queue.MaxJobsPerRequest + 1} {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: make([]queue.Job, n), UID: 9, Batch: "b"})
 		r.wantError("a frame with no jobs or too many jobs", err, queue.CodeInvalid, "jobs")
 	}
@@ -252,7 +253,7 @@ func batchesAudited(r *rig) {
 	same(r, "events of a second abort", r.newEvents(), nil)
 	r.stage("b", 1)
 	r.newEvents()
-	r.advanceAndPromote(store.StageMemory + time.Minute)
+	r.advanceAndPromote(store.StagingTimeout + time.Minute)
 	wantAudit(`"b" forgotten with 1 jobs`)
 }
 
@@ -261,9 +262,9 @@ func batchesAudited(r *rig) {
 func numbersUsedAsIDsAreSkipped(r *rig) {
 	const many = 1500
 	first := r.enqueueOne()
-	for from := int64(1); from <= many; from += queue.MaxBatch {
+	for from := int64(1); from <= many; from += queue.MaxJobsPerRequest {
 		var drafts []queue.Job
-		for n := from; n < from+queue.MaxBatch && n <= many; n++ {
+		for n := from; n < from+queue.MaxJobsPerRequest && n <= many; n++ {
 			drafts = append(drafts, draft(withID(fmt.Sprint(first.Seq+2*many+n))))
 		}
 		r.enqueue(testUID, drafts...)

@@ -18,17 +18,17 @@ var bestWaitingPromises = []promise{
 // checkBestWaiting checks the effective priority of the best-ranked waiting job of a user.
 func (r *rig) checkBestWaiting(what string, uid int, want int64) {
 	r.Helper()
-	got, err := r.s.BestWaiting(r.Context(), uid)
+	got, err := r.s.BestWaitingPriority(r.Context(), uid)
 	r.must(err)
 	if exact := (store.WaitingPriority{Priority: want, Found: true}); got != exact {
 		r.Errorf("%s: got %+v, want %+v", what, got, exact)
 	}
 }
 
-// checkNothingWaiting checks that BestWaiting finds no waiting job of a user.
+// checkNothingWaiting checks that BestWaitingPriority finds no waiting job of a user.
 func (r *rig) checkNothingWaiting(what string, uid int) {
 	r.Helper()
-	if got, err := r.s.BestWaiting(r.Context(), uid); got != (store.WaitingPriority{}) || err != nil {
+	if got, err := r.s.BestWaitingPriority(r.Context(), uid); got != (store.WaitingPriority{}) || err != nil {
 		r.Errorf("%s: got %+v, error %v; want none", what, got, err)
 	}
 }
@@ -82,7 +82,7 @@ func bestWaitingSkipsFuture(r *rig) {
 	r.checkNothingWaiting("a job that is due later", 1)
 	parent := r.enqueueFor(2, 1)[0]
 	r.enqueueFor(1, 1, withPriority(12), func(j *queue.Job) {
-		j.DependsOn = []queue.Dependency{{Job: parent.Seq, Condition: queue.ParentEnded}}
+		j.DependsOn = []queue.Dependency{{JobSeq: parent.Seq, Condition: queue.ParentEnded}}
 	})
 	r.checkNothingWaiting("a blocked job", 1)
 	waiting := r.enqueueFor(1, 1, withPriority(13))[0]

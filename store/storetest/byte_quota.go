@@ -58,7 +58,7 @@ func draftWithInput(uid, n int) queue.Job {
 // enqueueLarge enqueues drafts of a user. The parameter limit is the maximum number of bytes that
 // the jobs of the user may hold.
 func (r *rig) enqueueLarge(uid int, limit int64, drafts ...queue.Job) error {
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesUser: limit})
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesPerUser: limit})
 	return err
 }
 
@@ -88,7 +88,7 @@ func bytesLimitRefuses(r *rig) {
 	const limit = 50_000
 	full := func(what string, err error) {
 		r.Helper()
-		r.wantCode(what, err, queue.CodeFull)
+		r.wantCode(what, err, queue.CodeQueueFull)
 		var refused *queue.Error
 		if !errors.As(err, &refused) || refused.Field != "max_bytes_per_user" ||
 			!strings.Contains(refused.Message, "of 50000 bytes") {
@@ -102,7 +102,7 @@ func bytesLimitRefuses(r *rig) {
 	first := r.claimOne()
 	r.exchange(store.Report{Releases: []queue.Lease{first.Lease()}})
 	grow := func(n int) error {
-		return r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: limit,
+		return r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesPerUser: limit,
 			Edit: func(j *queue.Job) error {
 				j.Stdin = strings.Repeat("y", n)
 				return nil
@@ -131,8 +131,8 @@ func bytesTrimmed(r *rig) {
 	before := r.bytesHeld(1)
 	same(r, "removable bytes", r.removableBytes(1), int64(7000))
 	overLimit := []store.UserBytes{{UID: 2, Bytes: r.bytesHeld(2)}, {UID: 1, Bytes: before}}
-	same(r, "users above the limit", r.s.UsersOver(before), overLimit[:1])
-	same(r, "users above a lower limit, most bytes first", r.s.UsersOver(1000), overLimit)
+	same(r, "users above the limit", r.s.UsersOverBytes(before), overLimit[:1])
+	same(r, "users above a lower limit, most bytes first", r.s.UsersOverBytes(1000), overLimit)
 	r.trimUser(1, before-1)
 	same(r, "bytes after trimming", r.bytesHeld(1), before-4000)
 	var remaining []int64
@@ -158,7 +158,7 @@ func (r *rig) trimUser(uid int, keep int64) {
 	r.Helper()
 	for more := true; more; {
 		var err error
-		more, err = r.s.TrimUser(r.Context(), uid, keep)
+		more, err = r.s.TrimUserData(r.Context(), uid, keep)
 		r.must(err)
 	}
 }
@@ -176,7 +176,7 @@ func (r *rig) endedJob(j queue.Job, state queue.State) queue.Job {
 }
 
 func inputsTrimmed(r *rig) {
-	const kept = store.KeptInput / 2
+	const kept = store.MaxKeptInputBytes / 2
 	env := draft(ofUser(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
 	both := draftWithInput(1, 9000)
 	both.Env = []string{"A=1"}
@@ -246,7 +246,7 @@ func jobWithoutInputDoesNotRun(r *rig) {
 	ran, withEnv := r.endedJob(draftWithInput(1, 7000), queue.Completed), r.endedJob(env, queue.Completed)
 	parent := r.endedJob(draft(ofUser(1)), queue.Dead)
 	child := draftWithInput(1, 7000)
-	child.DependsOn = []queue.Dependency{{Job: parent.Seq, Condition: queue.ParentCompleted}}
+	child.DependsOn = []queue.Dependency{{JobSeq: parent.Seq, Condition: queue.ParentCompleted}}
 	r.must(r.enqueueLarge(1, 0, child))
 	cancelled := r.listAll(store.Filter{States: []queue.State{queue.Cancelled}})[0]
 	dead := r.endedJob(draftWithInput(1, 6000), queue.Dead)
@@ -263,7 +263,7 @@ func jobWithoutInputDoesNotRun(r *rig) {
 func bytesStaged(r *rig) {
 	stage := func(limit int64) error {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(1, 20_000)}, UID: 1,
-			Batch: "b", MaxBytesUser: limit})
+			Batch: "b", MaxBytesPerUser: limit})
 		return err
 	}
 	r.endedJob(draftWithInput(2, 7000), queue.Completed)
@@ -279,8 +279,8 @@ func bytesStaged(r *rig) {
 	r.trimUser(1, r.bytesHeld(1)-1)
 	same(r, "the input of an ended job is removed for the batch", r.get(old.ID).InputRemoved, queue.InputStdin)
 	r.must(r.s.Change(r.Context(), old.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
-	r.wantCode("one more staged job", stage(30_000), queue.CodeFull)
-	r.wantCode("one more job in the queue", r.enqueueLarge(1, 30_000, draftWithInput(1, 20_000)), queue.CodeFull)
+	r.wantCode("one more staged job", stage(30_000), queue.CodeQueueFull)
+	r.wantCode("one more job in the queue", r.enqueueLarge(1, 30_000, draftWithInput(1, 20_000)), queue.CodeQueueFull)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b"})
 	r.must(err)
 	for more := receipt.Staged; more; {
@@ -304,37 +304,37 @@ func withInputBytes(uid, n int) func(*store.Schedule) {
 func bytesOfSchedules(r *rig) {
 	const limit = 50_000
 	put := func(p store.SchedulePut) (store.Schedule, error) {
-		p.MaxBytesUser = limit
+		p.MaxBytesPerUser = limit
 		return r.s.PutSchedule(r.Context(), p)
 	}
 	first := r.putSchedule("first", withInputBytes(1, 10_000))
 	r.checkBytes("a schedule", r.bytesHeld(1), 20_000, 1)
-	same(r, "users above the limit", r.s.UsersOver(1000), []store.UserBytes{{UID: 1, Bytes: r.bytesHeld(1)}})
+	same(r, "users above the limit", r.s.UsersOverBytes(1000), []store.UserBytes{{UID: 1, Bytes: r.bytesHeld(1)}})
 	more := first
 	more.Name = "more"
 	withInputBytes(1, 20_000)(&more)
 	r.checkUnchanged(func() {
 		_, err := put(store.SchedulePut{Schedule: more})
-		r.wantCode("a schedule beyond the limit", err, queue.CodeFull)
-		r.wantCode("a job beyond the limit", r.enqueueLarge(1, limit, draftWithInput(1, 30_000)), queue.CodeFull)
+		r.wantCode("a schedule beyond the limit", err, queue.CodeQueueFull)
+		r.wantCode("a job beyond the limit", r.enqueueLarge(1, limit, draftWithInput(1, 30_000)), queue.CodeQueueFull)
 	})
 	same(r, "bytes after the rejections", r.s.UserBytes(2), int64(0))
 	grown := first
 	withInputBytes(1, 20_000)(&grown)
-	grown, err := put(store.SchedulePut{Schedule: grown, Replaces: first.Gen})
+	grown, err := put(store.SchedulePut{Schedule: grown, ReplacedGeneration: first.Generation})
 	r.must(err)
 	r.checkBytes("bytes after an edit to a larger schedule", r.bytesHeld(1), 40_000, 1)
 	larger := grown
 	withInputBytes(1, 30_000)(&larger)
-	_, err = put(store.SchedulePut{Schedule: larger, Replaces: grown.Gen})
-	r.wantCode("an edit beyond the limit", err, queue.CodeFull)
+	_, err = put(store.SchedulePut{Schedule: larger, ReplacedGeneration: grown.Generation})
+	r.wantCode("an edit beyond the limit", err, queue.CodeQueueFull)
 	other := grown
 	withInputBytes(2, 20_000)(&other)
-	other, err = put(store.SchedulePut{Schedule: other, Replaces: grown.Gen, RequestedBy: 2})
+	other, err = put(store.SchedulePut{Schedule: other, ReplacedGeneration: grown.Generation, RequestedBy: 2})
 	r.must(err)
 	same(r, "bytes of the user whose schedule another user replaced", r.bytesHeld(1), int64(0))
 	r.checkBytes("bytes of the other user", r.bytesHeld(2), 40_000, 1)
-	r.must(r.s.RemoveSchedule(r.Context(), "first", other.Gen, 2))
+	r.must(r.s.RemoveSchedule(r.Context(), "first", other.Generation, 2))
 	same(r, "bytes after the schedule was removed", r.bytesHeld(2), int64(0))
 }
 
@@ -356,21 +356,22 @@ func disownMovesBytes(r *rig) {
 func bytesOfOccurrences(r *rig) {
 	hourly := r.putSchedule("hourly", withInputBytes(1, 10_000))
 	f := store.OccurrenceRequest{
-		Name: hourly.Name, Gen: hourly.Gen, Last: hourly.LastAt, Boot: hourly.Boot, LastAt: r.s.Now(), NextBoot: hourly.Boot,
-		Runs:         []queue.Millis{r.s.Now()},
-		IDs:          func(queue.Millis, int) string { return "hourly-1" },
-		MaxBytesUser: r.bytesHeld(1) + 1000, FailOverQuota: true,
+		Name: hourly.Name, Generation: hourly.Generation, ExpectedLastAt: hourly.LastAt, ExpectedBootID: hourly.BootID,
+		LastAt: r.s.Now(), NextBootID: hourly.BootID,
+		Occurrences:     []queue.Millis{r.s.Now()},
+		CandidateID:     func(queue.Millis, int) string { return "hourly-1" },
+		MaxBytesPerUser: r.bytesHeld(1) + 1000, FailOverQuota: true,
 	}
 	r.checkUnchanged(func() {
-		_, err := r.s.Fire(r.Context(), f)
+		_, err := r.s.RunOccurrences(r.Context(), f)
 		var full *store.QuotaError
-		if !errors.As(err, &full) || full.UsedBytes != r.bytesHeld(1) || full.Limit != f.MaxBytesUser ||
+		if !errors.As(err, &full) || full.UsedBytes != r.bytesHeld(1) || full.Limit != f.MaxBytesPerUser ||
 			full.NeededBytes < 10_000 {
 			r.Errorf("an occurrence above the quota: %+v, want an error with the bytes that it needs", err)
 		}
 	})
 	f.FailOverQuota = false
-	fired, err := r.s.Fire(r.Context(), f)
+	fired, err := r.s.RunOccurrences(r.Context(), f)
 	r.must(err)
-	same(r, "outcome without the option", fired.Runs[0].Outcome, store.OutcomeRefused)
+	same(r, "outcome without the option", fired.Records[0].Outcome, store.OutcomeRefused)
 }

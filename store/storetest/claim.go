@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	byEnqueue  = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute}
-	byPriority = queue.Order{Scheduling: queue.ByPriority, Aging: queue.AgingTime, Interval: time.Minute}
-	byArrival  = queue.Order{Scheduling: queue.ByArrival, Aging: queue.AgingTime, Interval: time.Minute}
+	byEnqueue  = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute}
+	byPriority = queue.Order{Scheduling: queue.ByPriority, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
+	byArrival  = queue.Order{Scheduling: queue.ByArrival, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 )
 
 var claimPromises = []promise{
@@ -116,7 +116,8 @@ func agingByEnqueue(r *rig) {
 	five := r.enqueueOne(withPriority(5))
 	fill(2)
 	eight := r.enqueueOne(withPriority(8))
-	same(r, "arrivals", []int64{two.Arrival, three.Arrival, five.Arrival, eight.Arrival}, []int64{1, 3, 5, 8})
+	same(r, "arrivals", []int64{two.ArrivalNumber, three.ArrivalNumber, five.ArrivalNumber, eight.ArrivalNumber},
+		[]int64{1, 3, 5, 8})
 	r.advanceAndPromote(time.Hour) // with ageing by enqueues, jobs gain no points by time
 	same(r, "order of claims", seqs(r.claim(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 	r.claim(10)
@@ -143,8 +144,8 @@ func noEnqueuePointsBeforeDue(r *rig) {
 	first, second, third := r.enqueueOne(withPriority(5)), r.enqueueOne(withPriority(5)), r.enqueueOne(withPriority(5))
 	r.advanceAndPromote(10 * time.Minute)
 	waiter := r.enqueueOne(withPriority(6))
-	same(r, "arrival of the sleeper", r.get(sleeper.ID).Arrival, 4)
-	same(r, "points of the newest job", r.s.Order().Points(waiter.Since, r.s.Now(), waiter.Arrival,
+	same(r, "arrival of the sleeper", r.get(sleeper.ID).ArrivalNumber, 4)
+	same(r, "points of the newest job", r.s.Order().AgingPoints(waiter.AgingSince, r.s.Now(), waiter.ArrivalNumber,
 		r.s.Counts().EnqueuedTotal),
 		0)
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
@@ -175,7 +176,7 @@ func notBeforeDue(r *rig) {
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
 	// A job gains no points before it is due, so it gets its arrival number when it is due.
-	j.Arrival = r.s.Counts().EnqueuedTotal
+	j.ArrivalNumber = r.s.Counts().EnqueuedTotal
 	claimed := r.claim(1)
 	same(r, "claimed when due", claimed, r.asClaimed(claimed, j))
 	failed := r.settle(claimed[0], exited(1))
@@ -191,8 +192,8 @@ func retryKeepsPlace(r *rig) {
 	r.advance(time.Second)
 	second := r.enqueueOne()
 	failed := r.settle(r.claimOne(), exited(1))
-	same(r, "since and arrival of the failed job", []int64{int64(failed.Since), failed.Arrival},
-		[]int64{int64(first.Since), first.Arrival})
+	same(r, "since and arrival of the failed job", []int64{int64(failed.AgingSince), failed.ArrivalNumber},
+		[]int64{int64(first.AgingSince), first.ArrivalNumber})
 	r.advanceAndPromote(2 * time.Second)
 	third := r.enqueueOne()
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, third.Seq})
@@ -257,7 +258,7 @@ func claimCancelsExpired(r *rig) {
 func promoteCancelsExpired(r *rig) {
 	at := r.s.Now() + 1000
 	failed := r.runJob(exited(3), expiringAt(at))
-	held := r.runJob(endedAs(queue.RunnerLost), withOnLost(queue.OnLostHold), expiringAt(at))
+	held := r.runJob(endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostHold), expiringAt(at))
 	pending := r.enqueueOne(expiringAt(at))
 	sleeping := r.enqueueOne(expiringAt(at), withDelay(time.Hour))
 	later := r.enqueueOne(expiringAt(at+1), withDelay(time.Hour))
@@ -311,20 +312,20 @@ func retriedExpires(r *rig) {
 
 // checkDueWithin runs do and then checks that the caller of the store knows that it must call
 // Promote within the given time. The caller knows that from the result of the last Promote or from
-// a hint of DueSooner.
+// a hint of PromoteHints.
 func (r *rig) checkDueWithin(within time.Duration, do func()) {
 	r.Helper()
 	said := r.promote()
 	for hinted := true; hinted; {
 		select {
-		case <-r.s.DueSooner():
+		case <-r.s.PromoteHints():
 		default:
 			hinted = false
 		}
 	}
 	do()
 	select {
-	case <-r.s.DueSooner():
+	case <-r.s.PromoteHints():
 		said = r.promote()
 	default:
 	}

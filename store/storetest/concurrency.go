@@ -35,9 +35,9 @@ func (r *rig) callAll(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("Cancel", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: testUID}) })
 	try("Retry", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry, UID: testUID}) })
 	try("Remove", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: testUID}) })
-	try("Pause", func() error { return r.s.Pause(ctx, store.Pause{Lease: l, On: true, UID: testUID}) })
+	try("Pause", func() error { return r.s.Pause(ctx, store.Pause{Lease: l, Paused: true, UID: testUID}) })
 	try("Exchange", func() error {
-		_, err := r.s.Exchange(ctx, store.Report{Releases: []queue.Lease{l}, Want: 1})
+		_, err := r.s.Exchange(ctx, store.Report{Releases: []queue.Lease{l}, WantedJobs: 1})
 		return err
 	})
 	try("Await", func() error { _, err := r.s.Await(ctx, 1); return err })
@@ -45,24 +45,24 @@ func (r *rig) callAll(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("NextEpoch", func() error { _, err := r.s.NextEpoch(ctx); return err })
 	try("Get", func() error { _, err := r.s.Get(ctx, "x"); return err })
 	try("GetFull", func() error { _, err := r.s.GetFull(ctx, "x"); return err })
-	try("Select", func() error { _, err := r.s.Select(ctx, store.Filter{Limit: 1}); return err })
+	try("ListRefs", func() error { _, err := r.s.ListRefs(ctx, store.Filter{Limit: 1}); return err })
 	try("History", func() error { _, err := r.s.History(ctx, seq, 0, 1); return err })
 	try("Attempt", func() error { _, err := r.s.Attempt(ctx, seq, 0); return err })
 	try("List", func() error { _, err := r.s.List(ctx, store.Filter{Limit: 1}); return err })
-	try("Oldest", func() error { _, err := r.s.Oldest(ctx); return err })
+	try("OldestReadySince", func() error { _, err := r.s.OldestReadySince(ctx); return err })
 	try("Screen", func() error { _, err := r.s.Screen(ctx, store.ScreenFilter{Rows: 1}); return err })
 	try("Events", func() error { _, err := r.s.Events(ctx, 0, 1); return err })
 	try("Settings", func() error { _, err := r.s.Settings(ctx); return err })
 	try("SetSetting", func() error { return r.s.SetSetting(ctx, store.Setting{Key: "k", Value: "v"}) })
-	try("SetMaxRunningUser", func() error { return r.s.SetMaxRunningUser(ctx, 3) })
+	try("SetMaxRunningPerUser", func() error { return r.s.SetMaxRunningPerUser(ctx, 3) })
 	try("Promote", func() error { _, err := r.s.Promote(ctx); return err })
 	try("Owners", func() error { _, _, err := r.s.Owners(ctx); return err })
 	try("Disown", func() error { _, err := r.s.Disown(ctx, testUID, "unknown"); return err })
-	try("UnownedOutputs", func() error { _, err := r.s.UnownedOutputs(ctx, []string{"9-9"}); return err })
+	try("MarkUnownedOutputs", func() error { _, err := r.s.MarkUnownedOutputs(ctx, []string{"9-9"}); return err })
 	try("DeletableOutputs", func() error { _, err := r.s.DeletableOutputs(ctx, 1); return err })
-	try("OutputsDeleted", func() error { return r.s.OutputsDeleted(ctx, []string{"x"}) })
+	try("ForgetDeletedOutputs", func() error { return r.s.ForgetDeletedOutputs(ctx, []string{"x"}) })
 	try("RemovableBytes", func() error { _, err := r.s.RemovableBytes(ctx, testUID, 1); return err })
-	try("TrimUser", func() error { _, err := r.s.TrimUser(ctx, testUID, 0); return err })
+	try("TrimUserData", func() error { _, err := r.s.TrimUserData(ctx, testUID, 0); return err })
 	return failed
 }
 
@@ -138,7 +138,7 @@ func manyEnqueuers(r *rig) {
 	slices.Reverse(jobs)
 	for i, j := range jobs {
 		same(r, "id of the receipt", ids[j.Seq], j.ID)
-		same(r, "arrival, in order of seq", j.Arrival, int64(i)+1)
+		same(r, "arrival, in order of seq", j.ArrivalNumber, int64(i)+1)
 	}
 	same(r, "events", len(r.newEvents()), len(jobs))
 	r.checkCounts()
@@ -166,7 +166,8 @@ func manySameKey(r *rig) {
 	var receipts [16]store.Receipt
 	concurrently(len(receipts), func(i int) {
 		var err error
-		receipts[i], err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Key: "k"})
+		receipts[i], err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: testUID,
+			IdempotencyKey: "k"})
 		if err != nil {
 			r.Errorf("got error %v, want none", err)
 		}
@@ -192,7 +193,7 @@ func manyClaimers(r *rig) {
 	var claimed [claimers][]queue.Job
 	concurrently(claimers, func(i int) {
 		for {
-			done, err := r.s.Exchange(r.Context(), store.Report{Want: 3})
+			done, err := r.s.Exchange(r.Context(), store.Report{WantedJobs: 3})
 			if err != nil {
 				r.Errorf("claimer %d: got error %v, want none", i, err)
 			}
@@ -229,7 +230,7 @@ func manySettlers(r *rig) {
 		if err != nil {
 			r.Errorf("got error %v, want none", err)
 		}
-		stale.Add(int32(len(done.Stale)))
+		stale.Add(int32(len(done.StaleLeases)))
 	})
 	same(r, "stale settlements of 8", stale.Load(), 7)
 	same(r, "job", r.get(j.ID), r.afterSettle(j, e))
@@ -243,13 +244,13 @@ func concurrentUseLosesNothing(r *rig) {
 	defer cancel()
 	settle := func(claimed []queue.Job, want int) []queue.Job {
 		var t store.Report
-		t.Want = want
+		t.WantedJobs = want
 		for _, j := range claimed {
 			t.Settlements = append(t.Settlements, r.settlement(j, exited(0)))
 		}
 		done, err := r.s.Exchange(context.WithoutCancel(ctx), t)
-		if err != nil || len(done.Stale) > 0 {
-			r.Errorf("got error %v and %d stale leases, want neither", err, len(done.Stale))
+		if err != nil || len(done.StaleLeases) > 0 {
+			r.Errorf("got error %v and %d stale leases, want neither", err, len(done.StaleLeases))
 		}
 		finished.Add(int64(len(claimed)))
 		return done.Jobs
@@ -297,7 +298,7 @@ func concurrentUseLosesNothing(r *rig) {
 	ends := map[int64]int{}
 	for _, e := range r.newEvents() {
 		if e.Kind == queue.EventEnded || e.Kind == queue.EventCancelled {
-			ends[e.Job]++
+			ends[e.JobSeq]++
 		}
 	}
 	for _, j := range r.listAll(store.Filter{}) {

@@ -34,7 +34,7 @@ var dependencyPromises = []promise{
 func dependingOn(how queue.DependencyCondition, parents ...queue.Job) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, p := range parents {
-			j.DependsOn = append(j.DependsOn, queue.Dependency{Job: p.Seq, Condition: how})
+			j.DependsOn = append(j.DependsOn, queue.Dependency{JobSeq: p.Seq, Condition: how})
 		}
 	}
 }
@@ -55,7 +55,7 @@ func draftsOfFrameDepend(r *rig) {
 		return r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: testUID, Batch: "b"})
 	}
 	dependsOnSecond := func(j *queue.Job) {
-		j.DependsOn = []queue.Dependency{{Draft: 2, Condition: queue.ParentCompleted}}
+		j.DependsOn = []queue.Dependency{{DraftNumber: 2, Condition: queue.ParentCompleted}}
 	}
 	got, err := stage(draft(dependsOnSecond), draft())
 	r.must(err)
@@ -90,8 +90,8 @@ func waitsForOthers(r *rig) {
 
 func waitsForDrafts(r *rig) {
 	third := func(j *queue.Job) {
-		j.DependsOn = []queue.Dependency{{Draft: 2, Condition: queue.ParentCompleted},
-			{Draft: 3, Condition: queue.ParentCompleted}}
+		j.DependsOn = []queue.Dependency{{DraftNumber: 2, Condition: queue.ParentCompleted},
+			{DraftNumber: 3, Condition: queue.ParentCompleted}}
 	}
 	jobs := r.enqueueAndGet(draft(third), draft(), draft())
 	for _, j := range r.claimExactly("the parents", jobs[1], jobs[2]) {
@@ -161,7 +161,7 @@ func stagedParentMayBeRemoved(r *rig) {
 	committed, err := r.s.Enqueue(r.Context(), store.Request{Batch: "b", UID: testUID})
 	r.must(err)
 	r.applyBatch(committed)
-	got := r.exchange(store.Report{Want: 9}).Jobs
+	got := r.exchange(store.Report{WantedJobs: 9}).Jobs
 	same(r, "claimed jobs", len(got), 2)
 	same(r, "cancelled jobs", r.s.Counts().States[queue.Cancelled], int64(1))
 	r.checkCounts()
@@ -181,7 +181,7 @@ func wrongDependencies(r *rig) {
 	waitingFor := func(list ...int) queue.Job {
 		return draft(func(j *queue.Job) {
 			for _, n := range list {
-				j.DependsOn = append(j.DependsOn, queue.Dependency{Draft: n, Condition: queue.ParentCompleted})
+				j.DependsOn = append(j.DependsOn, queue.Dependency{DraftNumber: n, Condition: queue.ParentCompleted})
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func wrongDependencies(r *rig) {
 	ask("too many dependencies", draft(func(j *queue.Job) {
 		j.DependsOn = make([]queue.Dependency, queue.MaxDependencies+1)
 		for i := range j.DependsOn {
-			j.DependsOn[i] = queue.Dependency{Draft: 1}
+			j.DependsOn[i] = queue.Dependency{DraftNumber: 1}
 		}
 	}))
 }
@@ -240,7 +240,7 @@ func dependantAgesFromRelease(r *rig) {
 	got := r.claimExactly("the parent and another job", parent, other)
 	r.advanceAndPromote(time.Minute)
 	r.settle(got[0], exited(0))
-	same(r, "waiting since", r.get(child.ID).Since, r.s.Now())
+	same(r, "waiting since", r.get(child.ID).AgingSince, r.s.Now())
 	same(r, "due", r.get(later.ID).DueAt, r.get(later.ID).RunAt)
 	r.claimExactly("the dependant that is due", child)
 	r.advanceAndPromote(time.Hour)
@@ -282,7 +282,8 @@ func dependingOnIDs(how queue.DependencyCondition, ids ...string) func(*queue.Jo
 
 func parentsByID(r *rig) {
 	parent := r.enqueueOne(withID("p"))
-	hook := r.enqueueOne(withID("h"), ofUser(7), func(j *queue.Job) { j.Hooks = queue.HookItself | queue.HookSettings })
+	hook := r.enqueueOne(withID("h"), ofUser(7),
+		func(j *queue.Job) { j.HookEvents = queue.IsHook | queue.HookFromSettings })
 	jobs := r.enqueueAndGet(draft(withID("c"), dependingOnIDs(queue.ParentCompleted, "b", "p")), draft(withID("b")))
 	r.checkState("it waits for both parents", jobs[0], queue.Blocked, "")
 	r.checkUnchanged(func() {
@@ -387,26 +388,26 @@ func linksAreListed(r *rig) {
 		j.OnDependencyFailure = queue.DependencyFailureRun
 	})
 	same(r, "dependencies of the job", r.get("c").DependsOn, []queue.Dependency{
-		{ID: "a", Job: parents[0].Seq, Condition: queue.ParentCompleted},
-		{ID: "b", Job: parents[1].Seq, Condition: queue.ParentEnded},
-		{ID: "gone", Job: parents[2].Seq, Condition: queue.ParentDead}})
+		{ID: "a", JobSeq: parents[0].Seq, Condition: queue.ParentCompleted},
+		{ID: "b", JobSeq: parents[1].Seq, Condition: queue.ParentEnded},
+		{ID: "gone", JobSeq: parents[2].Seq, Condition: queue.ParentDead}})
 	r.must(r.change(parents[2], queue.VerbRemove))
 	r.settle(r.claimExactly("the parents", parents[0], parents[1])[0], exited(0))
-	parentLinks, childLinks, err := r.s.Links(r.Context(), child.Seq, 9)
+	parentLinks, childLinks, err := r.s.DependencyLinks(r.Context(), child.Seq, 9)
 	r.must(err)
-	same(r, "parents", parentLinks, []store.Link{
+	same(r, "parents", parentLinks, []store.DependencyLink{
 		{Seq: parents[1].Seq, ID: "b", State: queue.Pending, Condition: queue.ParentEnded},
 		{Seq: parents[0].Seq, ID: "a", State: queue.Completed, Condition: queue.ParentCompleted, Status: store.Satisfied},
 		{Seq: parents[2].Seq, Condition: queue.ParentDead, Status: store.Satisfied}})
 	same(r, "dependants", childLinks, nil)
-	parentLinks, childLinks, err = r.s.Links(r.Context(), parents[1].Seq, 9)
+	parentLinks, childLinks, err = r.s.DependencyLinks(r.Context(), parents[1].Seq, 9)
 	r.must(err)
 	same(r, "parents of a job without dependencies", parentLinks, nil)
-	same(r, "its dependant", childLinks, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked,
+	same(r, "its dependant", childLinks, []store.DependencyLink{{Seq: child.Seq, ID: "c", State: queue.Blocked,
 		Condition: queue.ParentEnded}})
-	_, _, err = r.s.Links(r.Context(), 99, 9)
+	_, _, err = r.s.DependencyLinks(r.Context(), 99, 9)
 	r.wantCode("links of an unknown job", err, queue.CodeNotFound)
-	parentLinks, _, err = r.s.Links(r.Context(), child.Seq, 1)
+	parentLinks, _, err = r.s.DependencyLinks(r.Context(), child.Seq, 1)
 	r.must(err)
 	same(r, "number of links with a limit of one", len(parentLinks), 1)
 }
@@ -422,8 +423,8 @@ func parentsAreReturned(r *rig) {
 	child := r.enqueueOne(dependingOn(queue.ParentEnded, second, first, gone))
 	r.must(r.change(r.get("c"), queue.VerbCancel))
 	r.must(r.change(r.get("c"), queue.VerbRemove))
-	if got := r.get(child.ID); got.Parents != 3 {
-		r.Errorf("the job has %d parents, want 3", got.Parents)
+	if got := r.get(child.ID); got.ParentCount != 3 {
+		r.Errorf("the job has %d parents, want 3", got.ParentCount)
 	}
 	got, err := r.s.Parents(r.Context(), child.Seq)
 	r.must(err)

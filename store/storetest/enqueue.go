@@ -39,15 +39,15 @@ func draftIsStored(r *rig) {
 	now := r.s.Now()
 	want := d
 	want.Seq, want.ID = receipt.Seqs[0], receipt.IDs[0]
-	want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.Since = now, now, now, now, now
-	want.Arrival = 1
+	want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.AgingSince = now, now, now, now, now
+	want.ArrivalNumber = 1
 	same(r, "job", r.get(want.ID), want)
 	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEnqueued, want,
 		queue.EventDetail{UID: new(testUID)})})
 	counts := r.s.Counts()
-	counts.Bytes = 0 // the contract does not define the size of an empty database
+	counts.DatabaseBytes = 0 // the contract does not define the size of an empty database
 	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, EnqueuedTotal: 1})
-	history, err := r.s.History(r.Context(), want.Seq, 0, store.MaxPage)
+	history, err := r.s.History(r.Context(), want.Seq, 0, store.MaxPageRows)
 	r.must(err)
 	same(r, "history", history, nil)
 }
@@ -78,7 +78,7 @@ func settingsAreReturned(r *rig) {
 	same(r, "claimed job", claimed, r.asClaimed(claimed, stored))
 	same(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)},
 		[]int64{4711, -queue.MaxPriority, queue.MaxAttempts})
-	large := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommand) })
+	large := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommandBytes) })
 	same(r, "largest command", r.enqueueAndGet(large)[0].Execution, large.Execution)
 }
 
@@ -96,7 +96,7 @@ func dueTimes(r *rig) {
 		{"a time in the past", func(j *queue.Job) { j.RunAt = now - 5000 }, now - 5000, now},
 	} {
 		j := r.enqueueOne(c.set)
-		same(r, c.name+": RunAt, DueAt, Since, CreatedAt", []queue.Millis{j.RunAt, j.DueAt, j.Since, j.CreatedAt},
+		same(r, c.name+": RunAt, DueAt, Since, CreatedAt", []queue.Millis{j.RunAt, j.DueAt, j.AgingSince, j.CreatedAt},
 			[]queue.Millis{c.runAt, c.runAt, c.since, now})
 		same(r, c.name+": Delay", j.Delay, 0)
 		same(r, c.name+": State", j.State, queue.Pending)
@@ -132,13 +132,13 @@ func usedSeqIsSkipped(r *rig) {
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(next.ID))}, UID: testUID})
 	r.wantError("the generated id of another job", err, queue.CodeExists, "id")
 
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Key: "k", Drafts: []queue.Job{
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, IdempotencyKey: "k", Drafts: []queue.Job{
 		draft(withID(strconv.FormatInt(first.Seq+6, 10))), draft(), draft(),
 	}})
 	r.must(err)
 	same(r, "seqs of a request with a numeric id", receipt.Seqs, []int64{first.Seq + 4, first.Seq + 5, first.Seq + 7})
 	receipt.Duplicate = true
-	again, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Key: "k", Drafts: []queue.Job{draft()}})
+	again, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, IdempotencyKey: "k", Drafts: []queue.Job{draft()}})
 	r.must(err)
 	same(r, "receipt of the same key", again, receipt)
 
@@ -178,8 +178,8 @@ func batchInOrder(r *rig) {
 	for i, got := range jobs {
 		want := drafts[i]
 		want.Seq, want.ID = jobs[0].Seq+int64(i), firstNonEmpty(want.ID, strconv.FormatInt(jobs[0].Seq+int64(i), 10))
-		want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.Since = now, now, now, now, now
-		want.Arrival = int64(i) + 2
+		want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.AgingSince = now, now, now, now, now
+		want.ArrivalNumber = int64(i) + 2
 		same(r, fmt.Sprintf("job %d of the batch", i+1), got, want)
 	}
 	var want []queue.Event
@@ -223,23 +223,23 @@ func batchAllOrNothing(r *rig) {
 		}
 	})
 	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 1)
-	same(r, "arrival after the rejections", r.enqueueOne(withID("x")).Arrival, 2)
+	same(r, "arrival after the rejections", r.enqueueOne(withID("x")).ArrivalNumber, 2)
 }
 
 func batchSizes(r *rig) {
-	drafts := make([]queue.Job, queue.MaxBatch+1)
+	drafts := make([]queue.Job, queue.MaxJobsPerRequest+1)
 	for i := range drafts {
 		drafts[i] = draft()
 	}
-	for _, n := range []int{0, queue.MaxBatch + 1} {
+	for _, n := range []int{0, queue.MaxJobsPerRequest + 1} {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:n], UID: testUID})
 		r.wantCode(fmt.Sprintf("%d drafts", n), err, queue.CodeInvalid)
 	}
 	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 0)
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:queue.MaxBatch], UID: testUID})
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:queue.MaxJobsPerRequest], UID: testUID})
 	r.must(err)
-	same(r, "ids in the receipt", len(receipt.IDs), queue.MaxBatch)
-	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, queue.MaxBatch)
+	same(r, "ids in the receipt", len(receipt.IDs), queue.MaxJobsPerRequest)
+	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, queue.MaxJobsPerRequest)
 	r.checkCounts()
 }
 
@@ -260,15 +260,15 @@ func fullRefuses(r *rig) {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: testUID, MaxPending: limit})
 		return err
 	}
-	r.checkUnchanged(func() { r.wantCode("4 jobs with a limit of 3", ask(4, 3), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("4 jobs with a limit of 3", ask(4, 3), queue.CodeQueueFull) })
 	r.must(ask(3, 3))
 	jobs := r.claim(3)
-	r.wantCode("a reserved job still waits", ask(1, 3), queue.CodeFull)
+	r.wantCode("a reserved job still waits", ask(1, 3), queue.CodeQueueFull)
 	r.settle(jobs[0], exited(1))
-	r.wantCode("a failed job still waits", ask(1, 3), queue.CodeFull)
+	r.wantCode("a failed job still waits", ask(1, 3), queue.CodeQueueFull)
 	r.start(jobs[1])
 	r.must(ask(1, 3))
-	r.wantCode("one more job", ask(1, 3), queue.CodeFull)
+	r.wantCode("one more job", ask(1, 3), queue.CodeQueueFull)
 	r.settle(jobs[2], exited(0))
 	r.must(ask(1, 3))
 	r.must(ask(5, 0))
@@ -276,7 +276,8 @@ func fullRefuses(r *rig) {
 }
 
 func keyRepeats(r *rig) {
-	first := store.Request{Drafts: []queue.Job{draft(withID("a")), draft()}, UID: testUID, Key: "once", Sum: [32]byte{1}}
+	first := store.Request{Drafts: []queue.Job{draft(withID("a")), draft()}, UID: testUID, IdempotencyKey: "once",
+		Checksum: [32]byte{1}}
 	want, err := r.s.Enqueue(r.Context(), first)
 	r.must(err)
 	same(r, "duplicate", want.Duplicate, false)
@@ -301,8 +302,8 @@ func keyRepeats(r *rig) {
 
 func keyBelongs(r *rig) {
 	ask := func(uid int, key string, sum byte) (store.Receipt, error) {
-		return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, Key: key,
-			Sum: [32]byte{31: sum}})
+		return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, IdempotencyKey: key,
+			Checksum: [32]byte{31: sum}})
 	}
 	_, err := ask(1, "k", 1)
 	r.must(err)
@@ -323,29 +324,30 @@ func keyBelongs(r *rig) {
 
 func keyOfRefused(r *rig) {
 	r.enqueueOne(withID("taken"))
-	request := store.Request{Drafts: []queue.Job{draft(withID("taken"))}, UID: testUID, Key: "k", Sum: [32]byte{1}}
+	request := store.Request{Drafts: []queue.Job{draft(withID("taken"))}, UID: testUID, IdempotencyKey: "k",
+		Checksum: [32]byte{1}}
 	_, err := r.s.Enqueue(r.Context(), request)
 	r.wantError("an id in use", err, queue.CodeExists, "id")
-	request.Drafts, request.Sum, request.MaxPending = []queue.Job{draft()}, [32]byte{2}, 1
+	request.Drafts, request.Checksum, request.MaxPending = []queue.Job{draft()}, [32]byte{2}, 1
 	_, err = r.s.Enqueue(r.Context(), request)
-	r.wantCode("a full queue", err, queue.CodeFull)
-	request.MaxPending, request.Sum = 0, [32]byte{3}
+	r.wantCode("a full queue", err, queue.CodeQueueFull)
+	request.MaxPending, request.Checksum = 0, [32]byte{3}
 	receipt, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
 	same(r, "duplicate", receipt.Duplicate, false)
 }
 
 func keyMemory(r *rig) {
-	request := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Key: "k", Sum: [32]byte{1}}
+	request := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, IdempotencyKey: "k", Checksum: [32]byte{1}}
 	want, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
 	want.Duplicate = true
-	r.advanceAndPromote(store.KeyMemory - time.Millisecond)
+	r.advanceAndPromote(store.IdempotencyKeyRetention - time.Millisecond)
 	got, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
 	same(r, "receipt just before KeyMemory ends", got, want)
-	r.advanceAndPromote(100 * store.KeyMemory)
-	request.Sum = [32]byte{2}
+	r.advanceAndPromote(100 * store.IdempotencyKeyRetention)
+	request.Checksum = [32]byte{2}
 	receipt, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
 	same(r, "duplicate long after", receipt.Duplicate, false)

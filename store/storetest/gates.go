@@ -40,21 +40,21 @@ func withDemands(list ...queue.Demand) func(*queue.Job) {
 }
 
 func lockDemand(key string, n int) queue.Demand {
-	return queue.Demand{Kind: queue.GateLock, Key: key, N: n}
+	return queue.Demand{Kind: queue.GateLock, Key: key, Amount: n}
 }
 
 func rateDemand(key string, n int, per time.Duration) queue.Demand {
-	return queue.Demand{Kind: queue.GateRate, Key: key, N: n, Period: per}
+	return queue.Demand{Kind: queue.GateRate, Key: key, Amount: n, Period: per}
 }
 
 func resourceDemand(name string, n int) queue.Demand {
-	return queue.Demand{Kind: queue.GateResource, Key: name, N: n}
+	return queue.Demand{Kind: queue.GateResource, Key: name, Amount: n}
 }
 
 // claimExactly claims as many jobs as possible and checks that it gets exactly the given jobs.
 func (r *rig) claimExactly(what string, want ...queue.Job) []queue.Job {
 	r.Helper()
-	got := r.exchange(store.Report{Want: 50}).Jobs
+	got := r.exchange(store.Report{WantedJobs: 50}).Jobs
 	seqs := func(jobs []queue.Job) (list []int64) {
 		for i := range jobs {
 			list = append(list, jobs[i].Seq)
@@ -149,7 +149,7 @@ func claimedJobsCountAsStarts(r *rig) {
 	r.claimExactly("a claimed job may start at any time")
 	r.release(got...)
 	got = r.claimExactly("the job was given back, so it did not start", jobs[0])
-	r.settle(got[0], endedAs(queue.NeverStarted))
+	r.settle(got[0], endedAs(queue.EndNeverStarted))
 	r.settle(r.claimExactly("the job was never started", jobs[0])[0], exited(0))
 	r.claimExactly("the job has started")
 	r.advanceAndPromote(time.Second + time.Millisecond)
@@ -209,7 +209,9 @@ func blockedElsewhereReservesNothing(r *rig) {
 	r.claimExactly("it was cancelled", last)
 }
 
-func nodeDemand(node string) queue.Demand { return queue.Demand{Kind: queue.GateNode, Key: node, N: 1} }
+func nodeDemand(node string) queue.Demand {
+	return queue.Demand{Kind: queue.GateNode, Key: node, Amount: 1}
+}
 
 func jobRunsOnItsNode(r *rig) {
 	jobs := r.enqueueAndGet(draft(withDemands(nodeDemand("here"))), draft(withDemands(nodeDemand("there"))),
@@ -290,15 +292,15 @@ func impossibleDemandsAreRefused(r *rig) {
 	j := r.enqueueOne()
 	for what, list := range map[string][]queue.Demand{
 		"a lock of none":         {lockDemand("k", 0)},
-		"too many units":         {resourceDemand("gpu", queue.MaxDemand+1)},
+		"too many units":         {resourceDemand("gpu", queue.MaxDemandAmount+1)},
 		"no key":                 {lockDemand("", 1)},
 		"a key with a newline":   {lockDemand("a\n3 1 b", 1)},
 		"a label without a name": {nodeDemand("=large")},
 		"no period":              {rateDemand("r", 1, 0)},
-		"a lock's period":        {{Kind: queue.GateLock, Key: "k", N: 1, Period: time.Second}},
-		"no kind":                {{Key: "k", N: 1}},
-		"two units of a node":    {{Kind: queue.GateNode, Key: "here", N: 2}},
-		"a user's quota":         {{Kind: queue.GateUser, Key: "k", N: 1}},
+		"a lock's period":        {{Kind: queue.GateLock, Key: "k", Amount: 1, Period: time.Second}},
+		"no kind":                {{Key: "k", Amount: 1}},
+		"two units of a node":    {{Kind: queue.GateNode, Key: "here", Amount: 2}},
+		"a user's quota":         {{Kind: queue.GateUser, Key: "k", Amount: 1}},
 		"one key twice":          {lockDemand("k", 1), lockDemand("k", 2)},
 		"out of order":           {resourceDemand("gpu", 1), lockDemand("k", 1)},
 		"too many demands":       make([]queue.Demand, queue.MaxDemands+1),
@@ -347,14 +349,14 @@ func manyQueues(r *rig) {
 	mine := r.enqueueAndGet(drafts...)
 	var got []queue.Job
 	for range 20 {
-		got = append(got, r.exchange(store.Report{Want: 9}).Jobs...)
+		got = append(got, r.exchange(store.Report{WantedJobs: 9}).Jobs...)
 	}
 	same(r, "jobs of the user with many queues", len(got), 2)
 	other := r.enqueueOne(ofUser(2))
 	r.settle(got[0], exited(0))
 	var next []queue.Job
 	for range 10 {
-		next = append(next, r.exchange(store.Report{Want: 9}).Jobs...)
+		next = append(next, r.exchange(store.Report{WantedJobs: 9}).Jobs...)
 	}
 	same(r, "jobs of both users", len(next), 2)
 	if !slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == other.Seq }) ||
@@ -393,7 +395,7 @@ func queuesShareByWeight(r *rig) {
 	starts := map[string]int{}
 	for range many / 10 {
 		var t store.Report
-		for _, j := range r.exchange(store.Report{Want: 10}).Jobs {
+		for _, j := range r.exchange(store.Report{WantedJobs: 10}).Jobs {
 			starts[j.Queue]++
 			t.Settlements = append(t.Settlements, r.settlement(j, exited(0)))
 		}
@@ -411,14 +413,14 @@ func idleQueueSavesNoTurns(r *rig) {
 		drafts = append(drafts, draft(inQueue("a")))
 	}
 	r.enqueueAndGet(drafts...)
-	r.exchange(store.Report{Want: 30})
+	r.exchange(store.Report{WantedJobs: 30})
 	drafts = drafts[:0]
 	for range 20 {
 		drafts = append(drafts, draft(inQueue("b"), withPriority(9)))
 	}
 	r.enqueueAndGet(drafts...)
 	starts := map[string]int{}
-	for _, j := range r.exchange(store.Report{Want: 12}).Jobs {
+	for _, j := range r.exchange(store.Report{WantedJobs: 12}).Jobs {
 		starts[j.Queue]++
 	}
 	if starts["a"] < 7 || starts["a"] > 9 {
@@ -429,8 +431,8 @@ func idleQueueSavesNoTurns(r *rig) {
 // The rules of SetGate apply to shared keys, whatever limits the jobs declare.
 func setGateRulesApply(r *rig) {
 	set := func(d queue.Demand) error { return r.s.SetGate(r.Context(), d) }
-	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", N: n} }
-	rate := queue.Demand{Kind: queue.GateRate, Key: "@api", N: 2, Period: time.Second}
+	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", Amount: n} }
+	rate := queue.Demand{Kind: queue.GateRate, Key: "@api", Amount: 2, Period: time.Second}
 	r.must(set(lock(2)))
 	r.must(set(rate))
 	demanding := func(d ...queue.Demand) queue.Job {
@@ -440,7 +442,7 @@ func setGateRulesApply(r *rig) {
 	r.claimExactly("two jobs, whatever limits they declare", a, b)
 	r.must(set(lock(3)))
 	r.claimExactly("a third job after the limit was raised", c)
-	own := queue.Demand{Kind: queue.GateLock, Key: "own", N: 1}
+	own := queue.Demand{Kind: queue.GateLock, Key: "own", Amount: 1}
 	demanding(own)
 	r.claimExactly("the job with a private lock", r.get("4"))
 	gates := func(uid int, after store.GateState) []store.GateState {
@@ -449,8 +451,8 @@ func setGateRulesApply(r *rig) {
 		return list
 	}
 	want := []store.GateState{
-		{Demand: lock(3), UID: queue.SharedOwner, Set: true, Usage: 3, Jobs: 3},
-		{Demand: rate, UID: queue.SharedOwner, Set: true},
+		{Demand: lock(3), UID: queue.SharedOwner, RuleStored: true, Usage: 3, Jobs: 3},
+		{Demand: rate, UID: queue.SharedOwner, RuleStored: true},
 		{Demand: own, UID: testUID, Usage: 1, Jobs: 1},
 	}
 	same(r, "gates", gates(testUID, store.GateState{}), want)
@@ -476,9 +478,10 @@ func setGateRulesApply(r *rig) {
 	r.must(r.change(f, queue.VerbCancel))
 	r.must(r.change(d, queue.VerbRetry)) // on its retry, d declares another limit than the rule
 	r.claimExactly("the same limit after a retry")
-	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", N: 1}, {Kind: queue.GateLock, Key: "@", N: 1},
-		{Kind: queue.GateResource, Key: "gpu", N: 1}, {Kind: queue.GateLock, Key: "@x", N: -1},
-		{Kind: queue.GateRate, Key: "@x", N: 1}} {
+	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", Amount: 1}, {Kind: queue.GateLock, Key: "@",
+		Amount: 1},
+		{Kind: queue.GateResource, Key: "gpu", Amount: 1}, {Kind: queue.GateLock, Key: "@x", Amount: -1},
+		{Kind: queue.GateRate, Key: "@x", Amount: 1}} {
 		if err := set(wrong); !errors.Is(err, queue.ErrInvalid) {
 			r.Errorf("%+v: got error %v, want %v", wrong, err, queue.ErrInvalid)
 		}

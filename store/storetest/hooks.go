@@ -22,14 +22,14 @@ var hookPromises = []promise{
 }
 
 // hooksOf returns hooks whose commands contain the moment and the job that caused them.
-func hooksOf(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
+func hooksOf(j *queue.Job, on queue.HookEvents) (drafts []queue.Job) {
 	for _, moment := range queue.Hooks {
 		if moment&on == 0 {
 			continue
 		}
 		d := draft(func(d *queue.Job) {
 			d.Queue, d.UID, d.MaxAttempts, d.Priority = queue.HookQueue, j.UID, 2, 1
-			d.Command, d.Env = fmt.Sprintf("%s %s %v %d", moment, j.ID, j.State, j.Runs), j.Env
+			d.Command, d.Env = fmt.Sprintf("%s %s %v %d", moment, j.ID, j.State, j.StartedAttempts), j.Env
 		})
 		drafts = append(drafts, d)
 	}
@@ -37,15 +37,15 @@ func hooksOf(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
 }
 
 // withHooks makes a job request hooks at the given moments.
-func withHooks(set queue.HookSet) func(*queue.Job) {
-	return func(j *queue.Job) { j.Hooks = set }
+func withHooks(set queue.HookEvents) func(*queue.Job) {
+	return func(j *queue.Job) { j.HookEvents = set }
 }
 
 // makeHooks makes the store create hooks with hooksOf. The parameter on lists the moments at which
 // every job gets a hook, even if the job requests none.
-func (r *rig) makeHooks(on queue.HookSet) {
+func (r *rig) makeHooks(on queue.HookEvents) {
 	r.Helper()
-	r.must(r.s.SetHooks(r.Context(), store.Hooks{Moments: on, Make: hooksOf, Owner: "hooks"}))
+	r.must(r.s.SetHooks(r.Context(), store.Hooks{Triggers: on, MakeHooks: hooksOf, Owner: "hooks"}))
 }
 
 // newHooks returns the commands of the hooks that were created since its last call, oldest first.
@@ -55,7 +55,7 @@ func (r *rig) newHooks() (list []string) {
 		if e.Kind != queue.EventEnqueued {
 			continue
 		}
-		if j := r.get(e.ID); j.Queue == queue.HookQueue {
+		if j := r.get(e.JobID); j.Queue == queue.HookQueue {
 			list = append(list, j.Command)
 		}
 	}
@@ -77,7 +77,7 @@ func hookIsMade(r *rig) {
 	hook := r.claimOne()
 	same(r, "the hook job", hook, func() queue.Job {
 		j := r.get(hook.ID)
-		j.Hooks, j.Queue, j.Env = queue.HookItself, queue.HookQueue, []string{"A=b"}
+		j.HookEvents, j.Queue, j.Env = queue.IsHook, queue.HookQueue, []string{"A=b"}
 		return j
 	}())
 	r.settle(hook, exited(1))
@@ -131,7 +131,7 @@ func hookOfCancelled(r *rig) {
 		draft(ends, withID("c"), withDelay(time.Hour)))
 	parent := r.get("a")
 	r.enqueueAndGet(draft(ends, withID("d"), func(j *queue.Job) {
-		j.DependsOn = []queue.Dependency{{Job: parent.Seq, Condition: queue.ParentCompleted}}
+		j.DependsOn = []queue.Dependency{{JobSeq: parent.Seq, Condition: queue.ParentCompleted}}
 	}))
 	r.newHooks()
 	r.must(r.change(parent, queue.VerbCancel))
@@ -170,7 +170,7 @@ func hookEdited(r *rig) {
 	r.enqueueOne(withID("a"), withHooks(queue.HookDead))
 	r.must(r.s.Change(r.Context(), r.get("a").Seq,
 		store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error {
-			j.Hooks = queue.HookCompleted
+			j.HookEvents = queue.HookCompleted
 			return nil
 		}}))
 	r.newHooks()
@@ -195,7 +195,7 @@ func hooksAreBounded(r *rig) {
 	r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
 	var many []queue.Job
 	for range queue.MaxHooks - 2 {
-		many = append(many, draft(withHooks(queue.HookItself),
+		many = append(many, draft(withHooks(queue.IsHook),
 			func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, testUID }))
 	}
 	r.enqueue(testUID, many...)
@@ -205,13 +205,13 @@ func hooksAreBounded(r *rig) {
 	for _, e := range r.newEvents() {
 		kinds = append(kinds, e.Kind)
 	}
-	same(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventNoHook})
+	same(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventHookDropped})
 }
 
 func hooksInQuota(r *rig) {
 	quota := func(n int64) {
 		r.Helper()
-		r.must(r.s.SetHooks(r.Context(), store.Hooks{Make: hooksOf, Owner: "hooks", MaxBytesUser: n}))
+		r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, Owner: "hooks", MaxBytesPerUser: n}))
 	}
 	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 5000, 0)
 	first, second := r.enqueueAndClaim(1, withHooks(queue.HookCompleted)),
@@ -232,7 +232,7 @@ func hooksInQuota(r *rig) {
 	for _, e := range r.newEvents() {
 		kinds = append(kinds, e.Kind)
 	}
-	same(r, "events without room", kinds, []queue.EventKind{queue.EventEnded, queue.EventNoHook})
+	same(r, "events without room", kinds, []queue.EventKind{queue.EventEnded, queue.EventHookDropped})
 	same(r, "bytes without room", r.bytesHeld(1), before)
 }
 
@@ -253,7 +253,7 @@ func hookOfDisownedIsNotMade(r *rig) {
 }
 
 func hookNamesNoOtherUser(r *rig) {
-	r.must(r.s.SetHooks(r.Context(), store.Hooks{Make: hooksOf, UID: 7, Owner: "hooks"}))
+	r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, UID: 7, Owner: "hooks"}))
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // no name is stored for the user of this job
 	r.must(r.change(r.get("a"), queue.VerbCancel))
 	names, _, err := r.s.Owners(r.Context())

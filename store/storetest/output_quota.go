@@ -15,7 +15,8 @@ func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) qu
 	r.Helper()
 	e := r.settlement(j, o)
 	e.Attempt.Output = make([]byte, n)
-	same(r, "stale leases", r.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesUser: limit}).Stale, nil)
+	same(r, "stale leases", r.exchange(store.Report{Settlements: []store.Settlement{e},
+		MaxBytesPerUser: limit}).StaleLeases, nil)
 	r.advance(time.Second)
 	return r.get(j.ID)
 }
@@ -69,10 +70,10 @@ func outputsOfRetriedTrimmed(r *rig) {
 	same(r, "outputs of the running job", r.outputSizes(j, 3), []int64{queue.OutputOverQuota, queue.OutputOverQuota, 1000})
 	same(r, "output of the ended job", r.outputSizes(old, 1), []int64{500})
 	j = r.endWithOutput(j, exited(0), 10, 0)
-	same(r, "bytes of outputs after the last attempt", j.Outputs, int64(1010))
+	same(r, "bytes of outputs after the last attempt", j.OutputBytes, int64(1010))
 	r.trimUser(1, 0)
 	same(r, "removable bytes at the end", r.removableBytes(1), int64(0))
-	same(r, "bytes of outputs at the end", r.get(j.ID).Outputs, int64(0))
+	same(r, "bytes of outputs at the end", r.get(j.ID).OutputBytes, int64(0))
 }
 
 // checkPromoteHinted calls the function do. It checks that the store then sends a hint to call
@@ -82,7 +83,7 @@ func (r *rig) checkPromoteHinted(what string, do func()) {
 	r.promote()
 	hinted := func() bool {
 		select {
-		case <-r.s.DueSooner():
+		case <-r.s.PromoteHints():
 			return true
 		default:
 			return false
@@ -119,14 +120,14 @@ func outputsOfMostTrimmed(r *rig) {
 			r.must(err)
 		}
 		for _, j := range most {
-			n[1] += r.get(j.ID).Outputs
+			n[1] += r.get(j.ID).OutputBytes
 		}
-		n[0], n[2] = r.get(first.ID).Outputs, r.get(second.ID).Outputs
+		n[0], n[2] = r.get(first.ID).OutputBytes, r.get(second.ID).OutputBytes
 		return n
 	}
 	same(r, "all outputs fit", outputsOf(15_100), [3]int64{100, 12_000, 3000})
 	same(r, "the user with the largest outputs loses some", outputsOf(10_050), [3]int64{100, 6900, 3000})
-	same(r, "the oldest output was removed", r.outputSizes(most[50], 1), []int64{queue.OutputForgotten})
+	same(r, "the oldest output was removed", r.outputSizes(most[50], 1), []int64{queue.OutputOverRetention})
 	same(r, "that user has as much as the next one", outputsOf(6000), [3]int64{100, 2900, 3000})
 	same(r, "the next user loses outputs too", outputsOf(5999), [3]int64{100, 2900, 0})
 	same(r, "users with the smallest outputs lose them last", outputsOf(200), [3]int64{100, 100, 0})
@@ -150,14 +151,14 @@ func outputsOfAttemptsBounded(r *rig) {
 	same(r, "output of the job that had ended before", r.outputSizes(old, 1), []int64{2000})
 	same(r, "output of another user", r.outputSizes(other, 1), []int64{9000})
 	r.checkPromoteHinted("outputs that are removed", func() { j = r.endWithOutput(j, exited(0), 3400, limit) })
-	same(r, "a job whose output replaces all others", []any{j.State, j.Outputs, r.get(old.ID).Outputs},
+	same(r, "a job whose output replaces all others", []any{j.State, j.OutputBytes, r.get(old.ID).OutputBytes},
 		[]any{queue.Completed, int64(3400), int64(0)})
 }
 
 func bytesOfDependencies(r *rig) {
 	var after []queue.Dependency
 	for range 5 {
-		after = append(after, queue.Dependency{Job: r.enqueueAndClaim(2).Seq, Condition: queue.ParentCompleted})
+		after = append(after, queue.Dependency{JobSeq: r.enqueueAndClaim(2).Seq, Condition: queue.ParentCompleted})
 	}
 	bytesWith := func(n int) int64 {
 		r.Helper()
@@ -170,10 +171,10 @@ func bytesOfDependencies(r *rig) {
 	limit := r.bytesHeld(1) + alone + 4*store.DependencyBytes
 	waits := draft(ofUser(1), func(j *queue.Job) { j.DependsOn = after })
 	r.wantCode("a job with five dependencies and room for four", r.enqueueLarge(1, limit, waits),
-		queue.CodeFull)
+		queue.CodeQueueFull)
 	last := r.listAll(store.Filter{UID: new(1)})[0]
 	edit := func(n int, limit int64) error {
-		return r.s.Change(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: limit,
+		return r.s.Change(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesPerUser: limit,
 			Edit: func(j *queue.Job) error {
 				j.DependsOn = after[:n]
 				return nil
@@ -182,7 +183,8 @@ func bytesOfDependencies(r *rig) {
 	before := r.bytesHeld(1)
 	r.must(edit(2, 0))
 	same(r, "bytes after an edit to two dependencies", r.bytesHeld(1), before-3*store.DependencyBytes)
-	r.wantCode("an edit to five dependencies with room for four", edit(5, before-store.DependencyBytes), queue.CodeFull)
+	r.wantCode("an edit to five dependencies with room for four", edit(5, before-store.DependencyBytes),
+		queue.CodeQueueFull)
 	before = r.bytesHeld(1)
 	stage := store.Request{Drafts: []queue.Job{waits}, UID: 1, Batch: "b"}
 	_, err := r.s.StageBatch(r.Context(), stage)
@@ -233,28 +235,28 @@ func recordsBounded(r *rig) {
 		r.Helper()
 		e := r.settlement(j, exited(1))
 		e.Attempt.Output = []byte(output)
-		r.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesUser: limit})
+		r.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
 		j = r.claimRetry()
 	}
 	first := r.bytesHeld(1)
-	for range store.KeptRecords {
+	for range store.KeptAttemptRecords {
 		attempt(first, "") // each job keeps its first records, even if they exceed the limit
 	}
 	limit := r.bytesHeld(1)
 	for n, output := range []string{"printed", "", ""} {
 		attempt(limit, output)
 		if used := r.bytesHeld(1); used > limit {
-			r.Errorf("after attempt %d, the user holds %d bytes, and %d are allowed", store.KeptRecords+n+1, used, limit)
+			r.Errorf("after attempt %d, the user holds %d bytes, and %d are allowed", store.KeptAttemptRecords+n+1, used, limit)
 		}
 	}
 	list, err := r.s.History(r.Context(), j.Seq, 0, 20)
 	r.must(err)
 	var kept []int
 	for i := range list {
-		kept = append(kept, list[i].N)
+		kept = append(kept, list[i].Number)
 	}
 	same(r, "attempts with a record", kept, []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
-	same(r, "runs", j.Runs, 13)
+	same(r, "runs", j.StartedAttempts, 13)
 	same(r, "output without room", r.outputSize(j, 11), int64(queue.OutputOverQuota))
 	_, err = r.s.Attempt(r.Context(), j.Seq, 1)
 	r.wantCode("an attempt without a record", err, queue.CodeNotFound)
@@ -273,9 +275,9 @@ func outputOverQuotaIsDropped(r *rig) {
 	e.Attempt.Result = []byte(`{}`)
 	before := r.bytesHeld(1)
 	r.checkPromoteHinted("an output file that is not kept",
-		func() { r.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesUser: limit}) })
+		func() { r.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit}) })
 	got := r.get(j.ID)
-	same(r, "the job", []any{got.State, got.Outputs, got.Runs}, []any{queue.Completed, int64(0), 1})
+	same(r, "the job", []any{got.State, got.OutputBytes, got.StartedAttempts}, []any{queue.Completed, int64(0), 1})
 	same(r, "bytes that the user holds", r.bytesHeld(1), before)
 	a, err := r.s.Attempt(r.Context(), j.Seq, 1)
 	r.must(err)
@@ -285,7 +287,7 @@ func outputOverQuotaIsDropped(r *rig) {
 	r.must(err)
 	same(r, "deletable files", refs, []string{"1-1"})
 	same(r, "an output whose removal would not have made enough room", r.outputSizes(old, 1), []int64{100})
-	same(r, "bytes of all outputs", r.s.Counts().Outputs, int64(100))
+	same(r, "bytes of all outputs", r.s.Counts().OutputBytes, int64(100))
 }
 
 // runManyWithOutput runs n jobs of a user, each with an output of 100 bytes.
@@ -305,25 +307,25 @@ func (r *rig) runManyWithOutput(uid, n int) {
 func (r *rig) enqueueAndClaimMany(uid, n int) []queue.Job {
 	r.Helper()
 	r.must(r.enqueueLarge(uid, 0, slices.Repeat([]queue.Job{draft(ofUser(uid))}, n)...))
-	jobs := r.exchange(store.Report{Want: n}).Jobs
+	jobs := r.exchange(store.Report{WantedJobs: n}).Jobs
 	same(r, "claimed jobs", len(jobs), n)
 	return jobs
 }
 
 func outputNeedsManyRemoved(r *rig) {
-	for uid, n := range map[int]int{1: 1, 2: 60, 3: store.RemovedTogether} {
+	for uid, n := range map[int]int{1: 1, 2: 60, 3: store.MaxRemovedTotal} {
 		r.runManyWithOutput(uid, n+1)
 		j := r.enqueueAndClaim(uid)
 		limit := r.bytesHeld(uid)
 		j = r.endWithOutput(j, exited(0), 100*n, limit)
-		same(r, "output that replaces others", j.Outputs, int64(100*n))
+		same(r, "output that replaces others", j.OutputBytes, int64(100*n))
 		same(r, "bytes that the user holds", r.bytesHeld(uid), limit)
 		same(r, "bytes of all outputs", r.removableBytes(uid), int64(100*n+100))
 	}
 }
 
 func outputNeedsTooManyRemoved(r *rig) {
-	const n = store.RemovedTogether + 1
+	const n = store.MaxRemovedTotal + 1
 	r.runManyWithOutput(1, n)
 	j := r.enqueueAndClaim(1)
 	limit := r.bytesHeld(1)
@@ -331,12 +333,12 @@ func outputNeedsTooManyRemoved(r *rig) {
 	same(r, "size of an output that needs too many others removed", r.outputSizes(j, 1), []int64{queue.OutputOverQuota})
 	same(r, "bytes of the other outputs", r.removableBytes(1), int64(100*n))
 	j = r.endWithOutput(r.enqueueAndClaim(1), exited(0), 100*n, r.bytesHeld(1)+100)
-	same(r, "output that replaces one less", j.Outputs, int64(100*n))
+	same(r, "output that replaces one less", j.OutputBytes, int64(100*n))
 }
 
 func largeReportMakesRoom(r *rig) {
-	needs := []int{store.RemovedTogether, store.RemovedForOne, store.RemovedForOne + 1, store.RemovedForOne}
-	r.runManyWithOutput(1, store.RemovedTogether+3*store.RemovedForOne)
+	needs := []int{store.MaxRemovedTotal, store.MaxRemovedEach, store.MaxRemovedEach + 1, store.MaxRemovedEach}
+	r.runManyWithOutput(1, store.MaxRemovedTotal+3*store.MaxRemovedEach)
 	var ended []store.Settlement
 	for i, j := range r.enqueueAndClaimMany(1, len(needs)) {
 		e := r.settlement(j, exited(0))
@@ -344,25 +346,25 @@ func largeReportMakesRoom(r *rig) {
 		ended = append(ended, e)
 	}
 	limit := r.bytesHeld(1)
-	r.exchange(store.Report{Settlements: ended, MaxBytesUser: limit})
+	r.exchange(store.Report{Settlements: ended, MaxBytesPerUser: limit})
 	var sizes []int64
 	for _, e := range ended {
 		a, err := r.s.Attempt(r.Context(), e.Seq, 1)
 		r.must(err)
 		sizes = append(sizes, a.OutputBytes)
 	}
-	const shared, each = 100 * store.RemovedTogether, 100 * store.RemovedForOne
+	const shared, each = 100 * store.MaxRemovedTotal, 100 * store.MaxRemovedEach
 	want := []int64{shared, each, queue.OutputOverQuota, each}
 	same(r, "outputs of the attempts", sizes, want)
 	same(r, "bytes that the user holds", r.bytesHeld(1), limit)
 }
 
 func outputsTrimmedBelowZero(r *rig) {
-	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}))
+	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
 	r.endWithOutput(r.enqueueAndClaim(1, func(j *queue.Job) { j.Queue = "own" }), exited(0), 100, 0)
 	r.endWithOutput(r.enqueueAndClaim(2), exited(0), 100, 0)
 	for _, trim := range []func() (bool, error){
-		func() (bool, error) { return r.s.TrimOutputsOf(r.Context(), "own", -1) },
+		func() (bool, error) { return r.s.TrimQueueOutputs(r.Context(), "own", -1) },
 		func() (bool, error) { return r.s.TrimOutputs(r.Context(), -1) },
 	} {
 		for more := true; more; {
@@ -371,5 +373,5 @@ func outputsTrimmedBelowZero(r *rig) {
 			r.must(err)
 		}
 	}
-	same(r, "bytes of all outputs", r.s.Counts().Outputs, int64(0))
+	same(r, "bytes of all outputs", r.s.Counts().OutputBytes, int64(0))
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -58,7 +59,7 @@ func ownersNamed(r *rig) {
 	r.must(err)
 	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: 10, Owner: "dave",
 		MaxPending: 1})
-	r.wantCode("an enqueue that exceeds the limit", err, queue.CodeFull)
+	r.wantCode("an enqueue that exceeds the limit", err, queue.CodeQueueFull)
 	same(r, "owners", r.owners(), map[int]string{7: "alice", 0: "root", 9: "carol"})
 	r.checkUnchanged(func() { r.disown(8); r.disown(77) })
 }
@@ -104,7 +105,7 @@ func disownMovesJobs(r *rig) {
 		same(r, "more to do for a uid with another owner", more, false)
 	})
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: "carol",
-		MaxPendingUser: 1})
+		MaxPendingPerUser: 1})
 	r.must(err)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
 	same(r, "claimed", seqs(r.claim(9)), []int64{other.Seq, r.listAll(store.Filter{UID: new(7)})[0].Seq})
@@ -136,8 +137,8 @@ func disownLeased(r *rig) {
 	r.advance(time.Second)
 	r.newEvents()
 	ends := []store.Settlement{r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], exited(1)),
-		r.settlement(jobs[2], endedAs(queue.NeverStarted))}
-	done := r.exchange(store.Report{Settlements: ends, Releases: []queue.Lease{jobs[3].Lease()}, Want: 9})
+		r.settlement(jobs[2], endedAs(queue.EndNeverStarted))}
+	done := r.exchange(store.Report{Settlements: ends, Releases: []queue.Lease{jobs[3].Lease()}, WantedJobs: 9})
 	same(r, "claimed in the same call", seqs(done.Jobs), []int64{job.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
 		got := r.get(receipt.IDs[i])
@@ -170,7 +171,8 @@ func disownDiscardsBatchesAndKeys(r *rig) {
 	committed := stage("committed").IDs[0]
 	first, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "committed"})
 	r.must(err)
-	ask := store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: "alice", Key: "k", Sum: [32]byte{1}}
+	ask := store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: "alice", IdempotencyKey: "k",
+		Checksum: [32]byte{1}}
 	_, err = r.s.Enqueue(r.Context(), ask)
 	r.must(err)
 	r.disown(7)
@@ -180,12 +182,12 @@ func disownDiscardsBatchesAndKeys(r *rig) {
 	same(r, "a job of a committed batch", []any{got.State, got.UID, got.Reason},
 		[]any{queue.Held, -1, queue.ReasonDisowned})
 	r.enqueueAs(8, "eve", withID("open"))
-	ask.Owner, ask.Sum = "bob", [32]byte{2}
+	ask.Owner, ask.Checksum = "bob", [32]byte{2}
 	receipt, err := r.s.Enqueue(r.Context(), ask)
 	r.must(err)
 	same(r, "duplicate, with a key of the former owner", receipt.Duplicate, false)
 	stage("open")
-	last, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "open", MaxPendingUser: 9})
+	last, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "open", MaxPendingPerUser: 9})
 	r.must(err)
 	r.applyBatch(last)
 	r.checkCounts()
@@ -242,7 +244,7 @@ func unownedFound(r *rig) {
 		"1-2-3", "../../etc/passwd", "01-1"}
 	unowned := func(refs []string, want ...string) {
 		r.Helper()
-		got, err := r.s.UnownedOutputs(r.Context(), refs)
+		got, err := r.s.MarkUnownedOutputs(r.Context(), refs)
 		r.must(err)
 		same(r, "unowned", got, want)
 	}
@@ -255,11 +257,32 @@ func unownedFound(r *rig) {
 	want := []string{unknown, name(inline), stale, name(removed)}
 	slices.Sort(want)
 	same(r, "deletable files", garbage, want)
-	r.must(r.s.OutputsDeleted(r.Context(), garbage))
+	r.must(r.s.ForgetDeletedOutputs(r.Context(), garbage))
 	unowned([]string{stale}, stale)
 	many := make([]string, 1200)
 	for i := range many {
 		many[i] = fmt.Sprintf("%d-7", 1000+i)
 	}
 	unowned(many, many...)
+}
+
+func schedulesDisowned(r *rig) {
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Owner: "ann"})
+	r.must(err)
+	s := r.putSchedule("nightly")
+	r.putSchedule("other", func(s *store.Schedule) { s.UID = 7 })
+	for more := true; more; {
+		more, err = r.s.Disown(context.WithoutCancel(r.Context()), testUID, "ann")
+		r.must(err)
+	}
+	got, _ := r.getSchedule("nightly")
+	if got.UID >= 0 || got.PausedAt == 0 || got.DueAt != 0 || got.Note != store.DisownedNote {
+		r.Errorf("got schedule %+v", got)
+	}
+	r.advance(time.Minute)
+	f := occurrencesAt(s, s.NextAt)
+	same(r, "an occurrence of a former owner's schedule", r.fire(f), store.OccurrenceResult{})
+	f.RequestedBy = new(int)
+	same(r, "an occurrence that a user requests", r.fire(f), store.OccurrenceResult{})
+	same(r, "an occurrence of another user's schedule", r.fireNext("other").Records[0].Outcome, store.OutcomeEnqueued)
 }

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -78,8 +77,8 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 // orders contains the settings of queue.Order in which users take turns.
 var orders = []queue.Order{
 	{Scheduling: queue.ByPriority},
-	{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute},
-	{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute},
+	{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute},
+	{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute},
 }
 
 // pairWalk performs the same random operations on an engine and on the model and compares the results.
@@ -217,8 +216,8 @@ func (w *pairWalk) takeStep() {
 	}
 	engine, model := w.engine.Store.Counts(), w.model.Counts()
 	same(&rig{T: w.T}, fmt.Sprintf("counts after step %d, %s", w.step, w.operation), engine.States, model.States)
-	same(&rig{T: w.T}, fmt.Sprintf("size of outputs after step %d, %s", w.step, w.operation), engine.Outputs,
-		model.Outputs)
+	same(&rig{T: w.T}, fmt.Sprintf("size of outputs after step %d, %s", w.step, w.operation), engine.OutputBytes,
+		model.OutputBytes)
 }
 
 var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue}
@@ -227,15 +226,15 @@ var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue}
 func (w *pairWalk) changeRule() {
 	switch w.rng.IntN(5) {
 	case 4:
-		d := queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint("@k", w.rng.IntN(3)), N: w.rng.IntN(4)}
+		d := queue.Demand{Kind: queue.GateLock, Key: fmt.Sprint("@k", w.rng.IntN(3)), Amount: w.rng.IntN(4)}
 		if w.rng.IntN(3) == 0 {
-			d = queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: w.rng.IntN(4),
+			d = queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), Amount: w.rng.IntN(4),
 				Period: time.Duration(1+w.rng.IntN(3)) * time.Second}
 		}
 		w.doBoth(func(s store.Store) error { return s.SetGate(w.Context(), d) })
 	case 0:
 		w.maxUser = w.rng.IntN(5)
-		w.doBoth(func(s store.Store) error { return s.SetMaxRunningUser(w.Context(), w.maxUser) })
+		w.doBoth(func(s store.Store) error { return s.SetMaxRunningPerUser(w.Context(), w.maxUser) })
 	case 1:
 		w.node = store.Node{Name: []string{"a", "b"}[w.rng.IntN(2)],
 			Labels:    map[string]string{"zone": []string{"x", "y"}[w.rng.IntN(2)]},
@@ -256,11 +255,11 @@ func (w *pairWalk) changeRule() {
 			rule.MaxPending = 5 + int64(w.rng.IntN(20))
 		}
 		if w.rng.IntN(3) == 0 {
-			rule.Keep.MaxJobs = 1
+			rule.Retention.MaxJobs = 1
 		}
 		rule.Paused = w.rng.IntN(4) == 0
 		if rule.Paused && w.rng.IntN(2) == 0 {
-			rule.Until = w.model.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
+			rule.PausedUntil = w.model.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
 		}
 		w.rules[name] = rule
 		w.doBoth(func(s store.Store) error { return s.SetQueue(w.Context(), name, rule) })
@@ -270,11 +269,11 @@ func (w *pairWalk) changeRule() {
 // setRules sets all rules again after a store was reopened.
 func (w *pairWalk) setRules() {
 	w.doBoth(func(s store.Store) error {
-		hooks := store.Hooks{Make: hooksOf, Owner: "x"}
+		hooks := store.Hooks{MakeHooks: hooksOf, Owner: "x"}
 		if w.withHooks {
-			hooks.Moments = queue.HookCompleted
+			hooks.Triggers = queue.HookCompleted
 		}
-		err := errors.Join(s.SetMaxRunningUser(w.Context(), w.maxUser), s.SetNode(w.Context(), w.node),
+		err := errors.Join(s.SetMaxRunningPerUser(w.Context(), w.maxUser), s.SetNode(w.Context(), w.node),
 			s.SetHooks(w.Context(), hooks))
 		for _, name := range queues {
 			rule, known := w.rules[name]
@@ -300,10 +299,11 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 	}
 	if w.rng.IntN(3) == 0 {
 		list = append(list, queue.Demand{Kind: queue.GateLock,
-			Key: fmt.Sprint([]string{"@", ""}[w.rng.IntN(2)], "k", w.rng.IntN(3)), N: 1 + w.rng.IntN(3)})
+			Key: fmt.Sprint([]string{"@", ""}[w.rng.IntN(2)], "k", w.rng.IntN(3)), Amount: 1 + w.rng.IntN(3)})
 	}
 	if w.rng.IntN(3) == 0 {
-		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: 1 + w.rng.IntN(4),
+		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), Amount: 1 +
+			w.rng.IntN(4),
 			Period: time.Duration(1+w.rng.IntN(3)) * time.Second})
 	}
 	// A job gets at most one resource. A job that lacked units of several resources would hold back
@@ -316,7 +316,7 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 		if w.order == byArrival {
 			n += w.rng.IntN(3)
 		}
-		list = append(list, queue.Demand{Kind: queue.GateResource, Key: []string{"disk", "gpu"}[w.rng.IntN(2)], N: n})
+		list = append(list, queue.Demand{Kind: queue.GateResource, Key: []string{"disk", "gpu"}[w.rng.IntN(2)], Amount: n})
 	}
 	return list
 }
@@ -326,21 +326,21 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 // expired parent at different times, so its dependants would get different arrival numbers.
 func (w *pairWalk) randomDependencies(i int, drafts []queue.Job) (list []queue.Dependency) {
 	expires := func(d queue.Dependency) bool {
-		if d.Draft != 0 {
-			return drafts[d.Draft-1].ExpiresAt != 0
+		if d.DraftNumber != 0 {
+			return drafts[d.DraftNumber-1].ExpiresAt != 0
 		}
-		j, err := w.model.Get(w.Context(), strconv.FormatInt(d.Job, 10))
+		j, err := w.model.Get(w.Context(), strconv.FormatInt(d.JobSeq, 10))
 		return err == nil && j.ExpiresAt != 0
 	}
 	for range 1 + w.rng.IntN(3) {
 		d := queue.Dependency{Condition: queue.DependencyCondition(1 + w.rng.IntN(3))}
 		switch n := w.rng.IntN(12); {
 		case n < 3 && i > 0:
-			d.Draft = 1 + w.rng.IntN(i)
+			d.DraftNumber = 1 + w.rng.IntN(i)
 		case n < 4 && len(drafts) > 0:
-			d.Draft = 1 + w.rng.IntN(len(drafts))
+			d.DraftNumber = 1 + w.rng.IntN(len(drafts))
 		case len(w.seqs) > 0:
-			d.Job = w.seqs[w.rng.IntN(len(w.seqs))]
+			d.JobSeq = w.seqs[w.rng.IntN(len(w.seqs))]
 		default:
 			continue
 		}
@@ -365,14 +365,14 @@ func (w *pairWalk) enqueue() {
 		// Jobs request hooks only on completion or failure. The stores may cancel an expired job at
 		// different times, and would then create its HookEnded hook at different times.
 		if w.rng.IntN(6) == 0 {
-			j.Hooks = queue.HookSet(w.rng.IntN(int(queue.HookDead)))
+			j.HookEvents = queue.HookEvents(w.rng.IntN(int(queue.HookDead)))
 		}
 		if w.rng.IntN(8) == 0 {
 			j.ExpiresAt = w.model.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
 		} else if w.rng.IntN(6) == 0 {
 			// A job with an expiry gets no unique key. It would keep the key until it is cancelled,
 			// which may happen at different times in the two stores.
-			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.rng.IntN(3)), queue.Conflict(w.rng.IntN(3)),
+			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.rng.IntN(3)), queue.ConflictAction(w.rng.IntN(3)),
 				time.Duration(w.rng.IntN(2000))*time.Millisecond
 		}
 	}
@@ -394,8 +394,8 @@ func (w *pairWalk) enqueue() {
 // exchange reports random results of leased jobs and claims more jobs.
 func (w *pairWalk) exchange() {
 	var engine, model store.Report
-	engine.Want = w.rng.IntN(7)
-	model.Want = engine.Want
+	engine.WantedJobs = w.rng.IntN(7)
+	model.WantedJobs = engine.WantedJobs
 	stillLeased := w.report(&engine, &model)
 	if w.rng.IntN(4) == 0 { // a simulation must change nothing
 		if _, err := w.engine.Store.Simulate(w.Context(), 1+w.rng.IntN(9)); err != nil {
@@ -409,7 +409,7 @@ func (w *pairWalk) exchange() {
 		return s.Exchange(w.Context(), engine)
 	})
 	stale := map[int64]bool{}
-	for _, l := range got.Stale {
+	for _, l := range got.StaleLeases {
 		stale[l.Seq] = true
 	}
 	givenBack := slices.Clone(engine.Releases)
@@ -426,15 +426,16 @@ func (w *pairWalk) exchange() {
 		if len(got.Jobs) >= len(want.Jobs) {
 			break
 		}
-		more, err := w.engine.Store.Exchange(w.Context(), store.Report{Want: engine.Want - len(got.Jobs)})
+		more, err := w.engine.Store.Exchange(w.Context(), store.Report{WantedJobs: engine.WantedJobs - len(got.Jobs)})
 		if err != nil {
 			w.Error(err)
 		}
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
-	w.compareClaims(got.Jobs, want.Jobs, engine.Want)
+	w.compareClaims(got.Jobs, want.Jobs, engine.WantedJobs)
 	// Skip the obstacles if a job has ended, because then other jobs may be able to start after the claim.
-	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Settlements)+len(engine.Changes) == 0 && !w.Failed() {
+	if len(want.Jobs) < engine.WantedJobs && len(w.seqs) > 0 && len(engine.Settlements)+len(engine.Changes) == 0 &&
+		!w.Failed() {
 		w.checkObstacles(w.seqs[w.rng.IntN(len(w.seqs))])
 	}
 }
@@ -469,7 +470,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 			engine.Starts = append(engine.Starts, store.AttemptStart{Lease: engineLease, StartedAt: at, Worker: "w1", PID: 1})
 			model.Starts = append(model.Starts, store.AttemptStart{Lease: modelLease, StartedAt: at, Worker: "w1", PID: 1})
 		case 2, 3:
-			d := queue.Decision{Started: true, UsesAttempt: true, State: queue.Completed}
+			d := queue.Decision{RecordsAttempt: true, UsesAttempt: true, State: queue.Completed}
 			if w.rng.IntN(3) == 0 {
 				d.State, d.Delay = queue.Failed, time.Duration(w.rng.IntN(2))*time.Second
 			}
@@ -493,8 +494,8 @@ func (w *pairWalk) checkObstacles(seq int64) {
 	if err != nil || j.ExpiresAt != 0 {
 		return
 	}
-	got, want := askBoth(w, func(s store.Store) ([]store.Obstacle, error) {
-		all, err := s.Obstacles(w.Context(), []int64{seq})
+	got, want := askBoth(w, func(s store.Store) ([]store.WaitReason, error) {
+		all, err := s.WaitReasons(w.Context(), []int64{seq})
 		return all[seq], err
 	})
 	runnable := j.State.Runnable() && !slices.Contains(w.leasedSeqs, seq)
@@ -556,7 +557,7 @@ func (w *pairWalk) change() {
 		list, name, n := w.randomDemands(), queues[w.rng.IntN(len(queues))], w.rng.IntN(4)
 		parents := []queue.Dependency{}
 		for _, d := range w.randomDependencies(0, nil) {
-			d.ID = strconv.FormatInt(d.Job, 10)
+			d.ID = strconv.FormatInt(d.JobSeq, 10)
 			parents = append(parents, d)
 		}
 		c.Edit = func(j *queue.Job) error {
@@ -575,56 +576,4 @@ func (w *pairWalk) change() {
 	}
 	w.operation = fmt.Sprint("change ", c.Verb, " of ", seq)
 	w.doBoth(func(s store.Store) error { return s.Change(w.Context(), seq, c) })
-}
-
-// trimUntilDone repeats a step in both stores until the step reports that it is done.
-func (w *pairWalk) trimUntilDone(step func(store.Store) (more bool, err error)) {
-	w.Helper()
-	w.doBoth(func(s store.Store) (err error) {
-		for more := true; more && err == nil; {
-			more, err = step(s)
-		}
-		return err
-	})
-}
-
-// purge removes ended jobs and then reads which jobs still exist.
-func (w *pairWalk) purge() {
-	w.promote()
-	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
-	// Purge all ended jobs in one call, because the stores may order jobs that ended at the same time
-	// differently. Use a time one day ahead, because the clock may have been set back after a job expired.
-	before, limit := w.model.Now().Add(24*time.Hour), store.MaxPage
-	selection := store.EndedFilter{States: ended, Cutoff: before}
-	switch w.rng.IntN(4) {
-	case 0:
-		selection.RetentionQueue = new("")
-	case 1:
-		selection.RetentionQueue = &queues[w.rng.IntN(len(queues))]
-	}
-	switch name := queues[w.rng.IntN(len(queues))]; w.rng.IntN(6) {
-	case 0:
-		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimJobs(w.Context(), name, 0, limit) })
-	case 1:
-		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimJobs(w.Context(), "", 0, limit) })
-	case 2:
-		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimOutputsOf(w.Context(), name, 0) })
-	case 3:
-		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimOutputs(w.Context(), 0) })
-	default:
-		n, m := askBoth(w, func(s store.Store) (int, error) { return s.Purge(w.Context(), selection, limit, nil) })
-		if n != m {
-			w.Errorf("step %d: %d jobs were purged, want %d", w.step, n, m)
-		}
-	}
-	keeps, want := askBoth(w, func(s store.Store) ([]store.OwnRetentionQueue, error) { return s.Keeping(w.Context()) })
-	same(&rig{T: w.T}, fmt.Sprintf("queues with their own retention after step %d", w.step), keeps, want)
-	page, _ := askBoth(w, func(s store.Store) (store.RefPage, error) {
-		return s.Select(w.Context(), store.Filter{Limit: store.MaxPage})
-	})
-	w.seqs = w.seqs[:0]
-	for _, r := range page.Refs {
-		w.seqs = append(w.seqs, r.Seq)
-	}
-	slices.SortFunc(w.seqs, cmp.Compare[int64])
 }

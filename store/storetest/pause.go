@@ -16,7 +16,7 @@ var pausePromises = []promise{
 }
 
 func (r *rig) pause(l queue.Lease, on bool, uid int) error {
-	return r.s.Pause(r.Context(), store.Pause{Lease: l, On: on, UID: uid})
+	return r.s.Pause(r.Context(), store.Pause{Lease: l, Paused: on, UID: uid})
 }
 
 func pausedAndResumed(r *rig) {
@@ -59,8 +59,8 @@ func pauseNeedsRunningJob(r *rig) {
 }
 
 func pauseEnds(r *rig) {
-	for _, o := range []queue.Outcome{exited(0), exited(1), endedAs(queue.Killed), endedAs(queue.Stopped),
-		{End: queue.Stopped, Paused: true}, endedAs(queue.RunnerLost)} {
+	for _, o := range []queue.Outcome{exited(0), exited(1), endedAs(queue.EndKilled), endedAs(queue.EndStopped),
+		{EndCause: queue.EndStopped, WasPaused: true}, endedAs(queue.EndRunnerLost)} {
 		r.enqueueOne()
 		j := r.start(r.claimOne())
 		r.must(r.pause(j.Lease(), true, testUID))
@@ -80,7 +80,7 @@ func settingEventKind(r *rig) {
 	set := func(value string, uid int, kind queue.EventKind) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, UID: uid, Kind: kind}))
 		same(r, "events", r.newEvents(), []queue.Event{{Time: r.s.Now(), Kind: kind,
-			Detail: queue.EventDetail{UID: &uid, Key: "pause", Value: value}}})
+			Detail: queue.EventDetail{UID: &uid, Setting: "pause", Value: value}}})
 	}
 	set("on", 7, queue.EventPaused)
 	list, err := r.s.Settings(r.Context())

@@ -18,7 +18,7 @@ func progressStays(r *rig) {
 		return r.exchange(store.Report{Progress: []store.Progress{{Lease: l, Progress: p}}})
 	}
 	early := report(j.Lease(), queue.Progress{Percent: 1, ReportedAt: 5})
-	same(r, "stale before the start", early.Stale, []queue.Lease{j.Lease()})
+	same(r, "stale before the start", early.StaleLeases, []queue.Lease{j.Lease()})
 	j = r.start(j)
 	r.newEvents()
 	for _, p := range []queue.Progress{{Percent: 0, ReportedAt: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J",
@@ -33,7 +33,7 @@ func progressStays(r *rig) {
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	same(r, "after an end without progress", *r.get(j.ID).Progress, queue.Progress{Percent: 39, ReportedAt: 8})
 	late := report(j.Lease(), queue.Progress{Percent: 99, ReportedAt: 9})
-	same(r, "stale after the end", late.Stale, []queue.Lease{j.Lease()})
+	same(r, "stale after the end", late.StaleLeases, []queue.Lease{j.Lease()})
 
 	r.advanceAndPromote(time.Minute)
 	again := r.start(r.claimOne())
@@ -61,13 +61,13 @@ func resultIsOutput(r *rig) {
 		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		r.advanceAndPromote(time.Second)
 	}
-	same(r, "bytes", r.s.Counts().Outputs, int64(20))
+	same(r, "bytes", r.s.Counts().OutputBytes, int64(20))
 	for more := true; more; {
 		var err error
 		more, err = r.s.TrimOutputs(r.Context(), 10)
 		r.must(err)
 	}
-	same(r, "remaining bytes", r.s.Counts().Outputs, int64(10))
+	same(r, "remaining bytes", r.s.Counts().OutputBytes, int64(10))
 	for seq, want := range map[int64]string{1: "", 2: `"678"`} {
 		a, err := r.s.Attempt(r.Context(), seq, 1)
 		r.must(err)

@@ -25,7 +25,7 @@ var queuePromises = []promise{
 	{name: "retrying a parent revives no dependant whose unique key another job has", check: uniqueRetriedParent},
 }
 
-func withUniqueKey(key string, do queue.Conflict) func(*queue.Job) {
+func withUniqueKey(key string, do queue.ConflictAction) func(*queue.Job) {
 	return func(j *queue.Job) { j.Unique, j.OnConflict = key, do }
 }
 
@@ -45,8 +45,8 @@ func (r *rig) queueStates() map[string]store.QueueState {
 
 func queueExistsWhileItHasJobs(r *rig) {
 	same(r, "queues of an empty store", len(r.queueStates()), 0)
-	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPending: 9, Defaults: `{"priority":7}`, Paused: true,
-		PausedBy: 7, PausedAt: 5, Reason: "x"}
+	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPending: 9, JobDefaults: `{"priority":7}`, Paused: true,
+		PausedBy: 7, PausedAt: 5, PauseReason: "x"}
 	r.setQueueRule("kept", rule)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID,
 		Drafts: []queue.Job{draft(inQueue("gpu")), draft(inQueue("gpu")), draft(inQueue("gpu"), withDelay(time.Hour)),
@@ -54,11 +54,11 @@ func queueExistsWhileItHasJobs(r *rig) {
 	r.must(err)
 	same(r, "new queues", receipt.NewQueues, []string{"gpu"})
 	r.must(r.change(r.get(receipt.IDs[3]), queue.VerbCancel))
-	got := r.exchange(store.Report{Want: 1}).Jobs
+	got := r.exchange(store.Report{WantedJobs: 1}).Jobs
 	same(r, "queues", r.queueStates(), map[string]store.QueueState{
 		"kept": {Name: "kept", Rule: rule},
 		// A leased job counts as waiting until the store knows that it has started.
-		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, Waiting: 3, Leased: 1, Oldest: r.s.Now()},
+		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, Waiting: 3, Leased: 1, OldestReadySince: r.s.Now()},
 	})
 	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.s.Now(), Worker: "w",
 		PID: 1}}})
@@ -77,7 +77,7 @@ func fullQueue(r *rig) {
 		r.Helper()
 		r.checkUnchanged(func() {
 			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: testUID})
-			r.wantCode(what, err, queue.CodeFull)
+			r.wantCode(what, err, queue.CodeQueueFull)
 		})
 	}
 	ask("three jobs in one request", draft(inQueue("small")), draft(inQueue("small")), draft(inQueue("small")))
@@ -85,20 +85,20 @@ func fullQueue(r *rig) {
 	ask("a third job", draft(inQueue("small")))
 	other := r.enqueueOne()
 	r.wantCode("an edit that moves a job into the full queue",
-		r.edit(other, func(j *queue.Job) error { j.Queue = "small"; return nil }), queue.CodeFull)
+		r.edit(other, func(j *queue.Job) error { j.Queue = "small"; return nil }), queue.CodeQueueFull)
 	r.must(r.change(jobs[0], queue.VerbCancel))
 	last := r.enqueueOne(inQueue("small"))
-	r.wantCode("a retry in the full queue", r.change(jobs[0], queue.VerbRetry), queue.CodeFull)
+	r.wantCode("a retry in the full queue", r.change(jobs[0], queue.VerbRetry), queue.CodeQueueFull)
 	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
 		Batch: "b"})
-	r.wantCode("a frame of a batch for the full queue", err, queue.CodeFull)
+	r.wantCode("a frame of a batch for the full queue", err, queue.CodeQueueFull)
 	r.must(r.change(last, queue.VerbCancel))
 	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
 		Batch: "b"})
 	r.must(err)
 	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
 		Batch: "b"})
-	r.wantCode("a last frame that exceeds the limit", err, queue.CodeFull)
+	r.wantCode("a last frame that exceeds the limit", err, queue.CodeQueueFull)
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
 	r.must(err)
 	r.applyBatch(committed)
@@ -107,8 +107,8 @@ func fullQueue(r *rig) {
 }
 
 func queuePauseEnds(r *rig) {
-	r.setQueueRule("night", store.QueueRule{Weight: 2, Paused: true, PausedBy: 3, PausedAt: r.s.Now(), Reason: "why",
-		Until: r.s.Now().Add(time.Minute)})
+	r.setQueueRule("night", store.QueueRule{Weight: 2, Paused: true, PausedBy: 3, PausedAt: r.s.Now(), PauseReason: "why",
+		PausedUntil: r.s.Now().Add(time.Minute)})
 	j := r.enqueueOne(inQueue("night"))
 	if next := r.promote(); next > time.Minute {
 		r.Errorf("the next Promote is due in %v, want at most a minute", next)
@@ -128,7 +128,7 @@ func queuesOfOneUser(r *rig) {
 	}
 	jobs := r.enqueueAndGet(drafts...)
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("one-more"))}, UID: testUID})
-	r.wantCode("one more queue", err, queue.CodeFull)
+	r.wantCode("one more queue", err, queue.CodeQueueFull)
 	r.enqueueAndGet(draft(inQueue("q7")))
 	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("another-user"), ofUser(7))},
 		UID: 7})
@@ -152,7 +152,7 @@ func editedQueue(r *rig) {
 func simulationChangesNothing(r *rig) {
 	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 1}}))
 	r.setQueueRule("one", store.QueueRule{Weight: 2, Concurrency: 1})
-	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
+	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 1}
 	jobs := r.enqueueAndGet(draft(), draft(inQueue("one")), draft(inQueue("one")), draft(withDemands(gpu)),
 		draft(withDemands(gpu)), draft(withDemands(lockDemand("k", 1))), draft(expiringAt(r.s.Now().Add(time.Minute))))
 	r.advance(2 * time.Minute) // two minutes later, the last job has expired
@@ -172,64 +172,66 @@ func simulationChangesNothing(r *rig) {
 	same(r, "queues", r.queueStates(), queues)
 	same(r, "counts", r.s.Counts().States, counts.States)
 	same(r, "events", r.newEvents(), nil)
-	same(r, "claimed jobs", seqs(r.exchange(store.Report{Want: 9}).Jobs), first)
+	same(r, "claimed jobs", seqs(r.exchange(store.Report{WantedJobs: 9}).Jobs), first)
 	r.checkState("the job has expired", jobs[6], queue.Cancelled, queue.ReasonExpired)
 	r.checkCounts()
 }
 
 func obstaclesAreListed(r *rig) {
-	obstacles := func(what string, j queue.Job, want ...store.Obstacle) {
+	obstacles := func(what string, j queue.Job, want ...store.WaitReason) {
 		r.Helper()
-		got, err := r.s.Obstacles(r.Context(), []int64{j.Seq})
+		got, err := r.s.WaitReasons(r.Context(), []int64{j.Seq})
 		r.must(err)
 		same(r, what, got[j.Seq], want)
 	}
 	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 3}}))
 	first := r.enqueueOne(withDemands(lockDemand("k", 1),
-		queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Minute},
-		queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
+		queue.Demand{Kind: queue.GateRate, Key: "r", Amount: 1, Period: time.Minute},
+		queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 2}))
 	obstacles("no obstacle", first)
 	r.claimExactly("the first job", first)
 	obstacles("a running job", first)
 	second := r.enqueueOne(withDemands(lockDemand("k", 1),
-		queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Minute}))
-	large := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
-	small := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}))
+		queue.Demand{Kind: queue.GateRate, Key: "r", Amount: 1, Period: time.Minute}))
+	large := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 2}))
+	small := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 1}))
 	r.claimExactly("no other job can start")
-	obstacles("a lock and a rate", second, store.Obstacle{Gate: queue.GateLock, Key: "k", Usage: 1, Limit: 1, Need: 1},
-		store.Obstacle{Gate: queue.GateRate, Key: "r", Usage: 1, Limit: 1, Need: 1})
-	obstacles("more units than are free", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Usage: 2, Limit: 3,
-		Need: 2})
-	obstacles("units reserved for another job", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Usage: 2,
-		Limit: 3, Need: 1, KeptForOther: true})
+	obstacles("a lock and a rate", second, store.WaitReason{GateKind: queue.GateLock, Key: "k", Usage: 1, Limit: 1,
+		NeededUnits: 1},
+		store.WaitReason{GateKind: queue.GateRate, Key: "r", Usage: 1, Limit: 1, NeededUnits: 1})
+	obstacles("more units than are free", large, store.WaitReason{GateKind: queue.GateResource, Key: "gpu", Usage: 2,
+		Limit:       3,
+		NeededUnits: 2})
+	obstacles("units reserved for another job", small, store.WaitReason{GateKind: queue.GateResource, Key: "gpu", Usage: 2,
+		Limit: 3, NeededUnits: 1, KeptForOtherJob: true})
 	r.start(r.get(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
 	// firsts checks the first obstacle of each job in want.
-	firsts := func(what string, want map[int64]store.Obstacle) {
+	firsts := func(what string, want map[int64]store.WaitReason) {
 		r.Helper()
-		all, err := r.s.Obstacles(r.Context(), []int64{second.Seq, large.Seq, small.Seq, free.Seq, first.Seq, 99})
+		all, err := r.s.WaitReasons(r.Context(), []int64{second.Seq, large.Seq, small.Seq, free.Seq, first.Seq, 99})
 		r.must(err)
-		got := map[int64]store.Obstacle{}
+		got := map[int64]store.WaitReason{}
 		for seq, list := range all {
-			got[seq] = store.Obstacle{Gate: list[0].Gate, Key: list[0].Key}
+			got[seq] = store.WaitReason{GateKind: list[0].GateKind, Key: list[0].Key}
 		}
 		same(r, what, got, want)
 	}
-	gpu := store.Obstacle{Gate: queue.GateResource, Key: "gpu"}
+	gpu := store.WaitReason{GateKind: queue.GateResource, Key: "gpu"}
 	firsts("first obstacles of several jobs",
-		map[int64]store.Obstacle{second.Seq: {Gate: queue.GateLock, Key: "k"}, large.Seq: gpu, small.Seq: gpu})
+		map[int64]store.WaitReason{second.Seq: {GateKind: queue.GateLock, Key: "k"}, large.Seq: gpu, small.Seq: gpu})
 	r.setMaxRunning(1)
-	own := store.Obstacle{Gate: queue.GateUser}
+	own := store.WaitReason{GateKind: queue.GateUser}
 	firsts("first obstacles of several jobs with a quota",
-		map[int64]store.Obstacle{second.Seq: own, large.Seq: own, small.Seq: own, free.Seq: own})
+		map[int64]store.WaitReason{second.Seq: own, large.Seq: own, small.Seq: own, free.Seq: own})
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	last := r.enqueueOne(inQueue("night"))
-	obstacles("a paused queue and a quota", last, store.Obstacle{Key: "night", Need: 1, Paused: true},
-		store.Obstacle{Gate: queue.GateUser, Usage: 1, Limit: 1, Need: 1})
+	obstacles("a paused queue and a quota", last, store.WaitReason{Key: "night", NeededUnits: 1, Paused: true},
+		store.WaitReason{GateKind: queue.GateUser, Usage: 1, Limit: 1, NeededUnits: 1})
 	later := r.enqueueOne(withDelay(time.Hour))
 	obstacles("a job that is not due", later)
 	obstacles("a job that is not due in a paused queue", r.enqueueOne(inQueue("night"), withDelay(time.Hour)),
-		store.Obstacle{Key: "night", Need: 1, Paused: true})
+		store.WaitReason{Key: "night", NeededUnits: 1, Paused: true})
 }
 
 func (r *rig) tryEnqueue(set ...func(*queue.Job)) (store.Receipt, error) {

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"cmp"
 	"errors"
 	"maps"
 	"math/rand/v2"
@@ -38,7 +37,7 @@ func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid 
 // setMaxRunning sets the limit on the leased jobs of a user.
 func (r *rig) setMaxRunning(n int) {
 	r.Helper()
-	r.must(r.s.SetMaxRunningUser(r.Context(), n))
+	r.must(r.s.SetMaxRunningPerUser(r.Context(), n))
 }
 
 func userPendingLimit(r *rig) {
@@ -47,12 +46,12 @@ func userPendingLimit(r *rig) {
 		for i := range drafts {
 			drafts[i] = draft(ofUser(uid))
 		}
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxPendingUser: limit})
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxPendingPerUser: limit})
 		return err
 	}
 	full := func(what string, err error) {
 		r.Helper()
-		r.wantCode(what, err, queue.CodeFull)
+		r.wantCode(what, err, queue.CodeQueueFull)
 		if !strings.Contains(err.Error(), "max_pending_per_user is 3") {
 			r.Errorf("%s: %v does not name the setting and its value", what, err)
 		}
@@ -96,16 +95,19 @@ func userPendingLimitOfRetry(r *rig) {
 	}
 	retry := func(j queue.Job, limit, userLimit int64) error {
 		return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, MaxPending: limit,
-			MaxPendingUser: userLimit})
+			MaxPendingPerUser: userLimit})
 	}
 	r.must(retry(jobs[0], 2, 1))
 	r.checkUnchanged(func() {
 		r.wantCode("a second job of a user with a limit of one", retry(jobs[1], 3, 1),
-			queue.CodeFull)
+			queue.CodeQueueFull)
 	})
 	r.must(retry(jobs[2], 2, 1))
-	r.checkUnchanged(func() { r.wantCode("a third job with a total limit of two", retry(jobs[1], 2, 0), queue.CodeFull) })
-	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPending: 1, MaxPendingUser: 1}
+	r.checkUnchanged(func() {
+		r.wantCode("a third job with a total limit of two", retry(jobs[1], 2, 0),
+			queue.CodeQueueFull)
+	})
+	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPending: 1, MaxPendingPerUser: 1}
 	// The job was waiting before, so the limits on waiting jobs do not apply to it.
 	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold))
 }
@@ -116,24 +118,24 @@ func userPendingLimitCountsStaged(r *rig) {
 		for i := range drafts {
 			drafts[i] = draft(ofUser(uid))
 		}
-		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingUser: 4})
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingPerUser: 4})
 		return err
 	}
 	r.must(stage(1, "a", 3))
-	r.wantCode("a second frame", stage(1, "a", 2), queue.CodeFull)
-	r.wantCode("a second batch", stage(1, "b", 2), queue.CodeFull)
+	r.wantCode("a second frame", stage(1, "a", 2), queue.CodeQueueFull)
+	r.wantCode("a second batch", stage(1, "b", 2), queue.CodeQueueFull)
 	r.must(stage(2, "a", 4))
 	var receipt store.Receipt
 	enqueue := func(uid int, batch string, drafts ...queue.Job) (err error) {
-		receipt, err = r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingUser: 4})
+		receipt, err = r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingPerUser: 4})
 		return err
 	}
 	r.must(enqueue(1, "", draft(ofUser(1))))
-	r.wantCode("one more job", enqueue(1, "", draft(ofUser(1))), queue.CodeFull)
-	r.wantCode("one more job in the commit", enqueue(1, "a", draft(ofUser(1))), queue.CodeFull)
+	r.wantCode("one more job", enqueue(1, "", draft(ofUser(1))), queue.CodeQueueFull)
+	r.wantCode("one more job in the commit", enqueue(1, "a", draft(ofUser(1))), queue.CodeQueueFull)
 	r.must(enqueue(1, "a"))
 	r.applyBatch(receipt)
-	r.wantCode("one more job after the batch was applied", enqueue(1, "", draft(ofUser(1))), queue.CodeFull)
+	r.wantCode("one more job after the batch was applied", enqueue(1, "", draft(ofUser(1))), queue.CodeQueueFull)
 	r.must(r.s.AbortBatch(r.Context(), 2, "a"))
 	r.must(enqueue(2, "", draft(ofUser(2)), draft(ofUser(2)), draft(ofUser(2)), draft(ofUser(2))))
 }
@@ -501,55 +503,4 @@ type servedTurns struct {
 	claims         int
 	lastClaims     map[int]int   // by uid, the number of the last claim of a job of that user
 	previousClaims map[int64]int // by leased job, the number of the claim that had served its user before
-}
-
-func (t *servedTurns) noteServed(j *queue.Job) {
-	t.claims++
-	t.previousClaims[j.Seq], t.lastClaims[j.UID] = t.lastClaims[j.UID], t.claims
-}
-
-func (t *servedTurns) noteGivenBack(j *queue.Job) {
-	t.lastClaims[j.UID] = min(t.lastClaims[j.UID], t.previousClaims[j.Seq])
-}
-
-// expectedClaim returns the jobs that a claim must return. It finds them with a scan of all jobs.
-func (r *rig) expectedClaim(bound, want int, leasedJobs map[int64]queue.Job, seen servedTurns) (list []int64) {
-	leasedByUser := map[int]int{}
-	for _, j := range leasedJobs {
-		leasedByUser[j.UID]++
-	}
-	var ready []queue.Job
-	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending, queue.Failed}}) {
-		if _, isLeased := leasedJobs[j.Seq]; !isLeased && j.State.Runnable() && j.DueAt <= r.s.Now() {
-			ready = append(ready, j)
-		}
-	}
-	rank := func(j queue.Job) int64 { return r.order.Rank(j.Priority, j.Since, j.Arrival) }
-	slices.SortFunc(ready, func(a, b queue.Job) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
-	})
-	turns := servedTurns{seen.claims, maps.Clone(seen.lastClaims), maps.Clone(seen.previousClaims)}
-	for len(list) < want {
-		best := -1
-		first, served := 0, map[int]bool{}
-		for i := range ready {
-			j := &ready[i]
-			if served[j.UID] || bound > 0 && leasedByUser[j.UID] >= bound {
-				continue
-			}
-			if served[j.UID] = true; best < 0 {
-				best, first = i, i
-			} else if j.Priority == ready[first].Priority && turns.lastClaims[j.UID] < turns.lastClaims[ready[best].UID] {
-				best = i
-			}
-		}
-		if best < 0 {
-			break
-		}
-		turns.noteServed(&ready[best])
-		leasedByUser[ready[best].UID]++
-		list = append(list, ready[best].Seq)
-		ready = slices.Delete(ready, best, best+1)
-	}
-	return list
 }

@@ -57,16 +57,16 @@ func listPages(r *rig) {
 }
 
 func listLargest(r *rig) {
-	drafts := make([]queue.Job, store.MaxPage+1)
+	drafts := make([]queue.Job, store.MaxPageRows+1)
 	for i := range drafts {
 		drafts[i] = draft()
 	}
 	want := r.enqueueAndGet(drafts...)
 	slices.Reverse(want)
-	page := r.page(store.Filter{Limit: store.MaxPage})
-	same(r, "seqs of the largest page", seqs(page.Jobs), seqs(want[:store.MaxPage]))
-	same(r, "the rest", r.page(store.Filter{Limit: store.MaxPage, BeforeSeq: page.Next}),
-		store.Page{Jobs: want[store.MaxPage:]})
+	page := r.page(store.Filter{Limit: store.MaxPageRows})
+	same(r, "seqs of the largest page", seqs(page.Jobs), seqs(want[:store.MaxPageRows]))
+	same(r, "the rest", r.page(store.Filter{Limit: store.MaxPageRows, BeforeSeq: page.Next}),
+		store.Page{Jobs: want[store.MaxPageRows:]})
 }
 
 func listSince(r *rig) {
@@ -126,7 +126,7 @@ func screenParts(r *rig) {
 		Running: get(running), Ready: get(high), Timed: get(soon), HeldOrBlocked: get(held), Dead: get(dead2),
 		Done: get(cancelled),
 	})
-	mine, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, Submitter: new(7)})
+	mine, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, DetailsForUID: new(7)})
 	r.must(err)
 	hidden := get(high, other, low)
 	for _, i := range []int{0, 2} {
@@ -134,12 +134,12 @@ func screenParts(r *rig) {
 	}
 	same(r, "a screen for one user", mine.Ready, hidden)
 	large := func(j *queue.Job) {
-		j.Command, j.Argv, j.Shell = "", []string{strings.Repeat("x", store.MaxPartBytes)}, ""
+		j.Command, j.Argv, j.Shell = "", []string{strings.Repeat("x", store.MaxScreenPartBytes)}, ""
 	}
 	big, big2 := r.enqueueOne(withPriority(10), large), r.enqueueOne(withPriority(10), large)
 	same(r, "a part that the byte limit ends", read(5).Ready, get(big))
 	same(r, "a part after it", read(5).Dead, get(dead2, dead))
-	mine, err = r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, Submitter: new(7)})
+	mine, err = r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, DetailsForUID: new(7)})
 	r.must(err)
 	same(r, "large jobs of other users do not shorten the part", seqs(mine.Ready),
 		seqs([]queue.Job{big, big2, high, other, low}))
@@ -148,7 +148,7 @@ func screenParts(r *rig) {
 	}
 	r.claimOne() // the job is leased, but not known to have started
 	same(r, "next jobs, leased or not", read(5).Ready, get(high, other, low))
-	for _, rows := range []int{-1, 0, store.MaxScreen + 1} {
+	for _, rows := range []int{-1, 0, store.MaxScreenRows + 1} {
 		_, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
 		r.wantError("screen", err, queue.CodeInvalid, "rows")
 	}
@@ -199,23 +199,23 @@ func listFilters(r *rig) {
 		same(r, "filtered in pages of one job by "+c.name, r.listAll(c.filter), c.want)
 		same(r, "selected in pages of one job by "+c.name, r.refs(c.filter), refsOf(c.want))
 	}
-	for _, f := range []store.Filter{{Limit: 0}, {Limit: -1}, {Limit: store.MaxPage + 1}} {
+	for _, f := range []store.Filter{{Limit: 0}, {Limit: -1}, {Limit: store.MaxPageRows + 1}} {
 		_, err := r.s.List(r.Context(), f)
 		r.wantError("list", err, queue.CodeInvalid, "limit")
-		_, err = r.s.Select(r.Context(), f)
+		_, err = r.s.ListRefs(r.Context(), f)
 		r.wantError("select", err, queue.CodeInvalid, "limit")
 	}
 	_, err := r.s.List(r.Context(), store.Filter{Limit: 1, Glob: "["})
 	r.wantError("list by a bad pattern", err, queue.CodeInvalid, "id_glob")
-	_, err = r.s.Select(r.Context(), store.Filter{Limit: 1, Glob: strings.Repeat("*", queue.MaxGlob+1)})
+	_, err = r.s.ListRefs(r.Context(), store.Filter{Limit: 1, Glob: strings.Repeat("*", queue.MaxGlobBytes+1)})
 	r.wantError("select by a long pattern", err, queue.CodeInvalid, "id_glob")
 }
 
 // refs lists all jobs that match a filter, page by page.
-func (r *rig) refs(f store.Filter) (refs []store.Ref) {
+func (r *rig) refs(f store.Filter) (refs []store.JobRef) {
 	r.Helper()
 	for {
-		page, err := r.s.Select(r.Context(), f)
+		page, err := r.s.ListRefs(r.Context(), f)
 		r.must(err)
 		if len(page.Refs) > f.Limit {
 			r.Fatalf("a page contains %d jobs, want %d at most", len(page.Refs), f.Limit)
@@ -228,9 +228,9 @@ func (r *rig) refs(f store.Filter) (refs []store.Ref) {
 	}
 }
 
-func refsOf(jobs []queue.Job) []store.Ref {
-	return mapJobs(jobs, func(j *queue.Job) store.Ref {
-		return store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}
+func refsOf(jobs []queue.Job) []store.JobRef {
+	return mapJobs(jobs, func(j *queue.Job) store.JobRef {
+		return store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}
 	})
 }
 
@@ -238,7 +238,7 @@ func refsOf(jobs []queue.Job) []store.Ref {
 func inputIsReadSeparately(r *rig) {
 	small := func(j *queue.Job) { j.Env, j.Stdin = []string{"A=1"}, "in\n" }
 	large := func(j *queue.Job) {
-		j.Env, j.Stdin = []string{"A=" + strings.Repeat("<", 2000)}, strings.Repeat("x", queue.MaxStdin)
+		j.Env, j.Stdin = []string{"A=" + strings.Repeat("<", 2000)}, strings.Repeat("x", queue.MaxStdinBytes)
 	}
 	for _, set := range []func(*queue.Job){small, large, func(*queue.Job) {}} {
 		want := r.enqueueOne(set)
@@ -273,9 +273,9 @@ func pageEndsByBytes(r *rig) {
 	}
 	jobs := r.enqueueAndGet(text(250_000), text(200_000), text(150_000))
 	last := draft(withID("last"), func(j *queue.Job) { j.Command = "" })
-	fits := store.MaxPageBytes - store.TextSize(&last)
+	fits := store.MaxPageBytes - store.JobTextSize(&last)
 	for i := range jobs {
-		fits -= store.TextSize(&jobs[i])
+		fits -= store.JobTextSize(&jobs[i])
 	}
 	last.Command = strings.Repeat("x", fits)
 	last = r.enqueueAndGet(last)[0]
@@ -302,7 +302,7 @@ func pageEndsByBytes(r *rig) {
 func historyPages(r *rig) {
 	j := r.enqueueOne()
 	for n := range 7 {
-		e := r.settlement(r.claimOne(), endedAs(queue.Stopped))
+		e := r.settlement(r.claimOne(), endedAs(queue.EndStopped))
 		if n >= 4 {
 			e.Decision.Error = strings.Repeat("\"", store.MaxHistoryBytes/4-100)
 			e.Attempt.Error = e.Decision.Error
@@ -314,7 +314,7 @@ func historyPages(r *rig) {
 		list, err := r.s.History(r.Context(), j.Seq, before, limit)
 		r.must(err)
 		for i := range list {
-			numbers = append(numbers, list[i].N)
+			numbers = append(numbers, list[i].Number)
 		}
 		return numbers
 	}
@@ -325,7 +325,7 @@ func historyPages(r *rig) {
 	same(r, "the first", page(2, 3), []int{1})
 	same(r, "before the first", page(1, 3), nil)
 	same(r, "before an attempt that does not exist", page(100, 1), []int{7})
-	for _, limit := range []int{0, -1, store.MaxPage + 1} {
+	for _, limit := range []int{0, -1, store.MaxPageRows + 1} {
 		_, err := r.s.History(r.Context(), j.Seq, 0, limit)
 		r.wantError("a page with an invalid limit", err, queue.CodeInvalid, "limit")
 	}
@@ -364,7 +364,7 @@ func countsFollowChanges(r *rig) {
 func oldestIsLongestWait(r *rig) {
 	oldest := func(what string, want queue.Millis) {
 		r.Helper()
-		got, err := r.s.Oldest(r.Context())
+		got, err := r.s.OldestReadySince(r.Context())
 		r.must(err)
 		same(r, "oldest "+what, got, want)
 	}

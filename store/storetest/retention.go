@@ -19,7 +19,7 @@ var retentionPromises = []promise{
 
 func purgesOldest(r *rig) {
 	var jobs []queue.Job
-	for i, end := range []queue.Outcome{exited(0), endedAs(queue.Killed), exited(0), exited(0)} {
+	for i, end := range []queue.Outcome{exited(0), endedAs(queue.EndKilled), exited(0), exited(0)} {
 		j := r.runJob(end)
 		jobs = append(jobs, j)
 		r.advance(time.Duration(i+1) * time.Second)
@@ -50,19 +50,19 @@ func purgesOldest(r *rig) {
 	same(r, "purged jobs of one state", purge(both[1:], before, 9), 0)
 	same(r, "purged jobs of both states", purge(both, before, 9), 1)
 	same(r, "remaining jobs", seqs(r.listAll(store.Filter{})), []int64{jobs[3].Seq})
-	_, err := r.s.History(r.Context(), jobs[2].Seq, 0, store.MaxPage)
+	_, err := r.s.History(r.Context(), jobs[2].Seq, 0, store.MaxPageRows)
 	r.wantCode("history of a purged job", err, queue.CodeNotFound)
 }
 
 func jobsTrimmed(r *rig) {
-	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}))
+	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
 	var own, others []int64
 	for i := range 10 {
 		name := []string{"default", "own"}[i%2]
 		j := r.enqueueOne(func(j *queue.Job) { j.Queue = name })
 		end := exited(0)
 		if i >= 8 {
-			end = endedAs(queue.Killed)
+			end = endedAs(queue.EndKilled)
 		}
 		r.settle(r.claimOne(), end)
 		r.advance(time.Second)
@@ -172,11 +172,11 @@ func outputsTrimmed(r *rig) {
 			r.must(err)
 		}
 	}
-	same(r, "bytes of all outputs", r.s.Counts().Outputs, 1000+10*(many-1))
+	same(r, "bytes of all outputs", r.s.Counts().OutputBytes, 1000+10*(many-1))
 	trim(1000 + 10*(many-1))
-	same(r, "bytes when all outputs fit", r.s.Counts().Outputs, 1000+10*(many-1))
+	same(r, "bytes when all outputs fit", r.s.Counts().OutputBytes, 1000+10*(many-1))
 	trim(45)
-	same(r, "bytes after trimming", r.s.Counts().Outputs, 40)
+	same(r, "bytes after trimming", r.s.Counts().OutputBytes, 40)
 	var remaining []int
 	for i, j := range jobs {
 		a, err := r.s.Attempt(r.Context(), j.Seq, 1)
@@ -185,7 +185,7 @@ func outputsTrimmed(r *rig) {
 			remaining = append(remaining, i)
 		} else {
 			same(r, "a removed output", []any{a.OutputBytes, len(a.Output), a.OutputRef},
-				[]any{int64(queue.OutputForgotten), 0, ""})
+				[]any{int64(queue.OutputOverRetention), 0, ""})
 		}
 	}
 	same(r, "jobs with an output", remaining, []int{many - 4, many - 3, many - 2, many - 1})
@@ -193,11 +193,11 @@ func outputsTrimmed(r *rig) {
 	r.must(err)
 	same(r, "deletable files", refs, []string{"1-1"})
 	r.must(r.s.Change(r.Context(), jobs[many-1].Seq, store.Change{Verb: queue.VerbRemove}))
-	same(r, "bytes after removing a job", r.s.Counts().Outputs, 30)
+	same(r, "bytes after removing a job", r.s.Counts().OutputBytes, 30)
 }
 
 func ownRetention(r *rig) {
-	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}))
+	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
 	in := func(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 	done := func(name, output string, o queue.Outcome) queue.Job {
 		r.enqueueOne(in(name), withMaxAttempts(1))
@@ -209,9 +209,9 @@ func ownRetention(r *rig) {
 	}
 	first, plain, dead, second := done("own", "aaaa", exited(0)), done("other", "bb", exited(0)),
 		done("own", "ccc", exited(1)), done("own", "dddd", exited(0))
-	if !first.OwnRetention || first.Outputs != 4 || plain.OwnRetention || dead.OwnRetention || plain.Outputs != 2 {
+	if !first.OwnRetention || first.OutputBytes != 4 || plain.OwnRetention || dead.OwnRetention || plain.OutputBytes != 2 {
 		r.Errorf("own retention and output bytes: %v %d, other queue: %v %d, dead job: %v",
-			first.OwnRetention, first.Outputs, plain.OwnRetention, plain.Outputs, dead.OwnRetention)
+			first.OwnRetention, first.OutputBytes, plain.OwnRetention, plain.OutputBytes, dead.OwnRetention)
 	}
 	endedOf := func(name *string) store.EndedFilter {
 		return store.EndedFilter{States: []queue.State{queue.Completed, queue.Dead}, Cutoff: r.s.Now() + 1,
@@ -222,24 +222,25 @@ func ownRetention(r *rig) {
 		r.must(err)
 		same(r, "number of ended jobs", n, want)
 	}
-	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 8})
+	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 8})
 	screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 9})
 	r.must(err)
 	same(r, "jobs that ended last", seqs(screen.Done), []int64{second.Seq, plain.Seq, first.Seq})
 	trim := func(keep int64) {
 		for more := true; more; {
 			var err error
-			more, err = r.s.TrimOutputsOf(r.Context(), "own", keep)
+			more, err = r.s.TrimQueueOutputs(r.Context(), "own", keep)
 			r.must(err)
 		}
 	}
 	trim(8)
-	same(r, "output bytes when all outputs fit", r.get(first.ID).Outputs, 4)
-	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 8})
+	same(r, "output bytes when all outputs fit", r.get(first.ID).OutputBytes, 4)
+	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 8})
 	trim(7)
-	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 4})
+	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 4})
 	same(r, "output bytes after trimming the queue",
-		[]int64{r.get(first.ID).Outputs, r.get(second.ID).Outputs, r.get(plain.ID).Outputs, r.get(dead.ID).Outputs},
+		[]int64{r.get(first.ID).OutputBytes, r.get(second.ID).OutputBytes, r.get(plain.ID).OutputBytes,
+			r.get(dead.ID).OutputBytes},
 		[]int64{0, 4, 2, 3})
 	n, err := r.s.Purge(r.Context(), endedOf(new("own")), 1, nil)
 	r.must(err)

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,7 +37,7 @@ func (r *rig) putSchedule(name string, set ...func(*store.Schedule)) store.Sched
 	r.Helper()
 	now := r.s.Now()
 	s := store.Schedule{
-		Name: name, UID: testUID, Cron: "* * * * *", Zone: "UTC", CatchUp: store.CatchUpNone, Overlap: store.OverlapSkip,
+		Name: name, UID: testUID, Cron: "* * * * *", TimeZone: "UTC", CatchUp: store.CatchUpNone, Overlap: store.OverlapSkip,
 		Spec:  `{"command":"true"}`,
 		Draft: draft(), CreatedAt: now, LastAt: now, NextAt: now + 60_000, DueAt: now + 60_000,
 	}
@@ -55,7 +54,7 @@ func withOverlap(o store.Overlap) func(*store.Schedule) {
 }
 
 // getSchedule returns a schedule and its records.
-func (r *rig) getSchedule(name string) (store.Schedule, []store.ScheduleRun) {
+func (r *rig) getSchedule(name string) (store.Schedule, []store.OccurrenceRecord) {
 	r.Helper()
 	s, runs, err := r.s.Schedule(r.Context(), name)
 	r.must(err)
@@ -66,8 +65,9 @@ func (r *rig) getSchedule(name string) (store.Schedule, []store.ScheduleRun) {
 // next occurrence is one minute later.
 func occurrencesAt(s store.Schedule, at ...queue.Millis) store.OccurrenceRequest {
 	f := store.OccurrenceRequest{
-		Name: s.Name, Gen: s.Gen, Last: s.LastAt, Boot: s.Boot, NextBoot: s.Boot, LastAt: s.LastAt, Runs: at,
-		IDs: func(at queue.Millis, n int) string {
+		Name: s.Name, Generation: s.Generation, ExpectedLastAt: s.LastAt, ExpectedBootID: s.BootID, NextBootID: s.BootID,
+		LastAt: s.LastAt, Occurrences: at,
+		CandidateID: func(at queue.Millis, n int) string {
 			return fmt.Sprintf("%s@%d", s.Name, at) + strings.Repeat("-", min(1, n-1)) + strings.TrimPrefix(fmt.Sprint(n), "1")
 		},
 	}
@@ -80,7 +80,7 @@ func occurrencesAt(s store.Schedule, at ...queue.Millis) store.OccurrenceRequest
 
 func (r *rig) fire(f store.OccurrenceRequest) store.OccurrenceResult {
 	r.Helper()
-	fired, err := r.s.Fire(r.Context(), f)
+	fired, err := r.s.RunOccurrences(r.Context(), f)
 	r.must(err)
 	return fired
 }
@@ -100,7 +100,7 @@ func (r *rig) newScheduleEvents() (list []string) {
 	r.Helper()
 	for _, e := range r.newEvents() {
 		if e.Detail.Schedule != "" {
-			list = append(list, fmt.Sprintf("%s %s %s", e.Kind, e.Detail.Schedule, e.ID))
+			list = append(list, fmt.Sprintf("%s %s %s", e.Kind, e.Detail.Schedule, e.JobID))
 		}
 	}
 	return list
@@ -109,7 +109,7 @@ func (r *rig) newScheduleEvents() (list []string) {
 func schedulesKept(r *rig) {
 	r.newEvents()
 	want := r.putSchedule("nightly", func(s *store.Schedule) {
-		s.Jitter, s.Boot, s.Draft.Env, s.Draft.Stdin = time.Minute, "b", []string{"A=b"}, "in"
+		s.Jitter, s.BootID, s.Draft.Env, s.Draft.Stdin = time.Minute, "b", []string{"A=b"}, "in"
 		s.Draft.Labels, s.Draft.Backoff.Jitter, s.Draft.Delay = map[string]string{"a": "b"}, new(float64), time.Second
 	})
 	got, runs := r.getSchedule("nightly")
@@ -117,23 +117,27 @@ func schedulesKept(r *rig) {
 	same(r, "runs", len(runs), 0)
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, RequestedBy: testUID})
 	r.wantErrChanged("a second schedule with the same name", err)
-	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen + 1, RequestedBy: testUID})
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, ReplacedGeneration: want.Generation + 1,
+		RequestedBy: testUID})
 	r.wantErrChanged("another version", err)
 	again := want
 	again.Cron, again.UID = "0 0 * * *", 7
-	again, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: again, Replaces: want.Gen, RequestedBy: 7})
+	again, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: again, ReplacedGeneration: want.Generation,
+		RequestedBy: 7})
 	r.must(err)
-	if again.Gen == want.Gen {
+	if again.Generation == want.Generation {
 		r.Error("the new version has the number of the old one")
 	}
 	got, _ = r.getSchedule("nightly")
 	same(r, "replaced", got, again)
-	r.wantErrChanged("removal of the old version", r.s.RemoveSchedule(r.Context(), "nightly", want.Gen, testUID))
-	r.must(r.s.RemoveSchedule(r.Context(), "nightly", again.Gen, testUID))
+	r.wantErrChanged("removal of the old version", r.s.RemoveSchedule(r.Context(), "nightly", want.Generation, testUID))
+	r.must(r.s.RemoveSchedule(r.Context(), "nightly", again.Generation, testUID))
 	_, _, err = r.s.Schedule(r.Context(), "nightly")
 	r.wantError("a removed schedule", err, queue.CodeNotFound, "")
-	r.wantError("a second removal", r.s.RemoveSchedule(r.Context(), "nightly", again.Gen, testUID), queue.CodeNotFound, "")
-	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen, RequestedBy: testUID})
+	r.wantError("a second removal", r.s.RemoveSchedule(r.Context(), "nightly", again.Generation, testUID),
+		queue.CodeNotFound, "")
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, ReplacedGeneration: want.Generation,
+		RequestedBy: testUID})
 	r.wantErrChanged("replacing a schedule that does not exist", err)
 	same(r, "events", r.newScheduleEvents(), []string{"schedule_added nightly ", "schedule_added nightly ",
 		"schedule_removed nightly "})
@@ -155,8 +159,9 @@ func schedulesBounded(r *rig) {
 	more := last
 	more.Name = "more"
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, RequestedBy: testUID})
-	r.wantError("one more schedule", err, queue.CodeFull, "")
-	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, Replaces: last.Gen, RequestedBy: testUID})
+	r.wantError("one more schedule", err, queue.CodeQueueFull, "")
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, ReplacedGeneration: last.Generation,
+		RequestedBy: testUID})
 	r.must(err) // replacing an existing schedule is allowed at the limit
 	more.UID = 7
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, RequestedBy: 7})
@@ -229,11 +234,11 @@ func schedulesDue(r *rig) {
 func earlierScheduleSendsHint(r *rig) {
 	r.promote()
 	select {
-	case <-r.s.DueSooner():
+	case <-r.s.PromoteHints():
 	default:
 	}
 	r.putSchedule("soon")
-	receive(r, "hint for a schedule", r.s.DueSooner())
+	receive(r, "hint for a schedule", r.s.PromoteHints())
 }
 
 func firedOnce(r *rig) {
@@ -241,31 +246,31 @@ func firedOnce(r *rig) {
 	r.newEvents()
 	r.advance(3 * time.Minute)
 	f := occurrencesAt(s, s.NextAt+60_000)
-	f.MissedInstants = []queue.Millis{s.NextAt}
+	f.MissedOccurrences = []queue.Millis{s.NextAt}
 	fired := r.fire(f)
-	if !fired.Done || len(fired.Runs) != 1 {
+	if !fired.CarriedOut || len(fired.Records) != 1 {
 		r.Fatalf("got result %+v, want one run", fired)
 	}
-	j := r.get(fired.Runs[0].ID)
+	j := r.get(fired.Records[0].JobID)
 	same(r, "the job", []any{j.ID, j.Seq, j.Schedule, j.Priority, j.UID, j.State},
-		[]any{f.IDs(f.LastAt, 1), fired.Runs[0].Job, "nightly", int64(7), testUID, queue.Pending})
+		[]any{f.CandidateID(f.LastAt, 1), fired.Records[0].JobSeq, "nightly", int64(7), testUID, queue.Pending})
 	same(r, "the same occurrence again", r.fire(f), store.OccurrenceResult{})
 	other := occurrencesAt(s, s.NextAt+120_000)
 	same(r, "another occurrence requested from outdated state", r.fire(other), store.OccurrenceResult{})
-	other.Last, other.Gen = f.LastAt, s.Gen+1
+	other.ExpectedLastAt, other.Generation = f.LastAt, s.Generation+1
 	same(r, "an occurrence of another version", r.fire(other), store.OccurrenceResult{})
 	got, runs := r.getSchedule("nightly")
 	s.LastAt, s.NextAt, s.DueAt = f.LastAt, f.NextAt, f.DueAt
 	same(r, "schedule", got, s)
 	now := r.s.Now()
-	same(r, "records", runs, []store.ScheduleRun{
-		{Instant: f.LastAt, RecordedAt: now, Outcome: store.OutcomeFired, Job: j.Seq, ID: j.ID},
-		{Instant: f.MissedInstants[0], RecordedAt: now, Outcome: store.OutcomeMissed},
+	same(r, "records", runs, []store.OccurrenceRecord{
+		{OccurrenceAt: f.LastAt, RecordedAt: now, Outcome: store.OutcomeEnqueued, JobSeq: j.Seq, JobID: j.ID},
+		{OccurrenceAt: f.MissedOccurrences[0], RecordedAt: now, Outcome: store.OutcomeMissed},
 	})
 	same(r, "events", r.newScheduleEvents(), []string{"schedule_missed nightly ", "schedule_fired nightly " + j.ID})
 	same(r, "counts", r.s.Counts().States[queue.Pending], int64(1))
 	f.Name = "gone"
-	_, err := r.s.Fire(r.Context(), f)
+	_, err := r.s.RunOccurrences(r.Context(), f)
 	r.wantError("an occurrence of an unknown schedule", err, queue.CodeNotFound, "")
 }
 
@@ -279,19 +284,19 @@ func (r *rig) fireNext(name string) store.OccurrenceResult {
 
 func firedSkips(r *rig) {
 	r.putSchedule("nightly")
-	first := r.fireNext("nightly").Runs[0]
-	skipped := r.fireNext("nightly").Runs[0]
-	same(r, "while the previous job waits", []any{skipped.Outcome, skipped.Note, skipped.Job},
-		[]any{store.OutcomeSkipped, first.ID, int64(0)})
+	first := r.fireNext("nightly").Records[0]
+	skipped := r.fireNext("nightly").Records[0]
+	same(r, "while the previous job waits", []any{skipped.Outcome, skipped.Note, skipped.JobSeq},
+		[]any{store.OutcomeSkipped, first.JobID, int64(0)})
 	r.start(r.claimOne())
-	same(r, "while the previous job runs", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
-	j := r.get(first.ID)
+	same(r, "while the previous job runs", r.fireNext("nightly").Records[0].Outcome, store.OutcomeSkipped)
+	j := r.get(first.JobID)
 	r.settle(j, exited(1))
-	same(r, "while the previous job waits for its retry", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
+	same(r, "while the previous job waits for its retry", r.fireNext("nightly").Records[0].Outcome, store.OutcomeSkipped)
 	r.advance(time.Minute)
 	r.promote()
 	r.settle(r.claimOne(), exited(0))
-	same(r, "after the previous job has ended", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeFired)
+	same(r, "after the previous job has ended", r.fireNext("nightly").Records[0].Outcome, store.OutcomeEnqueued)
 	same(r, "outcomes", r.outcomes("nightly"), []string{"fired", "skipped", "skipped", "skipped", "fired"})
 	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, int64(2))
 }
@@ -300,7 +305,7 @@ func firedQueues(r *rig) {
 	r.putSchedule("nightly", withOverlap(store.OverlapQueue))
 	var ids []string
 	for range 3 {
-		ids = append(ids, r.fireNext("nightly").Runs[0].ID)
+		ids = append(ids, r.fireNext("nightly").Records[0].JobID)
 	}
 	for i, id := range ids {
 		same(r, "blocked jobs after "+id, r.s.Counts().States[queue.Blocked], int64(2-i))
@@ -309,23 +314,23 @@ func firedQueues(r *rig) {
 		same(r, "jobs claimed at the same time", len(r.claim(9)), 0)
 		end := exited(0)
 		if i == 1 {
-			end = endedAs(queue.Killed) // the next job starts however this job ends
+			end = endedAs(queue.EndKilled) // the next job starts however this job ends
 		}
 		r.settle(r.start(j), end)
 		r.promote()
 	}
-	same(r, "after all jobs have ended", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeFired)
+	same(r, "after all jobs have ended", r.fireNext("nightly").Records[0].Outcome, store.OutcomeEnqueued)
 	same(r, "blocked jobs after all jobs have ended", r.s.Counts().States[queue.Blocked], int64(0))
 }
 
 func firedReplaces(r *rig) {
 	r.putSchedule("nightly", withOverlap(store.OverlapReplace))
-	first := r.fireNext("nightly").Runs[0]
-	second := r.fireNext("nightly").Runs[0]
-	j := r.get(first.ID)
+	first := r.fireNext("nightly").Records[0]
+	second := r.fireNext("nightly").Records[0]
+	j := r.get(first.JobID)
 	same(r, "the first job", []any{j.State, j.Reason}, []any{queue.Cancelled, queue.ReasonReplaced})
 	claimed := r.claimOne()
-	same(r, "claimed job", claimed.ID, second.ID)
+	same(r, "claimed job", claimed.ID, second.JobID)
 	for _, what := range []string{"reserved", "running"} {
 		if what == "running" {
 			claimed = r.start(claimed)
@@ -337,8 +342,8 @@ func firedReplaces(r *rig) {
 		same(r, "schedule", after, before)
 		same(r, "records", now, runs)
 	}
-	r.settle(claimed, endedAs(queue.Killed))
-	same(r, "after the previous job has ended", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeFired)
+	r.settle(claimed, endedAs(queue.EndKilled))
+	same(r, "after the previous job has ended", r.fireNext("nightly").Records[0].Outcome, store.OutcomeEnqueued)
 }
 
 func firedReplacesNothing(r *rig) {
@@ -348,30 +353,30 @@ func firedReplacesNothing(r *rig) {
 		}
 	}
 	r.putSchedule("kept", keyed(time.Hour))
-	first := r.fireNext("kept").Runs[0]
-	same(r, "while a waiting job keeps its unique key", r.fireNext("kept").Runs[0].Outcome, store.OutcomeRefused)
-	same(r, "state of the previous job", r.get(first.ID).State, queue.Pending)
+	first := r.fireNext("kept").Records[0]
+	same(r, "while a waiting job keeps its unique key", r.fireNext("kept").Records[0].Outcome, store.OutcomeRefused)
+	same(r, "state of the previous job", r.get(first.JobID).State, queue.Pending)
 	fireRequested := func(name string) error {
 		s, _ := r.getSchedule(name)
 		f := occurrencesAt(s, r.s.Now())
 		f.RequestedBy = new(7)
-		_, err := r.s.Fire(r.Context(), f)
+		_, err := r.s.RunOccurrences(r.Context(), f)
 		return err
 	}
 	r.wantCode("requested by a user", fireRequested("kept"), queue.CodeExists)
-	same(r, "state of the previous job after the rejection", r.get(first.ID).State, queue.Pending)
+	same(r, "state of the previous job after the rejection", r.get(first.JobID).State, queue.Pending)
 	claimed := r.start(r.claimOne())
 	fired := r.fireNext("kept")
-	same(r, "while a running job keeps its unique key", []any{fired.Runs[0].Outcome, fired.LeasedSeqs},
+	same(r, "while a running job keeps its unique key", []any{fired.Records[0].Outcome, fired.LeasedSeqs},
 		[]any{store.OutcomeRefused, []int64(nil)})
 	r.wantCode("requested by a user while the previous job runs", fireRequested("kept"), queue.CodeExists)
 	r.settle(claimed, exited(0))
 
 	r.putSchedule("free", keyed(0))
-	second := r.fireNext("free").Runs[0]
-	third := r.fireNext("free").Runs[0]
-	same(r, "the replaced job does not keep its unique key", []any{third.Outcome, r.get(second.ID).State},
-		[]any{store.OutcomeFired, queue.Cancelled})
+	second := r.fireNext("free").Records[0]
+	third := r.fireNext("free").Records[0]
+	same(r, "the replaced job does not keep its unique key", []any{third.Outcome, r.get(second.JobID).State},
+		[]any{store.OutcomeEnqueued, queue.Cancelled})
 	claimed = r.start(r.claimOne())
 	same(r, "leased job that must end first", r.fireNext("free").LeasedSeqs, []int64{claimed.Seq})
 	r.enqueueOne()
@@ -380,7 +385,7 @@ func firedReplacesNothing(r *rig) {
 	f := occurrencesAt(s, s.NextAt)
 	f.MaxPending = 1
 	fired = r.fire(f)
-	same(r, "in a full queue while the previous job runs", []any{fired.Runs[0].Outcome, fired.LeasedSeqs},
+	same(r, "in a full queue while the previous job runs", []any{fired.Records[0].Outcome, fired.LeasedSeqs},
 		[]any{store.OutcomeRefused, []int64(nil)})
 	same(r, "state of the running job", r.get(claimed.ID).State, queue.Processing)
 	same(r, "outcomes", r.outcomes("free"), []string{"refused", "fired", "fired"})
@@ -402,17 +407,17 @@ func firedWaits(r *rig) {
 	waits("unknown")(&wrong)
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: wrong, RequestedBy: testUID})
 	r.wantCode("a schedule that depends on an unknown job", err, queue.CodeInvalid)
-	first, second := r.fireNext("after").Runs[0], r.fireNext("after").Runs[0]
-	for _, run := range []store.ScheduleRun{first, second} {
-		same(r, "state of a job that depends on the parent", r.get(run.ID).State, queue.Blocked)
+	first, second := r.fireNext("after").Records[0], r.fireNext("after").Records[0]
+	for _, run := range []store.OccurrenceRecord{first, second} {
+		same(r, "state of a job that depends on the parent", r.get(run.JobID).State, queue.Blocked)
 	}
 	r.must(r.s.Change(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	r.promote()
-	for _, run := range []store.ScheduleRun{first, second} {
-		same(r, "state and reason after the parent was removed", []any{r.get(run.ID).State, r.get(run.ID).Reason},
+	for _, run := range []store.OccurrenceRecord{first, second} {
+		same(r, "state and reason after the parent was removed", []any{r.get(run.JobID).State, r.get(run.JobID).Reason},
 			[]any{queue.Cancelled, queue.ReasonDependency})
 	}
-	same(r, "an occurrence that depends on a removed job", r.fireNext("after").Runs[0].Outcome, store.OutcomeRefused)
+	same(r, "an occurrence that depends on a removed job", r.fireNext("after").Records[0].Outcome, store.OutcomeRefused)
 	r.checkCounts()
 }
 
@@ -420,10 +425,10 @@ func occurrencesRunInSequence(r *rig) {
 	s := r.putSchedule("nightly", func(s *store.Schedule) { s.CatchUp = store.CatchUpAll })
 	r.advance(4 * time.Minute)
 	fired := r.fire(occurrencesAt(s, s.NextAt, s.NextAt+60_000, s.NextAt+120_000))
-	for i, run := range fired.Runs {
-		same(r, "outcome", run.Outcome, store.OutcomeFired)
+	for i, run := range fired.Records {
+		same(r, "outcome", run.Outcome, store.OutcomeEnqueued)
 		j := r.claimOne()
-		same(r, "claimed job", j.ID, run.ID)
+		same(r, "claimed job", j.ID, run.JobID)
 		same(r, fmt.Sprintf("jobs claimed while job %d is leased", i), len(r.claim(9)), 0)
 		r.settle(r.start(j), exited(0))
 		r.promote()
@@ -431,7 +436,7 @@ func occurrencesRunInSequence(r *rig) {
 	r.fireNext("nightly") // the job of this occurrence stays unfinished
 	s, _ = r.getSchedule("nightly")
 	r.advance(2 * time.Minute)
-	for _, run := range r.fire(occurrencesAt(s, s.NextAt, s.NextAt+60_000)).Runs {
+	for _, run := range r.fire(occurrencesAt(s, s.NextAt, s.NextAt+60_000)).Records {
 		same(r, "outcome while an earlier job is unfinished", run.Outcome, store.OutcomeSkipped)
 	}
 }
@@ -442,15 +447,15 @@ func firedRefused(r *rig) {
 	r.advance(time.Minute)
 	f := occurrencesAt(s, s.NextAt)
 	f.MaxPending = 1
-	run := r.fire(f).Runs[0]
-	if run.Outcome != store.OutcomeRefused || run.Note == "" || run.Job != 0 {
+	run := r.fire(f).Records[0]
+	if run.Outcome != store.OutcomeRefused || run.Note == "" || run.JobSeq != 0 {
 		r.Errorf("record of an occurrence in a full queue: %+v", run)
 	}
 	s, _ = r.getSchedule("nightly")
 	same(r, "time of the next occurrence", s.NextAt, f.NextAt)
 	f = occurrencesAt(s, s.NextAt)
-	f.MaxPendingUser = 1
-	same(r, "with a full quota", r.fire(f).Runs[0].Outcome, store.OutcomeRefused)
+	f.MaxPendingPerUser = 1
+	same(r, "with a full quota", r.fire(f).Records[0].Outcome, store.OutcomeRefused)
 	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, int64(1))
 	r.checkCounts()
 }
@@ -458,9 +463,9 @@ func firedRefused(r *rig) {
 func firedTaken(r *rig) {
 	s := r.putSchedule("nightly", withOverlap(store.OverlapQueue))
 	f := occurrencesAt(s, s.NextAt)
-	r.enqueueOne(withID(f.IDs(s.NextAt, 1)))
+	r.enqueueOne(withID(f.CandidateID(s.NextAt, 1)))
 	r.advance(time.Minute)
-	same(r, "id of the job", r.fire(f).Runs[0].ID, f.IDs(f.LastAt, 2))
+	same(r, "id of the job", r.fire(f).Records[0].JobID, f.CandidateID(f.LastAt, 2))
 }
 
 func userRunIsSeparate(r *rig) {
@@ -468,20 +473,21 @@ func userRunIsSeparate(r *rig) {
 	uid := 7
 	now := r.s.Now()
 	f := occurrencesAt(s, now)
-	f.RequestedBy, f.Last, f.LastAt, f.NextAt, f.DueAt = &uid, 5, 6, 7, 8
+	f.RequestedBy, f.ExpectedLastAt, f.LastAt, f.NextAt, f.DueAt = &uid, 5, 6, 7, 8
 	fired := r.fire(f)
 	got, runs := r.getSchedule("nightly")
 	same(r, "schedule", got, s)
-	same(r, "records", runs, []store.ScheduleRun{{Instant: now, RecordedAt: now, Outcome: store.OutcomeFired,
-		Job: fired.Runs[0].Job, ID: fired.Runs[0].ID, RequestedBy: &uid}})
-	_, err := r.s.Fire(r.Context(), f)
+	same(r, "records", runs, []store.OccurrenceRecord{{OccurrenceAt: now, RecordedAt: now, Outcome: store.OutcomeEnqueued,
+		JobSeq: fired.Records[0].JobSeq, JobID: fired.Records[0].JobID, RequestedBy: &uid}})
+	_, err := r.s.RunOccurrences(r.Context(), f)
 	r.wantError("another request while the first job is unfinished", err, queue.CodeWrongState, "")
-	same(r, "occurrence while a requested job is unfinished", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
+	same(r, "occurrence while a requested job is unfinished", r.fireNext("nightly").Records[0].Outcome,
+		store.OutcomeSkipped)
 	r.settle(r.claimOne(), exited(0))
 	f.MaxPending = 1
 	r.enqueueOne()
-	_, err = r.s.Fire(r.Context(), f)
-	r.wantError("a request with a full queue", err, queue.CodeFull, "")
+	_, err = r.s.RunOccurrences(r.Context(), f)
+	r.wantError("a request with a full queue", err, queue.CodeQueueFull, "")
 	same(r, "outcomes", r.outcomes("nightly"), []string{"skipped", "fired"})
 }
 
@@ -489,7 +495,7 @@ func schedulePaused(r *rig) {
 	s := r.putSchedule("nightly")
 	r.newEvents()
 	uid := 7
-	pause := store.SchedulePause{Name: "nightly", Gen: s.Gen, RequestedBy: &uid, Note: "why", Pause: true}
+	pause := store.SchedulePause{Name: "nightly", Generation: s.Generation, RequestedBy: &uid, Note: "why", Pause: true}
 	for range 2 { // the second call changes nothing
 		r.must(r.s.PauseSchedule(r.Context(), pause))
 	}
@@ -503,17 +509,18 @@ func schedulePaused(r *rig) {
 	same(r, "due schedules while it is paused", len(names), 0)
 	same(r, "next while it is paused", next, time.Hour)
 	now := r.s.Now()
-	resume := store.SchedulePause{Name: "nightly", Gen: s.Gen, RequestedBy: &uid, LastAt: now, NextAt: now + 60_000,
-		DueAt: now + 61_000, Boot: "b"}
+	resume := store.SchedulePause{Name: "nightly", Generation: s.Generation, RequestedBy: &uid, LastAt: now, NextAt: now +
+		60_000,
+		DueAt: now + 61_000, BootID: "b"}
 	for range 2 {
 		r.must(r.s.PauseSchedule(r.Context(), resume))
 	}
 	got, _ = r.getSchedule("nightly")
 	want = s
-	want.LastAt, want.NextAt, want.DueAt, want.Boot = now, now+60_000, now+61_000, "b"
+	want.LastAt, want.NextAt, want.DueAt, want.BootID = now, now+60_000, now+61_000, "b"
 	same(r, "resumed", got, want)
 	same(r, "events", r.newScheduleEvents(), []string{"schedule_paused nightly ", "schedule_resumed nightly "})
-	pause.Gen++
+	pause.Generation++
 	r.wantErrChanged("another version", r.s.PauseSchedule(r.Context(), pause))
 	pause.Name = "gone"
 	r.wantError("no schedule", r.s.PauseSchedule(r.Context(), pause), queue.CodeNotFound, "")
@@ -531,51 +538,30 @@ func runsBounded(r *rig) {
 	for range 2 {
 		s, _ = r.getSchedule("nightly")
 		f := occurrencesAt(s)
-		f.MissedInstants, f.LastAt = missed, s.LastAt+1
+		f.MissedOccurrences, f.LastAt = missed, s.LastAt+1
 		r.fire(f)
 	}
 	_, runs := r.getSchedule("nightly")
-	same(r, "runs", len(runs), store.MaxScheduleRuns)
-	same(r, "the newest record", runs[0].Instant, missed[len(missed)-1])
+	same(r, "runs", len(runs), store.MaxOccurrenceRecords)
+	same(r, "the newest record", runs[0].OccurrenceAt, missed[len(missed)-1])
 	same(r, "records of another schedule", len(r.outcomes("other")), 1)
 	s, _ = r.getSchedule("other")
-	r.must(r.s.RemoveSchedule(r.Context(), "other", s.Gen, testUID))
+	r.must(r.s.RemoveSchedule(r.Context(), "other", s.Generation, testUID))
 	r.putSchedule("other")
 	same(r, "records of a new schedule with the same name", len(r.outcomes("other")), 0)
 }
 
 func scheduleAtBoot(r *rig) {
-	s := r.putSchedule("boot", func(s *store.Schedule) { s.AtBoot, s.Boot, s.NextAt, s.DueAt = true, "one", 0, 0 })
+	s := r.putSchedule("boot", func(s *store.Schedule) { s.AtBoot, s.BootID, s.NextAt, s.DueAt = true, "one", 0, 0 })
 	for boot, want := range map[string]int{"one": 0, "another": 1, "two": 1, "": 0} {
 		names, next := r.dueSchedules(boot, 9)
 		same(r, "due schedules on boot "+boot, len(names), want)
 		same(r, "next", next, time.Hour)
 	}
 	f := occurrencesAt(s, r.s.Now())
-	f.NextAt, f.DueAt, f.NextBoot = 0, 0, "two"
-	same(r, "fired", r.fire(f).Done, true)
-	same(r, "fired again", r.fire(f).Done, false)
+	f.NextAt, f.DueAt, f.NextBootID = 0, 0, "two"
+	same(r, "fired", r.fire(f).CarriedOut, true)
+	same(r, "fired again", r.fire(f).CarriedOut, false)
 	names, _ := r.dueSchedules("two", 9)
 	same(r, "due schedules on that boot, after the occurrence has run", len(names), 0)
-}
-
-func schedulesDisowned(r *rig) {
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Owner: "ann"})
-	r.must(err)
-	s := r.putSchedule("nightly")
-	r.putSchedule("other", func(s *store.Schedule) { s.UID = 7 })
-	for more := true; more; {
-		more, err = r.s.Disown(context.WithoutCancel(r.Context()), testUID, "ann")
-		r.must(err)
-	}
-	got, _ := r.getSchedule("nightly")
-	if got.UID >= 0 || got.PausedAt == 0 || got.DueAt != 0 || got.Note != store.DisownedNote {
-		r.Errorf("got schedule %+v", got)
-	}
-	r.advance(time.Minute)
-	f := occurrencesAt(s, s.NextAt)
-	same(r, "an occurrence of a former owner's schedule", r.fire(f), store.OccurrenceResult{})
-	f.RequestedBy = new(int)
-	same(r, "an occurrence that a user requests", r.fire(f), store.OccurrenceResult{})
-	same(r, "an occurrence of another user's schedule", r.fireNext("other").Runs[0].Outcome, store.OutcomeFired)
 }

@@ -59,17 +59,17 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 		j.Attempts++
 	}
 	if d.UsesDeferral {
-		j.Deferred++
+		j.Deferrals++
 	}
-	if d.UsesRefund {
-		j.Refunds++
+	if d.CountsShortage {
+		j.Shortages++
 	}
-	if d.Started {
-		j.Runs++
-		j.Refunds = 0
-		j.Suspect = d.Suspect
-		if d.Crashed {
-			j.Crashes++
+	if d.RecordsAttempt {
+		j.StartedAttempts++
+		j.Shortages = 0
+		j.NeedsIsolation = d.NeedsIsolation
+		if d.CountsAsCrash {
+			j.RunnerCrashes++
 		}
 		j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
 		if e.Progress != nil || !ran {
@@ -87,7 +87,7 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 
 // endEvent returns the event about the end of an attempt. The parameter j is the job after the end.
 func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
-	d := queue.EventDetail{Attempt: j.Runs, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason,
+	d := queue.EventDetail{Attempt: j.StartedAttempts, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason,
 		Output: len(a.Output) > 0 || a.OutputRef != ""}
 	if a.ExitCode >= 0 {
 		d.ExitCode = &a.ExitCode
@@ -107,16 +107,16 @@ var endings = []struct {
 	{"the last failure", exited(3), withMaxAttempts(1), queue.Dead},
 	{"not found", exited(127), withOnLost(queue.OnLostRetry), queue.Failed},
 	{"the largest exit code", exited(1<<32 - 1), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"a signal", queue.Outcome{End: queue.Signalled, Signal: 9}, withOnLost(queue.OnLostRetry), queue.Failed},
-	{"the timeout", endedAs(queue.TimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"cancel", endedAs(queue.Killed), withOnLost(queue.OnLostRetry), queue.Cancelled},
+	{"a signal", queue.Outcome{EndCause: queue.EndSignalled, Signal: 9}, withOnLost(queue.OnLostRetry), queue.Failed},
+	{"the timeout", endedAs(queue.EndTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"cancel", endedAs(queue.EndKilled), withOnLost(queue.OnLostRetry), queue.Cancelled},
 	{"an exit code that defers", exited(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
-	{"the idle timeout", endedAs(queue.IdleTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"a stop of the service", endedAs(queue.Stopped), withOnLost(queue.OnLostRetry), queue.Pending},
-	{"a lost runner", endedAs(queue.RunnerLost), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"a lost runner, then hold", endedAs(queue.RunnerLost), withOnLost(queue.OnLostHold), queue.Held},
-	{"a lost machine, then dead", endedAs(queue.Interrupted), withOnLost(queue.OnLostDead), queue.Dead},
-	{"processes that cannot be killed", endedAs(queue.Unkillable), withOnLost(queue.OnLostRetry), queue.Dead},
+	{"the idle timeout", endedAs(queue.EndIdleTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"a stop of the service", endedAs(queue.EndStopped), withOnLost(queue.OnLostRetry), queue.Pending},
+	{"a lost runner", endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"a lost runner, then hold", endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostHold), queue.Held},
+	{"a lost machine, then dead", endedAs(queue.EndInterrupted), withOnLost(queue.OnLostDead), queue.Dead},
+	{"processes that cannot be killed", endedAs(queue.EndUnkillable), withOnLost(queue.OnLostRetry), queue.Dead},
 }
 
 func endsAsDecided(r *rig) {
@@ -140,8 +140,8 @@ func endsAsDecided(r *rig) {
 			same(r, name+": events", r.newEvents(), []queue.Event{r.endEvent(want, e.Attempt)})
 			r.checkCounts()
 			row := e.Attempt
-			row.N = 1
-			history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
+			row.Number = 1
+			history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
 			r.must(err)
 			same(r, name+": history", history, []queue.Attempt{row})
 			leased, err := r.leasedJobs()
@@ -161,13 +161,13 @@ func cancelledBeforeStart(r *rig) {
 	got := r.get(j.ID)
 	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
 	same(r, "result of a repeated cancellation", r.exchange(store.Report{Changes: []store.LeasedChange{cancelled}}),
-		store.Grant{Stale: []queue.Lease{claimed.Lease()}})
+		store.Grant{StaleLeases: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
 	r.exchange(store.Report{Starts: []store.AttemptStart{
 		{Lease: claimed.Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 7}}})
 	same(r, "result for a running job", r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: claimed.Lease(),
-		Change: cancelled.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
+		Change: cancelled.Change}}}), store.Grant{StaleLeases: []queue.Lease{claimed.Lease()}})
 	same(r, "state of the running job", r.get(running.ID).State, queue.Processing)
 	r.checkCounts()
 }
@@ -176,22 +176,22 @@ func neverStarted(r *rig) {
 	first := r.enqueueOne()
 	r.newEvents()
 	claimed := r.claimOne()
-	e := r.settlement(claimed, endedAs(queue.NeverStarted))
+	e := r.settlement(claimed, endedAs(queue.EndNeverStarted))
 	same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
 	first.Fence = claimed.Fence
 	same(r, "job that was not started", r.get(first.ID), first)
 
 	claimed = r.claimOne()
-	e = r.settlement(claimed, endedAs(queue.Shortage))
+	e = r.settlement(claimed, endedAs(queue.EndShortage))
 	same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
-	first.Fence, first.Reason, first.DueAt, first.Refunds = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000, 1
+	first.Fence, first.Reason, first.DueAt, first.Shortages = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000, 1
 	same(r, "job that could not be started", r.get(first.ID), first)
 	same(r, "claimed before the delay is over", r.claim(1), nil)
 	r.advanceAndPromote(time.Second)
 	again := r.claim(1)
 	same(r, "claimed after the delay", again, r.asClaimed(again, first))
 	same(r, "events", r.newEvents(), nil)
-	history, err := r.s.History(r.Context(), first.Seq, 0, store.MaxPage)
+	history, err := r.s.History(r.Context(), first.Seq, 0, store.MaxPageRows)
 	r.must(err)
 	same(r, "history", history, nil)
 	r.settle(again[0], exited(1))
@@ -199,8 +199,9 @@ func neverStarted(r *rig) {
 	for _, c := range []struct {
 		outcome queue.Outcome
 		want    string
-	}{{endedAs(queue.NeverStarted), "exit code 1"}, {queue.Outcome{End: queue.Shortage, Error: "no memory"}, "no memory"},
-		{endedAs(queue.NeverStarted), "no memory"}} {
+	}{{endedAs(queue.EndNeverStarted), "exit code 1"}, {queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"},
+		"no memory"},
+		{endedAs(queue.EndNeverStarted), "no memory"}} {
 		same(r, "error of the last attempt, or of the failed start", r.settle(r.claimOne(), c.outcome).Error, c.want)
 		r.advanceAndPromote(time.Second)
 	}
@@ -214,8 +215,8 @@ func disownedAtItsStart(r *rig) {
 	r.newEvents()
 	claimed := r.claimOne()
 	r.advance(time.Second)
-	e := r.settlement(claimed, queue.Outcome{End: queue.AccountChanged, Error: "why"})
-	same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}, Want: 1}), store.Grant{})
+	e := r.settlement(claimed, queue.Outcome{EndCause: queue.EndAccountChanged, Error: "why"})
+	same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}, WantedJobs: 1}), store.Grant{})
 	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why", r.s.Now()
 	same(r, "job", r.get(j.ID), j)
 	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventHeld, j,
@@ -231,9 +232,9 @@ func shortagesCounted(r *rig) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {
 		r.Helper()
-		r.settle(r.claimOne(), endedAs(queue.Shortage))
+		r.settle(r.claimOne(), endedAs(queue.EndShortage))
 		j = r.get(j.ID)
-		same(r, "refunds", j.Refunds, want)
+		same(r, "refunds", j.Shortages, want)
 		r.advanceAndPromote(time.Duration(j.DueAt-r.s.Now()) * time.Millisecond)
 	}
 	for n := range 7 {
@@ -241,17 +242,17 @@ func shortagesCounted(r *rig) {
 		short(n + 1)
 		same(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
 	}
-	r.settle(r.claimOne(), endedAs(queue.Stopped)) // the attempt has started, so the count of shortages starts again
-	same(r, "refunds of a job that was started", r.get(j.ID).Refunds, 0)
+	r.settle(r.claimOne(), endedAs(queue.EndStopped)) // the attempt has started, so the count of shortages starts again
+	same(r, "refunds of a job that was started", r.get(j.ID).Shortages, 0)
 	short(1)
-	r.settle(r.claimOne(), endedAs(queue.Killed))
+	r.settle(r.claimOne(), endedAs(queue.EndKilled))
 	r.must(r.change(j, queue.VerbRetry))
-	same(r, "refunds of a retried job", r.get(j.ID).Refunds, 0)
-	for n := range queue.MaxRefunds {
+	same(r, "refunds of a retried job", r.get(j.ID).Shortages, 0)
+	for n := range queue.MaxShortages {
 		short(n + 1)
 	}
-	j = r.settle(r.claimOne(), endedAs(queue.Shortage))
-	same(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Refunds},
+	j = r.settle(r.claimOne(), endedAs(queue.EndShortage))
+	same(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Shortages},
 		[]any{queue.Failed, queue.ReasonShortage, 1, 0})
 	r.advanceAndPromote(2 * time.Second)
 	short(1)
@@ -261,7 +262,7 @@ func shortagesCounted(r *rig) {
 func endedAtOfAttempt(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)
-	known, unknown := r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], endedAs(queue.Unkillable))
+	known, unknown := r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], endedAs(queue.EndUnkillable))
 	r.advance(time.Second)
 	known.Attempt.EndedAt, unknown.Attempt.EndedAt = r.s.Now()-300, 0
 	r.exchange(store.Report{Settlements: []store.Settlement{known, unknown}})
@@ -286,14 +287,14 @@ func failsUntilDead(r *rig) {
 	}
 	same(r, "times of the attempts", at, []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second})
 	same(r, "state", j.State, queue.Dead)
-	same(r, "attempts and runs", []int{j.Attempts, j.Runs}, []int{4, 4})
+	same(r, "attempts and runs", []int{j.Attempts, j.StartedAttempts}, []int{4, 4})
 }
 
 func attemptIsReturnedComplete(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft())
 	jobs := r.claim(3)
-	e := r.settlement(jobs[0], queue.Outcome{End: queue.Signalled, Signal: 15, Error: "ended: ä\x1b[1m"})
-	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers = 90*time.Minute+7*time.Microsecond, 1<<40, 3
+	e := r.settlement(jobs[0], queue.Outcome{EndCause: queue.EndSignalled, Signal: 15, Error: "ended: ä\x1b[1m"})
+	e.Attempt.CPUTime, e.Attempt.PeakRSS, e.Attempt.Leftovers = 90*time.Minute+7*time.Microsecond, 1<<40, 3
 	e.Attempt.DroppedBytes, e.Attempt.PeakTasks = 1<<33, 1<<34
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
 	output := bytes.Clone(e.Attempt.Output)
@@ -305,7 +306,7 @@ func attemptIsReturnedComplete(r *rig) {
 	e.Attempt.Output[0] = 'x' // a change of the caller's copy must not change the stored job
 
 	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
-		want.N = 1
+		want.Number = 1
 		if i == 0 {
 			want.Output, want.OutputBytes = output, int64(len(output)+len(want.Result))
 		}
@@ -320,7 +321,7 @@ func attemptIsReturnedComplete(r *rig) {
 			}
 			same(r, fmt.Sprintf("attempt %d of job %d", n, i+1), got, want)
 		}
-		history, err := r.s.History(r.Context(), jobs[i].Seq, 0, store.MaxPage)
+		history, err := r.s.History(r.Context(), jobs[i].Seq, 0, store.MaxPageRows)
 		r.must(err)
 		for i := range history {
 			same(r, "output in the history", len(history[i].Output), 0)
@@ -340,18 +341,18 @@ func attemptsNumbered(r *rig) {
 		e := r.settlement(claimed, o)
 		e.Attempt.Output = fmt.Appendf(nil, "output %d", len(want)+1)
 		r.exchange(store.Report{Settlements: []store.Settlement{e}})
-		e.Attempt.N, e.Attempt.OutputBytes = len(want)+1, int64(len(e.Attempt.Output))
+		e.Attempt.Number, e.Attempt.OutputBytes = len(want)+1, int64(len(e.Attempt.Output))
 		want = append(want, e.Attempt)
 		r.advanceAndPromote(time.Minute)
 	}
-	attempt(endedAs(queue.Stopped))
+	attempt(endedAs(queue.EndStopped))
 	attempt(exited(1))
 	attempt(exited(2))
 	same(r, "state", r.get(j.ID).State, queue.Dead)
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	attempt(exited(1))
 	attempt(exited(0))
-	same(r, "runs and attempts", []int{r.get(j.ID).Runs, r.get(j.ID).Attempts}, []int{5, 2})
+	same(r, "runs and attempts", []int{r.get(j.ID).StartedAttempts, r.get(j.ID).Attempts}, []int{5, 2})
 	for _, n := range []int{0, 1, 2, 3, 4, 5} {
 		got, err := r.s.Attempt(r.Context(), j.Seq, n)
 		r.must(err)
@@ -364,7 +365,7 @@ func attemptsNumbered(r *rig) {
 	for i := range want {
 		want[i].Output = nil
 	}
-	history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
+	history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
 	r.must(err)
 	same(r, "history", history, want)
 }
@@ -395,16 +396,16 @@ func staleChangesNothing(r *rig) {
 			for how, t := range map[string]store.Report{
 				"started":  {Starts: []store.AttemptStart{{Lease: l, StartedAt: r.s.Now(), Worker: "w", PID: 1}}},
 				"ended":    {Settlements: []store.Settlement{r.settlement(fake, exited(0))}},
-				"refunded": {Settlements: []store.Settlement{r.settlement(fake, endedAs(queue.NeverStarted))}},
+				"refunded": {Settlements: []store.Settlement{r.settlement(fake, endedAs(queue.EndNeverStarted))}},
 				"released": {Releases: []queue.Lease{l}},
 			} {
-				same(r, name+" "+how, r.exchange(t), store.Grant{Stale: []queue.Lease{l}})
+				same(r, name+" "+how, r.exchange(t), store.Grant{StaleLeases: []queue.Lease{l}})
 			}
 		})
 	}
 	r.checkUnchanged(func() {
 		done := r.exchange(store.Report{Releases: []queue.Lease{jobs[2].Lease()}})
-		same(r, "release of a running job", done, store.Grant{Stale: []queue.Lease{jobs[2].Lease()}})
+		same(r, "release of a running job", done, store.Grant{StaleLeases: []queue.Lease{jobs[2].Lease()}})
 	})
 	leased, err := r.leasedJobs()
 	r.must(err)
@@ -423,12 +424,12 @@ func lateReport(r *rig) {
 			Settlements: []store.Settlement{r.settlement(first, exited(0))},
 			Releases:    []queue.Lease{first.Lease()},
 		})
-		same(r, "stale leases", done.Stale, []queue.Lease{first.Lease(), first.Lease(), first.Lease()})
+		same(r, "stale leases", done.StaleLeases, []queue.Lease{first.Lease(), first.Lease(), first.Lease()})
 	})
 	e := r.settlement(second, exited(1))
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	r.checkUnchanged(func() {
-		same(r, "the same end twice", r.exchange(store.Report{Settlements: []store.Settlement{e}}).Stale,
+		same(r, "the same end twice", r.exchange(store.Report{Settlements: []store.Settlement{e}}).StaleLeases,
 			[]queue.Lease{second.Lease()})
 	})
 }
@@ -448,9 +449,9 @@ func exchangeDoesAll(r *rig) {
 		},
 		Settlements: ends,
 		Releases:    []queue.Lease{jobs[3].Lease()},
-		Want:        10,
+		WantedJobs:  10,
 	})
-	same(r, "result", done, store.Grant{Jobs: r.asClaimed(done.Jobs, jobs[3], waiting), Stale: []queue.Lease{stale}})
+	same(r, "result", done, store.Grant{Jobs: r.asClaimed(done.Jobs, jobs[3], waiting), StaleLeases: []queue.Lease{stale}})
 	jobs[3], waiting = done.Jobs[0], done.Jobs[1]
 	running := jobs[0]
 	running.State, running.StartedAt, running.WorkerID, running.PID = queue.Processing, r.s.Now(), "w1", 4242
@@ -471,12 +472,12 @@ func exchangeDoesAll(r *rig) {
 func exchangeClaimsReleased(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()
-	done := r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}, Want: 1})
+	done := r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}, WantedJobs: 1})
 	same(r, "released and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
 	j = done.Jobs[0]
-	e := r.settlement(j, endedAs(queue.RunnerLost)) // the retry of a lost attempt is due immediately
+	e := r.settlement(j, endedAs(queue.EndRunnerLost)) // the retry of a lost attempt is due immediately
 	want := r.afterSettle(j, e)
-	done = r.exchange(store.Report{Settlements: []store.Settlement{e}, Want: 1})
+	done = r.exchange(store.Report{Settlements: []store.Settlement{e}, WantedJobs: 1})
 	same(r, "failed and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})
 	same(r, "job", r.get(j.ID), done.Jobs[0])
 	r.checkCounts()
@@ -490,43 +491,4 @@ func leasedListed(r *rig) {
 	r.must(err)
 	slices.SortFunc(leased, func(a, b queue.Job) int { return int(a.Seq - b.Seq) })
 	same(r, "leased jobs", leased, jobs)
-}
-
-func epochsRise(r *rig) {
-	last := int64(0)
-	for range 5 {
-		epoch, err := r.s.NextEpoch(r.Context())
-		r.must(err)
-		if epoch <= last {
-			r.Fatalf("got epoch %d after %d, want it higher", epoch, last)
-		}
-		last = epoch
-	}
-}
-
-func lastSeqStays(r *rig) {
-	last := func() int64 {
-		left, err := r.s.PreviousSession(r.Context())
-		r.must(err)
-		return left.LastSeq
-	}
-	same(r, "before the first job", last(), 0)
-	jobs := r.enqueueAndGet(draft(), draft())
-	same(r, "with jobs", last(), jobs[1].Seq)
-	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbCancel}))
-	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRemove}))
-	same(r, "after the newest job was removed", last(), jobs[1].Seq)
-}
-
-func runnersNoted(r *rig) {
-	for _, want := range [][]string{nil, {"/d/runner", "/run/user/7/x"}, {"/d/runner"}, {}} {
-		if want != nil {
-			r.must(r.s.NoteRunners(r.Context(), want))
-		}
-		left, err := r.s.PreviousSession(r.Context())
-		r.must(err)
-		if !slices.Equal(left.Runners, want) {
-			r.Errorf("got runners %q, want %q", left.Runners, want)
-		}
-	}
 }

@@ -20,10 +20,10 @@ var statsPromises = []promise{
 }
 
 // sumStats returns the sum of the statistics of all queues that match a filter.
-func (r *rig) sumStats(f store.StatsFilter) (sum store.Figures) {
+func (r *rig) sumStats(f store.StatsFilter) (sum store.AttemptStatistics) {
 	r.Helper()
 	for _, q := range r.stats(f).Queues {
-		sum.Add(&q.Figures)
+		sum.Add(&q.AttemptStatistics)
 	}
 	return sum
 }
@@ -56,12 +56,12 @@ func earlier(at queue.Millis, d time.Duration) queue.Millis {
 
 // advanceTo advances the clock to the start of the next minute, hour or day in UTC.
 func (r *rig) advanceTo(g store.Grain) queue.Millis {
-	r.advance(time.Duration(g.Floor(r.s.Now()).Add(g.Length())-r.s.Now()) * time.Millisecond)
+	r.advance(time.Duration(g.PeriodStart(r.s.Now()).Add(g.Length())-r.s.Now()) * time.Millisecond)
 	return r.s.Now()
 }
 
 func attemptsAreCounted(r *rig) {
-	same(r, "statistics of an empty store", r.stats(store.StatsFilter{Series: true}).Queues, nil)
+	same(r, "statistics of an empty store", r.stats(store.StatsFilter{WithPeriods: true}).Queues, nil)
 	began := r.advanceTo(store.Hour)
 	r.enqueueOne(inQueue("a"))
 	r.advance(5 * time.Second)
@@ -69,37 +69,38 @@ func attemptsAreCounted(r *rig) {
 	r.must(r.change(r.runJob(exited(1), inQueue("b")), queue.VerbHold))
 	r.advance(40 * time.Second) // the next attempts count toward the next minute
 	r.runJob(exited(1), inQueue("b"), withMaxAttempts(1))
-	r.runJob(endedAs(queue.Killed), inQueue("a"))
-	r.runJob(endedAs(queue.Stopped), inQueue("a"))
+	r.runJob(endedAs(queue.EndKilled), inQueue("a"))
+	r.runJob(endedAs(queue.EndStopped), inQueue("a"))
 
-	a, b := store.Figures{Started: 3, Completed: 1, Cancelled: 1, Returned: 1},
-		store.Figures{Started: 2, Failed: 1, Dead: 1}
+	a, b := store.AttemptStatistics{Started: 3, Completed: 1, Cancelled: 1, Returned: 1},
+		store.AttemptStatistics{Started: 2, Failed: 1, Dead: 1}
 	for _, wait := range []time.Duration{5 * time.Second, 0, 0} {
-		a.Waits.Observe(wait)
+		a.WaitTimes.Observe(wait)
 	}
 	for _, run := range []time.Duration{20 * time.Second, 0, 0} {
-		a.Runs.Observe(run)
+		a.RunTimes.Observe(run)
 	}
 	for range 2 {
-		b.Waits.Observe(0)
-		b.Runs.Observe(0)
+		b.WaitTimes.Observe(0)
+		b.RunTimes.Observe(0)
 	}
 	want := store.Stats{Grain: store.Minute, Since: began, Until: began.Add(2 * time.Minute),
-		Queues: []store.QueueStatistics{{Queue: "a", Figures: a}, {Queue: "b", Figures: b}}}
+		Queues: []store.QueueStatistics{{Queue: "a", AttemptStatistics: a}, {Queue: "b", AttemptStatistics: b}}}
 	same(r, "statistics", r.stats(store.StatsFilter{Since: began}), want)
-	first, second := store.Figures{Started: 2, Completed: 1, Failed: 1},
-		store.Figures{Started: 3, Dead: 1, Cancelled: 1, Returned: 1}
-	first.Waits.Observe(5 * time.Second)
-	first.Waits.Observe(0)
-	first.Runs.Observe(20 * time.Second)
-	first.Runs.Observe(0)
+	first, second := store.AttemptStatistics{Started: 2, Completed: 1, Failed: 1},
+		store.AttemptStatistics{Started: 3, Dead: 1, Cancelled: 1, Returned: 1}
+	first.WaitTimes.Observe(5 * time.Second)
+	first.WaitTimes.Observe(0)
+	first.RunTimes.Observe(20 * time.Second)
+	first.RunTimes.Observe(0)
 	for range 3 {
-		second.Waits.Observe(0)
-		second.Runs.Observe(0)
+		second.WaitTimes.Observe(0)
+		second.RunTimes.Observe(0)
 	}
-	want.Periods = []store.PeriodStatistics{{StartTime: began, Figures: first}, {StartTime: began.Add(time.Minute),
-		Figures: second}}
-	same(r, "statistics by minute", r.stats(store.StatsFilter{Since: began, Series: true}), want)
+	want.Periods = []store.PeriodStatistics{{StartTime: began, AttemptStatistics: first},
+		{StartTime: began.Add(time.Minute),
+			AttemptStatistics: second}}
+	same(r, "statistics by minute", r.stats(store.StatsFilter{Since: began, WithPeriods: true}), want)
 	same(r, "statistics of one queue", r.stats(store.StatsFilter{Since: began, Queue: "b"}).Queues, want.Queues[1:])
 	same(r, "statistics of the first minute", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}),
 		first)
@@ -116,7 +117,7 @@ func waitsAreFromDue(r *rig) {
 	r.claimOne()
 	r.exchange(store.Report{Releases: []queue.Lease{r.leaseOf(j.Seq)}})
 	j = r.claimOne()
-	r.settle(j, endedAs(queue.NeverStarted))
+	r.settle(j, endedAs(queue.EndNeverStarted))
 	r.advance(time.Second)
 	r.promote()
 	j = r.runFor(r.claimOne(), exited(0), 0)
@@ -126,7 +127,7 @@ func waitsAreFromDue(r *rig) {
 		waits.Observe(wait)
 	}
 	same(r, "state", j.State, queue.Completed)
-	same(r, "waiting times", r.sumStats(store.StatsFilter{Since: began}).Waits, waits)
+	same(r, "waiting times", r.sumStats(store.StatsFilter{Since: began}).WaitTimes, waits)
 }
 
 // leaseOf returns the lease of a job.
@@ -177,21 +178,21 @@ func statsGrainsAgree(r *rig) {
 	for _, g := range []store.Grain{store.Hour, 0} {
 		same(r, "statistics by "+fmt.Sprint(int(g)), r.sumStats(store.StatsFilter{Since: began, Grain: g}), byDay)
 	}
-	days := r.stats(store.StatsFilter{Since: began, Grain: store.Day, Series: true}).Periods
+	days := r.stats(store.StatsFilter{Since: began, Grain: store.Day, WithPeriods: true}).Periods
 	var starts []int64
 	for _, d := range days {
 		starts = append(starts, d.Started)
 	}
 	same(r, "starts by day", starts, []int64{5, 5, 5, 1})
 	// Each day has two runs, in the same hour.
-	same(r, "hours", len(r.stats(store.StatsFilter{Since: began, Grain: store.Hour, Series: true}).Periods), 3*4+1)
+	same(r, "hours", len(r.stats(store.StatsFilter{Since: began, Grain: store.Hour, WithPeriods: true}).Periods), 3*4+1)
 	r.advanceAndPromote(61 * 24 * time.Hour)
 	r.advanceAndPromote(0)
 	same(r, "statistics by day, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Day}), byDay)
 	same(r, "statistics by hour, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Hour}),
-		store.Figures{})
+		store.AttemptStatistics{})
 	r.advanceAndPromote(3 * 366 * 24 * time.Hour)
-	same(r, "statistics by day, three years later", r.sumStats(store.StatsFilter{Since: began}), store.Figures{})
+	same(r, "statistics by day, three years later", r.sumStats(store.StatsFilter{Since: began}), store.AttemptStatistics{})
 }
 
 func statsAfterClockSetBack(r *rig) {
@@ -227,12 +228,12 @@ func statsRangesAreWhole(r *rig) {
 	}{{time.Hour, store.Minute}, {48 * time.Hour, store.Minute}, {49 * time.Hour, store.Hour},
 		{60 * 24 * time.Hour, store.Hour}, {61 * 24 * time.Hour, store.Day}} {
 		got := r.stats(store.StatsFilter{Since: earlier(now, c.ago)})
-		same(r, c.ago.String(), got, store.Stats{Grain: c.want, Since: c.want.Floor(earlier(now, c.ago)),
-			Until: c.want.Floor(now).Add(c.want.Length())})
+		same(r, c.ago.String(), got, store.Stats{Grain: c.want, Since: c.want.PeriodStart(earlier(now, c.ago)),
+			Until: c.want.PeriodStart(now).Add(c.want.Length())})
 	}
 	got := r.stats(store.StatsFilter{Since: 1, Until: earlier(now, time.Hour), Grain: store.Minute})
 	same(r, "minutes since the beginning", got, store.Stats{Grain: store.Minute,
-		Since: store.Minute.Floor(earlier(now, 48*time.Hour)), Until: earlier(now, time.Hour).Add(40 * time.Second)})
+		Since: store.Minute.PeriodStart(earlier(now, 48*time.Hour)), Until: earlier(now, time.Hour).Add(40 * time.Second)})
 }
 
 func statsQueuesAreBounded(r *rig) {
@@ -267,29 +268,29 @@ func statsQueuesAreBounded(r *rig) {
 
 func typicalRuntimeIsMean(r *rig) {
 	j := r.enqueueOne()
-	same(r, "before the first run", r.s.Usual(j.Fingerprint()), 0)
+	same(r, "before the first run", r.s.TypicalRuntime(j.Fingerprint()), 0)
 	r.runFor(r.claimOne(), exited(0), 2*time.Second)
-	same(r, "after the first run", r.s.Usual(j.Fingerprint()), 2*time.Second)
+	same(r, "after the first run", r.s.TypicalRuntime(j.Fingerprint()), 2*time.Second)
 	r.enqueueOne()
 	r.runFor(r.claimOne(), exited(0), 8*time.Second)
-	same(r, "after the second run", r.s.Usual(j.Fingerprint()), 4*time.Second)
+	same(r, "after the second run", r.s.TypicalRuntime(j.Fingerprint()), 4*time.Second)
 	r.enqueueOne(withMaxAttempts(1))
 	r.runFor(r.claimOne(), exited(1), time.Hour)
-	same(r, "after a failure", r.s.Usual(j.Fingerprint()), 4*time.Second)
+	same(r, "after a failure", r.s.TypicalRuntime(j.Fingerprint()), 4*time.Second)
 	for range 20 { // the typical run time follows the most recent runs
 		r.enqueueOne()
 		r.runFor(r.claimOne(), exited(0), time.Minute)
 	}
-	if got := r.s.Usual(j.Fingerprint()); got < 40*time.Second || got > time.Minute {
+	if got := r.s.TypicalRuntime(j.Fingerprint()); got < 40*time.Second || got > time.Minute {
 		r.Errorf("typical run time after many runs of a minute: got %v", got)
 	}
 	other := r.enqueueOne(inQueue("other"))
-	same(r, "the same command in another queue", r.s.Usual(other.Fingerprint()), 0)
+	same(r, "the same command in another queue", r.s.TypicalRuntime(other.Fingerprint()), 0)
 }
 
 // checkStats checks that the statistics match the attempts in the events.
 func (w *walk) checkStats() {
-	var want store.Figures
+	var want store.AttemptStatistics
 	for after := int64(0); ; {
 		events, err := w.s.Events(w.Context(), after, 1000)
 		w.must(err)
@@ -299,20 +300,21 @@ func (w *walk) checkStats() {
 		for _, e := range events {
 			if after = e.Seq; e.Kind == queue.EventEnded {
 				want.Started++
-				want.End(e.State, 0)
+				want.CountEnd(e.State, 0)
 			}
 		}
 	}
 	want.Started += w.s.Counts().States[queue.Processing]
 	got := w.sumStats(store.StatsFilter{})
-	same(w.rig, "waits and runs", []int64{got.Waits.Count(), got.Runs.Count()}, []int64{got.Started, want.Runs.Count()})
-	got.Waits, got.Runs, want.Runs = store.Histogram{}, store.Histogram{}, store.Histogram{}
+	same(w.rig, "waits and runs", []int64{got.WaitTimes.Count(), got.RunTimes.Count()}, []int64{got.Started,
+		want.RunTimes.Count()})
+	got.WaitTimes, got.RunTimes, want.RunTimes = store.Histogram{}, store.Histogram{}, store.Histogram{}
 	same(w.rig, "statistics, compared with the events", got, want)
 }
 
 // compareStats compares the statistics and the typical run times of the two stores.
 func (w *pairWalk) compareStats() {
-	f := store.StatsFilter{Series: true, Grain: store.Grain(w.step % 4),
+	f := store.StatsFilter{WithPeriods: true, Grain: store.Grain(w.step % 4),
 		Since: earlier(w.model.Now(), time.Duration(w.step%50)*time.Hour)}
 	if w.step%3 == 0 {
 		f.Queue = queues[w.step%len(queues)]
@@ -322,7 +324,7 @@ func (w *pairWalk) compareStats() {
 	got, want := askBoth(w, func(s store.Store) (store.Stats, error) { return s.Stats(w.Context(), f) })
 	same(&rig{T: w.T}, w.operation, got, want)
 	for fingerprint := range uint64(5) {
-		if got, want := w.engine.Store.Usual(fingerprint), w.model.Usual(fingerprint); got != want {
+		if got, want := w.engine.Store.TypicalRuntime(fingerprint), w.model.TypicalRuntime(fingerprint); got != want {
 			w.Errorf("step %d: typical run time of fingerprint %d: the engine returns %v, the model %v", w.step,
 				fingerprint, got, want)
 		}

@@ -50,10 +50,10 @@ type promise struct {
 }
 
 // defaultOrder is the order that the default settings define.
-var defaultOrder = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
+var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 
 // retryPolicy makes a failed job wait for 2 s, then 4 s, then 8 s.
-var retryPolicy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
+var retryPolicy = queue.RetryPolicy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
 const (
 	testUID = 1000             // uid of the user in tests where it does not matter
@@ -91,9 +91,11 @@ func withOnLost(action queue.OnLost) func(*queue.Job) {
 }
 func withLabels(m map[string]string) func(*queue.Job) { return func(j *queue.Job) { j.Labels = m } }
 func withMaxAttempts(n int) func(*queue.Job)          { return func(j *queue.Job) { j.MaxAttempts = n } }
-func exited(code int64) queue.Outcome                 { return queue.Outcome{End: queue.Exited, ExitCode: code} }
-func endedAs(end queue.End) queue.Outcome             { return queue.Outcome{End: end} }
-func leases(jobs []queue.Job) []queue.Lease           { return mapJobs(jobs, (*queue.Job).Lease) }
+func exited(code int64) queue.Outcome {
+	return queue.Outcome{EndCause: queue.EndExited, ExitCode: code}
+}
+func endedAs(end queue.EndCause) queue.Outcome { return queue.Outcome{EndCause: end} }
+func leases(jobs []queue.Job) []queue.Lease    { return mapJobs(jobs, (*queue.Job).Lease) }
 func seqs(jobs []queue.Job) []int64 {
 	return mapJobs(jobs, func(j *queue.Job) int64 { return j.Seq })
 }
@@ -134,7 +136,7 @@ func (r *rig) wantErrLeased(what string, err error) {
 // enqueue enqueues drafts of a user, in as many requests as necessary.
 func (r *rig) enqueue(uid int, drafts ...queue.Job) (receipt store.Receipt) {
 	r.Helper()
-	for part := range slices.Chunk(drafts, queue.MaxBatch) {
+	for part := range slices.Chunk(drafts, queue.MaxJobsPerRequest) {
 		got, err := r.s.Enqueue(r.Context(), store.Request{Drafts: part, UID: uid})
 		r.must(err)
 		receipt.IDs, receipt.Seqs = append(receipt.IDs, got.IDs...), append(receipt.Seqs, got.Seqs...)
@@ -183,14 +185,14 @@ func (r *rig) checkRanks(leased []queue.Job) {
 	order := r.s.Order()
 	for i := range leased {
 		j := &leased[i]
-		same(r, "rank of the leased job "+j.ID, j.Rank, order.Rank(j.Priority, j.Since, j.Arrival))
-		j.Rank, j.Start = 0, queue.Place{}
+		same(r, "rank of the leased job "+j.ID, j.Rank, order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber))
+		j.Rank, j.StartPosition = 0, queue.StartPosition{}
 	}
 }
 
 func (r *rig) claim(want int) []queue.Job {
 	r.Helper()
-	return r.exchange(store.Report{Want: want}).Jobs
+	return r.exchange(store.Report{WantedJobs: want}).Jobs
 }
 
 // claimOne claims the job at the head of the queue. The test fails if no job can start.
@@ -223,7 +225,7 @@ func (r *rig) start(j queue.Job) queue.Job {
 	r.Helper()
 	grant := r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: r.s.Now(), Worker: "w1",
 		PID: 4242}}})
-	same(r, "stale leases", grant.Stale, nil)
+	same(r, "stale leases", grant.StaleLeases, nil)
 	return r.get(j.ID)
 }
 
@@ -232,13 +234,13 @@ func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	now := r.s.Now()
 	d := queue.Decide(&j, o, retryPolicy)
 	e := store.Settlement{Lease: j.Lease(), Decision: d, Attempt: queue.Attempt{ExitCode: -1}}
-	if d.Started {
+	if d.RecordsAttempt {
 		e.Attempt = queue.Attempt{
 			Fence: j.Fence, Worker: "w1", Node: "n1", PID: 4242, StartedAt: now, EndedAt: now, ExitCode: -1, Signal: o.Signal,
-			Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPU: 1500 * time.Microsecond, PeakRSS: 1 << 20,
+			Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPUTime: 1500 * time.Microsecond, PeakRSS: 1 << 20,
 		}
 	}
-	if o.End == queue.Exited {
+	if o.EndCause == queue.EndExited {
 		e.Attempt.ExitCode = o.ExitCode
 	}
 	return e
@@ -248,7 +250,7 @@ func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 func (r *rig) settle(j queue.Job, o queue.Outcome) queue.Job {
 	r.Helper()
 	grant := r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(j, o)}})
-	same(r, "stale leases", grant.Stale, nil)
+	same(r, "stale leases", grant.StaleLeases, nil)
 	return r.get(j.ID)
 }
 
@@ -304,14 +306,14 @@ func (r *rig) newEvents() (events []queue.Event) {
 // event returns an event about a job at the current time. The parameter j is the job after the
 // event.
 func (r *rig) event(kind queue.EventKind, j queue.Job, d queue.EventDetail) queue.Event {
-	return queue.Event{Time: r.s.Now(), Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d}
+	return queue.Event{Time: r.s.Now(), Kind: kind, JobSeq: j.Seq, JobID: j.ID, State: j.State, Detail: d}
 }
 
 // listAll lists all jobs that match a filter, newest first.
 func (r *rig) listAll(f store.Filter) (jobs []queue.Job) {
 	r.Helper()
 	if f.Limit == 0 {
-		f.Limit = store.MaxPage
+		f.Limit = store.MaxPageRows
 	}
 	for {
 		page, err := r.s.List(r.Context(), f)
@@ -335,7 +337,7 @@ func (r *rig) checkCounts() {
 	for _, j := range r.listAll(store.Filter{}) {
 		want[j.State]++
 		if q := kept[j.Queue]; j.OwnRetention {
-			kept[j.Queue] = store.OwnRetentionQueue{Name: j.Queue, Jobs: q.Jobs + 1, Outputs: q.Outputs + j.Outputs}
+			kept[j.Queue] = store.OwnRetentionQueue{Name: j.Queue, Jobs: q.Jobs + 1, OutputBytes: q.OutputBytes + j.OutputBytes}
 		}
 	}
 	same(r, "counts by state, compared with a recount", r.s.Counts().States, want)
@@ -347,7 +349,7 @@ func (r *rig) checkCounts() {
 // counts of these jobs.
 func (r *rig) checkKeeping(want ...store.OwnRetentionQueue) {
 	r.Helper()
-	got, err := r.s.Keeping(r.Context())
+	got, err := r.s.OwnRetentionQueues(r.Context())
 	r.must(err)
 	same(r, "queues with their own retention", got, want)
 	jobs := int64(0)
@@ -376,7 +378,7 @@ func sortedLeases(list []queue.Lease) []queue.Lease {
 }
 
 func sortedByJob(events []queue.Event) []queue.Event {
-	slices.SortStableFunc(events, func(a, b queue.Event) int { return cmp.Compare(a.Job, b.Job) })
+	slices.SortStableFunc(events, func(a, b queue.Event) int { return cmp.Compare(a.JobSeq, b.JobSeq) })
 	return events
 }
 

@@ -30,8 +30,8 @@ func settingsKept(r *rig) {
 	}
 	set := func(key, value string, uid int) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: key, Value: value, UID: uid}))
-		want := queue.Event{Time: r.s.Now(), Kind: queue.EventSetting,
-			Detail: queue.EventDetail{UID: &uid, Key: key, Value: value}}
+		want := queue.Event{Time: r.s.Now(), Kind: queue.EventSettingChanged,
+			Detail: queue.EventDetail{UID: &uid, Setting: key, Value: value}}
 		same(r, "events of "+key, r.newEvents(), []queue.Event{want})
 	}
 	same(r, "settings of a new store", list(), nil)
@@ -80,7 +80,7 @@ func promoteIsBounded(r *rig) {
 	r.enqueueAndGet(drafts...)
 	concurrently(many, func(i int) {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withDelay(time.Hour))}, UID: testUID,
-			Key: fmt.Sprint(i)})
+			IdempotencyKey: fmt.Sprint(i)})
 		if err != nil {
 			r.Errorf("enqueue: got error %v, want none", err)
 		}
@@ -97,13 +97,13 @@ func earlierDueSendsHint(r *rig) {
 	drain := func() {
 		r.promote()
 		select {
-		case <-r.s.DueSooner():
+		case <-r.s.PromoteHints():
 		default:
 		}
 	}
 	wantHint := func(what string) {
 		r.Helper()
-		receive(r, "hint for "+what, r.s.DueSooner())
+		receive(r, "hint for "+what, r.s.PromoteHints())
 		drain()
 	}
 	drain()
@@ -119,7 +119,7 @@ func earlierDueSendsHint(r *rig) {
 	wantHint("a retry")
 	r.advance(2 * time.Second)
 	drain()
-	r.settle(r.claimOne(), endedAs(queue.Shortage))
+	r.settle(r.claimOne(), endedAs(queue.EndShortage))
 	wantHint("a delay after a shortage")
 }
 
@@ -135,7 +135,7 @@ func outputsDeletable(r *rig) {
 	for _, refs := range [][]string{{"a", "b"}, {"", "c"}, {""}} {
 		j := r.enqueueOne()
 		for _, ref := range refs {
-			e := r.settlement(r.claimOne(), endedAs(queue.Stopped))
+			e := r.settlement(r.claimOne(), endedAs(queue.EndStopped))
 			e.Attempt.OutputRef = ref
 			r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		}
@@ -149,23 +149,23 @@ func outputsDeletable(r *rig) {
 	same(r, "deletable files", deletable(10), []string{"a", "b", "c"})
 	same(r, "deletable files, listed again", deletable(3), []string{"a", "b", "c"})
 	same(r, "size of a limited list", len(deletable(2)), 2)
-	r.must(r.s.OutputsDeleted(r.Context(), []string{"b", "unknown"}))
+	r.must(r.s.ForgetDeletedOutputs(r.Context(), []string{"b", "unknown"}))
 	same(r, "deletable files after one was deleted", deletable(10), []string{"a", "c"})
-	r.must(r.s.OutputsDeleted(r.Context(), nil))
-	r.must(r.s.OutputsDeleted(r.Context(), []string{"a", "c"}))
+	r.must(r.s.ForgetDeletedOutputs(r.Context(), nil))
+	r.must(r.s.ForgetDeletedOutputs(r.Context(), []string{"a", "c"}))
 	same(r, "deletable files after all were deleted", deletable(10), nil)
 }
 
 func lostOutputIsDeletable(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)
-	lost := r.settlement(jobs[0], endedAs(queue.RunnerLost))
+	lost := r.settlement(jobs[0], endedAs(queue.EndRunnerLost))
 	lost.DeletableOutput = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
-	stale := r.settlement(jobs[1], endedAs(queue.RunnerLost))
+	stale := r.settlement(jobs[1], endedAs(queue.EndRunnerLost))
 	stale.Fence, stale.DeletableOutput = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
 	grant, err := r.s.Exchange(r.Context(), store.Report{Settlements: []store.Settlement{lost, stale}})
 	r.must(err)
-	same(r, "stale leases", grant.Stale, []queue.Lease{stale.Lease})
+	same(r, "stale leases", grant.StaleLeases, []queue.Lease{stale.Lease})
 	deletable, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
 	same(r, "deletable files", deletable, []string{lost.DeletableOutput})
@@ -174,7 +174,7 @@ func lostOutputIsDeletable(r *rig) {
 // After a change of the order, Rerank changes the ranks of all unfinished jobs, whether they are reserved,
 // running, failed, not due yet or waiting.
 func orderChangeReranks(r *rig) {
-	byPriority := queue.Order{Scheduling: queue.ByPriority, Aging: queue.AgingTime, Interval: time.Minute}
+	byPriority := queue.Order{Scheduling: queue.ByPriority, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 	many := 600 // more jobs than one step of Rerank handles
 	r.enqueueOne(withID("runs"), withPriority(1))
 	runs := r.claim(1)[0]

@@ -1,8 +1,11 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -75,7 +78,7 @@ func (r *rig) checkReady(what string, want ...queue.Job) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
 	defer cancel()
-	screen, err := r.s.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen})
+	screen, err := r.s.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreenRows})
 	r.must(err)
 	same(r, what, seqs(screen.Ready), seqs(want))
 }
@@ -288,11 +291,11 @@ func placeOfTurn(r *rig) {
 	first := r.enqueueFor(1, 3)
 	r.advance(time.Second)
 	second := r.enqueueFor(2, 2)
-	done, err := r.s.Exchange(r.Context(), store.Report{Want: 5})
+	done, err := r.s.Exchange(r.Context(), store.Report{WantedJobs: 5})
 	r.must(err)
 	got := done.Jobs
 	same(r, "jobs in turn", seqs(got), seqs([]queue.Job{first[0], second[0], first[1], second[1], first[2]}))
-	same(r, "places", mapJobs(got, func(j *queue.Job) int64 { return j.Start.Seq }),
+	same(r, "places", mapJobs(got, func(j *queue.Job) int64 { return j.StartPosition.Seq }),
 		seqs([]queue.Job{first[0], first[1], first[1], first[2], first[2]}))
 }
 
@@ -305,4 +308,55 @@ func simulatedTurns(r *rig) {
 		same(r, "users in turn", mapJobs(next.Jobs, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 	}
 	same(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
+}
+
+func (t *servedTurns) noteServed(j *queue.Job) {
+	t.claims++
+	t.previousClaims[j.Seq], t.lastClaims[j.UID] = t.lastClaims[j.UID], t.claims
+}
+
+func (t *servedTurns) noteGivenBack(j *queue.Job) {
+	t.lastClaims[j.UID] = min(t.lastClaims[j.UID], t.previousClaims[j.Seq])
+}
+
+// expectedClaim returns the jobs that a claim must return. It finds them with a scan of all jobs.
+func (r *rig) expectedClaim(bound, want int, leasedJobs map[int64]queue.Job, seen servedTurns) (list []int64) {
+	leasedByUser := map[int]int{}
+	for _, j := range leasedJobs {
+		leasedByUser[j.UID]++
+	}
+	var ready []queue.Job
+	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending, queue.Failed}}) {
+		if _, isLeased := leasedJobs[j.Seq]; !isLeased && j.State.Runnable() && j.DueAt <= r.s.Now() {
+			ready = append(ready, j)
+		}
+	}
+	rank := func(j queue.Job) int64 { return r.order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
+	slices.SortFunc(ready, func(a, b queue.Job) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
+	})
+	turns := servedTurns{seen.claims, maps.Clone(seen.lastClaims), maps.Clone(seen.previousClaims)}
+	for len(list) < want {
+		best := -1
+		first, served := 0, map[int]bool{}
+		for i := range ready {
+			j := &ready[i]
+			if served[j.UID] || bound > 0 && leasedByUser[j.UID] >= bound {
+				continue
+			}
+			if served[j.UID] = true; best < 0 {
+				best, first = i, i
+			} else if j.Priority == ready[first].Priority && turns.lastClaims[j.UID] < turns.lastClaims[ready[best].UID] {
+				best = i
+			}
+		}
+		if best < 0 {
+			break
+		}
+		turns.noteServed(&ready[best])
+		leasedByUser[ready[best].UID]++
+		list = append(list, ready[best].Seq)
+		ready = slices.Delete(ready, best, best+1)
+	}
+	return list
 }

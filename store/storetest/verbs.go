@@ -42,7 +42,7 @@ func (r *rig) jobIn(s queue.State) queue.Job {
 	case queue.Pending:
 		return r.enqueueOne()
 	case queue.Held:
-		return r.runJob(endedAs(queue.RunnerLost), withOnLost(queue.OnLostHold))
+		return r.runJob(endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostHold))
 	case queue.Failed:
 		return r.runJob(exited(3))
 	case queue.Processing:
@@ -53,7 +53,7 @@ func (r *rig) jobIn(s queue.State) queue.Job {
 	case queue.Dead:
 		return r.runJob(exited(3), withMaxAttempts(1))
 	case queue.Cancelled:
-		return r.runJob(endedAs(queue.Killed))
+		return r.runJob(endedAs(queue.EndKilled))
 	}
 	panic("storetest: cannot create a job in state " + s.String())
 }
@@ -108,7 +108,7 @@ func cancelRefuses(r *rig) {
 func retryEnded(r *rig) {
 	for _, s := range []queue.State{queue.Failed, queue.Completed, queue.Dead, queue.Cancelled} {
 		j := r.jobIn(s)
-		history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
+		history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
 		r.must(err)
 		r.advance(time.Second)
 		r.newEvents()
@@ -120,11 +120,12 @@ func retryEnded(r *rig) {
 		now := r.s.Now()
 		want := j
 		want.State, want.Reason, want.Error, want.ExitCode, want.Signal, want.Attempts = queue.Pending, "", "", -1, 0, 0
-		want.DueAt, want.Since, want.UpdatedAt, want.EndedAt, want.Arrival = now, now, now, 0, r.s.Counts().EnqueuedTotal
+		want.DueAt, want.AgingSince, want.UpdatedAt, want.EndedAt, want.ArrivalNumber = now, now, now, 0,
+			r.s.Counts().EnqueuedTotal
 		got := r.get(j.ID)
 		same(r, s.String()+" job after retry", got, want)
 		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRetried, want, queue.EventDetail{UID: new(7)})})
-		kept, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
+		kept, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
 		r.must(err)
 		same(r, "history after retry", kept, history)
 		r.checkCounts()
@@ -133,7 +134,8 @@ func retryEnded(r *rig) {
 		claimed := r.claimOne()
 		same(r, "claimed again", claimed, r.asClaimed([]queue.Job{claimed}, want)[0])
 		after := r.settle(claimed, exited(0))
-		same(r, "runs and attempts of the revived job", []int{after.Runs, after.Attempts}, []int{j.Runs + 1, 1})
+		same(r, "runs and attempts of the revived job", []int{after.StartedAttempts, after.Attempts},
+			[]int{j.StartedAttempts + 1, 1})
 	}
 }
 
@@ -218,7 +220,7 @@ func holdAndRelease(r *rig) {
 		r.newEvents()
 		r.must(r.change(j, queue.VerbRelease))
 		now, arrival := r.s.Now(), r.s.Counts().EnqueuedTotal
-		want.State, want.UpdatedAt, want.DueAt, want.Since, want.Arrival = queue.Pending, now, now, now, arrival
+		want.State, want.UpdatedAt, want.DueAt, want.AgingSince, want.ArrivalNumber = queue.Pending, now, now, now, arrival
 		same(r, s.String()+" job after release", r.get(j.ID), want)
 		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventReleased, want,
 			queue.EventDetail{UID: new(testUID)})})
@@ -240,26 +242,26 @@ func releaseEarly(r *rig) {
 
 func verbsNeedTheirState(r *rig) {
 	j := r.jobIn(queue.Completed)
-	change := store.Change{Verb: queue.VerbRetry, UID: testUID, Only: []queue.State{queue.Failed, queue.Dead}}
+	change := store.Change{Verb: queue.VerbRetry, UID: testUID, OnlyStates: []queue.State{queue.Failed, queue.Dead}}
 	r.checkUnchanged(func() {
 		if err := r.s.Change(r.Context(), j.Seq, change); !errors.Is(err, store.ErrStateChanged) {
 			r.Errorf("a job in another state: got %v, want %v", err, store.ErrStateChanged)
 		}
 	})
-	change.Only = []queue.State{queue.Completed}
+	change.OnlyStates = []queue.State{queue.Completed}
 	r.must(r.s.Change(r.Context(), j.Seq, change))
 	l := r.claimOne()
 	lease := l.Lease()
-	change.Verb, change.Only = queue.VerbHold, []queue.State{queue.Failed}
+	change.Verb, change.OnlyStates = queue.VerbHold, []queue.State{queue.Failed}
 	if err := r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: lease,
-		Change: change}}}).Refusals[lease]; !errors.Is(err, store.ErrStateChanged) {
+		Change: change}}}).RejectedChanges[lease]; !errors.Is(err, store.ErrStateChanged) {
 		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrStateChanged)
 	}
 	same(r, "claimed again", r.claimOne().Seq, j.Seq)
 }
 
 func releaseLeavesOneAttempt(r *rig) {
-	j := r.runJob(endedAs(queue.RunnerLost), withOnLost(queue.OnLostHold), withMaxAttempts(1))
+	j := r.runJob(endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostHold), withMaxAttempts(1))
 	same(r, "attempts when held", r.get(j.ID).Attempts, 1)
 	r.must(r.change(j, queue.VerbRelease))
 	same(r, "attempts after release", r.get(j.ID).Attempts, 0)
@@ -316,7 +318,7 @@ func editTime(r *rig) {
 	r.must(r.edit(j, func(j *queue.Job) error { j.Delay = time.Minute; return nil }))
 	at := r.s.Now().Add(time.Minute)
 	got := r.get(j.ID)
-	same(r, "times", []queue.Millis{got.RunAt, got.DueAt, got.Since}, []queue.Millis{at, at, at})
+	same(r, "times", []queue.Millis{got.RunAt, got.DueAt, got.AgingSince}, []queue.Millis{at, at, at})
 	same(r, "claimed before its time", r.claim(1), nil)
 	now := r.s.Now()
 	r.must(r.edit(j, func(j *queue.Job) error { j.RunAt = now.Add(time.Second); return nil }))
@@ -348,12 +350,12 @@ func changeOfReservedJobApplies(r *rig) {
 		j := r.claimOne()
 		l := j.Lease()
 		grant := r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: l, Change: change}}})
-		same(r, string(change.Verb)+": stale leases", grant.Stale, nil)
+		same(r, string(change.Verb)+": stale leases", grant.StaleLeases, nil)
 		r.checkCounts()
 		leased, err := r.leasedJobs()
 		r.must(err)
 		same(r, "leased", leased, nil)
-		return j, grant.Refusals[l]
+		return j, grant.RejectedChanges[l]
 	}
 	j, err := changeReserved(store.Change{Verb: queue.VerbHold, UID: testUID})
 	r.must(err)
@@ -387,7 +389,7 @@ func removeDeletesHistory(r *rig) {
 		same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, enqueued)
 		_, err := r.s.Get(r.Context(), j.ID)
 		r.wantCode("get of a removed job", err, queue.CodeNotFound)
-		_, err = r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
+		_, err = r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
 		r.wantCode("history of a removed job", err, queue.CodeNotFound)
 		_, err = r.s.Attempt(r.Context(), j.Seq, 0)
 		r.wantCode("attempt of a removed job", err, queue.CodeNotFound)
@@ -406,7 +408,7 @@ func removeDeletesLongHistory(r *rig) {
 	j := r.enqueueOne(withMaxAttempts(2 * many))
 	var refs []string
 	for n := range many {
-		e := r.settlement(r.claimOne(), endedAs(queue.Stopped))
+		e := r.settlement(r.claimOne(), endedAs(queue.EndStopped))
 		switch n % 100 {
 		case 1:
 			e.Attempt.Output = []byte("12345")
@@ -418,7 +420,7 @@ func removeDeletesLongHistory(r *rig) {
 	}
 	r.must(r.change(j, queue.VerbHold))
 	other := r.runJob(exited(0))
-	same(r, "bytes of all outputs", r.s.Counts().Outputs, 5*1005)
+	same(r, "bytes of all outputs", r.s.Counts().OutputBytes, 5*1005)
 	r.must(r.change(j, queue.VerbRemove))
 	r.must(r.change(other, queue.VerbRemove))
 	_, err := r.s.History(r.Context(), j.Seq, 0, 9)
@@ -429,7 +431,7 @@ func removeDeletesLongHistory(r *rig) {
 	}
 	r.enqueueOne(withID(j.ID))
 	r.promote()
-	same(r, "bytes of all outputs after the removal", r.s.Counts().Outputs, 0)
+	same(r, "bytes of all outputs after the removal", r.s.Counts().OutputBytes, 0)
 	deletable, err := r.s.DeletableOutputs(r.Context(), 100)
 	r.must(err)
 	slices.Sort(deletable)
@@ -456,7 +458,7 @@ func notFound(r *rig) {
 	j := r.enqueueOne()
 	r.checkUnchanged(func() {
 		for _, seq := range []int64{j.Seq + 1, 0, -1, 1 << 62} {
-			_, history := r.s.History(r.Context(), seq, 0, store.MaxPage)
+			_, history := r.s.History(r.Context(), seq, 0, store.MaxPageRows)
 			_, attempt := r.s.Attempt(r.Context(), seq, 0)
 			for what, err := range map[string]error{
 				"cancel":  r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: testUID}),
@@ -478,28 +480,4 @@ func notFound(r *rig) {
 			r.wantCode(fmt.Sprintf("attempt %d of a job that never ran", n), err, queue.CodeNotFound)
 		}
 	})
-}
-
-// An audit event records each action of a user on a job or on the queue. The event of an attempt's
-// end records which user ended the attempt.
-func userActionsAreAudited(r *rig) {
-	j := r.enqueueOne()
-	r.newEvents()
-	r.must(r.s.Audit(r.Context(), store.Audit{UID: 7, PID: 70, Verb: "kill", Job: j.Seq, ID: j.ID, Target: "SIGHUP"}))
-	r.must(r.s.Audit(r.Context(), store.Audit{UID: 0, Verb: "backup"}))
-	same(r, "events", r.newEvents(), []queue.Event{
-		{Time: r.s.Now(), Kind: queue.EventAudit, Job: j.Seq, ID: j.ID,
-			Detail: queue.EventDetail{UID: new(7), PID: 70, Verb: "kill", Target: "SIGHUP"}},
-		{Time: r.s.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{UID: new(0), Verb: "backup"}},
-	})
-	j = r.start(r.claimOne())
-	e := r.settlement(j, endedAs(queue.Killed))
-	e.EndedBy, e.Verb = new(9), "cancel"
-	j = r.afterSettle(j, e)
-	r.newEvents()
-	r.exchange(store.Report{Settlements: []store.Settlement{e}})
-	want := r.endEvent(j, e.Attempt)
-	want.Detail.UID, want.Detail.Verb = e.EndedBy, e.Verb
-	same(r, "event of an end that a user requested", r.newEvents(), []queue.Event{want})
-	same(r, "job", r.get(j.ID), j)
 }

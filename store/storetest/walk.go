@@ -81,9 +81,9 @@ func (w *walk) takeStep() {
 // checkEvent checks an event against the expected state of its job. If the event says that the job has
 // expired, it updates the expected state.
 func (w *walk) checkEvent(e queue.Event) {
-	switch j, known := w.expectedJobs[e.Job]; {
+	switch j, known := w.expectedJobs[e.JobSeq]; {
 	case e.Kind == queue.EventRemoved && known, e.Kind != queue.EventRemoved && !known:
-		w.Errorf("unexpected event %s of job %d (the job exists: %t)", e.Kind, e.Job, known)
+		w.Errorf("unexpected event %s of job %d (the job exists: %t)", e.Kind, e.JobSeq, known)
 	case e.Kind == queue.EventExpired:
 		w.checkJob(w.expectExpired(j))
 	case e.Kind != queue.EventStarted && e.Kind != queue.EventProgress && e.Kind != queue.EventEnded && known:
@@ -118,13 +118,13 @@ func (w *walk) checkJob(want queue.Job) {
 		"only a processing job has a worker": (got.State == queue.Processing) == (got.WorkerID != "" && got.PID != 0),
 		"only a processing job is paused":    got.PausedAt == 0 || got.State == queue.Processing,
 		"a processing job is leased":         got.State != queue.Processing || w.leasedSeqs[got.Seq],
-		"at most all runs count as attempts": got.Attempts <= got.Runs && got.Attempts <= got.MaxAttempts,
+		"at most all runs count as attempts": got.Attempts <= got.StartedAttempts && got.Attempts <= got.MaxAttempts,
 		"a fence never falls":                got.Fence >= previous.Fence,
-		"runs never fall":                    got.Runs >= previous.Runs,
+		"runs never fall":                    got.StartedAttempts >= previous.StartedAttempts,
 		"only a retry changes the state of an ended job": !previous.State.Ended() || got.State == previous.State ||
 			got.State == queue.Pending && got.Attempts == 0,
 		"the last update is between creation and now":     got.UpdatedAt >= got.CreatedAt && got.UpdatedAt <= w.s.Now(),
-		"a job that never ran has no exit code or signal": got.Runs > 0 || got.ExitCode == -1 && got.Signal == 0,
+		"a job that never ran has no exit code or signal": got.StartedAttempts > 0 || got.ExitCode == -1 && got.Signal == 0,
 	} {
 		if !holds {
 			w.Errorf("job %s: broken rule: %s", got.ID, rule)
@@ -182,7 +182,7 @@ func (w *walk) enqueue() {
 		}
 		want.Delay, want.CreatedAt, want.UpdatedAt, want.DueAt = 0, now, now, want.RunAt
 		w.enqueuedTotal++
-		want.Since, want.Arrival = max(now, want.RunAt), w.enqueuedTotal
+		want.AgingSince, want.ArrivalNumber = max(now, want.RunAt), w.enqueuedTotal
 		w.notYetDue[want.Seq] = want.RunAt > now
 		w.checkJob(want)
 	}
@@ -196,7 +196,7 @@ func (w *walk) noteDue() {
 			continue
 		}
 		if known && j.State == queue.Pending {
-			j.Arrival = w.enqueuedTotal
+			j.ArrivalNumber = w.enqueuedTotal
 			w.expectedJobs[seq] = j
 		}
 		delete(w.notYetDue, seq)
@@ -206,12 +206,12 @@ func (w *walk) noteDue() {
 // outcome returns a random outcome of an attempt of j.
 func (w *walk) outcome(j queue.Job) queue.Outcome {
 	all := []queue.Outcome{
-		exited(0), exited(0), exited(0), exited(1), exited(126), {End: queue.Signalled, Signal: 6},
-		endedAs(queue.TimedOut), endedAs(queue.Killed), endedAs(queue.Stopped), endedAs(queue.RunnerLost),
-		{End: queue.RunnerLost, Isolated: true}, endedAs(queue.Interrupted), endedAs(queue.Unkillable),
+		exited(0), exited(0), exited(0), exited(1), exited(126), {EndCause: queue.EndSignalled, Signal: 6},
+		endedAs(queue.EndTimedOut), endedAs(queue.EndKilled), endedAs(queue.EndStopped), endedAs(queue.EndRunnerLost),
+		{EndCause: queue.EndRunnerLost, Isolated: true}, endedAs(queue.EndInterrupted), endedAs(queue.EndUnkillable),
 	}
-	if j.State != queue.Processing && j.Runs == 0 && j.Reason == "" {
-		all = append(all, endedAs(queue.NeverStarted), endedAs(queue.Shortage), endedAs(queue.AccountChanged))
+	if j.State != queue.Processing && j.StartedAttempts == 0 && j.Reason == "" {
+		all = append(all, endedAs(queue.EndNeverStarted), endedAs(queue.EndShortage), endedAs(queue.EndAccountChanged))
 	}
 	return all[w.rng.IntN(len(all))]
 }
@@ -237,7 +237,7 @@ func (w *walk) reportAndClaim() {
 		switch n := w.rng.IntN(6); {
 		case n < 3:
 			e := w.settlement(j, w.outcome(j))
-			if e.Decision.Started && w.rng.IntN(4) == 0 {
+			if e.Decision.RecordsAttempt && w.rng.IntN(4) == 0 {
 				e.Progress = &queue.Progress{Percent: 100, ReportedAt: now}
 			}
 			t.Settlements = append(t.Settlements, e)
@@ -249,13 +249,13 @@ func (w *walk) reportAndClaim() {
 			w.noteLeaseEnded(j)
 		}
 	}
-	t.Want = w.rng.IntN(4)
+	t.WantedJobs = w.rng.IntN(4)
 	if len(w.leasedSeqs) > 30 {
-		t.Want = 0
+		t.WantedJobs = 0
 	}
-	head := w.expectedHead(want, t.Want)
+	head := w.expectedHead(want, t.WantedJobs)
 	done := w.exchange(t)
-	same(w.rig, "stale leases of a report", done.Stale, nil)
+	same(w.rig, "stale leases of a report", done.StaleLeases, nil)
 	head = w.asClaimed(done.Jobs, head...)
 	same(w.rig, "claimed jobs", done.Jobs, head)
 	for _, j := range head {
@@ -264,16 +264,16 @@ func (w *walk) reportAndClaim() {
 	}
 	events := w.newEvents()
 	for _, e := range events {
-		if j, changed := want[e.Job]; changed && e.Kind == queue.EventExpired {
+		if j, changed := want[e.JobSeq]; changed && e.Kind == queue.EventExpired {
 			// The job was given back after its expiry time, so the claim cancelled it.
-			want[e.Job] = w.expectExpired(j)
+			want[e.JobSeq] = w.expectExpired(j)
 		}
 	}
 	for _, seq := range slices.Sorted(maps.Keys(want)) {
 		w.checkJob(want[seq])
 	}
 	for _, e := range events {
-		if _, changed := want[e.Job]; !changed || e.Kind != queue.EventExpired {
+		if _, changed := want[e.JobSeq]; !changed || e.Kind != queue.EventExpired {
 			w.checkEvent(e)
 		}
 	}
@@ -298,7 +298,7 @@ func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 			ready = append(ready, j)
 		}
 	}
-	rank := func(j queue.Job) int64 { return w.order.Rank(j.Priority, j.Since, j.Arrival) }
+	rank := func(j queue.Job) int64 { return w.order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
@@ -314,7 +314,7 @@ func (w *walk) reportStale(old []queue.Lease) {
 	l := old[w.rng.IntN(len(old))]
 	e := w.settlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exited(0))
 	done := w.exchange(store.Report{Settlements: []store.Settlement{e}, Releases: []queue.Lease{l}})
-	same(w.rig, "stale leases", done.Stale, []queue.Lease{l, l})
+	same(w.rig, "stale leases", done.StaleLeases, []queue.Lease{l, l})
 	if j, known := w.expectedJobs[l.Seq]; known {
 		w.checkJob(j)
 	}
@@ -378,9 +378,9 @@ func (w *walk) retry() {
 	default:
 		w.must(err)
 		now := w.s.Now()
-		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.Crashes, j.Refunds, j.ExpiresAt,
+		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.RunnerCrashes, j.Shortages, j.ExpiresAt,
 			j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0, 0
-		j.DueAt, j.Since, j.UpdatedAt, j.Arrival = now, now, now, w.enqueuedTotal
+		j.DueAt, j.AgingSince, j.UpdatedAt, j.ArrivalNumber = now, now, now, w.enqueuedTotal
 	}
 	w.checkJob(j)
 }
@@ -407,7 +407,7 @@ func (w *walk) hold() {
 		w.must(err)
 		due := max(w.s.Now(), j.DueAt)
 		j.State, j.Reason, j.UpdatedAt = queue.Pending, "", w.s.Now()
-		j.DueAt, j.Since, j.Arrival = due, due, w.enqueuedTotal
+		j.DueAt, j.AgingSince, j.ArrivalNumber = due, due, w.enqueuedTotal
 		w.notYetDue[j.Seq] = due > w.s.Now()
 		j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 	}
@@ -435,7 +435,7 @@ func (w *walk) edit() {
 		now := w.s.Now()
 		j.Priority, j.UpdatedAt = priority, now
 		if at := now.Add(delay); delay > 0 && at != j.RunAt {
-			j.RunAt, j.DueAt, j.Since, j.Arrival = at, at, at, w.enqueuedTotal
+			j.RunAt, j.DueAt, j.AgingSince, j.ArrivalNumber = at, at, at, w.enqueuedTotal
 			w.notYetDue[j.Seq] = true
 		}
 	}
@@ -482,11 +482,11 @@ func (w *walk) leases() (list []queue.Lease) {
 // checkHistories checks that each job has one attempt record per run.
 func (w *walk) checkHistories() {
 	for seq, j := range w.expectedJobs {
-		history, err := w.s.History(w.Context(), seq, 0, store.MaxPage)
+		history, err := w.s.History(w.Context(), seq, 0, store.MaxPageRows)
 		w.must(err)
-		same(w.rig, "attempts of job "+j.ID, len(history), j.Runs)
+		same(w.rig, "attempts of job "+j.ID, len(history), j.StartedAttempts)
 		for i, a := range history {
-			same(w.rig, "number of an attempt of job "+j.ID, a.N, i+1)
+			same(w.rig, "number of an attempt of job "+j.ID, a.Number, i+1)
 		}
 	}
 }

@@ -17,19 +17,19 @@ import (
 type Class uint8
 
 const (
-	Urgent  Class = iota // from the worker pool: committed first and never refused
-	Prompt               // commands on stored jobs, settings and upkeep
-	Normal               // new jobs and removals: refused while too many operations wait
-	classes = iota
+	Urgent     Class = iota // from the worker pool: committed first and never refused
+	Prompt                  // commands on stored jobs, settings and upkeep
+	Normal                  // new jobs and removals: refused while too many operations wait
+	classCount = iota
 )
 
 // Limits of a queue.
 const (
-	maxWaiting = 4096 // operations in the queue, not counting urgent ones
-	promptRoom = 256  // part of maxWaiting that only operations of class Prompt can use
-	MaxGroup   = 512  // operations in one commit, not counting urgent ones
-	// maxServed is the maximum number of entries in Queue.lastServed and Queue.slowUsers.
-	maxServed = 1000
+	maxWaitingOps  = 4096 // operations in the queue, not counting urgent ones
+	promptCapacity = 256  // part of maxWaitingOps that only operations of class Prompt can use
+	MaxGroup       = 512  // operations in one commit, not counting urgent ones
+	// maxServedEntries is the maximum number of entries in Queue.lastServed and Queue.slowUsers.
+	maxServedEntries = 1000
 )
 
 // SlowOp is the duration from which an operation is considered slow. The user's next operation is then
@@ -41,9 +41,9 @@ const SlowOp = 10 * time.Millisecond
 // waits for the current commit and its own, and a job needs three commits: to be stored, claimed and settled.
 const GroupTime = SlowOp
 
-// sharedFor is how long users are considered to share the writer after operations of several users have
+// sharingPeriod is how long users are considered to share the writer after operations of several users have
 // waited.
-const sharedFor = time.Second
+const sharingPeriod = time.Second
 
 // Owner identifies the operations of one user and class.
 type Owner struct {
@@ -61,7 +61,7 @@ type Op interface {
 // Return, Served, IsSlow, CommitAlone and Shared.
 type Queue[O Op] struct {
 	mu      sync.Mutex
-	waiting [classes][]O // by class; guarded by mu
+	waiting [classCount][]O // by class; guarded by mu
 
 	lastServed   map[Owner]int64 // when operations were last carried out, as values of serveClock
 	serveClock   int64           // number of operations carried out for users
@@ -75,7 +75,7 @@ func (q *Queue[O]) Add(o O) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n, c := q.lenLocked(), o.Owner().Class
-	if c == Normal && n >= maxWaiting-promptRoom || c == Prompt && n >= maxWaiting {
+	if c == Normal && n >= maxWaitingOps-promptCapacity || c == Prompt && n >= maxWaitingOps {
 		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the "+
 			"disk; try again later", n)
 	}
@@ -129,7 +129,7 @@ func (q *Queue[O]) Take() (group []O) {
 		q.lastSharedAt = time.Now()
 		return q.takeFairLocked(group)
 	}
-	for c := Prompt; c < classes; c++ {
+	for c := Prompt; c < classCount; c++ {
 		n := min(len(q.waiting[c]), max(0, MaxGroup-len(group)))
 		group = append(group, q.waiting[c][:n]...)
 		q.waiting[c] = slices.Delete(q.waiting[c], 0, n)
@@ -140,7 +140,7 @@ func (q *Queue[O]) Take() (group []O) {
 // severalUsersWaitLocked reports whether operations of several users are waiting, not counting urgent ones.
 func (q *Queue[O]) severalUsersWaitLocked() bool {
 	var first *Owner
-	for c := Prompt; c < classes; c++ {
+	for c := Prompt; c < classCount; c++ {
 		for _, o := range q.waiting[c] {
 			owner := o.Owner()
 			if first == nil {
@@ -160,12 +160,12 @@ func (q *Queue[O]) severalUsersWaitLocked() bool {
 // the others.
 // See docs/decisions/0006.
 func (q *Queue[O]) takeFairLocked(group []O) []O {
-	var all []turnKey[O]
+	var all []opTurn[O]
 	turns := map[Owner]int{}
-	for c := Prompt; c < classes; c++ {
+	for c := Prompt; c < classCount; c++ {
 		for _, o := range q.waiting[c] {
 			owner := o.Owner()
-			key := turnKey[O]{op: o, class: c, turn: turns[owner], lastServed: q.lastServed[owner]}
+			key := opTurn[O]{op: o, class: c, turn: turns[owner], lastServed: q.lastServed[owner]}
 			if q.slowUsers[owner.UID] {
 				key.slow = 1
 			}
@@ -173,7 +173,7 @@ func (q *Queue[O]) takeFairLocked(group []O) []O {
 			turns[owner]++
 		}
 	}
-	slices.SortStableFunc(all, func(a, b turnKey[O]) int {
+	slices.SortStableFunc(all, func(a, b opTurn[O]) int {
 		return cmp.Or(a.turn-b.turn, a.slow-b.slow, cmp.Compare(a.lastServed, b.lastServed), int(a.class)-int(b.class))
 	})
 	all = all[:min(len(all), max(0, MaxGroup-len(group)))]
@@ -182,14 +182,14 @@ func (q *Queue[O]) takeFairLocked(group []O) []O {
 		group = append(group, t.op)
 		chosen[t.op] = true
 	}
-	for c := Prompt; c < classes; c++ {
+	for c := Prompt; c < classCount; c++ {
 		q.waiting[c] = slices.DeleteFunc(q.waiting[c], func(o O) bool { return chosen[o] })
 	}
 	return group
 }
 
-// turnKey is an operation with its sort keys.
-type turnKey[O Op] struct {
+// opTurn is an operation with its sort keys.
+type opTurn[O Op] struct {
 	op         O
 	class      Class
 	turn       int   // number of earlier operations of the same user and class
@@ -204,7 +204,7 @@ func (q *Queue[O]) Return(ops []O) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var returned [classes][]O
+	var returned [classCount][]O
 	for _, o := range ops {
 		c := o.Owner().Class
 		returned[c] = append(returned[c], o)
@@ -216,7 +216,7 @@ func (q *Queue[O]) Return(ops []O) {
 
 // Served records that an operation was carried out, and how long it took.
 func (q *Queue[O]) Served(o O, d time.Duration) {
-	if len(q.lastServed) >= maxServed || q.lastServed == nil {
+	if len(q.lastServed) >= maxServedEntries || q.lastServed == nil {
 		q.lastServed = map[Owner]int64{}
 	}
 	owner := o.Owner()
@@ -227,7 +227,7 @@ func (q *Queue[O]) Served(o O, d time.Duration) {
 		delete(q.slowUsers, owner.UID)
 	case q.slowUsers == nil:
 		q.slowUsers = map[int]bool{owner.UID: true}
-	case len(q.slowUsers) < maxServed:
+	case len(q.slowUsers) < maxServedEntries:
 		q.slowUsers[owner.UID] = true
 	}
 }
@@ -242,4 +242,4 @@ func (q *Queue[O]) IsSlow(o O) bool {
 func (q *Queue[O]) CommitAlone(o O) { q.nextSolo = &o }
 
 // Shared reports whether operations of several users wait, or have waited recently.
-func (q *Queue[O]) Shared(now time.Time) bool { return now.Sub(q.lastSharedAt) < sharedFor }
+func (q *Queue[O]) Shared(now time.Time) bool { return now.Sub(q.lastSharedAt) < sharingPeriod }

@@ -100,9 +100,9 @@ func TestQueueIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		class Class
 		room  int
-	}{{Normal, maxWaiting - promptRoom}, {Prompt, promptRoom}} {
+	}{{Normal, maxWaitingOps - promptCapacity}, {Prompt, promptCapacity}} {
 		var refused *queue.Error
-		if n, err := fill(c.class, maxWaiting+1); n != c.room || !errors.As(err, &refused) {
+		if n, err := fill(c.class, maxWaitingOps+1); n != c.room || !errors.As(err, &refused) {
 			t.Errorf("class %d: the queue took %d operations, then %v; want %d", c.class, n, err, c.room)
 		}
 	}

@@ -59,7 +59,7 @@ func TestAbuse(t *testing.T) {
 	}
 	q := testrig.StartRooted(t, multiUserSettings+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota),
 		"accounts = *\n")
-	q.Must("worker", "scale", "8")
+	q.MustCLI("worker", "scale", "8")
 	program := filepath.Join(filepath.Dir(q.RootRunnerDir), "test")
 	self, err := os.Executable()
 	if err != nil {

@@ -42,8 +42,8 @@ func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	t.Helper()
 	const length, small = 4 * time.Second, 8
-	q.Must("config", "set", "access.submit", "daemon news uucp bin sys")
-	q.Must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", small))
+	q.MustCLI("config", "set", "access.submit", "daemon news uucp bin sys")
+	q.MustCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", small))
 	m := measurement{q: q, service: q.Cmd.Process.Pid}
 	m.run(t, length, func(ctx context.Context) {
 		var wg sync.WaitGroup
@@ -59,7 +59,7 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	}
 	for _, p := range attackers {
 		checkQuota(q, t, p, small<<20)
-		if !strings.Contains(q.Must("list", "--user", p.Name, "--json"), `"input_removed"`) {
+		if !strings.Contains(q.MustCLI("list", "--user", p.Name, "--json"), `"input_removed"`) {
 			t.Errorf("%s did not fill the quota", p.Name)
 		}
 	}
@@ -67,7 +67,7 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	for _, p := range attackers {
 		q.CLI("cancel", "--user", p.Name, "--yes") // these jobs would affect later measurements
 	}
-	q.Must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
+	q.MustCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
 }
 
 // quotaExcess is the number of bytes by which the jobs of a user may exceed the quota in this test.
@@ -107,7 +107,7 @@ func checkDatabaseSize(q *testrig.Queue, t *testing.T, quotas int64) {
 	var st struct {
 		Bytes int64 `json:"database_bytes"`
 	}
-	if err := json.Unmarshal([]byte(q.Must("status", "--json")), &st); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("status", "--json")), &st); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the database has %d MB", st.Bytes>>20)

@@ -336,7 +336,7 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	}
 	q.Start("--workers", "1")
 	q.Bin = bin
-	if got := q.Must("run", "nice"); got != "5" {
+	if got := q.MustCLI("run", "nice"); got != "5" {
 		t.Errorf("nice value of a job: %q, want 5", got)
 	}
 	q.Kill()

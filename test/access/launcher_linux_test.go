@@ -119,7 +119,7 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 		Reasons []struct{ Kind, Text, Next string }
 	}
 	q.WaitUntil("why names the launcher", 40*time.Second, func() bool {
-		err := json.Unmarshal([]byte(q.Must("why", id, "--json")), &why)
+		err := json.Unmarshal([]byte(q.MustCLI("why", id, "--json")), &why)
 		return err == nil && len(why.Reasons) > 0 && strings.Contains(why.Reasons[0].Text, sentence)
 	})
 	if got := why.Reasons[0].Kind; got != "runner" {
@@ -129,13 +129,13 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	var detail struct {
 		WaitsFor struct{ Text, Next string } `json:"waits_for"`
 	}
-	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &detail); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &detail); err != nil {
 		q.Fatal(err)
 	}
 	if got := detail.WaitsFor.Text + "; " + detail.WaitsFor.Next; got != reason {
 		q.Errorf("waits_for: %q\nwant %q", got, reason)
 	}
-	if got := q.Must("status"); !strings.Contains(strings.Join(strings.Fields(got), " "), reason) {
+	if got := q.MustCLI("status"); !strings.Contains(strings.Join(strings.Fields(got), " "), reason) {
 		q.Errorf("status: %s\nwant %q", got, reason)
 	}
 	if got := q.CLI("doctor"); !strings.Contains(strings.Join(strings.Fields(got.Stdout), " "), why.Reasons[0].Text) {
@@ -191,7 +191,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 		t.Errorf("the job that ran during the restart: %+v", got)
 	}
 	q.KillRunners()
-	if got := q.OutputOf(testrig.DaemonUser, "--no-cwd", "id -un"); got != "daemon" {
+	if got := q.RunJobAs(testrig.DaemonUser, "--no-cwd", "id -un"); got != "daemon" {
 		t.Errorf("a job in the runner of the next launcher printed %q", got)
 	}
 }
@@ -202,13 +202,13 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 func TestStoppedLauncherIsNamed(t *testing.T) {
 	testrig.Long(t)
 	q, _ := rootsService(t)
-	q.OutputOf(testrig.DaemonUser, "--no-cwd", "true")
+	q.RunJobAs(testrig.DaemonUser, "--no-cwd", "true")
 	launcher := launcherPID(q)
 	syscall.Kill(launcher, syscall.SIGSTOP)
 	defer syscall.Kill(launcher, syscall.SIGCONT)
 	want := fmt.Sprintf("the launcher (process %d) is stopped", launcher)
 	q.WaitUntil("status names the stopped launcher while a runner exists", 20*time.Second, func() bool {
-		return strings.Contains(q.Must("status"), want)
+		return strings.Contains(q.MustCLI("status"), want)
 	})
 	q.CheckFinding("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))
 	for range 3 {
@@ -230,7 +230,7 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 			t.Errorf("doctor, after the launcher continues: %+v", f)
 		}
 	}
-	if got := q.Must("status"); strings.Contains(got, "launcher") {
+	if got := q.MustCLI("status"); strings.Contains(got, "launcher") {
 		t.Errorf("status, after the launcher continues: %s", got)
 	}
 }
@@ -243,7 +243,7 @@ func TestMissingLauncherIsNamed(t *testing.T) {
 	launcher := q.Launcher(rules)
 	socket := filepath.Join(q.RootRunnerDir, "spawn.sock")
 	q.Start("--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
-	q.OutputOf(testrig.DaemonUser, "--no-cwd", "true")
+	q.RunJobAs(testrig.DaemonUser, "--no-cwd", "true")
 	launcher.Process.Kill()
 	q.WaitUntil("the launcher has ended", 20*time.Second, func() bool {
 		c, err := net.Dial("unix", socket)

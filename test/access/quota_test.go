@@ -17,7 +17,7 @@ import (
 func TestRunningPerUser(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
-	q.Must("config", "set", "max_running_per_user", "2")
+	q.MustCLI("config", "set", "max_running_per_user", "2")
 	most := func(n int) (most int) {
 		t.Helper()
 		os.Remove(q.Path("log"))
@@ -28,7 +28,7 @@ func TestRunningPerUser(t *testing.T) {
 				q.Path("log"),
 				0.1*testrig.TimeoutFactor)}))
 		}
-		q.Must(append([]string{"wait", "--timeout", "60"}, ids...)...)
+		q.MustCLI(append([]string{"wait", "--timeout", "60"}, ids...)...)
 		now := 0
 		for line := range strings.Lines(q.ReadFile("log")) {
 			if line == "+\n" {
@@ -51,7 +51,7 @@ func TestRunningPerUser(t *testing.T) {
 
 	var ids []string
 	for range 4 {
-		ids = append(ids, q.Must("enqueue", "-q", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.02; done"))
+		ids = append(ids, q.MustCLI("enqueue", "-q", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.02; done"))
 	}
 	run := func() (n int) {
 		for _, id := range ids {
@@ -64,22 +64,22 @@ func TestRunningPerUser(t *testing.T) {
 	q.WaitUntil("two run", 20*time.Second, func() bool { return run() == 2 })
 	q.Kill()
 	q.Start("--workers", "4")
-	later := q.Must("enqueue", "-q", "true")
+	later := q.MustCLI("enqueue", "-q", "true")
 	if n := run(); n != 2 || q.Show(ids[2]).State != "pending" || q.Show(later).State != "pending" {
 		t.Errorf("%d jobs run after a crash; two other jobs are %s and %s", n, q.Show(ids[2]).State, q.Show(later).State)
 	}
-	q.Must("cancel", ids[3])
-	q.Must("config", "set", "max_running_per_user", "0")
+	q.MustCLI("cancel", ids[3])
+	q.MustCLI("config", "set", "max_running_per_user", "0")
 	q.WaitUntil("the others run", 20*time.Second, func() bool { return run() == 3 })
-	q.Must("wait", later, "--timeout", "30")
+	q.MustCLI("wait", later, "--timeout", "30")
 	if err := os.WriteFile(q.Path("go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.Must("wait", "--timeout", "30", ids[0], ids[1], ids[2])
+	q.MustCLI("wait", "--timeout", "30", ids[0], ids[1], ids[2])
 	if got := most(8); got < 3 {
 		t.Errorf("%d jobs ran concurrently without a quota, want more than 2", got)
 	}
-	if out := q.Must("doctor", "--verify"); strings.Contains(out, "failure") {
+	if out := q.MustCLI("doctor", "--verify"); strings.Contains(out, "failure") {
 		t.Error(out)
 	}
 }
@@ -88,16 +88,16 @@ func TestRunningPerUser(t *testing.T) {
 // with the code "full", names the setting, and stores no job.
 func TestPendingPerUser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("config", "set", "max-pending-per-user", "3")
-	q.Must("enqueue", "true")
-	q.Must("enqueue", "true")
+	q.MustCLI("config", "set", "max-pending-per-user", "3")
+	q.MustCLI("enqueue", "true")
+	q.MustCLI("enqueue", "true")
 	for _, args := range [][]string{{"enqueue", "--file", "-"}, {"enqueue", "--file", "-", "--json"}} {
 		if r := q.CLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.Code != 5 ||
 			!strings.Contains(r.Stderr, "max_pending_per_user is 3") {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
-	third := q.Must("enqueue", "-q", "true")
+	third := q.MustCLI("enqueue", "-q", "true")
 	if r := q.CLI("enqueue", "true"); r.Code != 5 ||
 		!strings.Contains(r.Stderr, "3 of their jobs are waiting, and the setting max_pending_per_user is 3") {
 		t.Errorf("enqueue of one job too many: %+v", r)
@@ -106,14 +106,14 @@ func TestPendingPerUser(t *testing.T) {
 		a.Error.Code != -32005 {
 		t.Errorf("enqueue over the socket of one job too many: %+v", a)
 	}
-	q.Must("cancel", third)
-	q.Must("enqueue", "true")
+	q.MustCLI("cancel", third)
+	q.MustCLI("enqueue", "true")
 	if r := q.CLI("retry", third); r.Code != 5 || !strings.Contains(r.Stderr, "max_pending_per_user is 3") {
 		t.Errorf("retry of one job too many: %+v", r)
 	}
-	q.Must("config", "unset", "max_pending_per_user")
-	q.Must("enqueue", "true")
-	if got := strings.Count(q.Must("list", "-q", "-s", "waiting"), "\n") + 1; got != 4 {
+	q.MustCLI("config", "unset", "max_pending_per_user")
+	q.MustCLI("enqueue", "true")
+	if got := strings.Count(q.MustCLI("list", "-q", "-s", "waiting"), "\n") + 1; got != 4 {
 		t.Errorf("%d jobs wait, want 4", got)
 	}
 }

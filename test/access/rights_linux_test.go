@@ -30,14 +30,14 @@ func waitingJob(q *testrig.Queue, owner testrig.Person) string {
 
 func heldJob(q *testrig.Queue, owner testrig.Person) string {
 	id := waitingJob(q, owner)
-	q.Must("hold", id)
+	q.MustCLI("hold", id)
 	return id
 }
 
 func runningJob(q *testrig.Queue, owner testrig.Person) string {
 	id := q.MustAs(owner, "enqueue", "trap '' HUP; echo begun; sleep 600 & wait")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
-		return strings.Contains(q.Must("logs", id), "begun") && q.Show(id).State == "processing"
+		return strings.Contains(q.MustCLI("logs", id), "begun") && q.Show(id).State == "processing"
 	})
 	return id
 }
@@ -370,11 +370,11 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 		t.Errorf("enqueue over the connection from before the user left the group: %+v", a.Error)
 	}
 	q.WriteFile("queuectl.toml", strings.Replace(testrig.AccessOfAll, `"@61298"`, `"@61296"`, 1))
-	q.Must("reload")
+	q.MustCLI("reload")
 	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error == nil || a.Error.Data.Code != "denied" {
 		t.Errorf("after [access] was changed, on the same connection: %+v", a)
 	}
-	q.Must("config", "set", "access.submit", "61250")
+	q.MustCLI("config", "set", "access.submit", "61250")
 	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
 		t.Errorf("after the right was granted again: %+v", a.Error)
 	}
@@ -401,7 +401,7 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Stderr, "user namespace") {
 		t.Errorf("status for a user from outside the namespace: %+v", r)
 	}
-	if w := q.Must("whoami", "--json"); !strings.Contains(w, `"uid":0`) || !strings.Contains(w, `"right":"admin"`) {
+	if w := q.MustCLI("whoami", "--json"); !strings.Contains(w, `"uid":0`) || !strings.Contains(w, `"right":"admin"`) {
 		t.Errorf("whoami of root in the namespace: %s", w)
 	}
 }
@@ -427,8 +427,8 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	if r := q.CLI("config", "set", "access.submit", "a,b"); r.Code != 2 {
 		t.Errorf("config set with a,b, which is not the name of a user: %+v", r)
 	}
-	q.Must("config", "set", "access.submit", "none")
-	q.Must("config", "set", "access.read", "none")
+	q.MustCLI("config", "set", "access.submit", "none")
+	q.MustCLI("config", "set", "access.read", "none")
 	q.CheckHealthy("without it")
 }
 
@@ -438,16 +438,16 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 func TestJobMayNameItsOwnUser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	me := strconv.Itoa(os.Geteuid()) // the account may have no name
-	id := q.Must("enqueue", "--user", me, "id -u")
-	q.Must("wait", id)
-	if out := q.Must("logs", id); out != me {
+	id := q.MustCLI("enqueue", "--user", me, "id -u")
+	q.MustCLI("wait", id)
+	if out := q.MustCLI("logs", id); out != me {
 		t.Errorf("the job ran as %s, want %s", out, me)
 	}
 	var j struct {
 		User string
 		Spec struct{ User string }
 	}
-	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil || j.User == "" ||
+	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil || j.User == "" ||
 		j.Spec.User != j.User {
 		t.Errorf("show of the job: %+v, %v", j, err)
 	}

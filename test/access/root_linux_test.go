@@ -22,7 +22,7 @@ import (
 func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
-		got := q.OutputOf(
+		got := q.RunJobAs(
 			p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
 		// The job of the account news does not start, because its home directory does not exist.
 		// The checks after this loop cover that account.
@@ -43,10 +43,10 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 			t.Errorf("%s: got\n%s\nwant\n%s", p.Name, strings.Join(lines, "\n"), strings.Join(want, "\n"))
 		}
 	}
-	if got := q.OutputOf(testrig.NewsUser, "--no-cwd", "true"); !strings.Contains(got, "cwd: ") {
+	if got := q.RunJobAs(testrig.NewsUser, "--no-cwd", "true"); !strings.Contains(got, "cwd: ") {
 		t.Errorf("a missing home directory: got %q, want an error about cwd", got)
 	}
-	if got := q.OutputOf(testrig.NewsUser, "--cwd", "/", "id -u"); got != "9" {
+	if got := q.RunJobAs(testrig.NewsUser, "--cwd", "/", "id -u"); got != "9" {
 		t.Errorf("another user's job ran as %q", got)
 	}
 }
@@ -113,7 +113,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	if err := os.Chown(mine+"/own", testrig.DaemonUser.Uid, testrig.DaemonUser.Gid); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mine, "--stdin-file", mine+"/own", "cat; pwd"); got != "mine\n"+
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", mine, "--stdin-file", mine+"/own", "cat; pwd"); got != "mine\n"+
 		mine {
 		t.Errorf("the user's own input file and directory: got %q", got)
 	}
@@ -167,7 +167,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 // could do so through a descriptor of the runner while both jobs start.
 func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",
 		"stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
 		t.Errorf("mode, owner and content of the input are %q, want a file that other users cannot read", got)
 	}
@@ -179,7 +179,7 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
 	q.MustAs(testrig.DaemonUser, "edit", id, "--command", "id -un; true")
-	q.Must("edit", id, `{"user":"news"}`)
+	q.MustCLI("edit", id, `{"user":"news"}`)
 	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"},
 		{`{"argv":["id"],"command":null}`}} {
 		if r := q.RunAs(testrig.DaemonUser, append([]string{"edit", id}, set...)...); r.Code != 5 ||
@@ -188,7 +188,7 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 		}
 	}
 	q.MustAs(testrig.DaemonUser, "edit", id, "--priority", "7")
-	q.Must("edit", id, "--cwd", "/", "--delay", "0s")
+	q.MustCLI("edit", id, "--cwd", "/", "--delay", "0s")
 	q.MustAs(testrig.DaemonUser, "wait", id)
 	if got := strings.TrimSpace(q.Show(id).Output); got != "news" {
 		t.Errorf("the job printed %q, want the output of the command from before the refused edits", got)
@@ -213,8 +213,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		!strings.Contains(r.Stderr, "--user NAME") {
 		t.Errorf("root gets the error %q", r.Stderr)
 	}
-	id := q.Must("enqueue", "--cwd", "/", "--user", "daemon", "id -un")
-	q.Must("wait", id)
+	id := q.MustCLI("enqueue", "--cwd", "/", "--user", "daemon", "id -un")
+	q.MustCLI("wait", id)
 	if got := strings.TrimSpace(q.Show(id).Output); got != "daemon" {
 		t.Errorf("an admin's job for daemon ran as %q", got)
 	}
@@ -222,7 +222,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		[]byte("accounts = daemon\nallow_root_jobs = true\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.Must("run", "--", "id", "-un"); got != "root" {
+	if got := q.MustCLI("run", "--", "id", "-un"); got != "root" {
 		t.Errorf("root's job, with allow_root_jobs, ran as %q", got)
 	}
 	// The runner checks the policy itself. A compromised service therefore cannot start jobs that
@@ -243,7 +243,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 func TestFixedAccount(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
-		if got := q.OutputOf(p, "--cwd", "/", "id -un; echo $USER $HOME"); got != "mail\nmail /var/mail" {
+		if got := q.RunJobAs(p, "--cwd", "/", "id -un; echo $USER $HOME"); got != "mail\nmail /var/mail" {
 			t.Errorf("the job of %s ran as %q", p.Name, got)
 		}
 	}
@@ -258,7 +258,7 @@ func TestFixedAccount(t *testing.T) {
 		t.Errorf("enqueue for another account: %+v, want an error", r)
 	}
 	q.KillRunners()
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("after its runner was killed a job ran as %q", got)
 	}
 }
@@ -266,7 +266,7 @@ func TestFixedAccount(t *testing.T) {
 // With run_as = "service", root's runner runs all jobs as the service's account.
 func TestServiceAccountByRootsRunner(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"service\"\n", "accounts = games\n")
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "games" {
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "games" {
 		t.Errorf("a job ran as %q", got)
 	}
 }

@@ -60,7 +60,7 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 			t.Errorf("a submitter could connect to %s: %+v", socket, r)
 		}
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+
 		q.RootRunnerDir); strings.Count(got, "ermission denied")+strings.Count(got, "not permitted") != 3 {
 		t.Errorf("a submitter's job printed %s", got)
 	}
@@ -73,7 +73,7 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
 	var stray string
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
-		stray = strings.TrimSpace(q.Must("logs", id))
+		stray = strings.TrimSpace(q.MustCLI("logs", id))
 		return stray != ""
 	})
 	old := q.RunnerPids()
@@ -92,7 +92,7 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 		remaining, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.RootRunnerDir, old[0]))
 		return len(remaining) == 0
 	})
-	q.Must("cancel", id)
+	q.MustCLI("cancel", id)
 }
 
 // If a runner of root dies before it has deleted an output as the service asked, the next runner of
@@ -117,7 +117,7 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	for _, pid := range q.RunnerPids() {
 		syscall.Kill(pid, syscall.SIGSTOP)
 	}
-	q.Must("rm", id)
+	q.MustCLI("rm", id)
 	triggerPending()
 	q.KillRunners()
 	triggerPending()
@@ -197,7 +197,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 		t.Errorf("the job of the first service: %+v", j)
 	}
 	q.KillRunners() // after this, the launcher starts another runner for the next job
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("a job of the first service after its runner was killed printed %q", got)
 	}
 }
@@ -219,7 +219,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	if err != nil || len(outputs) != 2 {
 		t.Fatalf("outputs %v, %v", outputs, err)
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mails,
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", mails,
 		fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere "+
 			"&& ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
 		t.Fatalf("the job printed %q", got)
@@ -230,7 +230,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 				r.Stderr)
 		}
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mails,
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", mails,
 		`mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
 		t.Fatalf("the job printed %q", got)
 	}
@@ -242,7 +242,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	args = args[slices.Index(args, "--workers"):]
 	q.Kill()
 	q.Start(args...)
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("a job ran as %q", got)
 	}
 	if j := q.Show(lockingJob); j.State != "processing" {
@@ -257,7 +257,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 func TestFixedAccountStopsItsRunner(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
-	q.Must("worker", "scale", "2")
+	q.MustCLI("worker", "scale", "2")
 	bad := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
 		"sleep 0.2; kill -STOP $PPID; exec sleep 300")
 	var runner, job int
@@ -281,7 +281,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	if elapsed := time.Since(started); elapsed > 3*time.Second {
 		t.Errorf("the next service was ready after %v", elapsed)
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("a job ran as %q", got)
 	}
 	j := q.Show(bad)
@@ -302,21 +302,23 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	q.Must("worker", "scale", "6")
-	bad := q.Must("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s", `exec perl -e 'while(1){kill "STOP",-1}'`)
+	q.MustCLI("worker", "scale", "6")
+	bad := q.MustCLI("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s",
+		`exec perl -e 'while(1){kill "STOP",-1}'`)
 	q.WaitUntil("the stopper runs", 20*time.Second, func() bool { return q.Show(bad).State == "processing" })
 	for range 40 {
-		q.Must("enqueue", "--user", "lp", "--cwd", "/", "--max-retries", "0", "--timeout", "1s", "--kill-after", "0s", "true")
+		q.MustCLI("enqueue", "--user", "lp", "--cwd", "/", "--max-retries", "0", "--timeout", "1s", "--kill-after", "0s",
+			"true")
 	}
 	for range 10 {
-		if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--timeout", "20s", "id -un"); got != "daemon" {
+		if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--timeout", "20s", "id -un"); got != "daemon" {
 			t.Errorf("another user's job: %q", got)
 		}
 	}
-	q.Must("cancel", bad)
+	q.MustCLI("cancel", bad)
 	q.WaitUntil("all has ended", 30*time.Second, func() bool {
-		return strings.Contains(q.Must("list", "--state", "processing", "--json"), "[]") &&
-			strings.Contains(q.Must("list", "--state", "waiting", "--json"), "[]")
+		return strings.Contains(q.MustCLI("list", "--state", "processing", "--json"), "[]") &&
+			strings.Contains(q.MustCLI("list", "--state", "waiting", "--json"), "[]")
 	})
 	if code := q.Stop(); code != 0 {
 		t.Errorf("the service ended with %d", code)
@@ -332,7 +334,7 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	q.Must("worker", "scale", "6")
+	q.MustCLI("worker", "scale", "6")
 	leased := filepath.Join(filepath.Dir(q.Bin), "leased")
 	if out, err := exec.Command("install", "-m", "755", "/bin/true", leased).CombinedOutput(); err != nil {
 		t.Fatalf("install: %v\n%s", err, out)
@@ -345,28 +347,28 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Fatal(err)
 	}
-	orphan := q.Must("enqueue", "--user", "backup", "--cwd", "/", "--allow-background",
+	orphan := q.MustCLI("enqueue", "--user", "backup", "--cwd", "/", "--allow-background",
 		"setsid sleep 300 >/dev/null 2>&1 & echo $!")
-	q.Must("wait", orphan)
-	pid, err := strconv.Atoi(strings.TrimSpace(q.Must("logs", orphan)))
+	q.MustCLI("wait", orphan)
+	pid, err := strconv.Atoi(strings.TrimSpace(q.MustCLI("logs", orphan)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(pid, syscall.SIGKILL)
-	input := q.Must("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--stdin-file", leased, "cat")
+	input := q.MustCLI("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--stdin-file", leased, "cat")
 	q.CLI("wait", input)
 	if j := q.Show(input); j.State != "dead" || testrig.Deref(j.ExitCode) != 126 ||
 		!strings.HasPrefix(j.Error, "stdin_file: ") {
 		t.Errorf("a job with a leased input: %+v", j)
 	}
 	program := func() string {
-		return q.Must("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--", leased)
+		return q.MustCLI("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--", leased)
 	}
 	bad := []string{program()}
 	var elapsed []time.Duration
 	for len(bad) < 5 {
 		started := time.Now()
-		if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "(sleep 0.01 &); id -un"); got != "daemon" {
+		if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "(sleep 0.01 &); id -un"); got != "daemon" {
 			t.Errorf("another user's job: %q", got)
 		}
 		elapsed = append(elapsed, time.Since(started))
@@ -418,7 +420,7 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	if orphans, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", runner)); err != nil || len(orphans) > 0 {
 		t.Errorf("children of the main thread: %q, %v", orphans, err)
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("with the new watchdog a job ran as %q", got)
 	}
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "sleep 60")
@@ -442,14 +444,14 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	}
 	q.KillRunners()
 	q.WaitUntil("the service says why", 20*time.Second, func() bool {
-		status := q.Must("status")
+		status := q.MustCLI("status")
 		return strings.Contains(status, "no jobs can start: ") &&
 			strings.Contains(status, "cannot create the output directory: ")
 	})
 	if err := os.Remove(outputs); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("after a runner can start, a job ran as %q", got)
 	}
 }
@@ -472,7 +474,7 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 		!strings.Contains(line, "group 60") {
 		t.Errorf("a request of root with another group gets %q, %v; want a refusal that names group 60", line, err)
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("after the refused request a job ran as %q", got)
 	}
 }
@@ -481,7 +483,7 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 // job's account. The job gets the limits that the account may set, and a higher limit is an error.
 func TestLimitsAreSetByTheAccount(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	if got := strings.TrimSpace(q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory",
+	if got := strings.TrimSpace(q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory",
 		"512M",
 		"echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf(
 		"%d 5 99 524288\n4", testrig.DaemonUser.Uid) {

@@ -36,7 +36,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 			now.Value == c.value || now.Origin != "file" {
 			t.Errorf("config set %s: %+v, the setting is now %+v", c.key, r, now)
 		}
-		q.Must("config", "unset", c.key)
+		q.MustCLI("config", "unset", c.key)
 	}
 	if d := q.Doctor(); strings.Contains(fmt.Sprint(d), testrig.SocketName+" can be accessed") {
 		t.Errorf("doctor: %+v", d)

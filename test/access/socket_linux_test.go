@@ -64,7 +64,7 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 			t.Errorf("%s: remaining files: %v", c.what, remaining)
 		}
 	}
-	q.Must("enqueue", "true")
+	q.MustCLI("enqueue", "true")
 	if code := q.Stop(); code != 0 {
 		t.Errorf("stop: exit code %d", code)
 	}
@@ -161,7 +161,7 @@ func TestPassedDescriptorsAreClosed(t *testing.T) {
 		t.Errorf("the service has %d descriptors, %d before", worst, before)
 	}
 	other.MustCall("hello", nil, nil)
-	if id := q.Must("enqueue", "true"); id == "" {
+	if id := q.MustCLI("enqueue", "true"); id == "" {
 		t.Error("enqueue printed no id")
 	}
 }

@@ -52,7 +52,7 @@ func fileNames(t *testing.T, dir string) (list []string) {
 // tmpdirOf runs a job that leaves a file in its private directory, and returns the path of the directory.
 func tmpdirOf(q *testrig.Queue) string {
 	q.Helper()
-	return q.Must("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
+	return q.MustCLI("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
 }
 
 // The setting job_tmpdir names the parent directory of the jobs' private directories. A job's
@@ -75,7 +75,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 		return os.IsNotExist(err)
 	})
 	gate := q.Path("gate")
-	longJob := q.Must("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+testrig.GatedJob(gate)+
+	longJob := q.MustCLI("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+testrig.GatedJob(gate)+
 		`; ls "$QUEUECTL_TMPDIR"`)
 	q.WaitUntil("the long job runs", 10*time.Second, func() bool { return strings.Contains(q.Show(longJob).Output, "up") })
 	q.Kill()
@@ -85,7 +85,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 		t.Errorf("with the changed setting a job has its directory at %s, want it in %s", path, second)
 	}
 	q.WriteFile("gate", "")
-	q.Must("wait", longJob)
+	q.MustCLI("wait", longJob)
 	if got := q.Show(longJob).Output; !strings.HasSuffix(got, "\nmine\n") {
 		t.Errorf("the job that ran while the setting changed finds the files %q in its directory, want mine", got)
 	}
@@ -93,7 +93,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 		return len(fileNames(t, first)) == 0
 	})
 
-	lostJob := q.Must("enqueue", "--on-lost", "dead",
+	lostJob := q.MustCLI("enqueue", "--on-lost", "dead",
 		`mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
 	q.WaitUntil("the job to lose runs", 10*time.Second, func() bool {
 		return strings.Contains(q.Show(lostJob).Output, "up")
@@ -143,7 +143,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		q := testrig.NewQueue(t, "")
 		q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", c.path))
 		q.Start("--workers", "1")
-		q.Must("enqueue", "--id", "waits", "true")
+		q.MustCLI("enqueue", "--id", "waits", "true")
 		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
 			q.WaitUntil(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool {
 				return strings.Contains(q.CLI(words...).Stdout, c.want)
@@ -157,7 +157,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 			if err := c.undo(); err != nil {
 				t.Fatal(err)
 			}
-			q.Must("wait", "--timeout", "20s", "waits")
+			q.MustCLI("wait", "--timeout", "20s", "waits")
 		}
 		q.Stop()
 	}
@@ -266,7 +266,7 @@ func TestJobTmpdirOfRootsRunners(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := testrig.StartRooted(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
 			checkTmpdirRefused(q, filepath.Dir(dir))
-			got := q.OutputOf(testrig.DaemonUser, "--cwd", "/",
+			got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/",
 				`echo x >"$QUEUECTL_TMPDIR/x" && stat -c '%a %U' "$QUEUECTL_TMPDIR"; echo "$QUEUECTL_TMPDIR"`)
 			if !strings.HasPrefix(got, "700 daemon\n"+dir+"/") {
 				t.Errorf("a job says %q, want a private directory in %s", got, dir)

@@ -17,7 +17,7 @@ import (
 // space for a new job, the service removes inputs of ended jobs.
 func TestUserBytesAreBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("config", "set", "max_bytes_per_user", "2MiB")
+	q.MustCLI("config", "set", "max_bytes_per_user", "2MiB")
 	file := filepath.Join(t.TempDir(), "job")
 	if err := os.WriteFile(file, []byte(`{"command": "cat", "delay": "1h", "stdin": "`+strings.Repeat("x", 250<<10)+`"}`),
 		0o600); err != nil {
@@ -31,21 +31,21 @@ func TestUserBytesAreBounded(t *testing.T) {
 			!strings.Contains(r.Stderr, "queuectl rm") {
 			t.Errorf("%s: exit code %d, %s", when, r.Code, r.Stderr)
 		}
-		if out := q.Must("status"); !strings.Contains(out, "of 2.0 MiB used") {
+		if out := q.MustCLI("status"); !strings.Contains(out, "of 2.0 MiB used") {
 			t.Errorf("%s: status does not show the bytes: %s", when, out)
 		}
-		if out := q.Must("status", "--json"); !strings.Contains(out, `"max_bytes_per_user":2097152`) {
+		if out := q.MustCLI("status", "--json"); !strings.Contains(out, `"max_bytes_per_user":2097152`) {
 			t.Errorf("%s: status --json does not show the bytes: %s", when, out)
 		}
 	}
-	if out := q.Must("status"); strings.Contains(out, "used") {
+	if out := q.MustCLI("status"); strings.Contains(out, "used") {
 		t.Errorf("status shows bytes that are far from the limit: %s", out)
 	}
-	if out := q.Must("status", "--verbose"); !strings.Contains(out, "Your jobs: 0 bytes of 2.0 MiB used") {
+	if out := q.MustCLI("status", "--verbose"); !strings.Contains(out, "Your jobs: 0 bytes of 2.0 MiB used") {
 		t.Errorf("status --verbose: %s", out)
 	}
 	for range 8 {
-		q.Must("enqueue", "--file", file)
+		q.MustCLI("enqueue", "--file", file)
 	}
 	full("a ninth job of 250 KiB in 2 MiB")
 	q.Kill()
@@ -58,30 +58,30 @@ func TestUserBytesAreBounded(t *testing.T) {
 		"of 2097152 bytes; once all bytes are used, new jobs are refused") {
 		t.Errorf("doctor: %s%s", r.Stdout, r.Stderr)
 	}
-	q.Must("cancel", "--all", "--yes")
+	q.MustCLI("cancel", "--all", "--yes")
 	for range 12 {
-		q.Must("enqueue", "--file", file)
-		q.Must("cancel", "--all", "--yes")
+		q.MustCLI("enqueue", "--file", file)
+		q.MustCLI("cancel", "--all", "--yes")
 	}
-	if out := q.Must("show", "1"); !strings.Contains(out,
+	if out := q.MustCLI("show", "1"); !strings.Contains(out,
 		"Removed:    env, stdin (to free space; this job cannot run again)") {
 		t.Errorf("show of a job whose input was removed to free space: %s", out)
 	}
-	if out := q.Must("show", "1", "--json"); !strings.Contains(out, `"input_removed":["env","stdin"]`) {
+	if out := q.MustCLI("show", "1", "--json"); !strings.Contains(out, `"input_removed":["env","stdin"]`) {
 		t.Errorf("show --json of a job whose input was removed to free space: %s", out)
 	}
 	if r := q.CLI("retry", "1"); r.Code == 0 || !strings.Contains(r.Stderr, "stdin: job 1 cannot run again") {
 		t.Errorf("retry of a job whose input was removed to free space: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
 	}
-	if out := q.Must("why", "1"); !strings.Contains(out, "its input (env, stdin) was removed to make room") {
+	if out := q.MustCLI("why", "1"); !strings.Contains(out, "its input (env, stdin) was removed to make room") {
 		t.Errorf("why of a job whose input was removed to free space: %s", out)
 	}
 	if r := q.CLI("doctor", "--verify"); r.Code != 0 {
 		t.Errorf("doctor --verify: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
 	}
-	q.Must("config", "set", "max_bytes_per_user", "20MiB")
-	q.Must("run", "--id", "output", "head -c 60000 /dev/zero | tr '\\0' x")
-	q.Must("config", "set", "max_bytes_per_user", "64KiB")
+	q.MustCLI("config", "set", "max_bytes_per_user", "20MiB")
+	q.MustCLI("run", "--id", "output", "head -c 60000 /dev/zero | tr '\\0' x")
+	q.MustCLI("config", "set", "max_bytes_per_user", "64KiB")
 	q.WaitUntil("the oldest output is removed", 30*time.Second, func() bool {
 		return !strings.Contains(q.CLI("logs", "output").Stdout, "xxx")
 	})
@@ -95,19 +95,19 @@ func TestUserBytesAreBounded(t *testing.T) {
 // The output of the last attempt is kept.
 func TestRetriedOutputsAreBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("config", "set", "max_bytes_per_user", "1MiB")
-	q.Must("enqueue", "--id", "prints", "--max-retries", "15", "--backoff-max", "1ms",
+	q.MustCLI("config", "set", "max_bytes_per_user", "1MiB")
+	q.MustCLI("enqueue", "--id", "prints", "--max-retries", "15", "--backoff-max", "1ms",
 		"head -c 300000 /dev/zero | tr '\\0' x; exit 1")
 	peakBytes := 0
 	q.WaitUntil("the job is dead", time.Minute, func() bool {
 		var st struct {
 			Bytes int `json:"user_bytes"`
 		}
-		if err := json.Unmarshal([]byte(q.Must("status", "--json")), &st); err != nil {
+		if err := json.Unmarshal([]byte(q.MustCLI("status", "--json")), &st); err != nil {
 			t.Fatal(err)
 		}
 		peakBytes = max(peakBytes, st.Bytes)
-		return strings.Contains(q.Must("show", "prints", "--json"), `"state":"dead"`)
+		return strings.Contains(q.MustCLI("show", "prints", "--json"), `"state":"dead"`)
 	})
 	if peakBytes > 1<<20 || peakBytes < 300_000 {
 		t.Errorf("the user's jobs held %d bytes, want less than 1 MiB and the output of one attempt", peakBytes)

@@ -429,7 +429,7 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 	if !strings.Contains(r.Stdout, `"id":1,`) || !strings.Contains(r.Stdout, `"timed_out":true`) {
 		t.Errorf("the reply to the waiting call lacks timed_out: %s", r.Stdout)
 	}
-	if got := q.Must("show", "1"); !strings.Contains(got, "processing") {
+	if got := q.MustCLI("show", "1"); !strings.Contains(got, "processing") {
 		t.Errorf("the job is not processing: %s", got)
 	}
 }

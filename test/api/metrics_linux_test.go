@@ -58,15 +58,15 @@ next:
 // state of the queue.
 func TestMetrics(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	q.Must("enqueue", "--id", "a", "-Q", "build", "sleep 0.1")
-	q.Must("enqueue", "--id", "b", "-Q", "build", "--max-retries", "1", "--backoff-base", "0.01", "exit 3")
-	q.Must("enqueue", "--id", "c", "--in", "1h", "true")
+	q.MustCLI("enqueue", "--id", "a", "-Q", "build", "sleep 0.1")
+	q.MustCLI("enqueue", "--id", "b", "-Q", "build", "--max-retries", "1", "--backoff-base", "0.01", "exit 3")
+	q.MustCLI("enqueue", "--id", "c", "--in", "1h", "true")
 	q.CLI("wait", "a", "b")
 	q.Kill()
 	q.Start("--workers", "2")
-	q.Must("enqueue", "--id", "d", "-Q", "build", "true")
-	q.Must("wait", "d")
-	families := parseMetrics(q, q.Must("metrics")+"\n")
+	q.MustCLI("enqueue", "--id", "d", "-Q", "build", "true")
+	q.MustCLI("wait", "d")
+	families := parseMetrics(q, q.MustCLI("metrics")+"\n")
 	for _, c := range []struct {
 		name   string
 		labels []string
@@ -93,7 +93,7 @@ func TestMetrics(t *testing.T) {
 		Name, Type string
 		Metrics    []struct{ Value *float64 }
 	}
-	if err := json.Unmarshal([]byte(q.Must("metrics", "--json")), &list); err != nil || len(list) < 10 {
+	if err := json.Unmarshal([]byte(q.MustCLI("metrics", "--json")), &list); err != nil || len(list) < 10 {
 		t.Errorf("metrics --json lists %d metrics, %v", len(list), err)
 	}
 	for _, m := range list {
@@ -101,7 +101,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s has no value", m.Name)
 		}
 	}
-	q.Must("metrics", "--textfile", q.Path("queue.prom"))
+	q.MustCLI("metrics", "--textfile", q.Path("queue.prom"))
 	if info, err := os.Stat(q.Path("queue.prom")); err != nil || info.Mode().Perm() != 0o644 || info.Size() < 1000 {
 		t.Errorf("the file is %v, %v", info, err)
 	}
@@ -116,7 +116,7 @@ func TestMetrics(t *testing.T) {
 		!strings.Contains(got.Stderr, "is not a regular file") {
 		t.Errorf("metrics --textfile at the path of a pipe: %+v", got)
 	}
-	q.Must("metrics", "--textfile", q.Path("link"))
+	q.MustCLI("metrics", "--textfile", q.Path("link"))
 	for path, kind := range map[string]os.FileMode{"pipe": os.ModeNamedPipe, "link": os.ModeSymlink} {
 		if info, err := os.Lstat(q.Path(path)); err != nil || info.Mode().Type() != kind {
 			t.Errorf("%s is %v, %v", path, info, err)
@@ -141,7 +141,7 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 		}
 		return metricWithLabels(families["queuectl_healthy"]).GetGauge().GetValue()
 	}
-	q.Must("metrics", "--textfile", q.Path("queue.prom"))
+	q.MustCLI("metrics", "--textfile", q.Path("queue.prom"))
 	if got := healthy(); got != 1 {
 		t.Fatalf("queuectl_healthy of a running service is %v, want 1", got)
 	}
@@ -162,8 +162,8 @@ func TestMetricsNameFewQueues(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&list, `{"command":"true","queue":"q%d"}`+"\n", i)
 	}
-	q.Must("enqueue", "--file", q.WriteFile("list.jsonl", list.String()))
-	families := parseMetrics(q, q.Must("metrics")+"\n")
+	q.MustCLI("enqueue", "--file", q.WriteFile("list.jsonl", list.String()))
+	families := parseMetrics(q, q.MustCLI("metrics")+"\n")
 	if n := len(families["queuectl_queue_waiting"].GetMetric()); n > 101 {
 		t.Errorf("%d queues have their own metric, want at most 101", n)
 	}
@@ -175,13 +175,13 @@ func TestMetricsNameFewQueues(t *testing.T) {
 // The page /metrics requires a session, unless web.metrics_anonymous admits local clients. A client
 // that requests native histograms gets them.
 func TestMetricsOfThePage(t *testing.T) {
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
-	b.Must("enqueue", "--id", "a", "true")
-	b.Must("wait", "a")
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
+	b.MustCLI("enqueue", "--id", "a", "true")
+	b.MustCLI("wait", "a")
 	if got := b.Request("GET", "/metrics", ""); got.Code != http.StatusUnauthorized {
 		t.Errorf("a request without a session gets %+v", got)
 	}
-	b.Must("config", "set", "web.metrics_anonymous", "true")
+	b.MustCLI("config", "set", "web.metrics_anonymous", "true")
 	if got := b.Request("GET", "/metrics", ""); got.Code != http.StatusOK ||
 		!strings.Contains(got.Body, "queuectl_build_info") {
 		t.Errorf("with metrics_anonymous: %+v", got)
@@ -231,10 +231,10 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}
 	}
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
-	b.Must("config", "set", "web.metrics_anonymous", "true")
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
+	b.MustCLI("config", "set", "web.metrics_anonymous", "true")
 	lint := exec.Command("promtool", "check", "metrics")
-	lint.Stdin = strings.NewReader(b.Must("metrics") + "\n")
+	lint.Stdin = strings.NewReader(b.MustCLI("metrics") + "\n")
 	if out, err := lint.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
 		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	}
@@ -247,7 +247,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 	native := startPrometheus(b, rules, "--enable-feature=native-histograms")
 	for name, p := range map[string]*prometheusServer{"classic": classic, "native": native} {
 		b.WaitUntil("Prometheus reads the metrics twice while jobs end", 60*time.Second, func() bool {
-			b.Must("enqueue", "-q", "true")
+			b.MustCLI("enqueue", "-q", "true")
 			n, err := p.count(`sum(increase(queuectl_attempts_ended_total[20s])) > 0`)
 			return err == nil && n > 0
 		})

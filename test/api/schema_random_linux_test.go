@@ -266,7 +266,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 		Method string
 		Params testrig.Fields
 	}
-	if err := json.Unmarshal([]byte(idle.Must("schema", "--json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(idle.MustCLI("schema", "--json")), &list); err != nil {
 		t.Fatal(err)
 	}
 	for i, m := range list {
@@ -348,7 +348,7 @@ func refusal(q *testrig.Queue, method string, params testrig.Fields) *wireError 
 	q.Helper()
 	w := q.Dial()
 	defer w.Close()
-	w.Id++
+	w.LastID++
 	line, err := json.Marshal(testrig.Fields{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 	if err != nil {
 		q.Fatal(err)

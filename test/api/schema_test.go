@@ -25,7 +25,7 @@ func schemas(q *testrig.Queue) map[string]methodSchemas {
 		Params, Result json.RawMessage
 		Notification   json.RawMessage `json:"tells"`
 	}
-	if err := json.Unmarshal([]byte(q.Must("schema", "--json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("schema", "--json")), &list); err != nil {
 		q.Fatal(err)
 	}
 	compile := func(name string, raw json.RawMessage) *jsonschema.Schema {

@@ -112,7 +112,7 @@ func TestTraces(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	r := newTraceReceiver(t)
-	q.Must("config", "set", "traces.endpoint", r.url)
+	q.MustCLI("config", "set", "traces.endpoint", r.url)
 	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id",
 		"fails", "--max-retries", "1", "--backoff-base", "0.01", `echo "$TRACEPARENT $TRACESTATE"; exit 3`)
@@ -130,7 +130,7 @@ func TestTraces(t *testing.T) {
 			span.Name != "process default" {
 			t.Errorf("span %d is %v", i, span)
 		}
-		if got := strings.TrimSpace(q.Must("logs", "fails", "--attempt", string(rune('1'+i)))); !strings.Contains(got,
+		if got := strings.TrimSpace(q.MustCLI("logs", "fails", "--attempt", string(rune('1'+i)))); !strings.Contains(got,
 			parentOf(span)) || !strings.Contains(got, "vendor=1") {
 			t.Errorf("attempt %d got the trace context %q, its span is %s", i+1, got, parentOf(span))
 		}
@@ -142,9 +142,9 @@ func TestTraces(t *testing.T) {
 		t.Error("two attempts are one span")
 	}
 	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-00"}, "enqueue", "--id", "unsampled", "exit 0")
-	q.Must("wait", "unsampled")
-	q.Must("enqueue", "--id", "alone", "exit 0")
-	q.Must("wait", "alone")
+	q.MustCLI("wait", "unsampled")
+	q.MustCLI("enqueue", "--id", "alone", "exit 0")
+	q.MustCLI("wait", "alone")
 	if span := r.waitSpans(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace ||
 		span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
 		t.Errorf("the span of a job without a trace context: %v", span)
@@ -155,11 +155,11 @@ func TestTraces(t *testing.T) {
 	q.Kill()
 	q.Start("--workers", "2")
 	q.WriteFile("go", "")
-	q.Must("wait", "adopted")
+	q.MustCLI("wait", "adopted")
 	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace ||
 		hex.EncodeToString(span.ParentSpanId) != caller {
 		t.Errorf("the service that adopted the job reported the span %v", span)
-	} else if parent := q.Must("logs", "adopted"); parent != parentOf(span) {
+	} else if parent := q.MustCLI("logs", "adopted"); parent != parentOf(span) {
 		t.Errorf("the job got the trace context %s, its span is %s", parent, parentOf(span))
 	}
 	r.mu.Lock()
@@ -184,15 +184,15 @@ func TestHungCollectorDelaysNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	q.Must("config", "set", "traces.endpoint", "http://"+silent.Addr().String())
-	q.Must("run", "echo first")
-	q.Must("config", "set", "traces.endpoint", "http://"+testrig.FreeAddress(t))
+	q.MustCLI("config", "set", "traces.endpoint", "http://"+silent.Addr().String())
+	q.MustCLI("run", "echo first")
+	q.MustCLI("config", "set", "traces.endpoint", "http://"+testrig.FreeAddress(t))
 	for _, id := range []string{"0", "1"} {
 		in := []string{"TRACEPARENT=00-" + strings.Repeat(id, 31) + "a-" + strings.Repeat("b", 16) + "-01"}
 		mustWithEnv(q, in, "enqueue", "--key", "k", "--id", "once", "exit 0")
 		mustWithEnv(q, in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
 	}
-	q.Must("wait", "once")
+	q.MustCLI("wait", "once")
 	q.WaitUntil("the log says so", 20*time.Second, func() bool {
 		return strings.Contains(q.LogText(), "cannot be sent to the collector")
 	})

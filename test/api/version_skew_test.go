@@ -79,8 +79,8 @@ func TestHelloNamesProtocolVersions(t *testing.T) {
 		Features []string
 	}
 	w.MustCall("hello", testrig.Fields{"version": "9.9.9"}, &h)
-	if "queuectl "+h.Version != q.Must("version") || h.Protocol.Min > 1 || h.Protocol.Max < 1 {
-		t.Errorf("hello returned %+v; the program's version is %s", h, q.Must("version"))
+	if "queuectl "+h.Version != q.MustCLI("version") || h.Protocol.Min > 1 || h.Protocol.Max < 1 {
+		t.Errorf("hello returned %+v; the program's version is %s", h, q.MustCLI("version"))
 	}
 	for _, method := range []string{"hello", "enqueue", "enqueue.batch", "status", "events"} {
 		if !slices.Contains(h.Features, method) {

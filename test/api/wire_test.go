@@ -256,7 +256,7 @@ func TestIdleConnections(t *testing.T) {
 	for range 50 {
 		w.Enqueue(testrig.Fields{"command": "true"})
 	}
-	q.Must("status")
+	q.MustCLI("status")
 	if elapsed := time.Since(started); elapsed > 5*testrig.TimeoutFactor*time.Second {
 		t.Errorf("50 enqueues took %v", elapsed)
 	}

@@ -86,11 +86,11 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	const want = `cp 'c  lip1.mov' 'it'\''s' "$(printf 'two\nlines')"`
 	argv := []string{"cp", "c  lip1.mov", "it's", "two\nlines"}
-	q.Must(append([]string{"enqueue", "--id", "a", "--"}, argv...)...)
-	q.Must(append([]string{"schedule", "add", "nightly", "0 3 * * *", "--"}, argv...)...)
+	q.MustCLI(append([]string{"enqueue", "--id", "a", "--"}, argv...)...)
+	q.MustCLI(append([]string{"schedule", "add", "nightly", "0 3 * * *", "--"}, argv...)...)
 	for _, verb := range [][]string{{"list"}, {"show", "a"}, {"simulate"}, {"status"}, {"schedule", "list"},
 		{"schedule", "show", "nightly"}} {
-		if got := q.Must(verb...); !strings.Contains(got, want) {
+		if got := q.MustCLI(verb...); !strings.Contains(got, want) {
 			t.Errorf("%q prints\n%s\nwant %s in it", verb, got, want)
 		}
 	}
@@ -98,12 +98,12 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 		Command string
 		Argv    []string
 	}
-	if err := json.Unmarshal([]byte(q.Must("list", "--json")), &jobs); err != nil || len(jobs) != 1 ||
+	if err := json.Unmarshal([]byte(q.MustCLI("list", "--json")), &jobs); err != nil || len(jobs) != 1 ||
 		jobs[0].Command != want || !slices.Equal(jobs[0].Argv, argv) {
 		t.Errorf("list --json has %+v, %v, want the command %s", jobs, err, want)
 	}
 	var schedules []struct{ Command string }
-	if err := json.Unmarshal([]byte(q.Must("schedule", "list", "--json")), &schedules); err != nil ||
+	if err := json.Unmarshal([]byte(q.MustCLI("schedule", "list", "--json")), &schedules); err != nil ||
 		len(schedules) != 1 || schedules[0].Command != want {
 		t.Errorf("schedule list --json has %+v, %v, want the command %s", schedules, err, want)
 	}

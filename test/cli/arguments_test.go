@@ -57,21 +57,21 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 // --json. A time of day in --since means the last time at which it was that time of day.
 func TestListsHoldEachJobOnce(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "a", "true")
-	q.Must("enqueue", "--id", "b", "true")
+	q.MustCLI("enqueue", "--id", "a", "true")
+	q.MustCLI("enqueue", "--id", "b", "true")
 	for _, args := range [][]string{
 		{"-s", "waiting", "-s", "pending"}, {"-s", "pending", "-s", "pending"}, {"--json"}, {"--jsonl"},
 		{"--since", time.Now().Add(-time.Minute).Format("15:04")},
 	} {
-		if got := q.Must(append([]string{"list", "-q"}, args...)...); got != "b\na" {
+		if got := q.MustCLI(append([]string{"list", "-q"}, args...)...); got != "b\na" {
 			t.Errorf("list -q %q: got %q, want b and a", args, got)
 		}
 	}
-	if got := q.Must("list", "-q", "--since", time.Now().Add(time.Hour).Format("15:04")); time.Now().Hour() < 23 &&
+	if got := q.MustCLI("list", "-q", "--since", time.Now().Add(time.Hour).Format("15:04")); time.Now().Hour() < 23 &&
 		got != "b\na" {
 		t.Errorf("list --since with a time of day that was yesterday: %q", got)
 	}
-	if got := q.Must("dlq", "list", "-q", "--json"); got != "" {
+	if got := q.MustCLI("dlq", "list", "-q", "--json"); got != "" {
 		t.Errorf("dlq list -q --json of no jobs: %q", got)
 	}
 }
@@ -79,7 +79,7 @@ func TestListsHoldEachJobOnce(t *testing.T) {
 // An error about one job of a file contains the job's line number, in every format of the file.
 func TestFileErrorsNameTheLine(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "taken", "true")
+	q.MustCLI("enqueue", "--id", "taken", "true")
 	for text, line := range map[string]string{
 		"\n{\"id\":\"taken\",\"command\":\"true\"}\n":                                     "line 2: ",
 		"{\"command\":\"true\"}\n\n{\"id\":\"taken\",\"command\":\"true\"}\n":             "line 3: ",
@@ -92,7 +92,7 @@ func TestFileErrorsNameTheLine(t *testing.T) {
 			t.Errorf("%q: %+v, want %s", text, r, line)
 		}
 	}
-	if got := q.Must("list", "-q"); got != "taken" {
+	if got := q.MustCLI("list", "-q"); got != "taken" {
 		t.Errorf("jobs after the refused files: %q", got)
 	}
 }
@@ -215,12 +215,12 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 		specs = append(specs, testrig.Fields{"id": fmt.Sprintf("j%04d", i), "command": "true", "priority": i * 37 % 2500})
 	}
 	w.Batch(specs)
-	if got := q.Must("list", "--columns", "id,state,command", "--limit",
+	if got := q.MustCLI("list", "--columns", "id,state,command", "--limit",
 		"1"); got != "ID     STATE    COMMAND\nj2027  pending  true\n… and 2499 more jobs (use --limit N)" {
 		t.Errorf("list --columns: %q", got)
 	}
-	highest := q.Must("list", "--sort", "-priority", "--limit", "3", "-q")
-	least := q.Must("list", "--sort", "priority", "--limit", "2", "-q")
+	highest := q.MustCLI("list", "--sort", "-priority", "--limit", "3", "-q")
+	least := q.MustCLI("list", "--sort", "priority", "--limit", "2", "-q")
 	if len(strings.Fields(highest)) != 3 || len(strings.Fields(least)) != 2 {
 		t.Errorf("list --sort: jobs with the highest value %q, with the lowest %q", highest, least)
 	}
@@ -235,7 +235,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 			}
 		}
 	}
-	if got := q.Must("list", "--sort", "id", "--limit", "2", "--columns", "id"); !strings.HasPrefix(got,
+	if got := q.MustCLI("list", "--sort", "id", "--limit", "2", "--columns", "id"); !strings.HasPrefix(got,
 		"ID\nj0000\nj0001\n… and 2498 more") {
 		t.Errorf("list --sort id: %q", got)
 	}
@@ -289,10 +289,10 @@ func TestListShowsRunningJobsFirst(t *testing.T) {
 	}
 	w.Batch(specs)
 	for _, filter := range [][]string{{"--label", "x=1"}, {"--state", "processing,waiting"}, nil} {
-		got := q.Must(append([]string{"list", "--limit", "4", "--columns", "id"}, filter...)...)
+		got := q.MustCLI(append([]string{"list", "--limit", "4", "--columns", "id"}, filter...)...)
 		if lines := strings.Split(got, "\n"); len(lines) != 6 || lines[1] != "runs" {
 			t.Errorf("list %v: %q, want the running job first", filter, got)
 		}
 	}
-	q.Must("kill", "-s", "KILL", "runs")
+	q.MustCLI("kill", "-s", "KILL", "runs")
 }

@@ -13,9 +13,9 @@ func TestCallersUmask(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
 	old := syscall.Umask(0o027)
-	masked := strings.TrimSpace(q.Must("enqueue", "umask"))
+	masked := strings.TrimSpace(q.MustCLI("enqueue", "umask"))
 	syscall.Umask(old)
-	for id, want := range map[string]string{masked: "0027\n", q.Must("enqueue", "--umask", "077", "umask"): "0077\n"} {
+	for id, want := range map[string]string{masked: "0027\n", q.MustCLI("enqueue", "--umask", "077", "umask"): "0077\n"} {
 		if got := w.WaitEnded(id).Output; got != want {
 			t.Errorf("the umask of the job is %q, want %q", got, want)
 		}

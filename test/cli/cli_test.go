@@ -49,14 +49,14 @@ func TestEnqueueForms(t *testing.T) {
 		"1": `"command":"echo hi"`, "2": `"argv":["ls","-l","--json"]`, "3": `"priority":9`,
 		"b": `"labels":{"k":"v","l":"w"}`, "c": `"priority":3`, "f2": `"argv":["x"]`,
 	} {
-		if got := q.Must("show", id, "--json"); !strings.Contains(got, want) {
+		if got := q.MustCLI("show", id, "--json"); !strings.Contains(got, want) {
 			t.Errorf("job %s lacks %s: %s", id, want, got)
 		}
 	}
-	if got := q.Must("enqueue", "--id", "j", "--json", "x"); !strings.Contains(got, `"state":"pending"`) {
+	if got := q.MustCLI("enqueue", "--id", "j", "--json", "x"); !strings.Contains(got, `"state":"pending"`) {
 		t.Errorf("enqueue --json: %s", got)
 	}
-	q.Must("worker", "scale", "1")
+	q.MustCLI("worker", "scale", "1")
 	if j := q.Dial().WaitEnded("i"); j.Output != "fed" {
 		t.Errorf("the job printed %q, want its stdin", j.Output)
 	}
@@ -89,7 +89,7 @@ func TestBatchIsWhole(t *testing.T) {
 		}
 	}
 	file := q.WriteFile("good", strings.Join(lines, "\n"))
-	if got := strings.Count(q.Must("enqueue", "--file", file), "\n"); got != 9999 || count() != 10000 {
+	if got := strings.Count(q.MustCLI("enqueue", "--file", file), "\n"); got != 9999 || count() != 10000 {
 		t.Errorf("enqueue of 10,000 jobs printed %d ids, and %d jobs are stored", got+1, count())
 	}
 	want := count()
@@ -134,11 +134,11 @@ func TestJSONShapes(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, args := range []string{"list", "dlq list", "list -s dead"} {
-		if got := q.Must(append(strings.Fields(args), "--json")...); got != "[]" {
+		if got := q.MustCLI(append(strings.Fields(args), "--json")...); got != "[]" {
 			t.Errorf("%s --json: %q", args, got)
 		}
-		if got := q.Must(append(strings.Fields(args), "--jsonl")...) + q.Must(strings.Fields(args)...) +
-			q.Must(append(strings.Fields(args), "-q")...); got != "" {
+		if got := q.MustCLI(append(strings.Fields(args), "--jsonl")...) + q.MustCLI(strings.Fields(args)...) +
+			q.MustCLI(append(strings.Fields(args), "-q")...); got != "" {
 			t.Errorf("%s of no jobs: %q", args, got)
 		}
 	}
@@ -146,7 +146,7 @@ func TestJSONShapes(t *testing.T) {
 	id := w.Enqueue(testrig.Fields{"command": "echo up; exec sleep 60", "labels": testrig.Fields{"a": "b"}})
 	w.WaitRunning(id)
 	var detail map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &detail); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &detail); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range strings.Fields("id seq command state reason queue priority waiting_time effective_priority " +
@@ -159,9 +159,9 @@ func TestJSONShapes(t *testing.T) {
 	if s := string(detail["started_at"]); !strings.HasSuffix(s, `Z"`) || len(s) != 26 {
 		t.Errorf("started_at is %s, want a time in UTC with milliseconds", s)
 	}
-	q.Must("cancel", id)
+	q.MustCLI("cancel", id)
 	for _, name := range []string{"pid", "worker_id", "next_retry_at"} {
-		if got := q.Must("show", id, "--json"); !strings.Contains(got, `"`+name+`":null`) {
+		if got := q.MustCLI("show", id, "--json"); !strings.Contains(got, `"`+name+`":null`) {
 			t.Errorf("member %s is not null: %s", name, got)
 		}
 	}
@@ -171,17 +171,17 @@ func TestJSONShapes(t *testing.T) {
 	}
 	w.Batch(specs)
 	var list []testrig.Fields
-	if err := json.Unmarshal([]byte(q.Must("list", "--json")), &list); err != nil || len(list) != 5001 {
+	if err := json.Unmarshal([]byte(q.MustCLI("list", "--json")), &list); err != nil || len(list) != 5001 {
 		t.Errorf("list --json: %d jobs, %v", len(list), err)
 	}
-	if got := strings.Count(q.Must("list", "--jsonl", "--limit", "1500"), "\n"); got != 1499 {
+	if got := strings.Count(q.MustCLI("list", "--jsonl", "--limit", "1500"), "\n"); got != 1499 {
 		t.Errorf("list --jsonl --limit 1500: %d lines", got+1)
 	}
-	if got := q.Must("list"); strings.Count(got, "\n") != 51 || !strings.Contains(got, "4951 more") {
+	if got := q.MustCLI("list"); strings.Count(got, "\n") != 51 || !strings.Contains(got, "4951 more") {
 		t.Errorf("list of 5001 jobs: %s", got)
 	}
 	var st struct{ Jobs map[string]int }
-	json.Unmarshal([]byte(q.Must("status", "--json")), &st)
+	json.Unmarshal([]byte(q.MustCLI("status", "--json")), &st)
 	for _, state := range strings.Fields("blocked held pending processing failed completed dead cancelled") {
 		if _, ok := st.Jobs[state]; !ok {
 			t.Errorf("status --json lacks the state %s", state)
@@ -244,7 +244,7 @@ func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 			for _, p := range []int{3, 5, 8, 2, -1, 7} {
 				w.Enqueue(testrig.Fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.Path("order")), "priority": p})
 			}
-			q.Must("worker", "scale", "1")
+			q.MustCLI("worker", "scale", "1")
 			q.WaitUntil("all have run", 10*time.Second, func() bool { return w.Counts()["completed"] == 6 })
 			if got := strings.Join(strings.Fields(q.ReadFile("order")), " "); got != c.want {
 				t.Errorf("the jobs ran in the order %q, want %q", got, c.want)
@@ -260,24 +260,24 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "0")
 	lines := strings.Repeat(`{"command":"true"}`+"\n", 20_000)
-	q.Must("enqueue", "--file", q.WriteFile("jobs.jsonl", lines))
+	q.MustCLI("enqueue", "--file", q.WriteFile("jobs.jsonl", lines))
 	w := q.Dial()
 	for _, p := range []int{1, 9, 5} {
 		w.Enqueue(testrig.Fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.Path("order")), "priority": p,
 			"id": fmt.Sprint("p", p)})
 	}
-	q.Must("config", "set", "scheduling", "fifo")
-	if !strings.Contains(q.Must("status"), "sorting the waiting jobs again") {
+	q.MustCLI("config", "set", "scheduling", "fifo")
+	if !strings.Contains(q.MustCLI("status"), "sorting the waiting jobs again") {
 		t.Error("status does not say that jobs are ranked again")
 	}
 	q.Kill() // kill the service while it ranks the jobs again
 	q.Start("--workers", "0")
-	q.Must("config", "set", "scheduling", "priority")
+	q.MustCLI("config", "set", "scheduling", "priority")
 	q.WaitUntil("all are ranked", 60*time.Second,
-		func() bool { return !strings.Contains(q.Must("status", "--json"), `"reranking":true`) })
-	q.Must("rm", "--id-glob", "[0-9]*")
-	q.Must("worker", "scale", "1")
-	q.Must("wait", "p1", "p5", "p9")
+		func() bool { return !strings.Contains(q.MustCLI("status", "--json"), `"reranking":true`) })
+	q.MustCLI("rm", "--id-glob", "[0-9]*")
+	q.MustCLI("worker", "scale", "1")
+	q.MustCLI("wait", "p1", "p5", "p9")
 	if got := strings.Join(strings.Fields(q.ReadFile("order")), " "); got != "9 5 1" {
 		t.Errorf("the jobs ran in the order %q, want the order of priority", got)
 	}

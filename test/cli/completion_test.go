@@ -18,7 +18,7 @@ import (
 // completions returns the completions for args. The last element of args is the incomplete word.
 func completions(q *testrig.Queue, args ...string) (list []string) {
 	q.Helper()
-	for line := range strings.Lines(q.Must(append([]string{"__complete"}, args...)...)) {
+	for line := range strings.Lines(q.MustCLI(append([]string{"__complete"}, args...)...)) {
 		if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); name != "" && name[0] != ':' {
 			list = append(list, name)
 		}
@@ -32,10 +32,10 @@ func completions(q *testrig.Queue, args ...string) (list []string) {
 func TestCompletion(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, id := range []string{"a1", "a2", "b1"} {
-		q.Must("enqueue", "--id", id, "true")
+		q.MustCLI("enqueue", "--id", id, "true")
 	}
-	q.Must("hold", "a2")
-	q.Must("enqueue", "--id", "c", "-Q", "gpu", "--batch", "pics", "--in", "1h", "true")
+	q.MustCLI("hold", "a2")
+	q.MustCLI("enqueue", "--id", "c", "-Q", "gpu", "--batch", "pics", "--in", "1h", "true")
 	for words, want := range map[string]string{
 		"show a": "a2 a1", "hold ": "c b1 a1", "release ": "a2", "cancel a1 ": "c b1 a2", "logs b": "b1", "dlq retry ": "",
 		"list -s pro": "processing", "config get backoff_m": "backoff_max", "config set workers ": "",
@@ -77,7 +77,7 @@ echo "${COMPREPLY[0]%% *}"`)
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		script := q.Must("completion", shell)
+		script := q.MustCLI("completion", shell)
 		if !strings.Contains(script, "queuectl") {
 			t.Errorf("completion script for %s: %.100q", shell, script)
 		}
@@ -108,7 +108,7 @@ func TestManualPages(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	pages := func() map[string]string {
 		dir := t.TempDir()
-		q.Must("man", dir)
+		q.MustCLI("man", dir)
 		files, err := filepath.Glob(filepath.Join(dir, "*.1"))
 		if err != nil || len(files) < 40 {
 			t.Fatalf("%d manual pages, %v", len(files), err)
@@ -149,7 +149,7 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	pages := t.TempDir()
-	q.Must("man", pages)
+	q.MustCLI("man", pages)
 	files, err := filepath.Glob(filepath.Join(pages, "*.1"))
 	if err != nil || len(files) < 40 {
 		t.Fatalf("%d manual pages, %v", len(files), err)

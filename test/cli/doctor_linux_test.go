@@ -14,7 +14,7 @@ import (
 // The command doctor finds files that other users can access, and a runner that does not answer.
 func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("run", "true")
+	q.MustCLI("run", "true")
 	os.Chmod(q.Path("queuectl.db"), 0o644)
 	q.CheckFinding("a wrong mode", "permissions", "chmod 600 "+q.Path("queuectl.db"))
 	os.Chmod(q.Path("queuectl.db"), 0o600)

@@ -31,10 +31,10 @@ func corrupt(q *testrig.Queue, statement string) {
 func repair(q *testrig.Queue) {
 	q.Helper()
 	file := q.Path("repair.db")
-	q.Must("backup", file)
-	q.Must("service", "stop")
+	q.MustCLI("backup", file)
+	q.MustCLI("service", "stop")
 	<-q.Exit
-	q.Must("restore", file)
+	q.MustCLI("restore", file)
 	q.Start("--workers", "1")
 	q.CheckHealthy("after backup and restore")
 }
@@ -52,7 +52,7 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 	q.CheckHealthy("just started")
 	q.Bin = testrig.Install(t, testrig.Binary(t, ""), q.Path("bin"))
 	q.CheckFinding("a newer program", "program", "has changed since the service")
-	q.Must("service", "stop", "--keep-jobs")
+	q.MustCLI("service", "stop", "--keep-jobs")
 	<-q.Exit
 	q.Start("--workers", "1")
 	q.CheckHealthy("after a restart")
@@ -68,7 +68,7 @@ func TestNetworkFileSystem(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")
 	q.Start("--workers", "0")
-	q.Must("enqueue", "true")
+	q.MustCLI("enqueue", "true")
 	q.Stop()
 	q.Env = []string{"QUEUECTL_FAILPOINTS=nfs"}
 	if err := q.TryStart(); err == nil || !strings.Contains(err.Error(), testrig.NetworkFinding) ||
@@ -88,7 +88,7 @@ func TestNetworkFileSystem(t *testing.T) {
 // programs and says how to fix it.
 func TestDoctorOfAStoppedQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("run", "true")
+	q.MustCLI("run", "true")
 	q.Stop()
 	q.CheckHealthy("stopped")
 	corrupt(q, `UPDATE meta SET dead = dead + 1`)
@@ -109,7 +109,7 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 // root would prevent the owner's service from starting.
 func TestDoctorCreatesNoFiles(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("run", "true")
+	q.MustCLI("run", "true")
 	q.Stop()
 	os.Remove(q.Path("service.lock"))
 	names := func() (list []string) {
@@ -147,9 +147,9 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 // them. The advice works.
 func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
-	q.Must("run", "true")
-	q.Must("enqueue", "--delay", "1h", "true")
+	q.MustCLI("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
+	q.MustCLI("run", "true")
+	q.MustCLI("enqueue", "--delay", "1h", "true")
 	q.CheckHealthy("a new queue")
 
 	corrupt(q, `DROP INDEX jobs_ended`)
@@ -194,7 +194,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	corrupt(q, `UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
 	q.CheckHealthy("with its date back")
 
-	number := strings.TrimSpace(q.Must("enqueue", "--in", "1h", "true"))
+	number := strings.TrimSpace(q.MustCLI("enqueue", "--in", "1h", "true"))
 	corrupt(q, `UPDATE jobs SET id = '`+number+`' WHERE id = 'large'`)
 	q.CheckFinding("a number that two jobs have", "rows",
 		"1 ids belong to two jobs each (the id of one job is the number of the other), for example id "+number, "--verify")

@@ -42,7 +42,7 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 			t.Errorf("after %s %v the job is %s, want %s", c.verb, c.flags, j.State, c.state)
 		}
 	}
-	q.Must("cancel", "job0", "job3")
+	q.MustCLI("cancel", "job0", "job3")
 }
 
 // publicPath contains only directories that every user may search. With other directories in PATH,

@@ -31,7 +31,7 @@ func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
 	if verb == "wait" {
 		// Once wait has reported the end of this quick job, it is also waiting for the other job.
 		quick := w.Enqueue(testrig.Fields{"command": "true"})
-		w.Must(append([]string{"enqueue"}, args[1:]...)...)
+		w.MustCLI(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
 	}
 	f := &follower{Cmd: w.Command(args...)}
@@ -70,8 +70,8 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 		code     int
 		wantText string // text that run prints to stderr
 	}{
-		{"cancelled", nil, func(q *testrig.Queue, id string) { q.Must("cancel", id) }, 130, "is cancelled"},
-		{"killed", nil, func(q *testrig.Queue, id string) { q.Must("kill", "-s", "KILL", id) },
+		{"cancelled", nil, func(q *testrig.Queue, id string) { q.MustCLI("cancel", id) }, 130, "is cancelled"},
+		{"killed", nil, func(q *testrig.Queue, id string) { q.MustCLI("kill", "-s", "KILL", id) },
 			killedExitCode, killedText},
 		{"lost", []string{"--on-lost", "dead"}, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
 		{"lost without a retry", nil, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
@@ -105,7 +105,7 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, args := range [][]string{{"run", "--id", "job", "--delay", "1h", "true"}, {"wait", "job"}} {
 		if args[0] == "wait" {
-			q.Must("enqueue", "--id", "job", "true")
+			q.MustCLI("enqueue", "--id", "job", "true")
 		}
 		f := &follower{Cmd: q.Command(args...)}
 		f.Stderr = &f.stderr
@@ -160,7 +160,7 @@ func TestWaitForSeveral(t *testing.T) {
 	w.Enqueue(testrig.Fields{"id": "six", "command": "exit 6", "max_retries": 0})
 	w.Enqueue(testrig.Fields{"id": "gone", "command": "true", "delay": 600})
 	w.Enqueue(testrig.Fields{"id": "far", "command": "true", "delay": 600})
-	q.Must("cancel", "gone")
+	q.MustCLI("cancel", "gone")
 	for _, c := range []struct {
 		words string
 		code  int
@@ -184,7 +184,7 @@ func TestWaitForSeveral(t *testing.T) {
 	if err := any.Start(); err != nil {
 		t.Fatal(err)
 	}
-	q.Must("edit", "further", `{"run_at":null}`)
+	q.MustCLI("edit", "further", `{"run_at":null}`)
 	any.Wait()
 	if any.ProcessState.ExitCode() != 7 || !strings.HasPrefix(out.String(), `[{"id":"further"`) {
 		t.Errorf("wait --any: %v, %s", any.ProcessState, out.String())
@@ -195,7 +195,7 @@ func TestWaitForSeveral(t *testing.T) {
 // that has already ended affects the exit code as in "wait ID".
 func TestWaitForASelection(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	user := strings.TrimSpace(q.Must("whoami", "--json"))
+	user := strings.TrimSpace(q.MustCLI("whoami", "--json"))
 	user = regexp.MustCompile(`"user":"([^"]+)"`).FindStringSubmatch(user)[1]
 	check := func(words string, code int) {
 		t.Helper()
@@ -211,8 +211,8 @@ func TestWaitForASelection(t *testing.T) {
 		check(words+" --any", 0)
 		check(words+" --progress --json", 0)
 	}
-	q.Must("enqueue", "--id", "good", "--batch", "b", "--label", "a=b", "true")
-	q.Must("enqueue", "--id", "five", "--batch", "b", "--label", "a=b", "--max-retries", "0", "exit 5")
+	q.MustCLI("enqueue", "--id", "good", "--batch", "b", "--label", "a=b", "true")
+	q.MustCLI("enqueue", "--id", "five", "--batch", "b", "--label", "a=b", "--max-retries", "0", "exit 5")
 	check("good five", 5)
 	for _, words := range selectors {
 		code := 5
@@ -231,7 +231,7 @@ func TestWaitForASelection(t *testing.T) {
 func TestMissingFilesAreNotRetried(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	missing := filepath.ToSlash(q.Path("missing"))
-	retried := q.Must("enqueue", "--max-retries", "1", "--backoff-base", "0.02", "no-such-command")
+	retried := q.MustCLI("enqueue", "--max-retries", "1", "--backoff-base", "0.02", "no-such-command")
 	type missingFile struct{ args, wantText, fault string }
 	cases := []missingFile{
 		{"--stdin-file " + missing + " true", "--stdin-file: " + missing + " does not exist", "stdin_file: "},

@@ -37,10 +37,10 @@ func runTypingCommand(q *testrig.Queue, cmd *exec.Cmd, prompt, input string) tes
 func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, id := range []string{"a", "b", "c"} {
-		q.Must("enqueue", "--id", id, "--batch", "three", "true")
+		q.MustCLI("enqueue", "--id", id, "--batch", "three", "true")
 	}
 	states := func() string {
-		return strings.ReplaceAll(q.Must("list", "--sort", "id", "--columns", "state"), "\n", " ")
+		return strings.ReplaceAll(q.MustCLI("list", "--sort", "id", "--columns", "state"), "\n", " ")
 	}
 	if r := runTyping(q, "cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.Code != 1 ||
 		!strings.Contains(r.Stdout, "nothing was changed") || states() != "STATE pending pending pending" {
@@ -63,11 +63,11 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Stderr, "--yes") {
 		t.Errorf("clear without a terminal: %+v", r)
 	}
-	if got := q.Must("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
+	if got := q.MustCLI("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
 		t.Errorf("clear --dry-run: %q", got)
 	}
 	if r := runTyping(q, "permanently remove 3 jobs and their history?", "yes\n", "clear"); r.Code != 0 ||
-		q.Must("list", "-q") != "" {
+		q.MustCLI("list", "-q") != "" {
 		t.Errorf("clear, answered with yes: %+v", r)
 	}
 }
@@ -83,7 +83,7 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	if r := runTyping(q, "retry 1 job? [y/N]", "n\n", "dlq", "retry", "--all"); r.Code != 1 || state("bad") != "dead" {
 		t.Errorf("dlq retry, answered with no: %+v", r)
 	}
-	q.Must("enqueue", "--id", "runs", q.WaitForFileCommand("goes"))
+	q.MustCLI("enqueue", "--id", "runs", q.WaitForFileCommand("goes"))
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return state("runs") == "processing" })
 	if r := runTyping(q, "stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all",
 		"--force"); r.Code != 1 || state("runs") != "processing" {
@@ -105,7 +105,8 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 // invalid, the command keeps it in a file. Without a terminal, edit starts no editor.
 func TestEditInAnEditor(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at", "2040-01-02T03:04:05Z",
+	q.MustCLI("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at",
+		"2040-01-02T03:04:05Z",
 		"echo a && echo '<b>'")
 	if err := os.Mkdir(q.Path("tmp"), 0o700); err != nil {
 		t.Fatal(err)
@@ -162,7 +163,7 @@ func TestEditInAnEditor(t *testing.T) {
 	if entries, err := os.ReadDir(q.Path("tmp")); err != nil || len(entries) > 0 {
 		t.Errorf("remaining temporary files: %q, %v", entries, err)
 	}
-	q.Must("cancel", "a")
+	q.MustCLI("cancel", "a")
 	if r := through("touch "+q.Path("opened"), "", ""); r.Code != 5 ||
 		!strings.Contains(r.Stdout, "job a is cancelled; only waiting jobs can be changed") {
 		t.Errorf("edit of a job that has ended: %+v", r)
@@ -170,7 +171,7 @@ func TestEditInAnEditor(t *testing.T) {
 	if _, err := os.Stat(q.Path("opened")); err == nil {
 		t.Error("the editor was opened for a job that has ended")
 	}
-	q.Must("retry", "a")
+	q.MustCLI("retry", "a")
 	if r := through("false", "", ""); r.Code != 1 || !strings.Contains(r.Stdout, "nothing was changed") {
 		t.Errorf("an editor that fails: %+v", r)
 	}
@@ -207,7 +208,7 @@ func TestRelativeDirIsTheCallers(t *testing.T) {
 // The command backup replaces an earlier backup. It replaces any other file only with --force.
 func TestBackupReplacesOnlyBackups(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "true")
+	q.MustCLI("enqueue", "true")
 	other := q.WriteFile("letter", "dear all")
 	if r := q.CLI("backup", other); r.Code != 5 || !strings.Contains(r.Stderr, "--force") {
 		t.Errorf("backup to a file that is not a backup: %+v", r)
@@ -217,6 +218,6 @@ func TestBackupReplacesOnlyBackups(t *testing.T) {
 	}
 	for _, args := range [][]string{{"backup", q.Dir + "/copy"}, {"backup", q.Dir + "/copy"}, {"backup", other, "--force"},
 		{"backup", other}, {"backup", q.WriteFile("empty", "")}} {
-		q.Must(args...)
+		q.MustCLI(args...)
 	}
 }

@@ -68,13 +68,13 @@ var jsonCommands = map[string][]string{
 func TestEveryVerbAnswersInJSON(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
-	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.Must("--help"), -1)
+	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.MustCLI("--help"), -1)
 	if len(verbs) < 30 {
 		t.Fatalf("the program lists only %d verbs", len(verbs))
 	}
 	jobKeys := map[string]string{} // members of the jobs in the output, by command
 	for _, jsonl := range []bool{false, true} {
-		q.Must("enqueue", "--file", q.WriteFile("jobs",
+		q.MustCLI("enqueue", "--file", q.WriteFile("jobs",
 			`[{"id":"done","command":"echo hi"}, {"id":"dead","command":"exit 3","max_retries":0}, {"id":"dead2","command":"exit 4","max_retries":0},
 			{"id":"waits","command":"true","delay":"1h"}, {"id":"ends","command":"true","delay":"1h"}, {"id":"removed","command":"true","delay":"1h"}]`))
 		q.CLI("wait", "done", "dead", "dead2")
@@ -178,8 +178,8 @@ func recordJobMembers(t *testing.T, command string, v any, keys map[string]strin
 // end of the wait.
 func TestWaitedJobsStream(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("enqueue", "--id", "first", "--label", "s=1", "true")
-	q.Must("enqueue", "--id", "second", "--label", "s=1", "--delay", "1h", "true")
+	q.MustCLI("enqueue", "--id", "first", "--label", "s=1", "true")
+	q.MustCLI("enqueue", "--id", "second", "--label", "s=1", "--delay", "1h", "true")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, q.Bin, "--dir", q.Dir, "wait", "--label", "s=1", "--jsonl")
@@ -198,7 +198,7 @@ func TestWaitedJobsStream(t *testing.T) {
 			t.Errorf("wait printed %q, %v, want job %s", line, err, id)
 		}
 		if id == "first" {
-			q.Must("cancel", "second")
+			q.MustCLI("cancel", "second")
 		}
 	}
 	if remaining, _ := io.ReadAll(lines); len(remaining) > 0 {

@@ -34,8 +34,8 @@ func TestJournalLog(t *testing.T) {
 	defer cmd.Process.Kill()
 	q.WaitUntil("it is ready", 20*time.Second, func() bool { return strings.Contains(q.ReadFile("journal"), "ready on") })
 	q.CLI("run", "--id", "bad", "--max-retries", "0", "exit 3")
-	q.Must("config", "set", "priority", "4")
-	q.Must("service", "stop")
+	q.MustCLI("config", "set", "priority", "4")
+	q.MustCLI("service", "stop")
 	cmd.Wait()
 	for _, want := range []string{"\n<4>msg=\"job is dead\" job=bad attempt=1 ", "\n<6>msg=request method=config.set "} {
 		if !strings.Contains("\n"+q.ReadFile("journal"), want) {

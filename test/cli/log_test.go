@@ -21,9 +21,9 @@ func TestServiceLog(t *testing.T) {
 	secret := "geheim123"
 	q.CLI("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret,
 		"echo "+secret+" >&2; exit 3 #"+secret)
-	q.Must("enqueue", "--id", "late", "--delay", "1h", "true "+secret)
-	q.Must("cancel", "late")
-	q.Must("config", "set", "shell", "/bin/sh -c")
+	q.MustCLI("enqueue", "--id", "late", "--delay", "1h", "true "+secret)
+	q.MustCLI("cancel", "late")
+	q.MustCLI("config", "set", "shell", "/bin/sh -c")
 	q.CLI("cancel", "none")
 	var request struct{ UID float64 }
 	q.Dial().MustCall("whoami", nil, &request)
@@ -40,18 +40,18 @@ func TestServiceLog(t *testing.T) {
 		requestLines[0]["pid"] == nil || requestLines[1]["key"] != "shell" {
 		t.Errorf("log lines about requests: %v", requestLines)
 	}
-	q.Must("config", "set", "log_level", "debug")
-	q.Must("run", "--id", "good", "echo "+secret)
-	q.Must("show", "good")
+	q.MustCLI("config", "set", "log_level", "debug")
+	q.MustCLI("run", "--id", "good", "echo "+secret)
+	q.MustCLI("show", "good")
 	if ended := q.LogLines("attempt ended"); len(ended) != 1 || ended[0]["job"] != "good" ||
 		ended[0]["state"] != "completed" {
 		t.Errorf("log lines about ended attempts at level debug: %v", ended)
 	}
-	q.Must("config", "set", "log_level", "warn")
+	q.MustCLI("config", "set", "log_level", "warn")
 	before := len(q.LogLines("request"))
-	q.Must("config", "set", "shell", "/bin/sh -c")
+	q.MustCLI("config", "set", "shell", "/bin/sh -c")
 	pid := q.RunnerPid()
-	q.Must("enqueue", "--id", "cut", "--max-retries", "0", "sleep 300")
+	q.MustCLI("enqueue", "--id", "cut", "--max-retries", "0", "sleep 300")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("cut").State == "processing" })
 	q.KillRunners()
 	q.CLI("wait", "cut")
@@ -64,8 +64,8 @@ func TestServiceLog(t *testing.T) {
 	if dead := q.LogLines("job is dead"); len(dead) != 2 || dead[1]["reason"] != "lost" {
 		t.Errorf("log lines about dead and lost jobs: %v", dead)
 	}
-	q.Must("config", "set", "log_level", "info")
-	q.Must("enqueue", "--id", "last", "sleep 3") // the job still runs when the test requests the stop
+	q.MustCLI("config", "set", "log_level", "info")
+	q.MustCLI("enqueue", "--id", "last", "sleep 3") // the job still runs when the test requests the stop
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("last").State == "processing" })
 	q.Stop()
 	if waitLines := q.LogLines("waiting for running jobs; after the stop_timeout, they are stopped and " +

@@ -37,7 +37,7 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
 	gate := q.Path("go")
-	q.Must("enqueue", "--id", "holds", "--lock", "k", testrig.GatedJob(gate))
+	q.MustCLI("enqueue", "--id", "holds", "--lock", "k", testrig.GatedJob(gate))
 	q.Dial().WaitRunning("holds")
 	run := q.Command("run", "--id", "waits", "--lock", "k", "true")
 	stderr, err := run.StderrPipe()
@@ -51,7 +51,7 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	if line, err := stderrReader.ReadString('\n'); !strings.Contains(line, "lock k: 1 of 1 jobs running") {
 		t.Errorf("run printed the reason for waiting %q, %v", line, err)
 	}
-	q.Must("cancel", "waits")
+	q.MustCLI("cancel", "waits")
 	if line, err := stderrReader.ReadString('\n'); !strings.Contains(line, "job waits is cancelled") {
 		t.Errorf("run printed the end of the job %q, %v", line, err)
 	}
@@ -66,12 +66,12 @@ func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	file := q.WriteFile("own.toml", "[resources.gpu]\ncount = 2\n")
 	q.Start("--workers", "3", "--config", file)
-	q.Must("service", "restart")
+	q.MustCLI("service", "restart")
 	t.Cleanup(func() { q.CLI("service", "stop"); q.Cmd = nil })
-	if n := q.Must("config", "get", "workers"); n != "3" {
+	if n := q.MustCLI("config", "get", "workers"); n != "3" {
 		t.Errorf("workers after the restart: %s", n)
 	}
-	if text := q.Must("gate", "list"); !strings.Contains(text, "gpu") {
+	if text := q.MustCLI("gate", "list"); !strings.Contains(text, "gpu") {
 		t.Errorf("resources after the restart: %s", text)
 	}
 }
@@ -104,16 +104,16 @@ func TestDefaultsOfAQueue(t *testing.T) {
 			t.Errorf("%s: %+v", invalid, r)
 		}
 	}
-	if text := q.Must("queue", "set", "a", "--default", "ok_codes=0,3", "--default", "priority=8", "--default",
+	if text := q.MustCLI("queue", "set", "a", "--default", "ok_codes=0,3", "--default", "priority=8", "--default",
 		"labels=a=x y:z"); !strings.Contains(text, "labels=a=x y:z ok_codes=0,3 priority=8") {
 		t.Errorf("queue set --default printed %s", text)
 	}
-	q.Must("enqueue", "--id", "j", "-Q", "a", "--priority", "1", "true")
-	q.Must("edit", "j", `{"priority":null}`)
-	if text := q.Must("show", "j"); !strings.Contains(text, "Priority:   8") {
+	q.MustCLI("enqueue", "--id", "j", "-Q", "a", "--priority", "1", "true")
+	q.MustCLI("edit", "j", `{"priority":null}`)
+	if text := q.MustCLI("show", "j"); !strings.Contains(text, "Priority:   8") {
 		t.Errorf("show of a job with a default of its queue: %s", text)
 	}
-	if text := q.Must("simulate", "--json", "--next", "5"); !strings.HasPrefix(text, "[") {
+	if text := q.MustCLI("simulate", "--json", "--next", "5"); !strings.HasPrefix(text, "[") {
 		t.Errorf("simulate --json: %.80s", text)
 	}
 }
@@ -123,7 +123,7 @@ func TestLostOutputIsReported(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
-	q.Must("enqueue", "--id", "job", "--on-lost", "hold", testrig.GatedJob(q.Path("never")))
+	q.MustCLI("enqueue", "--id", "job", "--on-lost", "hold", testrig.GatedJob(q.Path("never")))
 	q.Dial().WaitRunning("job")
 	q.KillRunners()
 	q.WaitUntil("the job is held", 20*time.Second, func() bool { return q.Show("job").State == "held" })

@@ -43,8 +43,8 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 				cmd.Wait()
 			}
 	}
-	q.Must("enqueue", "--id", "a", "true")
-	q.Must("wait", "a")
+	q.MustCLI("enqueue", "--id", "a", "true")
+	q.MustCLI("wait", "a")
 	next, stop := follow(0)
 	if e := next(); e.Seq != 1 || e.Event != "enqueued" || e.ID != "a" || e.State != "pending" || e.User == "" {
 		t.Errorf("the first event: %+v", e)
@@ -52,15 +52,15 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 	last := next().Seq
 	stop()
 	for round := range 3 {
-		if round%2 == 0 || testrig.StopIsAnEvent {
+		if round%2 == 0 || testrig.AuditsStop {
 			q.Kill()
 		} else {
 			q.Stop()
 		}
 		q.Start("--workers", "2")
 		next, stop := follow(last)
-		id := q.Must("enqueue", "true")
-		q.Must("wait", id)
+		id := q.MustCLI("enqueue", "true")
+		q.MustCLI("wait", id)
 		for kind := ""; kind != "ended"; {
 			e := next()
 			if e.Seq != last+1 {
@@ -88,7 +88,7 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 		}
 	}
 	var array []testrig.Event
-	if err := json.Unmarshal([]byte(q.Must("events", "--json")), &array); err != nil || len(array) < int(last) {
+	if err := json.Unmarshal([]byte(q.MustCLI("events", "--json")), &array); err != nil || len(array) < int(last) {
 		t.Errorf("events --json: %d events, %v", len(array), err)
 	}
 	if r := q.CLI("events", "--event", "endd"); r.Code != 2 || !strings.Contains(r.Stderr, `"ended"`) {
@@ -114,7 +114,7 @@ func TestDrain(t *testing.T) {
 	if r := q.CLI("status", "--check"); r.Code != 0 || r.Stdout != "ok\n" {
 		t.Errorf("status --check before the drain: %+v", r)
 	}
-	q.Must("drain")
+	q.MustCLI("drain")
 	waiting := q.Command("drain", "--wait", "--json")
 	out, err := waiting.StdoutPipe()
 	if err == nil {
@@ -139,10 +139,10 @@ func TestDrain(t *testing.T) {
 	if n := w.Counts()["pending"]; n != 2 {
 		t.Errorf("%d jobs are pending after the restart, want 2", n)
 	}
-	if got := q.Must("config", "list"); strings.Contains(got, "drain") {
+	if got := q.MustCLI("config", "list"); strings.Contains(got, "drain") {
 		t.Error("config list contains the drain")
 	}
-	q.Must("drain", "--off")
+	q.MustCLI("drain", "--off")
 	for _, id := range ids {
 		w.WaitEnded(id)
 	}
@@ -162,14 +162,14 @@ func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	replies := make(chan testrig.WireMessage, 1)
 	// This goroutine ends when the drain ends.
 	go func() { replies <- q.Dial().Call("drain", testrig.Fields{"wait": true}) }()
-	q.WaitUntil("it drains", 10*time.Second, func() bool { return strings.Contains(q.Must("status"), "drain") })
-	q.Must("drain")
+	q.WaitUntil("it drains", 10*time.Second, func() bool { return strings.Contains(q.MustCLI("status"), "drain") })
+	q.MustCLI("drain")
 	select {
 	case got := <-replies:
 		t.Fatalf("drain with wait returned %+v while a job was running", got)
 	default:
 	}
-	q.Must("drain", "--off")
+	q.MustCLI("drain", "--off")
 	if got := <-replies; got.Error == nil || got.Error.Data.Code != "wrong_state" {
 		t.Errorf("drain with wait returned %+v, want wrong_state", got)
 	}
@@ -183,7 +183,7 @@ func TestReloadVerb(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	file := q.WriteFile("queuectl.toml", "max_retries = 1\npriority = 3\n")
 	q.Start("--config", file)
-	q.Must("config", "set", "priority", "4")
+	q.MustCLI("config", "set", "priority", "4")
 	q.WriteFile("queuectl.toml", "max_retries = 2\npriority = 3\n")
 	r := q.CLI("reload")
 	if r.Code != 0 || !strings.Contains(r.Stderr, "priority") || strings.Contains(r.Stderr, "max_retries") {
@@ -209,10 +209,10 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	gate := q.Path("gate")
 	longJob := w.Enqueue(testrig.Fields{"id": "long-one", "command": "echo early; while [ ! -e " + gate +
 		" ]; do sleep 0.02; done; printf late"})
-	q.Must("enqueue", "--id", "b", "echo one; echo two")
+	q.MustCLI("enqueue", "--id", "b", "echo one; echo two")
 	w.WaitEnded("b")
-	w.WaitUntil("the job has printed", 20*time.Second, func() bool { return q.Must("logs", longJob) == "early" })
-	if got, want := q.Must("logs", "b", longJob), "b        | one\nb        | two\nlong-one | early"; got != want {
+	w.WaitUntil("the job has printed", 20*time.Second, func() bool { return q.MustCLI("logs", longJob) == "early" })
+	if got, want := q.MustCLI("logs", "b", longJob), "b        | one\nb        | two\nlong-one | early"; got != want {
 		t.Errorf("logs of two jobs printed %q, want %q", got, want)
 	}
 	since := time.Now().Format(time.RFC3339Nano)
@@ -234,10 +234,10 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 			t.Errorf("logs -f printed %q (%v), want %q once", text, err, want)
 		}
 	}
-	if got := q.Must("logs", longJob, "--since", since); got != "late" {
+	if got := q.MustCLI("logs", longJob, "--since", since); got != "late" {
 		t.Errorf("logs --since the opening of the gate: %q", got)
 	}
-	if got := q.Must("logs", "b", "--since", "1h"); got != "one\ntwo" {
+	if got := q.MustCLI("logs", "b", "--since", "1h"); got != "one\ntwo" {
 		t.Errorf("logs --since 1h: %q", got)
 	}
 	if r := q.CLI("logs", "b", "nope", "nor-this"); r.Code != 4 || strings.Count(r.Stderr, "queuectl: ") != 2 ||
@@ -245,7 +245,7 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 		t.Errorf("logs with unknown ids: %+v", r)
 	}
 	var piece struct{ ID, Text string }
-	if err := json.Unmarshal([]byte(strings.Split(q.Must("logs", "b", "--jsonl"), "\n")[0]), &piece); err != nil ||
+	if err := json.Unmarshal([]byte(strings.Split(q.MustCLI("logs", "b", "--jsonl"), "\n")[0]), &piece); err != nil ||
 		piece.ID != "b" {
 		t.Errorf("logs --jsonl: %+v, %v", piece, err)
 	}
@@ -276,7 +276,7 @@ func TestCleanupAndRetention(t *testing.T) {
 		{"cleanup --days 0 --keep 28", "2 jobs removed", 28}, {"cleanup --days 0 --keep 28", "0 jobs removed", 28},
 		{"cleanup --days 0 -s cancelled", "0 jobs removed", 28}, {"cleanup --days 0 --keep 20 --json", `{"removed":8}`, 20},
 	} {
-		if got := q.Must(strings.Fields(c.args)...); got != c.out || w.Counts()["completed"] != c.remaining {
+		if got := q.MustCLI(strings.Fields(c.args)...); got != c.out || w.Counts()["completed"] != c.remaining {
 			t.Errorf("%s: %q, %d jobs remain, want %q, %d", c.args, got, w.Counts()["completed"], c.out, c.remaining)
 		}
 	}
@@ -285,23 +285,23 @@ func TestCleanupAndRetention(t *testing.T) {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}
-	q.Must("config", "set", "retention_max_jobs", "5")
+	q.MustCLI("config", "set", "retention_max_jobs", "5")
 	w.WaitUntil("five jobs remain", 40*time.Second, func() bool { return w.Counts()["completed"] == 5 })
 	ended := time.Now()
 	w.WaitUntil("the retention is over", 20*time.Second, func() bool { return time.Since(ended) > 1100*time.Millisecond })
-	q.Must("config", "set", "retention_completed", "1s")
+	q.MustCLI("config", "set", "retention_completed", "1s")
 	w.WaitUntil("no completed job remains", 40*time.Second, func() bool { return w.Counts()["completed"] == 0 })
 	if c := w.Counts(); c["dead"] != 1 || c["pending"] != 1 {
 		t.Errorf("remaining jobs: %v", c)
 	}
-	if got := q.Must("list", "-q"); got != "later\ndead" {
+	if got := q.MustCLI("list", "-q"); got != "later\ndead" {
 		t.Errorf("remaining jobs: %q", got)
 	}
 	if n := q.QueryInt("SELECT count(*) FROM attempts"); n != 1 {
 		t.Errorf("%d attempts remain, want only that of the dead job", n)
 	}
-	q.Must("cleanup", "--days", "0", "-s", "dead")
-	if got := q.Must("list", "-q"); got != "later" {
+	q.MustCLI("cleanup", "--days", "0", "-s", "dead")
+	if got := q.MustCLI("list", "-q"); got != "later" {
 		t.Errorf("remaining after the removal of dead jobs: %q", got)
 	}
 }

@@ -89,7 +89,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Bin = filepath.Join(prefix, "bin", testrig.Programs[0])
 	q.Start("--workers", "1")
-	if got := q.Must("run", "--", testrig.ToolPath("echo"), "one"); strings.TrimSpace(got) != "one" {
+	if got := q.MustCLI("run", "--", testrig.ToolPath("echo"), "one"); strings.TrimSpace(got) != "one" {
 		t.Errorf("a job printed %q", got)
 	}
 }

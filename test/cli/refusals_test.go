@@ -14,9 +14,9 @@ import (
 // separate member contains the field.
 func TestRefusedEditNamesTheFlag(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "a", "--unique", "k", "true")
-	q.Must("enqueue", "--id", "b", "true")
-	q.Must("enqueue", "--id", "c", "true")
+	q.MustCLI("enqueue", "--id", "a", "--unique", "k", "true")
+	q.MustCLI("enqueue", "--id", "b", "true")
+	q.MustCLI("enqueue", "--id", "c", "true")
 	const conflictText = `the unique key "k" is already used by job a`
 	for _, c := range []struct {
 		args []string
@@ -50,7 +50,7 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 // too large.
 func TestRefusalsNameTheFlag(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "a", "true")
+	q.MustCLI("enqueue", "--id", "a", "true")
 	const huge = "99999999999999999999"
 	const number, tooLarge = `"x" is not a whole number; use digits only, for example 10`,
 		huge + " is too large; use a smaller number"

@@ -25,7 +25,7 @@ func TestSettingsAndOrigins(t *testing.T) {
 		"2\nkill_after = \"3s\"\n")
 	q.Env = []string{"QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_PRIORITY=4", "QUEUECTL_DEFAULT_MAX_TRIES=2"}
 	q.Start("--workers", "3")
-	q.Must("config", "set", "backoff-base", "2.5")
+	q.MustCLI("config", "set", "backoff-base", "2.5")
 	for key, want := range map[string]testrig.Setting{
 		"max_retries":         {Key: "max_retries", Value: "1", Origin: "environment"},
 		"default_max_tries":   {Key: "max_retries", Value: "1", Origin: "environment"},
@@ -50,16 +50,16 @@ func TestSettingsAndOrigins(t *testing.T) {
 			`the value 2.5 stored in the database overrides it`) {
 		t.Errorf("config validate: %+v", r)
 	}
-	q.Must("config", "unset", "backoff_base")
+	q.MustCLI("config", "unset", "backoff_base")
 	if got := q.Setting("backoff_base"); got.Value != "1.5" || got.Origin != "file" {
 		t.Errorf("the setting after config unset: %+v", got)
 	}
 	var list []testrig.Setting
-	json.Unmarshal([]byte(q.Must("config", "list", "--json")), &list)
+	json.Unmarshal([]byte(q.MustCLI("config", "list", "--json")), &list)
 	if len(list) < 25 {
 		t.Errorf("config list has %d settings", len(list))
 	}
-	q.Must("worker", "scale", "2")
+	q.MustCLI("worker", "scale", "2")
 	if got := q.Setting("workers"); got.Value != "2" {
 		t.Errorf("the setting workers after worker scale: %+v", got)
 	}
@@ -82,19 +82,19 @@ func TestLiveSettings(t *testing.T) {
 	for _, kv := range []string{"max_retries 1", "backoff_base 0.03", "priority 8", "timeout 5m", "output_limit 2KiB",
 		"output_grace 50ms"} {
 		k, v, _ := strings.Cut(kv, " ")
-		q.Must("config", "set", k, v)
+		q.MustCLI("config", "set", k, v)
 	}
 	id := w.Enqueue(testrig.Fields{"command": "exit 1"})
-	if got := q.Must("show", old, "--json"); !strings.Contains(got, `"max_retries":3`) ||
+	if got := q.MustCLI("show", old, "--json"); !strings.Contains(got, `"max_retries":3`) ||
 		!strings.Contains(got, `"priority":5`) {
 		t.Errorf("the older job changed: %s", got)
 	}
-	if got := q.Must("show", id, "--json"); !strings.Contains(got, `"max_retries":1`) ||
+	if got := q.MustCLI("show", id, "--json"); !strings.Contains(got, `"max_retries":1`) ||
 		!strings.Contains(got, `"priority":8`) || !strings.Contains(got, `"timeout_ms":300000`) ||
 		!strings.Contains(got, `"output_limit":2048`) {
 		t.Errorf("the newer job: %s", got)
 	}
-	q.Must("config", "set", "workers", "2")
+	q.MustCLI("config", "set", "workers", "2")
 	// backoff_base is not stored with the job. The service reads the current value at each failure,
 	// so the retries of both jobs are fast.
 	if j := w.WaitEnded(old); j.Attempts != 4 {
@@ -120,7 +120,7 @@ func TestServeRefusals(t *testing.T) {
 	var st struct{ PID int }
 	// Read the pid of the service from status, because on Windows the service is a child of the
 	// process that the test has started.
-	if err := json.Unmarshal([]byte(q.Must("status", "--json")), &st); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("status", "--json")), &st); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -148,7 +148,7 @@ func TestServeRefusals(t *testing.T) {
 		t.Errorf("start with an invalid environment variable: %+v", r)
 	}
 	q.Env = nil
-	q.Must("status")
+	q.MustCLI("status")
 }
 
 // After SIGTERM the service starts no other jobs, waits for running jobs, and leaves no process
@@ -222,7 +222,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.Stop()
 	q.Env = []string{"QUEUECTL_RUN_AS=service"}
 	q.Start("--workers", "0")
-	q.Must("config", "set", "run_as", "submitter") // config set accepts this value, because the variable overrides it
+	q.MustCLI("config", "set", "run_as", "submitter") // config set accepts this value, because the variable overrides it
 	q.Stop()
 	q.Env = nil
 	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_RUN_AS=service") ||
@@ -231,7 +231,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	}
 	q.Env = []string{"QUEUECTL_RUN_AS=service"}
 	q.Start("--workers", "0")
-	q.Must("config", "unset", "run_as")
+	q.MustCLI("config", "unset", "run_as")
 	q.Stop()
 	q.Env = nil
 	q.Start("--workers", "0")
@@ -241,7 +241,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 // unless the database permits older readers.
 func TestNewerSchema(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "true")
+	q.MustCLI("enqueue", "true")
 	q.Stop()
 	corrupt(q, "PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
 	before := q.ReadFile("queuectl.db")
@@ -263,7 +263,7 @@ func TestNewerSchema(t *testing.T) {
 func TestRestartRefusesInvalidSettings(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	pid := func() string {
-		text, _, _ := strings.Cut(q.Must("service", "status"), "\n")
+		text, _, _ := strings.Cut(q.MustCLI("service", "status"), "\n")
 		return text
 	}
 	oldPID := pid()

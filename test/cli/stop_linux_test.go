@@ -33,6 +33,6 @@ func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	if !testrig.IsAlive(pid) {
 		t.Error("the job has ended with its service")
 	}
-	q.Must("service", "stop", "--runners")
+	q.MustCLI("service", "stop", "--runners")
 	q.WaitUntil("the job is gone", 5*time.Second, func() bool { return !testrig.IsAlive(pid) })
 }

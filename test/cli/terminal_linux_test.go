@@ -331,7 +331,7 @@ func TestKeysOfATerminal(t *testing.T) {
 	if j := w.Show("followed"); j.State != "processing" {
 		t.Errorf("after Ctrl-C the job is %s", j.State)
 	}
-	q.Must("cancel", "followed")
+	q.MustCLI("cancel", "followed")
 	s, cmd = startOnTerminal("enqueue", "--id", "typed", "--stdin", "-", "cat")
 	io.WriteString(s.Master, "one\ntwo\n\x04")
 	cmd.Wait()
@@ -434,8 +434,8 @@ func TestTableCellsContainNoColours(t *testing.T) {
 // not run.
 func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "parent", "true")
-	q.Must("cancel", "parent")
+	q.MustCLI("enqueue", "--id", "parent", "true")
+	q.MustCLI("cancel", "parent")
 	if err := os.WriteFile(q.Path("lines"), []byte("true\nfalse\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -91,8 +91,8 @@ func (p *pane) foreground() string {
 // the cursor is visible, and the alternate screen is off.
 func TestCtrlCRestoresTheTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
-	q.Must("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
-	q.Must("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
+	q.MustCLI("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
+	q.MustCLI("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
 	q.WriteFile("lines", "sleep 600\n")
 	// The script uses exec to replace itself by sleep. If it waited for sleep instead, dash could
 	// lose a Ctrl-C that arrives while dash starts a program.
@@ -163,7 +163,7 @@ func (p *pane) terminalState() string {
 // terminated.
 func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 	q := testrig.StartQueue(t)
-	q.Must("config", "set", "max_retries", "0")
+	q.MustCLI("config", "set", "max_retries", "0")
 	changes := `\033[31m\033(0\016\033[22;0t\033]2;of the job\007\033[?1049h\033[2;9r\033[?6h\033[?7l\033[4h\033=\033[?1h\033[?25l\033[?1003;1006;1004;2004h\033[5 q\033[>4;2m\033[>1u\033)0\033[1;44m\033[3g\033[2;2Hscreen `
 	q.WriteFile("full", "#!/bin/sh\nnoise() { [ \"$1\" ] && head -c $1 /dev/zero | tr '\\0' ' '; }\nnoise $1\nprintf '"+
 		changes+"'\nnoise $1\nprintf '\\033]0;unfinished'\ntouch drawn\nuntil test -e go; do sleep 0.02; done\nkill -9 $$\n")
@@ -181,7 +181,7 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 			func() { q.WriteFile("go", "") }},
 		"run, and the user leaves": {"queuectl run --tty ./full", leave},
 		"run, and the job is cancelled": {"queuectl run --id C --tty ./full",
-			func() { q.Must("cancel", "C") }},
+			func() { q.MustCLI("cancel", "C") }},
 		"run is terminated": {"queuectl run --tty ./full", func() { p.signal(syscall.SIGTERM) }},
 		"attach, and the user leaves": {"queuectl enqueue --id A --tty ./full; until test -e drawn; do sleep 0.02; " +
 			"done; queuectl attach A", leave},
@@ -242,7 +242,7 @@ func TestBarSurvivesResizing(t *testing.T) {
 			p := newPane(q, 100, 24)
 			dir := q.Dir
 			if name == "wait" {
-				q.Must("enqueue", "--batch", "b", "--max-retries", "1", "--backoff-base", "20", "--cwd", q.Dir, "--lines",
+				q.MustCLI("enqueue", "--batch", "b", "--max-retries", "1", "--backoff-base", "20", "--cwd", q.Dir, "--lines",
 					q.Path("lines"))
 			} else {
 				dir = q.Path("own")
@@ -259,8 +259,8 @@ func TestBarSurvivesResizing(t *testing.T) {
 				})
 			}
 			p.resize(100, 24)
-			for _, id := range strings.Fields(q.Must("--dir", dir, "list", "-q", "--state", "failed")) {
-				q.Must("--dir", dir, "edit", id, "--run-at", "now")
+			for _, id := range strings.Fields(q.MustCLI("--dir", dir, "list", "-q", "--state", "failed")) {
+				q.MustCLI("--dir", dir, "edit", id, "--run-at", "now")
 			}
 			q.WriteFile("go", "")
 			p.waitText(c.counts)
@@ -309,20 +309,20 @@ func TestScreensInATerminal(t *testing.T) {
 	}
 	// The commands are so short that they are not cut even if the column of times is wide.
 	enqueue := func(id, command string, flags ...string) {
-		q.Must(append([]string{"enqueue", "--cwd", q.Dir, "--id", id, command}, flags...)...)
+		q.MustCLI(append([]string{"enqueue", "--cwd", q.Dir, "--id", id, command}, flags...)...)
 	}
 	enqueue("lint", "./lint", "--batch", "b")
 	enqueue("97.png", "./conv", "--max-retries", "0")
-	q.Must("wait", "--any", "lint")
+	q.MustCLI("wait", "--any", "lint")
 	q.WaitUntil("the failure", 10*time.Second, func() bool { return q.Show("97.png").State == "dead" })
 	enqueue("build", "./mk")
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return strings.Contains(q.Show("build").Output, "61/140") })
-	q.Must("worker", "scale", "1")
+	q.MustCLI("worker", "scale", "1")
 	enqueue("docs", "./docs")
 	enqueue("deploy", "./dep")
 	enqueue("backup", "./bak", "--in", "7h")
-	q.Must("enqueue", "--id", "kept", "true")
-	q.Must("hold", "kept")
+	q.MustCLI("enqueue", "--id", "kept", "true")
+	q.MustCLI("hold", "kept")
 	var got strings.Builder
 	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}} {
 		for _, words := range []string{"", "list --watch", "status --watch"} {

@@ -17,12 +17,12 @@ import (
 // jobs prints output and reports progress.
 func topQueue(t *testing.T) *testrig.Queue {
 	q := testrig.StartQueue(t, "--workers", "3")
-	q.Must("enqueue", "--id", "build",
+	q.MustCLI("enqueue", "--id", "build",
 		`i=0; while :; do i=$((i+1)); echo "compiling $i"; echo "43 linking" >"$QUEUECTL_PROGRESS"; sleep 0.3; done`)
-	q.Must("enqueue", "--id", "slow", "-Q", "gpu", "echo begun; sleep 600")
-	q.Must("enqueue", "--id", "broken", "--max-retries", "0", "echo bad header >&2; exit 3")
-	q.Must("enqueue", "--id", "later", "--in", "7h", "true")
-	q.Must("enqueue", "--id", "after", "--after", "slow", "true")
+	q.MustCLI("enqueue", "--id", "slow", "-Q", "gpu", "echo begun; sleep 600")
+	q.MustCLI("enqueue", "--id", "broken", "--max-retries", "0", "echo bad header >&2; exit 3")
+	q.MustCLI("enqueue", "--id", "later", "--in", "7h", "true")
+	q.MustCLI("enqueue", "--id", "after", "--after", "slow", "true")
 	q.WaitUntil("the failure", 10*time.Second, func() bool { return q.Show("broken").State == "dead" })
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("slow").State == "processing" })
 	return q
@@ -125,15 +125,15 @@ func TestKeysOfTop(t *testing.T) {
 	p.pressKeys("1", "2", "Enter")
 	p.waitText("job later: changed")
 	p.waitText("12")
-	q.Must("edit", "later", "--priority", "5")
+	q.MustCLI("edit", "later", "--priority", "5")
 	p.pressKeys("e")
 	p.waitText("editing")
 	p.pressKeys("Enter")
 	p.waitText("job later: editor closed")
-	if got := q.Must("list", "--state", "waiting", "--columns", "id,priority"); !strings.Contains(got, "77") {
+	if got := q.MustCLI("list", "--state", "waiting", "--columns", "id,priority"); !strings.Contains(got, "77") {
 		t.Errorf("waiting jobs after the priority was edited: %s", got)
 	}
-	q.Must("enqueue", "--in", "1h", "--id", "other", "true")
+	q.MustCLI("enqueue", "--in", "1h", "--id", "other", "true")
 	p.waitText("other")
 	p.pressKeys("/", "l", "a", "t")
 	p.waitNoText("other")
@@ -151,11 +151,11 @@ func TestKeysOfTop(t *testing.T) {
 	p.waitText("exit code 3: bad header")
 	p.pressKeys("r", "y")
 	q.WaitUntil("its second run", 10*time.Second, func() bool {
-		return strings.Count(q.Must("events", "broken"), "started") > 1 || q.Show("broken").State == "dead"
+		return strings.Count(q.MustCLI("events", "broken"), "started") > 1 || q.Show("broken").State == "dead"
 	})
 	p.pressKeys("+", "+", "-")
 	q.WaitUntil("one worker more", 10*time.Second, func() bool {
-		return strings.Contains(q.Must("status", "--verbose"), "4 (")
+		return strings.Contains(q.MustCLI("status", "--verbose"), "4 (")
 	})
 	p.waitText("of 4 workers")
 	p.pressKeys("-")
@@ -166,7 +166,7 @@ func TestKeysOfTop(t *testing.T) {
 	p.waitText("queue default: paused")
 	p.pressKeys("p", "y")
 	p.waitText("queue default: resumed")
-	q.Must("schedule", "add", "nightly", "0 3 * * *", "true")
+	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "true")
 	p.pressKeys("5")
 	p.waitText("nightly")
 	p.pressKeys("r", "y")
@@ -335,9 +335,9 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 // Names and output of jobs cannot control the terminal.
 func TestJobsCannotControlTop(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	q.Must("enqueue", "--id", "build",
+	q.MustCLI("enqueue", "--id", "build",
 		`printf '\033]2;owned\007\033[2J\033[?1049l\033[31mred\033[0m \302\233 名前 end\n'; sleep 600`)
-	q.Must("enqueue", "--id", "wide", "--label", "a=\x1b[2J",
+	q.MustCLI("enqueue", "--id", "wide", "--label", "a=\x1b[2J",
 		": \x1b]2;owned\x07 長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い; exec sleep 600")
 	p := newPane(q, 80, 24)
 	title := p.tmux("display", "-p", "#{pane_title}")

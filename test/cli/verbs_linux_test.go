@@ -19,10 +19,10 @@ func TestKillSignalsTheTree(t *testing.T) {
 		fmt.Sprintf(onSignal, "away"), fmt.Sprintf(onSignal, "child"), "main")
 	id := w.Enqueue(testrig.Fields{"command": job})
 	other := w.Enqueue(testrig.Fields{"command": fmt.Sprintf(onSignal, "other")})
-	output := func(id string) string { return q.Must("logs", id) }
+	output := func(id string) string { return q.MustCLI("logs", id) }
 	w.WaitUntil("all three are up", 20*time.Second, func() bool { return strings.Count(output(id), "up") == 3 })
 	w.WaitRunning(other)
-	q.Must("kill", "-s", "USR1", id)
+	q.MustCLI("kill", "-s", "USR1", id)
 	for _, process := range []string{"main", "child", "away"} {
 		w.WaitUntil(process+" got the signal", 20*time.Second, func() bool {
 			return strings.Contains(output(id), process+" got it")
@@ -34,7 +34,7 @@ func TestKillSignalsTheTree(t *testing.T) {
 	if r := q.CLI("kill", "-s", "NOPE", id); r.Code != 2 || !strings.Contains(r.Stderr, "signal") {
 		t.Errorf("kill with an unknown signal: %+v", r)
 	}
-	q.Must("cancel", id, other)
+	q.MustCLI("cancel", id, other)
 	if r := q.CLI("kill", id); r.Code != 5 || !strings.Contains(r.Stderr, "only a running job") {
 		t.Errorf("kill of an ended job: %+v", r)
 	}

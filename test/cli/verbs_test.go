@@ -13,20 +13,20 @@ import (
 // A held job waits until it is released. Repeating hold or release is not an error.
 func TestHoldAndRelease(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "a", "echo a")
+	q.MustCLI("enqueue", "--id", "a", "echo a")
 	for range 2 {
-		if got := q.Must("hold", "a"); got != "a" {
+		if got := q.MustCLI("hold", "a"); got != "a" {
 			t.Errorf("hold printed %q", got)
 		}
 	}
-	q.Must("worker", "scale", "1")
-	q.Must("wait", q.Must("enqueue", "echo b"))
+	q.MustCLI("worker", "scale", "1")
+	q.MustCLI("wait", q.MustCLI("enqueue", "echo b"))
 	w := q.Dial()
 	if j := w.Show("a"); j.State != "held" {
 		t.Errorf("while another job ran, the held job changed to %s", j.State)
 	}
-	q.Must("release", "a")
-	q.Must("wait", "a")
+	q.MustCLI("release", "a")
+	q.MustCLI("wait", "a")
 	if r := q.CLI("hold", "a"); r.Code != 5 || !strings.Contains(r.Stderr,
 		"job a is completed; only waiting jobs can be held") {
 		t.Errorf("hold of an ended job: %+v", r)
@@ -72,7 +72,7 @@ func TestRequeue(t *testing.T) {
 	id := w.Enqueue(testrig.Fields{"command": "echo up; [ $QUEUECTL_ATTEMPT = 2 ] || sleep 600", "max_retries": 0,
 		"kill_after": 1})
 	pid := w.WaitRunning(id).PID
-	q.Must("requeue", id)
+	q.MustCLI("requeue", id)
 	j := w.WaitEnded(id)
 	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 || j.History[0].Reason != "stopped" {
 		t.Errorf("the requeued job: %+v", j)
@@ -101,12 +101,12 @@ func TestRemoveAndClear(t *testing.T) {
 	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Stderr, "--yes") {
 		t.Errorf("clear without --yes: %+v", r)
 	}
-	q.Must("clear", "--yes")
-	if got := q.Must("list", "-q"); got != first {
+	q.MustCLI("clear", "--yes")
+	if got := q.MustCLI("list", "-q"); got != first {
 		t.Errorf("jobs after clear: %q, want only the running job", got)
 	}
-	q.Must("rm", "--force", first)
-	if got := q.Must("list", "-q"); got != "" {
+	q.MustCLI("rm", "--force", first)
+	if got := q.MustCLI("list", "-q"); got != "" {
 		t.Errorf("jobs after rm --force: %q", got)
 	}
 	if r := q.CLI("dequeue", first); r.Code != 4 {
@@ -118,10 +118,10 @@ func TestRemoveAndClear(t *testing.T) {
 // error names the field.
 func TestEdit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "a", "--label", "x=1", "echo a")
-	q.Must("enqueue", "--id", "b", "echo b")
-	q.Must("edit", "a", "b", "--priority", "9", "--timeout", "90s")
-	q.Must("edit", "a", `{"labels":{"y":"2"},"max_retries":0}`)
+	q.MustCLI("enqueue", "--id", "a", "--label", "x=1", "echo a")
+	q.MustCLI("enqueue", "--id", "b", "echo b")
+	q.MustCLI("edit", "a", "b", "--priority", "9", "--timeout", "90s")
+	q.MustCLI("edit", "a", `{"labels":{"y":"2"},"max_retries":0}`)
 	w := q.Dial()
 	type shown struct {
 		Priority   int
@@ -156,9 +156,9 @@ func TestEdit(t *testing.T) {
 			t.Errorf("edit %q: %+v, want %d, %q", c.args, r, c.code, c.err)
 		}
 	}
-	q.Must("worker", "scale", "1")
-	q.Must("wait", "a", "b")
-	if got := q.Must("logs", "a"); got != "a" {
+	q.MustCLI("worker", "scale", "1")
+	q.MustCLI("wait", "a", "b")
+	if got := q.MustCLI("logs", "a"); got != "a" {
 		t.Errorf("the edited job printed %q", got)
 	}
 }
@@ -167,9 +167,9 @@ func TestEdit(t *testing.T) {
 func TestEditRemovesTheDelay(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, flag := range []string{"--delay=1h", "--run-at=+1h"} {
-		id := q.Must("enqueue", flag, "true")
-		q.Must("edit", id, `{"delay":null}`)
-		q.Must("wait", id, "--timeout", "10s")
+		id := q.MustCLI("enqueue", flag, "true")
+		q.MustCLI("edit", id, `{"delay":null}`)
+		q.MustCLI("wait", id, "--timeout", "10s")
 	}
 }
 
@@ -187,37 +187,37 @@ func TestSelectors(t *testing.T) {
 	w.Batch([]testrig.Fields{{"id": "out", "command": "true"}, {"id": "out-2", "command": "true",
 		"labels": testrig.Fields{"part": "0"}}})
 	count := func(state string) int {
-		return len(strings.Fields(q.Must("list", "-q", "--limit", "3000", "-s", state)))
+		return len(strings.Fields(q.MustCLI("list", "-q", "--limit", "3000", "-s", state)))
 	}
 
-	if got := q.Must("hold", "--id-glob", "in-*", "--dry-run"); got != "2500 jobs selected; nothing was changed" {
+	if got := q.MustCLI("hold", "--id-glob", "in-*", "--dry-run"); got != "2500 jobs selected; nothing was changed" {
 		t.Errorf("dry run: %q", got)
 	}
-	if got := q.Must("hold", "--id-glob", "in-*", "--dry-run", "--json"); got != `{"matched":2500}` {
+	if got := q.MustCLI("hold", "--id-glob", "in-*", "--dry-run", "--json"); got != `{"matched":2500}` {
 		t.Errorf("dry run as JSON: %q", got)
 	}
 	if got := count("held"); got != 0 {
 		t.Fatalf("a dry run held %d jobs", got)
 	}
-	if got := strings.Fields(q.Must("hold", "--id-glob", "in-*")); len(got) != 2500 || count("held") != 2500 ||
+	if got := strings.Fields(q.MustCLI("hold", "--id-glob", "in-*")); len(got) != 2500 || count("held") != 2500 ||
 		count("pending") != 2 {
 		t.Errorf("hold printed %d jobs, %d are held, %d are pending; want 2500, 2500, 2", len(got), count("held"),
 			count("pending"))
 	}
-	q.Must("release", "--label", "part=0")
+	q.MustCLI("release", "--label", "part=0")
 	if got := count("held"); got != 1250 {
 		t.Errorf("%d jobs are held after half of them were released", got)
 	}
-	if got := q.Must("cancel", "--state", "waiting", "--older-than", "1h",
+	if got := q.MustCLI("cancel", "--state", "waiting", "--older-than", "1h",
 		"--dry-run"); got != "0 jobs selected; nothing was changed" {
 		t.Errorf("cancel --older-than 1h --dry-run: %q", got)
 	}
-	q.Must("cancel", "--label", "part=0", "--state", "pending")
+	q.MustCLI("cancel", "--label", "part=0", "--state", "pending")
 	if got := count("cancelled"); got != 1251 {
 		t.Errorf("%d jobs are cancelled, want 1251", got)
 	}
-	q.Must("rm", "--state", "cancelled")
-	q.Must("rm", "--state", "held", "--id-glob", "in-?")
+	q.MustCLI("rm", "--state", "cancelled")
+	q.MustCLI("rm", "--state", "held", "--id-glob", "in-?")
 	if got := count("cancelled") + count("held"); got != 1245 {
 		t.Errorf("%d jobs remain, want 1245", got)
 	}

@@ -11,15 +11,15 @@ import (
 // On a terminal, wait reports after one second why none of its jobs is running, as run and attach do.
 func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("enqueue", "--id", "paused", "sleep 600")
+	q.MustCLI("enqueue", "--id", "paused", "sleep 600")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("paused").State == "processing" })
-	q.Must("pause", "paused")
-	q.Must("enqueue", "--id", "late", "--batch", "b", "--delay", "1h", "true")
-	q.Must("enqueue", "--id", "held", "--batch", "b", "--delay", "1h", "true")
-	q.Must("hold", "held")
+	q.MustCLI("pause", "paused")
+	q.MustCLI("enqueue", "--id", "late", "--batch", "b", "--delay", "1h", "true")
+	q.MustCLI("enqueue", "--id", "held", "--batch", "b", "--delay", "1h", "true")
+	q.MustCLI("hold", "held")
 	w := q.Dial()
 	w.Enqueue(testrig.Fields{"id": "locked", "command": "true", "queue": "closed"})
-	q.Must("queue", "pause", "closed")
+	q.MustCLI("queue", "pause", "closed")
 	for _, c := range []struct{ words, wantText string }{
 		{"paused", "queuectl: job paused is waiting: the job is paused, by "},
 		{"late", "queuectl: job late is waiting: not due yet (until "},
@@ -43,7 +43,7 @@ func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 // On a terminal, wait reports when a failed job will be retried.
 func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
+	q.MustCLI("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
 	q.WaitUntil("the job has failed", 20*time.Second, func() bool { return q.Show("again").State == "failed" })
 	if r := q.RunOnScreen("wait", "--timeout", "2s", "again"); strings.Count(r.Stdout, "job again is waiting: ") != 1 {
 		t.Errorf("wait printed %q, want the time of the retry once", r.Stdout)
@@ -54,8 +54,8 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 // one second.
 func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("config", "set", "stop_timeout", "2s")
-	q.Must("enqueue", "--id", "long", "exec sleep 600")
+	q.MustCLI("config", "set", "stop_timeout", "2s")
+	q.MustCLI("enqueue", "--id", "long", "exec sleep 600")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("long").State == "processing" })
 	if r := runTyping(q, "waiting for 1 job to finish", "", "service", "stop"); r.Code != 0 ||
 		!strings.Contains(r.Stdout, "stopped") {

@@ -32,7 +32,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 	why := func(id string) (a answer) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(q.Must("why", id, "--json")), &a); err != nil {
+		if err := json.Unmarshal([]byte(q.MustCLI("why", id, "--json")), &a); err != nil {
 			t.Fatal(err)
 		}
 		return a
@@ -48,26 +48,27 @@ func TestWhyNamesEachReason(t *testing.T) {
 				id, a.Reasons[0].At, a.Earliest, known)
 		}
 	}
-	q.Must("enqueue", "--id", "later", "--in", "10m", "true")
+	q.MustCLI("enqueue", "--id", "later", "--in", "10m", "true")
 	checkReason("later", "time", "not due", "edit later", true)
-	q.Must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
+	q.MustCLI("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
 	q.WaitUntil("the job has failed", 20*time.Second, func() bool { return q.Show("fails").State == "failed" })
 	checkReason("fails", "retry", "attempt 1 failed, and the automatic retry is not due yet", "retry fails", true)
-	q.Must("hold", "fails")
+	q.MustCLI("hold", "fails")
 	checkReason("fails", "held", "held", "release fails", false)
-	q.Must("release", "fails")
+	q.MustCLI("release", "fails")
 	q.WaitUntil("it runs again without delay", 20*time.Second, func() bool { return q.Show("fails").Attempts == 2 })
 	for i := range 2 {
-		q.Must("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
+		q.MustCLI("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
 	}
-	q.Must("wait", "rated0")
+	q.MustCLI("wait", "rated0")
 	checkReason("rated1", "rate", "1 of 1 starts", "gate list", true)
-	q.Must("queue", "pause", "default", "--for", "10m", "--reason", "lunch")
-	q.Must("enqueue", "--id", "paused", "true")
+	q.MustCLI("queue", "pause", "default", "--for", "10m", "--reason", "lunch")
+	q.MustCLI("enqueue", "--id", "paused", "true")
 	checkReason("paused", "queue", "lunch", "queue resume default", true)
-	q.Must("queue", "resume", "default")
+	q.MustCLI("queue", "resume", "default")
 	fixed := filepath.Join(t.TempDir(), "fixed")
-	q.Must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(fixed)+"' ] || exit 3")
+	q.MustCLI("enqueue", "--id", "dead", "--max-retries", "0", "--command",
+		"[ -e '"+filepath.ToSlash(fixed)+"' ] || exit 3")
 	q.CLI("wait", "dead")
 	if got := q.CLI("enqueue", "--id", "after", "--after", "dead", "true"); got.Code != 0 ||
 		!strings.Contains(got.Stderr, "cancelled immediately") {
@@ -77,35 +78,35 @@ func TestWhyNamesEachReason(t *testing.T) {
 	if got := q.CLI("wait", "after"); got.Code != 125 {
 		t.Errorf("wait for a job that was cancelled because of a dependency: exit code %d", got.Code)
 	}
-	q.Must("enqueue", "--id", "keyed", "--after", "dead", "--unique", "one", "true")
-	q.Must("enqueue", "--id", "has", "--unique", "one", "--in", "1h", "true")
+	q.MustCLI("enqueue", "--id", "keyed", "--after", "dead", "--unique", "one", "true")
+	q.MustCLI("enqueue", "--id", "has", "--unique", "one", "--in", "1h", "true")
 	if err := os.WriteFile(fixed, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.Must("retry", "dead")
-	q.Must("wait", "after") // retry also retries dependants, such as the job "after"
+	q.MustCLI("retry", "dead")
+	q.MustCLI("wait", "after") // retry also retries dependants, such as the job "after"
 	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
 	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Stderr, "has") {
 		t.Errorf("retry of a job whose key another job has: %+v", got)
 	}
-	q.Must("cancel", "has")
-	q.Must("retry", "keyed")
-	q.Must("wait", "keyed")
-	q.Must("enqueue", "--id", "busy", "sleep 600")
+	q.MustCLI("cancel", "has")
+	q.MustCLI("retry", "keyed")
+	q.MustCLI("wait", "keyed")
+	q.MustCLI("enqueue", "--id", "busy", "sleep 600")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("busy").State == "processing" })
-	q.Must("pause", "busy")
+	q.MustCLI("pause", "busy")
 	checkReason("busy", "paused", "by ", "resume busy", false)
-	q.Must("resume", "busy")
-	q.Must("pause", "--all")
-	q.Must("enqueue", "--id", "kept", "true")
+	q.MustCLI("resume", "busy")
+	q.MustCLI("pause", "--all")
+	q.MustCLI("enqueue", "--id", "kept", "true")
 	checkReason("kept", "paused", "all jobs are paused", "resume --all", false)
-	q.Must("resume", "--all")
-	q.Must("cancel", "busy")
+	q.MustCLI("resume", "--all")
+	q.MustCLI("cancel", "busy")
 	if got := q.CLI("wait", "--batch", "nope"); got.Code != 0 || !strings.Contains(got.Stderr, "no job matches") {
 		t.Errorf("wait for a batch without jobs: %+v", got)
 	}
-	q.Must("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
-	q.Must("wait", "one")
+	q.MustCLI("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
+	q.MustCLI("wait", "one")
 	if got := q.CLI("run", "--unique", "k", "echo two"); !strings.Contains(got.Stderr,
 		"job one already has the unique key k") || got.Stdout != "" {
 		t.Errorf("run with a key that another job has: %+v", got)
@@ -114,7 +115,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 		!strings.Contains(got.Stderr, "keeps the key until") {
 		t.Errorf("enqueue with --on-conflict reject and a key that another job has: %+v", got)
 	}
-	if got := q.Must("show", "rated1"); !strings.Contains(got, "api=1/h") {
+	if got := q.MustCLI("show", "rated1"); !strings.Contains(got, "api=1/h") {
 		t.Errorf("show does not print the rate limit:\n%s", got)
 	}
 }
@@ -126,13 +127,13 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("settings.toml", "workers = 12\n[resources.gpu]\ncount = 2\n")
 	q.Start("--config", q.Path("settings.toml"))
-	q.Must("queue", "set", "narrow", "--concurrency", "1")
-	q.Must("queue", "set", "closed", "--concurrency", "9")
-	q.Must("queue", "pause", "closed")
+	q.MustCLI("queue", "set", "narrow", "--concurrency", "1")
+	q.MustCLI("queue", "set", "closed", "--concurrency", "9")
+	q.MustCLI("queue", "pause", "closed")
 	for _, flags := range []string{"--lock db", "--rate-limit api=1/h", "--resource gpu=2", "-Q narrow"} {
-		q.Must(append(append([]string{"enqueue"}, strings.Fields(flags)...), "sleep 600")...)
+		q.MustCLI(append(append([]string{"enqueue"}, strings.Fields(flags)...), "sleep 600")...)
 	}
-	q.WaitUntil("all of them run", 20*time.Second, func() bool { return len(strings.Fields(q.Must("ps", "-q"))) == 4 })
+	q.WaitUntil("all of them run", 20*time.Second, func() bool { return len(strings.Fields(q.MustCLI("ps", "-q"))) == 4 })
 	cases := []struct{ id, flags, kind, key, when string }{
 		{"locked", "--lock db", "lock", "db", "lock db"},
 		{"rated", "--rate-limit api=1/h", "rate", "api", "rate api"},
@@ -144,9 +145,9 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 		{"kept", "--in 1h", "held", "", "held"},
 	}
 	for _, c := range cases {
-		q.Must(append(append([]string{"enqueue", "--id", c.id}, strings.Fields(c.flags)...), "true")...)
+		q.MustCLI(append(append([]string{"enqueue", "--id", c.id}, strings.Fields(c.flags)...), "true")...)
 	}
-	q.Must("hold", "kept")
+	q.MustCLI("hold", "kept")
 	type waits struct {
 		ID       string `json:"id"`
 		WaitsFor *struct {
@@ -158,16 +159,16 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	}
 	read := func(args ...string) (w waits) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(q.Must(append(args, "--json")...)), &w); err != nil {
+		if err := json.Unmarshal([]byte(q.MustCLI(append(args, "--json")...)), &w); err != nil {
 			t.Fatal(err)
 		}
 		return w
 	}
 	var list []waits
-	if err := json.Unmarshal([]byte(q.Must("list", "-s", "waiting", "--json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("list", "-s", "waiting", "--json")), &list); err != nil {
 		t.Fatal(err)
 	}
-	table := q.Must("list", "-s", "waiting", "--columns", "id,when,reason")
+	table := q.MustCLI("list", "-s", "waiting", "--columns", "id,when,reason")
 	for _, c := range cases {
 		why := read("why", c.id).Reasons[0]
 		if why.Kind != c.kind || why.Key != c.key {
@@ -180,7 +181,7 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 				t.Errorf("%s of %s: got %+v, want %+v as why says", from, c.id, w, why)
 			}
 		}
-		if text := q.Must("show", c.id); !strings.Contains(text, "\nReason:     "+read("show", c.id).WaitsFor.Text) {
+		if text := q.MustCLI("show", c.id); !strings.Contains(text, "\nReason:     "+read("show", c.id).WaitsFor.Text) {
 			t.Errorf("show %s gives no reason:\n%s", c.id, text)
 		}
 		if want := regexp.MustCompile(`(?m)^` + c.id + ` +` + c.when + ` +` + strings.TrimSpace(c.kind+" "+c.key) +
@@ -188,11 +189,11 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 			t.Errorf("the output of list has no line that matches %s:\n%s", want, table)
 		}
 	}
-	if running := read("show", strings.Fields(q.Must("ps", "-q"))[0]); running.WaitsFor != nil {
+	if running := read("show", strings.Fields(q.MustCLI("ps", "-q"))[0]); running.WaitsFor != nil {
 		t.Errorf("a running job has the reason for waiting %+v", running.WaitsFor)
 	}
-	q.Must("worker", "scale", "4")
-	q.Must("enqueue", "--id", "next", "true")
+	q.MustCLI("worker", "scale", "4")
+	q.MustCLI("enqueue", "--id", "next", "true")
 	q.WaitUntil("the workers are busy", 20*time.Second, func() bool {
 		w := read("show", "next").WaitsFor
 		return w != nil && w.Kind == "workers"
@@ -200,10 +201,10 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "lock" {
 		t.Errorf("while all workers are busy, a job that needs a lock waits for %+v", got)
 	}
-	if got := q.Must("list", "--columns", "id,when"); !regexp.MustCompile(`(?m)^next +ready$`).MatchString(got) {
+	if got := q.MustCLI("list", "--columns", "id,when"); !regexp.MustCompile(`(?m)^next +ready$`).MatchString(got) {
 		t.Errorf("the next job is listed as\n%s", got)
 	}
-	q.Must("drain")
+	q.MustCLI("drain")
 	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "draining" ||
 		read("why", "locked").Reasons[0].Kind != "draining" {
 		t.Errorf("during a drain, the job waits for %+v", got)

@@ -35,7 +35,7 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 			t.Errorf("TZ=%s enqueue: %+v", c.zone, got)
 			continue
 		}
-		if got := q.Must("show", id, "--json"); !strings.Contains(got, c.want) {
+		if got := q.MustCLI("show", id, "--json"); !strings.Contains(got, c.want) {
 			t.Errorf("TZ=%s --at %s: got %s, want %s", c.zone, c.text, got, c.want)
 		}
 		if got := withTZ(q, c.zone, "show", id); !strings.Contains(got.Stdout, c.shown) {
@@ -50,7 +50,7 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 			}
 		}
 	}
-	q.Must("enqueue", "--id", "waits", "true")
+	q.MustCLI("enqueue", "--id", "waits", "true")
 	for _, words := range []string{"version", "--help", "help list", "list --help", "completion bash", "whoami",
 		"config list", "hold waits", "release waits", "cancel waits", "rm waits", "service --help", "metrics"} {
 		if got := withTZ(q, "Foo/Bar", strings.Fields(words)...); got.Code != 0 || got.Stderr != "" {
@@ -72,7 +72,7 @@ func TestEachTimeHasItsZone(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z",
 		"october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
-		q.Must("enqueue", "--id", id, "--at", runAt, "true")
+		q.MustCLI("enqueue", "--id", id, "--at", runAt, "true")
 	}
 	berlin := func(args ...string) string {
 		r := withTZ(q, "Europe/Berlin", args...)
@@ -114,8 +114,8 @@ func TestEachTimeHasItsZone(t *testing.T) {
 // started.
 func TestUnknownZoneAllowsCommandsWithoutTimes(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("run", "--id", "reports", "--env", "TZ=Foo/Bar", q.Bin+" progress 50 half")
-	if got := q.Must("show", "reports"); !strings.Contains(got, "50 %") && !strings.Contains(got, "completed") {
+	q.MustCLI("run", "--id", "reports", "--env", "TZ=Foo/Bar", q.Bin+" progress 50 half")
+	if got := q.MustCLI("show", "reports"); !strings.Contains(got, "50 %") && !strings.Contains(got, "completed") {
 		t.Errorf("show: %s", got)
 	}
 	if got := withTZ(q, "Foo/Bar", "service", "stop"); got.Code != 0 || strings.Contains(got.Stderr, "TZ") {
@@ -165,7 +165,7 @@ func TestZonesWithoutZoneFiles(t *testing.T) {
 	if got := without("Europe/Berlin", "enqueue", "--id", "a", "--at", "2040-07-01 12:00", "true"); got.Code != 0 {
 		t.Fatalf("enqueue: %+v", got)
 	}
-	if got := q.Must("show", "a", "--json"); !strings.Contains(got, "2040-07-01T10:00:00.000Z") {
+	if got := q.MustCLI("show", "a", "--json"); !strings.Contains(got, "2040-07-01T10:00:00.000Z") {
 		t.Errorf("the job is %s, want it due at 10:00 UTC", got)
 	}
 	if got := without("Foo/Bar", "list"); got.Code != 2 || !strings.Contains(got.Stderr, "TZ=Foo/Bar") {

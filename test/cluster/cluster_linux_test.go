@@ -62,7 +62,7 @@ func nodeOf(q *testrig.Queue, id string) string {
 			Node string `json:"node"`
 		} `json:"history"`
 	}
-	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil || len(j.History) == 0 {
+	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil || len(j.History) == 0 {
 		q.Fatalf("show %s: %v", id, err)
 	}
 	return j.History[len(j.History)-1].Node
@@ -85,8 +85,8 @@ func TestClonedNodesAreSeparate(t *testing.T) {
 	}
 	for _, q := range nodes {
 		name := strings.TrimPrefix(q.Env[0], "QUEUECTL_NODE=")
-		id := nodes[0].Must("enqueue", "--on", name, "true")
-		nodes[0].Must("wait", "--timeout", "20s", id)
+		id := nodes[0].MustCLI("enqueue", "--on", name, "true")
+		nodes[0].MustCLI("wait", "--timeout", "20s", id)
 		if nodeName := nodeOf(nodes[0], id); nodeName != name {
 			t.Errorf("a job for %s ran on %s", name, nodeName)
 		}
@@ -110,10 +110,10 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	for i := range 12 {
-		nodes[i%2].Must("enqueue", "--id", fmt.Sprint("j", i), "sleep 0.3")
+		nodes[i%2].MustCLI("enqueue", "--id", fmt.Sprint("j", i), "sleep 0.3")
 	}
 	for i := range 12 {
-		b.Must("wait", "--timeout", "20s", fmt.Sprint("j", i))
+		b.MustCLI("wait", "--timeout", "20s", fmt.Sprint("j", i))
 	}
 	jobsPerNode := map[string]int{}
 	for i := range 12 {
@@ -122,7 +122,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	if jobsPerNode["a"] < 3 || jobsPerNode["b"] < 3 || jobsPerNode["a"]+jobsPerNode["b"] != 12 {
 		t.Errorf("jobs per node: %v, want at least 3 each of 12", jobsPerNode)
 	}
-	b.Must("wait", "--timeout", "20s", b.Must("enqueue", "--on", "b", "true"))
+	b.MustCLI("wait", "--timeout", "20s", b.MustCLI("enqueue", "--on", "b", "true"))
 	type ended struct {
 		Queue      string `json:"queue"`
 		Throughput int    `json:"throughput_per_minute"`
@@ -130,19 +130,19 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	endsReported := func() bool {
 		var all ended
 		var ends []ended
-		if err := errors.Join(json.Unmarshal([]byte(a.Must("status", "--json")), &all),
-			json.Unmarshal([]byte(a.Must("queue", "list", "--json")), &ends)); err != nil {
+		if err := errors.Join(json.Unmarshal([]byte(a.MustCLI("status", "--json")), &all),
+			json.Unmarshal([]byte(a.MustCLI("queue", "list", "--json")), &ends)); err != nil {
 			t.Fatal(err)
 		}
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
 	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
 	for range 3 { // repeat, because a node may reply differently after it learns more about the other node
-		a.Must("pause", "--all")
+		a.MustCLI("pause", "--all")
 		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Stdout, "all jobs are paused") {
 			t.Errorf("status --check after a pause on the other node: %+v", r)
 		}
-		b.Must("resume", "--all")
+		b.MustCLI("resume", "--all")
 		for _, q := range nodes {
 			if r := q.CLI("status", "--check"); r.Code != 0 {
 				t.Errorf("status --check after the resume: %+v", r)
@@ -151,8 +151,8 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	for selector, want := range map[string]string{"b": "b", "letter=a": "a"} {
 		for range 3 {
-			id := a.Must("enqueue", "--on", selector, "true")
-			b.Must("wait", "--timeout", "20s", id)
+			id := a.MustCLI("enqueue", "--on", selector, "true")
+			b.MustCLI("wait", "--timeout", "20s", id)
 			if nodeName := nodeOf(a, id); nodeName != want {
 				t.Errorf("a job with --on %s ran on %s", selector, nodeName)
 			}
@@ -165,12 +165,15 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		}
 	}
 	gate := b.Path("go")
-	b.Must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo signalled' USR1; while [ ! -e "+gate+
+	b.MustCLI("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo signalled' USR1; while [ ! -e "+gate+
 		" ]; do sleep 0.05; done; echo ended")
-	a.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(a.Must("logs", "long"), "begun") })
+	a.WaitUntil("the job runs", 20*time.Second, func() bool {
+		return strings.Contains(a.MustCLI("logs", "long"),
+			"begun")
+	})
 	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b",
 		"status": "2 workers busy on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
-		if text := a.Must(strings.Fields(verb)...); !strings.Contains(text, want) {
+		if text := a.MustCLI(strings.Fields(verb)...); !strings.Contains(text, want) {
 			t.Errorf("%s on a node of a shared queue does not print %q:\n%s", verb, want, text)
 		}
 	}
@@ -180,49 +183,49 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	if err := testrig.StartCommand(followed); err != nil {
 		t.Fatal(err)
 	}
-	a.Must("pause", "long")
-	if j := b.Show("long"); j.State != "processing" || b.PauseOf("long").PausedAt.IsZero() {
+	a.MustCLI("pause", "long")
+	if j := b.Show("long"); j.State != "processing" || b.JobPause("long").PausedAt.IsZero() {
 		t.Errorf("the job that another node paused: %+v", j)
 	}
-	a.Must("resume", "long")
-	a.Must("kill", "long", "--signal", "USR1")
+	a.MustCLI("resume", "long")
+	a.MustCLI("kill", "long", "--signal", "USR1")
 	a.WaitUntil("the job has received the signal", 20*time.Second, func() bool {
-		return strings.Contains(a.Must("logs", "long"), "signalled")
+		return strings.Contains(a.MustCLI("logs", "long"), "signalled")
 	})
 	b.WriteFile("go", "")
-	a.Must("wait", "--timeout", "20s", "long")
+	a.MustCLI("wait", "--timeout", "20s", "long")
 	if err := followed.Wait(); err != nil || out.String() != "begun\nsignalled\nended\n" {
 		t.Errorf("output that another node followed: %q, %v", out, err)
 	}
-	b.Must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
+	b.MustCLI("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
 	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
-	a.Must("cancel", "endless")
+	a.MustCLI("cancel", "endless")
 	if j := b.Show("endless"); j.State != "cancelled" {
 		t.Errorf("the job that another node cancelled is %s", j.State)
 	}
-	a.Must("enqueue", "--id", "large", "--on", "b", "--output-limit", "1MiB", "seq 1 60000")
-	a.Must("wait", "--timeout", "20s", "large")
-	if far, near := a.Must("logs", "large"), b.Must("logs", "large"); far != near || len(far) < 300_000 {
+	a.MustCLI("enqueue", "--id", "large", "--on", "b", "--output-limit", "1MiB", "seq 1 60000")
+	a.MustCLI("wait", "--timeout", "20s", "large")
+	if far, near := a.MustCLI("logs", "large"), b.MustCLI("logs", "large"); far != near || len(far) < 300_000 {
 		t.Errorf("a large output has %d bytes on its node and %d on the other node", len(near), len(far))
 	}
-	if tail := a.Must("logs", "-n", "1", "large"); tail != "60000" {
+	if tail := a.MustCLI("logs", "-n", "1", "large"); tail != "60000" {
 		t.Errorf("the last line of the large output is %q", tail)
 	}
-	a.Must("config", "set", "max_pending", "4711")
-	if text := b.Must("config", "get", "max_pending"); !strings.Contains(text, "4711") {
+	a.MustCLI("config", "set", "max_pending", "4711")
+	if text := b.MustCLI("config", "get", "max_pending"); !strings.Contains(text, "4711") {
 		t.Errorf("a setting that was changed on another node: %s", text)
 	}
-	if names := a.Must("node", "list", "-q"); names != "a\nb" {
+	if names := a.MustCLI("node", "list", "-q"); names != "a\nb" {
 		t.Errorf("node list -q: %q", names)
 	}
 	last := b.Path("last")
-	b.Must("enqueue", "--id", "last", "--on", "b", testrig.GatedJob(last))
+	b.MustCLI("enqueue", "--id", "last", "--on", "b", testrig.GatedJob(last))
 	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("last").State == "processing" })
-	a.Must("node", "drain", "b")
+	a.MustCLI("node", "drain", "b")
 	if n := a.Nodes(); n["b"].State != "draining" || n["a"].State != "alive" || !n["a"].This {
 		t.Errorf("nodes during the drain of b: %+v", n)
 	}
-	if text := b.Must("status"); !strings.Contains(text, "drain") {
+	if text := b.MustCLI("status"); !strings.Contains(text, "drain") {
 		t.Errorf("status of a node that drains: %s", text)
 	}
 	drainCmd := a.Command("node", "drain", "b", "--wait")
@@ -237,20 +240,20 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		t.Errorf("nodes after the last job of b: %+v", n)
 	}
 	for range 4 {
-		id := b.Must("enqueue", "true")
-		b.Must("wait", "--timeout", "20s", id)
+		id := b.MustCLI("enqueue", "true")
+		b.MustCLI("wait", "--timeout", "20s", id)
 		if nodeName := nodeOf(b, id); nodeName != "a" {
 			t.Errorf("job %s did not run on node a, although b is drained", id)
 		}
 	}
-	id := a.Must("enqueue", "--on", "b", "true")
-	if why := a.Must("why", id); why != b.Must("why", id) ||
+	id := a.MustCLI("enqueue", "--on", "b", "true")
+	if why := a.MustCLI("why", id); why != b.MustCLI("why", id) ||
 		!strings.Contains(why, "on a: the job runs only on b, not here") ||
 		!strings.Contains(why, "on b: the service is draining and starts no jobs") {
 		t.Errorf("why: %s", why)
 	}
-	a.Must("node", "drain", "--off", "b")
-	a.Must("wait", "--timeout", "20s", id)
+	a.MustCLI("node", "drain", "--off", "b")
+	a.MustCLI("wait", "--timeout", "20s", id)
 	if r := a.CLI("node", "rm", "b"); r.Code == 0 || !strings.Contains(r.Stderr, "is running") {
 		t.Errorf("node rm of a running node: %+v", r)
 	}
@@ -266,13 +269,13 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	if r := a.CLI("logs", "large"); r.Code == 0 || !strings.Contains(r.Stderr, "on node b, which does not answer") {
 		t.Errorf("logs of an output on a stopped node: %+v", r)
 	}
-	id = a.Must("enqueue", "--on", "b", "true")
-	if why := a.Must("why", id); !strings.Contains(why,
+	id = a.MustCLI("enqueue", "--on", "b", "true")
+	if why := a.MustCLI("why", id); !strings.Contains(why,
 		"the job runs only on b, a node that is stopped; next step: queuectl node list") {
 		t.Errorf("why a job waits for a node that has stopped: %s", why)
 	}
-	a.Must("cancel", id)
-	a.Must("node", "rm", "b")
+	a.MustCLI("cancel", id)
+	a.MustCLI("node", "rm", "b")
 	if n := a.Nodes(); len(n) != 1 {
 		t.Errorf("nodes after node rm: %+v", n)
 	}
@@ -298,7 +301,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"one", "two"} {
-		a.Must("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50",
+		a.MustCLI("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50",
 			exclusiveCommand(ledger, id))
 	}
 	runs := func(viewer *testrig.Queue, nodeName string) func() bool {
@@ -327,7 +330,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"one", "two"} {
-		a.Must("wait", "--timeout", "30s", id)
+		a.MustCLI("wait", "--timeout", "30s", id)
 		// More than three attempts are possible, because on a busy machine another node lease may expire.
 		if j := a.Show(id); j.Attempts < 3 {
 			t.Errorf("job %s has %d attempts, want at least 3, because it was lost twice", id, j.Attempts)
@@ -348,10 +351,10 @@ func TestCancelOnALostNode(t *testing.T) {
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
-	a.Must("enqueue", "--id", "long", "--on", "a", testrig.GatedJob(a.Path("never")))
+	a.MustCLI("enqueue", "--id", "long", "--on", "a", testrig.GatedJob(a.Path("never")))
 	a.Dial().WaitRunning("long")
 	a.Kill()
-	b.Must("cancel", "long")
+	b.MustCLI("cancel", "long")
 	if j := b.Show("long"); j.State != "cancelled" {
 		t.Errorf("the cancelled job is %s", j.State)
 	}
@@ -366,7 +369,7 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	gate := a.Path("go")
 	// The job prints continuously, so output arrives before, during and after the restart of the
 	// database server.
-	a.Must("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+
+	a.MustCLI("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+
 		"' ]; do echo tick; sleep 0.05; done; echo end of it")
 	a.Dial().WaitRunning("long")
 	var followed []*exec.Cmd
@@ -401,7 +404,7 @@ func TestFollowerSurvivesALostNode(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a, b := nodes[0], newNode(t, p, "b")
-	a.Must("enqueue", "--id", "long", "--backoff-base", "0.1", "--max-retries", "5", testrig.GatedJob(a.Path("go")))
+	a.MustCLI("enqueue", "--id", "long", "--backoff-base", "0.1", "--max-retries", "5", testrig.GatedJob(a.Path("go")))
 	a.Dial().WaitRunning("long")
 	b.Start("--workers", "2")
 	followed := b.Command("logs", "-f", "long")
@@ -410,7 +413,7 @@ func TestFollowerSurvivesALostNode(t *testing.T) {
 	if err := testrig.StartCommand(followed); err != nil {
 		t.Fatal(err)
 	}
-	b.WaitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(b.Must("logs", "long"), "up") })
+	b.WaitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(b.MustCLI("logs", "long"), "up") })
 	a.Kill()
 	b.WaitUntil("the job runs on node b", 40*time.Second, func() bool { return b.Nodes()["b"].Running == 1 })
 	a.WriteFile("go", "")
@@ -427,7 +430,7 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	gate := a.Path("go")
-	a.Must("enqueue", "--id", "long", "--on", "a", testrig.GatedJob(gate))
+	a.MustCLI("enqueue", "--id", "long", "--on", "a", testrig.GatedJob(gate))
 	w := b.Dial()
 	pid := w.WaitRunning("long").PID
 	for range 3 {
@@ -435,7 +438,7 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 		a.Start("--workers", "2")
 	}
 	a.WriteFile("go", "")
-	b.Must("wait", "--timeout", "20s", "long")
+	b.MustCLI("wait", "--timeout", "20s", "long")
 	if j := b.Show("long"); j.Attempts != 1 || j.State != "completed" {
 		t.Errorf("the adopted job: %+v, it ran with pid %d", j, pid)
 	}
@@ -452,7 +455,7 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 	wait := testrig.GatedJob(gate)
 	for name, q := range map[string]*testrig.Queue{"a": a, "b": b} {
 		q.Start("--workers", "2")
-		q.Must("enqueue", "--id", "on-"+name, "--on", name, "--backoff-base", "0.1", wait)
+		q.MustCLI("enqueue", "--id", "on-"+name, "--on", name, "--backoff-base", "0.1", wait)
 		q.Dial().WaitRunning("on-" + name)
 	}
 	trees := map[*testrig.Queue]int{a: a.Dial().Show("on-a").PID, b: b.Dial().Show("on-b").PID}
@@ -489,8 +492,8 @@ func TestServiceWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
-	a.Must("wait", a.Must("enqueue", "true"))
-	if text := a.Must("status", "--verbose"); !strings.Contains(text, "the database postgres at") {
+	a.MustCLI("wait", a.MustCLI("enqueue", "true"))
+	if text := a.MustCLI("status", "--verbose"); !strings.Contains(text, "the database postgres at") {
 		t.Errorf("status does not say where the queue is:\n%s", text)
 	}
 	p.Kill()
@@ -505,7 +508,7 @@ func TestServiceWithoutADatabase(t *testing.T) {
 		!strings.Contains(r.Stdout, "file system") {
 		t.Errorf("doctor: %+v", r)
 	}
-	a.Must("service", "stop")
+	a.MustCLI("service", "stop")
 	if code := a.Stop(); code != 0 {
 		t.Errorf("the service without its database ended with %d", code)
 	}
@@ -533,17 +536,17 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 	}
 	var ids []string
 	for i := range 20 {
-		ids = append(ids, a.Must("enqueue", "--on", []string{"a", "b"}[i%2], "sleep 0.05; echo "+fmt.Sprint(i)))
+		ids = append(ids, a.MustCLI("enqueue", "--on", []string{"a", "b"}[i%2], "sleep 0.05; echo "+fmt.Sprint(i)))
 	}
 	for i, id := range ids {
-		a.Must("wait", "--timeout", "30s", id)
-		if out := b.Must("logs", id); out != fmt.Sprint(i) {
+		a.MustCLI("wait", "--timeout", "30s", id)
+		if out := b.MustCLI("logs", id); out != fmt.Sprint(i) {
 			t.Errorf("%s printed %q", id, out)
 		}
 	}
-	b.Must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
+	b.MustCLI("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
 	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
-	a.Must("cancel", "endless")
+	a.MustCLI("cancel", "endless")
 	for _, q := range []*testrig.Queue{a, b} {
 		if code := q.Stop(); code != 0 {
 			t.Errorf("stopped with %d:\n%s", code, q.ServiceLog)
@@ -565,35 +568,9 @@ func TestNodeNeedsFewDatabaseRights(t *testing.T) {
 	b := newNode(t, p, "b")
 	b.Store = pgserver.WithRole(b.Store, "node")
 	b.Start("--workers", "2")
-	id := nodes[0].Must("enqueue", "--on", "b", "echo hi")
-	b.Must("wait", "--timeout", "20s", id)
-	if out := b.Must("logs", id); out != "hi" {
+	id := nodes[0].MustCLI("enqueue", "--on", "b", "echo hi")
+	b.MustCLI("wait", "--timeout", "20s", id)
+	if out := b.MustCLI("logs", id); out != "hi" {
 		t.Errorf("the job printed %q", out)
-	}
-}
-
-// A node without registration at boot notes once that it will not start at boot.
-func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
-	_, nodes := startNodes(t, "a", "b")
-	q := nodes[0]
-	const note = "this service does not start at boot"
-	for _, words := range [][]string{
-		{"enqueue", "--id", "late", "--in", "2h", "true"}, {"enqueue", "--in", "2h", "--", "true", ":::", "1", "2"},
-		{"edit", "late", "--at", "tomorrow 3pm"},
-		{"edit", "--all", "--yes", "--delay", "3h"}, {"edit", "late", "--at", "tomorrow 3pm", "--jsonl"},
-		{"schedule", "add", "nightly", "0 3 * * *", "true"},
-	} {
-		want := 1
-		// With --jsonl the note is part of the JSON on stdout, so stderr has none.
-		if slices.Contains(words, "--jsonl") {
-			want = 0
-		}
-		got := q.CLI(words...)
-		if got.Code != 0 || strings.Count(got.Stderr, note) != want || strings.Count(got.Stdout, note) != 1-want {
-			t.Errorf("%q: %+v, want the note once", words, got)
-		}
-	}
-	if got := q.CLI("edit", "late", "--delay", "10m"); got.Code != 0 || got.Stderr != "" {
-		t.Errorf("edit to a short delay: %+v, want no note", got)
 	}
 }

@@ -21,7 +21,7 @@ func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
-	a.Must("enqueue", "--id", "long", "--max-retries", "0", testrig.GatedJob(a.Path("go")))
+	a.MustCLI("enqueue", "--id", "long", "--max-retries", "0", testrig.GatedJob(a.Path("go")))
 	pid := a.Dial().WaitRunning("long").PID
 	p.Kill()
 	a.Kill()
@@ -49,8 +49,8 @@ func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
-	a.Must("enqueue", "--id", "long", testrig.GatedJob(a.Path("go")))
-	a.Must("enqueue", "--id", "ends", testrig.GatedJob(a.Path("end")))
+	a.MustCLI("enqueue", "--id", "long", testrig.GatedJob(a.Path("go")))
+	a.MustCLI("enqueue", "--id", "ends", testrig.GatedJob(a.Path("end")))
 	w := a.Dial()
 	pid, ends := w.WaitRunning("long").PID, w.WaitRunning("ends").PID
 	p.Freeze(true)
@@ -98,7 +98,7 @@ func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*t
 	a := nodes[0]
 	for i, end := range []func(){func() { a.Cmd.Process.Signal(syscall.SIGSTOP) }, func() { a.Kill() }} {
 		id := fmt.Sprint("j", i)
-		a.Must("enqueue", "--id", id, testrig.GatedJob(a.Path("go")))
+		a.MustCLI("enqueue", "--id", id, testrig.GatedJob(a.Path("go")))
 		w := a.Dial()
 		pid := w.WaitRunning(id).PID
 		end()
@@ -136,7 +136,7 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	b.Env = append(b.Env, "QUEUECTL_FAILPOINTS=attempt-noted=wait:"+b.Path("go"))
 	a.Start("--workers", "1")
 	b.Start("--workers", "1")
-	id := a.Must("enqueue", "--on", "b", "echo started")
+	id := a.MustCLI("enqueue", "--on", "b", "echo started")
 	a.WaitUntil("its attempt is noted", 10*time.Second, func() bool { return b.CountStarted() == 1 })
 	want := "on b: draining has begun, but job " + id + " may still start"
 	for _, verb := range [][]string{{"node", "drain", "b"}, {"drain"}} {
@@ -144,7 +144,7 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 			t.Errorf("%v: got %+v, want an error with %q", verb, got, want)
 		}
 	}
-	a.Must("config", "set", "priority", "3")
+	a.MustCLI("config", "set", "priority", "3")
 	logs, _ := filepath.Glob(a.Path("stderr-*"))
 	for _, name := range logs {
 		if text, _ := os.ReadFile(name); strings.Contains(string(text), "has not confirmed a settings change") {
@@ -153,6 +153,6 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	}
 	b.WriteFile("go", "")
 	a.WaitUntil("the job has run", 20*time.Second, func() bool { return a.Show(id).State == "completed" })
-	a.Must("node", "drain", "b", "--wait")
-	a.Must("drain", "--wait")
+	a.MustCLI("node", "drain", "b", "--wait")
+	a.MustCLI("drain", "--wait")
 }

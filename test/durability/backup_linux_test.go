@@ -16,7 +16,7 @@ import (
 // file. If the target is a symbolic link, the backup writes to the file that the link names.
 func TestBackupTargets(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "true")
+	q.MustCLI("enqueue", "true")
 	out := filepath.Join(q.Dir, "out")
 	if err := os.Mkdir(out, 0o700); err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestBackupTargets(t *testing.T) {
 	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o644), os.Symlink(file, link)); err != nil {
 		t.Fatal(err)
 	}
-	q.Must("backup", link, "--force")
+	q.MustCLI("backup", link, "--force")
 	if to, err := os.Readlink(link); err != nil || to != file {
 		t.Errorf("the link now leads to %q, %v", to, err)
 	}

@@ -26,9 +26,9 @@ import (
 // run on a restored copy. Only the owner can read the file.
 func TestBackupUnderLoad(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("enqueue", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; echo end >&2")
-	q.Must("wait", "large")
-	q.Must("worker", "scale", "0")
+	q.MustCLI("enqueue", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; echo end >&2")
+	q.MustCLI("wait", "large")
+	q.MustCLI("worker", "scale", "0")
 	for i := range 10 { // fill a few hundred pages, so that the backup takes several steps
 		q.Dial().Enqueue(testrig.Fields{"id": fmt.Sprintf("wide%d", i), "command": "true #" + strings.Repeat("y", 120_000)})
 	}
@@ -80,10 +80,10 @@ func TestBackupUnderLoad(t *testing.T) {
 	}
 
 	other := testrig.NewQueue(t, "")
-	other.Must("restore", file)
+	other.MustCLI("restore", file)
 	other.Start("--workers", "2", "--config", os.DevNull)
-	other.Must("worker", "scale", "2")
-	if out := other.Must("logs", "large", "--stdout"); len(out) != 200_000 {
+	other.MustCLI("worker", "scale", "2")
+	if out := other.MustCLI("logs", "large", "--stdout"); len(out) != 200_000 {
 		t.Errorf("the restored output has %d bytes", len(out))
 	}
 	if r := other.CLI(append([]string{"wait"}, before[:100/testrig.JobDivisor]...)...); r.Code != 0 {
@@ -116,10 +116,10 @@ func checkBackup(t *testing.T, file string, ids []string) {
 // never reuses an event number. If the file is not a valid backup, restore changes nothing.
 func TestRestore(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("run", "true")
+	q.MustCLI("run", "true")
 	file := filepath.Join(q.Dir, "copy.db")
-	q.Must("backup", file)
-	q.Must("run", "echo later")
+	q.MustCLI("backup", file)
+	q.MustCLI("run", "echo later")
 	last := q.Events()[len(q.Events())-1].Seq
 	q.Stop()
 	damaged := filepath.Join(q.Dir, "damaged.db")
@@ -148,11 +148,11 @@ func TestRestore(t *testing.T) {
 	if remaining, _ := filepath.Glob(q.Path("restore.*")); len(remaining) > 0 {
 		t.Errorf("restore left the files of a killed restore: %v", remaining)
 	}
-	if out := q.Must("logs", "2"); out != "later" {
+	if out := q.MustCLI("logs", "2"); out != "later" {
 		t.Errorf("after refused restores, the output of job 2 is %q", out)
 	}
 	q.Stop()
-	q.Must("restore", file)
+	q.MustCLI("restore", file)
 	aside, _ := filepath.Glob(filepath.Join(q.Dir, "before-restore-*", "queuectl.db"))
 	if len(aside) != 1 {
 		t.Errorf("directories with previous databases: %v", aside)
@@ -161,7 +161,7 @@ func TestRestore(t *testing.T) {
 	if r := q.CLI("show", "2"); r.Code != 4 {
 		t.Errorf("show of a job that was enqueued after the backup: %+v", r)
 	}
-	if id := q.Must("enqueue", "true"); id != "3" {
+	if id := q.MustCLI("enqueue", "true"); id != "3" {
 		t.Errorf("the next number is %s, want 3, because 2 was assigned before", id)
 	}
 	if r := q.CLI("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.Code != 4 ||
@@ -176,13 +176,13 @@ func TestRestore(t *testing.T) {
 func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for i := range 6 {
-		q.Must("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d",
+		q.MustCLI("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d",
 			100_000+i*20_000))
 	}
-	if !strings.Contains(q.Must("status", "--verbose"), "job output 8") { // 900 KB
-		t.Errorf("status: %s", q.Must("status", "--verbose"))
+	if !strings.Contains(q.MustCLI("status", "--verbose"), "job output 8") { // 900 KB
+		t.Errorf("status: %s", q.MustCLI("status", "--verbose"))
 	}
-	q.Must("config", "set", "retention_output", "400K")
+	q.MustCLI("config", "set", "retention_output", "400K")
 	files := func() int {
 		list, _ := filepath.Glob(q.Path("runner/output/*"))
 		return len(list)
@@ -199,7 +199,7 @@ func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	if r := q.CLI("show", "j0"); r.Code != 0 || !strings.Contains(r.Stdout, "completed") {
 		t.Errorf("show of the oldest job: %+v", r)
 	}
-	if out := q.Must("logs", "j5", "--stdout"); out != "200000" {
+	if out := q.MustCLI("logs", "j5", "--stdout"); out != "200000" {
 		t.Errorf("logs of the newest job: %q", out)
 	}
 	q.CheckHealthy("after trimming")
@@ -214,7 +214,7 @@ func TestBackupInterrupted(t *testing.T) {
 		q.Dial().Enqueue(testrig.Fields{"delay": "1h", "id": fmt.Sprintf("wide%d", i),
 			"command": "true #" + strings.Repeat("y", 120_000)})
 	}
-	q.Must("enqueue", "--id", "long", "sleep 300")
+	q.MustCLI("enqueue", "--id", "long", "sleep 300")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("long").State == "processing" })
 	file := filepath.Join(q.Dir, "out", "copy.db")
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {

@@ -95,11 +95,11 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 		for n := 5; n <= 15; n += step {
 			q := testrig.NewQueue(t, "failpoint")
 			q.Start("--workers", fmt.Sprint(jobs))
-			q.Must("enqueue", "-q", "-Q", "fz", "--lines", q.WriteFile("lines", strings.Repeat("sleep 600\n", jobs)))
+			q.MustCLI("enqueue", "-q", "-Q", "fz", "--lines", q.WriteFile("lines", strings.Repeat("sleep 600\n", jobs)))
 			w := q.Dial()
 			w.WaitUntil("all jobs run", 20*time.Second, func() bool { return w.Counts()["processing"] == jobs })
 			if verb[1] == "resume" {
-				q.Must("queue", "pause", "fz", "--freeze")
+				q.MustCLI("queue", "pause", "fz", "--freeze")
 			}
 			q.Kill()
 			q.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
@@ -158,7 +158,7 @@ func runCommitScenario(q *testrig.Queue) {
 		State  string            `json:"state"`
 		Labels map[string]string `json:"labels"`
 	}
-	if err := json.Unmarshal([]byte(q.Must("list", "--queue", "hooks", "--json")), &hooks); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("list", "--queue", "hooks", "--json")), &hooks); err != nil {
 		q.Fatal(err)
 	}
 	for _, h := range hooks {
@@ -173,7 +173,7 @@ func runCommitScenario(q *testrig.Queue) {
 			q.Errorf("the hook %s was created %d times", hook, hookCounts[hook])
 		}
 	}
-	for _, id := range strings.Fields(q.Must("list", "-q", "--id-glob", "s@*")) {
+	for _, id := range strings.Fields(q.MustCLI("list", "-q", "--id-glob", "s@*")) {
 		if hookCounts[id+" on_ended"] != 1 {
 			q.Errorf("the hook %s on_ended was created %d times", id, hookCounts[id+" on_ended"])
 		}
@@ -182,7 +182,7 @@ func runCommitScenario(q *testrig.Queue) {
 		q.Errorf("u2 is %s", got)
 	}
 	fired := map[string]bool{}
-	for line := range strings.Lines(q.Must("events", "--event", "schedule_fired", "--jsonl")) {
+	for line := range strings.Lines(q.MustCLI("events", "--event", "schedule_fired", "--jsonl")) {
 		var e struct{ Instant string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil || fired[e.Instant] {
 			q.Errorf("the occurrence %s has two jobs, or an error: %v", e.Instant, err)
@@ -200,7 +200,7 @@ func runCommitScenario(q *testrig.Queue) {
 func checkStats(q *testrig.Queue) {
 	q.Helper()
 	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)
-	for line := range strings.Lines(q.Must("events", "--event", "ended", "--jsonl")) {
+	for line := range strings.Lines(q.MustCLI("events", "--event", "ended", "--jsonl")) {
 		var e struct{ State string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			q.Fatal(err)
@@ -212,7 +212,7 @@ func checkStats(q *testrig.Queue) {
 		started++
 	}
 	var stats struct{ Queues []map[string]any }
-	if err := json.Unmarshal([]byte(q.Must("stats", "--json")), &stats); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("stats", "--json")), &stats); err != nil {
 		q.Fatal(err)
 	}
 	for _, figures := range stats.Queues {

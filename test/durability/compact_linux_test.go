@@ -22,7 +22,7 @@ func smallDiskQueue(t *testing.T) (q *testrig.Queue, free func() int64) {
 	q = testrig.NewQueue(t, "")
 	disk := q.Mount("32M")
 	q.Start("--workers", "2")
-	q.Must("config", "set", "max_bytes_per_user", "0")
+	q.MustCLI("config", "set", "max_bytes_per_user", "0")
 	return q, func() int64 {
 		var s syscall.Statfs_t
 		if err := syscall.Statfs(disk, &s); err != nil {
@@ -42,7 +42,7 @@ func checkUsableAgain(q *testrig.Queue, free func() int64) {
 	q.WaitUntil("new jobs are taken again", 20*time.Second, func() bool {
 		return q.CLI("enqueue", "--id", "after", "true").Code == 0
 	})
-	q.Must("wait", "after", "--timeout", "20")
+	q.MustCLI("wait", "after", "--timeout", "20")
 	q.WaitUntil("the disk has space again", 30*time.Second, func() bool { return free() >= 12<<20 })
 	if out := q.CLI("doctor", "--verify"); !strings.Contains(out.Stdout, "are free for new rows") ||
 		!strings.Contains(out.Stdout, "SQLite finds no damage") {
@@ -77,7 +77,7 @@ func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 	if n < 10 || n == 200 {
 		t.Fatalf("%d jobs were accepted", n)
 	}
-	q.Must("cancel", "--all", "--yes")
+	q.MustCLI("cancel", "--all", "--yes")
 	checkUsableAgain(q, free)
 }
 
@@ -87,14 +87,14 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
 	q, free := smallDiskQueue(t)
-	q.Must("queue", "pause", "default")
+	q.MustCLI("queue", "pause", "default")
 	list := filepath.Join(t.TempDir(), "list")
 	if err := os.WriteFile(list, []byte(strings.Repeat("head -c 60000 /dev/urandom | base64 -w0 | head -c 60000\n", 900)),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.Must("enqueue", "--lines", list)
-	q.Must("queue", "resume", "default")
+	q.MustCLI("enqueue", "--lines", list)
+	q.MustCLI("queue", "resume", "default")
 	q.WaitUntil("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
 	q.CLI("queue", "pause", "default") // the service may refuse this for lack of space
 	q.WaitUntil("the rest is cancelled", 30*time.Second, func() bool {

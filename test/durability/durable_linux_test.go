@@ -74,7 +74,7 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 				})
 			}
 			clients.Wait()
-			q.Must("service", "stop")
+			q.MustCLI("service", "stop")
 			early, answers := checkRepliesAfterFsync(t, trace)
 			if answers != c.clients*each {
 				t.Fatalf("the trace shows %d replies, want %d", answers, c.clients*each)
@@ -360,7 +360,7 @@ func TestStartWaitsForSpace(t *testing.T) {
 			q := testrig.NewQueue(t, "")
 			disk := q.Mount("24M")
 			q.Start("--workers", "1")
-			q.Must("enqueue", "--id", "before", "true")
+			q.MustCLI("enqueue", "--id", "before", "true")
 			q.Kill()
 			q.KillRunners()
 			for _, file := range lost {
@@ -393,7 +393,7 @@ func TestStartWaitsForSpace(t *testing.T) {
 				t.Fatal(err)
 			}
 			q.WaitUntil("it is ready", 10*time.Second, func() bool { return strings.Contains(errs.String(), "ready on") })
-			q.Must("wait", "before")
+			q.MustCLI("wait", "before")
 		})
 	}
 }
@@ -433,8 +433,8 @@ func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 	beats := startWatchdog(q)
 	q.Start("--workers", "0")
 	beats(1)
-	q.Must("config", "set", "max_connections_per_user", "2")
-	q.Must("enqueue", "--id", "waits", "true")
+	q.MustCLI("config", "set", "max_connections_per_user", "2")
+	q.MustCLI("enqueue", "--id", "waits", "true")
 	// Keep the open connections busy, because the service closes idle ones to admit a new one.
 	q.WaitUntil("one more is refused", 20*time.Second, func() bool {
 		// The service may refuse this request because the limit is already reached.
@@ -464,5 +464,5 @@ func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 		return strings.Contains(q.CLI("config", "set", "priority", "6").Stderr, "space")
 	})
 	beats(100) // more messages than the socket can have buffered before the disk was full
-	q.Must("status")
+	q.MustCLI("status")
 }

@@ -27,7 +27,7 @@ func sendStaleStarts(t *testing.T, jobs int, extra string) *testrig.Rig {
 	}
 	// The service claims all jobs in one claim. If no job starts within 50 ms, the service takes
 	// them back and claims no other jobs.
-	r.Must("worker", "scale", fmt.Sprint(2*jobs))
+	r.MustCLI("worker", "scale", fmt.Sprint(2*jobs))
 	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReserved() == jobs })
 	// The service sends the START frames immediately after the claim. The test cannot observe their
 	// arrival, so it waits.
@@ -35,7 +35,7 @@ func sendStaleStarts(t *testing.T, jobs int, extra string) *testrig.Rig {
 	r.Kill()
 	r.Start("--workers", fmt.Sprint(2*jobs))
 	r.WaitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.CountReserved() == jobs })
-	if s := r.CountNotes("S"); len(s) > 0 {
+	if s := r.CountLedgerEntries("S"); len(s) > 0 {
 		t.Fatalf("jobs whose START frames were held have started: %v", s)
 	}
 	r.WriteFile("go", "")
@@ -53,9 +53,9 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 			return r.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 		})
 		r.CheckNoOverlap()
-		starts := r.CountNotes("S")
+		starts := r.CountLedgerEntries("S")
 		for tag, want := range r.AckedJobs {
-			if j := r.Show(want.Id); starts[tag] != 1 || j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
+			if j := r.Show(want.ID); starts[tag] != 1 || j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
 				t.Errorf("%s started %d times: %+v", tag, starts[tag], j)
 			}
 		}
@@ -66,7 +66,7 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 		}
 		r := sendStaleStarts(t, jobs, ",nofence")
 		r.WaitUntil("the saboteur was caught", 10*time.Second, func() bool {
-			for _, n := range r.CountNotes("S") {
+			for _, n := range r.CountLedgerEntries("S") {
 				if n > 1 {
 					return true
 				}

@@ -46,7 +46,7 @@ func freeInodes(t testing.TB, disk string) {
 // reports as dropped.
 func readLogs(w *testrig.Wire, id string) (text string, dropped int64) {
 	w.Helper()
-	for line := range strings.Lines(w.Must("logs", id, "--stdout", "--jsonl")) {
+	for line := range strings.Lines(w.MustCLI("logs", id, "--stdout", "--jsonl")) {
 		var p struct {
 			Text    string
 			Dropped int64
@@ -64,7 +64,7 @@ func readLogs(w *testrig.Wire, id string) (text string, dropped int64) {
 // Jobs do not fail because of that, their results are recorded, and new jobs are accepted. When the
 // disk has free inodes again, all output is stored. The test needs root to mount the disk.
 func TestOutputIsDroppedWithoutInodes(t *testing.T) {
-	testrig.NeedsDisks(t, "/dev/loop-control")
+	testrig.RequireDisks(t, "/dev/loop-control")
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	disk := q.Mount("32M", "-N", "64")

@@ -145,7 +145,7 @@ func (l *killLoad) backlog() int {
 	}
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return len(l.AckedJobs) - int(info.Size()/testrig.NoteBytes/2)
+	return len(l.AckedJobs) - int(info.Size()/testrig.LedgerEntryBytes/2)
 }
 
 // killOnce starts a service, which the failpoint kills. If failpoint is "", killOnce kills the
@@ -208,7 +208,7 @@ func (l *killLoad) checkAdopted(before map[string]int) {
 	after := l.longRunning()
 	for tag, pid := range before {
 		l.Mu.Lock()
-		id := l.AckedJobs[tag].Id
+		id := l.AckedJobs[tag].ID
 		l.Mu.Unlock()
 		switch {
 		case id != "" && pids[id] == pid:
@@ -244,7 +244,7 @@ func (l *killLoad) waitDrained() {
 func (l *killLoad) checkSettled() {
 	l.Helper()
 	l.CheckNoOverlap()
-	starts, ends := l.CountNotes("S"), l.CountNotes("E")
+	starts, ends := l.CountLedgerEntries("S"), l.CountLedgerEntries("E")
 	if len(starts) != len(l.AckedJobs) {
 		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.AckedJobs))
 	}
@@ -263,7 +263,7 @@ func (l *killLoad) checkSettled() {
 		if want.Code != 0 {
 			state = "dead"
 		}
-		got := byID[want.Id]
+		got := byID[want.ID]
 		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.Attempts != 1 || got.ExitCode == nil ||
 			*got.ExitCode != want.Code {
 			code := -1
@@ -272,12 +272,12 @@ func (l *killLoad) checkSettled() {
 			}
 			l.Errorf("%s (%s): started %d times, ended %d times, %s, attempts %d, exit code %d, %q; want once, "+
 				"%s, 1, %d; it said %q",
-				tag, want.Id, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.Code,
-				l.Show(want.Id).Stderr)
+				tag, want.ID, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.Code,
+				l.Show(want.ID).Stderr)
 		}
-		out, err := a.Logs(want.Id)
+		out, err := a.Logs(want.ID)
 		if err != nil || !bytes.Equal(out, l.Numbers[want.Offset:want.Offset+want.Size]) {
-			l.Errorf("%s (%s): output of %d bytes is not the %d bytes printed: %v", tag, want.Id, len(out), want.Size, err)
+			l.Errorf("%s (%s): output of %d bytes is not the %d bytes printed: %v", tag, want.ID, len(out), want.Size, err)
 		}
 		sizes[want.Size]++
 	}

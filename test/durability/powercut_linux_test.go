@@ -369,7 +369,7 @@ func seed(t testing.TB) uint64 {
 func TestPowerCut(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
-	testrig.NeedsDisks(t, "/dev/fuse", "/dev/loop-control")
+	testrig.RequireDisks(t, "/dev/fuse", "/dev/loop-control")
 	n := 60
 	if s := os.Getenv("QUEUECTL_CUTS"); s != "" {
 		n, _ = strconv.Atoi(s)
@@ -393,7 +393,7 @@ func TestPowerCut(t *testing.T) {
 // The power-cut test detects lost jobs: with SQLite's synchronous=NORMAL, which does not flush at each
 // commit, acknowledged jobs are lost.
 func TestPowerCutTestDetectsLoss(t *testing.T) {
-	testrig.NeedsDisks(t, "/dev/fuse", "/dev/loop-control")
+	testrig.RequireDisks(t, "/dev/fuse", "/dev/loop-control")
 	rng := rand.New(rand.NewPCG(seed(t), 2))
 	bin := testrig.Binary(t, "failpoint")
 	w := runWorkload(t, bin, "QUEUECTL_FAILPOINTS=normalsync")

@@ -104,7 +104,7 @@ func (b *reservedBlock) checkRanOnce() int {
 	b.WaitUntil("the block ended", 30*time.Second, func() bool {
 		return b.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	starts := b.CountNotes("S")
+	starts := b.CountLedgerEntries("S")
 	for _, id := range b.ids {
 		if j := b.Show(id); starts[b.tags[id]] != 1 || j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
 			b.Errorf("%s started %d times: %+v", id, starts[b.tags[id]], j)
@@ -131,7 +131,7 @@ func (b *reservedBlock) cancelReserved() int {
 		}
 		verdicts[n] = string(a.Result)
 	}
-	starts, neverStarted := b.CountNotes("S"), 0
+	starts, neverStarted := b.CountLedgerEntries("S"), 0
 	for n, id := range b.ids {
 		j, startCount := b.Show(id), starts[b.tags[id]]
 		done := strings.Contains(verdicts[n], `"done":["`)
@@ -168,7 +168,7 @@ func (b *reservedBlock) stopWorkers() int {
 	if a := <-stopped; a.Error != nil {
 		b.Fatalf("worker stop: %+v", *a.Error)
 	}
-	starts, neverStarted := b.CountNotes("S"), 0
+	starts, neverStarted := b.CountLedgerEntries("S"), 0
 	for _, id := range b.ids {
 		switch j := b.Show(id); {
 		case starts[b.tags[id]] == 0 && j.State == "pending" && j.Attempts == 0 && len(j.History) == 0:
@@ -197,7 +197,7 @@ func (b *reservedBlock) expireReserved() int {
 	b.WaitUntil("the block expired", 10*time.Second, func() bool {
 		return b.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	starts := b.CountNotes("S")
+	starts := b.CountLedgerEntries("S")
 	for _, id := range b.ids {
 		if j := b.Show(id); j.State != "cancelled" || j.Reason != "expired" || j.Attempts != 0 || starts[b.tags[id]] != 0 {
 			b.Errorf("%s started %d times: %+v", id, starts[b.tags[id]], j)

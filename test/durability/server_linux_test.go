@@ -75,9 +75,9 @@ func TestDatabaseServerAway(t *testing.T) {
 	t.Parallel()
 	q, p := queueOnPostgres(t)
 	q.Start("--workers", "2")
-	q.Must("enqueue", "--id", "long", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.05; done; echo done")
+	q.MustCLI("enqueue", "--id", "long", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.05; done; echo done")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
-		return strings.Contains(q.Must("list", "-s", "processing"), "long")
+		return strings.Contains(q.MustCLI("list", "-s", "processing"), "long")
 	})
 	other := testrig.NewQueue(t, "")
 	other.Store = q.Store
@@ -92,9 +92,9 @@ func TestDatabaseServerAway(t *testing.T) {
 	}
 	q.WriteFile("go", "")
 	p.Start(t)
-	q.Must("wait", "--timeout", "20s", "long")
-	q.Must("run", "--", "true")
-	if out := q.Must("logs", "long"); out != "done" {
+	q.MustCLI("wait", "--timeout", "20s", "long")
+	q.MustCLI("run", "--", "true")
+	if out := q.MustCLI("logs", "long"); out != "done" {
 		t.Errorf("output %q", out)
 	}
 	if code := q.Stop(); code != 0 {
@@ -124,7 +124,7 @@ func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	t.Parallel()
 	q, p := queueOnPostgres(t)
 	q.Start("--workers", "2")
-	q.Must("run", "--", "true")
+	q.MustCLI("run", "--", "true")
 	p.Freeze(true)
 	t.Cleanup(func() { p.Freeze(false) })
 	started := time.Now()
@@ -135,8 +135,8 @@ func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 		}
 	}
 	p.Freeze(false)
-	q.Must("enqueue", "--id", "late", "--key", "once", "true")
-	q.Must("wait", "--timeout", "20s", "late")
+	q.MustCLI("enqueue", "--id", "late", "--key", "once", "true")
+	q.MustCLI("wait", "--timeout", "20s", "late")
 	if q.WaitKilled(0) {
 		t.Errorf("the service ended:\n%s", q.ServiceLog)
 	}
@@ -164,7 +164,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	t.Cleanup(p.Remove)
 	q.Store = p.URL("postgres")
 	q.Start("--workers", "2")
-	q.Must("enqueue", "--id", "long", testrig.GatedJob(q.Path("go"))+"; echo done")
+	q.MustCLI("enqueue", "--id", "long", testrig.GatedJob(q.Path("go"))+"; echo done")
 	pid := q.Dial().WaitRunning("long").PID
 	filler, err := os.Create(filepath.Join(disk, "filler"))
 	for chunk := make([]byte, 1<<20); err == nil; {
@@ -198,11 +198,11 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	if j := q.Dial().Show("long"); j.State != "processing" || j.PID != pid {
 		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
-	if got := strings.Count(q.Must("list", "-q", "-s", "pending"), "big"); got != stored {
+	if got := strings.Count(q.MustCLI("list", "-q", "-s", "pending"), "big"); got != stored {
 		t.Errorf("%d of the large jobs are stored, and %d were acknowledged", got, stored)
 	}
 	q.WriteFile("go", "")
-	q.Must("wait", "--timeout", "20s", "long")
+	q.MustCLI("wait", "--timeout", "20s", "long")
 	if q.WaitKilled(0) {
 		t.Errorf("the service ended:\n%s", q.ServiceLog)
 	}
@@ -215,7 +215,7 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 	t.Parallel()
 	q, p := queueOnPostgres(t)
 	q.Start("--workers", "2")
-	q.Must("run", "--", "true")
+	q.MustCLI("run", "--", "true")
 	set := func(value string) {
 		for _, sql := range []string{"ALTER SYSTEM SET default_transaction_read_only = " + value, "SELECT pg_reload_conf()"} {
 			url := p.URL("postgres") + "&options=-c%20default_transaction_read_only%3Doff"
@@ -240,7 +240,7 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 	}
 	set("off")
 	q.WaitUntil("the node is healthy again", 60*time.Second, func() bool { return q.CLI("status", "--check").Code == 0 })
-	q.Must("run", "--", "true")
+	q.MustCLI("run", "--", "true")
 }
 
 // A queue can be moved to a server and back while one of its jobs runs. It keeps the job, its
@@ -251,16 +251,16 @@ func TestQueueMoves(t *testing.T) {
 	t.Cleanup(p.Remove)
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2", "--keep-jobs")
-	q.Must("run", "--id", "before", "--", "echo", "first")
-	q.Must("enqueue", "--id", "long", testrig.GatedJob(q.Path("go"))+"; echo last")
+	q.MustCLI("run", "--id", "before", "--", "echo", "first")
+	q.MustCLI("enqueue", "--id", "long", testrig.GatedJob(q.Path("go"))+"; echo last")
 	w := q.Dial()
 	pid := w.WaitRunning("long").PID
 	url := q.WriteFile("store", p.URL("postgres")+"\n")
 	if r := q.CLI("migrate", "--to-file", url); r.Code != 5 || !strings.Contains(r.Stderr, "service stop") {
 		t.Errorf("migrate while the service runs: %+v", r)
 	}
-	q.Must("worker", "scale", "0")
-	q.Must("enqueue", "--id", "waits", "echo after")
+	q.MustCLI("worker", "scale", "0")
+	q.MustCLI("enqueue", "--id", "waits", "echo after")
 	if code := q.Stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
@@ -274,7 +274,7 @@ func TestQueueMoves(t *testing.T) {
 	if r := q.CLI("migrate", "--to", "sqlite"); r.Code != 2 {
 		t.Errorf("migrate to the current store: %+v", r)
 	}
-	if out := q.Must("migrate", "--to-file", url, "--json"); !strings.Contains(out, `"jobs":3,`) {
+	if out := q.MustCLI("migrate", "--to-file", url, "--json"); !strings.Contains(out, `"jobs":3,`) {
 		t.Errorf("migrate printed %s", out)
 	}
 	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "has moved") {
@@ -287,9 +287,9 @@ func TestQueueMoves(t *testing.T) {
 		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
 	q.WriteFile("go", "")
-	q.Must("wait", "--timeout", "20s", "long", "waits")
+	q.MustCLI("wait", "--timeout", "20s", "long", "waits")
 	for id, out := range map[string]string{"before": "first", "long": "last", "waits": "after"} {
-		if got := q.Must("logs", id); !strings.HasSuffix(got, out) {
+		if got := q.MustCLI("logs", id); !strings.HasSuffix(got, out) {
 			t.Errorf("%s printed %q", id, got)
 		}
 	}
@@ -298,12 +298,12 @@ func TestQueueMoves(t *testing.T) {
 	}
 	oldStore := q.Store
 	q.Store = ""
-	q.Must("migrate", "--from", oldStore, "--to", "sqlite")
+	q.MustCLI("migrate", "--from", oldStore, "--to", "sqlite")
 	q.Start("--workers", "2")
-	if out := q.Must("logs", "long"); !strings.HasSuffix(out, "last") {
+	if out := q.MustCLI("logs", "long"); !strings.HasSuffix(out, "last") {
 		t.Errorf("after the move back, the output of job long is %q", out)
 	}
-	q.Must("run", "--", "true")
+	q.MustCLI("run", "--", "true")
 }
 
 // A service that is given another store starts with the jobs of that store. When it is given its
@@ -317,17 +317,17 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	url := p.URL("postgres")
 	for range 3 { // each start raises the epoch above that of an empty store
 		q.Start("--workers", "2", "--keep-jobs")
-		q.Must("run", "--", "true")
+		q.MustCLI("run", "--", "true")
 		if code := q.Stop(); code != 0 {
 			t.Fatalf("stopped with %d", code)
 		}
 	}
 	q.Store = url
 	q.Start("--workers", "2", "--keep-jobs")
-	if out := q.Must("run", "--id", "there", "--", "echo", "here"); out != "here" {
+	if out := q.MustCLI("run", "--id", "there", "--", "echo", "here"); out != "here" {
 		t.Errorf("a job on the PostgreSQL server printed %q", out)
 	}
-	q.Must("enqueue", "--id", "long", testrig.GatedJob(q.Path("go"))+"; echo last")
+	q.MustCLI("enqueue", "--id", "long", testrig.GatedJob(q.Path("go"))+"; echo last")
 	pid := q.Dial().WaitRunning("long").PID
 	if code := q.Stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
@@ -344,7 +344,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
 	q.WriteFile("go", "")
-	q.Must("wait", "--timeout", "20s", "long")
+	q.MustCLI("wait", "--timeout", "20s", "long")
 	if code := q.Stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
@@ -353,7 +353,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	if r := q.CLI("show", "there"); r.Code != 4 {
 		t.Errorf("show of a job of the other store: %+v", r)
 	}
-	q.Must("enqueue", "--id", "ends", "echo ran >>"+q.Path("runs")+"; "+testrig.GatedJob(q.Path("end")))
+	q.MustCLI("enqueue", "--id", "ends", "echo ran >>"+q.Path("runs")+"; "+testrig.GatedJob(q.Path("end")))
 	pid = q.Dial().WaitRunning("ends").PID
 	if code := q.Stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
@@ -366,7 +366,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	}
 	q.Store = ""
 	q.Start("--workers", "2", "--keep-jobs")
-	q.Must("wait", "--timeout", "20s", "ends")
+	q.MustCLI("wait", "--timeout", "20s", "ends")
 	if raw, err := os.ReadFile(q.Path("runs")); err != nil || string(raw) != "ran\n" {
 		t.Errorf("the file of the job contains %q, %v", raw, err)
 	}
@@ -386,8 +386,8 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 		q.Store = store
 		q.Start("--workers", "1")
 		if logs[id] == "" {
-			q.Must("run", "--id", id, "--", "sh", "-c", "seq 30000 | sed s/^/"+id+"/")
-			logs[id] = q.Must("logs", id)
+			q.MustCLI("run", "--id", id, "--", "sh", "-c", "seq 30000 | sed s/^/"+id+"/")
+			logs[id] = q.MustCLI("logs", id)
 		}
 		q.Stop()
 		orphan := q.WriteFile(filepath.Join("runner", "output", "99-7"), "")

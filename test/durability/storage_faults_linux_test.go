@@ -21,7 +21,7 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 		q := testrig.NewQueue(t, "")
 		q.Start("--workers", "2")
 		gate := q.Path("go")
-		q.Must("enqueue", "--id", "runs", testrig.GatedJob(gate))
+		q.MustCLI("enqueue", "--id", "runs", testrig.GatedJob(gate))
 		q.Dial().WaitRunning("runs")
 		lift := q.InjectFault("-P", q.Path("queuectl.db-wal"), "-e", "trace=pwrite64", "-e", "inject=pwrite64:error="+fault)
 		if r := q.CLI("enqueue", "--id", "refused", "true"); r.Code == 0 || q.WaitKilled(0) {
@@ -29,7 +29,7 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 		}
 		q.WriteFile("go", "")
 		lift()
-		q.Must("wait", "--timeout", "20s", "runs")
+		q.MustCLI("wait", "--timeout", "20s", "runs")
 		q.WaitUntil("a new job is taken", 20*time.Second, func() bool {
 			return q.CLI("enqueue", "--id", "taken", "true").Code == 0
 		})
@@ -46,11 +46,11 @@ func TestRemovedJobsDirIsRecreated(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
-	q.Must("run", "--", "true")
+	q.MustCLI("run", "--", "true")
 	if err := os.RemoveAll(q.Path("runner/jobs")); err != nil {
 		t.Fatal(err)
 	}
-	if out := q.Must("run", "--", "sh", "-c", `test -d "$QUEUECTL_TMPDIR" && echo there`); out != "there" {
+	if out := q.MustCLI("run", "--", "sh", "-c", `test -d "$QUEUECTL_TMPDIR" && echo there`); out != "there" {
 		t.Errorf("the job in the recreated directory printed %q", out)
 	}
 }
@@ -94,7 +94,7 @@ func TestJobsDirMustBePrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.Start("--workers", "1")
-	q.Must("enqueue", "--id", "waits", "true")
+	q.MustCLI("enqueue", "--id", "waits", "true")
 	want := jobsDir + ": other accounts can write to it (mode 777); run: chmod go-w " + jobsDir
 	for _, verb := range []string{"status", "why", "doctor"} {
 		words := []string{verb}
@@ -108,7 +108,7 @@ func TestJobsDirMustBePrivate(t *testing.T) {
 	if err := os.Chmod(jobsDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	q.Must("wait", "--timeout", "20s", "waits")
+	q.MustCLI("wait", "--timeout", "20s", "waits")
 }
 
 // The operator may mount a file system at the parent directory of the jobs' private directories, to
@@ -137,7 +137,7 @@ func TestJobsDirCanBeAMount(t *testing.T) {
 		!strings.Contains(r.Stdout+r.Stderr, "No space left") {
 		t.Errorf("a job that fills its directory: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
 	}
-	if out := q.Must("run",
+	if out := q.MustCLI("run",
 		`ls "$QUEUECTL_TMPDIR"; head -c 500000 /dev/zero >"$QUEUECTL_TMPDIR/x" && echo fits`); out != "fits" {
 		t.Errorf("the next job finds %q, want an empty directory with room", out)
 	}

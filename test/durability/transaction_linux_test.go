@@ -23,7 +23,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.Start("--workers", "2")
-	q.Must("config", "set", "store_roles", "app="+me.Username+" ghost=no-such-account shop="+me.Username+" chief="+
+	q.MustCLI("config", "set", "store_roles", "app="+me.Username+" ghost=no-such-account shop="+me.Username+" chief="+
 		me.Username)
 	pgserver.Query(t, q.Store,
 		`CREATE ROLE chief LOGIN SUPERUSER; CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
@@ -34,8 +34,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 		`SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
 		t.Errorf("enqueue by a superuser: %s, %v; want an error", out, err)
 	}
-	q.Must("enqueue", "--id", "given", "true")
-	number := strings.TrimSpace(q.Must("enqueue", "true"))
+	q.MustCLI("enqueue", "--id", "given", "true")
+	number := strings.TrimSpace(q.MustCLI("enqueue", "true"))
 	w := q.Dial()
 	var staged struct{ IDs []string }
 	w.MustCall("enqueue.batch", testrig.Fields{"batch": "staged",
@@ -82,12 +82,12 @@ func TestEnqueueInATransaction(t *testing.T) {
 	pgserver.Query(t, app,
 		`CREATE TEMP TABLE roles (role text); CREATE TEMP TABLE jobs (id text); SELECT queuectl.enqueue('{"command":"echo hi","id":"done","labels":{"a":"b"}}')`)
 	q.WaitUntil("the submission is enqueued", 20*time.Second, func() bool { return q.CLI("show", "done").Code == 0 })
-	q.Must("wait", "--timeout", "20s", "done")
-	if j := q.Show("done"); j.State != "completed" || q.Must("logs", "done") != "hi" {
+	q.MustCLI("wait", "--timeout", "20s", "done")
+	if j := q.Show("done"); j.State != "completed" || q.MustCLI("logs", "done") != "hi" {
 		t.Errorf("the job of the transaction: %+v", j)
 	}
-	q.Must("queue", "set", "narrow", "--max-pending", "1", "--concurrency", "1")
-	q.Must("queue", "pause", "narrow")
+	q.MustCLI("queue", "set", "narrow", "--max-pending", "1", "--concurrency", "1")
+	q.MustCLI("queue", "pause", "narrow")
 	pgserver.Query(t, app,
 		`SELECT queuectl.enqueue('{"command":"true","id":"fits","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"full","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"behind"}')`)
 	pgserver.Query(t, pgserver.WithRole(q.Store, "shop"), `SELECT queuectl.enqueue('{"command":"true","id":"of-shop"}')`)
@@ -99,7 +99,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		!strings.Contains(r.Stderr, `another job has the id "behind"`) {
 		t.Errorf("enqueue with the id of a submission that waits in the inbox: %+v", r)
 	}
-	q.Must("queue", "resume", "narrow")
+	q.MustCLI("queue", "resume", "narrow")
 	q.WaitUntil("the queue has room", 20*time.Second, func() bool { return q.CLI("show", "behind").Code == 0 })
 	if code := q.Stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
@@ -118,11 +118,11 @@ func TestEnqueueInATransaction(t *testing.T) {
 	q.WaitUntil("all are taken", 20*time.Second, func() bool {
 		return pgserver.Query(t, q.Store, `SELECT count(*) FROM queuectl.submissions WHERE refused IS NULL`) == "0"
 	})
-	q.Must("wait", "--timeout", "20s", id)
-	if out := q.Must("logs", id); out != "later" {
+	q.MustCLI("wait", "--timeout", "20s", id)
+	if out := q.MustCLI("logs", id); out != "later" {
 		t.Errorf("the job of the later submission printed %q", out)
 	}
-	if out := q.Must("logs", "done"); out != "hi" {
+	if out := q.MustCLI("logs", "done"); out != "hi" {
 		t.Errorf("the job that was enqueued earlier printed %q", out)
 	}
 	if q.CLI("show", "undone").Code == 0 || q.CLI("show", "wrong").Code == 0 {
@@ -149,14 +149,14 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.Start("--workers", "1")
-	q.Must("run", "--id", "old", "head -c 60000 /dev/zero | tr '\\0' x")
-	q.Must("config", "set", "store_roles", "app="+me.Username)
+	q.MustCLI("run", "--id", "old", "head -c 60000 /dev/zero | tr '\\0' x")
+	q.MustCLI("config", "set", "store_roles", "app="+me.Username)
 	pgserver.Query(t, q.Store,
 		`CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
 	q.WaitUntil("the role is known", 20*time.Second,
 		func() bool { return pgserver.Query(t, q.Store, `SELECT count(*) FROM queuectl.roles`) == "1" })
 	// The upkeep keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
-	q.Must("config", "set", "max_bytes_per_user", "70000")
+	q.MustCLI("config", "set", "max_bytes_per_user", "70000")
 	pgserver.Query(t, pgserver.WithRole(q.Store, "app"),
 		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
 	q.WaitUntil("the submission is enqueued", 20*time.Second, func() bool { return q.CLI("show", "new").Code == 0 })

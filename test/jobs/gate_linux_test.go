@@ -42,7 +42,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	for i := range jobs {
 		fmt.Fprintf(&lines, `{"command": "sh %s", "cwd": %q, "resources": {"gpu": %d}}`+"\n", script, q.Dir, 1+i%3)
 	}
-	q.Must("enqueue", "--file", q.WriteFile("jobs", lines.String()))
+	q.MustCLI("enqueue", "--file", q.WriteFile("jobs", lines.String()))
 	for i := range kills {
 		// Let some jobs complete before each kill. A job that was interrupted runs alone. After
 		// three interruptions it would be dead with the reason "poison".
@@ -69,31 +69,31 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	if text, err := os.ReadFile(q.Path("twice")); err == nil {
 		t.Errorf("units were taken twice: %s", text)
 	}
-	q.Must("enqueue", "--id", "shown", "--resource", "gpu=2", "--resource", "disk=1", "sleep 600")
+	q.MustCLI("enqueue", "--id", "shown", "--resource", "gpu=2", "--resource", "disk=1", "sleep 600")
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("shown").State == "processing" })
-	if out := q.Must("show", "shown", "--json"); !strings.Contains(out, `"units":{"disk":["0"],"gpu":["a","b"]}`) {
+	if out := q.MustCLI("show", "shown", "--json"); !strings.Contains(out, `"units":{"disk":["0"],"gpu":["a","b"]}`) {
 		t.Errorf("show --json does not contain the units of the job: %s", out)
 	}
-	q.Must("config", "set", "resources", "gpu=3")
-	q.Must("enqueue", "--id", "more", "--resource", "gpu=2", "true")
-	if out := q.Must("why", "more"); !strings.Contains(out, "resource gpu: 2 of 3 units in use, but the job needs 2") {
+	q.MustCLI("config", "set", "resources", "gpu=3")
+	q.MustCLI("enqueue", "--id", "more", "--resource", "gpu=2", "true")
+	if out := q.MustCLI("why", "more"); !strings.Contains(out, "resource gpu: 2 of 3 units in use, but the job needs 2") {
 		t.Errorf("why: %s", out)
 	}
-	if out := q.Must("status"); !strings.Contains(out, "resource gpu") {
+	if out := q.MustCLI("status"); !strings.Contains(out, "resource gpu") {
 		t.Errorf("status does not name the resource that the job waits for: %s", out)
 	}
-	q.Must("cancel", "shown")
-	q.Must("wait", "more")
+	q.MustCLI("cancel", "shown")
+	q.MustCLI("wait", "more")
 }
 
 // The concurrency and the pause of a queue survive a kill of the service. A pause with a duration ends by
 // itself.
 func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
-	q.Must("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
-	q.Must("enqueue", "-Q", "one", "--cwd", q.Dir, "--", "sh", "-c", "mkdir alone && sleep 0.1 && rmdir alone")
+	q.MustCLI("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
+	q.MustCLI("enqueue", "-Q", "one", "--cwd", q.Dir, "--", "sh", "-c", "mkdir alone && sleep 0.1 && rmdir alone")
 	for range 5 {
-		q.Must("enqueue", "-q", "-Q", "one", "--cwd", q.Dir, "--", "sh", "-c", "mkdir alone && sleep 0.02 && rmdir alone")
+		q.MustCLI("enqueue", "-q", "-Q", "one", "--cwd", q.Dir, "--", "sh", "-c", "mkdir alone && sleep 0.02 && rmdir alone")
 	}
 	q.Kill()
 	q.Start("--workers", "4")
@@ -101,47 +101,47 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	if n := countState(q, "dead"); n != 0 {
 		t.Errorf("%d jobs ran concurrently with another job of their queue", n)
 	}
-	q.Must("queue", "pause", "default", "--reason", "a test")
-	q.Must("enqueue", "--id", "waits", "true")
+	q.MustCLI("queue", "pause", "default", "--reason", "a test")
+	q.MustCLI("enqueue", "--id", "waits", "true")
 	q.Kill()
 	q.Start("--workers", "4")
-	if out := q.Must("why", "waits"); !strings.Contains(out, "queue default is paused") {
+	if out := q.MustCLI("why", "waits"); !strings.Contains(out, "queue default is paused") {
 		t.Errorf("after a restart: %s", out)
 	}
-	q.Must("queue", "resume", "default")
-	q.Must("wait", "waits", "--timeout", "20")
-	q.Must("enqueue", "-Q", "one", "--id", "busy", "--timeout", "60s", "sleep 600")
+	q.MustCLI("queue", "resume", "default")
+	q.MustCLI("wait", "waits", "--timeout", "20")
+	q.MustCLI("enqueue", "-Q", "one", "--id", "busy", "--timeout", "60s", "sleep 600")
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("busy").State == "processing" })
-	q.Must("enqueue", "-Q", "one", "--id", "alone", "--timeout", "60s", "sleep 600")
-	q.Must("queue", "set", "one", "--concurrency", "2")
+	q.MustCLI("enqueue", "-Q", "one", "--id", "alone", "--timeout", "60s", "sleep 600")
+	q.MustCLI("queue", "set", "one", "--concurrency", "2")
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("alone").State == "processing" })
-	q.Must("pause", "alone")
-	q.Must("queue", "pause", "one", "--freeze")
-	if out := q.Must("show", "busy", "--json"); !strings.Contains(out, `"paused_by":"`) {
+	q.MustCLI("pause", "alone")
+	q.MustCLI("queue", "pause", "one", "--freeze")
+	if out := q.MustCLI("show", "busy", "--json"); !strings.Contains(out, `"paused_by":"`) {
 		t.Errorf("the running job was not paused with its queue: %s", out)
 	}
 	if code := q.Stop(); code != 0 {
 		t.Errorf("the service ends with %d", code)
 	}
 	q.Start("--workers", "4")
-	q.Must("queue", "resume", "one")
+	q.MustCLI("queue", "resume", "one")
 	q.WaitUntil("the jobs of the frozen queue, which the stop has requeued, run again", 10*time.Second, func() bool {
 		return q.Show("busy").State == "processing" && q.Show("alone").State == "processing"
 	})
-	q.Must("pause", "alone")
-	q.Must("queue", "pause", "one", "--freeze")
-	q.Must("queue", "resume", "one")
-	if out := q.Must("show", "busy", "--json"); !strings.Contains(out, `"paused_by":null`) {
+	q.MustCLI("pause", "alone")
+	q.MustCLI("queue", "pause", "one", "--freeze")
+	q.MustCLI("queue", "resume", "one")
+	if out := q.MustCLI("show", "busy", "--json"); !strings.Contains(out, `"paused_by":null`) {
 		t.Errorf("the job was not resumed with its queue: %s", out)
 	}
-	if out := q.Must("show", "alone", "--json"); !strings.Contains(out, `"paused_by":"`) {
+	if out := q.MustCLI("show", "alone", "--json"); !strings.Contains(out, `"paused_by":"`) {
 		t.Errorf("resuming the queue resumed a job that was paused separately: %s", out)
 	}
-	q.Must("cancel", "busy", "alone")
-	q.Must("queue", "pause", "default")
-	q.Must("enqueue", "--id", "later", "true")
-	q.Must("queue", "pause", "default", "--for", "1s")
-	q.Must("wait", "later", "--timeout", "20")
+	q.MustCLI("cancel", "busy", "alone")
+	q.MustCLI("queue", "pause", "default")
+	q.MustCLI("enqueue", "--id", "later", "true")
+	q.MustCLI("queue", "pause", "default", "--for", "1s")
+	q.MustCLI("wait", "later", "--timeout", "20")
 }
 
 // After the reply to a pause of a queue, no job of the queue starts, not even one that a runner already
@@ -162,7 +162,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 		if freeze {
 			args = append(args, "--freeze")
 		}
-		q.Must(args...)
+		q.MustCLI(args...)
 		lines := func(file string) int { return strings.Count(q.ReadFile(file), "\n") }
 		if !freeze {
 			w.WaitUntil("the running jobs have ended", 10*time.Second, func() bool {
@@ -189,7 +189,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 		if now := lines("ended"); now != ended {
 			t.Errorf("round %d, freeze %t: %d jobs have ended after the pause", round, freeze, now-ended)
 		}
-		q.Must("queue", "resume", name)
+		q.MustCLI("queue", "resume", name)
 		w.WaitUntil("all have run", 30*time.Second, func() bool { return lines("ended") == 40*(round+1) })
 	}
 }
@@ -197,7 +197,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 // Two queues with endless work and weights of 3 and 1 get starts in that proportion.
 func TestWeightsShareTheStarts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("queue", "set", "three", "--weight", "3")
+	q.MustCLI("queue", "set", "three", "--weight", "3")
 	var lines strings.Builder
 	starts := 400
 	if testrig.FullScale() {
@@ -206,12 +206,13 @@ func TestWeightsShareTheStarts(t *testing.T) {
 	for i := range 2 * starts {
 		fmt.Fprintf(&lines, `{"argv": ["true"], "queue": %q}`+"\n", []string{"three", "one"}[i%2])
 	}
-	q.Must("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
-	q.Must("worker", "scale", "1")
+	q.MustCLI("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
+	q.MustCLI("worker", "scale", "1")
 	q.WaitUntil("half have run", 120*time.Second, func() bool { return countState(q, "completed") >= starts })
-	q.Must("worker", "scale", "0")
+	q.MustCLI("worker", "scale", "0")
 	startCounts := map[string]int{}
-	for line := range strings.Lines(q.Must("list", "-s", "completed", "--limit", fmt.Sprint(starts), "--sort", "finished",
+	for line := range strings.Lines(q.MustCLI("list", "-s", "completed", "--limit", fmt.Sprint(starts), "--sort",
+		"finished",
 		"--columns", "queue")) {
 		startCounts[strings.TrimSpace(line)]++
 	}
@@ -222,7 +223,7 @@ func TestWeightsShareTheStarts(t *testing.T) {
 
 // countState returns the number of jobs in a state.
 func countState(q *testrig.Queue, state string) (n int) {
-	for line := range strings.Lines(q.Must("status")) {
+	for line := range strings.Lines(q.MustCLI("status")) {
 		if ids := strings.Fields(line); len(ids) == 2 && ids[0] == state {
 			n, _ = strconv.Atoi(ids[1])
 		}
@@ -243,7 +244,7 @@ func TestRateOverKills(t *testing.T) {
 	for range 10 * (seconds + 5) {
 		lines.WriteString(`{"argv": ["true"], "rate_limit": "api=10/s", "max_retries": 9}` + "\n")
 	}
-	q.Must("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
+	q.MustCLI("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
 	for i := range kills {
 		// The rate limits how many jobs can start during this sleep.
 		time.Sleep(time.Duration(seconds) * time.Second / time.Duration(kills))
@@ -257,7 +258,7 @@ func TestRateOverKills(t *testing.T) {
 	var jobs []struct {
 		StartedAt time.Time `json:"started_at"`
 	}
-	if err := json.Unmarshal([]byte(q.Must("list", "--state", "completed", "--limit", "1000", "--json")),
+	if err := json.Unmarshal([]byte(q.MustCLI("list", "--state", "completed", "--limit", "1000", "--json")),
 		&jobs); err != nil {
 		t.Fatal(err)
 	}

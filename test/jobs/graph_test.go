@@ -30,11 +30,11 @@ command = "exit 3"
 depends_on = "build"
 timeout = 1.5
 `)
-	if got := q.Must("enqueue", "--file", file); got != "ship\nbuild\ncheck" {
+	if got := q.MustCLI("enqueue", "--file", file); got != "ship\nbuild\ncheck" {
 		t.Errorf("got ids %q", got)
 	}
-	q.Must("wait", "ship")
-	if got := q.Must("show", "ship", "--json"); !strings.Contains(got, `"of":"graph"`) ||
+	q.MustCLI("wait", "ship")
+	if got := q.MustCLI("show", "ship", "--json"); !strings.Contains(got, `"of":"graph"`) ||
 		!strings.Contains(got, `"max_retries":0`) {
 		t.Errorf("the job is %s", got)
 	}
@@ -71,14 +71,14 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 		}
 		lines.Write(append(raw, '\n'))
 	}
-	got := strings.Fields(q.Must("enqueue", "--file", q.WriteFile("many.jsonl", lines.String())))
+	got := strings.Fields(q.MustCLI("enqueue", "--file", q.WriteFile("many.jsonl", lines.String())))
 	if len(got) != n || got[0] != "j0" || got[n-1] != fmt.Sprint("j", n-1) || got[1200] != "j1200" {
 		t.Fatalf("enqueue printed %d ids, beginning with %.40q", len(got), got)
 	}
-	if got := q.Must("tree", "j0", "--json"); !strings.Contains(got, fmt.Sprintf(`"j%d"`, n-1)) {
+	if got := q.MustCLI("tree", "j0", "--json"); !strings.Contains(got, fmt.Sprintf(`"j%d"`, n-1)) {
 		t.Errorf("the tree of the first is %s", got)
 	}
-	q.Must("enqueue", "--id", "base", "--delay", "1h", "true")
+	q.MustCLI("enqueue", "--id", "base", "--delay", "1h", "true")
 	lines.Reset()
 	// The first 10,000 jobs depend on a job in the queue, the others on jobs at the beginning of this file.
 	for i := range 11_500 {
@@ -88,7 +88,8 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 		}
 		fmt.Fprintf(&lines, `{"id":"k%d","command":"true","depends_on":["%s"]}`+"\n", i, parent)
 	}
-	if got := strings.Fields(q.Must("enqueue", "--file", q.WriteFile("many.jsonl", lines.String()))); len(got) != 11_500 ||
+	if got := strings.Fields(q.MustCLI("enqueue", "--file", q.WriteFile("many.jsonl",
+		lines.String()))); len(got) != 11_500 ||
 		got[11_000] != "k11000" {
 		t.Errorf("enqueue printed %d ids, want 11,500 in the order of the file", len(got))
 	}
@@ -100,7 +101,7 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 		!strings.Contains(got.Stderr, "the dependencies form a cycle (") {
 		t.Errorf("a cycle: got %.300q", got.Stderr)
 	}
-	if got := q.Must("list", "--id-glob", "c*", "-q"); got != "" {
+	if got := q.MustCLI("list", "--id-glob", "c*", "-q"); got != "" {
 		t.Errorf("jobs of the cycle were enqueued: %.80q", got)
 	}
 }

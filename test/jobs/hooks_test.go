@@ -72,13 +72,13 @@ func waitHooks(q *testrig.Queue, id string, n int) map[string]string {
 			State  string            `json:"state"`
 			Labels map[string]string `json:"labels"`
 		}
-		if err := json.Unmarshal([]byte(q.Must("list", "--queue", "hooks", "--label", "job="+id, "--json")),
+		if err := json.Unmarshal([]byte(q.MustCLI("list", "--queue", "hooks", "--label", "job="+id, "--json")),
 			&list); err != nil {
 			q.Fatal(err)
 		}
 		for _, j := range list {
 			if j.State == "completed" {
-				printed[j.Labels["hook"]+j.Labels["webhook"]] = q.Must("logs", j.ID)
+				printed[j.Labels["hook"]+j.Labels["webhook"]] = q.MustCLI("logs", j.ID)
 			}
 		}
 		return len(list) == n && len(printed) == n
@@ -91,7 +91,8 @@ func waitHooks(q *testrig.Queue, id string, n int) map[string]string {
 func TestHooksOfAJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	q.WriteFile("here", "in its directory\n")
-	q.Must("enqueue", "--id", "a", "--max-retries", "1", "--backoff-base", "0.01", "--env", "GREETING=hi", "--cwd", q.Dir,
+	q.MustCLI("enqueue", "--id", "a", "--max-retries", "1", "--backoff-base", "0.01", "--env", "GREETING=hi", "--cwd",
+		q.Dir,
 		"--on-completed", "echo never", "--on-failed", "echo $GREETING $QUEUECTL_HOOK_STATE", "--on-dead", "cat here; cat",
 		"--on-ended", "echo $QUEUECTL_HOOK_JOB $QUEUECTL_HOOK_EXIT_CODE", "exit 3")
 	got := waitHooks(q, "a", 3)
@@ -110,10 +111,10 @@ func TestHooksOfAJob(t *testing.T) {
 	if got["on_failed"] != "hi failed" || dir != "in its directory" || got["on_ended"] != "a 3" {
 		t.Errorf("the hooks of job a printed %q", got)
 	}
-	q.Must("enqueue", "--id", "b", "--delay", "1h", "--on-ended", "echo $QUEUECTL_HOOK_STATE $QUEUECTL_HOOK_EXIT_CODE",
+	q.MustCLI("enqueue", "--id", "b", "--delay", "1h", "--on-ended", "echo $QUEUECTL_HOOK_STATE $QUEUECTL_HOOK_EXIT_CODE",
 		"true")
-	q.Must("edit", "b", "--on-completed", "echo edited")
-	q.Must("cancel", "b")
+	q.MustCLI("edit", "b", "--on-completed", "echo edited")
+	q.MustCLI("cancel", "b")
 	if got := waitHooks(q, "b", 1); got["on_ended"] != "cancelled" {
 		t.Errorf("cancelled: got %q", got)
 	}
@@ -125,15 +126,15 @@ func TestHooksOfTheSettings(t *testing.T) {
 	to := newWebhookServer(t, http.StatusNoContent)
 	goneServer := newWebhookServer(t, http.StatusGone)
 	q := testrig.StartQueue(t, "--workers", "2")
-	q.Must("config", "set", "hooks.on_completed", "echo done $QUEUECTL_HOOK_JOB")
+	q.MustCLI("config", "set", "hooks.on_completed", "echo done $QUEUECTL_HOOK_JOB")
 	secret := q.WriteFile("secret", webhookSecret+"\n")
-	q.Must("config", "set", "webhooks", fmt.Sprintf(
+	q.MustCLI("config", "set", "webhooks", fmt.Sprintf(
 		`{"ops": {"url": %q, "secret_file": %q, "events": ["dead"]}, "old": {"url": %q, "secret_file": %q, "queues": ["bulk"]}}`, to.URL, secret, goneServer.URL, secret))
-	q.Must("run", "--id", "a", "--on-completed", "echo own", "true")
+	q.MustCLI("run", "--id", "a", "--on-completed", "echo own", "true")
 	q.WaitUntil("two hooks of a", 20*time.Second, func() bool {
-		return len(strings.Fields(q.Must("list", "--label", "job=a", "-q"))) == 2
+		return len(strings.Fields(q.MustCLI("list", "--label", "job=a", "-q"))) == 2
 	})
-	q.Must("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
+	q.MustCLI("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
 	waitHooks(q, "b", 1)
 	ids, bodies, bad := to.received()
 	var payload struct {
@@ -150,19 +151,19 @@ func TestHooksOfTheSettings(t *testing.T) {
 		payload.Data.ID != "b" || payload.Data.State != "dead" {
 		t.Errorf("posted %s, %v", bodies[0], err)
 	}
-	q.Must("run", "--id", "c", "--queue", "bulk", "true")
+	q.MustCLI("run", "--id", "c", "--queue", "bulk", "true")
 	q.WaitUntil("a dead delivery", 20*time.Second, func() bool {
-		return strings.Contains(q.Must("dlq", "list", "--json"), `"webhook":"old"`)
+		return strings.Contains(q.MustCLI("dlq", "list", "--json"), `"webhook":"old"`)
 	})
-	id := strings.TrimSpace(q.Must("hook", "test", "ops"))
-	q.Must("wait", id)
+	id := strings.TrimSpace(q.MustCLI("hook", "test", "ops"))
+	q.MustCLI("wait", id)
 	if ids, bodies, bad := to.received(); len(ids) != 2 || len(bad) != 0 || !strings.Contains(bodies[1], `"id":"test"`) {
 		t.Errorf("after a test: posted %q, %v", bodies, bad)
 	}
 	if got := q.CLI("hook", "test", "op"); got.Code != 4 || !strings.Contains(got.Stderr, `did you mean "ops"?`) {
 		t.Errorf("hook test with a misspelled name: got %+v", got)
 	}
-	if got := q.Must("logs", strings.TrimSpace(q.Must("hook", "test", "on_completed")), "-f"); got != "done test" {
+	if got := q.MustCLI("logs", strings.TrimSpace(q.MustCLI("hook", "test", "on_completed")), "-f"); got != "done test" {
 		t.Errorf("the test of on_completed prints %q", got)
 	}
 }

@@ -27,7 +27,7 @@ func retryDelays(j testrig.Job) (list []time.Duration) {
 func TestExponentialBackoffTimes(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
-	id := q.Must("enqueue",
+	id := q.MustCLI("enqueue",
 		`{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
 	w := q.Dial()
 	j := w.WaitEnded(id)
@@ -38,7 +38,7 @@ func TestExponentialBackoffTimes(t *testing.T) {
 		if got := j.History[i].StartedAt.Sub(j.History[0].StartedAt); !testrig.Near(got, delay, time.Second) {
 			t.Errorf("attempt %d began after %v, want %v", i+1, got, delay)
 		}
-		if got, want := q.Must("logs", id, "--attempt", strconv.Itoa(i+1), "--stdout"),
+		if got, want := q.MustCLI("logs", id, "--attempt", strconv.Itoa(i+1), "--stdout"),
 			fmt.Sprintf("try %d", i+1); got != want {
 			t.Errorf("output of attempt %d is %q, want %q", i+1, got, want)
 		}
@@ -52,7 +52,7 @@ func TestExponentialBackoffTimes(t *testing.T) {
 func TestBackoffStrategies(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "8")
-	q.Must("config", "set", "job_retry_delay", "0.3s")
+	q.MustCLI("config", "set", "job_retry_delay", "0.3s")
 	ms := func(list ...int) (d []time.Duration) {
 		for _, n := range list {
 			d = append(d, time.Duration(n)*time.Millisecond)
@@ -232,7 +232,7 @@ func TestCancelAndRetry(t *testing.T) {
 	if r := q.CLI("cancel", waiting); r.Code != 5 {
 		t.Errorf("cancel of a completed job: code %d, stderr %q", r.Code, r.Stderr)
 	}
-	q.Must("retry", waiting)
+	q.MustCLI("retry", waiting)
 	if j := w.WaitEnded(waiting); j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 {
 		t.Errorf("completed, then retried: %+v", j)
 	}
@@ -253,18 +253,18 @@ func TestDeadLetters(t *testing.T) {
 	for _, id := range w.Batch(specs) {
 		w.WaitEnded(id)
 	}
-	if got := q.Must("dlq", "list"); !strings.Contains(got, "2/2") || !strings.Contains(got, "exit code 1") {
+	if got := q.MustCLI("dlq", "list"); !strings.Contains(got, "2/2") || !strings.Contains(got, "exit code 1") {
 		t.Errorf("dlq list: %s", got)
 	}
-	if got := q.Must("dlq", "list", "-q"); got != "c\nb\na" {
+	if got := q.MustCLI("dlq", "list", "-q"); got != "c\nb\na" {
 		t.Errorf("dlq list -q: %q", got)
 	}
 	q.WriteFile("fixed", "")
-	q.Must("dlq", "retry", "a", "--timeout", "7s")
+	q.MustCLI("dlq", "retry", "a", "--timeout", "7s")
 	if j := w.WaitEnded("a"); j.State != "completed" || j.Attempts != 1 || len(j.History) != 3 || j.Error != "" {
 		t.Errorf("dlq retry a: %+v", j)
 	}
-	if got := q.Must("show", "a", "--json"); !strings.Contains(got, `"timeout_ms":7000`) {
+	if got := q.MustCLI("show", "a", "--json"); !strings.Contains(got, `"timeout_ms":7000`) {
 		t.Errorf("timeout not replaced: %s", got)
 	}
 	for _, c := range []struct {
@@ -276,8 +276,8 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("%v: code %d, stderr %q; want %d", c.args, r.Code, r.Stderr, c.code)
 		}
 	}
-	q.Must("dlq", "clear", "--yes")
-	if got := q.Must("dlq", "list", "--json"); got != "[]" {
+	q.MustCLI("dlq", "clear", "--yes")
+	if got := q.MustCLI("dlq", "list", "--json"); got != "[]" {
 		t.Errorf("dlq list after clear: %s", got)
 	}
 	if r := q.CLI("show", "b"); r.Code != 4 {
@@ -286,7 +286,7 @@ func TestDeadLetters(t *testing.T) {
 	// The id b is free again, because the job b was removed.
 	w.Enqueue(testrig.Fields{"id": "b", "command": "exit 1", "max_retries": 0})
 	w.WaitEnded("b")
-	if got := q.Must("dlq", "retry", "--all"); got != "b" {
+	if got := q.MustCLI("dlq", "retry", "--all"); got != "b" {
 		t.Errorf("dlq retry --all: %q", got)
 	}
 }
@@ -334,7 +334,7 @@ func TestJobsSurviveAStop(t *testing.T) {
 	ids := w.Batch(slices.Repeat([]testrig.Fields{{"command": "echo $QUEUECTL_JOB_ID"}}, n))
 	named := w.Enqueue(testrig.Fields{"id": "named", "command": "echo named", "priority": 9,
 		"labels": testrig.Fields{"a": "b"}})
-	before := q.Must("show", named, "--json")
+	before := q.MustCLI("show", named, "--json")
 	if code := q.Stop(); code != 0 {
 		t.Fatalf("stop: exit code %d", code)
 	}
@@ -342,13 +342,13 @@ func TestJobsSurviveAStop(t *testing.T) {
 	q.Start("--workers", "0")
 	w = q.Dial()
 	drop := func(s string) string { s, _, _ = strings.Cut(s, `"queue_time_ms"`); return s }
-	if after := q.Must("show", named, "--json"); drop(after) != drop(before) {
+	if after := q.MustCLI("show", named, "--json"); drop(after) != drop(before) {
 		t.Errorf("before %s\nafter  %s", before, after)
 	}
 	if got := w.Counts()["pending"]; got != n+1 {
 		t.Fatalf("%d jobs are pending, want %d", got, n+1)
 	}
-	q.Must("worker", "start", "-c", "2")
+	q.MustCLI("worker", "start", "-c", "2")
 	for _, id := range append(ids, named) {
 		if j := w.WaitEnded(id); j.State != "completed" || j.Output != id+"\n" || j.Attempts != 1 {
 			t.Errorf("job after the restart: %+v", j)
@@ -366,7 +366,7 @@ func TestWorkerStop(t *testing.T) {
 	w.Enqueue(testrig.Fields{"id": "blocker", "command": fmt.Sprintf("echo up; sleep %.1f", 0.7*testrig.TimeoutFactor)})
 	w.WaitRunning("blocker")
 	next := w.Enqueue(testrig.Fields{"command": "echo up; exec sleep 30"})
-	q.Must("worker", "stop", "--all")
+	q.MustCLI("worker", "stop", "--all")
 	if j := w.Show(short); j.State != "completed" || j.Output != "up\ndone\n" {
 		t.Errorf("running job after worker stop: %+v", j)
 	}
@@ -375,10 +375,10 @@ func TestWorkerStop(t *testing.T) {
 	}
 	for i, args := range [][]string{{"worker", "stop", "--all", "--force"},
 		{"worker", "stop", "--timeout", "300ms", "--all"}} {
-		q.Must("worker", "scale", "1")
+		q.MustCLI("worker", "scale", "1")
 		pid := w.WaitRunning(next).PID
 		started := time.Now()
-		q.Must(args...)
+		q.MustCLI(args...)
 		if got := time.Since(started); got > 5*testrig.TimeoutFactor*time.Second || i == 1 && got < 290*time.Millisecond {
 			t.Errorf("%v took %v", args, got)
 		}
@@ -387,17 +387,17 @@ func TestWorkerStop(t *testing.T) {
 			t.Errorf("after %v: %+v", args, j)
 		}
 	}
-	q.Must("cancel", next)
+	q.MustCLI("cancel", next)
 }
 
 // Workers can be added, removed, set and listed. Zero workers is not an error.
 func TestWorkerCounts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
-	if got := q.Must("worker", "list", "--json"); got != "[]" {
+	if got := q.MustCLI("worker", "list", "--json"); got != "[]" {
 		t.Errorf("no workers: %s", got)
 	}
-	if got := q.Must("worker", "list"); got != "" {
+	if got := q.MustCLI("worker", "list"); got != "" {
 		t.Errorf("no workers: %q", got)
 	}
 	for _, c := range []struct {
@@ -405,7 +405,7 @@ func TestWorkerCounts(t *testing.T) {
 		want int
 	}{{"start", 1}, {"start -c 3", 4}, {"stop -c 1", 3}, {"scale 5", 5}, {"scale 5", 5}, {"start --count 2", 7},
 		{"stop -c 99", 0}, {"scale 2", 2}} {
-		q.Must(append([]string{"worker"}, strings.Fields(c.args)...)...)
+		q.MustCLI(append([]string{"worker"}, strings.Fields(c.args)...)...)
 		var list struct{ Workers []testrig.Fields }
 		w.MustCall("worker.list", nil, &list)
 		if len(list.Workers) != c.want {
@@ -449,7 +449,7 @@ func TestWorkerCounts(t *testing.T) {
 // An exit code that defers the job uses no attempt. The job runs again after job_retry_delay.
 func TestDeferCodes(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("config", "set", "job_retry_delay", "0.3s")
+	q.MustCLI("config", "set", "job_retry_delay", "0.3s")
 	w := q.Dial()
 	id := w.Enqueue(testrig.Fields{"command": "[ $QUEUECTL_ATTEMPT = 3 ] || exit 75", "defer_codes": []int{75},
 		"max_retries": 0})

@@ -58,7 +58,7 @@ func TestManyDueJobsDelayNoClient(t *testing.T) {
 	if times < 30/testrig.TimeoutFactor || worst > maxStepTime {
 		t.Errorf("%d enqueues, the slowest took %v", times, worst)
 	}
-	q.Must("worker", "scale", "1")
+	q.MustCLI("worker", "scale", "1")
 	w.WaitUntil("some run", 20*time.Second, func() bool { return w.Counts()["completed"] > 10 })
 }
 

@@ -47,7 +47,7 @@ func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
 			t.Parallel()
 			q := testrig.NewQueue(t, "")
 			q.Start("--workers", "1")
-			q.Must("config", "set", "scheduling", scheduling)
+			q.MustCLI("config", "set", "scheduling", scheduling)
 			for n := range lists {
 				order := q.Path("order" + strconv.Itoa(n))
 				var list strings.Builder
@@ -61,7 +61,7 @@ func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
 				if r := q.CLIWithInput(list.String(), "enqueue", "-q", "--batch", batch, "--lines", "-"); r.Code != 0 {
 					t.Fatalf("%+v", r)
 				}
-				q.Must("wait", "--batch", batch)
+				q.MustCLI("wait", "--batch", batch)
 				raw, err := os.ReadFile(order)
 				if err != nil {
 					t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // minute. Over the socket such a time is accepted, because a client may repeat its request.
 func TestPastTimesAreRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "later", "--at", "2040-01-02 03:04", "true")
+	q.MustCLI("enqueue", "--id", "later", "--at", "2040-01-02 03:04", "true")
 	past := time.Now().Add(-2 * time.Minute).UTC().Format(time.RFC3339)
 	for _, words := range [][]string{
 		{"enqueue", "--at", past, "true"}, {"enqueue", "--run-at", "yesterday", "true"},
@@ -32,7 +32,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
-	if got := q.Must("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
+	if got := q.MustCLI("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
 		t.Errorf("refused commands enqueued jobs:\n%s", got)
 	}
 	for _, words := range [][]string{{"enqueue", "--expires-at", past, "true"},
@@ -42,13 +42,13 @@ func TestPastTimesAreRefused(t *testing.T) {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
-	if got := q.Must("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
+	if got := q.MustCLI("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
 		t.Errorf("refused commands enqueued jobs that never run:\n%s", got)
 	}
-	q.Must("enqueue", "--at", "now", "true")
-	q.Must("enqueue", "--at", time.Now().Add(-30*time.Second).UTC().Format(time.RFC3339), "true")
-	q.Must("enqueue", "--at", past, "--allow-past", "true")
-	q.Must("edit", "later", "--at", past, "--allow-past")
+	q.MustCLI("enqueue", "--at", "now", "true")
+	q.MustCLI("enqueue", "--at", time.Now().Add(-30*time.Second).UTC().Format(time.RFC3339), "true")
+	q.MustCLI("enqueue", "--at", past, "--allow-past", "true")
+	q.MustCLI("edit", "later", "--at", past, "--allow-past")
 	private := func(extraArgs ...string) testrig.Result {
 		cmd := exec.Command(q.Bin, append([]string{"run", "--private", "--at", past},
 			append(extraArgs, "--", "true", ":::", "a")...)...)
@@ -81,7 +81,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 // not run.
 func TestPastExpiryIsWarnedAbout(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "later", "true")
+	q.MustCLI("enqueue", "--id", "later", "true")
 	for _, words := range [][]string{
 		{"enqueue", "--allow-past", "--expires-at", "yesterday", "true"},
 		{"enqueue", "-q", "--allow-past", "--expires-at", "yesterday", "--", "true", ":::", "a", "b"},

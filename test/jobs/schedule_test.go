@@ -34,7 +34,7 @@ type occurrenceView struct {
 
 func showSchedule(q *testrig.Queue, name string) (s scheduleView) {
 	q.Helper()
-	if err := json.Unmarshal([]byte(q.Must("schedule", "show", name, "--json")), &s); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("schedule", "show", name, "--json")), &s); err != nil {
 		q.Fatalf("schedule show %s: %v", name, err)
 	}
 	return s
@@ -59,11 +59,11 @@ func TestSchedule(t *testing.T) {
 	add := []string{"schedule", "add", "tick", "@every 1s", "--tz", "Europe/Berlin", "--env", "GREETING=hello", "--label",
 		"of=tick", "--max-retries", "0", "--json", "echo $GREETING"}
 	var added scheduleView
-	if err := json.Unmarshal([]byte(q.Must(add...)), &added); err != nil || len(added.Next) != 5 ||
+	if err := json.Unmarshal([]byte(q.MustCLI(add...)), &added); err != nil || len(added.Next) != 5 ||
 		added.TZ != "Europe/Berlin" {
 		t.Fatalf("added %+v, %v", added, err)
 	}
-	if got := q.Must(add...); !strings.Contains(got, `"existed":true`) {
+	if got := q.MustCLI(add...); !strings.Contains(got, `"existed":true`) {
 		t.Errorf("adding the same schedule again: %s", got)
 	}
 	if got := q.CLI("schedule", "add", "tick", "@every 2s", "--", "other"); got.Code != 5 ||
@@ -91,32 +91,32 @@ func TestSchedule(t *testing.T) {
 			Schedule, Output string
 			Labels           map[string]string
 		}
-		if err := json.Unmarshal([]byte(q.Must("show", *r.ID, "--json")), &j); err != nil || j.Schedule != "tick" ||
+		if err := json.Unmarshal([]byte(q.MustCLI("show", *r.ID, "--json")), &j); err != nil || j.Schedule != "tick" ||
 			strings.TrimSpace(j.Output) != "hello" || j.Labels["of"] != "tick" {
 			t.Errorf("job %s: %+v, %v", *r.ID, j, err)
 		}
 	}
-	q.Must("schedule", "pause", "tick")
+	q.MustCLI("schedule", "pause", "tick")
 	if s := showSchedule(q, "tick"); !s.Paused || s.NextAt != nil || len(s.Next) != 0 {
 		t.Errorf("the paused schedule: %+v", s)
 	}
 	before := len(showSchedule(q, "tick").Runs)
-	q.Must("schedule", "resume", "tick")
+	q.MustCLI("schedule", "resume", "tick")
 	q.WaitUntil("the resumed schedule starts a job", 20*time.Second, func() bool {
 		return len(showSchedule(q, "tick").Runs) > before
 	})
 	if slices.Contains(showSchedule(q, "tick").outcomes(), "missed") {
 		t.Errorf("outcomes after the pause: %v", showSchedule(q, "tick").outcomes())
 	}
-	q.Must("schedule", "add", "tick", "0 3 * * *", "--replace", "--", "other")
+	q.MustCLI("schedule", "add", "tick", "0 3 * * *", "--replace", "--", "other")
 	if s := showSchedule(q, "tick"); s.NextAt == nil || s.NextAt.Before(time.Now()) {
 		t.Errorf("the replaced schedule: %+v", s)
 	}
-	q.Must("schedule", "rm", "tick")
+	q.MustCLI("schedule", "rm", "tick")
 	if got := q.CLI("schedule", "show", "tick"); got.Code != 4 {
 		t.Errorf("show of a removed schedule: %+v", got)
 	}
-	if got := q.Must("schedule", "list", "--json"); strings.TrimSpace(got) != "[]" {
+	if got := q.MustCLI("schedule", "list", "--json"); strings.TrimSpace(got) != "[]" {
 		t.Errorf("list after the schedule was removed: %s", got)
 	}
 }
@@ -129,7 +129,7 @@ func TestScheduleOverlap(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "4")
 	for _, overlap := range []string{"skip", "queue", "replace"} {
-		q.Must("schedule", "add", overlap, "@every 1s", "--overlap", overlap, "--kill-after", "1s", "sleep 60")
+		q.MustCLI("schedule", "add", overlap, "@every 1s", "--overlap", overlap, "--kill-after", "1s", "sleep 60")
 	}
 	q.WaitUntil("something was skipped", 20*time.Second, func() bool {
 		s := showSchedule(q, "skip")
@@ -146,8 +146,8 @@ func TestScheduleOverlap(t *testing.T) {
 	if got := q.CLI("schedule", "run", "skip"); got.Code != 5 || !strings.Contains(got.Stderr, "has not ended") {
 		t.Errorf("schedule run while another run is active: %+v", got)
 	}
-	q.Must("schedule", "rm", "skip", "queue", "replace")
-	q.Must("cancel", "--all", "--yes")
+	q.MustCLI("schedule", "rm", "skip", "queue", "replace")
+	q.MustCLI("cancel", "--all", "--yes")
 }
 
 // schedule run starts a job immediately. If the id for this second is taken, the job gets an id with a
@@ -156,10 +156,10 @@ func TestScheduleRunNow(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
-	q.Must("schedule", "add", "nightly", "0 3 * * *", "--overlap", "queue", "--", "true")
+	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "--overlap", "queue", "--", "true")
 	var ids []string
 	q.WaitUntil("two in one second", 20*time.Second, func() bool {
-		ids = append(ids, strings.TrimSpace(q.Must("schedule", "run", "nightly")))
+		ids = append(ids, strings.TrimSpace(q.MustCLI("schedule", "run", "nightly")))
 		n := len(ids)
 		return n > 1 && ids[n-1] == ids[n-2]+"-2"
 	})
@@ -175,7 +175,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
-	q.Must("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
+	q.MustCLI("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
 		"echo run")
 	// newest returns the time of the newest occurrence. Counting the occurrences would not work,
 	// because schedule show lists at most 20 of them.
@@ -193,7 +193,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 		q.WaitUntil("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })
 		q.Start("--workers", "2")
 	}
-	q.Must("schedule", "pause", "tick")
+	q.MustCLI("schedule", "pause", "tick")
 	s := showSchedule(q, "tick")
 	var last time.Time
 	for _, r := range slices.Backward(s.Runs) {
@@ -221,7 +221,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 		return true
 	})
 	var jobs []testrig.Job
-	if err := json.Unmarshal([]byte(q.Must("list", "--json")), &jobs); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("list", "--json")), &jobs); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
@@ -279,7 +279,7 @@ func TestWrongSchedules(t *testing.T) {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}
-	if got := strings.TrimSpace(q.Must("schedule", "list", "--json")); got != "[]" {
+	if got := strings.TrimSpace(q.MustCLI("schedule", "list", "--json")); got != "[]" {
 		t.Errorf("invalid schedules were stored: %s", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 func TestEchoCompletes(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
-	id := q.Must("enqueue", "echo hello; echo warn >&2")
+	id := q.MustCLI("enqueue", "echo hello; echo warn >&2")
 	if r := q.CLI("wait", id); r.Code != 0 {
 		t.Fatalf("wait: exit code %d: %s", r.Code, r.Stderr)
 	}

@@ -60,8 +60,8 @@ func openWindow(q *testrig.Queue) *window {
 			}
 		}
 	})
-	q.Must("web", "start", "--listen", "127.0.0.1:0")
-	link := q.Must("web", "open")
+	q.MustCLI("web", "start", "--listen", "127.0.0.1:0")
+	link := q.MustCLI("web", "open")
 	w.address, _, _ = strings.Cut(link, "/open")
 	w.do(chromedp.Navigate(link), chromedp.Click("main button"), chromedp.WaitVisible("#verdict"))
 	return w
@@ -101,7 +101,7 @@ func (w *window) waitText(selector, text string) {
 func TestPageInABrowser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, id := range []string{"d1", "d2", "d3"} {
-		q.Must("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("fixed")+" || exit 7")
+		q.MustCLI("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("fixed")+" || exit 7")
 		q.CLI("wait", id)
 	}
 	w := openWindow(q)
@@ -109,7 +109,7 @@ func TestPageInABrowser(t *testing.T) {
 
 	// The run time of a job is counted from the job's start, not from the time when the page was loaded.
 	w.do(chromedp.Poll(`performance.now() > 4000`, nil))
-	q.Must("enqueue", "--id", "young", "-Q", "short", "sleep 60")
+	q.MustCLI("enqueue", "--id", "young", "-Q", "short", "sleep 60")
 	w.waitText("#running", "young")
 	var age int
 	w.do(chromedp.Evaluate(
@@ -117,10 +117,10 @@ func TestPageInABrowser(t *testing.T) {
 	if age > 3 {
 		t.Errorf("a job that has just begun has run for %d s", age)
 	}
-	q.Must("cancel", "young")
+	q.MustCLI("cancel", "young")
 
 	// A running job appears without a reload.
-	q.Must("enqueue", "--id", "talks", "-Q", "chat", "i=0; while [ ! -e "+q.Path("enough")+
+	q.MustCLI("enqueue", "--id", "talks", "-Q", "chat", "i=0; while [ ! -e "+q.Path("enough")+
 		" ]; do i=$((i+1)); echo \"<b>line</b> $i\"; sleep 0.05; done")
 	w.waitText("#running", "talks")
 	w.waitText("#queues", "chat")
@@ -128,9 +128,9 @@ func TestPageInABrowser(t *testing.T) {
 	// A queue can be paused and resumed.
 	w.do(chromedp.Click(`button[aria-label="Pause queue chat"]`), chromedp.WaitVisible("#verdict"))
 	w.waitText("#queues tr.paused", "chat")
-	q.Must("enqueue", "--id", "quiet", "-Q", "chat", "true")
+	q.MustCLI("enqueue", "--id", "quiet", "-Q", "chat", "true")
 	w.waitText("#waiting", "queue chat is paused")
-	if got := q.Must("queue", "list"); !strings.Contains(got, "paused") {
+	if got := q.MustCLI("queue", "list"); !strings.Contains(got, "paused") {
 		t.Errorf("queue list after the pause of a queue: %s", got)
 	}
 	w.do(chromedp.Click(`button[aria-label="Resume queue chat"]`),
@@ -147,7 +147,7 @@ func TestPageInABrowser(t *testing.T) {
 	}
 
 	// The graph is updated: the dependant starts after its parent has ended.
-	q.Must("enqueue", "--id", "after", "--after", "talks", "sleep 60")
+	q.MustCLI("enqueue", "--id", "after", "--after", "talks", "sleep 60")
 	w.goTo("/jobs/after")
 	w.waitText("#deps", "talks")
 	w.waitText("#why", "talks")
@@ -177,7 +177,7 @@ func TestPageInABrowser(t *testing.T) {
 	// The list updates itself, except while the user has marked a job. The second click only moves the
 	// pointer off the list, because the pointer would also delay updates.
 	w.do(chromedp.Click(`table.list input[value=d3]`), chromedp.Click(`main h1`))
-	q.Must("enqueue", "--id", "d4", "--max-retries", "0", "true")
+	q.MustCLI("enqueue", "--id", "d4", "--max-retries", "0", "true")
 	w.do(chromedp.WaitReady(`#list[data-held]`))
 	w.do(chromedp.Evaluate(`document.querySelector('table.list input[value=d3]').checked = false`, nil))
 	w.waitText("table.list", "d4")
@@ -188,23 +188,23 @@ func TestPageInABrowser(t *testing.T) {
 	q.WriteFile("fixed", "")
 	w.do(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
 	w.waitText("main h1", "Retry 3 dead jobs?")
-	if got := q.Must("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {
+	if got := q.MustCLI("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {
 		t.Errorf("a preview changed the dead-letter list: %q", got)
 	}
 	w.do(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
 	w.waitText("#head", "completed")
 	w.do(chromedp.Navigate(w.address+"/dead/retry"), chromedp.WaitVisible("#go"),
 		chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
-	q.WaitUntil("nothing is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") == "" })
+	q.WaitUntil("nothing is dead", 20*time.Second, func() bool { return q.MustCLI("dlq", "list", "-q") == "" })
 
 	// Cancelling many jobs shows a preview first.
-	q.Must("enqueue", "--id", "later1", "--in", "1h", "true")
-	q.Must("enqueue", "--id", "later2", "--in", "1h", "true")
+	q.MustCLI("enqueue", "--id", "later1", "--in", "1h", "true")
+	q.MustCLI("enqueue", "--id", "later2", "--in", "1h", "true")
 	w.goTo("/jobs?q=later*")
 	w.do(chromedp.Click("#all"), chromedp.Click(`button[value=cancel]`), chromedp.WaitVisible("#go"))
 	w.waitText("main h1", "Cancel 2 jobs?")
 	w.do(chromedp.Click("#go button.main"), chromedp.WaitVisible("table.list"))
-	if got := q.Must("show", "later2", "--json"); !strings.Contains(got, `"cancelled"`) {
+	if got := q.MustCLI("show", "later2", "--json"); !strings.Contains(got, `"cancelled"`) {
 		t.Errorf("later2 is %s", got)
 	}
 
@@ -213,7 +213,7 @@ func TestPageInABrowser(t *testing.T) {
 	q.Kill()
 	w.do(chromedp.WaitVisible("#gone"))
 	q.Start("--workers", "2")
-	q.Must("web", "start", "--listen", "127.0.0.1"+w.address[strings.LastIndex(w.address, ":"):])
+	q.MustCLI("web", "start", "--listen", "127.0.0.1"+w.address[strings.LastIndex(w.address, ":"):])
 	w.waitText("#gone", "The session has ended")
 }
 
@@ -241,10 +241,10 @@ func TestPageClocks(t *testing.T) {
 // The page of a removed job reports that the job no longer exists.
 func TestPageOfARemovedJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Must("enqueue", "--id", "goes", "true")
+	q.MustCLI("enqueue", "--id", "goes", "true")
 	w := openWindow(q)
 	w.goTo("/jobs/goes")
-	q.Must("rm", "goes")
+	q.MustCLI("rm", "goes")
 	w.waitText("#gone", "no longer exists")
 }
 
@@ -252,7 +252,7 @@ func TestPageOfARemovedJob(t *testing.T) {
 // a line, the page shows the last state of the line.
 func TestPageShowsTerminalOutputAsText(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+
+	q.MustCLI("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+
 		q.Path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
 	w := openWindow(q)
 	w.goTo("/jobs/t")
@@ -299,13 +299,14 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 			continue // this payload cannot be an argument, so only the output of a job contains it
 		}
 		id := fmt.Sprint("p", i)
-		q.Must("enqueue", "--id", id, "--label", "l="+p, "--max-retries", "0", "--cwd", "/"+p, "--unique", "k"+fmt.Sprint(i),
+		q.MustCLI("enqueue", "--id", id, "--label", "l="+p, "--max-retries", "0", "--cwd", "/"+p, "--unique",
+			"k"+fmt.Sprint(i),
 			"true "+p)
-		q.Must("enqueue", "--id", "w"+id, "--in", "1h", "--env", "P="+p, "echo "+p)
+		q.MustCLI("enqueue", "--id", "w"+id, "--in", "1h", "--env", "P="+p, "echo "+p)
 		paths = append(paths, "/jobs/"+id, "/jobs/w"+id)
 	}
-	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", payloads[0], payloads[2])
-	q.Must("enqueue", "--id", "follow", "--max-retries", "0",
+	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "--", "echo", payloads[0], payloads[2])
+	q.MustCLI("enqueue", "--id", "follow", "--max-retries", "0",
 		`printf '{"percent":1,"text":"<img src=x onerror=pwned=1>"}' >"$QUEUECTL_PROGRESS"; while [ ! -e `+q.Path("enough")+
 			` ]; do cat `+file+`; cat `+file+` >&2; sleep 0.1; done; cat `+file+` >"$QUEUECTL_RESULT"; exit 1`)
 	harmless := func(path string) {
@@ -338,7 +339,7 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 // A user can reach every control of the page with the keyboard.
 func TestPageByKeys(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("enqueue", "--id", "k1", "--in", "1h", "true")
+	q.MustCLI("enqueue", "--id", "k1", "--in", "1h", "true")
 	w := openWindow(q)
 	w.do(chromedp.KeyEvent("g"), chromedp.KeyEvent("j"), chromedp.WaitVisible("table.list"))
 	w.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
@@ -358,10 +359,10 @@ func TestPageByKeys(t *testing.T) {
 func TestPagesFitTheWindow(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	longText := strings.Repeat("word ", 60) + strings.Repeat("x", 200)
-	q.Must("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+longText+"'; exit 3")
-	q.Must("enqueue", "--id", "waits", "--in", "1h", "echo "+longText)
-	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", longText)
-	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	q.MustCLI("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+longText+"'; exit 3")
+	q.MustCLI("enqueue", "--id", "waits", "--in", "1h", "echo "+longText)
+	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "--", "echo", longText)
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.MustCLI("dlq", "list", "-q") != "" })
 	w := openWindow(q)
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
@@ -388,9 +389,9 @@ func TestPagesFitTheWindow(t *testing.T) {
 // next to it.
 func TestNarrowPageShowsWhatMatters(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
-	q.Must("enqueue", "--id", "later", "--in", "1h", "true")
-	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	q.MustCLI("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
+	q.MustCLI("enqueue", "--id", "later", "--in", "1h", "true")
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.MustCLI("dlq", "list", "-q") != "" })
 	w := openWindow(q)
 	w.do(chromedp.EmulateViewport(390, 900))
 	for _, c := range []struct{ path, name, test string }{
@@ -426,14 +427,14 @@ func TestPagesAreValidHTML(t *testing.T) {
 	if vnu == "" {
 		skip.Missing(t, "vnu", "needs the Nu HTML checker and Java; .ci/run installs them")
 	}
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	openSession(b)
-	b.Must("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
-	b.Must("enqueue", "--id", "runs", "-Q", "build", "queuectl progress 40 half; sleep 60")
-	b.Must("enqueue", "--id", "waits", "--after", "runs", "--env", "A=b", "true")
-	b.Must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
-	b.Must("queue", "pause", "build")
-	b.WaitUntil("the job is dead", 20*time.Second, func() bool { return b.Must("dlq", "list", "-q") != "" })
+	b.MustCLI("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
+	b.MustCLI("enqueue", "--id", "runs", "-Q", "build", "queuectl progress 40 half; sleep 60")
+	b.MustCLI("enqueue", "--id", "waits", "--after", "runs", "--env", "A=b", "true")
+	b.MustCLI("schedule", "add", "nightly", "0 3 * * *", "--", "true")
+	b.MustCLI("queue", "pause", "build")
+	b.WaitUntil("the job is dead", 20*time.Second, func() bool { return b.MustCLI("dlq", "list", "-q") != "" })
 	args := []string{"-jar", vnu, "--errors-only", "--html"}
 	for i, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead",
 		"/dead?error=exit+code+3", "/dead/retry", "/dead/rm", "/schedules", "/workers", "/stats",
@@ -455,13 +456,13 @@ func TestPagesAreAccessible(t *testing.T) {
 		skip.Missing(t, "axe", "needs axe-core; .ci/run installs it")
 	}
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
-	q.Must("enqueue", "--id", "runs", "-Q", "build", "echo up; sleep 60")
-	q.Must("enqueue", "--id", "waits", "--after", "runs", "true")
-	q.Must("queue", "set", "mail", "--weight", "3")
-	q.Must("queue", "pause", "mail")
-	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
-	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	q.MustCLI("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
+	q.MustCLI("enqueue", "--id", "runs", "-Q", "build", "echo up; sleep 60")
+	q.MustCLI("enqueue", "--id", "waits", "--after", "runs", "true")
+	q.MustCLI("queue", "set", "mail", "--weight", "3")
+	q.MustCLI("queue", "pause", "mail")
+	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "--", "true")
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.MustCLI("dlq", "list", "-q") != "" })
 	w := openWindow(q)
 	for _, scheme := range []string{"light", "dark"} {
 		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",

@@ -16,28 +16,28 @@ import (
 
 // fillWithExamples fills a queue with jobs that are running, waiting, completed and dead, and with schedules.
 func fillWithExamples(q *testrig.Queue) {
-	q.Must("queue", "set", "build", "--concurrency", "4", "--weight", "3")
-	q.Must("queue", "set", "render", "--concurrency", "2")
-	q.Must("queue", "pause", "render", "--reason", "GPU driver update")
-	q.Must("enqueue", "--id", "push-web", "-Q", "build", "--max-retries", "0",
+	q.MustCLI("queue", "set", "build", "--concurrency", "4", "--weight", "3")
+	q.MustCLI("queue", "set", "render", "--concurrency", "2")
+	q.MustCLI("queue", "pause", "render", "--reason", "GPU driver update")
+	q.MustCLI("enqueue", "--id", "push-web", "-Q", "build", "--max-retries", "0",
 		`echo "dial tcp 10.0.4.7:5000: connect: connection refused" >&2; exit 1`)
-	q.Must("enqueue", "--id", "thumbs-0412", "--max-retries", "0", "ffmpg -i in.mp4")
+	q.MustCLI("enqueue", "--id", "thumbs-0412", "--max-retries", "0", "ffmpg -i in.mp4")
 	for i := range 20 {
-		q.Must("enqueue", "-q", fmt.Sprintf("sleep 0.0%d", i%10))
+		q.MustCLI("enqueue", "-q", fmt.Sprintf("sleep 0.0%d", i%10))
 	}
-	q.Must("enqueue", "--id", "train-resnet", "-Q", "gpu", "--label", "team=vision",
+	q.MustCLI("enqueue", "--id", "train-resnet", "-Q", "gpu", "--label", "team=vision",
 		`queuectl progress 40 "epoch 4 of 10"; echo "epoch 4, loss 0.0412"; sleep 600`)
-	q.Must("enqueue", "--id", "api-image", "-Q", "build", "--label", "team=blue",
+	q.MustCLI("enqueue", "--id", "api-image", "-Q", "build", "--label", "team=blue",
 		`printf '#1 [internal] load build definition\n#7 \033[36mRUN go mod download\033[0m\n#7 \033[32mDONE 28.1s\033[0m\n'; echo "WARN: the base image is of another platform" >&2; sleep 600`)
-	q.Must("enqueue", "--id", "report", "-Q", "build", "--after", "train-resnet", "make report")
-	q.Must("enqueue", "--id", "mail-report", "--after", "report", "sendmail-batch --campaign autumn")
-	q.Must("enqueue", "--id", "scene-7", "-Q", "render", "blender -b scene.blend -f 7")
-	q.Must("enqueue", "--id", "mirror", "--in", "3h", "rsync -aH /srv/ backup:/srv/")
-	q.Must("schedule", "add", "backup-db", "0 3 * * *", "--", "pg_dump", "warehouse")
-	q.Must("schedule", "add", "cleanup-tmp", "*/15 * * * *", "--", "find", "/srv/tmp", "-mtime", "+2", "-delete")
-	q.Must("schedule", "run", "cleanup-tmp")
+	q.MustCLI("enqueue", "--id", "report", "-Q", "build", "--after", "train-resnet", "make report")
+	q.MustCLI("enqueue", "--id", "mail-report", "--after", "report", "sendmail-batch --campaign autumn")
+	q.MustCLI("enqueue", "--id", "scene-7", "-Q", "render", "blender -b scene.blend -f 7")
+	q.MustCLI("enqueue", "--id", "mirror", "--in", "3h", "rsync -aH /srv/ backup:/srv/")
+	q.MustCLI("schedule", "add", "backup-db", "0 3 * * *", "--", "pg_dump", "warehouse")
+	q.MustCLI("schedule", "add", "cleanup-tmp", "*/15 * * * *", "--", "find", "/srv/tmp", "-mtime", "+2", "-delete")
+	q.MustCLI("schedule", "run", "cleanup-tmp")
 	q.WaitUntil("the two are dead", 20*time.Second, func() bool {
-		return len(q.Must("dlq", "list", "-q")) > len("push-web")
+		return len(q.MustCLI("dlq", "list", "-q")) > len("push-web")
 	})
 }
 

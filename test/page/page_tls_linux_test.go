@@ -92,10 +92,10 @@ func TestPageByTLS(t *testing.T) {
 	address := testrig.FreeAddress(t)
 	cert, key, client := createCertificate(q, address)
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
-		q.Must("config", "set", name, value)
+		q.MustCLI("config", "set", name, value)
 	}
-	q.Must("web", "start", "--listen", address)
-	c := openLink(q, client, q.Must("web", "open"))
+	q.MustCLI("web", "start", "--listen", address)
+	c := openLink(q, client, q.MustCLI("web", "open"))
 	for _, with := range []struct {
 		scheme string
 		cookie *http.Cookie
@@ -128,18 +128,18 @@ func TestPageByTLS(t *testing.T) {
 		!strings.Contains(got.Stderr, "web.tls_cert") {
 		t.Errorf("with a wrong key: %+v", got)
 	}
-	openLink(q, client, q.Must("web", "open")) // the page still works with the old certificate
+	openLink(q, client, q.MustCLI("web", "open")) // the page still works with the old certificate
 	_, _, renewed := createCertificate(q, address)
-	q.Must("reload")
-	openLink(q, renewed, q.Must("web", "open"))
+	q.MustCLI("reload")
+	openLink(q, renewed, q.MustCLI("web", "open"))
 }
 
 // web start refuses the path of a socket on which another process listens, but replaces a stale socket file.
 // If the socket file of the page is removed, the service creates it again.
 func TestPageAtASocket(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("config", "set", "web.hosts", pageName)
-	q.Must("config", "set", "web.tls", "proxy")
+	q.MustCLI("config", "set", "web.hosts", pageName)
+	q.MustCLI("config", "set", "web.tls", "proxy")
 	others, err := net.Listen("unix", q.Path("others"))
 	if err != nil {
 		t.Fatal(err)
@@ -156,8 +156,8 @@ func TestPageAtASocket(t *testing.T) {
 		}
 		return err == nil
 	}
-	q.Must("web", "start", "--listen", "unix:"+q.Path("page"))
-	q.Must("web", "start", "--listen", "unix:"+q.Dir+"/../"+filepath.Base(q.Dir)+"/page")
+	q.MustCLI("web", "start", "--listen", "unix:"+q.Path("page"))
+	q.MustCLI("web", "start", "--listen", "unix:"+q.Dir+"/../"+filepath.Base(q.Dir)+"/page")
 	info, err := os.Lstat(q.Path("page"))
 	if err != nil || info.Mode().Perm() != 0o660 || !answers() {
 		t.Errorf("the socket is %v, %v", info, err)
@@ -166,7 +166,7 @@ func TestPageAtASocket(t *testing.T) {
 	q.WaitUntil("the socket exists again", 20*time.Second, answers)
 	q.Kill()
 	q.Start("--workers", "1")
-	q.Must("web", "start", "--listen", "unix:"+q.Path("page"))
+	q.MustCLI("web", "start", "--listen", "unix:"+q.Path("page"))
 	if !answers() {
 		t.Error("after a kill and a restart the socket does not answer")
 	}
@@ -176,7 +176,7 @@ func TestPageAtASocket(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: ")
-	q.Must("web", "stop")
+	q.MustCLI("web", "stop")
 	if _, err := os.Lstat(q.Path("page")); err == nil {
 		t.Error("the socket still exists after web stop")
 	}
@@ -226,7 +226,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		}
 	}
 	answers("from the start")
-	if address := q.Must("web", "start"); address != addresses[0] {
+	if address := q.MustCLI("web", "start"); address != addresses[0] {
 		t.Errorf("web start prints the address %q, want the first of %v", address, addresses)
 	}
 	for _, args := range [][]string{{"web", "stop"}, {"web", "start", "--listen", "127.0.0.1:0"}} {
@@ -235,15 +235,15 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
-	q.Must("config", "set", "web.listen", "127.0.0.1:1")
+	q.MustCLI("config", "set", "web.listen", "127.0.0.1:1")
 	answers("with another setting")
 	cert, key, client := createCertificate(q, addresses[0])
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
-		q.Must("config", "set", name, value)
+		q.MustCLI("config", "set", name, value)
 	}
-	openLink(q, client, q.Must("web", "open"))
+	openLink(q, client, q.MustCLI("web", "open"))
 	for _, name := range []string{"web.tls_cert", "web.tls_key"} {
-		q.Must("config", "unset", name)
+		q.MustCLI("config", "unset", name)
 	}
 	answers("without TLS again")
 	q.Kill()
@@ -283,9 +283,9 @@ func TestPageBehindNginx(t *testing.T) {
 	address := testrig.FreeAddress(t)
 	cert, key, client := createCertificate(q, address)
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls": "proxy", "web.anonymous": "read"} {
-		q.Must("config", "set", name, value)
+		q.MustCLI("config", "set", name, value)
 	}
-	if got := q.Must("web", "start", "--listen", "unix:"+q.Path("page.sock")); got != "unix:"+q.Path("page.sock") {
+	if got := q.MustCLI("web", "start", "--listen", "unix:"+q.Path("page.sock")); got != "unix:"+q.Path("page.sock") {
 		t.Errorf("the page is at %q", got)
 	}
 	cmd := exec.Command(nginx, "-c", q.WriteFile("nginx.conf", fmt.Sprintf(nginxConf, q.Dir, address, cert, key)), "-p",
@@ -318,7 +318,7 @@ func TestPageBehindNginx(t *testing.T) {
 		}
 		return true
 	})
-	c := openLink(q, client, q.Must("web", "open"))
+	c := openLink(q, client, q.MustCLI("web", "open"))
 	got, err := get("/", c)
 	if err != nil || got.StatusCode != http.StatusOK ||
 		!strings.Contains(got.Header.Get("Content-Security-Policy"), "default-src 'none'") {
@@ -330,7 +330,7 @@ func TestPageBehindNginx(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Body.Close()
-	q.Must("enqueue", "--id", "a", "true")
+	q.MustCLI("enqueue", "--id", "a", "true")
 	for lines := bufio.NewScanner(stream.Body); lines.Scan(); {
 		if strings.Contains(lines.Text(), `"event":"ended"`) {
 			return

@@ -35,7 +35,7 @@ func linkSecret(b *testrig.Browser, open string) (secret string) {
 // openSession signs the browser in with a new link.
 func openSession(b *testrig.Browser) {
 	b.Helper()
-	secret := linkSecret(b, b.Must("web", "open"))
+	secret := linkSecret(b, b.MustCLI("web", "open"))
 	got := b.Request("POST", "/open", "link="+secret)
 	if got.Code != http.StatusSeeOther || got.Header.Get("Location") != "/" {
 		b.Fatalf("a link gets %+v", got)
@@ -67,17 +67,17 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	if got := q.CLI("web", "open"); got.Code != 5 || !strings.Contains(got.Stderr, "queuectl web start") {
 		t.Errorf("web open before web start: got %+v", got)
 	}
-	b := testrig.PageOf(q)
+	b := testrig.OpenBrowser(q)
 	for _, path := range []string{"/", "/jobs", "/api/list", "/api/events", "/api/openapi.json"} {
 		if got := b.Request("GET", path, ""); got.Code != http.StatusUnauthorized ||
 			!strings.Contains(got.Body, "web open") || !got.Closed {
 			t.Errorf("%s gets %+v", path, got)
 		}
 	}
-	if one, other := q.Must("web", "open"), q.Must("web", "open"); one[:20] == other[:20] {
+	if one, other := q.MustCLI("web", "open"), q.MustCLI("web", "open"); one[:20] == other[:20] {
 		t.Errorf("two links have the same host name, so one session can read the cookies of the other: %s, %s", one, other)
 	}
-	secret := linkSecret(b, q.Must("web", "open"))
+	secret := linkSecret(b, q.MustCLI("web", "open"))
 	for range 2 { // a link preview fetches the page of a link, which must not use up the link
 		if got := b.Request("GET", "/open?link="+secret, ""); got.Code != http.StatusOK ||
 			got.Header.Get("Set-Cookie") != "" {
@@ -119,11 +119,11 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	}
 	q.Kill()
 	q.Start("--workers", "1")
-	b.Address = q.Must("web", "start", "--listen", "127.0.0.1:0")
+	b.Address = q.MustCLI("web", "start", "--listen", "127.0.0.1:0")
 	if got := b.Request("GET", "/", ""); got.Code != http.StatusUnauthorized {
 		t.Errorf("a session outlives its service: %d", got.Code)
 	}
-	q.Must("web", "stop")
+	q.MustCLI("web", "stop")
 	if _, err := net.Dial("tcp", b.Address); err == nil {
 		t.Error("the page still accepts connections after web stop")
 	}
@@ -132,7 +132,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 // The page rejects requests that other sites cause in a browser, and requests for a host name that is not the
 // page's.
 func TestPageRefusesOtherPages(t *testing.T) {
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	openSession(b)
 	for _, name := range []string{"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.1.2.3",
 		"[2001:db8::1]:80"} {
@@ -194,9 +194,9 @@ func TestPageRefusesOtherPages(t *testing.T) {
 
 // The page shows names, commands and outputs of jobs as text. The browser executes none of it.
 func TestPageShowsTextAsText(t *testing.T) {
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
-	b.Must("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0",
+	b.MustCLI("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0",
 		"echo '"+strings.ReplaceAll(evil, "'", `'"'"'`)+"' >&2; exit 1")
 	b.CLI("wait", "evil")
 	openSession(b)
@@ -229,9 +229,9 @@ func TestPageShowsTextAsText(t *testing.T) {
 // Methods that only read accept GET requests with their parameters in the query. They return the same errors
 // as on the socket.
 func TestPageAnswersReadMethods(t *testing.T) {
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
-	b.Must("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")
-	b.Must("enqueue", "--id", "b", "--in", "1h", "true")
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
+	b.MustCLI("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")
+	b.MustCLI("enqueue", "--id", "b", "--in", "1h", "true")
 	openSession(b)
 	for path, want := range map[string]string{
 		"/api/list?label=k%3Dv&limit=5":      `"id":"a"`,
@@ -285,9 +285,9 @@ func TestPageAnswersReadMethods(t *testing.T) {
 // refuses the action for some of these jobs, the page reports how many succeeded and how many were
 // refused. Unknown parameters are errors.
 func TestPageActsOnMany(t *testing.T) {
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "0"))
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "0"))
 	for _, id := range []string{"a1", "a2", "b1"} {
-		b.Must("enqueue", "--id", id, "-Q", "zz", "--label", "k="+id[:1], "true")
+		b.MustCLI("enqueue", "--id", id, "-Q", "zz", "--label", "k="+id[:1], "true")
 	}
 	openSession(b)
 	sees := func(path, text string) {
@@ -306,13 +306,13 @@ func TestPageActsOnMany(t *testing.T) {
 	}
 	sees("/bulk?verb=cancel&queue=zz&state=waiting", "Cancel 3 jobs?")
 	sees("/bulk?verb=hold&label=k%3Da", "Hold 2 jobs?")
-	b.Must("enqueue", "--id", "a3", "-Q", "zz", "true")
+	b.MustCLI("enqueue", "--id", "a3", "-Q", "zz", "true")
 	sees(does("verb=cancel&queue=zz&state=waiting&n=3", "/bulk?"), "more jobs match now")
-	if got := b.Must("list", "--state", "cancelled", "-q"); got != "" {
+	if got := b.MustCLI("list", "--state", "cancelled", "-q"); got != "" {
 		t.Errorf("jobs that the page did not show were cancelled: %s", got)
 	}
 	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold applied to 2 jobs")
-	b.Must("cancel", "b1")
+	b.MustCLI("cancel", "b1")
 	sees("/bulk?verb=cancel&id=b1&id=a1&id=a2", "Cancel 2 jobs?")
 	if got := b.Request("POST", "/bulk", "token="+formToken(b)+
 		"&verb=hold&id=b1&id=a3"); got.Code != http.StatusConflict ||
@@ -334,10 +334,10 @@ func TestPageActsOnMany(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"x1", "x2"} {
-		b.Must("enqueue", "--id", id, "--max-retries", "0", "exit 7")
+		b.MustCLI("enqueue", "--id", id, "--max-retries", "0", "exit 7")
 	}
-	b.Must("enqueue", "--id", "x3", "--max-retries", "0", "exit 8")
-	b.Must("worker", "start")
+	b.MustCLI("enqueue", "--id", "x3", "--max-retries", "0", "exit 8")
+	b.MustCLI("worker", "start")
 	b.CLI("wait", "x1", "x2", "x3")
 	sees("/dead?error=exit+code+7", ">x1<")
 	if got := b.Request("GET", "/dead?error=exit+code+7", ""); strings.Contains(got.Body, ">x3<") {
@@ -346,15 +346,15 @@ func TestPageActsOnMany(t *testing.T) {
 	sees("/dead/rm?error=exit+code+7", "Remove 2 dead jobs?")
 	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+
 		"&error=exit+code+7&shown="); !strings.HasPrefix(got.Header.Get("Location"), "/dead/rm?") ||
-		b.Must("dlq", "list", "-q") == "" {
+		b.MustCLI("dlq", "list", "-q") == "" {
 		t.Errorf("an action on jobs that the page did not show: got %+v", got)
 	}
 	_, shown, _ := strings.Cut(b.Request("GET", "/dead/rm?error=exit+code+7", "").Body, `name="shown" value="`)
 	shown, _, _ = strings.Cut(shown, `"`)
 	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+"&error=exit+code+7&shown="+
 		shown); !strings.HasPrefix(got.Header.Get("Location"), "/dead?did=rm&n=2") ||
-		strings.TrimSpace(b.Must("dlq", "list", "-q")) != "x3" {
-		t.Errorf("removal of a group: %+v, remaining dead jobs %q", got, b.Must("dlq", "list", "-q"))
+		strings.TrimSpace(b.MustCLI("dlq", "list", "-q")) != "x3" {
+		t.Errorf("removal of a group: %+v, remaining dead jobs %q", got, b.MustCLI("dlq", "list", "-q"))
 	}
 	sees("/jobs?queue=zz", `href="/jobs?queue=zz&amp;state=dead"`)
 	sees("/jobs?label=k%3Da", ">a1<")
@@ -363,8 +363,8 @@ func TestPageActsOnMany(t *testing.T) {
 // The page of a job shows the output of each attempt. If a page does not update itself, it shows the time at
 // which it was made.
 func TestPageOfAnAttempt(t *testing.T) {
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
-	b.Must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01",
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
+	b.MustCLI("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01",
 		"echo try $QUEUECTL_ATTEMPT; exit 3")
 	b.CLI("wait", "again")
 	openSession(b)
@@ -386,7 +386,7 @@ func TestPageOfAnAttempt(t *testing.T) {
 // client. The number of streams per user is limited.
 func TestPageSendsEvents(t *testing.T) {
 	testrig.Long(t)
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	openSession(b)
 	follow := func(query string, last string) *http.Response {
 		t.Helper()
@@ -407,7 +407,7 @@ func TestPageSendsEvents(t *testing.T) {
 	}
 	first := follow("?since=0", "")
 	defer first.Body.Close()
-	b.Must("enqueue", "--id", "a", "true")
+	b.MustCLI("enqueue", "--id", "a", "true")
 	var ids []string
 	for lines := bufio.NewScanner(first.Body); lines.Scan(); {
 		if id, isID := strings.CutPrefix(lines.Text(), "id: "); isID {
@@ -429,7 +429,7 @@ func TestPageSendsEvents(t *testing.T) {
 	idle := follow("", "")
 	defer idle.Body.Close()
 	// Anonymous access must not keep the stream of the ended session open.
-	b.Must("config", "set", "web.anonymous", "read")
+	b.MustCLI("config", "set", "web.anonymous", "read")
 	b.Request("POST", "/leave", "token="+formToken(b))
 	if raw, err := io.ReadAll(idle.Body); err != nil { // this returns because the stream ends
 		t.Errorf("after %q: %v", raw, err)
@@ -455,9 +455,9 @@ func TestPageSendsEvents(t *testing.T) {
 // browsers on this machine and to data that the right "read" shows. Beyond loopback, the page requires TLS
 // and configured host names.
 func TestAnonymousPageAccess(t *testing.T) {
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
-	b.Must("enqueue", "--id", "a", "--in", "1h", "echo secret")
-	b.Must("config", "set", "web.anonymous", "read")
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
+	b.MustCLI("enqueue", "--id", "a", "--in", "1h", "echo secret")
+	b.MustCLI("config", "set", "web.anonymous", "read")
 	if got := b.Request("GET", "/api/show?id=a", ""); got.Code != http.StatusOK || strings.Contains(got.Body, "secret") ||
 		!strings.Contains(got.Body, `"hidden":["command"`) {
 		t.Errorf("a request without a session gets %+v", got)
@@ -476,7 +476,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 	if got := b.Request("POST", "/leave", "token="); got.Code != http.StatusForbidden {
 		t.Errorf("a form without a session gets %+v", got)
 	}
-	b.Must("config", "set", "web.anonymous", "none")
+	b.MustCLI("config", "set", "web.anonymous", "none")
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusUnauthorized {
 		t.Errorf("status without a session after anonymous access has ended: got %+v", got)
 	}
@@ -495,7 +495,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 		}
 	}
 	// Starting the page at the address that it already uses is not an error.
-	b.Must("web", "start", "--listen", b.Address)
+	b.MustCLI("web", "start", "--listen", b.Address)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -521,13 +521,13 @@ func TestAnonymousPageAccess(t *testing.T) {
 // Users can cause any number of different errors with their jobs. The page of dead jobs limits how many kinds
 // of errors it shows, and how much text of each.
 func TestPageOfManyErrors(t *testing.T) {
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "4"))
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "4"))
 	openSession(b)
 	var list strings.Builder
 	for i := range 60 {
 		fmt.Fprintf(&list, `{"id":"e%d","argv":["/nope/%d/\u202e%s"],"max_retries":0}`+"\n", i, i, strings.Repeat("<", 3000))
 	}
-	b.Must("enqueue", "--batch", "many", "--file", b.WriteFile("list.jsonl", list.String()))
+	b.MustCLI("enqueue", "--batch", "many", "--file", b.WriteFile("list.jsonl", list.String()))
 	b.CLI("wait", "--batch", "many")
 	got := b.Request("GET", "/dead", "")
 	if rows := strings.Count(got.Body, "/dead/retry?"); got.Code != http.StatusOK || rows != 50 ||
@@ -542,7 +542,7 @@ func TestPageOfManyErrors(t *testing.T) {
 // Responses are compressed for clients that accept it. Events are not compressed, because compression would
 // delay them.
 func TestPageIsCompressed(t *testing.T) {
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	openSession(b)
 	for path, want := range map[string]string{"/": "gzip", "/assets/page.css": "gzip", "/api/openapi.json": "gzip",
 		"/api/events": ""} {
@@ -568,7 +568,7 @@ func TestPageIsCompressed(t *testing.T) {
 
 // Connections without a session cannot make the page unavailable, and their requests use little memory.
 func TestPageSurvivesFloodWithoutASession(t *testing.T) {
-	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "0"))
+	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "0"))
 	openSession(b)
 	for i := range 1600 { // more connections than the page keeps open
 		c, err := net.Dial("tcp", b.Address)

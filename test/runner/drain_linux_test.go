@@ -35,7 +35,7 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	if _, err := os.Stat(q.Path("started")); err == nil {
 		t.Error("a job has started during the drain")
 	}
-	q.Must("drain", "--off")
+	q.MustCLI("drain", "--off")
 	w.WaitEnded(sent)
 }
 

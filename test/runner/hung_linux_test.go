@@ -69,12 +69,12 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 			t.Errorf("%v: %+v; want an error that names the runner", args, got)
 		}
 	}
-	q.Must("worker", "scale", "2")
+	q.MustCLI("worker", "scale", "2")
 	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo other"})); j.Output != "other\n" {
 		t.Errorf("a job in another runner: %+v", j)
 	}
-	if !strings.Contains(q.Must("status"), names) {
-		t.Errorf("status does not name the runner: %s", q.Must("status"))
+	if !strings.Contains(q.MustCLI("status"), names) {
+		t.Errorf("status does not name the runner: %s", q.MustCLI("status"))
 	}
 
 	q.Kill()
@@ -166,7 +166,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	pid := w.WaitRunning(id).PID
 	jobID := w.Enqueue(testrig.Fields{"command": "echo up; exec sleep 600"})
 	w.WaitRunning(jobID)
-	q.Must("config", "set", "stop_timeout", "1s")
+	q.MustCLI("config", "set", "stop_timeout", "1s")
 	runner, _ := stopRunner(q)
 	for _, verb := range []string{"requeue", "cancel"} { // the later request replaces the earlier one
 		if got := q.CLI(verb, jobID); got.Code != 3 ||
@@ -420,7 +420,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 		}
 	}
 	q.WaitUntil("the orphaned outputs are deleted", 20*time.Second, func() bool {
-		q.Must("config", "set", "retention_output", "1g") // this change makes the service run its upkeep
+		q.MustCLI("config", "set", "retention_output", "1g") // this change makes the service run its upkeep
 		return len(files()) == owned()
 	})
 }
@@ -434,7 +434,7 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 		calls.Go(func() { q.Dial().MustCall("worker.start", testrig.Fields{"count": 1}, nil) })
 	}
 	calls.Wait()
-	if got := q.Must("config", "get", "workers"); strings.TrimSpace(got) != "22" {
+	if got := q.MustCLI("config", "get", "workers"); strings.TrimSpace(got) != "22" {
 		t.Errorf("20 requests for one more worker, starting with 2: %s", got)
 	}
 	for range 10 {
@@ -450,15 +450,15 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		before := q.Must("config", "get", "priority")
-		drains := strings.Contains(q.Must("status"), "drain")
-		q.Must("reload")
-		if after := q.Must("config", "get", "priority"); after != before {
+		before := q.MustCLI("config", "get", "priority")
+		drains := strings.Contains(q.MustCLI("status"), "drain")
+		q.MustCLI("reload")
+		if after := q.MustCLI("config", "get", "priority"); after != before {
 			t.Errorf("priority was %s before the reload and is %s after it", before, after)
 		}
 		q.Kill()
 		q.Start("--workers", "2")
-		if got := strings.Contains(q.Must("status"), "drain"); got != drains {
+		if got := strings.Contains(q.MustCLI("status"), "drain"); got != drains {
 			t.Errorf("before the restart drain was %t, after it %t", drains, got)
 		}
 	}
@@ -472,7 +472,7 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	if err := os.WriteFile(q.Path("keep"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.Must("backup", q.Path("old"))
+	q.MustCLI("backup", q.Path("old"))
 	id := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600", "max_retries": 0})
 	pid := w.WaitRunning(id).PID
 	for range 3 { // each start raises the epoch

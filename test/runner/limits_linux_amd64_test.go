@@ -62,7 +62,7 @@ func memoryHog(t *testing.T) (path string) {
 func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	program := memoryHog(t)
-	if id := q.Must("enqueue", "-q", "--max-retries", "0", "--", program); q.CLI("wait", id).Code != 0 {
+	if id := q.MustCLI("enqueue", "-q", "--max-retries", "0", "--", program); q.CLI("wait", id).Code != 0 {
 		t.Fatalf("without a limit: %+v", q.Show(id))
 	}
 	w := q.Dial()

@@ -25,7 +25,7 @@ import (
 // descriptors are free again, it accepts connections and runs the acknowledged jobs.
 func TestOutOfDescriptors(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	id := q.Must("enqueue", "sleep 1; touch "+q.Path("ended"))
+	id := q.MustCLI("enqueue", "sleep 1; touch "+q.Path("ended"))
 	lift := setLimit(t, q.Cmd.Process.Pid, unix.RLIMIT_NOFILE, freeDescriptor(q.Cmd.Process.Pid)+20)
 	defer lift()
 	var conns []net.Conn
@@ -83,11 +83,11 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 	if err := startWithLimits(q, "ulimit -n 200"); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.Must("status"); !strings.Contains(got,
+	if got := q.MustCLI("status"); !strings.Contains(got,
 		"the limit of open files is 200, which allows 136 connections (34 per user)") {
 		t.Errorf("status does not print the limit of connections:\n%s", got)
 	}
-	id := q.Must("enqueue", "-q", "--delay", "1h", "true")
+	id := q.MustCLI("enqueue", "-q", "--delay", "1h", "true")
 	messages := ""
 	for range 60 {
 		c, err := net.Dial("unix", q.Path("queuectl.sock"))
@@ -144,7 +144,7 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	if !strings.Contains(refused, "no_space") || !strings.Contains(refused, "for file sizes (LimitFSIZE=, ulimit -f)") {
 		t.Errorf("the job is refused with %s", refused)
 	}
-	if got := q.Must("status"); !strings.Contains(got, "for file sizes (LimitFSIZE=, ulimit -f)") {
+	if got := q.MustCLI("status"); !strings.Contains(got, "for file sizes (LimitFSIZE=, ulimit -f)") {
 		t.Errorf("status does not name the limit:\n%s", got)
 	}
 	q.WriteFile("go", "")
@@ -170,7 +170,7 @@ func TestSlowDisk(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
-	running := q.Must("enqueue", "sleep 100")
+	running := q.MustCLI("enqueue", "sleep 100")
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show(running).State == "processing" })
 	pid := q.Show(running).PID
 	stop := q.InjectFault("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
@@ -198,8 +198,8 @@ func TestReadOnlyDisk(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	disk := q.Mount("64M")
 	q.Start("--workers", "1")
-	jobID := q.Must("enqueue", "true")
-	q.Must("wait", jobID)
+	jobID := q.MustCLI("enqueue", "true")
+	q.MustCLI("wait", jobID)
 	// The option "abort" makes the file system read-only, as happens when ext4 finds an error.
 	if out, err := exec.Command("mount", "-o", "remount,abort", disk).CombinedOutput(); err != nil {
 		t.Fatalf("make the disk read-only: %v\n%s", err, out)
@@ -242,7 +242,7 @@ func TestFrozenDisk(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	disk := q.Mount("64M")
 	q.Start("--workers", "1")
-	q.Must("run", "--", "true")
+	q.MustCLI("run", "--", "true")
 	freeze := func(option string) {
 		if out, err := exec.Command("fsfreeze", option, disk).CombinedOutput(); err != nil {
 			t.Fatalf("fsfreeze %s: %v\n%s", option, err, out)
@@ -261,7 +261,7 @@ func TestFrozenDisk(t *testing.T) {
 	if got := <-enqueued; got.Code != 0 {
 		t.Errorf("the request that waited for the disk: %+v", got)
 	}
-	q.Must("wait", "late")
+	q.MustCLI("wait", "late")
 	if got := q.CLI("status", "--check"); got.Code != 0 {
 		t.Errorf("after the disk was thawed: %+v", got)
 	}
@@ -273,9 +273,10 @@ func TestFrozenDisk(t *testing.T) {
 func TestLimitsWithoutControlGroups(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for range 2 {
-		id := q.Must("enqueue", "-q", "--memory", "256M", "--cpus", "0.5", "--tasks", "7", "--max-retries", "0", "ulimit -v")
-		q.Must("wait", id)
-		if got := strings.TrimSpace(q.Must("logs", id)); got != "262144" {
+		id := q.MustCLI("enqueue", "-q", "--memory", "256M", "--cpus", "0.5", "--tasks", "7", "--max-retries", "0",
+			"ulimit -v")
+		q.MustCLI("wait", id)
+		if got := strings.TrimSpace(q.MustCLI("logs", id)); got != "262144" {
 			t.Errorf("the memory limit of the job is %s KiB", got)
 		}
 	}
@@ -329,7 +330,7 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 			t.Errorf("%q: exit code %d, %q, want %q", c.words, r.Code, r.Stderr, c.want)
 		}
 	}
-	before := q.Must("status", "--json")
+	before := q.MustCLI("status", "--json")
 	const perProcess = "on this machine, this limit applies to each process of a job, not to the whole job"
 	for want, words := range map[string][]string{
 		"cpus: this limit is not enforced on this machine": {"enqueue", "--require-limits", "--cpus", "1", "true"},
@@ -341,10 +342,10 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 			t.Errorf("%q: exit code %d, %s", words, r.Code, r.Stderr)
 		}
 	}
-	if after := q.Must("status", "--json"); totalEnqueued(t, after) != totalEnqueued(t, before) {
+	if after := q.MustCLI("status", "--json"); totalEnqueued(t, after) != totalEnqueued(t, before) {
 		t.Errorf("a refused job was stored: status %s, before %s", after, before)
 	}
-	q.Must("enqueue", "--require-limits", "--nice", "3", "true")
+	q.MustCLI("enqueue", "--require-limits", "--nice", "3", "true")
 	private := exec.Command(q.Bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits",
 		"--file", file)
 	private.Env = testrig.Environment(q.Dir)
@@ -379,15 +380,15 @@ func totalEnqueued(t *testing.T, status string) (n int64) {
 // field. show prints each limit next to what the job used.
 func TestLimitsApplyToEachAttempt(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	id := q.Must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus",
+	id := q.MustCLI("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus",
 		"2", "echo $(nice) $(ulimit -n) $(ulimit -Hn) $(grep -o NoNewPrivs.* /proc/self/status)")
-	q.Must("edit", id, "--priority", "9")
-	q.Must("worker", "scale", "1")
-	q.Must("wait", id)
-	if got := strings.TrimSpace(q.Must("logs", id)); got != "4 77 77 NoNewPrivs: 1" {
+	q.MustCLI("edit", id, "--priority", "9")
+	q.MustCLI("worker", "scale", "1")
+	q.MustCLI("wait", id)
+	if got := strings.TrimSpace(q.MustCLI("logs", id)); got != "4 77 77 NoNewPrivs: 1" {
 		t.Errorf("the attempt's nice value, limits and NoNewPrivs are %q", got)
 	}
-	detail := q.Must("show", id)
+	detail := q.MustCLI("show", id)
 	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +average [0-9.]+ of 2`, `Nice: +4`,
 		`Open files: +at most 77 \(usage is not measured\)`, `Privileges: +cannot be gained`} {
 		if !regexp.MustCompile(want).MatchString(detail) {

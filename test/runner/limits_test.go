@@ -23,10 +23,10 @@ func TestDisconnectedEnqueueLeavesNoPartialJob(t *testing.T) {
 		fmt.Fprintf(c, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":"gone-%d","command":"true"}}`+"\n", i)
 		c.Close()
 	}
-	id := q.Must("enqueue", "true")
-	q.Must("worker", "scale", "4")
+	id := q.MustCLI("enqueue", "true")
+	q.MustCLI("worker", "scale", "4")
 	q.WaitUntil("all that is stored has run", 20*time.Second, func() bool {
-		return q.Must("list", "-s", "waiting", "-q") == "" && q.Must("list", "-s", "processing", "-q") == ""
+		return q.MustCLI("list", "-s", "waiting", "-q") == "" && q.MustCLI("list", "-s", "processing", "-q") == ""
 	})
 	if j := q.Show(id); j.State != "completed" {
 		t.Errorf("job of the client that stayed is %s", j.State)

@@ -14,7 +14,7 @@ func TestStartupMemoryIsReleased(t *testing.T) {
 	// If the start takes long, only the next periodic check releases the memory.
 	q.WaitUntil("it holds less than 14 MiB", 70*time.Second,
 		func() bool { return testrig.ResidentMemory(q.Cmd.Process.Pid) < 14<<20 })
-	if out := q.Must("run", "echo well"); out != "well" {
+	if out := q.MustCLI("run", "echo well"); out != "well" {
 		t.Errorf("after that a job printed %q", out)
 	}
 }

@@ -56,5 +56,5 @@ func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 				c.want)
 		}
 	}
-	q.Must("cancel", longJob, loud)
+	q.MustCLI("cancel", longJob, loud)
 }

@@ -33,7 +33,7 @@ type piece struct {
 
 func pieces(q *testrig.Queue, args ...string) (list []piece) {
 	q.Helper()
-	out := q.Must(append([]string{"logs", "--jsonl"}, args...)...)
+	out := q.MustCLI(append([]string{"logs", "--jsonl"}, args...)...)
 	for d := json.NewDecoder(strings.NewReader(out)); ; {
 		var p piece
 		if err := d.Decode(&p); err == io.EOF {

@@ -80,23 +80,23 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 		}
 		switch n % 4 {
 		case 0, 1:
-			q.Must("resume", id)
+			q.MustCLI("resume", id)
 			q.WaitUntil("no process is stopped", 5*time.Second, func() bool {
 				return !slices.ContainsFunc(treeOf(q, id), func(p treeProcess) bool { return p.state == "T" })
 			})
 			q.WaitUntil("the process tree runs again", 5*time.Second, func() bool {
 				return !slices.Equal(treeOf(q, id), processes)
 			})
-			q.Must("cancel", id)
+			q.MustCLI("cancel", id)
 		case 2:
-			q.Must("cancel", id)
+			q.MustCLI("cancel", id)
 		case 3:
 			q.KillRunners()
 			q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Show(id).State == "dead" })
 		}
 		q.WaitUntil("the process tree has ended", 10*time.Second, func() bool { return len(treeOf(q, id)) == 0 })
 	}
-	q.Must("run", "true") // this job starts a new runner, which the cleanup of the test knows and ends
+	q.MustCLI("run", "true") // this job starts a new runner, which the cleanup of the test knows and ends
 	t.Logf("%d trees were paused, in %v at most each", rounds, longest)
 }
 
@@ -219,8 +219,8 @@ func TestPausedJobHandlesTheEnd(t *testing.T) {
 			}{{"cancel", "cancelled"}, {"kill -s TERM", "dead"}, {"stop", "held"}} {
 				id := w.Enqueue(testrig.Fields{"command": line, "kill_after": "20s", "max_retries": 0})
 				w.WaitRunning(id)
-				q.Must("pause", id)
-				q.Must("kill", "-s", "CONT", id)
+				q.MustCLI("pause", id)
+				q.MustCLI("kill", "-s", "CONT", id)
 				seen := treeOf(q, id)
 				for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 					if now := treeOf(q, id); len(seen) == 0 || !slices.Equal(seen, now) {
@@ -231,7 +231,7 @@ func TestPausedJobHandlesTheEnd(t *testing.T) {
 					q.Stop()
 					q.Start("--workers", "1")
 				} else {
-					q.Must(append(strings.Fields(c.verb), id)...)
+					q.MustCLI(append(strings.Fields(c.verb), id)...)
 				}
 				q.WaitUntil("the job has ended", 10*time.Second, func() bool { return q.Show(id).State == c.state })
 				if j := q.Show(id); j.Output != "up\nsaved\n" {

@@ -62,41 +62,41 @@ func TestPauseAndResume(t *testing.T) {
 	w := q.Dial()
 	w.Enqueue(testrig.Fields{"id": "a", "command": tickingCommand(q, "a")})
 	waitTicking(q, "a")
-	if got := q.Must("pause", "a"); got != "a" {
+	if got := q.MustCLI("pause", "a"); got != "a" {
 		t.Errorf("pause prints %q", got)
 	}
 	pid := q.Show("a").PID
 	checkNotTicking(q, "a")
-	first := q.PauseOf("a")
+	first := q.JobPause("a")
 	if first.State != "processing" || first.PausedAt.IsZero() || first.PausedBy == "" {
 		t.Errorf("the paused job: %+v", first)
 	}
 	for _, verb := range []string{"list", "show a", "status"} {
-		if out := q.Must(strings.Fields(verb)...); !strings.Contains(out, "paused") ||
+		if out := q.MustCLI(strings.Fields(verb)...); !strings.Contains(out, "paused") ||
 			!strings.Contains(out, "by "+first.PausedBy) {
 			t.Errorf("%s does not show that the job is paused and which user paused it:\n%s", verb, out)
 		}
 	}
-	if out := q.Must("list"); !strings.Contains(out, "processing (paused)") {
+	if out := q.MustCLI("list"); !strings.Contains(out, "processing (paused)") {
 		t.Errorf("list:\n%s", out)
 	}
-	if out := q.Must("worker", "list"); strings.Count(out, " paused ") != 1 || strings.Count(out, " idle ") != 1 {
+	if out := q.MustCLI("worker", "list"); strings.Count(out, " paused ") != 1 || strings.Count(out, " idle ") != 1 {
 		t.Errorf("worker list:\n%s", out)
 	}
-	q.Must("pause", "a") // pausing a paused job again is not an error
+	q.MustCLI("pause", "a") // pausing a paused job again is not an error
 	q.Kill()
 	checkNotTicking(q, "a")
 	q.Start("--workers", "2")
 	checkNotTicking(q, "a")
-	if got := q.PauseOf("a"); got != first || q.Show("a").PID != pid {
+	if got := q.JobPause("a"); got != first || q.Show("a").PID != pid {
 		t.Errorf("after a crash of the service: %+v, was %+v", got, first)
 	}
-	q.Must("resume", "a")
+	q.MustCLI("resume", "a")
 	waitTicking(q, "a")
-	if got := q.PauseOf("a"); !got.PausedAt.IsZero() || got.PausedBy != "" || got.State != "processing" {
+	if got := q.JobPause("a"); !got.PausedAt.IsZero() || got.PausedBy != "" || got.State != "processing" {
 		t.Errorf("the resumed job: %+v", got)
 	}
-	q.Must("resume", "a")
+	q.MustCLI("resume", "a")
 	var kinds []string
 	for _, e := range q.Events("a") {
 		kinds = append(kinds, e.Event)
@@ -104,8 +104,8 @@ func TestPauseAndResume(t *testing.T) {
 	if got := strings.Join(kinds, " "); got != "enqueued started paused resumed" {
 		t.Errorf("events: %s", got)
 	}
-	q.Must("pause", "a")
-	q.Must("cancel", "a")
+	q.MustCLI("pause", "a")
+	q.MustCLI("cancel", "a")
 	if j := q.Show("a"); j.State != "cancelled" || testrig.IsAlive(pid) {
 		t.Errorf("cancelled while it was paused: %+v", j)
 	}
@@ -126,17 +126,17 @@ func TestPauseStopsTheClocks(t *testing.T) {
 		w.Enqueue(job)
 	}
 	q.WaitUntil("both are started", 20*time.Second, func() bool {
-		return q.Must("ps", "-q") != "" && strings.Contains(q.Must("ps", "-q"), "\n")
+		return q.MustCLI("ps", "-q") != "" && strings.Contains(q.MustCLI("ps", "-q"), "\n")
 	})
-	q.Must("pause", "timeout_ms", "idle_timeout")
+	q.MustCLI("pause", "timeout_ms", "idle_timeout")
 	started := time.Now()
 	waitElapsed(q, started, 2*limit)
 	for _, id := range []string{"timeout_ms", "idle_timeout"} {
-		if got := q.PauseOf(id); got.State != "processing" {
+		if got := q.JobPause(id); got.State != "processing" {
 			t.Errorf("%s: %s while it was paused", id, got.State)
 		}
 	}
-	q.Must("resume", "timeout_ms", "idle_timeout")
+	q.MustCLI("resume", "timeout_ms", "idle_timeout")
 	for _, id := range []string{"timeout_ms", "idle_timeout"} {
 		j := w.WaitEnded(id)
 		if elapsed := j.History[0].FinishedAt.Sub(j.History[0].StartedAt); j.Reason != "timed_out" || elapsed < 2*limit {
@@ -155,7 +155,7 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	waitTicking(q, "a")
 	w.Enqueue(testrig.Fields{"id": "waits", "command": "true"})
 	w.Enqueue(testrig.Fields{"id": "held", "command": "true"})
-	q.Must("hold", "held")
+	q.MustCLI("hold", "held")
 	for words, want := range map[string]string{
 		"pause waits": "queuectl hold waits", "resume waits": "only paused jobs can be resumed",
 		"pause held":  "only running jobs can be paused",
@@ -168,25 +168,25 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	if r := q.CLI("pause", "missing"); r.Code != 4 {
 		t.Errorf("pause of no job: %+v", r)
 	}
-	if out := q.Must("pause", "--label", "site=a", "--dry-run"); out != "1 job selected; nothing was changed" {
+	if out := q.MustCLI("pause", "--label", "site=a", "--dry-run"); out != "1 job selected; nothing was changed" {
 		t.Errorf("a dry run: %q", out)
 	}
-	if out := q.Must("pause", "--label", "site=a"); out != "a" {
+	if out := q.MustCLI("pause", "--label", "site=a"); out != "a" {
 		t.Errorf("pause of the jobs with a label: %q", out)
 	}
 	checkNotTicking(q, "a")
 	pid := q.Show("a").PID
-	q.Must("requeue", "a")
+	q.MustCLI("requeue", "a")
 	q.WaitUntil("the job runs again", 20*time.Second, func() bool {
 		j := q.Show("a")
 		return j.State == "processing" && j.PID != pid && j.PID != 0
 	})
-	if got := q.PauseOf("a"); !got.PausedAt.IsZero() {
+	if got := q.JobPause("a"); !got.PausedAt.IsZero() {
 		t.Errorf("the next attempt is paused: %+v", got)
 	}
 	waitTicking(q, "a")
-	q.Must("pause", "a")
-	q.Must("kill", "-s", "KILL", "a")
+	q.MustCLI("pause", "a")
+	q.MustCLI("kill", "-s", "KILL", "a")
 	q.WaitUntil("the job ends", 20*time.Second, func() bool { return q.Show("a").State == "failed" })
 }
 
@@ -200,18 +200,18 @@ func TestPauseAll(t *testing.T) {
 		w.Enqueue(testrig.Fields{"id": id, "command": tickingCommand(q, id)})
 		waitTicking(q, id)
 	}
-	q.Must("pause", "a")
-	if out := q.Must("pause", "--all", "--dry-run"); out != "2 jobs selected; nothing was changed" {
+	q.MustCLI("pause", "a")
+	if out := q.MustCLI("pause", "--all", "--dry-run"); out != "2 jobs selected; nothing was changed" {
 		t.Errorf("a dry run: %q", out)
 	}
 	if r := q.CLI("pause", "--all", "--label", "x=y"); r.Code != 2 || !strings.Contains(r.Stderr, "all") {
 		t.Errorf("pause --all with a filter: %+v", r)
 	}
-	if out := q.Must("pause", "--all"); out != "b" {
+	if out := q.MustCLI("pause", "--all"); out != "b" {
 		t.Errorf("pause --all froze %q, want b", out)
 	}
 	w.Enqueue(testrig.Fields{"id": "c", "command": tickingCommand(q, "c")})
-	all := q.PauseOf("b")
+	all := q.JobPause("b")
 	for round := range 2 {
 		checkNotTicking(q, "a")
 		checkNotTicking(q, "b")
@@ -222,7 +222,7 @@ func TestPauseAll(t *testing.T) {
 			!strings.Contains(r.Stdout, "by "+all.PausedBy) {
 			t.Errorf("status --check: %+v", r)
 		}
-		if out := q.Must("worker", "list"); strings.Count(out, " paused ") != 3 {
+		if out := q.MustCLI("worker", "list"); strings.Count(out, " paused ") != 3 {
 			t.Errorf("worker list:\n%s", out)
 		}
 		if r := q.CLI("run", "--json", "-d", "true"); r.Code != 0 {
@@ -236,10 +236,10 @@ func TestPauseAll(t *testing.T) {
 			q.Start("--workers", "3")
 		}
 	}
-	if st := q.PauseOf("b"); all.PausedBy == "" || st != all {
+	if st := q.JobPause("b"); all.PausedBy == "" || st != all {
 		t.Errorf("pause of job b after the restart: %+v, before %+v", st, all)
 	}
-	if out := q.Must("resume", "--all"); out != "b" {
+	if out := q.MustCLI("resume", "--all"); out != "b" {
 		t.Errorf("resume --all resumed %q, want b", out)
 	}
 	waitTicking(q, "b")
@@ -255,8 +255,8 @@ func TestPauseAll(t *testing.T) {
 	if got := strings.Join(events, ", "); got != "paused a, paused , resumed " {
 		t.Errorf("events: %s", got)
 	}
-	q.Must("resume", "--all") // resuming again is not an error
-	q.Must("resume", "a")
+	q.MustCLI("resume", "--all") // resuming again is not an error
+	q.MustCLI("resume", "a")
 	waitTicking(q, "a")
 }
 
@@ -270,8 +270,8 @@ func TestStopOfPausedJobs(t *testing.T) {
 		w.Enqueue(testrig.Fields{"id": id, "command": tickingCommand(q, id)})
 		waitTicking(q, id)
 	}
-	q.Must("pause", "a")
-	q.Must("pause", "--all")
+	q.MustCLI("pause", "a")
+	q.MustCLI("pause", "--all")
 	started := time.Now()
 	if code := q.Stop(); code != 0 || time.Since(started) > 20*time.Second {
 		t.Errorf("exit code %d after %v; stop_timeout is 30s", code, time.Since(started))
@@ -281,9 +281,9 @@ func TestStopOfPausedJobs(t *testing.T) {
 	if a.State != "held" || a.Reason != "stopped" || b.State != "pending" {
 		t.Errorf("a is %s (%s), b %s (%s); want held (stopped) and pending", a.State, a.Reason, b.State, b.Error)
 	}
-	q.Must("resume", "--all")
+	q.MustCLI("resume", "--all")
 	waitTicking(q, "b")
-	q.Must("release", "a")
+	q.MustCLI("release", "a")
 	waitTicking(q, "a")
 }
 
@@ -293,11 +293,11 @@ func TestRunnerOfPausedJobDies(t *testing.T) {
 	w := q.Dial()
 	w.Enqueue(testrig.Fields{"id": "a", "command": tickingCommand(q, "a"), "on_lost": "dead"})
 	waitTicking(q, "a")
-	q.Must("pause", "a")
+	q.MustCLI("pause", "a")
 	pid := q.Show("a").PID
 	q.KillRunners()
 	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Show("a").State == "dead" })
-	if j := q.PauseOf("a"); !j.PausedAt.IsZero() || testrig.IsAlive(pid) {
+	if j := q.JobPause("a"); !j.PausedAt.IsZero() || testrig.IsAlive(pid) {
 		t.Errorf("%+v, and process %d lives: %t", j, pid, testrig.IsAlive(pid))
 	}
 	checkNotTicking(q, "a")

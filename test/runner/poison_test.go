@@ -24,7 +24,7 @@ func TestPoison(t *testing.T) {
 			0.5*testrig.TimeoutFactor)})
 	}
 	q.WaitUntil("all neighbours run", 20*time.Second, func() bool { return q.Show("neighbour6").State == "processing" })
-	q.Must("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")
+	q.MustCLI("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")
 	if r := q.CLI("wait", "poison", "--timeout", "30"); r.Code != 125 {
 		t.Errorf("wait: %+v", r)
 	}
@@ -32,18 +32,18 @@ func TestPoison(t *testing.T) {
 		t.Errorf("the job that kills its runner: %+v", j)
 	}
 	for _, id := range neighbours {
-		q.Must("wait", id, "--timeout", "30")
+		q.MustCLI("wait", id, "--timeout", "30")
 		if j := q.Show(id); j.State != "completed" || j.Attempts != 2 || j.History[0].Reason != "lost" {
 			t.Errorf("a job that ran together with the poison job: %+v", j)
 		}
 	}
 	q.WaitUntil("one runner remains", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
-	q.Must("run", "true")
+	q.MustCLI("run", "true")
 
 	// After a retry, the job still runs alone in its first attempt, so that it affects no other
 	// job.
-	q.Must("enqueue", "--id", "bystander", "sleep 1")
-	q.Must("dlq", "retry", "poison")
+	q.MustCLI("enqueue", "--id", "bystander", "sleep 1")
+	q.MustCLI("dlq", "retry", "poison")
 	q.CLI("wait", "poison", "bystander", "--timeout", "30")
 	if j := q.Show("poison"); j.State != "dead" || j.Reason != "poison" || len(j.History) != 7 {
 		t.Errorf("the retried poison job: %+v", j)
@@ -59,7 +59,7 @@ func TestPoison(t *testing.T) {
 func TestSuspectOutlivesTheService(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
-	q.Must("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+testrig.TimeoutFactor))
+	q.MustCLI("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+testrig.TimeoutFactor))
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("a").State == "processing" })
 	q.KillRunners()
 	q.WaitUntil("the job runs alone", 20*time.Second, func() bool {
@@ -69,11 +69,11 @@ func TestSuspectOutlivesTheService(t *testing.T) {
 	pid := q.Show("a").PID
 	q.Kill()
 	q.Start("--workers", "4")
-	q.Must("run", "--id", "b", "echo $QUEUECTL_WORKER")
+	q.MustCLI("run", "--id", "b", "echo $QUEUECTL_WORKER")
 	if j := q.Show("a"); j.PID != pid || !testrig.IsAlive(pid) {
 		t.Errorf("the suspect: %+v", j)
 	}
-	q.Must("wait", "a")
+	q.MustCLI("wait", "a")
 	if a, b := q.Show("a").Output, q.Show("b").Output; a[:5] != "lone-" || b[:1] != "w" {
 		t.Errorf("workers: %q and %q", a, b)
 	}

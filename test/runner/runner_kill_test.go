@@ -83,7 +83,8 @@ func startTrees(t *testing.T) *trees {
 	}
 	r.requester.Batch(jobs...)
 	r.WaitUntil("all trees have grown", 10*time.Second, func() bool {
-		return r.QueryInt(`SELECT count(*) FROM jobs WHERE state = 5`) == len(jobs) && len(r.CountNotes("S")) == len(jobs)
+		return r.QueryInt(`SELECT count(*) FROM jobs WHERE state = 5`) == len(jobs) &&
+			len(r.CountLedgerEntries("S")) == len(jobs)
 	})
 	for _, n := range r.Ledger() {
 		r.firstPIDs[n.Tag] = n.Pid
@@ -132,7 +133,7 @@ func (r *trees) checkOutcomes() {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
-	starts := r.CountNotes("S")
+	starts := r.CountLedgerEntries("S")
 	for _, id := range r.reservedIDs {
 		if j := r.requester.Show(id); j.State != "completed" || starts[id] != 1 || j.Attempts != 1 || len(j.History) != 1 {
 			r.Errorf("job %s had not started when the runner died; started %d times, want once: %+v", id, starts[id], j)

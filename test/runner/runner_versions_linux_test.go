@@ -116,8 +116,8 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 						t.Errorf("%s is %s with pid %d, was %d", id, j.State, j.PID, pids[id])
 					}
 				}
-				q.Must("enqueue", "--id", "new", "echo $PPID")
-				q.Must("wait", "new")
+				q.MustCLI("enqueue", "--id", "new", "echo $PPID")
+				q.MustCLI("wait", "new")
 				if parent := strings.TrimSpace(q.Show("new").Output); parent == fmt.Sprint(runners[0]) {
 					t.Error("the runner of the other version took a new job")
 				}
@@ -135,8 +135,8 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 				q.WaitUntil("the other version's runner is gone", 20*time.Second, func() bool {
 					return !slices.Contains(q.RunnerPids(), runners[0]) && syscall.Kill(runners[0], 0) == syscall.ESRCH
 				})
-				q.Must("enqueue", "--id", "last", "echo fine")
-				q.Must("wait", "last")
+				q.MustCLI("enqueue", "--id", "last", "echo fine")
+				q.MustCLI("wait", "last")
 				if code := q.Stop(); code != 0 {
 					t.Errorf("the second service ended with %d", code)
 				}
@@ -162,8 +162,8 @@ func TestRunnerOfAReplacedProgram(t *testing.T) {
 	}
 	testrig.Install(q, other, q.Dir)
 	q.KillRunners()
-	q.Must("run", "--", "true")
-	q.Must("run", "--", "true")
+	q.MustCLI("run", "--", "true")
+	q.MustCLI("run", "--", "true")
 	if n := len(q.RunnerPids()); n != 1 {
 		t.Errorf("%d runners, want 1", n)
 	}
@@ -176,9 +176,9 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
 	gate := filepath.Join(t.TempDir(), "go")
-	id := q.Must("enqueue", "--kill-after", "1m", "trap '' TERM; "+testrig.GatedJob(gate))
+	id := q.MustCLI("enqueue", "--kill-after", "1m", "trap '' TERM; "+testrig.GatedJob(gate))
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
-		return strings.Contains(q.Must("logs", id), "up") && q.Show(id).State == "processing"
+		return strings.Contains(q.MustCLI("logs", id), "up") && q.Show(id).State == "processing"
 	})
 	old := q.RunnerPid()
 	q.Kill()
@@ -194,13 +194,13 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	})
 	syscall.Kill(old, syscall.SIGTERM)
 	q.Start("--workers", "2")
-	if got := q.Must("run", "--", "echo", "new"); got != "new" {
+	if got := q.MustCLI("run", "--", "echo", "new"); got != "new" {
 		t.Errorf("a new job printed %q", got)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.Must("wait", id)
+	q.MustCLI("wait", id)
 	if j := q.Show(id); len(j.History) != 2 || j.History[0].Reason != "stopped" || j.Attempts != 1 ||
 		!strings.Contains(j.Output, "end of") {
 		t.Errorf("the job of the runner that ends: %+v, want one return to the queue", j)

@@ -79,7 +79,7 @@ func TestShortageUsesNoAttempt(t *testing.T) {
 			for _, id := range w.Batch(copies(32, testrig.Fields{"argv": []string{"sleep", "0.2"}})) {
 				w.WaitEnded(id) // after these jobs the runner needs no new threads, whose clone calls would fail too
 			}
-			q.Must("worker", "scale", "1")
+			q.MustCLI("worker", "scale", "1")
 			stop := injectShortage(q, c.calls, c.fault, "trace")
 			started := time.Now()
 			id := w.Enqueue(testrig.Fields{"command": "echo try $QUEUECTL_ATTEMPT; cat", "max_retries": 0, "stdin": c.stdin})
@@ -347,7 +347,7 @@ func TestWorkersAreCreatedAfterShortage(t *testing.T) {
 	pid := q.RunnerPid()
 	lift := setLimit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
 	id := w.Enqueue(testrig.Fields{"command": "echo hi", "max_retries": 0})
-	q.Must("worker", "scale", "1")
+	q.MustCLI("worker", "scale", "1")
 	q.WaitUntil("the shortage has prevented a start of the job",
 		10*time.Second, func() bool { return w.Show(id).Reason == "shortage" })
 	lift()
@@ -371,10 +371,10 @@ func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 		lift = setLimit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
 		q.Start("--workers", "2")
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-			if strings.Contains(q.Must("status"), fmt.Sprintf("the runner with pid %d does not answer", pid)) {
+			if strings.Contains(q.MustCLI("status"), fmt.Sprintf("the runner with pid %d does not answer", pid)) {
 				return true
 			}
-			if strings.Contains(q.Must("worker", "list"), "busy") {
+			if strings.Contains(q.MustCLI("worker", "list"), "busy") {
 				break // the runner still had the descriptor of its old connection when the limit was set
 			}
 		}

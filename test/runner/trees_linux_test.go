@@ -144,11 +144,11 @@ func TestGraceAppliesToTheTree(t *testing.T) {
 		name, field, value string
 		end                func(id string)
 	}{
-		{"cancel", "", "", func(id string) { q.Must("cancel", id) }},
+		{"cancel", "", "", func(id string) { q.MustCLI("cancel", id) }},
 		{"timeout", "timeout", "2s", func(id string) { w.WaitEnded(id) }},
 		{"idle timeout", "idle_timeout", "2s", func(id string) { w.WaitEnded(id) }},
-		{"requeue", "", "", func(id string) { q.Must("requeue", id) }},
-		{"worker stop", "", "", func(string) { q.Must("worker", "stop", "--all", "--force") }},
+		{"requeue", "", "", func(id string) { q.MustCLI("requeue", id) }},
+		{"worker stop", "", "", func(string) { q.MustCLI("worker", "stop", "--all", "--force") }},
 		{"service stop", "", "", func(string) { q.Stop() }},
 	} {
 		job := testrig.Fields{"command": line, "kill_after": "1h", "max_retries": 0}
@@ -165,10 +165,10 @@ func TestGraceAppliesToTheTree(t *testing.T) {
 		}
 		switch c.name {
 		case "worker stop":
-			q.Must("cancel", id)
-			q.Must("worker", "scale", "1")
+			q.MustCLI("cancel", id)
+			q.MustCLI("worker", "scale", "1")
 		case "requeue":
-			q.Must("cancel", id)
+			q.MustCLI("cancel", id)
 		}
 		os.Remove(saved)
 	}
@@ -178,7 +178,7 @@ func TestGraceAppliesToTheTree(t *testing.T) {
 // job.
 func TestRunnerReapsAllOfAJobsProcesses(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.Must("run", "i=0; while [ $i -lt 1200 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")
+	q.MustCLI("run", "i=0; while [ $i -lt 1200 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")
 	runner := q.RunnerPid()
 	zombies := func() (n int) {
 		stats, _ := filepath.Glob("/proc/[0-9]*/stat")

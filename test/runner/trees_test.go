@@ -53,7 +53,7 @@ func TestCancelEndsTrees(t *testing.T) {
 		spec, lock, marker := treeJob(q, i, shape)
 		id := w.Enqueue(spec)
 		w.WaitRunning(id)
-		q.Must("cancel", id)
+		q.MustCLI("cancel", id)
 		checkTreeGone(t, name, lock, marker)
 		if j := w.Show(id); j.State != "cancelled" || j.Attempts != 1 {
 			t.Errorf("%s: %+v", name, j)
@@ -101,11 +101,11 @@ func TestStopEndsTrees(t *testing.T) {
 	for _, id := range ids {
 		w.WaitRunning(id)
 	}
-	q.Must("worker", "stop", "--all", "--force")
+	q.MustCLI("worker", "stop", "--all", "--force")
 	for i := range names {
 		checkTreeGone(t, names[i]+" after worker stop", locks[i], words[i])
 	}
-	q.Must("worker", "scale", "6")
+	q.MustCLI("worker", "scale", "6")
 	for _, id := range ids {
 		w.WaitRunning(id)
 	}
@@ -219,9 +219,9 @@ func TestStopDurationIsBounded(t *testing.T) {
 	q.WriteFile("queuectl.toml", "stop_timeout = \"100ms\"\n")
 	q.Start("--workers", "2")
 	job := func() string {
-		id := q.Must("enqueue", "--kill-after", "1h", "trap '' TERM; echo begun; while :; do sleep 0.1; done")
+		id := q.MustCLI("enqueue", "--kill-after", "1h", "trap '' TERM; echo begun; while :; do sleep 0.1; done")
 		q.WaitUntil("the job runs", 20*time.Second, func() bool {
-			return strings.Contains(q.Must("logs", id), "begun") && q.Show(id).State == "processing"
+			return strings.Contains(q.MustCLI("logs", id), "begun") && q.Show(id).State == "processing"
 		})
 		return id
 	}

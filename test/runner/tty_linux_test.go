@@ -21,8 +21,8 @@ import (
 // waitAttached waits until the client has attached its terminal to the job. It detects that by the
 // flag ISIG, which the client then turns off on its own terminal.
 func waitAttached(s *testrig.TerminalSession) {
-	s.Q.Helper()
-	s.Q.WaitUntil("the terminal is joined", 20*time.Second, func() bool {
+	s.Queue.Helper()
+	s.Queue.WaitUntil("the terminal is joined", 20*time.Second, func() bool {
 		now, err := unix.IoctlGetTermios(int(s.Tty.Fd()), unix.TCGETS)
 		return err == nil && now.Lflag&unix.ISIG == 0
 	})
@@ -238,12 +238,12 @@ func TestUnreadTerminalInputIsBounded(t *testing.T) {
 		t.Errorf("%d bytes were taken", accepted)
 	}
 	s.TypeText(strings.Repeat("y", 3000) + "\r")
-	if out := q.Must("run", "echo other"); out != "other" {
+	if out := q.MustCLI("run", "echo other"); out != "other" {
 		t.Errorf("another job printed %q", out)
 	}
 	s.TypeText("~.")
 	s.WaitExit(130)
-	q.Must("cancel", "t")
+	q.MustCLI("cancel", "t")
 }
 
 // A job gets all bytes of a paste, even if it reads slowly.
@@ -306,7 +306,7 @@ func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 	if j := q.Show("t"); j.State != "processing" {
 		t.Errorf("the job is %s", j.State)
 	}
-	q.Must("cancel", "t")
+	q.MustCLI("cancel", "t")
 }
 
 // Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between
@@ -366,7 +366,7 @@ func TestTreesOfTerminals(t *testing.T) {
 	waitOutput(w, id, "up")
 	pids := pidsOf(id)
 	started := time.Now()
-	q.Must("cancel", id)
+	q.MustCLI("cancel", id)
 	if elapsed := time.Since(started); elapsed > 10*time.Second {
 		t.Errorf("a shell took %v to end", elapsed)
 	}
@@ -523,7 +523,7 @@ func TestRightsOnTerminals(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
 	id := q.MustAs(testrig.Alice, "enqueue", "--tty", "--cwd", "/",
 		`printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
-	q.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.MustCLI("logs", id), "up") })
 	for _, p := range testrig.Everyone {
 		w := q.DialAs(p)
 		_, code := attach(w, testrig.Fields{"id": id, "text": "secret" + p.Name + "\r"})
@@ -535,7 +535,7 @@ func TestRightsOnTerminals(t *testing.T) {
 		}
 	}
 	var audited []string
-	for line := range strings.Lines(q.Must("events", "--audit", "--jsonl")) {
+	for line := range strings.Lines(q.MustCLI("events", "--audit", "--jsonl")) {
 		var e struct {
 			Event, Verb, Target string
 			UID                 int
@@ -560,7 +560,7 @@ func TestRightsOnTerminals(t *testing.T) {
 	}
 	viewer.TypeText("\x03")
 	viewer.WaitExit(130)
-	q.Must("cancel", id)
+	q.MustCLI("cancel", id)
 }
 
 // A terminal that root's runner creates belongs to the account that the job runs as. If an admin
@@ -570,21 +570,21 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/",
 		`stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
 	w := q.DialAs(testrig.DaemonUser)
-	q.WaitUntil("job is up", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
+	q.WaitUntil("job is up", 20*time.Second, func() bool { return strings.Contains(q.MustCLI("logs", id), "up") })
 	if _, code := attach(w, testrig.Fields{"id": id, "text": "mine\r"}); code != "" {
 		t.Errorf("the owner: got %q", code)
 	}
 	q.MustAs(testrig.DaemonUser, "wait", id)
-	if got, want := q.Must("logs", "--raw", id),
+	if got, want := q.MustCLI("logs", "--raw", id),
 		fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", testrig.DaemonUser.Uid); got != want {
 		t.Errorf("the job printed %q, want %q", got, want)
 	}
 
 	id = q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
-	q.Must("edit", id, `{"user":"news"}`)
-	q.Must("edit", id, "--delay", "0s")
+	q.MustCLI("edit", id, `{"user":"news"}`)
+	q.MustCLI("edit", id, "--delay", "0s")
 	q.WaitUntil("it waits", 20*time.Second, func() bool {
-		return strings.HasSuffix(q.Must("logs", "--raw", id),
+		return strings.HasSuffix(q.MustCLI("logs", "--raw", id),
 			"up\r\n9")
 	})
 	if _, code := attach(w, testrig.Fields{"id": id, "text": "echo owned\r"}); code != "denied " {

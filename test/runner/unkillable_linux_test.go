@@ -15,7 +15,7 @@ import (
 // reads a file of a FUSE server that accepts the request and never replies.
 func stuckQueue(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 	t.Helper()
-	testrig.NeedsDisks(t, "/dev/fuse")
+	testrig.RequireDisks(t, "/dev/fuse")
 	t.Parallel()
 	q, d = testrig.NewQueue(t, "failpoint"), testrig.NewDisk(t, 0)
 	q.Env = []string{"QUEUECTL_FAILPOINTS=impatient"}
@@ -39,7 +39,7 @@ func health(w *testrig.Wire) (busy, idle int, health string) {
 // The job is not retried, and the log contains an error. Its worker stays busy, also for the next
 // service, until all processes of the job have ended.
 func TestUnkillableJob(t *testing.T) {
-	testrig.NeedsDisks(t, "/dev/fuse")
+	testrig.RequireDisks(t, "/dev/fuse")
 	t.Run("the job outlives SIGKILL", func(t *testing.T) {
 		q, d, spec := stuckQueue(t)
 		checkUnkillable(q, d, spec)
@@ -58,7 +58,7 @@ func checkUnkillable(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 	if j.State != "dead" || j.Reason != "unkillable" || j.Attempts != 1 || len(j.History) != 1 || j.Error == "" {
 		q.Fatalf("the job: %+v, want it dead as unkillable after one attempt", j)
 	}
-	pid := d.Reader()
+	pid := d.StuckReaderPID()
 	checkWorkerTaken := func(when string) {
 		q.Helper()
 		if busy, idle, health := health(w); busy != 1 || idle != 0 ||
@@ -66,7 +66,7 @@ func checkUnkillable(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 			q.Errorf("%s: %d busy, %d idle, health %s; want the worker busy with process %d, and its pid in health",
 				when, busy, idle, health, pid)
 		}
-		if list := q.Must("worker", "list"); !strings.Contains(list, "stuck") {
+		if list := q.MustCLI("worker", "list"); !strings.Contains(list, "stuck") {
 			q.Errorf("%s: worker list: %s", when, list)
 		}
 		if j := w.Show(next); j.State != "pending" {
@@ -102,7 +102,7 @@ func checkUnkillable(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 
 // A service that is stopped does not wait for processes that cannot be killed.
 func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
-	testrig.NeedsDisks(t, "/dev/fuse")
+	testrig.RequireDisks(t, "/dev/fuse")
 	for _, c := range []struct {
 		name string
 		dead bool // whether the job is dead before the service stops
@@ -116,12 +116,12 @@ func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
 			if c.dead {
 				w.MustCall("cancel", testrig.Fields{"id": id}, nil)
 			} else {
-				q.Must("config", "set", "stop_timeout", "0.1s")
+				q.MustCLI("config", "set", "stop_timeout", "0.1s")
 			}
 			if code := q.Stop(); code != 0 {
 				t.Errorf("exit code %d, want 0", code)
 			}
-			d.Reader()
+			d.StuckReaderPID()
 			q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return len(q.RunnerPids()) == 0 })
 			q.Start("--workers", "1")
 			w = q.Dial()
@@ -149,7 +149,7 @@ func TestUnkillableJobOfADeadRunner(t *testing.T) {
 	if j := w.WaitEnded(id); j.State != "dead" || j.Reason != "unkillable" {
 		t.Errorf("the job of the killed runner: %+v, want it dead as unkillable", j)
 	}
-	d.Reader()
+	d.StuckReaderPID()
 	if j := w.WaitEnded(next); j.State != "completed" {
 		t.Errorf("the next job: %+v", j)
 	}

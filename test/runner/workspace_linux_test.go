@@ -95,7 +95,7 @@ func TestHostileWorkspaces(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
-	checkAttacksFail(t, q, func(line string) string { return q.Must("enqueue", "--max-retries", "0", line) })
+	checkAttacksFail(t, q, func(line string) string { return q.MustCLI("enqueue", "--max-retries", "0", line) })
 }
 
 // Whatever a user's job does with its private directory, root's runner removes only that directory.
@@ -120,7 +120,7 @@ func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 			path, _, _ = strings.Cut(q.Show(id).Output, "\n")
 			return path != ""
 		})
-		if got := q.OutputOf(testrig.NewsUser, "--cwd", "/", "T="+path+"; "+c.line); !strings.Contains(got,
+		if got := q.RunJobAs(testrig.NewsUser, "--cwd", "/", "T="+path+"; "+c.line); !strings.Contains(got,
 			"ermission denied") {
 			t.Errorf("%s: %q", c.what, got)
 		}
@@ -152,7 +152,7 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 			t.Errorf("a job has the progress that the process of another job reported: %+v", j.Progress)
 		}
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", `ls "$QUEUECTL_TMPDIR" | wc -l`); got != "0" {
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", `ls "$QUEUECTL_TMPDIR" | wc -l`); got != "0" {
 		t.Errorf("the next job finds %s names in its directory", got)
 	}
 	waitNoWorkspaces(q, "what it wrote is gone", 60*time.Second)
@@ -172,7 +172,7 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 				id = q.MustAs(testrig.DaemonUser, args...)
 			} else {
 				q.Start("--workers", "1")
-				id = q.Must(args...)
+				id = q.MustCLI(args...)
 			}
 			q.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.Show(id).Output, "up") })
 			q.KillRunners()
@@ -204,23 +204,23 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	if err := os.Symlink(rootFile, link); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S="+ownFile, `test "$S" = `+value[:6]+"''"+
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S="+ownFile, `test "$S" = `+value[:6]+"''"+
 		value[6:]+
 		` && echo same`); got != "same" {
 		t.Errorf("the user's own secret: %q", got)
 	}
 	for _, path := range []string{rootFile, link, "/proc/self/environ", filepath.Join(dir, "fifo")} {
 		syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o666)
-		got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S="+path, "env")
+		got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S="+path, "env")
 		if !strings.HasPrefix(got, "env_secret S: ") || strings.Contains(got, value) {
 			t.Errorf("%s: %q", path, got)
 		}
 	}
-	if got := q.OutputOf(testrig.NewsUser, "--cwd", "/", "--env-secret", "S="+ownFile, "env"); !strings.Contains(got,
+	if got := q.RunJobAs(testrig.NewsUser, "--cwd", "/", "--env-secret", "S="+ownFile, "env"); !strings.Contains(got,
 		"permission denied") || strings.Contains(got, value) {
 		t.Errorf("another user's secret: %q", got)
 	}
-	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S=credential:db",
+	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S=credential:db",
 		"env"); !strings.Contains(got,
 		"env_secret S: credential db: not allowed for jobs of daemon") || !strings.Contains(got, "runner.conf") {
 		t.Errorf("a credential: %q", got)
@@ -229,7 +229,7 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	if r := q.RunAs(testrig.NewsUser, "edit", id, "--env-secret", "S="+rootFile); r.Code != 5 {
 		t.Errorf("another user edits the path of the secret: %+v", r)
 	}
-	records := q.Must("events", "--json") + fmt.Sprint(q.ServiceLog)
+	records := q.MustCLI("events", "--json") + fmt.Sprint(q.ServiceLog)
 	for _, dir := range []string{q.Dir, q.RootRunnerDir} {
 		filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 			if err == nil && info.Mode().IsRegular() {

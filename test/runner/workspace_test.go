@@ -35,7 +35,7 @@ type workspaceJob struct {
 
 func showWorkspaceJob(q *testrig.Queue, id string) (j workspaceJob) {
 	q.Helper()
-	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil {
+	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil {
 		q.Fatalf("show %s: %v", id, err)
 	}
 	return j
@@ -44,7 +44,7 @@ func showWorkspaceJob(q *testrig.Queue, id string) (j workspaceJob) {
 // runToEnd enqueues a job, waits for its end and shows it.
 func runToEnd(q *testrig.Queue, args ...string) workspaceJob {
 	q.Helper()
-	id := q.Must(append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+	id := q.MustCLI(append([]string{"enqueue", "--max-retries", "0"}, args...)...)
 	q.CLI("wait", id)
 	return showWorkspaceJob(q, id)
 }
@@ -54,11 +54,11 @@ func TestJobGetsResultsOfDependencies(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
-	q.Must("enqueue", "--id", "a", `printf '{"rows": 7}' >"$QUEUECTL_RESULT"`)
-	q.Must("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
-	q.Must("enqueue", "--id", "c", "true")
-	q.Must("wait", "c")
-	q.Must("rm", "c")
+	q.MustCLI("enqueue", "--id", "a", `printf '{"rows": 7}' >"$QUEUECTL_RESULT"`)
+	q.MustCLI("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
+	q.MustCLI("enqueue", "--id", "c", "true")
+	q.MustCLI("wait", "c")
+	q.MustCLI("rm", "c")
 	j := runToEnd(q, "--depends-on", "b:dead", "--after", "a", `cat "$QUEUECTL_DEPS"; ls "$QUEUECTL_TMPDIR"`)
 	if want := `[{"id":"b","state":"dead","exit_code":3,"result":null},{"id":"a","state":"completed","exit_code":0,"result":{"rows":7}}]`; strings.TrimSpace(j.Output) != want {
 		t.Errorf("the job got the dependencies %q, want %s", j.Output, want)
@@ -110,9 +110,9 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 		"-q"); r.Code != 0 {
 		t.Fatal(r)
 	}
-	q.Must("wait", "--batch", "rush")
+	q.MustCLI("wait", "--batch", "rush")
 	q.WaitUntil("all directories are removed again", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
-	if n := strings.Count(q.Must("logs", "--batch", "rush"), "\n"); n > 0 {
+	if n := strings.Count(q.MustCLI("logs", "--batch", "rush"), "\n"); n > 0 {
 		t.Errorf("concurrent jobs found %d names in their directories", n)
 	}
 }
@@ -152,9 +152,9 @@ func TestJobsResultIsStored(t *testing.T) {
 	if failed.State != "dead" || string(failed.Result) != "[7]" {
 		t.Errorf("the result of a job that fails: %+v", failed)
 	}
-	id := q.Must("enqueue", write(`{"text": "a <b> & c"}`))
-	q.Must("wait", id)
-	if text := q.Must("show", id); !strings.Contains(text, `Result:`) || !strings.Contains(text, `a <b> & c`) &&
+	id := q.MustCLI("enqueue", write(`{"text": "a <b> & c"}`))
+	q.MustCLI("wait", id)
+	if text := q.MustCLI("show", id); !strings.Contains(text, `Result:`) || !strings.Contains(text, `a <b> & c`) &&
 		!strings.Contains(text, `\u003cb\u003e`) {
 		t.Errorf("show prints %s", text)
 	}
@@ -178,7 +178,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 		`'` + filepath.ToSlash(q.Bin) + `' progress 60% 'six
  tenths'; ` + wait(1) + `for n in 70 71 72; do echo $n >>"$QUEUECTL_PROGRESS"; done; ` + wait(2) +
 		`echo '99 nearly' >>"$QUEUECTL_PROGRESS"; exit 3`
-	id := q.Must("enqueue", "--max-retries", "0", line)
+	id := q.MustCLI("enqueue", "--max-retries", "0", line)
 	hasProgress := func(percent int, text string) func() bool {
 		return func() bool {
 			p := showWorkspaceJob(q, id).Progress
@@ -187,11 +187,11 @@ func TestJobsProgressIsShown(t *testing.T) {
 	}
 	q.WaitUntil("the job reports 40 percent", 10*time.Second, hasProgress(40, "epoch 4/10"))
 	for _, verb := range [][]string{{"list"}, {"status"}, {"show", id}, {"ps"}} {
-		if text := q.Must(verb...); !strings.Contains(text, "40 %") {
+		if text := q.MustCLI(verb...); !strings.Contains(text, "40 %") {
 			t.Errorf("%v prints no progress:\n%s", verb, text)
 		}
 	}
-	if text := q.Must("list", "--columns", "id,progress"); !strings.Contains(text, "40 %, epoch 4/10") {
+	if text := q.MustCLI("list", "--columns", "id,progress"); !strings.Contains(text, "40 %, epoch 4/10") {
 		t.Errorf("the column progress contains %s", text)
 	}
 	open(0)
@@ -208,7 +208,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 	if j := showWorkspaceJob(q, id); j.State != "dead" || !hasProgress(99, "nearly")() {
 		t.Errorf("the ended job: %+v, progress %+v", j, j.Progress)
 	}
-	events := q.Must("events", "--event", "progress", "--jsonl")
+	events := q.MustCLI("events", "--event", "progress", "--jsonl")
 	if n := strings.Count(events, "\n") + 1; !strings.Contains(events, `"percent":40`) || n < 3 || n > 5 {
 		t.Errorf("%d events of progress:\n%s", n, events)
 	}
@@ -235,11 +235,12 @@ func TestProgressIsBounded(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
 	started := time.Now()
-	j := runToEnd(q, `n=0; while test $n -lt 3000; do echo $((n / 30)) step $n; n=$((n + 1)); done >>"$QUEUECTL_PROGRESS"; printf '100 ' >>"$QUEUECTL_PROGRESS"; head -c 3000 /dev/zero | tr '\0' y >>"$QUEUECTL_PROGRESS"; echo >>"$QUEUECTL_PROGRESS"; printf '98 no end of the line' >>"$QUEUECTL_PROGRESS"`)
+	j := runToEnd(
+		q, `n=0; while test $n -lt 3000; do echo $((n / 30)) step $n; n=$((n + 1)); done >>"$QUEUECTL_PROGRESS"; printf '100 ' >>"$QUEUECTL_PROGRESS"; head -c 3000 /dev/zero | tr '\0' y >>"$QUEUECTL_PROGRESS"; echo >>"$QUEUECTL_PROGRESS"; printf '98 no end of the line' >>"$QUEUECTL_PROGRESS"`)
 	if j.Progress == nil || j.Progress.Percent != 98 || j.Progress.Text != "no end of the line" {
 		t.Errorf("the last progress: %+v", j.Progress)
 	}
-	events := strings.Count(q.Must("events", "--jsonl"), `"event":"progress"`)
+	events := strings.Count(q.MustCLI("events", "--jsonl"), `"event":"progress"`)
 	if maxEvents := int(time.Since(started)/(400*time.Millisecond)) + 1; events > maxEvents {
 		t.Errorf("%d events, want %d at most", events, maxEvents)
 	}
@@ -310,12 +311,13 @@ func TestSecretsStaySecret(t *testing.T) {
 	if r := q.CLI("enqueue", "--mask-secrets", "true"); r.Code != 2 {
 		t.Errorf("a job without secrets to mask: %+v", r)
 	}
-	if text := q.Must("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) ||
+	if text := q.MustCLI("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) ||
 		strings.Contains(text, token) {
 		t.Errorf("show printed a secret: %s", text)
 	}
-	records := q.Must("events", "--json") + q.Must("list", "--json") + q.Must("show", "1", "2", "--json", "--full") +
-		q.Must("logs", "2")
+	records := q.MustCLI("events", "--json") + q.MustCLI("list", "--json") + q.MustCLI("show", "1", "2", "--json",
+		"--full") +
+		q.MustCLI("logs", "2")
 	q.Stop()
 	filepath.WalkDir(q.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -342,17 +344,17 @@ func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Env = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
 	q.Start("--workers", "1")
-	id := q.Must("enqueue", "--defer-code", "75", "exit 75")
+	id := q.MustCLI("enqueue", "--defer-code", "75", "exit 75")
 	q.WaitUntil("the job is deferred", 20*time.Second,
-		func() bool { return strings.Contains(q.Must("show", id, "--json"), `"reason":"deferred"`) })
+		func() bool { return strings.Contains(q.MustCLI("show", id, "--json"), `"reason":"deferred"`) })
 	var j struct {
 		RunAt time.Time `json:"run_at"`
 	}
-	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil ||
+	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil ||
 		time.Until(j.RunAt) < 30*time.Second {
 		t.Errorf("run_at is %v, %v", j.RunAt, err)
 	}
-	if list := q.Must("list"); !strings.Contains(list, "in 1m") {
+	if list := q.MustCLI("list"); !strings.Contains(list, "in 1m") {
 		t.Errorf("the job is listed as\n%s", list)
 	}
 }

@@ -59,12 +59,12 @@ func isBackup(name string) (bool, error) {
 
 func (a command) backup(ctx context.Context, name string, force bool) error {
 	if name == "" {
-		return fault.Usage("the file name is empty; give a name, or - for standard output")
+		return fault.Usagef("the file name is empty; give a name, or - for standard output")
 	}
 	return a.WithClient(func(c *control.Client) error {
 		if name == "-" {
 			if term.IsTerminal(a.Stdout) {
-				return fault.Usage("a backup is binary data, not text for a terminal; give a file name, or redirect standard " +
+				return fault.Usagef("a backup is binary data, not text for a terminal; give a file name, or redirect standard " +
 					"output")
 			}
 			_, err := a.receive(ctx, c, a.Stdout)
@@ -74,7 +74,8 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 			name = real // replace the target of a symbolic link, and keep the link itself
 		}
 		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-			return fault.Usage("%s is not a regular file, so it cannot be replaced; give another name, or - for standard output",
+			return fault.Usagef(
+				"%s is not a regular file, so it cannot be replaced; give another name, or - for standard output",
 				name)
 		} else if err == nil && !force {
 			ours, err := isBackup(name)
@@ -100,7 +101,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 		}
 		err = errors.Join(err, tmp.Close())
 		if ctx.Err() != nil {
-			a.Exit = fault.ExitDetached
+			a.ExitCode = fault.ExitDetached
 			a.Say("backup interrupted; no file was written")
 			return nil
 		}
@@ -113,21 +114,21 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 		if err != nil {
 			return files.UnwritableError("backup", dir, err)
 		}
-		return a.PrintResult(end, "backup written to %s (%s)", name, present.Size(end.Bytes))
+		return a.PrintResult(end, "backup written to %s (%s)", name, present.SizeText(end.Bytes))
 	})
 }
 
 // receive writes a backup to a file and verifies its length and hash.
 func (a command) receive(ctx context.Context, c *control.Client, to io.Writer) (control.BackupEnd, error) {
-	defer a.Progress("")
+	defer a.ShowProgress("")
 	began := time.Now()
-	sum, bytes := a.Program.Hash(), int64(0)
-	end, err := c.Backup(ctx, control.Nothing{}, func(p control.BackupPiece) error {
+	sum, bytes := a.Program.NewHash(), int64(0)
+	end, err := c.Backup(ctx, control.NoParams{}, func(p control.BackupPiece) error {
 		note := "copying"
 		if len(p.Base64) > 0 {
 			note = "receiving"
 		}
-		a.Draw(term.Bar{Current: p.DoneBytes, Total: p.Total, StartedAt: began, Note: note, Bytes: true})
+		a.DrawBar(term.ProgressBar{Current: p.DoneBytes, Total: p.Total, StartedAt: began, Suffix: note, InBytes: true})
 		sum.Write(p.Base64)
 		bytes += int64(len(p.Base64))
 		_, err := to.Write(p.Base64)

@@ -14,28 +14,28 @@ import (
 
 // shells maps each supported shell to the function that prints its completion script.
 var shells = map[string]func(root *cobra.Command, a command) error{
-	"bash":       bash,
+	"bash":       printBashCompletion,
 	"zsh":        func(r *cobra.Command, a command) error { return r.GenZshCompletion(a.Stdout) },
 	"fish":       func(r *cobra.Command, a command) error { return r.GenFishCompletion(a.Stdout, true) },
 	"powershell": func(r *cobra.Command, a command) error { return r.GenPowerShellCompletionWithDesc(a.Stdout) },
 }
 
-// bashAlone replaces the functions that cobra's script needs from the package bash-completion, for
+// bashCompletionFallback replaces the functions that cobra's script needs from the package bash-completion, for
 // systems without that package.
 //
 //go:embed completion.bash
-var bashAlone string
+var bashCompletionFallback string
 
-// bash prints cobra's script, which calls the functions in bashAlone instead of those of
+// printBashCompletion prints cobra's script, which calls the functions in bashCompletionFallback instead of those of
 // bash-completion.
-func bash(r *cobra.Command, a command) error {
+func printBashCompletion(r *cobra.Command, a command) error {
 	var script strings.Builder
 	if err := r.GenBashCompletionV2(&script, true); err != nil {
 		return err
 	}
 	text := strings.NewReplacer("    _get_comp_words_by_ref ", "    __queuectl_words ", " _filedir", " __queuectl_filedir",
 		`"_filedir`, `"__queuectl_filedir`).Replace(script.String())
-	return a.Println(bashAlone + "\n" + strings.TrimSuffix(text, "\n"))
+	return a.Println(bashCompletionFallback + "\n" + strings.TrimSuffix(text, "\n"))
 }
 
 // CompletionVerb returns the command `completion`. Only queuectld links it, to keep queuectl small.
@@ -47,21 +47,22 @@ func CompletionVerb(app *cli.App) *cobra.Command {
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.Structured() {
-				return fault.Usage("a completion script cannot be printed as JSON; leave out --json")
+				return fault.Usagef("a completion script cannot be printed as JSON; leave out --json")
 			}
 			write := shells[args[0]]
 			if write == nil {
-				return fault.Usage("there is no completion script for the shell %q%s", args[0],
-					hints.SimilarWord(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
+				return fault.Usagef("there is no completion script for the shell %q%s", args[0],
+					hints.SimilarWordHint(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
 			}
 			return write(cmd.Root(), a)
 		},
 	}
 }
 
-// completeKeys completes the first argument, a setting, with its description. If the setting has
-// few values, completeKeys also completes the second argument.
-func completeKeys(cmd *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeSettingKeys completes the first argument, a setting, with its description. If the setting has
+// few values, completeSettingKeys also completes the second argument.
+func completeSettingKeys(cmd *cobra.Command, given []string, prefix string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	if len(given) == 1 && cmd.Name() == "set" {
 		if k, _, err := config.FindKey(given[0], ""); err == nil {
 			return k.Values, cobra.ShellCompDirectiveNoFileComp

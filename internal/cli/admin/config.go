@@ -19,34 +19,35 @@ import (
 func ConfigVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	get := &cobra.Command{
-		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print the value of one setting, or all settings",
-		Args: cli.AtMostOne("the name of a setting"),
+		Use: "get [KEY]", ValidArgsFunction: completeSettingKeys, Short: "Print the value of one setting, or all settings",
+		Args: cli.AtMostOneArg("the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.MissingIsEmpty = true
 			if len(args) == 0 {
 				return a.configList(cmd)
 			}
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]},
+			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]},
 				func(v control.ConfigValue) error {
-					a.note(v)
+					a.printSettingNote(v)
 					// The text uses the spelling of the name that the user typed. JSON uses the setting's own name.
 					return a.Println(config.ValueForName(args[0], v.Value))
 				})
 		},
 	}
 	set := &cobra.Command{
-		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Change a setting permanently",
+		Use: "set KEY VALUE", ValidArgsFunction: completeSettingKeys, Short: "Change a setting permanently",
 		Args: cli.ExactArgs(2, "the name of a setting and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigSet,
-				control.ConfigSet{Key: args[0], Value: control.Scalar(settingText(args[0], args[1]))}, a.sayChanged)
+			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigSet,
+				control.ConfigSet{Key: args[0], Value: control.SettingValue(settingText(args[0], args[1]))}, a.printChangedSetting)
 		},
 	}
 	unset := &cobra.Command{
-		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Undo a change made with config set",
+		Use: "unset KEY", ValidArgsFunction: completeSettingKeys, Short: "Undo a change made with config set",
 		Args: cli.ExactArgs(1, "the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]}, a.sayChanged)
+			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]},
+				a.printChangedSetting)
 		},
 	}
 	list := &cobra.Command{
@@ -54,10 +55,10 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.configList(cmd) },
 	}
 	validate := &cobra.Command{
-		Use: "validate [FILE]", Short: "Check a settings file", Args: cli.AtMostOne("a settings file"),
+		Use: "validate [FILE]", Short: "Check a settings file", Args: cli.AtMostOneArg("a settings file"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd, args) },
 	}
-	return cli.Group("config", "Show and change the settings of the service", get, set, unset, list, validate)
+	return cli.GroupCommand("config", "Show and change the settings of the service", get, set, unset, list, validate)
 }
 
 // settingText converts the value of a setting for the service. It converts a duration in words to the
@@ -67,33 +68,33 @@ func settingText(key, value string) string {
 	if err != nil || k.Check(text) == nil {
 		return value
 	}
-	if short, ok := when.ShortSpan(value); ok && k.Check(short) == nil {
+	if short, ok := when.NormalizeDuration(value); ok && k.Check(short) == nil {
 		return short
 	}
 	return value // the value is invalid, and the service will report the error
 }
 
-// note prints the note of a setting, if it has one.
-func (a command) note(v control.ConfigValue) {
+// printSettingNote prints the note of a setting, if it has one.
+func (a command) printSettingNote(v control.ConfigValue) {
 	if v.Note != "" {
 		a.Say("%s: %s", v.Key, v.Note)
 	}
 }
 
-// sayChanged prints the new value of a setting.
-func (a command) sayChanged(v control.ConfigValue) error {
-	a.note(v)
+// printChangedSetting prints the new value of a setting.
+func (a command) printChangedSetting(v control.ConfigValue) error {
+	a.printSettingNote(v)
 	origin := v.Origin
 	if config.Origin(origin) == config.FromStored {
 		origin += " in the database"
 	}
-	return a.PrintNote(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, origin)
+	return a.PrintInfo(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, origin)
 }
 
 func (a command) configList(cmd *cobra.Command) error {
 	a.MissingIsEmpty = true
 	return a.WithClient(func(c *control.Client) error {
-		got, err := c.ConfigList(cmd.Context(), control.Nothing{})
+		got, err := c.ConfigList(cmd.Context(), control.NoParams{})
 		if err != nil {
 			return err
 		}
@@ -102,10 +103,10 @@ func (a command) configList(cmd *cobra.Command) error {
 		}
 		var rows [][]string
 		for _, v := range got.Settings {
-			a.note(v)
+			a.printSettingNote(v)
 			rows = append(rows, []string{v.Key, v.Origin, v.Value})
 		}
-		return a.Table([]string{"KEY", "ORIGIN", "VALUE"}, rows)
+		return a.PrintTable([]string{"KEY", "ORIGIN", "VALUE"}, rows)
 	})
 }
 
@@ -117,11 +118,11 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if len(args) > 0 {
-		if err := files.Check("config validate", path); err != nil {
+		if err := files.CheckReadable("config validate", path); err != nil {
 			return err
 		}
 	}
-	file, err := a.Program.Settings(path, true)
+	file, err := a.Program.ReadSettings(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
 		a.Say("settings file %s does not exist; the defaults apply", path)
 		if a.Structured() {
@@ -137,22 +138,22 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 	}
 	if c, err := a.Client(); err == nil {
 		defer c.Close()
-		got, err := c.ConfigList(cmd.Context(), control.Nothing{})
+		got, err := c.ConfigList(cmd.Context(), control.NoParams{})
 		if err != nil {
 			return err
 		}
 		for _, v := range got.Settings {
 			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
-				a.Say("setting %q in the file has no effect; the value %s %s", v.Key, v.Value, overriding(v))
+				a.Say("setting %q in the file has no effect; the value %s %s", v.Key, v.Value, overrideText(v))
 			}
 		}
 	}
 	return a.PrintResult(map[string]any{"file": path, "valid": true}, "%s is valid", path)
 }
 
-// overriding describes the source of a value that overrides the settings file. If the value is a stored
+// overrideText describes the source of a value that overrides the settings file. If the value is a stored
 // setting, the text also says how to remove it.
-func overriding(v control.ConfigValue) string {
+func overrideText(v control.ConfigValue) string {
 	switch config.Origin(v.Origin) {
 	case config.FromStored:
 		return `stored in the database overrides it; remove that value with: queuectl config unset ` + v.Key
@@ -172,9 +173,9 @@ func (a command) settingsFile(args []string) (string, error) {
 		return args[0], nil
 	}
 	if a.Dir != "" || a.Socket != "" {
-		p, err := a.Places()
-		return p.File, err
+		p, err := a.Paths()
+		return p.SettingsFile, err
 	}
-	p, err := config.UserPlaces()
-	return p.File, err
+	p, err := config.UserPaths()
+	return p.SettingsFile, err
 }

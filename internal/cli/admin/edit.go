@@ -55,10 +55,10 @@ func EditVerb(app *cli.App) *cobra.Command {
 			if n := len(ids); n > 0 && strings.HasPrefix(ids[n-1], "{") {
 				set, ids = json.RawMessage(ids[n-1]), ids[:n-1]
 				if err := checkChanges(set); err != nil {
-					return fault.Usage(`%v; write the changes like '{"priority":5}'`, err)
+					return fault.Usagef(`%v; write the changes like '{"priority":5}'`, err)
 				}
 			}
-			if err := input.WholePaths(&spec); err != nil {
+			if err := input.MakePathsAbsolute(&spec); err != nil {
 				return err
 			}
 			given := spec.GivenFields()
@@ -70,19 +70,19 @@ func EditVerb(app *cli.App) *cobra.Command {
 			var err error
 			switch {
 			case len(given) > 0 && set != nil:
-				return fault.Usage("give the changes as flags or as JSON, not both")
+				return fault.Usagef("give the changes as flags or as JSON, not both")
 			case len(given) > 0:
 				if set, err = json.Marshal(given); err != nil {
 					return err
 				}
 			case set == nil && len(ids) != 1:
-				return fault.Usage("%s: no changes given; give them as flags or as JSON, or give one job id to edit "+
+				return fault.Usagef("%s: no changes given; give them as flags or as JSON, or give one job id to edit "+
 					"that job in $EDITOR", cmd.CommandPath())
 			case set == nil && !(term.IsTerminal(a.Stdin) && term.IsTerminal(a.Stdout)):
-				return fault.Usage("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)",
+				return fault.Usagef("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)",
 					cmd.CommandPath())
 			case set == nil:
-				p, err := s.Of(cmd, ids)
+				p, err := s.Params(cmd, ids)
 				if err != nil {
 					return err
 				}
@@ -93,14 +93,14 @@ func EditVerb(app *cli.App) *cobra.Command {
 			_ = changed.UnmarshalJSON(set)
 			enqueue.WarnExpired(&a.Output, &changed, a.Quiet || !term.IsTerminal(a.Stderr))
 			input.NamedFiles{}.Warn(&a.Output, a.Cmd, &changed)
-			return a.OnSelection(cmd, &s, ids, "is changed"+present.WhenDue(&changed, time.Now()),
+			return a.ActOnSelection(cmd, &s, ids, "is changed"+present.DueSuffix(&changed, time.Now()),
 				func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 					return c.Edit(ctx, control.Edit{Selection: p, Set: set})
 				})
 		},
 	}
 	// The flag --user selects jobs. So JSON is the only way to change a job's user.
-	input.SpecFlags(cmd, &spec, "id", "env_pass", "user")
+	input.AddSpecFlags(cmd, &spec, "id", "env_pass", "user")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		// Omit the default, because a field that no flag sets keeps its value.
 		f.Usage, _, _ = strings.Cut(f.Usage, " (default: ")
@@ -108,43 +108,43 @@ func EditVerb(app *cli.App) *cobra.Command {
 	cmd.Flags().Lookup("queue").Usage = "move the job to this queue, which is created if it does not exist"
 	s.LabelFlag = "where-label" // --label changes a job's labels, so the selection needs another flag
 	s.States = []string{"waiting"}
-	s.Add(cmd, "s")
-	s.Act(cmd)
+	s.AddFlags(cmd, "s")
+	s.AddActionFlags(cmd)
 	cmd.ValidArgsFunction = a.CompleteIDs("waiting")
 	return cmd
 }
 
 // EditJob edits one job in $VISUAL or $EDITOR.
 func EditJob(ctx context.Context, app *cli.App, id string) error {
-	return command{app}.editInEditor(ctx, control.Selection{IDs: control.Names{id}}, id)
+	return command{app}.editInEditor(ctx, control.Selection{IDs: control.JobIDs{id}}, id)
 }
 
 // editInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. After an error it keeps the
 // edited file, prints the file's name, and offers to open the file again.
 func (a command) editInEditor(ctx context.Context, p control.Selection, id string) error {
 	return a.WithClient(func(c *control.Client) error {
-		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+		job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
 		if err != nil {
 			return err
 		}
-		if _, _, _, err := queue.VerbEdit.Act(&queue.Job{ID: job.ID, State: present.StateOf(job.State)}); err != nil {
+		if _, _, _, err := queue.VerbEdit.EffectOn(&queue.Job{ID: job.ID, State: present.ParseState(job.State)}); err != nil {
 			return err // this request refuses a job that cannot be changed before the user types anything
 		}
 		before := job.Spec
 		delete(before, "id")
-		e, err := a.newEditing(before)
+		e, err := a.newEditFile(before)
 		if err != nil {
 			return err
 		}
 		for {
-			patch, err := e.edited(ctx)
+			patch, err := e.runEditor(ctx)
 			if err == nil && patch != nil {
-				err = a.applyTyped(ctx, c, control.Edit{Selection: p, Set: patch}, id)
+				err = a.applyTypedChanges(ctx, c, control.Edit{Selection: p, Set: patch}, id)
 			}
 			if err == nil {
 				os.Remove(e.file)
 				if patch == nil {
-					a.PrintNote("job %s was not changed", id)
+					a.PrintInfo("job %s was not changed", id)
 				}
 				return nil
 			}
@@ -157,16 +157,16 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 			}
 			a.Say("%s", fault.Message(err))
 			if !a.AskYesNo("edit the text again?") {
-				a.Exit = fault.ExitCode(err)
+				a.ExitCode = fault.ExitCode(err)
 				return nil
 			}
 		}
 	})
 }
 
-// applyTyped sends the changes to the service and prints the result. It returns an error if the job
+// applyTypedChanges sends the changes to the service and prints the result. It returns an error if the job
 // was not changed.
-func (a command) applyTyped(ctx context.Context, c *control.Client, p control.Edit, id string) error {
+func (a command) applyTypedChanges(ctx context.Context, c *control.Client, p control.Edit, id string) error {
 	v, err := c.Edit(ctx, p)
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (a command) applyTyped(ctx context.Context, c *control.Client, p control.Ed
 	}
 	var changed queue.Spec
 	_ = changed.UnmarshalJSON(p.Set) // this cannot fail, because the service has accepted the changes
-	return a.RunBulk("is changed"+present.WhenDue(&changed, time.Now()), []string{id},
+	return a.RunBulk("is changed"+present.DueSuffix(&changed, time.Now()), []string{id},
 		func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
@@ -188,7 +188,7 @@ type editFile struct {
 	original map[string]any // the job's fields, from which text was made
 }
 
-func (a command) newEditing(before map[string]any) (*editFile, error) {
+func (a command) newEditFile(before map[string]any) (*editFile, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false) // the text is for people, so keep <, > and & readable
@@ -218,15 +218,15 @@ func (e *editFile) keepIfChanged() bool {
 	return false
 }
 
-// edited runs the editor and returns the changes as a JSON merge patch, or nil without changes.
-func (e *editFile) edited(ctx context.Context) (json.RawMessage, error) {
+// runEditor runs the editor and returns the changes as a JSON merge patch, or nil without changes.
+func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
 	editor := defaultEditor
 	for _, name := range []string{"EDITOR", "VISUAL"} {
 		if v := os.Getenv(name); v != "" {
 			editor = v
 		}
 	}
-	cmd := editorOn(ctx, editor, e.file)
+	cmd := editorCommand(ctx, editor, e.file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.Stdin, e.a.Stdout, e.a.Stderr
 	if err := e.a.runInForeground(cmd); err != nil {
 		return nil, fmt.Errorf("editor %s: %w", editor, err)
@@ -240,9 +240,9 @@ func (e *editFile) edited(ctx context.Context) (json.RawMessage, error) {
 	}
 	var after map[string]any
 	if err := json.Unmarshal(edited, &after); err != nil || after == nil {
-		return nil, fault.Usage("the edited text must be one JSON object, in { and }")
+		return nil, fault.Usagef("the edited text must be one JSON object, in { and }")
 	}
-	patch := changes(e.original, after)
+	patch := mergePatch(e.original, after)
 	if len(patch) == 0 {
 		return nil, nil
 	}
@@ -269,8 +269,8 @@ func (a command) runInForeground(cmd *exec.Cmd) error {
 // showCursor makes a terminal show its cursor.
 const showCursor = "\x1b[?25h"
 
-// changes returns the JSON merge patch (RFC 7396) that turns before into after.
-func changes(before, after map[string]any) map[string]any {
+// mergePatch returns the JSON merge patch (RFC 7396) that turns before into after.
+func mergePatch(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
 	for name, was := range before {
 		is, kept := after[name]
@@ -280,7 +280,7 @@ func changes(before, after map[string]any) map[string]any {
 		case !kept:
 			patch[name] = nil
 		case wasObject && isObject:
-			if inner := changes(wasMap, isMap); len(inner) > 0 {
+			if inner := mergePatch(wasMap, isMap); len(inner) > 0 {
 				patch[name] = inner
 			}
 		case !reflect.DeepEqual(was, is):

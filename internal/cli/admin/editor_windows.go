@@ -9,9 +9,9 @@ import (
 // defaultEditor is the editor that every system has.
 const defaultEditor = "notepad"
 
-// editorOn returns the command that opens a file in the user's editor. The editor may include
+// editorCommand returns the command that opens a file in the user's editor. The editor may include
 // arguments.
-func editorOn(ctx context.Context, editor, file string) *exec.Cmd {
+func editorCommand(ctx context.Context, editor, file string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "cmd.exe")
 	cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /D /S /C "` + editor + ` "` + file + `""`}
 	return cmd

@@ -12,7 +12,7 @@ func TestEditor(t *testing.T) {
 	if err := os.WriteFile(file, []byte("a\r\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := editorOn(t.Context(), "cmd /c type", file).CombinedOutput()
+	out, err := editorCommand(t.Context(), "cmd /c type", file).CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != "a" {
 		t.Errorf("got %q, %v", out, err)
 	}

@@ -25,20 +25,20 @@ func EventsVerb(app *cli.App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			// Without a queue, there are no past events and no batch, so a command that needs no future events
 			// prints nothing.
-			p.ID, a.MissingIsEmpty = ids, !p.Follow || s.Batch != ""
+			p.IDs, a.MissingIsEmpty = ids, !p.Follow || s.Batch != ""
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
 			} else if since != "" {
-				if p.FromTime, err = input.SinceWhen(since); err != nil {
-					return fault.Usage("--since: %v", err)
+				if p.FromTime, err = input.ParseSince(since); err != nil {
+					return fault.Usagef("--since: %v", err)
 				}
 			}
 			if s.Batch != "" {
-				if found, err := a.eventsOfBatch(cmd, &s, &p); !found {
+				if found, err := a.restrictToBatch(cmd, &s, &p); !found {
 					return err
 				}
 			}
-			return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.events(ctx, p) })
+			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error { return a.events(ctx, p) })
 		},
 	}
 	cmd.ValidArgsFunction = a.CompleteIDs()
@@ -46,38 +46,38 @@ func EventsVerb(app *cli.App) *cobra.Command {
 		"print the audit log: which user ran which command on which job or setting (for admins)")
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false,
 		"print new events as they happen (with --since: past events first)")
-	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "only events of this `KIND`, such as ended")
-	cmd.Flags().Var(input.GivenOnce(&s.Batch), "batch",
+	cmd.Flags().StringSliceVar((*[]string)(&p.Kinds), "event", nil, "only events of this `KIND`, such as ended")
+	cmd.Flags().Var(input.OnceOnlyValue(&s.Batch), "batch",
 		"only events of the jobs that your batch `NAME` contains now")
-	cmd.Flags().Var(input.NonEmpty(&since), "since",
+	cmd.Flags().Var(input.NonEmptyValue(&since), "since",
 		"only events since `TIME` (2h: 2 hours ago); a number N means: after event N")
-	input.InstantVar(cmd.Flags(), &p.Until, "until", "only events before `TIME`; 2h means 2 hours ago")
+	input.TimeVar(cmd.Flags(), &p.Until, "until", "only events before `TIME`; 2h means 2 hours ago")
 	return cmd
 }
 
-// eventsOfBatch restricts the events to the jobs of a batch. It reports whether the batch has jobs.
-func (a command) eventsOfBatch(cmd *cobra.Command, s *cli.Selection, p *control.Events) (found bool, err error) {
-	c, err := a.ReaderUnless(cmd.Context(), p.Follow)
+// restrictToBatch restricts the events to the jobs of a batch. It reports whether the batch has jobs.
+func (a command) restrictToBatch(cmd *cobra.Command, s *cli.Selection, p *control.Events) (found bool, err error) {
+	c, err := a.ReadOrWaitClient(cmd.Context(), p.Follow)
 	if err != nil {
 		return false, err
 	}
 	defer c.Close()
-	jobs, err := s.Resolved(cmd, c, p.ID)
+	jobs, err := s.ResolveJobs(cmd, c, p.IDs)
 	switch n := len(jobs); {
 	case err != nil:
 		return false, err
-	case n > control.MaxNames:
-		return false, fault.Usage("--batch: the batch has %d jobs, but queuectl events accepts at most %d; give some of "+
-			"the job ids instead", n, control.MaxNames)
+	case n > control.MaxJobIDs:
+		return false, fault.Usagef("--batch: the batch has %d jobs, but queuectl events accepts at most %d; give some of "+
+			"the job ids instead", n, control.MaxJobIDs)
 	case n == 0:
-		a.SayNoneSelected()
+		a.PrintNoneSelected()
 		if a.JSON && !a.JSONL && !p.Follow {
 			return false, term.PrintList(&a.Output, jobs)
 		}
 		return false, nil
 	}
 	for i := range jobs {
-		p.ID = append(p.ID, jobs[i].ID)
+		p.IDs = append(p.IDs, jobs[i].ID)
 	}
 	return true, nil
 }
@@ -87,7 +87,7 @@ func (a command) eventsOfBatch(cmd *cobra.Command, s *cli.Selection, p *control.
 func (a command) events(ctx context.Context, p control.Events) error {
 	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
 		whole := a.JSON && !a.JSONL && !p.Follow
-		list := term.NewArray(a.Stdout)
+		list := term.NewJSONArray(a.Stdout)
 		_, err := c.Events(ctx, p, func(e control.Event) error {
 			switch {
 			case whole:
@@ -97,7 +97,7 @@ func (a command) events(ctx context.Context, p control.Events) error {
 			case a.Quiet:
 				return a.Println(strconv.FormatInt(e.Seq, 10))
 			}
-			return a.Println(a.CleanText(present.EventLine(&e)))
+			return a.Println(a.EscapeJobText(present.EventLine(&e)))
 		})
 		if err != nil || !whole {
 			return err

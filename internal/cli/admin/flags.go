@@ -11,16 +11,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// setsNothing reports whether a command line contains none of the command's own flags.
-func setsNothing(cmd *cobra.Command) bool {
+// hasNoOwnFlags reports whether a command line contains none of the command's own flags.
+func hasNoOwnFlags(cmd *cobra.Command) bool {
 	nothing := true
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { nothing = nothing && !f.Changed })
 	return nothing
 }
 
-// given adds an optional flag. If the user sets the flag, *to points to its value. Otherwise *to stays
+// addOptionalFlag adds an optional flag. If the user sets the flag, *to points to its value. Otherwise *to stays
 // nil.
-func given[T any](f *pflag.FlagSet, to **T, parse func(string) (T, error), name, usage string) {
+func addOptionalFlag[T any](f *pflag.FlagSet, to **T, parse func(string) (T, error), name, usage string) {
 	f.Func(name, usage, func(text string) error {
 		value, err := parse(text)
 		*to = &value
@@ -28,14 +28,14 @@ func given[T any](f *pflag.FlagSet, to **T, parse func(string) (T, error), name,
 	})
 }
 
-func readInt(text string) (int, error) {
-	n, err := queue.ReadInteger(text)
+func parseInt(text string) (int, error) {
+	n, err := queue.ParseInteger(text)
 	return int(n), err
 }
 
-func retentionAge(text string) (age control.Age, err error) {
+func parseRetentionAge(text string) (age control.RetentionAge, err error) {
 	if text != "never" && text != "default" {
-		if short, ok := when.ShortSpan(text); ok {
+		if short, ok := when.NormalizeDuration(text); ok {
 			text = short
 		}
 	}

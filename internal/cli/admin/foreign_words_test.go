@@ -114,24 +114,24 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 		t.Errorf("worker list dead: got %q, want no hint to jobs", got)
 	}
 	for _, words := range [][]string{{"0 3 * * *", "ls"}, {"@daily", "ls"}, {"@every 90s"}} {
-		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{}, words, -1)
+		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.parseScheduleArgs(&control.ScheduleAdd{}, words, -1)
 		if want := "no schedule name given; write it before the cron expression: queuectl schedule add NAME " +
-			queue.ShellWord(words[0]); err == nil || !strings.Contains(err.Error(), want) {
+			queue.QuoteShellWord(words[0]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", words, err, want)
 		}
 	}
 	for _, line := range []string{"ls", "make backup", `{"command":"ls"}`} {
-		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.scheduleWords(&control.ScheduleAdd{},
+		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.parseScheduleArgs(&control.ScheduleAdd{},
 			[]string{"nightly", line}, -1)
 		want := "no cron expression given; write it after the name: queuectl schedule add nightly 'CRON' " +
-			queue.ShellWord(line)
+			queue.QuoteShellWord(line)
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %q", line, err, want)
 		}
 	}
 	for _, line := range []string{"0 3 * * *", "@daily", "* * *"} {
 		p := control.ScheduleAdd{}
-		if _, err := (command{cli.NewApp(cli.Program{}, nil, nil, nil)}).scheduleWords(&p, []string{"nightly", line},
+		if _, err := (command{cli.NewApp(cli.Program{}, nil, nil, nil)}).parseScheduleArgs(&p, []string{"nightly", line},
 			-1); err != nil || p.Cron != line {
 			t.Errorf("%q: got %v, want a line of cron", line, err)
 		}
@@ -202,15 +202,15 @@ func TestHintsForTypingErrors(t *testing.T) {
 func TestHintsAreRight(t *testing.T) {
 	root := cli.NewApp(cli.Program{Verbs: []cli.Verb{{Name: "drain", Build: DrainVerb}}}, nil, nil, nil).Root(nil)
 	flags := map[string]bool{}
-	tables := map[string]string{"": hints.Commands}
+	tables := map[string]string{"": hints.CommandTable}
 	for _, cmd := range root.Commands() {
-		if text := hints.Lookup(cmd.Name(), hints.Commands); text != "" {
+		if text := hints.Lookup(cmd.Name(), hints.CommandTable); text != "" {
 			t.Errorf("%s is a command, but the hint is %q", cmd.Name(), text)
 		}
 		for _, below := range append(cmd.Commands(), cmd) {
 			below.Flags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
 		}
-		tables[cmd.Name()] = hints.Flags(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
+		tables[cmd.Name()] = hints.ForFlags(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
 	}
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
 	for verb, table := range tables {
@@ -227,7 +227,7 @@ func TestHintsAreRight(t *testing.T) {
 		}
 	}
 	verbs := map[string]bool{}
-	for line := range strings.Lines(hints.Commands) {
+	for line := range strings.Lines(hints.CommandTable) {
 		words, _, _ := strings.Cut(line, ": ")
 		for _, word := range strings.Fields(words) {
 			if verbs[word] {

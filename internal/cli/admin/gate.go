@@ -18,13 +18,13 @@ func GateVerb(a *cli.App) *cobra.Command {
 	list := cli.ListVerb(a, "List locks, rate limits and resources (shared and your own)",
 		"there are no locks, rate limits or resources; a job creates a lock by using it: queuectl enqueue --lock "+
 			"KEY -- program args", present.GateColumns, false, allGates, present.GateRow)
-	return cli.Group("gate", "List locks, rate limits and resources; set shared limits", list, gateSetVerb(a))
+	return cli.GroupCommand("gate", "List locks, rate limits and resources; set shared limits", list, gateSetVerb(a))
 }
 
 // allGates reads all pages of the list of gates.
 func allGates(ctx context.Context, c *control.Client) ([]control.GateView, error) {
 	return cli.AllOf(func(cursor string) ([]control.GateView, string, error) {
-		page, err := c.GateList(ctx, control.Gates{Cursor: cursor})
+		page, err := c.GateList(ctx, control.GateListParams{Cursor: cursor})
 		return page.Gates, page.Next, err
 	})
 }
@@ -38,9 +38,9 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 		Short: "Set a lock or rate limit that all users share", Args: cli.ExactArgs(1, "a key that begins with @"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Key = args[0]
-			if setsNothing(cmd) {
-				return fault.Usage("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl "+
-					"gate set %s --lock 3", cmd.CommandPath(), queue.ShellWord(queue.Clip(p.Key)))
+			if hasNoOwnFlags(cmd) {
+				return fault.Usagef("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl "+
+					"gate set %s --lock 3", cmd.CommandPath(), queue.QuoteShellWord(queue.Clip(p.Key)))
 			}
 			if cmd.Flags().Changed("lock") {
 				p.Lock = &lock
@@ -48,28 +48,28 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 			if cmd.Flags().Changed("rate") {
 				p.Rate = &rate
 			}
-			return cli.Answer(cmd.Context(), a, (*control.Client).GateSet, p, func(g control.GateView) error {
+			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).GateSet, p, func(g control.GateView) error {
 				if a.Quiet {
 					return a.Println(g.Key)
 				}
-				if !g.Set {
+				if !g.RuleStored {
 					if g.Jobs != nil && *g.Jobs > 0 {
 						a.Say("%s %s keeps its limit until the jobs that use it have finished (%s)", g.Kind, g.Key,
-							present.Jobs(int(*g.Jobs)))
+							present.JobsText(int(*g.Jobs)))
 						return nil
 					}
-					return a.PrintNote("the %s limit of %s was removed for all users; list the other limits with: queuectl gate "+
+					return a.PrintInfo("the %s limit of %s was removed for all users; list the other limits with: queuectl gate "+
 						"list", g.Kind, g.Key)
 				}
-				return a.Table(present.GateColumns[:4], [][]string{present.GateRow(&g)[:4]})
+				return a.PrintTable(present.GateColumns[:4], [][]string{present.GateRow(&g)[:4]})
 			})
 		},
 	}
 	f := cmd.Flags()
 	f.IntVar(&lock, "lock", 0, "run at most `N` jobs with KEY at the same time")
-	f.Var(input.NonEmpty(&rate), "rate", "start at most `N/PERIOD` jobs with KEY, such as 5/m (5 per minute); "+
+	f.Var(input.NonEmptyValue(&rate), "rate", "start at most `N/PERIOD` jobs with KEY, such as 5/m (5 per minute); "+
 		"PERIOD is s, m, h or d")
-	f.Var(input.NonEmpty(&p.Unset), "unset", "`KIND` of limit to remove: lock or rate")
+	f.Var(input.NonEmptyValue(&p.Unset), "unset", "`KIND` of limit to remove: lock or rate")
 	input.CompleteValues(cmd, "unset", "lock", "rate")
 	return cmd
 }

@@ -34,7 +34,7 @@ func everyVerb() []cli.Verb {
 // helpOf runs a command line that requests help, and returns the output.
 func helpOf(t *testing.T, words ...string) string {
 	t.Helper()
-	a := cli.NewApp(cli.Program{Verbs: everyVerb(), Help: help.Func}, nil, nil, nil)
+	a := cli.NewApp(cli.Program{Verbs: everyVerb(), HelpFunc: help.HelpFunc}, nil, nil, nil)
 	root := a.Root(words)
 	var text bytes.Buffer
 	root.SetOut(&text)
@@ -94,7 +94,7 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 			append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOf(t, words...)
 			// Add 1 for --help, which is not in these lists.
-			if got, want := flagsIn(text), help.VisibleFlags(cmd.LocalFlags())+help.VisibleFlags(cmd.InheritedFlags())+
+			if got, want := flagsIn(text), help.CountVisibleFlags(cmd.LocalFlags())+help.CountVisibleFlags(cmd.InheritedFlags())+
 				1; got != want {
 				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
 			}

@@ -12,7 +12,7 @@ import (
 func NodeVerb(a *cli.App) *cobra.Command {
 	list := cli.ListVerb(a, "List nodes with their state, running jobs and labels", "", present.NodeColumns, false,
 		cli.AllNodes, present.NodeRow)
-	return cli.Group("node", "List, drain and remove the nodes that share a queue", list, nodeDrainVerb(a),
+	return cli.GroupCommand("node", "List, drain and remove the nodes that share a queue", list, nodeDrainVerb(a),
 		nodeRemoveVerb(a))
 }
 
@@ -23,19 +23,19 @@ func nodeDrainVerb(a *cli.App) *cobra.Command {
 		Args: cli.ExactArgs(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
-			return cli.Answer(cmd.Context(), a, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
+			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
 				switch {
-				case p.Off:
-					return a.PrintNote("node %s starts jobs again", n.Name)
+				case p.EndDrain:
+					return a.PrintInfo("node %s starts jobs again", n.Name)
 				case n.Running == 0:
-					return a.PrintNote("node %s is draining; no jobs are running on it", n.Name)
+					return a.PrintInfo("node %s is draining; no jobs are running on it", n.Name)
 				}
-				return a.PrintNote("node %s is draining; %s still running", n.Name, present.Jobs(n.Running))
+				return a.PrintInfo("node %s is draining; %s still running", n.Name, present.JobsText(n.Running))
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running on the node")
-	cmd.Flags().BoolVar(&p.Off, "off", false, "end the drain: let the node start jobs again")
+	cmd.Flags().BoolVar(&p.EndDrain, "off", false, "end the drain: let the node start jobs again")
 	return cmd
 }
 
@@ -44,8 +44,8 @@ func nodeRemoveVerb(a *cli.App) *cobra.Command {
 		Use: "rm NODE", Short: "Remove a stopped node; its running jobs are recorded as lost",
 		Args: cli.ExactArgs(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Answer(cmd.Context(), a, (*control.Client).NodeRemove, control.NodeName{Name: args[0]},
-				func(n control.NodeView) error { return a.PrintNote("node %s was removed", n.Name) })
+			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).NodeRemove, control.NodeName{Name: args[0]},
+				func(n control.NodeView) error { return a.PrintInfo("node %s was removed", n.Name) })
 		},
 	}
 }

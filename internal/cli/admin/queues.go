@@ -22,16 +22,17 @@ import (
 // QueueVerb returns the command queue. Only queuectld links it, to keep queuectl small.
 func QueueVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	list := cli.ListVerb(app, "List queues that have settings or jobs", present.NoQueues, present.QueueHead(), true,
+	list := cli.ListVerb(app, "List queues that have settings or jobs", present.NoQueuesText, present.QueueHeadings(),
+		true,
 		allQueues, queueRow)
-	return cli.Group("queue", "Configure, pause and list named queues", list, queueSetVerb(a), queuePauseVerb(a),
+	return cli.GroupCommand("queue", "Configure, pause and list named queues", list, queueSetVerb(a), queuePauseVerb(a),
 		queueResumeVerb(a), queueRmVerb(a))
 }
 
 // allQueues reads all pages of the list of queues.
 func allQueues(ctx context.Context, c *control.Client) ([]control.QueueView, error) {
 	return cli.AllOf(func(after string) ([]control.QueueView, string, error) {
-		page, err := c.QueueList(ctx, control.Queues{AfterName: after})
+		page, err := c.QueueList(ctx, control.QueueListParams{AfterName: after})
 		return page.Queues, page.Next, err
 	})
 }
@@ -47,16 +48,16 @@ func queueSetVerb(a command) *cobra.Command {
 		ValidArgsFunction: a.CompleteQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
-			if setsNothing(cmd) {
-				return fault.Usage("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
+			if hasNoOwnFlags(cmd) {
+				return fault.Usagef("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
 					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(),
-					queue.ShellWord(queue.Clip(p.Name)))
+					queue.QuoteShellWord(queue.Clip(p.Name)))
 			}
 			if fields := spec.GivenFields(); len(fields) > 0 || len(unset) > 0 {
 				for _, name := range unset {
 					field := strings.ReplaceAll(name, "-", "_")
 					if err := queue.CheckField(field); err != nil {
-						return fault.Usage("--no-default: %v", err)
+						return fault.Usagef("--no-default: %v", err)
 					}
 					fields[field] = nil
 				}
@@ -67,20 +68,21 @@ func queueSetVerb(a command) *cobra.Command {
 				p.Default = raw
 			}
 			return a.WithStarted(cmd.Context(), func(c *control.Client) error {
-				return cli.AnswerOf(cmd.Context(), a.App, c, (*control.Client).QueueSet, p,
+				return cli.CallAndPrintWith(cmd.Context(), a.App, c, (*control.Client).QueueSet, p,
 					func(got control.QueueView) error {
 						list := []control.QueueView{got}
-						return term.PrintTable(&a.Output, list, "", present.QueueHead(), queueRow)
+						return term.PrintTable(&a.Output, list, "", present.QueueHeadings(), queueRow)
 					})
 			})
 		},
 	}
 	f := cmd.Flags()
-	given(f, &p.Concurrency, readInt, "concurrency",
+	addOptionalFlag(f, &p.Concurrency, parseInt, "concurrency",
 		"run at most `N` jobs of the queue at the same time; 0 means no limit")
-	given(f, &p.Weight, readInt, "weight", "weight of the queue: with weight 2 it starts twice as many jobs as with 1; "+
-		"`N` from 1 to 1000 (default 1)")
-	given(f, &p.MaxPending, queue.ReadInteger, "max-pending",
+	addOptionalFlag(f, &p.Weight, parseInt, "weight",
+		"weight of the queue: with weight 2 it starts twice as many jobs as with 1; "+
+			"`N` from 1 to 1000 (default 1)")
+	addOptionalFlag(f, &p.MaxPending, queue.ParseInteger, "max-pending",
 		"reject new jobs while `N` jobs of the queue are waiting; 0 means no limit")
 	f.Func("default", "set the default `FIELD=VALUE` for jobs of the queue that do not set FIELD, such as timeout=2h",
 		func(text string) error {
@@ -94,12 +96,12 @@ func queueSetVerb(a command) *cobra.Command {
 			}
 			return nil
 		})
-	given(f, &p.Retention, retentionAge, "retention",
+	addOptionalFlag(f, &p.Retention, parseRetentionAge, "retention",
 		"when to remove completed and cancelled jobs: after `DURATION`, never, or default (settings retention_completed, "+
 			"retention_cancelled)")
-	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs",
+	addOptionalFlag(f, &p.RetentionMaxJobs, queue.ParseInteger, "retention-max-jobs",
 		"keep only the newest `N` completed and cancelled jobs; 0: use the setting retention_max_jobs")
-	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output",
+	addOptionalFlag(f, &p.RetentionOutputBytes, queue.ParseSize, "retention-output",
 		"keep only the newest `SIZE` of output of completed and cancelled jobs; 0: use the setting retention_output")
 	f.StringSliceVar(&unset, "no-default", nil, "remove the queue's default for `FIELD`")
 	return cmd
@@ -111,7 +113,8 @@ func queuePauseVerb(a command) *cobra.Command {
 		Use: "pause NAME… | --all", Short: "Stop starting jobs of a queue; running jobs continue",
 		ValidArgsFunction: a.CompleteQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onQueues(cmd, args, p.All, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
+			return a.applyToQueues(cmd, args, p.All, func(c *control.Client, ctx context.Context,
+				name string) (control.QueueList,
 				error) {
 				p.Name = name
 				return c.QueuePause(ctx, p)
@@ -120,9 +123,9 @@ func queuePauseVerb(a command) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&p.All, "all", false, "pause all queues")
-	f.Var(input.NonEmpty(&p.Reason), "reason", "`REASON` to show for the pause")
-	f.BoolVar(&p.Freeze, "freeze", false, "also freeze running jobs until the queue is resumed")
-	input.DurationVar(f, "for", "resume the queue after `DURATION`", func(d time.Duration) { p.For = control.Span(d) })
+	f.Var(input.NonEmptyValue(&p.Reason), "reason", "`REASON` to show for the pause")
+	f.BoolVar(&p.PauseRunningJobs, "freeze", false, "also freeze running jobs until the queue is resumed")
+	input.DurationVar(f, "for", "resume the queue after `DURATION`", func(d time.Duration) { p.For = control.Duration(d) })
 	f.Func("until", "resume the queue at `TIME`", func(text string) error {
 		at, err := when.Parse(text, time.Now(), when.Forward)
 		p.Until = control.Time(queue.MillisOf(at))
@@ -136,7 +139,7 @@ func queueResumeVerb(a command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "resume NAME… | --all", Short: "Resume paused queues", ValidArgsFunction: a.CompleteQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
+			return a.applyToQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
 				error) {
 				return c.QueueResume(ctx, control.QueueName{Name: name, All: all})
 			})
@@ -150,7 +153,8 @@ func queueRmVerb(a command) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.CompleteQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.onQueues(cmd, args, false, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
+			return a.applyToQueues(cmd, args, false, func(c *control.Client, ctx context.Context,
+				name string) (control.QueueList,
 				error) {
 				return c.QueueRemove(ctx, control.QueueRemove{Name: name})
 			})
@@ -158,17 +162,17 @@ func queueRmVerb(a command) *cobra.Command {
 	}
 }
 
-// onQueues calls the function in the parameter do once for each named queue and prints the results. If
-// the user means all queues, onQueues makes a single call.
-func (a command) onQueues(cmd *cobra.Command, names []string, all bool,
+// applyToQueues calls the function in the parameter do once for each named queue and prints the results. If
+// the user means all queues, applyToQueues makes a single call.
+func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 	do cli.Method[string, control.QueueList]) error {
 	switch {
 	case all && len(names) > 0:
-		return fault.Usage("--all: cannot be combined with queue names; use one of them")
+		return fault.Usagef("--all: cannot be combined with queue names; use one of them")
 	case all:
 		names = []string{""}
 	case len(names) == 0:
-		return fault.Usage("%s: no queue given; list the queues with: queuectl queue list", cmd.CommandPath())
+		return fault.Usagef("%s: no queue given; list the queues with: queuectl queue list", cmd.CommandPath())
 	}
 	return a.WithClient(func(c *control.Client) error {
 		done := []control.QueueView{}
@@ -192,12 +196,12 @@ func (a command) onQueues(cmd *cobra.Command, names []string, all bool,
 			case cmd.Name() == "resume":
 				state = "is resumed"
 			case q.Paused:
-				state = "is " + present.QueuePause(q)
+				state = "is " + present.QueuePauseText(q)
 			}
 			if a.Quiet {
 				err = a.Println(q.Queue)
 			} else {
-				err = a.PrintNote("queue %s %s", q.Queue, state)
+				err = a.PrintInfo("queue %s %s", q.Queue, state)
 			}
 		}
 		return err

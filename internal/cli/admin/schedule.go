@@ -24,9 +24,9 @@ import (
 // ScheduleVerb returns the command schedule. Only queuectld links it, because it is rarely used.
 func ScheduleVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	list := cli.ListVerb(app, "List schedules", present.NoSchedules, present.ScheduleHead(), true, allSchedules,
+	list := cli.ListVerb(app, "List schedules", present.NoSchedulesText, present.ScheduleHeadings(), true, allSchedules,
 		present.ScheduleRow)
-	return cli.Group("schedule", "Manage recurring jobs", scheduleAddVerb(a), list, scheduleShowVerb(a),
+	return cli.GroupCommand("schedule", "Manage recurring jobs", scheduleAddVerb(a), list, scheduleShowVerb(a),
 		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed",
 			(*control.Client).ScheduleRemove),
 		a.scheduleCommand("pause", "Pause schedules: they create no jobs until resumed", "is paused",
@@ -42,43 +42,43 @@ func scheduleAddVerb(a command) *cobra.Command {
 		Use:   "add NAME 'CRON' ['COMMAND' | -- PROGRAM ARGS…]",
 		Short: "Add a schedule: a cron expression and the job to run",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := a.scheduleWords(&p, args, cmd.ArgsLenAtDash())
+			list, err := a.parseScheduleArgs(&p, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}
 			if list != nil {
-				return fault.Usage("a schedule takes one job definition; give a JSON object, not an array")
+				return fault.Usagef("a schedule takes one job definition; give a JSON object, not an array")
 			}
 			if p.Spec.Command == nil && p.Spec.Argv == nil {
-				return fault.Usage("%s: no command given; write it at the end: queuectl schedule add %s %s -- make backup",
-					cmd.CommandPath(), queue.ShellWord(queue.Clip(p.Name)), queue.ShellWord(queue.Clip(p.Cron)))
+				return fault.Usagef("%s: no command given; write it at the end: queuectl schedule add %s %s -- make backup",
+					cmd.CommandPath(), queue.QuoteShellWord(queue.Clip(p.Name)), queue.QuoteShellWord(queue.Clip(p.Cron)))
 			}
 			return a.addSchedule(cmd.Context(), &p, noCwd)
 		},
 	}
-	input.SpecFlags(cmd, &p.Spec, "id", "run_at", "expires_at", "jitter")
+	input.AddSpecFlags(cmd, &p.Spec, "id", "run_at", "expires_at", "jitter")
 	f := cmd.Flags()
-	f.Var(input.NonEmpty(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin "+
+	f.Var(input.NonEmptyValue(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin "+
 		"(default: your time zone)")
 	input.DurationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`",
-		func(d time.Duration) { p.Jitter = control.Span(d) })
-	f.Var(input.NonEmpty(&p.CatchUp), "catch-up",
+		func(d time.Duration) { p.Jitter = control.Duration(d) })
+	f.Var(input.NonEmptyValue(&p.CatchUp), "catch-up",
 		"how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
-	f.Var(input.NonEmpty(&p.Overlap), "overlap",
+	f.Var(input.NonEmptyValue(&p.Overlap), "overlap",
 		"what to do if an earlier job of the schedule is unfinished: `MODE` is skip (create no job, the default), queue "+
 			"(let the new job wait) or replace (cancel the earlier job)")
 	f.Var(input.NewFieldFlag(&p.Spec, "jitter"), "backoff-jitter",
 		"random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer")
 	f.BoolVar(&p.Replace, "replace", false, "replace an existing schedule with the same name")
 	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
-	a.RequireFlag(f)
+	a.AddRequireLimitsFlag(f)
 	input.CompleteValues(cmd, "catch-up", "none", "one", "all")
 	input.CompleteValues(cmd, "overlap", "skip", "queue", "replace")
 	return cmd
 }
 
-// scheduleWords parses the arguments of schedule add into p.
-func (a command) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]queue.Spec, error) {
+// parseScheduleArgs parses the arguments of schedule add into p.
+func (a command) parseScheduleArgs(p *control.ScheduleAdd, args []string, dash int) ([]queue.Spec, error) {
 	const right = "queuectl schedule add NAME '0 3 * * *' -- program args"
 	words := args
 	if dash >= 0 {
@@ -87,52 +87,52 @@ func (a command) scheduleWords(p *control.ScheduleAdd, args []string, dash int) 
 	switch {
 	// The first word is a cron expression, so the name is missing.
 	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5):
-		return nil, fault.Usage("no schedule name given; write it before the cron expression: queuectl "+
-			"schedule add NAME %s …", queue.ShellWord(words[0]))
+		return nil, fault.Usagef("no schedule name given; write it before the cron expression: queuectl "+
+			"schedule add NAME %s …", queue.QuoteShellWord(words[0]))
 	// The second word is a command, so the cron expression is missing.
 	case len(words) == 2 && dash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
-		return nil, fault.Usage("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
-			queue.ShellWord(words[0]), queue.ShellWord(queue.Clip(words[1])))
+		return nil, fault.Usagef("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
+			queue.QuoteShellWord(words[0]), queue.QuoteShellWord(queue.Clip(words[1])))
 	case len(words) < 2:
-		return nil, fault.Usage("a schedule needs a name and a cron expression; example: %s", right)
+		return nil, fault.Usagef("a schedule needs a name and a cron expression; example: %s", right)
 	case dash >= 0 && len(words) > 2 || len(words) > 3:
-		return nil, fault.Usage("too many words (%d); quote the cron expression, for example: %s", len(words), right)
+		return nil, fault.Usagef("too many words (%d); quote the cron expression, for example: %s", len(words), right)
 	}
 	p.Name, p.Cron = words[0], words[1]
 	if dash >= 0 {
 		dash = 0
 	}
-	return input.ReadWords(a.Stdin, "schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], dash)
+	return input.ParseSpecArgs(a.Stdin, "schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], dash)
 }
 
 // addSchedule adds a schedule, and prints its next occurrences.
 func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd bool) error {
-	if err := input.Prepare(&p.Spec, noCwd); err != nil {
-		return control.ScheduleFault(err)
+	if err := input.CompleteAndCheck(&p.Spec, noCwd); err != nil {
+		return control.WithScheduleFieldNames(err)
 	}
 	if p.TZ == "" {
 		name, err := zone.CallerZone()
 		if err != nil {
-			return fault.Usage("%v", err)
+			return fault.Usagef("%v", err)
 		}
 		p.TZ = name
 	}
 	p.RequireLimits = a.RequireLimits
 	add := func(c *control.Client, ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
 		d, err := c.ScheduleAdd(ctx, p)
-		return a.printedSchedule(d), err
+		return a.scheduleForJSON(d), err
 	}
-	return cli.Answer(ctx, a.App, add, *p, func(d control.ScheduleDetail) error {
+	return cli.CallAndPrint(ctx, a.App, add, *p, func(d control.ScheduleDetail) error {
 		input.NamedFiles{}.Warn(&a.Output, a.Cmd, &p.Spec)
 		enqueue.WarnUnenforced(&a.Output, d.UnenforcedLimits)
 		enqueue.PrintNotes(&a.Output, a.Cmd, d.Notes)
-		if d.Existed {
+		if d.AlreadyExisted {
 			a.Say("schedule %s already exists with the same settings", d.Name)
 		}
 		if a.Quiet {
 			return a.Println(d.Name)
 		}
-		return a.Rows(9, append([][2]string{{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}},
+		return a.PrintPairs(9, append([][2]string{{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}},
 			present.NextRows(&d)...))
 	})
 }
@@ -145,10 +145,10 @@ func allSchedules(ctx context.Context, c *control.Client) ([]control.Schedule, e
 	})
 }
 
-// printedSchedule returns a schedule for JSON output: without its environment, unless --full is
+// scheduleForJSON returns a schedule for JSON output: without its environment, unless --full is
 // set.
-func (a command) printedSchedule(d control.ScheduleDetail) control.ScheduleDetail {
-	if !a.Full {
+func (a command) scheduleForJSON(d control.ScheduleDetail) control.ScheduleDetail {
+	if !a.FullJobs {
 		delete(d.Spec, "env")
 	}
 	return d
@@ -161,12 +161,12 @@ func scheduleShowVerb(a command) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)
-				return a.printedSchedule(d), err
+				return a.scheduleForJSON(d), err
 			}
-			return cli.ReadAnswer(cmd.Context(), a.App, show, control.ScheduleName{Name: args[0]}, a.showSchedule)
+			return cli.ReadAndPrint(cmd.Context(), a.App, show, control.ScheduleName{Name: args[0]}, a.showSchedule)
 		},
 	}
-	cmd.Flags().BoolVar(&a.Full, "full", false, "with --json: include the environment")
+	cmd.Flags().BoolVar(&a.FullJobs, "full", false, "with --json: include the environment")
 	return cmd
 }
 
@@ -174,18 +174,18 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 	rows := append([][2]string{
 		{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}, {"State", present.StateOfSchedule(&d.Schedule)},
 		{"Command", present.ScheduledTitle(&d.Schedule)},
-		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.Local(d.CreatedAt)},
-		{"Hidden", strings.Join(d.Hidden, ", ")},
+		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.LocalTime(d.CreatedAt)},
+		{"Hidden", strings.Join(d.HiddenParts, ", ")},
 	}, present.NextRows(&d)...)
-	if err := a.Rows(9, rows); err != nil || len(d.Runs) == 0 {
+	if err := a.PrintPairs(9, rows); err != nil || len(d.OccurrenceRecords) == 0 {
 		return err
 	}
 	a.Println("")
 	var runs [][]string
-	for _, r := range d.Runs {
-		job := present.Dash(r.ID)
+	for _, r := range d.OccurrenceRecords {
+		job := present.DashIfNil(r.ID)
 		if r.ID != nil {
-			job += " " + cmp.Or(present.Empty(r.State), "removed")
+			job += " " + cmp.Or(present.EmptyIfNil(r.State), "removed")
 		}
 		outcome := r.Outcome
 		if r.RequestedBy != nil {
@@ -194,9 +194,9 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 		if r.Note != "" {
 			outcome += ": " + r.Note
 		}
-		runs = append(runs, []string{present.Local(r.Instant), outcome, job})
+		runs = append(runs, []string{present.LocalTime(r.OccurrenceAt), outcome, job})
 	}
-	return a.Table([]string{"OCCURRENCE" + termtext.ZoneMark, "OUTCOME", "JOB"}, runs)
+	return a.PrintTable([]string{"OCCURRENCE" + termtext.ZoneMark, "OUTCOME", "JOB"}, runs)
 }
 
 // scheduleCommand builds a command for schedules that the user names. The parameter outcome describes a
@@ -204,12 +204,12 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 func (a command) scheduleCommand(name, short, outcome string,
 	do cli.Method[control.ScheduleName, control.Schedule]) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " NAME…", Short: short, Args: cli.AtLeastOne("schedule names"), ValidArgsFunction: a.completeSchedules,
+		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return a.WithClient(func(c *control.Client) error {
 				var list []control.Schedule
 				var err error
-				for _, name := range cli.Unique(names) {
+				for _, name := range cli.UniqueIDs(names) {
 					var s control.Schedule
 					if s, err = do(c, cmd.Context(), control.ScheduleName{Name: name}); err != nil {
 						break
@@ -232,9 +232,9 @@ func scheduleRunVerb(a command) *cobra.Command {
 		Use: "run NAME", Short: "Create a job from a schedule now and print its ID",
 		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]},
+			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]},
 				func(got control.EnqueueResult) error {
-					a.PrintNote("job %s enqueued", got.ID)
+					a.PrintInfo("job %s enqueued", got.ID)
 					return a.Println(got.ID)
 				})
 		},

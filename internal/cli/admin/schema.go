@@ -15,7 +15,7 @@ import (
 func SchemaVerb(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods",
-		Args: cli.AtMostOne("a protocol method, such as enqueue"),
+		Args: cli.AtMostOneArg("a protocol method, such as enqueue"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			list := control.Schemas()
 			if len(args) == 0 {
@@ -26,8 +26,8 @@ func SchemaVerb(a *cli.App) *cobra.Command {
 					return a.PrintIndented(s)
 				}
 			}
-			return fault.Usage("unknown method %q%s", args[0],
-				hints.SimilarWord(args[0], control.MethodNames(), "use one of: "+strings.Join(control.MethodNames(), ", ")))
+			return fault.Usagef("unknown method %q%s", args[0],
+				hints.SimilarWordHint(args[0], control.MethodNames(), "use one of: "+strings.Join(control.MethodNames(), ", ")))
 		},
 	}
 }

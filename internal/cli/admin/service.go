@@ -22,22 +22,22 @@ func DrainVerb(app *cli.App) *cobra.Command {
 		(*control.Client).Drain, &p, func(got control.DrainResult) error {
 			switch {
 			case !got.Draining:
-				return app.PrintNote("draining is off: jobs start again")
+				return app.PrintInfo("draining is off: jobs start again")
 			case got.Running == 0:
-				return app.PrintNote("draining: no new jobs start until queuectl drain --off; nothing is running")
+				return app.PrintInfo("draining: no new jobs start until queuectl drain --off; nothing is running")
 			}
-			return app.PrintNote("draining: no new jobs start until queuectl drain --off; %s still running",
-				present.Jobs(got.Running))
+			return app.PrintInfo("draining: no new jobs start until queuectl drain --off; %s still running",
+				present.JobsText(got.Running))
 		})
 	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running")
-	cmd.Flags().BoolVar(&p.Off, "off", false, "stop draining, so that jobs start again")
+	cmd.Flags().BoolVar(&p.EndDrain, "off", false, "stop draining, so that jobs start again")
 	return cmd
 }
 
 // ReloadVerb returns the command reload. Only queuectld links it, to keep queuectl small.
 func ReloadVerb(app *cli.App) *cobra.Command {
 	return cli.RequestVerb(app, "reload", "Reload the settings file of the service", (*control.Client).Reload,
-		&control.Nothing{}, func(got control.ReloadResult) error {
+		&control.NoParams{}, func(got control.ReloadResult) error {
 			if len(got.Hidden) > 0 {
 				app.Say("settings in the file that have no effect, because stored values, the environment or flags override "+
 					"them: %s; see their origin with: queuectl config list", strings.Join(got.Hidden, ", "))
@@ -46,7 +46,7 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 				app.Say("settings reloaded, but %s", got.Note)
 				return nil
 			}
-			return app.PrintNote("settings reloaded")
+			return app.PrintInfo("settings reloaded")
 		})
 }
 
@@ -65,24 +65,24 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					if n := *got.MatchCount; n > 0 && !app.Confirm("remove %s and their history?", present.Jobs(n)) {
+					if n := *got.MatchCount; n > 0 && !app.Confirm("remove %s and their history?", present.JobsText(n)) {
 						return nil
 					}
 				}
 				began := time.Now()
 				remove := func(c *control.Client, ctx context.Context, p control.Cleanup) (control.RemovalCount, error) {
-					defer app.Progress("")
+					defer app.ShowProgress("")
 					return c.Cleanup(ctx, p, func(r control.RemovalCount) error {
-						app.Draw(term.Bar{Current: int64(r.Count), Total: int64(r.Total), StartedAt: began, Note: "removed"})
+						app.DrawBar(term.ProgressBar{Current: int64(r.Count), Total: int64(r.Total), StartedAt: began, Suffix: "removed"})
 						return nil
 					})
 				}
-				return cli.AnswerOf(cmd.Context(), app, c, remove, p, app.PrintRemoved)
+				return cli.CallAndPrintWith(cmd.Context(), app, c, remove, p, app.PrintRemoved)
 			})
 		},
 	}
 	f := cmd.Flags()
-	given(f, &p.Days, queue.ReadNumber, "days", "remove jobs that ended at least `N` days ago (default 7)")
+	addOptionalFlag(f, &p.Days, queue.ParseNumber, "days", "remove jobs that ended at least `N` days ago (default 7)")
 	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil,
 		"remove jobs in `STATE`: completed, cancelled or dead (default: completed and cancelled)")
 	f.Int64Var(&p.Keep, "keep", 0, "never remove the newest `N` of the selected jobs, whatever their state")

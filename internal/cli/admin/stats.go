@@ -20,15 +20,15 @@ func StatsVerb(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stats", Short: "Show statistics: outcomes, waiting times, run times", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.ReadAnswer(cmd.Context(), a.App, (*control.Client).Stats, p, a.printStats)
+			return cli.ReadAndPrint(cmd.Context(), a.App, (*control.Client).Stats, p, a.printStats)
 		},
 	}
 	f := cmd.Flags()
-	f.VarP(input.GivenOnce(&p.Queue), "queue", "Q", "only attempts of jobs in this `QUEUE`")
-	input.InstantVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 "+
+	f.VarP(input.OnceOnlyValue(&p.Queue), "queue", "Q", "only attempts of jobs in this `QUEUE`")
+	input.TimeVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 "+
 		"hours ago (default: 24h)")
-	input.InstantVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
-	f.Var(input.NonEmpty(&p.Grain), "by", "print one row per `PERIOD`: minute, hour or day")
+	input.TimeVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
+	f.Var(input.NonEmptyValue(&p.Grain), "by", "print one row per `PERIOD`: minute, hour or day")
 	input.CompleteValues(cmd, "by", "minute", "hour", "day")
 	return cmd
 }
@@ -36,19 +36,19 @@ func StatsVerb(app *cli.App) *cobra.Command {
 // printStats prints statistics as a table: one row for each period if there are any, else one for
 // each queue.
 func (a command) printStats(s control.Stats) error {
-	empty := "no attempts since " + present.Local(s.Since)
+	empty := "no attempts since " + present.LocalTime(s.Since)
 	if len(s.Periods) == 0 {
-		return a.NamedTable(len(s.Queues), empty, present.StatsHead("QUEUE"), func(i int) []string {
+		return a.PrintTableOrIDs(len(s.Queues), empty, present.StatsHeadings("QUEUE"), func(i int) []string {
 			q := &s.Queues[i]
-			return present.StatsRow(q.Queue, &q.Figures)
+			return present.StatsRow(q.Queue, &q.AttemptStatistics)
 		})
 	}
 	head, layout, zone := "FROM"+termtext.ZoneMark, "2006-01-02 15:04 MST", time.Local
 	if s.Grain == "day" {
 		head, layout, zone = "DAY (UTC)", "2006-01-02", time.UTC
 	}
-	return a.NamedTable(len(s.Periods), empty, present.StatsHead(head), func(i int) []string {
+	return a.PrintTableOrIDs(len(s.Periods), empty, present.StatsHeadings(head), func(i int) []string {
 		at := &s.Periods[i]
-		return present.StatsRow(queue.Millis(at.StartTime).Time().In(zone).Format(layout), &at.Figures)
+		return present.StatsRow(queue.Millis(at.StartTime).Time().In(zone).Format(layout), &at.AttemptStatistics)
 	})
 }

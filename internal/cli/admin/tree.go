@@ -23,8 +23,8 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "simulate", Short: "List the jobs that would start if workers were free", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("next") && p.Next < 1 {
-				return fault.Usage("--next: %d is too small; use a number from 1 to 100", p.Next)
+			if cmd.Flags().Changed("next") && p.JobCount < 1 {
+				return fault.Usagef("--next: %d is too small; use a number from 1 to 100", p.JobCount)
 			}
 			a.MissingIsEmpty = true
 			empty := "no job can start now; see why a job waits with: queuectl why ID"
@@ -37,15 +37,15 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 				}
 				return next.Jobs, err // the JSON output is only the array of jobs
 			}
-			return cli.Answer(cmd.Context(), a.App, simulated, p, func(jobs []control.Job) error {
-				return a.NamedTable(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
+			return cli.CallAndPrint(cmd.Context(), a.App, simulated, p, func(jobs []control.Job) error {
+				return a.PrintTableOrIDs(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
 					j := &jobs[i]
-					return []string{j.ID, j.Queue, present.Rank(j), present.Title(j)}
+					return []string{j.ID, j.Queue, present.RankText(j), present.JobTitle(j)}
 				})
 			})
 		},
 	}
-	cmd.Flags().IntVar(&p.Next, "next", 20, "list the next `N` jobs, at most 100")
+	cmd.Flags().IntVar(&p.JobCount, "next", 20, "list the next `N` jobs, at most 100")
 	return cmd
 }
 
@@ -57,7 +57,7 @@ func TreeVerb(app *cli.App) *cobra.Command {
 		Use: "tree ID", Short: "Show the dependencies and dependants of a job as a tree",
 		Args: cli.ExactArgs(1, "the id of a job"), ValidArgsFunction: a.CompleteIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.ReadAnswer(cmd.Context(), a.App, (*control.Client).Tree, control.Tree{ID: control.Name(args[0])},
+			return cli.ReadAndPrint(cmd.Context(), a.App, (*control.Client).Tree, control.Tree{ID: control.JobID(args[0])},
 				func(t control.TreeView) error {
 					if dot {
 						return a.printDot(&t)
@@ -70,22 +70,23 @@ func TreeVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// drawing holds the state of printing a dependency tree.
-type drawing struct {
-	nodes     map[int64]*control.TreeNode
-	next      map[int64][]control.TreeEdge
-	drawnSeqs map[int64]bool
+// treeDrawing holds the state of printing a dependency tree.
+type treeDrawing struct {
+	nodes      map[int64]*control.TreeNode
+	childEdges map[int64][]control.TreeEdge
+	drawnSeqs  map[int64]bool
 }
 
 // printTree prints each dependant below its parents. It begins with the jobs that have no parent.
 func (a command) printTree(t *control.TreeView) (err error) {
-	d := drawing{nodes: map[int64]*control.TreeNode{}, next: map[int64][]control.TreeEdge{}, drawnSeqs: map[int64]bool{}}
+	d := treeDrawing{nodes: map[int64]*control.TreeNode{}, childEdges: map[int64][]control.TreeEdge{},
+		drawnSeqs: map[int64]bool{}}
 	waits := map[int64]bool{}
 	for i := range t.Nodes {
 		d.nodes[t.Nodes[i].Seq] = &t.Nodes[i]
 	}
 	for _, e := range t.Edges {
-		d.next[e.Parent] = append(d.next[e.Parent], e)
+		d.childEdges[e.Parent] = append(d.childEdges[e.Parent], e)
 		waits[e.Child] = true
 	}
 	for i := range t.Nodes {
@@ -94,17 +95,17 @@ func (a command) printTree(t *control.TreeView) (err error) {
 		}
 	}
 	if t.More {
-		a.PrintNote("only %d jobs of the tree are shown; there are more", len(t.Nodes))
+		a.PrintInfo("only %d jobs of the tree are shown; there are more", len(t.Nodes))
 	}
 	return err
 }
 
 // drawNode prints a job and its dependants. If the job was printed before, it prints only the job's
 // line.
-func (a command) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, lead, below string) error {
+func (a command) drawNode(d *treeDrawing, n *control.TreeNode, by *control.TreeEdge, lead, below string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
 	text := name + "  " + cmp.Or(n.State, "removed")
-	if sign := present.SignOf(n.State); sign.Sign != "" {
+	if sign := present.SignOfState(n.State); sign.Sign != "" {
 		text = a.Coloured(sign.Sign, sign.Colour) + " " + text
 	}
 	switch {
@@ -120,12 +121,12 @@ func (a command) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge,
 	if again {
 		text += "  (shown above)"
 	}
-	err := a.Println(a.Clean(a.Stdout, lead+text))
+	err := a.Println(a.EscapeFor(a.Stdout, lead+text))
 	if again {
 		return err
 	}
 	d.drawnSeqs[n.Seq] = true
-	list := d.next[n.Seq]
+	list := d.childEdges[n.Seq]
 	for i := range list {
 		branch, deeper := "├─ ", "│  "
 		if i == len(list)-1 {

@@ -13,17 +13,17 @@ func WebVerb(a *cli.App) *cobra.Command {
 	var p control.WebStart
 	start := cli.RequestVerb(a, "start", "Start the web dashboard and print its address", (*control.Client).WebStart, &p,
 		func(v control.WebState) error {
-			a.PrintNote("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.Listen)
+			a.PrintInfo("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.Listen)
 			return a.Println(v.Listen)
 		})
-	start.Flags().Var(input.NonEmpty(&p.Listen), "listen",
+	start.Flags().Var(input.NonEmptyValue(&p.Listen), "listen",
 		"listen on `ADDRESS:PORT` or unix:/PATH (default: the setting web.listen, or 127.0.0.1:7070)")
-	stop := cli.RequestVerb(a, "stop", "Stop the web dashboard", (*control.Client).WebStop, &control.Nothing{},
-		func(control.WebState) error { return a.PrintNote("the web dashboard is off") })
+	stop := cli.RequestVerb(a, "stop", "Stop the web dashboard", (*control.Client).WebStop, &control.NoParams{},
+		func(control.WebState) error { return a.PrintInfo("the web dashboard is off") })
 	open := cli.RequestVerb(a, "open", "Print a sign-in link, valid once and for one minute", (*control.Client).WebOpen,
-		&control.Nothing{}, func(v control.WebLink) error {
-			a.PrintNote("open this link within a minute; it works once:")
+		&control.NoParams{}, func(v control.WebLink) error {
+			a.PrintInfo("open this link within a minute; it works once:")
 			return a.Println(v.URL)
 		})
-	return cli.Group("web", "Start, stop and open the web dashboard", start, stop, open)
+	return cli.GroupCommand("web", "Start, stop and open the web dashboard", start, stop, open)
 }

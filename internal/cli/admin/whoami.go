@@ -14,8 +14,8 @@ func WhoamiVerb(a *cli.App) *cobra.Command {
 		Use: "whoami", Short: "Show your identity and rights", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.MissingIsEmpty = true
-			return cli.Answer(cmd.Context(), a, (*control.Client).Whoami, control.Nothing{},
-				func(w control.Whoami) error { return a.Rows(13, present.WhoamiRows(&w)) })
+			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).Whoami, control.NoParams{},
+				func(w control.Whoami) error { return a.PrintPairs(13, present.WhoamiRows(&w)) })
 		},
 	}
 }

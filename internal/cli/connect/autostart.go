@@ -24,24 +24,24 @@ import (
 // The other one exits with the code exitLostRace, and its client then waits for the first service.
 
 const (
-	startWithin = 15 * time.Second // how long to wait for a service that was started automatically
-	// quickerWithin is how long to wait for a service that another client is starting at the same time.
-	quickerWithin = 2 * time.Second
+	autostartTimeout = 15 * time.Second // how long to wait for a service that was started automatically
+	// concurrentStartTimeout is how long to wait for a service that another client is starting at the same time.
+	concurrentStartTimeout = 2 * time.Second
 )
 
-// StartedClient returns a client of the chosen service. If the service is the user's own and does
-// not run, StartedClient starts it in the background.
-func (f *Finder) StartedClient(ctx context.Context) (*control.Client, error) {
+// AutostartClient returns a client of the chosen service. If the service is the user's own and does
+// not run, AutostartClient starts it in the background.
+func (f *Finder) AutostartClient(ctx context.Context) (*control.Client, error) {
 	c, t, err := f.Connect(ctx)
 	if c == nil {
 		return nil, err
 	}
-	if !errors.Is(err, control.ErrUnreachable) || !t.Own {
+	if !errors.Is(err, control.ErrUnreachable) || !t.IsUserService {
 		return c, t.ConnectError(err)
 	}
 	// The system starts a registered service. If the service does not run, the user has stopped it, so do
 	// not start it here.
-	if _, registered := osservice.UserService(); registered {
+	if _, registered := osservice.FindUserService(); registered {
 		return c, t.ConnectError(err)
 	}
 	if os.Getenv("QUEUECTL_NO_START") == "1" {
@@ -49,17 +49,17 @@ func (f *Finder) StartedClient(ctx context.Context) (*control.Client, error) {
 			return c, err
 		}
 		return c, queue.Errorf(queue.CodeUnavailable,
-			"no service is running, and QUEUECTL_NO_START=1 prevents an automatic start; start it with: %s", t.Start)
+			"no service is running, and QUEUECTL_NO_START=1 prevents an automatic start; start it with: %s", t.StartCommand)
 	}
-	return c, f.StartAndReach(ctx, c, t)
+	return c, f.StartAndWait(ctx, c, t)
 }
 
-// StartAndReach starts a service in the background and waits until it answers c. The service must
+// StartAndWait starts a service in the background and waits until it answers c. The service must
 // be the user's own or have a known directory.
-func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target) error {
+func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
-		return f.notStarted(fault.ExitCode(err), fmt.Errorf("the service did not start: %w", err))
+		return f.startError(fault.ExitCode(err), fmt.Errorf("the service did not start: %w", err))
 	}
 	for began := time.Now(); ; {
 		over := false
@@ -71,15 +71,15 @@ func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target)
 		err := c.Connect(ctx)
 		switch waited := time.Since(began); {
 		case err == nil && !over:
-			f.messages.Say("started a service in the background; its log is %s", b.log)
+			f.messages.Say("started a service in the background; its log is %s", b.logPath)
 			return nil
 		case !errors.Is(err, control.ErrUnreachable): // a service answers, but it has refused the connection
 			return err
-		case over && (b.code != exitLostRace || waited > quickerWithin):
-			return f.notStarted(b.code, b.failure())
-		case waited > startWithin:
+		case over && (b.exitCode != exitLostRace || waited > concurrentStartTimeout):
+			return f.startError(b.exitCode, b.lastLogError())
+		case waited > autostartTimeout:
 			return queue.Errorf(queue.CodeUnavailable,
-				"a service was started in the background but does not answer, so nothing was sent; see its log: %s", b.log)
+				"a service was started in the background but does not answer, so nothing was sent; see its log: %s", b.logPath)
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):
@@ -90,43 +90,43 @@ func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target)
 }
 
 // exitLostRace is the exit code of a service whose directory another service already uses.
-var exitLostRace = control.RowOf(queue.ErrWrongState).Exit
+var exitLostRace = control.ErrorCodeInfoOf(queue.ErrWrongState).ExitStatus
 
-// notStarted returns the error about a service that did not start, with an exit code. It uses the
+// startError returns the error about a service that did not start, with an exit code. It uses the
 // service's exit code if that is more specific than "unavailable"; 2 means a crash. Commands that exit
 // with a job's code set FailureCode. They have one code for all their own failures.
-func (f *Finder) notStarted(code int, err error) error {
+func (f *Finder) startError(code int, err error) error {
 	if code > 2 && f.FailureCode == 0 {
 		return fault.WithExit(err, code)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%v", err)
 }
 
-// daemon is a service that this process started in the background.
-type daemon struct {
-	log      string
+// startedService is a service that this process started in the background.
+type startedService struct {
+	logPath  string
 	logStart int64 // size of the log before the start
 	cmd      *exec.Cmd
 	done     chan struct{} // closed when the service has ended
-	code     int           // exit code, valid once done is closed; negative if a signal ended the service
+	exitCode int           // exit code, valid once done is closed; negative if a signal ended the service
 }
 
 // startService starts a service in the background. It sends the service's standard error to the
 // service's log, because the service may print messages before it opens the log.
-func startService(t Target) (*daemon, error) {
+func startService(t Target) (*startedService, error) {
 	program, err := DaemonPath()
 	if err != nil {
 		return nil, err
 	}
 	state := ""
-	if t.Serve != nil {
-		state = t.Serve[1]
+	if t.ServeFlags != nil {
+		state = t.ServeFlags[1]
 	} else {
-		p, err := config.UserPlaces()
+		p, err := config.UserPaths()
 		if err = cmp.Or(err, p.CheckOwner()); err != nil {
 			return nil, err
 		}
-		state = p.State
+		state = p.StateDir
 	}
 	log, err := logs.Open(filepath.Join(state, config.LogName))
 	if err != nil {
@@ -137,22 +137,23 @@ func startService(t Target) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &daemon{log: log.Name(), logStart: info.Size(), done: make(chan struct{})}
-	if b.cmd, err = startDetached(log, program, append([]string{"serve", "--background"}, t.Serve...)...); err != nil {
-		return nil, notStartedBy(program, err)
+	b := &startedService{logPath: log.Name(), logStart: info.Size(), done: make(chan struct{})}
+	if b.cmd, err = startDetached(log, program, append([]string{"serve", "--background"},
+		t.ServeFlags...)...); err != nil {
+		return nil, explainExecError(program, err)
 	}
 	go func() { // this goroutine ends when the service ends, or with this process
 		b.cmd.Wait()
-		b.code = b.cmd.ProcessState.ExitCode()
+		b.exitCode = b.cmd.ProcessState.ExitCode()
 		close(b.done)
 	}()
 	return b, nil
 }
 
-// failure returns the last error that the service has added to its log, which says why the service has
+// lastLogError returns the last error that the service has added to its log, which says why the service has
 // ended. The service rotates the log at a small size, so the text fits in memory.
-func (b *daemon) failure() error {
-	raw, err := os.ReadFile(b.log) // without the log, the error names only its file
+func (b *startedService) lastLogError() error {
+	raw, err := os.ReadFile(b.logPath) // without the log, the error names only its file
 	// If the log is shorter than at the start, it was rotated, and all of its text is new.
 	if err == nil && int64(len(raw)) >= b.logStart {
 		raw = raw[b.logStart:]
@@ -164,7 +165,7 @@ func (b *daemon) failure() error {
 		}
 	}
 	if message == "" {
-		return fmt.Errorf("the service exited immediately (%v); see its log: %s", b.cmd.ProcessState, b.log)
+		return fmt.Errorf("the service exited immediately (%v); see its log: %s", b.cmd.ProcessState, b.logPath)
 	}
-	return fmt.Errorf("the service did not start (its log is %s): %s", b.log, message)
+	return fmt.Errorf("the service did not start (its log is %s): %s", b.logPath, message)
 }

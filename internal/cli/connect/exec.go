@@ -12,43 +12,43 @@ import (
 // may set PATH.
 // See docs/decisions/0079.
 func DaemonPath() (string, error) {
-	return program("queuectld", "../libexec/queuectl")
+	return findProgram("queuectld", "../libexec/queuectl")
 }
 
-// clientVariable passes the version of queuectl to the queuectld that it executes.
-const clientVariable = "QUEUECTL_CLIENT_VERSION"
+// clientVersionVariable passes the version of queuectl to the queuectld that it executes.
+const clientVersionVariable = "QUEUECTL_CLIENT_VERSION"
 
 // ClientVersion returns the version of the queuectl that executed this program. If no queuectl did, it
 // returns this program's version.
-func (f *Finder) ClientVersion() string { return cmp.Or(f.executedBy, f.Version) }
+func (f *Finder) ClientVersion() string { return cmp.Or(f.executorVersion, f.Version) }
 
 // DaemonPath returns the path of queuectld. If queuectl has already executed this process as queuectld,
 // the file queuectld contains queuectl, so DaemonPath returns an error.
 func (f *Finder) DaemonPath() (string, error) {
 	path, err := DaemonPath()
-	if err == nil && f.executedBy != "" {
-		err = fmt.Errorf("the program in the file %s is queuectl, not queuectld; %s", path, bothPrograms)
+	if err == nil && f.executorVersion != "" {
+		err = fmt.Errorf("the program in the file %s is queuectl, not queuectld; %s", path, reinstallAdvice)
 	}
 	return path, err
 }
 
-// notStartedBy wraps an error of starting a program and adds what to do about it.
-func notStartedBy(path string, err error) error {
-	return fmt.Errorf("cannot start %s: %w; %s", path, err, bothPrograms)
+// explainExecError wraps an error of starting a program and adds what to do about it.
+func explainExecError(path string, err error) error {
+	return fmt.Errorf("cannot start %s: %w; %s", path, err, reinstallAdvice)
 }
 
-// bothPrograms is the advice for an installation with a missing or wrong program.
-const bothPrograms = "reinstall the package, or build both programs with: make build"
+// reinstallAdvice is the advice for an installation with a missing or wrong program.
+const reinstallAdvice = "reinstall the package, or build both programs with: make build"
 
 // ClientPath returns the path of queuectl, which the service also executes as the runner.
 func ClientPath() (string, error) {
-	return program("queuectl", "../../bin")
+	return findProgram("queuectl", "../../bin")
 }
 
-// program returns the path of one of the two programs. It looks in this program's directory, and then
+// findProgram returns the path of one of the two programs. It looks in this program's directory, and then
 // in the directory in the parameter elsewhere, which is a path relative to this program's directory.
 // The program must belong to root or to the owner of this program.
-func program(name, elsewhere string) (string, error) {
+func findProgram(name, elsewhere string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)
@@ -57,15 +57,15 @@ func program(name, elsewhere string) (string, error) {
 		return "", err
 	}
 	here := filepath.Dir(self)
-	if filepath.Base(self) == name+exe {
+	if filepath.Base(self) == name+exeSuffix {
 		return self, nil
 	}
 	other := filepath.Join(here, elsewhere)
 	for _, dir := range []string{here, other} {
-		path := filepath.Join(dir, name+exe)
+		path := filepath.Join(dir, name+exeSuffix)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			return path, trusted(self, path)
+			return path, checkTrusted(self, path)
 		}
 	}
-	return "", fmt.Errorf("program %s not found in %s or %s; %s", name+exe, here, other, bothPrograms)
+	return "", fmt.Errorf("program %s not found in %s or %s; %s", name+exeSuffix, here, other, reinstallAdvice)
 }

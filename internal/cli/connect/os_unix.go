@@ -24,12 +24,12 @@ func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, er
 	return cmd, cmd.Start()
 }
 
-// exe is the file name extension of programs.
-const exe = ""
+// exeSuffix is the file name extension of programs.
+const exeSuffix = ""
 
-// trusted returns an error if the program at path belongs neither to root nor to the owner of this
+// checkTrusted returns an error if the program at path belongs neither to root nor to the owner of this
 // program.
-func trusted(self, path string) error {
+func checkTrusted(self, path string) error {
 	own, err := os.Stat(self)
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func trusted(self, path string) error {
 		}
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && uid != own.Sys().(*syscall.Stat_t).Uid {
 			return fmt.Errorf("%s was not started, because uid %d owns it; it must belong to root or to the owner of %s; %s",
-				path, uid, self, bothPrograms)
+				path, uid, self, reinstallAdvice)
 		}
 	}
 	return nil
@@ -54,21 +54,22 @@ func (f *Finder) Exec() (exit int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = syscall.Exec(path, append([]string{path}, os.Args[1:]...), append(os.Environ(), clientVariable+"="+f.Version))
-	return 0, notStartedBy(path, err)
+	err = syscall.Exec(path, append([]string{path}, os.Args[1:]...), append(os.Environ(),
+		clientVersionVariable+"="+f.Version))
+	return 0, explainExecError(path, err)
 }
 
-// isSocket returns an error if the path is a regular file or a directory. The socket need not
+// checkSocketPath returns an error if the path is a regular file or a directory. The socket need not
 // exist.
-func isSocket(what, path string) error {
+func checkSocketPath(what, path string) error {
 	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
-		return fault.Usage("%s: %s is not a socket; give the path of the service's socket", what, path)
+		return fault.Usagef("%s: %s is not a socket; give the path of the service's socket", what, path)
 	}
 	return nil
 }
 
-// NewSocket returns the absolute path of a socket to be created.
-func NewSocket(what, path string) (string, error) {
+// NewSocketPath returns the absolute path of a socket to be created.
+func NewSocketPath(what, path string) (string, error) {
 	whole, err := filepath.Abs(path)
 	if err != nil {
 		return "", err

@@ -31,12 +31,12 @@ func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd
 	return cmd, err
 }
 
-// exe is the file name extension of programs.
-const exe = ".exe"
+// exeSuffix is the file name extension of programs.
+const exeSuffix = ".exe"
 
-// trusted accepts every program, because on Windows only administrators can write to the directories of
+// checkTrusted accepts every program, because on Windows only administrators can write to the directories of
 // installed programs.
-func trusted(string, string) error { return nil }
+func checkTrusted(string, string) error { return nil }
 
 // Exec executes queuectld with the same arguments and returns its exit code. If this process ends
 // first, a job object ends queuectld too, but not the processes that queuectld has started.
@@ -48,23 +48,23 @@ func (f *Finder) Exec() (exit int, err error) {
 	// The console sends Ctrl-C to queuectld too. queuectld handles it, so this process must not end.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	cmd := exec.Command(path, os.Args[1:]...)
-	cmd.Env = append(os.Environ(), clientVariable+"="+f.Version)
+	cmd.Env = append(os.Environ(), clientVersionVariable+"="+f.Version)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, f.messages.Stdout, f.messages.Stderr
 	if err := cmd.Start(); err != nil {
-		return 0, notStartedBy(path, err)
+		return 0, explainExecError(path, err)
 	}
-	if err := endTogether(cmd.Process); err != nil {
+	if err := endWithThisProcess(cmd.Process); err != nil {
 		cmd.Process.Kill()
-		return 0, notStartedBy(path, err)
+		return 0, explainExecError(path, err)
 	}
 	cmd.Wait() // an error is ignored, because the exit code below says that the program failed
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// endTogether makes a process end when this process ends. It adds the process to a job object whose
+// endWithThisProcess makes a process end when this process ends. It adds the process to a job object whose
 // only handle this process holds. When the handle is closed, Windows ends the processes in the job
 // object.
-func endTogether(p *os.Process) error {
+func endWithThisProcess(p *os.Process) error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
 		return err
@@ -80,17 +80,17 @@ func endTogether(p *os.Process) error {
 	return errors.Join(failed, err)
 }
 
-// isSocket returns an error if the path is not a valid name of a pipe. The pipe need not exist.
-func isSocket(what, path string) error {
+// checkSocketPath returns an error if the path is not a valid name of a pipe. The pipe need not exist.
+func checkSocketPath(what, path string) error {
 	if err, ok := errors.AsType[*queue.Error](socket.CheckPath(path)); ok {
-		return fault.Usage("%s: %s", what, err.Message)
+		return fault.Usagef("%s: %s", what, err.Message)
 	}
 	return nil
 }
 
-// NewSocket checks the name of a pipe to be created and returns it.
-func NewSocket(what, path string) (string, error) { return path, isSocket(what, path) }
+// NewSocketPath checks the name of a pipe to be created and returns it.
+func NewSocketPath(what, path string) (string, error) { return path, checkSocketPath(what, path) }
 
 // socketExists always returns false, because testing whether a pipe exists would connect to the pipe.
-// So Choose relies on the service's directory.
+// So ChooseTarget relies on the service's directory.
 func socketExists(string) bool { return false }

@@ -30,159 +30,161 @@ type Finder struct {
 	// depends on the error.
 	FailureCode int
 
-	executedBy string          // version of the queuectl that executed this process; "" if none did
-	lastClient *control.Client // the client of the most recent request; nil before the first
+	executorVersion string          // version of the queuectl that executed this process; "" if none did
+	lastClient      *control.Client // the client of the most recent request; nil before the first
 }
 
 // NewFinder returns a Finder for a program of this version. The Finder prints its messages to o.
 func NewFinder(o *term.Output, version string) Finder {
-	defer os.Unsetenv(clientVariable) // jobs must not inherit the variable
-	return Finder{messages: o, Version: version, executedBy: os.Getenv(clientVariable)}
+	defer os.Unsetenv(clientVersionVariable) // jobs must not inherit the variable
+	return Finder{messages: o, Version: version, executorVersion: os.Getenv(clientVersionVariable)}
 }
 
 // Target is the service that a command uses.
 type Target struct {
-	Socket string
-	Start  string // command that starts the service, for messages
-	Own    bool   // the service is the user's own, so a command may start it automatically
-	None   bool   // neither the user nor the system has a queue yet
+	Socket        string
+	StartCommand  string // command that starts the service, for messages
+	IsUserService bool   // the service is the user's own, so a command may start it automatically
+	NoQueue       bool   // neither the user nor the system has a queue yet
 
-	// Serve holds the flags that make serve use this service's directory. nil means the user's default
+	// ServeFlags holds the flags that make serve use this service's directory. nil means the user's default
 	// directory, or that the directory is unknown.
-	Serve []string
+	ServeFlags []string
 }
 
-// Startable reports whether the command "queuectl service start" can start the service in the
+// CanStart reports whether the command "queuectl service start" can start the service in the
 // background.
-func (t *Target) Startable() bool { return t.Own || t.Serve != nil }
+func (t *Target) CanStart() bool { return t.IsUserService || t.ServeFlags != nil }
 
-// Choose selects the service. It considers, in this order: the flags, the environment, the user's own
-// service if its directory exists, and the system's service if its directory or socket exists. Choose
+// ChooseTarget selects the service. It considers, in this order: the flags, the environment, the user's own
+// service if its directory exists, and the system's service if its directory or socket exists. ChooseTarget
 // does not check whether the service runs.
-func (f *Finder) Choose() (Target, error) {
+func (f *Finder) ChooseTarget() (Target, error) {
 	if f.Socket != "" {
-		return f.chosenBySocket()
+		return f.targetOfSocketFlag()
 	}
 	if f.Dir != "" {
-		dir, err := f.OwnDir()
+		dir, err := f.AbsDir()
 		return targetInDir(dir, f.Dir), err
 	}
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
-		return targetAt(s), isSocket("QUEUECTL_SOCKET", s)
+		return targetAtSocket(s), checkSocketPath("QUEUECTL_SOCKET", s)
 	}
-	user, err := config.UserPlaces()
-	own := Target{Socket: user.Socket, Start: startHint, Own: true}
-	if err == nil && files.Exists(user.State) {
+	user, err := config.UserPaths()
+	own := Target{Socket: user.Socket, StartCommand: startCommand, IsUserService: true}
+	if err == nil && files.Exists(user.StateDir) {
 		return own, nil
 	}
-	system := config.SystemPlaces()
-	if files.Exists(system.State) || socketExists(system.Socket) {
-		return Target{Socket: system.Socket, Start: StartSystem}, nil
+	system := config.SystemPaths()
+	if files.Exists(system.StateDir) || socketExists(system.Socket) {
+		return Target{Socket: system.Socket, StartCommand: StartSystemCommand}, nil
 	}
-	own.None = true
+	own.NoQueue = true
 	return own, err
 }
 
-// chosenBySocket returns the service that --socket names. If --dir is also set, it names the service's
+// targetOfSocketFlag returns the service that --socket names. If --dir is also set, it names the service's
 // directory.
-func (f *Finder) chosenBySocket() (Target, error) {
-	t := targetAt(f.Socket)
-	if err := isSocket("--socket", f.Socket); err != nil || f.Dir == "" {
+func (f *Finder) targetOfSocketFlag() (Target, error) {
+	t := targetAtSocket(f.Socket)
+	if err := checkSocketPath("--socket", f.Socket); err != nil || f.Dir == "" {
 		return t, err
 	}
-	dir, err := f.OwnDir()
+	dir, err := f.AbsDir()
 	if err != nil {
 		return t, err
 	}
 	socket, err := filepath.Abs(f.Socket)
-	t.Start = "queuectl --dir " + queue.ShellWord(f.Dir) + " --socket " + queue.ShellWord(f.Socket) + " service start"
-	t.Serve = []string{"--dir", dir, "--socket", socket}
+	t.StartCommand = "queuectl --dir " + queue.QuoteShellWord(f.Dir) + " --socket " + queue.QuoteShellWord(f.Socket) +
+		" service start"
+	t.ServeFlags = []string{"--dir", dir, "--socket", socket}
 	return t, err
 }
 
-// startHint is the command that starts the user's own service.
-const startHint = "queuectl service start"
+// startCommand is the command that starts the user's own service.
+const startCommand = "queuectl service start"
 
 // targetInDir returns the service whose files are all in dir. The parameter named is the directory as
 // the user wrote it.
 func targetInDir(dir, named string) Target {
-	if user, err := config.UserPlaces(); err == nil && dir == user.State {
-		return Target{Socket: user.Socket, Start: startHint}
+	if user, err := config.UserPaths(); err == nil && dir == user.StateDir {
+		return Target{Socket: user.Socket, StartCommand: startCommand}
 	}
-	return Target{Socket: config.PlacesIn(dir).Socket, Start: "queuectl --dir " + queue.ShellWord(named) +
+	return Target{Socket: config.PathsIn(dir).Socket, StartCommand: "queuectl --dir " + queue.QuoteShellWord(named) +
 		" service start",
-		Serve: []string{"--dir", dir}}
+		ServeFlags: []string{"--dir", dir}}
 }
 
-// targetAt returns the service with a socket. It derives the service's directory from the socket's path
+// targetAtSocket returns the service with a socket. It derives the service's directory from the socket's path
 // if possible.
-func targetAt(socket string) Target {
-	user, err := config.UserPlaces()
-	around, known := config.PlacesOfSocket(socket)
-	switch whole, failed := filepath.Abs(around.State); {
-	case socket == config.SystemPlaces().Socket:
-		return Target{Socket: socket, Start: StartSystem}
+func targetAtSocket(socket string) Target {
+	user, err := config.UserPaths()
+	around, known := config.PathsOfSocket(socket)
+	switch whole, failed := filepath.Abs(around.StateDir); {
+	case socket == config.SystemPaths().Socket:
+		return Target{Socket: socket, StartCommand: StartSystemCommand}
 	case err == nil && socket == user.Socket:
-		return Target{Socket: socket, Start: startHint}
+		return Target{Socket: socket, StartCommand: startCommand}
 	case known && failed == nil:
-		t := targetInDir(whole, around.State)
+		t := targetInDir(whole, around.StateDir)
 		t.Socket = socket
 		return t
 	}
-	return Target{Socket: socket, Start: "queuectl serve --socket " + queue.ShellWord(socket)}
+	return Target{Socket: socket, StartCommand: "queuectl serve --socket " + queue.QuoteShellWord(socket)}
 }
 
-// Places returns the paths of the chosen service. It returns an error if they are unknown.
-func (f *Finder) Places() (config.Places, error) {
-	t, err := f.Choose()
+// Paths returns the paths of the chosen service. It returns an error if they are unknown.
+func (f *Finder) Paths() (config.Paths, error) {
+	t, err := f.ChooseTarget()
 	if err != nil {
-		return config.Places{}, err
+		return config.Paths{}, err
 	}
 	if f.Socket == "" && f.Dir != "" {
-		dir, err := f.OwnDir()
-		return config.PlacesIn(dir), err
+		dir, err := f.AbsDir()
+		return config.PathsIn(dir), err
 	}
-	user, err := config.UserPlaces()
-	switch system := config.SystemPlaces(); {
+	user, err := config.UserPaths()
+	switch system := config.SystemPaths(); {
 	case t.Socket == system.Socket:
 		return system, nil
 	case err == nil && t.Socket == user.Socket:
 		return user, nil
 	}
-	if around, ok := config.PlacesOfSocket(t.Socket); ok {
+	if around, ok := config.PathsOfSocket(t.Socket); ok {
 		return around, nil
 	}
-	return config.Places{}, fault.Usage("the directory with the queue of the socket %s is unknown; give it with --dir",
+	return config.Paths{}, fault.Usagef("the directory with the queue of the socket %s is unknown; give it with --dir",
 		t.Socket)
 }
 
 // Connect connects to the chosen service. If no service could be chosen, c is nil. If the
 // connection failed, c is valid and err is the reason.
 func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err error) {
-	if t, err = f.Choose(); err != nil {
+	if t, err = f.ChooseTarget(); err != nil {
 		return nil, t, err
 	}
 	c = control.NewClient(t.Socket)
 	f.lastClient = c
-	if err = c.Connect(ctx); err == nil && t.Own && !f.messages.Structured() && term.IsTerminal(f.messages.Stderr) &&
+	if err = c.Connect(ctx); err == nil && t.IsUserService && !f.messages.Structured() &&
+		term.IsTerminal(f.messages.Stderr) &&
 		!f.messages.Quiet {
-		if user, failed := config.UserPlaces(); failed == nil {
-			if text := bothServices(user, config.SystemPlaces()); text != "" {
-				f.messages.PrintNote("%s", text)
+		if user, failed := config.UserPaths(); failed == nil {
+			if text := ambiguousServiceMessage(user, config.SystemPaths()); text != "" {
+				f.messages.PrintInfo("%s", text)
 			}
 		}
 	}
 	return c, t, err
 }
 
-// bothServices returns a message that the client uses the user's own service although the machine has a
+// ambiguousServiceMessage returns a message that the client uses the user's own service although the machine has a
 // service too. Each user gets the message once. Later calls return "", because the first call has
 // created a marker file in the user's state directory.
-func bothServices(user, system config.Places) string {
-	if !files.Exists(system.State) && !socketExists(system.Socket) {
+func ambiguousServiceMessage(user, system config.Paths) string {
+	if !files.Exists(system.StateDir) && !socketExists(system.Socket) {
 		return ""
 	}
-	mark, err := os.OpenFile(filepath.Join(user.State, config.BothName), os.O_CREATE|os.O_EXCL, 0o600)
+	mark, err := os.OpenFile(filepath.Join(user.StateDir, config.BothServicesMarkerName), os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return ""
 	}
@@ -200,8 +202,8 @@ func (f *Finder) Client() (*control.Client, error) {
 	return c, t.ConnectError(err)
 }
 
-// RunManifest is the name of the file that marks the directory of a private run.
-const RunManifest = "private.json"
+// RunManifestName is the name of the file that marks the directory of a private run.
+const RunManifestName = "private.json"
 
 // PrivateRunDir returns the directory of --dir, and whether the directory belongs to a private run.
 // Such a directory can be read without a running service. For any other directory, the caller must
@@ -210,24 +212,24 @@ func (f *Finder) PrivateRunDir() (dir string, private bool) {
 	if f.Socket != "" || f.Dir == "" {
 		return "", false
 	}
-	dir, err := f.OwnDir()
-	return dir, err == nil && files.Exists(filepath.Join(dir, RunManifest))
+	dir, err := f.AbsDir()
+	return dir, err == nil && files.Exists(filepath.Join(dir, RunManifestName))
 }
 
-// Forget drops the client of the most recent request, because the service does not answer.
-func (f *Finder) Forget() { f.lastClient = nil }
+// ForgetClient drops the client of the most recent request, because the service does not answer.
+func (f *Finder) ForgetClient() { f.lastClient = nil }
 
-// skewAfter bounds how long Skew waits for the service to report its version.
-const skewAfter = time.Second
+// versionTimeout bounds how long VersionSkewHint waits for the service to report its version.
+const versionTimeout = time.Second
 
-// Skew returns a hint about the error for a request that the service does not know: the service may
-// have another version than this program. Skew returns "" if the versions are equal or the service does
+// VersionSkewHint returns a hint about the error for a request that the service does not know: the service may
+// have another version than this program. VersionSkewHint returns "" if the versions are equal or the service does
 // not report its version.
-func (f *Finder) Skew(err error) string {
+func (f *Finder) VersionSkewHint(err error) string {
 	if f.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), skewAfter)
+	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
 	defer cancel()
 	defer f.lastClient.Close()
 	h, err := f.lastClient.Hello(ctx, control.HelloParams{})
@@ -246,25 +248,26 @@ var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable,
 // ConnectError adds the user's next step to a connection error.
 func (t Target) ConnectError(err error) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
-		if start, registered := osservice.UserService(); t.Own && registered {
-			t.Start = start
-		} else if t.None {
+		if start, registered := osservice.FindUserService(); t.IsUserService && registered {
+			t.StartCommand = start
+		} else if t.NoQueue {
 			return ErrNoQueue
 		}
-		return queue.Errorf(queue.CodeUnavailable, "the service is not running (%s); start it with: %s", t.Socket, t.Start)
+		return queue.Errorf(queue.CodeUnavailable, "the service is not running (%s); start it with: %s", t.Socket,
+			t.StartCommand)
 	}
 	return err
 }
 
-// OwnDir returns the absolute path of --dir. The directory may not exist yet.
-func (f *Finder) OwnDir() (string, error) {
+// AbsDir returns the absolute path of --dir. The directory may not exist yet.
+func (f *Finder) AbsDir() (string, error) {
 	dir, err := filepath.Abs(f.Dir)
 	if err != nil {
-		return "", fault.Usage("--dir: the current directory no longer exists (%v); change to another directory, or give "+
+		return "", fault.Usagef("--dir: the current directory no longer exists (%v); change to another directory, or give "+
 			"--dir an absolute path", err)
 	}
-	if file := files.NotDirPart(dir); file != "" {
-		return "", fault.Usage("--dir: %s is not a directory; give the directory of the service's data", file)
+	if file := files.FirstNonDir(dir); file != "" {
+		return "", fault.Usagef("--dir: %s is not a directory; give the directory of the service's data", file)
 	}
 	return dir, nil
 }

@@ -11,18 +11,18 @@ import (
 
 // If both the machine and the user have a service, the client prints once which of them it uses.
 func TestErrorNamesBothServicesOnce(t *testing.T) {
-	user, system := config.PlacesIn(t.TempDir()), config.PlacesIn(filepath.Join(t.TempDir(), "system"))
-	if got := bothServices(user, system); got != "" {
+	user, system := config.PathsIn(t.TempDir()), config.PathsIn(filepath.Join(t.TempDir(), "system"))
+	if got := ambiguousServiceMessage(user, system); got != "" {
 		t.Errorf("without a service of the machine: %s", got)
 	}
-	if err := os.Mkdir(system.State, 0o700); err != nil {
+	if err := os.Mkdir(system.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got := bothServices(user, system); !strings.Contains(got, user.Socket) ||
+	if got := ambiguousServiceMessage(user, system); !strings.Contains(got, user.Socket) ||
 		!strings.Contains(got, "--socket "+system.Socket) {
 		t.Errorf("the first time: got %q, want both sockets", got)
 	}
-	if got := bothServices(user, system); got != "" {
+	if got := ambiguousServiceMessage(user, system); got != "" {
 		t.Errorf("the second time: %s", got)
 	}
 }

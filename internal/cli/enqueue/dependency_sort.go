@@ -19,30 +19,30 @@ import (
 
 // pendingJob is a job of a file that has not been sent yet.
 type pendingJob struct {
-	raw     json.RawMessage
-	line    int
-	index   int      // index in the file
-	entries int      // number of arguments and environment variables
-	ID      string   // "" if the job has none, so that the service assigns a number
-	parents []string // ids of the jobs that this job depends on
-	expires *queue.Millis
+	raw         json.RawMessage
+	line        int
+	index       int      // index in the file
+	argEnvCount int      // number of arguments and environment variables
+	ID          string   // "" if the job has none, so that the service assigns a number
+	parents     []string // ids of the jobs that this job depends on
+	expiresAt   *queue.Millis
 }
 
 // depSorter reorders the jobs of a file that takes several requests. It holds a job back until all jobs
 // that it depends on have been read.
 type depSorter struct {
-	seed      maphash.Seed
-	sentIDs   map[uint64]bool // hashes of the ids that were sent
-	heldJobs  []pendingJob
-	reordered bool // a job was held back, so the order of sending differs from the file
+	seed        maphash.Seed
+	sentIDs     map[uint64]bool // hashes of the ids that were sent
+	delayedJobs []pendingJob
+	reordered   bool // a job was held back, so the order of sending differs from the file
 }
 
-// maxHeld bounds the number of jobs that are held back. If there are more, all of them are sent,
+// maxDelayedJobs bounds the number of jobs that are held back. If there are more, all of them are sent,
 // because their parents are probably in the queue and not in the rest of the file.
-const maxHeld = queue.MaxDependencies
+const maxDelayedJobs = queue.MaxDependencies
 
-// namesOf returns the ids of the jobs that a spec depends on.
-func namesOf(s *queue.Spec) []string {
+// dependencyIDs returns the ids of the jobs that a spec depends on.
+func dependencyIDs(s *queue.Spec) []string {
 	names := make([]string, len(s.DependsOn))
 	for i, d := range s.DependsOn {
 		names[i], _, _ = strings.Cut(d, ":")
@@ -50,9 +50,9 @@ func namesOf(s *queue.Spec) []string {
 	return names
 }
 
-// ready returns the jobs of a request that can be sent, because all their parents are in this
+// readyJobs returns the jobs of a request that can be sent, because all their parents are in this
 // request or were sent before. It holds the other jobs back.
-func (a *depSorter) ready(part []pendingJob) []pendingJob {
+func (a *depSorter) readyJobs(part []pendingJob) []pendingJob {
 	inPart := map[string]bool{}
 	for i := range part {
 		inPart[part[i].ID] = true
@@ -67,16 +67,16 @@ func (a *depSorter) ready(part []pendingJob) []pendingJob {
 				continue
 			}
 			// Another pass is needed, because jobs in this request may depend on the job that was held back.
-			a.heldJobs, a.reordered, changed = append(a.heldJobs, j), true, true
+			a.delayedJobs, a.reordered, changed = append(a.delayedJobs, j), true, true
 			delete(inPart, j.ID)
 		}
 		part = ready
 	}
-	return a.note(part)
+	return a.recordIDs(part)
 }
 
-// note records the ids of jobs that are about to be sent.
-func (a *depSorter) note(part []pendingJob) []pendingJob {
+// recordIDs records the ids of jobs that are about to be sent.
+func (a *depSorter) recordIDs(part []pendingJob) []pendingJob {
 	for i := range part {
 		if part[i].ID != "" {
 			a.sentIDs[maphash.String(a.seed, part[i].ID)] = true
@@ -85,14 +85,14 @@ func (a *depSorter) note(part []pendingJob) []pendingJob {
 	return part
 }
 
-// flush returns the remaining jobs, sorted so that each job follows its parents. It returns an error if
+// sortRemaining returns the remaining jobs, sorted so that each job follows its parents. It returns an error if
 // the dependencies form a cycle.
-func (a *depSorter) flush(part []pendingJob) ([]pendingJob, error) {
-	if len(a.heldJobs) == 0 {
+func (a *depSorter) sortRemaining(part []pendingJob) ([]pendingJob, error) {
+	if len(a.delayedJobs) == 0 {
 		return part, nil
 	}
-	pending := append(a.heldJobs, part...)
-	a.heldJobs = nil
+	pending := append(a.delayedJobs, part...)
+	a.delayedJobs = nil
 	byID := map[string]int{}
 	for i := range pending {
 		byID[pending[i].ID] = i

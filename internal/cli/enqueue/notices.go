@@ -41,23 +41,24 @@ func PrintAnswer(o *term.Output, cmd *cobra.Command, s *queue.Spec, got *control
 	PrintNotes(o, cmd, got.Notes)
 }
 
-// maxFoundListed is the highest number of jobs that PrintFound names.
-const maxFoundListed = 10
+// maxNotEnqueuedListed is the highest number of jobs that PrintNotEnqueued names.
+const maxNotEnqueuedListed = 10
 
-// PrintFound prints which jobs were not enqueued because another job has the same unique key.
-func PrintFound(o *term.Output, what string, places []int, total int) {
+// PrintNotEnqueued prints which jobs were not enqueued because another job has the same unique key.
+func PrintNotEnqueued(o *term.Output, what string, places []int, total int) {
 	if len(places) == 0 {
 		return
 	}
 	slices.Sort(places)
 	text := ""
-	for _, at := range places[:min(len(places), maxFoundListed)] {
+	for _, at := range places[:min(len(places), maxNotEnqueuedListed)] {
 		text += ", " + strconv.Itoa(at)
 	}
-	if len(places) > maxFoundListed {
+	if len(places) > maxNotEnqueuedListed {
 		text += termtext.LocaleText(", …")
 	}
-	o.Say("%d of %s not enqueued (%s%s), because another job has the same unique key", len(places), present.Jobs(total),
+	o.Say("%d of %s not enqueued (%s%s), because another job has the same unique key", len(places),
+		present.JobsText(total),
 		what, text[1:])
 }
 
@@ -106,17 +107,17 @@ func WarnUnenforced(o *term.Output, names []string) {
 	o.Say("warning: %s on this machine; see: queuectl doctor", strings.Join(parts, ", and "))
 }
 
-// expiryNamed is the highest number of expired jobs that messages name.
-const expiryNamed = 10
+// maxNamedExpired is the highest number of expired jobs that messages name.
+const maxNamedExpired = 10
 
 // Expiries collects the jobs of a list whose expiry time has passed.
 type Expiries struct {
-	// expiry is the value of expires_at that all jobs share and that was already reported. It is 0 if
+	// sharedExpiry is the value of expires_at that all jobs share and that was already reported. It is 0 if
 	// no such value was reported.
-	expiry queue.Millis
-	lines  []string
-	count  int
-	Never  int // number of jobs that will not run, including jobs that share the value in expiry
+	sharedExpiry queue.Millis
+	lines        []string
+	count        int
+	Never        int // number of jobs that will not run, including jobs that share the value in expiry
 }
 
 // Add records an expired job. n is its line in a list, or its index in a JSON array. The parameter what
@@ -126,10 +127,10 @@ func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
 	if !present.HasExpired(expires, now) {
 		return
 	}
-	if e.Never++; *expires == e.expiry {
+	if e.Never++; *expires == e.sharedExpiry {
 		return
 	}
-	if e.count++; e.count <= expiryNamed {
+	if e.count++; e.count <= maxNamedExpired {
 		text, _ := present.FullTime(expires.Time(), now)
 		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s; to run "+
 			"it, add it again with a later expires_at", what, n, text))

@@ -14,37 +14,37 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PrintStored prints new jobs in the order of the request: their ids, or the jobs as JSON.
-func PrintStored(ctx context.Context, o *term.Output, c *control.Client, ids []string) error {
+// PrintEnqueued prints new jobs in the order of the request: their ids, or the jobs as JSON.
+func PrintEnqueued(ctx context.Context, o *term.Output, c *control.Client, ids []string) error {
 	if !o.Structured() {
 		_, err := io.WriteString(o.Stdout, strings.Join(append(ids[:len(ids):len(ids)], ""), "\n"))
 		return err
 	}
 	if err := PrintJobs(ctx, o, c, ids); err != nil {
-		return notShownError{err}
+		return notPrintedError{err}
 	}
 	return nil
 }
 
-// notShownError says that jobs are enqueued but could not be printed. It omits the advice in the cause,
+// notPrintedError says that jobs are enqueued but could not be printed. It omits the advice in the cause,
 // because the user must not repeat the command.
-type notShownError struct{ cause error }
+type notPrintedError struct{ cause error }
 
-func (e notShownError) Error() string {
+func (e notPrintedError) Error() string {
 	cause, _, _ := strings.Cut(e.cause.Error(), "; ")
 	return "the jobs are enqueued, but cannot be shown: " + cause +
 		"; do not repeat the command, but use: queuectl list"
 }
 
-func (e notShownError) Unwrap() error { return e.cause }
+func (e notPrintedError) Unwrap() error { return e.cause }
 
 // PrintJobs prints jobs as JSON: as one array, or one per line. It reads one page at a time, so its
 // memory use is bounded. It omits jobs that were removed.
 func PrintJobs(ctx context.Context, o *term.Output, c *control.Client, ids []string) error {
 	out := bufio.NewWriter(o.Writer())
-	list := term.NewArray(out)
-	for page := range slices.Chunk(ids, control.SelectStep) {
-		jobs, err := jobsNamed(ctx, c, page)
+	list := term.NewJSONArray(out)
+	for page := range slices.Chunk(ids, control.MaxSelectedPerRequest) {
+		jobs, err := jobsByID(ctx, c, page)
 		if err != nil {
 			return err
 		}
@@ -65,12 +65,12 @@ func PrintJobs(ctx context.Context, o *term.Output, c *control.Client, ids []str
 	return out.Flush()
 }
 
-// jobsNamed returns the jobs with these ids, in this order. The caller may pass at most
-// control.SelectStep ids. Jobs that were enqueued together are usually on one page of the list, so
-// jobsNamed first reads that page. It reads the remaining jobs one by one.
-func jobsNamed(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
+// jobsByID returns the jobs with these ids, in this order. The caller may pass at most
+// control.MaxSelectedPerRequest ids. Jobs that were enqueued together are usually on one page of the list, so
+// jobsByID first reads that page. It reads the remaining jobs one by one.
+func jobsByID(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
 	known := map[string]control.Job{}
-	last, err := c.Show(ctx, control.Show{ID: control.Name(ids[len(ids)-1])})
+	last, err := c.Show(ctx, control.Show{ID: control.JobID(ids[len(ids)-1])})
 	switch {
 	case err == nil:
 		page, err := c.List(ctx, control.List{Cursor: strconv.FormatInt(last.Seq+1, 10), Limit: len(ids)})
@@ -87,7 +87,7 @@ func jobsNamed(ctx context.Context, c *control.Client, ids []string) ([]control.
 	for _, id := range ids {
 		job, ok := known[id]
 		if !ok {
-			one, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+			one, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
 			if errors.Is(err, queue.ErrNotFound) {
 				continue
 			}

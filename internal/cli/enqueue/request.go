@@ -14,20 +14,20 @@ import (
 
 // request holds the jobs of one request.
 type request struct {
-	jobs    []pendingJob
-	bytes   int // size of the jobs as JSON
-	entries int // number of arguments and environment variables of the jobs
+	jobs        []pendingJob
+	bytes       int // size of the jobs as JSON
+	argEnvCount int // number of arguments and environment variables of the jobs
 }
 
 // add adds a job.
 func (r *request) add(j pendingJob) {
-	r.jobs, r.bytes, r.entries = append(r.jobs, j), r.bytes+len(j.raw)+1, r.entries+j.entries
+	r.jobs, r.bytes, r.argEnvCount = append(r.jobs, j), r.bytes+len(j.raw)+1, r.argEnvCount+j.argEnvCount
 }
 
 // isFull reports whether the request has jobs and one more job would exceed its bounds.
 func (r *request) isFull(j *pendingJob, maxJobs, maxBytes int) bool {
 	return len(r.jobs) > 0 &&
-		(len(r.jobs) == maxJobs || r.bytes+len(j.raw) > maxBytes || r.entries+j.entries > control.MaxEntries)
+		(len(r.jobs) == maxJobs || r.bytes+len(j.raw) > maxBytes || r.argEnvCount+j.argEnvCount > control.MaxArgEnvCount)
 }
 
 // callerFields holds the fields that the method complete adds to jobs that do not set them. It
@@ -37,9 +37,9 @@ type callerFields struct {
 	json []byte      // spec as JSON, without the closing brace, so that a job's fields can follow
 }
 
-// complete returns the JSON of a job, completed with the caller's working directory, umask and
-// environment. The parameter s is the job as decoded from raw; complete sets the same fields in it.
-func (f *callerFields) complete(raw []byte, s *queue.Spec, noCwd bool) (json.RawMessage, error) {
+// addTo returns the JSON of a job, completed with the caller's working directory, umask and
+// environment. The parameter s is the job as decoded from raw; addTo sets the same fields in it.
+func (f *callerFields) addTo(raw []byte, s *queue.Spec, noCwd bool) (json.RawMessage, error) {
 	plain := len(bytes.TrimSpace(raw)) > 2
 	// If a job may contain one of these fields, even with the value null, it takes the slower path. So
 	// does a job with \u, because a field's name can be written with \u, and this search would miss it.
@@ -47,13 +47,13 @@ func (f *callerFields) complete(raw []byte, s *queue.Spec, noCwd bool) (json.Raw
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
 	if !plain {
-		if err := input.Prepare(s, noCwd); err != nil {
+		if err := input.CompleteAndCheck(s, noCwd); err != nil {
 			return nil, err
 		}
 		return json.Marshal(s)
 	}
 	if f.spec == nil {
-		if err := f.find(noCwd); err != nil {
+		if err := f.load(noCwd); err != nil {
 			return nil, err
 		}
 	}
@@ -75,10 +75,10 @@ func (f *callerFields) complete(raw []byte, s *queue.Spec, noCwd bool) (json.Raw
 	return append(f.json[:len(f.json):len(f.json)], raw...), nil
 }
 
-// find determines the caller's working directory, umask and environment.
-func (f *callerFields) find(noCwd bool) error {
+// load determines the caller's working directory, umask and environment.
+func (f *callerFields) load(noCwd bool) error {
 	f.spec = &queue.Spec{}
-	if err := input.Complete(f.spec, noCwd); err != nil {
+	if err := input.AddCallerEnvironment(f.spec, noCwd); err != nil {
 		return err
 	}
 	head, err := json.Marshal(f.spec)
@@ -129,8 +129,8 @@ func appendNew[T comparable](list, more []T) []T {
 	return list
 }
 
-// lineOf adds a job's line to an error of a request, if the error says which job it is about.
-func lineOf(err error, lines []int) error {
+// errorAtLine adds a job's line to an error of a request, if the error says which job it is about.
+func errorAtLine(err error, lines []int) error {
 	switch e, ok := errors.AsType[*queue.Error](err); {
 	case !ok:
 	case e.Index > 0 && e.Index <= len(lines):
@@ -141,9 +141,9 @@ func lineOf(err error, lines []int) error {
 	return err
 }
 
-// batchLost reports whether err means that the service no longer has the batch, for example after
+// isBatchLost reports whether err means that the service no longer has the batch, for example after
 // its restart.
-func batchLost(err error) bool {
+func isBatchLost(err error) bool {
 	e, ok := errors.AsType[*queue.Error](err)
 	return ok && e.Code == queue.CodeWrongState && e.Field == ""
 }

@@ -12,7 +12,7 @@ import (
 // so it can take a job of any size.
 func TestRequestIsFullAtItsBounds(t *testing.T) {
 	const maxJobs, maxBytes = 3, 20
-	job := pendingJob{raw: []byte("123456789"), entries: 1} // takes 10 bytes in a request
+	job := pendingJob{raw: []byte("123456789"), argEnvCount: 1} // takes 10 bytes in a request
 	var r request
 	if big := (pendingJob{raw: make([]byte, 100)}); r.isFull(&big, maxJobs, maxBytes) {
 		t.Error("an empty request counts as full")
@@ -27,7 +27,7 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 	if r.isFull(&job, 2, 100) || !r.isFull(&job, 1, 100) {
 		t.Error("a request with one job must be full if it may have one, and not if it may have two")
 	}
-	many := pendingJob{entries: control.MaxEntries}
+	many := pendingJob{argEnvCount: control.MaxArgEnvCount}
 	if !r.isFull(&many, maxJobs, 1000) {
 		t.Error("a request has room for more arguments and variables than the service accepts")
 	}
@@ -52,7 +52,7 @@ func TestAnswersAreMerged(t *testing.T) {
 // An error about a job of a request names the line of that job.
 func TestErrorNamesLineOfJob(t *testing.T) {
 	err := queue.Invalid("cwd", "must not be empty").WithIndex(2)
-	if got, want := lineOf(err, []int{4, 7}).Error(), "line 7: "; got[:len(want)] != want {
+	if got, want := errorAtLine(err, []int{4, 7}).Error(), "line 7: "; got[:len(want)] != want {
 		t.Errorf("got %q, want it to begin with %q", got, want)
 	}
 }

@@ -31,12 +31,12 @@ import (
 // These constants bound one request of a batch. If all jobs fit these bounds, they are sent in a single
 // request.
 const (
-	partJobs  = control.BatchStep
-	partBytes = control.MaxLine / 2
+	maxRequestJobs  = control.MaxBatchRequestJobs
+	maxRequestBytes = control.MaxLineBytes / 2
 )
 
-// Options say how a command enqueues several jobs.
-type Options struct {
+// UploadOptions say how a command enqueues several jobs.
+type UploadOptions struct {
 	Output *term.Output
 	Cmd    *cobra.Command // the command that is running; messages name its flags
 	Finder *connect.Finder
@@ -44,13 +44,13 @@ type Options struct {
 	Key           string // idempotency key of the request; "" for none
 	NoCwd         bool   // run the jobs in the home directory
 	RequireLimits bool   // reject jobs with limits that the service cannot enforce
-	Next          bool   // start the jobs before the user's other waiting jobs
+	StartNext     bool   // start the jobs before the user's other waiting jobs
 }
 
 // Upload enqueues the jobs of a file. It uses one request if they fit, otherwise several requests of
 // one batch. It sends each request while it reads the jobs of the next one.
 type Upload struct {
-	Options
+	UploadOptions
 	ctx    context.Context
 	Client *control.Client // nil until the first request, which connects it
 
@@ -73,9 +73,9 @@ type Upload struct {
 }
 
 // NewUpload returns an upload. The fields in common are those that all jobs share.
-func NewUpload(ctx context.Context, options Options, common *queue.Spec) *Upload {
-	expired := Expiries{expiry: queue.ValueOr(common.ExpiresAt, 0)}
-	return &Upload{Options: options, ctx: ctx, files: input.NamedFiles{}, expiries: expired}
+func NewUpload(ctx context.Context, options UploadOptions, common *queue.Spec) *Upload {
+	expired := Expiries{sharedExpiry: queue.ValueOr(common.ExpiresAt, 0)}
+	return &Upload{UploadOptions: options, ctx: ctx, files: input.NamedFiles{}, expiries: expired}
 }
 
 // Add adds one job, and sends a request when enough jobs are collected.
@@ -84,51 +84,51 @@ func (u *Upload) Add(raw []byte, line int) error {
 	if err != nil {
 		return fault.AtLine(err, line)
 	}
-	u.expiries.Add("line", line, j.expires)
+	u.expiries.Add("line", line, j.expiresAt)
 	j.line, j.index = line, u.JobsRead
 	if u.sorter.sentIDs == nil {
 		u.sorter.seed, u.sorter.sentIDs = maphash.MakeSeed(), map[uint64]bool{}
 	}
-	err = u.put(j, u.sorter.ready)
-	if u.JobsRead++; err != nil || len(u.sorter.heldJobs) < maxHeld {
+	err = u.addToRequest(j, u.sorter.readyJobs)
+	if u.JobsRead++; err != nil || len(u.sorter.delayedJobs) < maxDelayedJobs {
 		return err
 	}
-	return u.putHeld()
+	return u.putDelayed()
 }
 
-// putHeld puts the jobs that were held back into the next requests, and sends the full requests.
-func (u *Upload) putHeld() error {
-	rest, err := u.sorter.flush(u.request.jobs)
+// putDelayed puts the jobs that were held back into the next requests, and sends the full requests.
+func (u *Upload) putDelayed() error {
+	rest, err := u.sorter.sortRemaining(u.request.jobs)
 	if err != nil {
 		return err
 	}
 	u.request = request{}
 	for _, j := range rest {
-		if err := u.put(j, u.sorter.note); err != nil {
+		if err := u.addToRequest(j, u.sorter.recordIDs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// put adds a job to the next request. If the request is full, put sends it first. The function ready
+// addToRequest adds a job to the next request. If the request is full, addToRequest sends it first. The function ready
 // decides which jobs of the full request can be sent.
-func (u *Upload) put(j pendingJob, ready func([]pendingJob) []pendingJob) error {
-	maxJobs, maxBytes := partJobs, partBytes
+func (u *Upload) addToRequest(j pendingJob, ready func([]pendingJob) []pendingJob) error {
+	maxJobs, maxBytes := maxRequestJobs, maxRequestBytes
 	if u.Key != "" { // a key makes a single request safe to repeat, so all jobs must fit in one request
-		maxJobs, maxBytes = queue.MaxBatch, control.MaxLine-64<<10
+		maxJobs, maxBytes = queue.MaxJobsPerRequest, control.MaxLineBytes-64<<10
 	}
 	if u.request.isFull(&j, maxJobs, maxBytes) {
 		if u.Key != "" {
-			return fault.Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and "+
-				"environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxEntries)
+			return fault.Usagef("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and "+
+				"environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxArgEnvCount)
 		}
 		if u.request.jobs = ready(u.request.jobs); len(u.request.jobs) > 0 {
 			if err := u.send(false); err != nil {
 				return err
 			}
 		}
-		u.request.bytes, u.request.entries = 0, 0
+		u.request.bytes, u.request.argEnvCount = 0, 0
 	}
 	u.request.add(j)
 	return nil
@@ -146,18 +146,18 @@ func (u *Upload) encode(raw []byte) (j pendingJob, err error) {
 	if s.ID != nil {
 		j.ID = *s.ID
 	}
-	j.parents, j.expires = namesOf(&s), s.ExpiresAt
-	if j.raw, err = u.caller.complete(raw, &s, u.NoCwd); err != nil {
+	j.parents, j.expiresAt = dependencyIDs(&s), s.ExpiresAt
+	if j.raw, err = u.caller.addTo(raw, &s, u.NoCwd); err != nil {
 		return j, err
 	}
 	u.files.Warn(u.Output, u.Cmd, &s)
-	j.entries = control.Entries(&s)
+	j.argEnvCount = control.ArgEnvCount(&s)
 	return j, nil
 }
 
 // connect connects to the service, and starts it if necessary.
 func (u *Upload) connect() error {
-	c, err := u.Finder.StartedClient(u.ctx)
+	c, err := u.Finder.AutostartClient(u.ctx)
 	if err != nil {
 		return err
 	}
@@ -166,14 +166,14 @@ func (u *Upload) connect() error {
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	go func() { // this goroutine waits for a signal until the process ends
 		<-interrupts
-		u.interrupted()
+		u.abortAndExit()
 	}()
 	return nil
 }
 
 // send sends the collected jobs. It first waits for the answer to the previous request.
 func (u *Upload) send(commit bool) error {
-	if err := u.await(); err != nil {
+	if err := u.awaitReply(); err != nil {
 		return err
 	}
 	u.startMu.Lock() // the method interrupted locks startMu and never unlocks it
@@ -185,11 +185,11 @@ func (u *Upload) send(commit bool) error {
 	}
 	u.commits = commit
 	if !commit && u.batch == "" {
-		u.batch = control.NewKey()
+		u.batch = control.NewIdempotencyKey()
 	}
 	jobs := u.request.jobs
 	p := control.EnqueueBatch{Batch: u.batch, EncodedJobs: make([][]byte, len(jobs)), Commit: commit,
-		RequireLimits: u.RequireLimits, Next: u.Next}
+		RequireLimits: u.RequireLimits, RunNext: u.StartNext}
 	if commit {
 		p.Key = u.Key
 	}
@@ -203,23 +203,23 @@ func (u *Upload) send(commit bool) error {
 	u.inFlight.Go(func() {
 		got, err := u.Client.EnqueueBatch(u.ctx, p)
 		u.answers.add(&got, lines) // the sender's goroutine reads the answers only after await
-		sent <- lineOf(err, lines)
+		sent <- errorAtLine(err, lines)
 	})
 	u.request = request{}
-	u.showSent(commit)
+	u.showProgress(commit)
 	return nil
 }
 
-// showSent shows how many jobs were sent, unless the request commits the batch.
-func (u *Upload) showSent(commit bool) {
+// showProgress shows how many jobs were sent, unless the request commits the batch.
+func (u *Upload) showProgress(commit bool) {
 	switch p := &u.Source; {
 	case commit:
 	case p.size > 0:
-		u.Output.Draw(term.Bar{Current: p.bytesRead.Load(), Total: p.size, StartedAt: p.began,
-			Note:  present.Jobs(u.JobsRead) + " sent",
-			Bytes: true})
+		u.Output.DrawBar(term.ProgressBar{Current: p.bytesRead.Load(), Total: p.size, StartedAt: p.startedAt,
+			Suffix:  present.JobsText(u.JobsRead) + " sent",
+			InBytes: true})
 	default:
-		u.Output.Progress("%s sent", present.Jobs(u.JobsRead))
+		u.Output.ShowProgress("%s sent", present.JobsText(u.JobsRead))
 	}
 }
 
@@ -241,10 +241,10 @@ func (u *Upload) abort() error {
 	return err
 }
 
-// interrupted aborts the batch and exits. It never unlocks u.startMu, so no other request can start.
-func (u *Upload) interrupted() {
+// abortAndExit aborts the batch and exits. It never unlocks u.startMu, so no other request can start.
+func (u *Upload) abortAndExit() {
 	u.startMu.Lock()
-	u.Output.Progress("")
+	u.Output.ShowProgress("")
 	if u.commits {
 		u.Output.Say("interrupted while the jobs were being stored: either all or none are in the queue; check with: " +
 			"queuectl list")
@@ -257,8 +257,8 @@ func (u *Upload) interrupted() {
 	os.Exit(fault.ExitDetached)
 }
 
-// await waits for the request in flight and returns its error.
-func (u *Upload) await() error {
+// awaitReply waits for the request in flight and returns its error.
+func (u *Upload) awaitReply() error {
 	if u.sendResult == nil {
 		return nil
 	}
@@ -267,10 +267,10 @@ func (u *Upload) await() error {
 	return err
 }
 
-// End finishes the batch and prints the ids of its jobs. The parameter due describes when the jobs
+// FinishAndPrint finishes the batch and prints the ids of its jobs. The parameter due describes when the jobs
 // start, for example "; due …".
-func (u *Upload) End(err error, due string) error {
-	err = u.Finish(err)
+func (u *Upload) FinishAndPrint(err error, due string) error {
+	err = u.CommitOrAbort(err)
 	if u.Client != nil {
 		defer u.Client.Close()
 	}
@@ -278,43 +278,43 @@ func (u *Upload) End(err error, due string) error {
 		return err
 	}
 	u.sortIDs()
-	if err := PrintStored(u.ctx, u.Output, u.Client, u.answers.ids); err != nil {
+	if err := PrintEnqueued(u.ctx, u.Output, u.Client, u.answers.ids); err != nil {
 		return err
 	}
 	if u.expiries.Never == u.JobsRead {
 		u.answers.maxAttempts = 0
 	}
-	return u.Output.PrintNote("%s enqueued%s%s", present.Jobs(len(u.answers.ids)-len(u.answers.foundLines)), due,
-		present.UpToAttempts(u.answers.maxAttempts))
+	return u.Output.PrintInfo("%s enqueued%s%s", present.JobsText(len(u.answers.ids)-len(u.answers.foundLines)), due,
+		present.MaxAttemptsText(u.answers.maxAttempts))
 }
 
-// Finish commits the batch or, after an error, aborts it.
-func (u *Upload) Finish(err error) error {
-	defer u.Output.Progress("")
+// CommitOrAbort commits the batch or, after an error, aborts it.
+func (u *Upload) CommitOrAbort(err error) error {
+	defer u.Output.ShowProgress("")
 	if err == nil {
-		err = u.putHeld()
+		err = u.putDelayed()
 	}
 	if err == nil {
 		err = u.send(true)
 	}
 	if err == nil {
-		err = u.await()
+		err = u.awaitReply()
 	}
 	if err == nil {
 		got := &u.answers
 		WarnUnenforced(u.Output, got.unenforcedLimits)
 		PrintNewQueues(u.Output, got.newQueues)
-		PrintFound(u.Output, "line", got.foundLines, len(got.ids))
+		PrintNotEnqueued(u.Output, "line", got.foundLines, len(got.ids))
 		PrintNotes(u.Output, u.Cmd, got.notes)
 		PrintExpired(u.Output, &u.expiries)
 	}
 	if err == nil || u.batch == "" {
 		return err
 	}
-	u.await() // ignore an error of the request in flight, because err is the cause
+	u.awaitReply() // ignore an error of the request in flight, because err is the cause
 	failed := u.abort()
 	switch {
-	case batchLost(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
+	case isBatchLost(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was "+
 			"stored; run the same command again")
 	case u.commits:
@@ -328,14 +328,14 @@ func (u *Upload) Finish(err error) error {
 // readProgress tracks how much of a file was read, for the progress bar.
 type readProgress struct {
 	file      *os.File
-	began     time.Time
+	startedAt time.Time
 	size      int64        // size of the file in bytes; 0 if unknown
 	bytesRead atomic.Int64 // number of bytes read
 }
 
-// Open starts to track a file.
-func (p *readProgress) Open(f *os.File) io.Reader {
-	p.file, p.began = f, time.Now()
+// Track starts to track a file.
+func (p *readProgress) Track(f *os.File) io.Reader {
+	p.file, p.startedAt = f, time.Now()
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 		p.size = info.Size()
 	}

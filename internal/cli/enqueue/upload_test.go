@@ -18,7 +18,7 @@ func TestJobsOfAFileAreCompleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := NewUpload(t.Context(), Options{Output: &term.Output{}}, &queue.Spec{})
+	u := NewUpload(t.Context(), UploadOptions{Output: &term.Output{}}, &queue.Spec{})
 	for raw, want := range map[string]struct{ cwd, path, command string }{
 		`{"command":"a"}`: {cwd, "/p", "a"},
 		" { \"command\" :\r\n\t\"b\\n\" ,\n\"labels\": {\n}\n} ": {cwd, "/p", "b\n"},

@@ -13,20 +13,20 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// endError is an error with an exit code.
-type endError struct {
+// exitError is an error with an exit code.
+type exitError struct {
 	error
 	code int
 }
 
 // WithExit returns an error with an exit code.
-func WithExit(err error, code int) error { return &endError{err, code} }
+func WithExit(err error, code int) error { return &exitError{err, code} }
 
 // Unwrap returns the cause.
-func (e *endError) Unwrap() error { return e.error }
+func (e *exitError) Unwrap() error { return e.error }
 
 // ExitsWith returns the exit code.
-func (e *endError) ExitsWith() int { return e.code }
+func (e *exitError) ExitsWith() int { return e.code }
 
 // UsageError is a mistake in the command line.
 type UsageError struct{ text string }
@@ -34,8 +34,8 @@ type UsageError struct{ text string }
 // Error returns the message.
 func (e *UsageError) Error() string { return e.text }
 
-// Usage returns a UsageError with a formatted message for the user.
-func Usage(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
+// Usagef returns a UsageError with a formatted message for the user.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
 // ExitCode returns the process's exit code for an error.
 func ExitCode(err error) int {
@@ -51,7 +51,7 @@ func ExitCode(err error) int {
 	if _, wrong := errors.AsType[*UsageError](err); wrong {
 		return 2
 	}
-	return control.RowOf(err).Exit
+	return control.ErrorCodeInfoOf(err).ExitStatus
 }
 
 // Message returns the text of an error for the user, as one line. If a denial does not begin with its

@@ -10,7 +10,7 @@ import (
 
 // Each kind of error has its exit code, even inside another error. WithExit overrides that code.
 func TestExitCodeFollowsKind(t *testing.T) {
-	usage := Usage("--limit: %d is too small; use 1 or more", 0)
+	usage := Usagef("--limit: %d is too small; use 1 or more", 0)
 	for _, c := range []struct {
 		err  error
 		want int
@@ -32,7 +32,7 @@ func TestMessageNamesDenial(t *testing.T) {
 	}{
 		{queue.Errorf(queue.CodeDenied, "only admins may do this; ask one"), "denied: only admins may do this; ask one"},
 		{queue.Errorf(queue.CodeDenied, "--user: you may not; ask an admin"), "--user: you may not; ask an admin"},
-		{Usage("queuectl queue: no command given"), "queue: no command given"},
+		{Usagef("queuectl queue: no command given"), "queue: no command given"},
 	} {
 		if got := Message(c.err); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)

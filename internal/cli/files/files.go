@@ -19,18 +19,18 @@ import (
 // Open opens a file for reading. Its error begins with the parameter what, which is the flag or
 // command that named the file.
 func Open(what, path string) (*os.File, error) {
-	if err := Check(what, path); err != nil {
+	if err := CheckReadable(what, path); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(path)
 	return f, UnreadableError(what, path, err)
 }
 
-// Check returns an error if a path is not a readable file.
-func Check(what, path string) error {
+// CheckReadable returns an error if a path is not a readable file.
+func CheckReadable(what, path string) error {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		return fault.Usage("%s: %s is a directory; give a file", what, path)
+		return fault.Usagef("%s: %s is a directory; give a file", what, path)
 	}
 	return UnreadableError(what, path, err)
 }
@@ -41,9 +41,9 @@ func UnreadableError(what, path string, err error) error {
 		return nil
 	}
 	var cause *fs.PathError
-	switch file := NotDirPart(filepath.Dir(path)); {
+	switch file := FirstNonDir(filepath.Dir(path)); {
 	case file != "":
-		return fault.Usage("%s: %s does not exist, because %s is not a directory; check the path", what, path, file)
+		return fault.Usagef("%s: %s does not exist, because %s is not a directory; check the path", what, path, file)
 	case errors.Is(err, fs.ErrNotExist):
 		return queue.Errorf(queue.CodeNotFound, "%s: %s does not exist; check the path", what, path)
 	case errors.Is(err, fs.ErrPermission):
@@ -79,18 +79,18 @@ func UnwritableError(what, dir string, err error) error {
 
 // CheckDir returns an error if a path is not a directory.
 func CheckDir(what, dir string) error {
-	if file := NotDirPart(dir); file != "" {
-		return fault.Usage("%s: %s is not a directory; check the path", what, file)
+	if file := FirstNonDir(dir); file != "" {
+		return fault.Usagef("%s: %s is not a directory; check the path", what, file)
 	}
 	if !Exists(dir) {
-		return fault.Usage("%s: directory %s does not exist; create it with: "+makeDir+" %[2]s", what, dir)
+		return fault.Usagef("%s: directory %s does not exist; create it with: "+mkdirCommand+" %[2]s", what, dir)
 	}
 	return nil
 }
 
-// NotDirPart returns the part of a path that exists but is not a directory. The path cannot be used as
+// FirstNonDir returns the part of a path that exists but is not a directory. The path cannot be used as
 // a directory because of that part. It returns "" if there is no such part.
-func NotDirPart(path string) string {
+func FirstNonDir(path string) string {
 	for {
 		info, err := os.Stat(path)
 		switch up := filepath.Dir(path); {

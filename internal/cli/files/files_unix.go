@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// makeDir is the command that creates a directory.
-const makeDir = "mkdir -p"
+// mkdirCommand is the command that creates a directory.
+const mkdirCommand = "mkdir -p"
 
-// callerUmask is the umask that this process was started with. It is -1 until KeepPrivate replaces the
+// callerUmask is the umask that this process was started with. It is -1 until RestrictUmask replaces the
 // process's umask.
 var callerUmask = -1
 
-// Umask returns the umask that this process was started with.
-func Umask() (int, bool) {
+// CallerUmask returns the umask that this process was started with.
+func CallerUmask() (int, bool) {
 	if callerUmask >= 0 {
 		return callerUmask, true
 	}
@@ -24,10 +24,10 @@ func Umask() (int, bool) {
 	return mask, true
 }
 
-// KeepPrivate sets the umask of a process that keeps a queue: its directories get mode 0700 and
+// RestrictUmask sets the umask of a process that keeps a queue: its directories get mode 0700 and
 // its files 0600, regardless of the caller's umask.
-func KeepPrivate() { callerUmask = syscall.Umask(0o077) }
+func RestrictUmask() { callerUmask = syscall.Umask(0o077) }
 
-// Share sets the mode of a file as if KeepPrivate had not been called: to what the caller's umask
+// ApplyCallerUmask sets the mode of a file as if RestrictUmask had not been called: to what the caller's umask
 // allows.
-func Share(path string) error { return os.Chmod(path, 0o666&^os.FileMode(callerUmask)) }
+func ApplyCallerUmask(path string) error { return os.Chmod(path, 0o666&^os.FileMode(callerUmask)) }

@@ -1,13 +1,13 @@
 package files
 
-// makeDir is the command that creates a directory.
-const makeDir = "mkdir"
+// mkdirCommand is the command that creates a directory.
+const mkdirCommand = "mkdir"
 
-// Umask returns no umask, since Windows has none.
-func Umask() (int, bool) { return 0, false }
+// CallerUmask returns no umask, since Windows has none.
+func CallerUmask() (int, bool) { return 0, false }
 
-// KeepPrivate does nothing, because on Windows files inherit the rights of their directory.
-func KeepPrivate() {}
+// RestrictUmask does nothing, because on Windows files inherit the rights of their directory.
+func RestrictUmask() {}
 
-// Share does nothing; see KeepPrivate.
-func Share(string) error { return nil }
+// ApplyCallerUmask does nothing; see RestrictUmask.
+func ApplyCallerUmask(string) error { return nil }

@@ -39,16 +39,16 @@ func CommonFlags() map[string][]string {
 	}
 }
 
-// Func returns the function that prints a command's description, flags by theme, and examples. If a
+// HelpFunc returns the function that prints a command's description, flags by theme, and examples. If a
 // command has very many flags, the function prints only the most common ones, unless all is true.
-func Func(all bool) func(*cobra.Command, []string) {
+func HelpFunc(all bool) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, _ []string) {
-		out := signWriter{cmd.OutOrStdout()}
+		out := localeWriter{cmd.OutOrStdout()}
 		common := CommonFlags()[commandName(cmd)]
 		if all {
 			common = nil
 		}
-		text := Long(cmd)
+		text := LongDescription(cmd)
 		if parts := strings.SplitN(text, "\n\n", 3); common != nil && len(parts) == 3 {
 			text = parts[0] + "\n\n" + parts[1]
 		}
@@ -62,15 +62,15 @@ func Func(all bool) func(*cobra.Command, []string) {
 		printVerbs(out, cmd)
 		own, global := cmd.LocalFlags(), cmd.InheritedFlags()
 		if common != nil {
-			fmt.Fprintf(out, "\nCommon flags:\n%s", flagLines(pick(own, common)))
-			n := VisibleFlags(own) + VisibleFlags(global)
+			fmt.Fprintf(out, "\nCommon flags:\n%s", flagLines(selectFlags(own, common)))
+			n := CountVisibleFlags(own) + CountVisibleFlags(global)
 			fmt.Fprintf(out, "\nAll %d flags and more examples: %s --help --all\n", n, cmd.CommandPath())
 			return
 		}
 		for _, t := range flagThemes(own) {
 			fmt.Fprintf(out, "\n%s:\n%s", t.title, flagLines(t.flags))
 		}
-		if VisibleFlags(global) > 0 {
+		if CountVisibleFlags(global) > 0 {
 			fmt.Fprintf(out, "\nGlobal flags:\n%s", flagLines(global))
 		}
 	}
@@ -85,8 +85,8 @@ func commandName(cmd *cobra.Command) string {
 	return name
 }
 
-// pick returns the flags with these names, in this order.
-func pick(f *pflag.FlagSet, names []string) *pflag.FlagSet {
+// selectFlags returns the flags with these names, in this order.
+func selectFlags(f *pflag.FlagSet, names []string) *pflag.FlagSet {
 	some := pflag.NewFlagSet("", pflag.ContinueOnError)
 	some.SortFlags = false
 	for _, name := range names {
@@ -97,19 +97,19 @@ func pick(f *pflag.FlagSet, names []string) *pflag.FlagSet {
 	return some
 }
 
-// signWriter writes queuectl's own texts. It replaces signs that the locale cannot show.
-type signWriter struct{ writer io.Writer }
+// localeWriter writes queuectl's own texts. It replaces signs that the locale cannot show.
+type localeWriter struct{ writer io.Writer }
 
 // Write implements io.Writer.
-func (w signWriter) Write(p []byte) (int, error) {
+func (w localeWriter) Write(p []byte) (int, error) {
 	if _, err := io.WriteString(w.writer, termtext.LocaleText(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// VisibleFlags counts the flags that are not hidden.
-func VisibleFlags(f *pflag.FlagSet) (n int) {
+// CountVisibleFlags counts the flags that are not hidden.
+func CountVisibleFlags(f *pflag.FlagSet) (n int) {
 	f.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			n++
@@ -125,8 +125,8 @@ func VisibleFlags(f *pflag.FlagSet) (n int) {
 //go:embed descriptions.txt
 var descriptions string
 
-// Long returns the long description of a command, or its summary if it has none.
-func Long(cmd *cobra.Command) string {
+// LongDescription returns the long description of a command, or its summary if it has none.
+func LongDescription(cmd *cobra.Command) string {
 	_, text, _ := strings.Cut(descriptions, "== "+cmd.CommandPath()+"\n")
 	text, _, _ = strings.Cut(text, "\n== ")
 	return strings.TrimSpace(cmp.Or(cmd.Long, text, cmd.Short))
@@ -177,7 +177,7 @@ func flagThemes(f *pflag.FlagSet) (list []theme) {
 	}
 	f.VisitAll(func(flag *pflag.Flag) {
 		if !flag.Hidden {
-			set(append(flag.Annotations[input.ThemeOf], "Flags")[0]).AddFlag(flag)
+			set(append(flag.Annotations[input.ThemeAnnotation], "Flags")[0]).AddFlag(flag)
 		}
 	})
 	return slices.DeleteFunc(list, func(t theme) bool { return !t.flags.HasFlags() })

@@ -1,6 +1,6 @@
 // Package hints suggests the command, flag or argument that the user probably meant.
 //
-// Start with Lookup, for the words of other programs, and SimilarWord, for typing errors.
+// Start with Lookup, for the words of other programs, and SimilarWordHint, for typing errors.
 package hints
 
 import (
@@ -17,8 +17,8 @@ import (
 // The tables in the text files map words of pueue, task-spooler, at, GNU parallel, systemd and Slurm to
 // hints. Each line contains words, then ": ", then the hint.
 
-// entries returns the texts of the lines of a table that contain a word.
-func entries(word, table string) (texts []string) {
+// tableEntries returns the texts of the lines of a table that contain a word.
+func tableEntries(word, table string) (texts []string) {
 	for line := range strings.Lines(table) {
 		words, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 		if slices.Contains(strings.Fields(words), word) {
@@ -30,27 +30,27 @@ func entries(word, table string) (texts []string) {
 
 // Lookup returns the hint about a word from a table, or "" if the table does not contain the word.
 func Lookup(word, table string) string {
-	for _, hint := range entries(word, table) {
+	for _, hint := range tableEntries(word, table) {
 		return "; " + hint
 	}
 	return ""
 }
 
-// Commands is the table of hints about commands of other programs.
+// CommandTable is the table of hints about commands of other programs.
 //
 //go:embed commands.txt
-var Commands string
+var CommandTable string
 
-// groupVerbsElsewhere maps subcommands of other programs, as in `queue delete`, to those of
+// foreignSubcommands maps subcommands of other programs, as in `queue delete`, to those of
 // queuectl. A group has only some of queuectl's subcommands, so a word may be in several lines.
 //
 //go:embed group_verbs.txt
-var groupVerbsElsewhere string
+var foreignSubcommands string
 
 // ForGroup returns a hint that names the subcommand for a word of another program, or "" if no
 // subcommand matches.
 func ForGroup(group, word string, verbs []*cobra.Command) string {
-	for _, inGroup := range entries(word, groupVerbsElsewhere) {
+	for _, inGroup := range tableEntries(word, foreignSubcommands) {
 		for _, v := range verbs {
 			if v.Name() == inGroup {
 				usage, _, _ := strings.Cut(v.Use, " [")
@@ -79,7 +79,7 @@ func ForArguments(verb string, args []string) string {
 		case state != "":
 			known = verb + " --state " + state
 		default:
-			known = "show " + queue.ShellWord(queue.Clip(word))
+			known = "show " + queue.QuoteShellWord(queue.Clip(word))
 		}
 	case "worker":
 		if notNumber == nil {
@@ -97,9 +97,9 @@ func ForArguments(verb string, args []string) string {
 		case !strings.ContainsAny(key, "_.") && !slices.Contains(strings.Fields(PlainSettings), key):
 			return ""
 		case given:
-			known = "config set " + queue.ShellWord(queue.Clip(key)) + " " + queue.ShellWord(queue.Clip(value))
+			known = "config set " + queue.QuoteShellWord(queue.Clip(key)) + " " + queue.QuoteShellWord(queue.Clip(value))
 		default:
-			known = "config get " + queue.ShellWord(queue.Clip(key))
+			known = "config get " + queue.QuoteShellWord(queue.Clip(key))
 		}
 	}
 	if known == "" {
@@ -118,9 +118,9 @@ const PlainSettings = "workers timeout jitter priority shell scheduling aging re
 //go:embed flags.txt
 var flagTables string
 
-// Flags returns the hints about flags of other programs for a command. Only the command kill has hints
+// ForFlags returns the hints about flags of other programs for a command. Only the command kill has hints
 // for flags like -9 and -HUP. The parameter asks says whether the command has the flag --yes.
-func Flags(verb string, asks bool) (hints string) {
+func ForFlags(verb string, asks bool) (hints string) {
 	for _, table := range strings.Split(flagTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")
 		if verbs == "any" || slices.Contains(strings.Fields(verbs), verb) {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// typoOf returns a hint that names the known word that the user probably meant. It tolerates one
+// typoHint returns a hint that names the known word that the user probably meant. It tolerates one
 // mistake: a wrong, missing or additional letter, or two swapped letters. In a word of six letters or
 // more it tolerates two mistakes. The first letter must be right, because words with another first
 // letter usually mean something else. It returns "" if no known word is similar enough.
-func typoOf(word string, known []string) string {
+func typoHint(word string, known []string) string {
 	const longest, long = 64, 6 // letters
 	typed := strings.TrimLeft(word, "-")
 	most := 1
@@ -20,7 +20,7 @@ func typoOf(word string, known []string) string {
 	if typed == "" || len(typed) > longest {
 		return ""
 	}
-	if full := abbreviated(word, known); full != "" {
+	if full := expandAbbreviation(word, known); full != "" {
 		return fmt.Sprintf("; did you mean %q?", full)
 	}
 	best := ""
@@ -29,7 +29,7 @@ func typoOf(word string, known []string) string {
 		if meant == "" || meant[0] != typed[0] {
 			continue
 		}
-		if n := typos(typed, meant); n <= most {
+		if n := editDistance(typed, meant); n <= most {
 			best, most = k, n-1 // from here on, accept only words with fewer mistakes
 		}
 	}
@@ -39,9 +39,9 @@ func typoOf(word string, known []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// abbreviated returns the known word that begins with the given one. It returns "" if no known word
+// expandAbbreviation returns the known word that begins with the given one. It returns "" if no known word
 // does, or if several do.
-func abbreviated(word string, known []string) (full string) {
+func expandAbbreviation(word string, known []string) (full string) {
 	const shortest = 4 // letters
 	if len(strings.TrimLeft(word, "-")) < shortest {
 		return ""
@@ -57,8 +57,8 @@ func abbreviated(word string, known []string) (full string) {
 	return full
 }
 
-// typos counts the mistakes that turn one word into the other (their Damerau-Levenshtein distance).
-func typos(a, b string) int {
+// editDistance counts the mistakes that turn one word into the other (their Damerau-Levenshtein distance).
+func editDistance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j
@@ -81,8 +81,8 @@ func typos(a, b string) int {
 	return last[len(b)]
 }
 
-// SimilarWord returns a hint that names the known word that is similar to the given one. If no known word
+// SimilarWordHint returns a hint that names the known word that is similar to the given one. If no known word
 // is similar, it returns the parameter otherwise.
-func SimilarWord(word string, known []string, otherwise string) string {
-	return cmp.Or(typoOf(word, known), "; "+otherwise)
+func SimilarWordHint(word string, known []string, otherwise string) string {
+	return cmp.Or(typoHint(word, known), "; "+otherwise)
 }

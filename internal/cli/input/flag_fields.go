@@ -17,52 +17,53 @@ import (
 // This file translates field names in errors into flags. The service names the invalid field of a
 // request, like depends_on. The user typed a flag, like --after, so the client names the flag.
 
-// fieldOf is the annotation with the name of the field that a flag sets. Flags without the annotation
+// fieldAnnotation is the annotation with the name of the field that a flag sets. Flags without the annotation
 // set the field of the same name.
-const fieldOf = "field"
+const fieldAnnotation = "field"
 
-// SetsField records which field of a request a flag sets. It is needed only if their names differ.
-func SetsField(f *pflag.FlagSet, flag, field string) {
+// AnnotateField records which field of a request a flag sets. It is needed only if their names differ.
+func AnnotateField(f *pflag.FlagSet, flag, field string) {
 	if fieldName(flag) != field {
-		f.SetAnnotation(flag, fieldOf, []string{field}) // fails only if the flag does not exist
+		f.SetAnnotation(flag, fieldAnnotation, []string{field}) // fails only if the flag does not exist
 	}
 }
 
-// fieldName returns the field that a flag sets if SetsField was not called for the flag.
+// fieldName returns the field that a flag sets if AnnotateField was not called for the flag.
 func fieldName(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-// NameFlags replaces the invalid fields in an error by the flags that the user typed.
-func NameFlags(cmd *cobra.Command, err error) error {
+// WithFlagNames replaces the invalid fields in an error by the flags that the user typed.
+func WithFlagNames(cmd *cobra.Command, err error) error {
 	switch e := err.(type) {
 	case nil:
 		return nil
 	case *queue.Error:
 		if typed := FlagsByField(cmd); typed[e.Field] != "" {
-			return &queue.Error{Code: e.Code, Index: e.Index, Field: typed[e.Field], Message: flagsInText(cmd, e.Message)}
+			return &queue.Error{Code: e.Code, Index: e.Index, Field: typed[e.Field], Message: replaceFieldsByFlags(cmd,
+				e.Message)}
 		}
 	case *fault.LineError:
-		return &fault.LineError{Part: e.Part, Line: e.Line, Cause: NameFlags(cmd, e.Cause)}
+		return &fault.LineError{Part: e.Part, Line: e.Line, Cause: WithFlagNames(cmd, e.Cause)}
 	case interface{ Unwrap() []error }:
 		list := slices.Clone(e.Unwrap())
 		for i := range list {
-			list[i] = NameFlags(cmd, list[i])
+			list[i] = WithFlagNames(cmd, list[i])
 		}
 		return errors.Join(list...)
 	}
 	return err
 }
 
-// flagsInText replaces field names in a message by the flags that set those fields. A field name
+// replaceFieldsByFlags replaces field names in a message by the flags that set those fields. A field name
 // without "_" can also be an ordinary word, so it is replaced only in quotes after the word "field" or
 // "parameter". That word is removed too. Several names may follow the word, for example: fields "env"
 // and "argv".
-func flagsInText(cmd *cobra.Command, text string) string {
+func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
 	typed, all := FlagsByField(cmd), byField(cmd.Flags().VisitAll)
 	for _, noun := range []string{"the parameter", "parameter", "field"} {
 		parts := strings.Split(text, noun)
 		text = parts[0]
 		for _, part := range parts[1:] {
-			if flags, rest := flagList(part, typed, all); flags != "" {
+			if flags, rest := replaceLeadingNames(part, typed, all); flags != "" {
 				text += flags + rest
 			} else {
 				text += noun + part
@@ -76,17 +77,17 @@ func flagsInText(cmd *cobra.Command, text string) string {
 	return text
 }
 
-// flagList replaces the names at the start of a text, like ` "since" and "until"` or ` run_at`, by
+// replaceLeadingNames replaces the names at the start of a text, like ` "since" and "until"` or ` run_at`, by
 // their flags. It returns the flags and the rest of the text. It returns "" as the flags if a name has
 // no flag.
-func flagList(text string, typed, all map[string]string) (flags, rest string) {
+func replaceLeadingNames(text string, typed, all map[string]string) (flags, rest string) {
 	next, more := strings.CutPrefix(strings.TrimPrefix(text, "s"), " ")
 	for separator := ""; more; {
 		name, quoted := "", false
 		if next, quoted = strings.CutPrefix(next, `"`); quoted {
 			name, rest, _ = strings.Cut(next, `"`)
 		} else {
-			rest = strings.TrimLeftFunc(next, inName)
+			rest = strings.TrimLeftFunc(next, isNameRune)
 			name = next[:len(next)-len(rest)]
 		}
 		flag := cmp.Or(typed[name], all[name])
@@ -102,20 +103,22 @@ func flagList(text string, typed, all map[string]string) (flags, rest string) {
 	return flags, rest
 }
 
-// inName reports whether a name of a field, or of a job, may contain the character.
-func inName(r rune) bool { return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+// isNameRune reports whether a name of a field, or of a job, may contain the character.
+func isNameRune(r rune) bool {
+	return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r)
+}
 
 // replaceNames replaces the names that contain "_". It keeps a name that is part of a longer one, such
 // as a job's id.
 func replaceNames(text string, flags map[string]string) string {
 	var replaced strings.Builder
 	for text != "" {
-		rest := strings.TrimLeftFunc(text, inName)
+		rest := strings.TrimLeftFunc(text, isNameRune)
 		name := text[:len(text)-len(rest)]
 		if strings.Contains(name, "_") {
 			name = cmp.Or(flags[name], name)
 		}
-		text = strings.TrimLeftFunc(rest, func(r rune) bool { return !inName(r) })
+		text = strings.TrimLeftFunc(rest, func(r rune) bool { return !isNameRune(r) })
 		replaced.WriteString(name + rest[:len(rest)-len(text)])
 	}
 	return replaced.String()
@@ -133,7 +136,7 @@ func byField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
 	visit(func(f *pflag.Flag) { // visit calls the function in the order of the flags' names
 		field := fieldName(f.Name)
-		if of := f.Annotations[fieldOf]; len(of) > 0 {
+		if of := f.Annotations[fieldAnnotation]; len(of) > 0 {
 			field = of[0]
 		}
 		typed[field] = cmp.Or(typed[field], "--"+f.Name)

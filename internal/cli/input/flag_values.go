@@ -14,16 +14,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// InstantVar adds a flag for a time in the past, like --since.
-func InstantVar(f *pflag.FlagSet, at *control.Time, name, doc string) {
+// TimeVar adds a flag for a time in the past, like --since.
+func TimeVar(f *pflag.FlagSet, at *control.Time, name, doc string) {
 	f.Func(name, doc, func(text string) (err error) {
-		*at, err = SinceWhen(text)
+		*at, err = ParseSince(text)
 		return err
 	})
 }
 
-// SinceWhen parses the value of --since: a time, or a duration before now.
-func SinceWhen(text string) (control.Time, error) {
+// ParseSince parses the value of --since: a time, or a duration before now.
+func ParseSince(text string) (control.Time, error) {
 	if text == "" {
 		return 0, fault.ErrEmpty
 	}
@@ -49,11 +49,11 @@ type textValue struct {
 	once bool // reject a second, different value, because the first one would have no effect
 }
 
-// NonEmpty returns the value of a flag whose text must not be empty.
-func NonEmpty(text *string) pflag.Value { return textValue{text: text} }
+// NonEmptyValue returns the value of a flag whose text must not be empty.
+func NonEmptyValue(text *string) pflag.Value { return textValue{text: text} }
 
-// GivenOnce returns the value of a flag whose text must not be empty and can be given only once.
-func GivenOnce(text *string) pflag.Value { return textValue{text: text, once: true} }
+// OnceOnlyValue returns the value of a flag whose text must not be empty and can be given only once.
+func OnceOnlyValue(text *string) pflag.Value { return textValue{text: text, once: true} }
 
 // String returns the text.
 func (f textValue) String() string { return queue.ValueOr(f.text, "") }
@@ -76,18 +76,18 @@ func (f textValue) Set(text string) error {
 // DurationVar adds a flag with a duration. It passes the duration to the function take.
 func DurationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	f.Func(name, doc, func(text string) error {
-		d, err := when.ParseSpan(text)
+		d, err := when.ParseDuration(text)
 		take(d)
 		return err
 	})
 }
 
-// CheckLists rejects flags whose value is an empty list, for example because a variable in a script is
+// RejectEmptyLists rejects flags whose value is an empty list, for example because a variable in a script is
 // not set. Such a flag would silently have no effect.
-func CheckLists(cmd *cobra.Command) (err error) {
+func RejectEmptyLists(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {
-			err = fault.Usage("--%s: %v", f.Name, fault.ErrEmpty)
+			err = fault.Usagef("--%s: %v", f.Name, fault.ErrEmpty)
 		}
 	})
 	return err

@@ -20,7 +20,7 @@ import (
 // eachJob reads a JSON array or JSON lines. For every job, it calls the function in the parameter
 // each with the number of the job's first line. Its memory use is bounded by the longest job.
 func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
-	in, err := afterMark(r)
+	in, err := skipByteOrderMark(r)
 	if err != nil {
 		return err
 	}
@@ -47,16 +47,16 @@ func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 // eachText passes every line that is not empty to the function in the parameter each. The parameter
 // end is the byte that ends a line.
 func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) error {
-	in, err := afterMark(r)
+	in, err := skipByteOrderMark(r)
 	if err != nil {
 		return err
 	}
 	return eachLine(in, 1, end, each)
 }
 
-// afterMark returns a reader of the text without the UTF-8 byte-order mark at its beginning. It rejects
+// skipByteOrderMark returns a reader of the text without the UTF-8 byte-order mark at its beginning. It rejects
 // UTF-16.
-func afterMark(r io.Reader) (*bufio.Reader, error) {
+func skipByteOrderMark(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	begin, _ := in.Peek(3) // ignore an error, because the next read returns it again
 	switch {
@@ -75,15 +75,15 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 		for err == bufio.ErrBufferFull {
 			var part []byte
 			part, err = in.ReadSlice(end)
-			if raw = append(raw, part...); len(raw) > control.MaxLine {
+			if raw = append(raw, part...); len(raw) > control.MaxLineBytes {
 				return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
-					"longer than %d bytes; put large input in a file that the job reads", control.MaxLine), line)
+					"longer than %d bytes; put large input in a file that the job reads", control.MaxLineBytes), line)
 			}
 		}
 		if err != nil && err != io.EOF {
 			return err
 		}
-		if raw = withoutEnd(raw, end); !empty(raw, end) {
+		if raw = trimLineEnd(raw, end); !isEmptyLine(raw, end) {
 			if failed := each(raw, line); failed != nil {
 				return failed
 			}
@@ -94,8 +94,8 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 	}
 }
 
-// withoutEnd returns a line without its line ending, which may be \r\n.
-func withoutEnd(raw []byte, end byte) []byte {
+// trimLineEnd returns a line without its line ending, which may be \r\n.
+func trimLineEnd(raw []byte, end byte) []byte {
 	raw = bytes.TrimSuffix(raw, []byte{end})
 	if end == '\n' {
 		raw = bytes.TrimSuffix(raw, []byte("\r"))
@@ -103,9 +103,9 @@ func withoutEnd(raw []byte, end byte) []byte {
 	return raw
 }
 
-// empty reports whether a line is empty. If lines end with \n, a line of white space also counts as
+// isEmptyLine reports whether a line is empty. If lines end with \n, a line of white space also counts as
 // empty.
-func empty(raw []byte, end byte) bool {
+func isEmptyLine(raw []byte, end byte) bool {
 	if end == '\n' {
 		raw = bytes.TrimSpace(raw)
 	}
@@ -115,7 +115,7 @@ func empty(raw []byte, end byte) bool {
 // eachElement passes every element of a JSON array to the function in the parameter each. The
 // caller has already read the array's [.
 func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
-	lines := &lineCounter{r: in, lineStarts: []int64{0}, first: line}
+	lines := &lineCounter{r: in, lineStarts: []int64{0}, firstLine: line}
 	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
 	if _, err := d.Token(); err != nil {
 		return err
@@ -124,7 +124,7 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 			err = queue.Errorf(queue.CodeParse, "invalid JSON: %v", err)
-			return fault.AtLine(err, lines.of(d.InputOffset()-1))
+			return fault.AtLine(err, lines.lineAt(d.InputOffset()-1))
 		}
 		return err
 	}
@@ -133,12 +133,12 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 		if err := d.Decode(&v); err != nil {
 			return wrong(err)
 		}
-		if len(v) > control.MaxLine {
+		if len(v) > control.MaxLineBytes {
 			return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
 				"the definition of this job is larger than %d bytes; put large input in a file that the job reads",
-				control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
+				control.MaxLineBytes), lines.lineAt(d.InputOffset()-1-int64(len(v))))
 		}
-		if err := each(v, lines.of(d.InputOffset()-1-int64(len(v)))); err != nil {
+		if err := each(v, lines.lineAt(d.InputOffset()-1-int64(len(v)))); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,8 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 		return wrong(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return fault.Usage("line %d: unexpected text after the end of the JSON array; remove it", lines.of(d.InputOffset()-1))
+		return fault.Usagef("line %d: unexpected text after the end of the JSON array; remove it",
+			lines.lineAt(d.InputOffset()-1))
 	}
 	return nil
 }
@@ -154,9 +155,9 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 // lineCounter records where lines begin, so that an error can name the line of a byte offset.
 type lineCounter struct {
 	r          io.Reader
-	read       int64
+	bytesRead  int64
 	lineStarts []int64 // offsets at which lines begin; offsets that are no longer needed are dropped
-	first      int     // number of the line at lineStarts[0]
+	firstLine  int     // number of the line at lineStarts[0]
 }
 
 // Read implements io.Reader.
@@ -164,18 +165,18 @@ func (l *lineCounter) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
 	for i, c := range p[:n] {
 		if c == '\n' {
-			l.lineStarts = append(l.lineStarts, l.read+int64(i)+1)
+			l.lineStarts = append(l.lineStarts, l.bytesRead+int64(i)+1)
 		}
 	}
-	l.read += int64(n)
+	l.bytesRead += int64(n)
 	return n, err
 }
 
-// of returns the number of the line that contains a byte. The offset must not be lower than in the
+// lineAt returns the number of the line that contains a byte. The offset must not be lower than in the
 // previous call.
-func (l *lineCounter) of(offset int64) int {
+func (l *lineCounter) lineAt(offset int64) int {
 	for len(l.lineStarts) > 1 && l.lineStarts[1] <= offset {
-		l.lineStarts, l.first = l.lineStarts[1:], l.first+1
+		l.lineStarts, l.firstLine = l.lineStarts[1:], l.firstLine+1
 	}
-	return l.first
+	return l.firstLine
 }

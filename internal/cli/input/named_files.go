@@ -24,8 +24,8 @@ import (
 // maxNamedFiles is how many files the client checks for one request.
 const maxNamedFiles = 100
 
-// statWithin is how long a check waits for a file system to answer.
-const statWithin = 200 * time.Millisecond
+// statTimeout is how long a check waits for a file system to answer.
+const statTimeout = 200 * time.Millisecond
 
 // NamedFiles is the set of files that were checked because new jobs name them. It contains the empty
 // namedFile if a file system did not answer in time. In that case no more files are checked.
@@ -40,17 +40,17 @@ type namedFile struct{ field, path string }
 func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	check := func(field, path string, faultOf func(path string) string) {
 		if filepath.IsAbs(path) {
-			n.print(o, cmd, field, path, faultOf)
+			n.warnOfFault(o, cmd, field, path, faultOf)
 		}
 	}
 	if s.Cwd != nil {
-		check("cwd", *s.Cwd, faultOfDir)
+		check("cwd", *s.Cwd, dirFault)
 	}
 	if s.StdinFile != nil {
-		check("stdin_file", *s.StdinFile, faultOfInput)
+		check("stdin_file", *s.StdinFile, inputFault)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.EnvSecret)) {
-		check("env_secret", s.EnvSecret[name], faultOfInput)
+		check("env_secret", s.EnvSecret[name], inputFault)
 	}
 	if len(s.Argv) == 0 {
 		return
@@ -60,18 +60,19 @@ func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	// job has the same PATH as this process.
 	case filepath.Base(program) == program:
 		if s.Env["PATH"] == os.Getenv("PATH") {
-			n.print(o, cmd, "program", program, faultOfProgram)
+			n.warnOfFault(o, cmd, "program", program, programFault)
 		}
 	case s.Cwd != nil && !filepath.IsAbs(program):
-		check("program", filepath.Join(*s.Cwd, program), faultOfProgram)
+		check("program", filepath.Join(*s.Cwd, program), programFault)
 	default:
-		check("program", program, faultOfProgram)
+		check("program", program, programFault)
 	}
 }
 
-// print checks a file with the function faultOf, and prints the problem as a warning. It does nothing
+// warnOfFault checks a file with the function faultOf, and prints the problem as a warning. It does nothing
 // if the file was checked before.
-func (n NamedFiles) print(o *term.Output, cmd *cobra.Command, field, path string, faultOf func(path string) string) {
+func (n NamedFiles) warnOfFault(o *term.Output, cmd *cobra.Command, field, path string,
+	faultOf func(path string) string) {
 	file := namedFile{field, path}
 	if n[file] || n[namedFile{}] || len(n) == maxNamedFiles {
 		return
@@ -83,10 +84,10 @@ func (n NamedFiles) print(o *term.Output, cmd *cobra.Command, field, path string
 	select {
 	case fault := <-checked:
 		if fault != "" {
-			o.Progress("")
+			o.ShowProgress("")
 			o.Say("%s: %s %s", cmp.Or(FlagsByField(cmd)[field], field), path, fault)
 		}
-	case <-time.After(statWithin):
+	case <-time.After(statTimeout):
 		n[namedFile{}] = true
 	}
 }
@@ -94,9 +95,9 @@ func (n NamedFiles) print(o *term.Output, cmd *cobra.Command, field, path string
 // missingFile is the warning for a file that does not exist.
 const missingFile = "does not exist; the job fails unless you create it before the job starts"
 
-// faultOfDir returns why jobs cannot use path as their working directory: the path does not exist, or
+// dirFault returns why jobs cannot use path as their working directory: the path does not exist, or
 // is not a directory. It returns "" if it knows no reason.
-func faultOfDir(path string) string {
+func dirFault(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return missingFile
@@ -106,9 +107,9 @@ func faultOfDir(path string) string {
 	return ""
 }
 
-// faultOfInput returns why jobs cannot read path: the path does not exist, or is not a regular file. It
+// inputFault returns why jobs cannot read path: the path does not exist, or is not a regular file. It
 // returns "" if it knows no reason.
-func faultOfInput(path string) string {
+func inputFault(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return missingFile
@@ -118,9 +119,9 @@ func faultOfInput(path string) string {
 	return ""
 }
 
-// faultOfProgram returns why jobs cannot start a program: it does not exist, or is not in PATH. It
+// programFault returns why jobs cannot start a program: it does not exist, or is not in PATH. It
 // returns "" if it knows no reason.
-func faultOfProgram(program string) string {
+func programFault(program string) string {
 	switch _, err := exec.LookPath(program); {
 	case filepath.Base(program) == program && errors.Is(err, exec.ErrNotFound):
 		return "is not in PATH; the job fails unless you install it before the job starts"

@@ -8,18 +8,18 @@ import (
 	"unicode"
 )
 
-// piece is a part of a word of the program. It is literal text or, if placeholder is set, a replacement
+// wordPiece is a part of a word of the program. It is literal text or, if placeholder is set, a replacement
 // string in the syntax of GNU parallel, such as {}.
-type piece struct {
+type wordPiece struct {
 	text        string
 	arg         int                 // number of the argument, from 1; 0 for all arguments
 	transform   func(string) string // computes the replacement from an argument; nil for {#}
 	placeholder string              // the replacement string; "" for literal text
 }
 
-// replacements maps the text between { and }, after an optional argument number, to the function
+// placeholderFuncs maps the text between { and }, after an optional argument number, to the function
 // that computes the replacement.
-var replacements = []struct {
+var placeholderFuncs = []struct {
 	name      string
 	transform func(string) string
 }{
@@ -30,14 +30,14 @@ var replacements = []struct {
 	{"/.", func(arg string) string { return withoutExtension(baseName(arg)) }},
 }
 
-// jobNumber is the replacement string for the number of the job, from 1.
-const jobNumber = "{#}"
+// jobNumberPlaceholder is the replacement string for the number of the job, from 1.
+const jobNumberPlaceholder = "{#}"
 
 // maxArgNumber is the highest argument number in a replacement string.
 const maxArgNumber = 9
 
-// Pieces splits a word into its pieces.
-func Pieces(word string) (list []piece) {
+// SplitPlaceholders splits a word into its pieces.
+func SplitPlaceholders(word string) (list []wordPiece) {
 	begin := 0
 	for i := 0; i < len(word); i++ {
 		p, ok := placeholderAt(word[i:])
@@ -45,25 +45,25 @@ func Pieces(word string) (list []piece) {
 			continue
 		}
 		if i > begin {
-			list = append(list, piece{text: word[begin:i]})
+			list = append(list, wordPiece{text: word[begin:i]})
 		}
 		list = append(list, p)
 		begin = i + len(p.placeholder)
 		i = begin - 1
 	}
 	if begin < len(word) {
-		list = append(list, piece{text: word[begin:]})
+		list = append(list, wordPiece{text: word[begin:]})
 	}
 	return list
 }
 
 // placeholderAt parses the replacement string at the beginning of a text.
-func placeholderAt(text string) (p piece, ok bool) {
+func placeholderAt(text string) (p wordPiece, ok bool) {
 	if !strings.HasPrefix(text, "{") {
 		return p, false
 	}
-	if strings.HasPrefix(text, jobNumber) {
-		return piece{placeholder: jobNumber}, true
+	if strings.HasPrefix(text, jobNumberPlaceholder) {
+		return wordPiece{placeholder: jobNumberPlaceholder}, true
 	}
 	inside, _, closed := strings.Cut(text[1:], "}")
 	if !closed {
@@ -74,7 +74,7 @@ func placeholderAt(text string) (p piece, ok bool) {
 		p.arg = int(inside[0] - '0')
 		inside = inside[1:]
 	}
-	for _, r := range replacements {
+	for _, r := range placeholderFuncs {
 		if r.name == inside {
 			p.transform = r.transform
 			return p, true
@@ -83,15 +83,16 @@ func placeholderAt(text string) (p piece, ok bool) {
 	return p, false
 }
 
-// parallelPlaces lists the texts that GNU parallel allows between { and }, after an optional argument
+// parallelPlaceholders lists the texts that GNU parallel allows between { and }, after an optional argument
 // number. It includes those of GNU parallel's option --plus.
-var parallelPlaces = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.", "+..",
+var parallelPlaceholders = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.",
+	"+..",
 	"+...", ":", "::"}
 
-// foreignPlace finds a replacement string of GNU parallel, or a Perl expression between {= and =}, in
+// foreignPlaceholder finds a replacement string of GNU parallel, or a Perl expression between {= and =}, in
 // text without supported replacement strings. It ignores other uses of braces: {1..3} in bash, {2,3} in
 // regular expressions, and those of awk and JSON.
-func foreignPlace(text string) (place string, found bool) {
+func foreignPlaceholder(text string) (place string, found bool) {
 	for {
 		before, rest, opened := strings.Cut(text, "{")
 		inside, after, closed := strings.Cut(rest, "}")
@@ -101,7 +102,7 @@ func foreignPlace(text string) (place string, found bool) {
 		name := strings.TrimLeft(strings.TrimPrefix(inside, "-"), "0123456789")
 		switch {
 		case name == "" && repeats(before):
-		case inside != "" && inside != "-" && slices.Contains(parallelPlaces, name), strings.HasPrefix(inside, "="):
+		case inside != "" && inside != "-" && slices.Contains(parallelPlaceholders, name), strings.HasPrefix(inside, "="):
 			return "{" + inside + "}", true
 		}
 		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
@@ -117,8 +118,8 @@ func repeats(before string) bool {
 	return strings.HasSuffix(before, "]") || strings.HasSuffix(before, ")")
 }
 
-// replaced returns a word in which the arguments of job n replace the replacement strings.
-func replaced(list []piece, args []string, n int) string {
+// replacePlaceholders returns a word in which the arguments of job n replace the replacement strings.
+func replacePlaceholders(list []wordPiece, args []string, n int) string {
 	var b strings.Builder
 	for _, p := range list {
 		switch {

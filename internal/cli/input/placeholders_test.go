@@ -26,7 +26,7 @@ func TestReplacementStrings(t *testing.T) {
 		{"{x} {} {{}} {", []string{"1"}, "{x} 1 {1} {"}, {"{}", []string{"{.}"}, "{.}"}, {"plain", []string{"a"}, "plain"},
 		{"{10} {0}", []string{"a"}, "{10} {0}"},
 	} {
-		if got := replaced(Pieces(c.word), c.args, 7); got != c.want {
+		if got := replacePlaceholders(SplitPlaceholders(c.word), c.args, 7); got != c.want {
 			t.Errorf("%s of %q: got %q, want %q", c.word, c.args, got, c.want)
 		}
 	}
@@ -36,7 +36,7 @@ func TestReplacementStrings(t *testing.T) {
 // are appended.
 func TestJobsOfArguments(t *testing.T) {
 	of := func(m Source) (list [][]string) {
-		err := m.Each(nil, func(raw []byte, _ int) error {
+		err := m.EachJob(nil, func(raw []byte, _ int) error {
 			s, err := m.Spec(&queue.Spec{}, raw)
 			if err == nil {
 				list = append(list, s.Argv)
@@ -75,8 +75,8 @@ func TestForeignPlaceholder(t *testing.T) {
 		"}{": "", "": "", "{name}": "",
 	} {
 		var got string
-		for _, p := range Pieces(text) {
-			if place, found := foreignPlace(p.text); found && got == "" {
+		for _, p := range SplitPlaceholders(text) {
+			if place, found := foreignPlaceholder(p.text); found && got == "" {
 				got = place
 			}
 		}
@@ -89,7 +89,7 @@ func TestForeignPlaceholder(t *testing.T) {
 // The repetition in a regular expression is unchanged, and the argument is still appended.
 func TestRepeatedTextIsKept(t *testing.T) {
 	m := Source{Command: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, words: [][]string{{"f"}}}
-	if err := m.checkPlaces(); err != nil {
+	if err := m.checkPlaceholders(); err != nil {
 		t.Fatal(err)
 	}
 	s, err := m.Spec(&queue.Spec{}, []byte("f"))
@@ -97,7 +97,7 @@ func TestRepeatedTextIsKept(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", s.Argv, err, want)
 	}
 	for _, word := range []string{"{3}", "a{3}", "[0-9]{3/}"} {
-		if err := (&Source{Command: []string{word}, words: m.words}).checkPlaces(); err == nil {
+		if err := (&Source{Command: []string{word}, words: m.words}).checkPlaceholders(); err == nil {
 			t.Errorf("%s: accepted, want refused", word)
 		}
 	}

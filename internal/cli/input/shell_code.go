@@ -34,9 +34,9 @@ var interpreters = []struct {
 	{[]string{"powershell", "pwsh"}, "-command", true, ""},
 }
 
-// WarnOfCode prints a warning if an interpreter would run an argument as code.
-func (m *Source) WarnOfCode(o *term.Output) {
-	shell, place, form := codePlace(m.Command)
+// WarnPlaceholderInCode prints a warning if an interpreter would run an argument as code.
+func (m *Source) WarnPlaceholderInCode(o *term.Output) {
+	shell, place, form := placeholderInCode(m.Command)
 	if place == "" {
 		return
 	}
@@ -47,23 +47,23 @@ func (m *Source) WarnOfCode(o *term.Output) {
 	} else {
 		text += "; use only arguments that you trust"
 	}
-	o.Say("warning: %s", termtext.OneLine(o.Clean(o.Stderr, text)))
+	o.Say("warning: %s", termtext.OneLine(o.EscapeFor(o.Stderr, text)))
 }
 
-// codePlace finds the first replacement string that is part of an interpreter's code. It returns the
+// placeholderInCode finds the first replacement string that is part of an interpreter's code. It returns the
 // interpreter, the replacement string and the form, which is how the code should refer to the argument
-// instead. The form is "" if the code cannot do so. codePlace ignores a word that is only a replacement
+// instead. The form is "" if the code cannot do so. placeholderInCode ignores a word that is only a replacement
 // string, because the user then wants the whole argument to be code.
-func codePlace(program []string) (shell, place, form string) {
+func placeholderInCode(program []string) (shell, place, form string) {
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
 		for _, in := range interpreters {
 			if !slices.Contains(in.names, name) {
 				continue
 			}
-			for _, code := range codeAfter(program[i+1:], in.option, in.rest) {
-				list := Pieces(code)
-				if at := slices.IndexFunc(list, func(p piece) bool { return p.transform != nil }); at >= 0 && len(list) > 1 {
+			for _, code := range interpreterCode(program[i+1:], in.option, in.rest) {
+				list := SplitPlaceholders(code)
+				if at := slices.IndexFunc(list, func(p wordPiece) bool { return p.transform != nil }); at >= 0 && len(list) > 1 {
 					return word, list[at].placeholder, in.form
 				}
 			}
@@ -72,9 +72,9 @@ func codePlace(program []string) (shell, place, form string) {
 	return "", "", ""
 }
 
-// codeAfter returns the words that an interpreter runs as code. The parameter words contains the words
+// interpreterCode returns the words that an interpreter runs as code. The parameter words contains the words
 // after the interpreter's name.
-func codeAfter(words []string, option string, rest bool) []string {
+func interpreterCode(words []string, option string, rest bool) []string {
 	group := len(option) == len("-c") && option[0] == '-'
 	for i, word := range words {
 		lower := strings.ToLower(word)

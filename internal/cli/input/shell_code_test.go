@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// codePlace finds an argument inside code for a shell or another interpreter. It ignores an argument
+// placeholderInCode finds an argument inside code for a shell or another interpreter. It ignores an argument
 // that is a separate word, and an argument that is the whole code.
 func TestPlaceholderInShellCode(t *testing.T) {
 	for _, c := range []struct {
@@ -30,7 +30,7 @@ func TestPlaceholderInShellCode(t *testing.T) {
 		{[]string{"sh"}, ""},
 		{[]string{"sh", "-c"}, ""},
 	} {
-		if _, place, _ := codePlace(c.program); place != c.place {
+		if _, place, _ := placeholderInCode(c.program); place != c.place {
 			t.Errorf("%q: got %q, want %q", c.program, place, c.place)
 		}
 	}

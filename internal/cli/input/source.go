@@ -19,33 +19,35 @@ import (
 // arguments, or the words after :::.
 type Source struct {
 	File, Lines, argFile string
-	Null                 bool
+	NullSeparated        bool
 	Command              []string // command and its arguments, with replacement strings like {}
 	// parsedWords holds the words of Command, split into pieces by the method argv. It is nil until argv
 	// is called.
-	parsedWords [][]piece
+	parsedWords [][]wordPiece
 	words       [][]string // the words after each ":::"
 	number      int        // number of the current job, from 1
 }
 
-func (m *Source) Add(f *pflag.FlagSet) {
-	f.Var(NonEmpty(&m.File), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
-	f.Var(NonEmpty(&m.Lines), "lines", "read one shell command per line of `FILE`; - is stdin")
-	f.Var(NonEmpty(&m.argFile), "arg-file", "for each line of `FILE`, run the program after \"--\"; the line replaces "+
-		"{} or is added at the end; - is stdin")
-	f.BoolVar(&m.Null, "null", false, "with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
+func (m *Source) AddFlags(f *pflag.FlagSet) {
+	f.Var(NonEmptyValue(&m.File), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
+	f.Var(NonEmptyValue(&m.Lines), "lines", "read one shell command per line of `FILE`; - is stdin")
+	f.Var(NonEmptyValue(&m.argFile), "arg-file",
+		"for each line of `FILE`, run the program after \"--\"; the line replaces "+
+			"{} or is added at the end; - is stdin")
+	f.BoolVar(&m.NullSeparated, "null", false,
+		"with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
 }
 
-// manyFlags are the flags that apply only to a single job.
-var manyFlags = []string{"id", "command"}
+// singleJobFlags are the flags that apply only to a single job.
+var singleJobFlags = []string{"id", "command"}
 
-// Given reports whether the command line names a source of several jobs.
-func (m *Source) Given() bool { return m.File+m.Lines+m.argFile != "" || len(m.words) > 0 }
+// IsGiven reports whether the command line names a source of several jobs.
+func (m *Source) IsGiven() bool { return m.File+m.Lines+m.argFile != "" || len(m.words) > 0 }
 
-// Take parses the arguments of the command and validates their combination with the flags. The job's
+// ParseArgs parses the arguments of the command and validates their combination with the flags. The job's
 // program follows --, and its arguments follow each :::.
-func (m *Source) Take(verb string, f *pflag.FlagSet, args []string, dash int) error {
-	if err := elsewhereSources(verb, args, dash); err != nil {
+func (m *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash int) error {
+	if err := rejectForeignSources(verb, args, dash); err != nil {
 		return err
 	}
 	if i := slices.Index(args, ":::"); i >= 0 && dash == 0 {
@@ -59,9 +61,9 @@ func (m *Source) Take(verb string, f *pflag.FlagSet, args []string, dash int) er
 		}
 		args = args[:i]
 	}
-	if !m.Given() {
-		if m.Null {
-			return fault.Usage("--null: works only with --arg-file; add --arg-file FILE")
+	if !m.IsGiven() {
+		if m.NullSeparated {
+			return fault.Usagef("--null: works only with --arg-file; add --arg-file FILE")
 		}
 		return nil
 	}
@@ -77,54 +79,54 @@ func (m *Source) Take(verb string, f *pflag.FlagSet, args []string, dash int) er
 	perArgument := m.argFile != "" || len(m.words) > 0
 	switch {
 	case len(sources) > 1:
-		return fault.Usage("%s: cannot be combined with %s; use one of them", sources[0], sources[1])
-	case m.Null && m.argFile == "":
-		return fault.Usage("--null: works only with --arg-file; add --arg-file FILE")
+		return fault.Usagef("%s: cannot be combined with %s; use one of them", sources[0], sources[1])
+	case m.NullSeparated && m.argFile == "":
+		return fault.Usagef("--null: works only with --arg-file; add --arg-file FILE")
 	case perArgument && (dash != 0 || len(args) == 0) && m.argFile != "":
-		return fault.Usage("--arg-file: no program given; write it after --, with {} for the argument: queuectl %s "+
+		return fault.Usagef("--arg-file: no program given; write it after --, with {} for the argument: queuectl %s "+
 			"--arg-file FILE -- gzip -k {}", verb)
 	case perArgument && (dash != 0 || len(args) == 0):
-		return fault.Usage("no program between -- and :::; write it there, with {} for the argument: queuectl %s -- "+
+		return fault.Usagef("no program between -- and :::; write it there, with {} for the argument: queuectl %s -- "+
 			"gzip -k {} ::: *.log", verb)
 	case !perArgument && len(args) > 0:
-		return fault.Usage("%s: cannot be combined with a command; use one of them", sources[0])
+		return fault.Usagef("%s: cannot be combined with a command; use one of them", sources[0])
 	}
-	for _, name := range manyFlags {
+	for _, name := range singleJobFlags {
 		if f.Changed(name) {
-			return fault.Usage("--%s: cannot be combined with %s, which creates several jobs; leave out --%[1]s", name,
+			return fault.Usagef("--%s: cannot be combined with %s, which creates several jobs; leave out --%[1]s", name,
 				sources[0])
 		}
 	}
 	if m.Command = args; perArgument {
-		if err := m.checkPlaces(); err != nil {
+		if err := m.checkPlaceholders(); err != nil {
 			return err
 		}
 	}
-	if flag, name := m.source(); name != "" && name != "-" {
-		return files.Check(flag, name)
+	if flag, name := m.sourceFile(); name != "" && name != "-" {
+		return files.CheckReadable(flag, name)
 	}
 	return nil
 }
 
-// elsewhereSources rejects GNU parallel's notations for other job sources, such as ::::. Without this
+// rejectForeignSources rejects GNU parallel's notations for other job sources, such as ::::. Without this
 // check, queuectl would pass them to the program as arguments.
-func elsewhereSources(verb string, args []string, dash int) error {
+func rejectForeignSources(verb string, args []string, dash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
-		return fault.Usage(":::: is not supported; use --arg-file: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
+		return fault.Usagef(":::: is not supported; use --arg-file: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
 	case has(":::+"):
-		return fault.Usage(":::+ is not supported; write one command per line and use --lines, or write the jobs as " +
+		return fault.Usagef(":::+ is not supported; write one command per line and use --lines, or write the jobs as " +
 			"JSON and use --file")
 	case has(":::") && dash < 0:
-		return fault.Usage("::: works only with a program after --, not with a shell command; write: queuectl %s "+
+		return fault.Usagef("::: works only with a program after --, not with a shell command; write: queuectl %s "+
 			"-- PROGRAM {} ::: …", verb)
 	}
 	return nil
 }
 
-// source returns the file that the jobs come from, and the flag that names the file. The name is "" if
+// sourceFile returns the file that the jobs come from, and the flag that names the file. The name is "" if
 // the jobs do not come from a file.
-func (m *Source) source() (flag, name string) {
+func (m *Source) sourceFile() (flag, name string) {
 	for _, s := range m.files() {
 		if s.name != "" {
 			return s.flag, s.name
@@ -141,7 +143,7 @@ func (m *Source) files() []struct{ flag, name string } {
 // Open opens the source file. The name - means stdin. It returns nil if the jobs do not come from a
 // file.
 func (m *Source) Open(stdin *os.File) (*os.File, error) {
-	switch flag, name := m.source(); name {
+	switch flag, name := m.sourceFile(); name {
 	case "":
 		return nil, nil
 	case "-":
@@ -151,10 +153,10 @@ func (m *Source) Open(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// Each calls the function in the parameter with for every job, with the job's text and line number. The
+// EachJob calls the function in the parameter with for every job, with the job's text and line number. The
 // text is JSON, a shell command, or arguments separated by NUL. During the call, m.number is the number
 // of the job.
-func (m *Source) Each(in io.Reader, with func(raw []byte, line int) error) error {
+func (m *Source) EachJob(in io.Reader, with func(raw []byte, line int) error) error {
 	m.number = 0
 	do := func(raw []byte, line int) error {
 		m.number++
@@ -163,7 +165,7 @@ func (m *Source) Each(in io.Reader, with func(raw []byte, line int) error) error
 	switch {
 	case m.File != "":
 		return eachJob(in, do)
-	case m.Null: // only --arg-file can be combined with --null
+	case m.NullSeparated: // only --arg-file can be combined with --null
 		return eachText(in, 0, do)
 	case m.Lines+m.argFile != "":
 		return eachText(in, '\n', do)
@@ -202,7 +204,7 @@ func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 		s.Override(&own)
 	case m.Lines != "":
 		s.Command = new(string(raw))
-	case m.argFile != "" && !m.Null && strings.Contains(string(raw), "\x00"):
+	case m.argFile != "" && !m.NullSeparated && strings.Contains(string(raw), "\x00"):
 		return nil, queue.Invalid("argv", "the line contains a NUL byte; if NUL bytes separate the arguments, add --null")
 	default:
 		s.Argv = m.argv(strings.Split(string(raw), "\x00"), m.number)
@@ -215,13 +217,16 @@ func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 func (m *Source) argv(args []string, n int) []string {
 	if m.parsedWords == nil {
 		for _, word := range m.Command {
-			m.parsedWords = append(m.parsedWords, Pieces(word))
+			m.parsedWords = append(m.parsedWords, SplitPlaceholders(word))
 		}
 	}
 	argv, found := make([]string, len(m.Command), len(m.Command)+len(args)), false
 	for i, word := range m.parsedWords {
-		argv[i] = replaced(word, args, n)
-		found = found || slices.ContainsFunc(word, func(p piece) bool { return p.placeholder != "" && p.arg <= len(args) })
+		argv[i] = replacePlaceholders(word, args, n)
+		found = found || slices.ContainsFunc(word, func(p wordPiece) bool {
+			return p.placeholder != "" &&
+				p.arg <= len(args)
+		})
 	}
 	if !found {
 		argv = append(argv, args...)
@@ -229,22 +234,22 @@ func (m *Source) argv(args []string, n int) []string {
 	return argv
 }
 
-// checkPlaces rejects replacement strings that would stay in the program: {3} if there are fewer than
+// checkPlaceholders rejects replacement strings that would stay in the program: {3} if there are fewer than
 // three arguments, and strings of GNU parallel that queuectl does not support, like {%} and {0}. It
 // accepts a number after ] or ), as in [0-9]{4}, if there are fewer arguments. Such a number is the
 // repetition in a regular expression.
-func (m *Source) checkPlaces() error {
+func (m *Source) checkPlaceholders() error {
 	given := max(1, len(m.words))
 	for _, word := range m.Command {
 		before := ""
-		for _, p := range Pieces(word) {
+		for _, p := range SplitPlaceholders(word) {
 			if p.arg > given && !(repeats(before) && len(p.placeholder) == len("{1}")) {
-				return fault.Usage("%s: no argument has this number; each job has %s", p.placeholder,
+				return fault.Usagef("%s: no argument has this number; each job has %s", p.placeholder,
 					present.Plural(given, "argument"))
 			}
 			before = p.text
-			if text, found := foreignPlace(p.text); found {
-				return fault.Usage("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.} or {#}, or select an argument by "+
+			if text, found := foreignPlaceholder(p.text); found {
+				return fault.Usagef("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.} or {#}, or select an argument by "+
 					"number, as in {2} or {2.}", queue.Clip(text))
 			}
 		}
@@ -257,11 +262,11 @@ func (m *Source) HasNoWords() bool {
 	return slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 })
 }
 
-// SayNoJobs prints that the source of the jobs is empty.
-func (m *Source) SayNoJobs(o *term.Output) {
-	flag, name := m.source()
+// PrintNoJobs prints that the source of the jobs is empty.
+func (m *Source) PrintNoJobs(o *term.Output) {
+	flag, name := m.sourceFile()
 	if name == "-" {
 		flag, name = "standard input", ""
 	}
-	o.Say("%s contains no jobs", strings.TrimSpace(flag+" "+o.Clean(o.Stderr, name)))
+	o.Say("%s contains no jobs", strings.TrimSpace(flag+" "+o.EscapeFor(o.Stderr, name)))
 }

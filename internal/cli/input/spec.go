@@ -1,7 +1,7 @@
 // Package input turns flags, arguments and files into specs of jobs, and completes them with the
 // caller's environment.
 //
-// Start with SpecFlags, Source and Prepare.
+// Start with AddSpecFlags, Source and Prepare.
 package input
 
 import (
@@ -25,10 +25,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// SpecFlags adds a flag for every field of a spec except those that the parameter except names. A flag
+// AddSpecFlags adds a flag for every field of a spec except those that the parameter except names. A flag
 // has the name of its field with "-" instead of "_". A flag for a list or a map has the singular form
 // of that name.
-func SpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
+func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 	f := cmd.Flags()
 	for _, field := range queue.Fields() {
 		if field.Name == "argv" || slices.Contains(except, field.Name) { // the words after -- set argv
@@ -51,24 +51,24 @@ func SpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 				flag.NoOptDefVal = "true"
 			}
 			if theme := themeOfField(&field); theme != "" {
-				f.SetAnnotation(name, ThemeOf, []string{theme})
+				f.SetAnnotation(name, ThemeAnnotation, []string{theme})
 			}
-			SetsField(f, name, field.Name)
+			AnnotateField(f, name, field.Name)
 			flag.Hidden = i > 0 && name != shortFlag(field.Name)
-			if values := valuesOf(field.Name); values != nil {
+			if values := fieldValues(field.Name); values != nil {
 				CompleteValues(cmd, name, values...)
 			}
 		}
 	}
-	afterFlags(f, s)
+	addDependencyFlags(f, s)
 	if !slices.Contains(except, "run_at") {
 		allowed := f.Bool("allow-past", false, "accept past times for --at and --expires-at")
-		f.SetAnnotation("allow-past", ThemeOf, []string{themeOfField(&queue.Field{Name: "run_at"})})
+		f.SetAnnotation("allow-past", ThemeAnnotation, []string{themeOfField(&queue.Field{Name: "run_at"})})
 		cmd.PreRunE = func(*cobra.Command, []string) error {
 			if *allowed {
 				return nil
 			}
-			return refusePast(s, time.Now())
+			return rejectPastTimes(s, time.Now())
 		}
 	}
 }
@@ -77,10 +77,10 @@ func SpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 // to start, and clocks differ.
 const pastGrace = time.Minute
 
-// refusePast returns an error if the time of --at or --expires-at has passed, because such a time is
+// rejectPastTimes returns an error if the time of --at or --expires-at has passed, because such a time is
 // most likely a mistake. at(1) does the same. The service accepts past times, so that a client can
 // repeat a request.
-func refusePast(s *queue.Spec, now time.Time) error {
+func rejectPastTimes(s *queue.Spec, now time.Time) error {
 	flag, at := "--at", s.RunAt
 	if !passed(at, now) {
 		flag, at = "--expires-at", s.ExpiresAt
@@ -89,7 +89,7 @@ func refusePast(s *queue.Spec, now time.Time) error {
 		return nil
 	}
 	text, _ := present.FullTime(at.Time(), now)
-	return fault.Usage("%s: the time is %s; give a later time, or add --allow-past", flag, text)
+	return fault.Usagef("%s: the time is %s; give a later time, or add --allow-past", flag, text)
 }
 
 // passed reports whether a time is set and lies more than pastGrace in the past.
@@ -97,9 +97,9 @@ func passed(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
 }
 
-// valuesOf returns all values of a field that can have only a few values, for shell completion. It
+// fieldValues returns all values of a field that can have only a few values, for shell completion. It
 // returns nil for other fields.
-func valuesOf(field string) []string {
+func fieldValues(field string) []string {
 	switch field {
 	case "on_lost":
 		return []string{string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)}
@@ -118,7 +118,7 @@ func valuesOf(field string) []string {
 func FlagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}
-	if singular := strings.TrimSuffix(name, "s"); (f.Kind == queue.KindMap || f.Kind == queue.KindCodes) &&
+	if singular := strings.TrimSuffix(name, "s"); (f.Kind == queue.KindMap || f.Kind == queue.KindExitCodes) &&
 		singular != name {
 		names = []string{singular, name}
 	}
@@ -166,9 +166,9 @@ func (f *fieldFlag) Type() string {
 		name, _, _ := strings.Cut(rest, " ")
 		return name
 	}
-	return cmp.Or(map[queue.Kind]string{
-		queue.KindInteger: "N", queue.KindNumber: "N", queue.KindDuration: "DURATION", queue.KindInstant: "TIME",
-		queue.KindSize: "SIZE", queue.KindMap: "NAME=VALUE", queue.KindCodes: "CODES", queue.KindBool: "bool",
+	return cmp.Or(map[queue.FieldKind]string{
+		queue.KindInteger: "N", queue.KindNumber: "N", queue.KindDuration: "DURATION", queue.KindTime: "TIME",
+		queue.KindSize: "SIZE", queue.KindMap: "NAME=VALUE", queue.KindExitCodes: "CODES", queue.KindBool: "bool",
 	}[f.field.Kind], "NAME")
 }
 
@@ -176,7 +176,7 @@ func (f *fieldFlag) Type() string {
 func (f *fieldFlag) Set(text string) error {
 	switch f.field.Kind {
 	case queue.KindDuration:
-		d, err := when.ParseSpan(text)
+		d, err := when.ParseDuration(text)
 		if err != nil && f.field.Name == "delay" {
 			if _, wrong := when.Parse(text, time.Now(), when.Forward); wrong == nil {
 				return fmt.Errorf("%q is a time, not a duration; use --at for a time", queue.Clip(text))
@@ -186,7 +186,7 @@ func (f *fieldFlag) Set(text string) error {
 			return err
 		}
 		text = queue.FormatDuration(d)
-	case queue.KindInstant:
+	case queue.KindTime:
 		t, err := when.Parse(text, time.Now(), when.Forward)
 		if err != nil {
 			return err
@@ -196,9 +196,9 @@ func (f *fieldFlag) Set(text string) error {
 	return f.spec.SetText(f.field.Name, text)
 }
 
-// Prepare completes a spec with the caller's environment and validates it as the service does.
-func Prepare(s *queue.Spec, noCwd bool) error {
-	if err := Complete(s, noCwd); err != nil {
+// CompleteAndCheck completes a spec with the caller's environment and validates it as the service does.
+func CompleteAndCheck(s *queue.Spec, noCwd bool) error {
+	if err := AddCallerEnvironment(s, noCwd); err != nil {
 		return err
 	}
 	return CheckSpec(s)
@@ -210,12 +210,12 @@ func CheckSpec(s *queue.Spec) error {
 	return err
 }
 
-// maxTracestate is the size of a tracestate, in bytes, that every program must be able to forward
+// maxTracestateBytes is the size of a tracestate, in bytes, that every program must be able to forward
 // (W3C Trace Context, level 1, section 3.3.1.5).
-const maxTracestate = 512
+const maxTracestateBytes = 512
 
-// namesTrace reports whether a text is a valid traceparent (section 3.2 of the same standard).
-func namesTrace(text string) bool {
+// isTraceparent reports whether a text is a valid traceparent (section 3.2 of the same standard).
+func isTraceparent(text string) bool {
 	parts := strings.Split(text, "-")
 	if len(parts) != 4 || strings.Trim(text, "0123456789abcdef-") != "" {
 		return false
@@ -228,8 +228,8 @@ func namesTrace(text string) bool {
 	return true
 }
 
-// WholePaths makes the paths in a spec absolute, relative to the caller's working directory.
-func WholePaths(s *queue.Spec) error {
+// MakePathsAbsolute makes the paths in a spec absolute, relative to the caller's working directory.
+func MakePathsAbsolute(s *queue.Spec) error {
 	for field, path := range map[string]*string{"cwd": s.Cwd, "stdin_file": s.StdinFile} {
 		if path == nil || *path == "" || filepath.IsAbs(*path) || os.IsPathSeparator((*path)[0]) {
 			continue
@@ -247,18 +247,18 @@ func WholePaths(s *queue.Spec) error {
 	return nil
 }
 
-// Complete adds the caller's environment to a spec: the working directory, the umask, the variables
+// AddCallerEnvironment adds the caller's environment to a spec: the working directory, the umask, the variables
 // that decide how programs print text, and the variables to be passed.
-func Complete(s *queue.Spec, noCwd bool) error {
+func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 	if s.Cwd == nil && !noCwd {
 		here := "."
 		s.Cwd = &here
 	}
-	if err := WholePaths(s); err != nil {
+	if err := MakePathsAbsolute(s); err != nil {
 		return err
 	}
 	if s.Umask == nil {
-		if mask, ok := files.Umask(); ok {
+		if mask, ok := files.CallerUmask(); ok {
 			s.Umask = &mask
 		}
 	}
@@ -270,15 +270,15 @@ func Complete(s *queue.Spec, noCwd bool) error {
 		return slices.IndexFunc(names, func(n string) bool { return queue.SameVariable(n, name) })
 	}
 	given := slices.Collect(maps.Keys(s.Env))
-	inTrace := namesTrace(os.Getenv(queue.Traceparent)) && in(given, queue.Traceparent) < 0 &&
-		len(os.Getenv(queue.Tracestate)) <= maxTracestate
+	inTrace := isTraceparent(os.Getenv(queue.Traceparent)) && in(given, queue.Traceparent) < 0 &&
+		len(os.Getenv(queue.Tracestate)) <= maxTracestateBytes
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
 		if in(given, name) >= 0 || strings.HasPrefix(name, "QUEUECTL_") || name == "" {
 			continue
 		}
-		if i := in(usual, name); i >= 0 {
-			s.Env[usual[i]] = value
+		if i := in(inheritedVariables, name); i >= 0 {
+			s.Env[inheritedVariables[i]] = value
 			// queuectl run connects the user's terminal to the job, so the job needs the type of that terminal.
 		} else if name == "TERM" && s.TTY != nil && *s.TTY {
 			s.Env[name] = value
@@ -292,8 +292,8 @@ func Complete(s *queue.Spec, noCwd bool) error {
 	return s.CheckText()
 }
 
-// afterFlags adds the flags that are short forms of --depends-on.
-func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
+// addDependencyFlags adds the flags that are short forms of --depends-on.
+func addDependencyFlags(f *pflag.FlagSet, s *queue.Spec) {
 	list := func(name, how, doc string) {
 		f.Func(name, doc, func(text string) error {
 			for id := range strings.SplitSeq(text, ",") {
@@ -309,8 +309,8 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 			}
 			return nil
 		})
-		f.SetAnnotation(name, ThemeOf, []string{ThemeOrder})
-		SetsField(f, name, "depends_on")
+		f.SetAnnotation(name, ThemeAnnotation, []string{ThemeOrder})
+		AnnotateField(f, name, "depends_on")
 	}
 	list("after", "", "start when all jobs in the list `ID,ID` have succeeded")
 	list("after-any", ":ended", "start when all jobs in the list `ID,ID` have ended in any way")

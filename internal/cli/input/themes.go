@@ -26,12 +26,12 @@ var Themes = []fieldTheme{
 	{ThemeLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
 }
 
-// ThemeOf is the annotation with the theme of a flag. It is set for flags that set no field of a job.
+// ThemeAnnotation is the annotation with the theme of a flag. It is set for flags that set no field of a job.
 // Their theme is ThemeLimits or ThemeOrder.
 const (
-	ThemeOf     = "theme"
-	ThemeLimits = "Resource limits"
-	ThemeOrder  = "Queues, dependencies and locks"
+	ThemeAnnotation = "theme"
+	ThemeLimits     = "Resource limits"
+	ThemeOrder      = "Queues, dependencies and locks"
 )
 
 // themeOfField returns the theme of a field's flag, or "" if it has none.

@@ -14,48 +14,48 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// tablesName is the file name extension of TOML files.
-const tablesName = ".toml"
+// tomlExtension is the file name extension of TOML files.
+const tomlExtension = ".toml"
 
-// IsTables reports whether the jobs come from a TOML file.
-func (m *Source) IsTables() bool { return filepath.Ext(m.File) == tablesName }
+// IsTOML reports whether the jobs come from a TOML file.
+func (m *Source) IsTOML() bool { return filepath.Ext(m.File) == tomlExtension }
 
-// jobTable is the TOML table that contains one table for each job, named after the job's id. Fields
+// jobsTable is the TOML table that contains one table for each job, named after the job's id. Fields
 // outside the table apply to all jobs.
-const jobTable = "jobs"
+const jobsTable = "jobs"
 
-// EachTable calls the function in the parameter each for every job in a TOML file. It passes the job as
+// EachTOMLJob calls the function in the parameter each for every job in a TOML file. It passes the job as
 // JSON and the number of the job's first line, or 0 if the line is unknown. It passes jobs with a known
 // line in the order of the file. The function parse parses the text of the file. The parameter name is
 // for error messages.
-func EachTable(
+func EachTOMLJob(
 	parse func(name string, text []byte) (map[string]any, error), name string, in io.Reader,
 	each func(raw []byte, line int) error,
 ) error {
-	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
+	text, err := io.ReadAll(io.LimitReader(in, control.MaxLineBytes+1))
 	if err != nil {
 		return err
 	}
-	if len(text) > control.MaxLine {
+	if len(text) > control.MaxLineBytes {
 		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; write the jobs as JSON lines instead", name,
-			control.MaxLine)
+			control.MaxLineBytes)
 	}
 	file, err := parse(name, text)
 	if err != nil {
 		return err
 	}
-	jobs, is := file[jobTable].(map[string]any)
+	jobs, is := file[jobsTable].(map[string]any)
 	if !is {
 		return queue.Errorf(queue.CodeInvalid, "%s contains no jobs; write each job as a table [jobs.ID] "+
 			"with its fields below", name)
 	}
-	delete(file, jobTable)
+	delete(file, jobsTable)
 	for field := range file {
 		if field == "id" || field == "depends_on" {
 			return queue.Invalid(field, "this field cannot be set for all jobs; move it into the table of one job, [jobs.ID]")
 		}
 	}
-	lines := linesOfTables(string(text))
+	lines := tableLines(string(text))
 	ids := slices.Collect(maps.Keys(jobs))
 	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(lines[a]-lines[b], strings.Compare(a, b)) })
 	for _, id := range ids {
@@ -84,16 +84,16 @@ func EachTable(
 	return nil
 }
 
-// linesOfTables returns the line on which each job's table begins, by id. It finds only tables with a
+// tableLines returns the line on which each job's table begins, by id. It finds only tables with a
 // header like [jobs.ID].
-func linesOfTables(text string) map[string]int {
+func tableLines(text string) map[string]int {
 	lines, n := map[string]int{}, 0
 	for line := range strings.Lines(text) {
 		n++
 		head, is := strings.CutPrefix(strings.TrimSpace(line), "[")
 		head, _, ended := strings.Cut(head, "]")
 		table, name, dotted := strings.Cut(head, ".")
-		if is && ended && dotted && strings.TrimSpace(table) == jobTable {
+		if is && ended && dotted && strings.TrimSpace(table) == jobsTable {
 			lines[strings.Trim(name, " \t\"'")] = n
 		}
 	}

@@ -2,5 +2,5 @@
 
 package input
 
-// usual lists the variables that a job gets from its caller, in addition to LC_*.
-var usual = []string{"PATH", "LANG", "TZ"}
+// inheritedVariables lists the variables that a job gets from its caller, in addition to LC_*.
+var inheritedVariables = []string{"PATH", "LANG", "TZ"}

@@ -1,5 +1,5 @@
 package input
 
-// usual lists the variables that a job gets from its caller, in addition to LC_*. The job gets them in
+// inheritedVariables lists the variables that a job gets from its caller, in addition to LC_*. The job gets them in
 // this spelling.
-var usual = []string{"PATH", "PATHEXT", "LANG", "TZ"}
+var inheritedVariables = []string{"PATH", "PATHEXT", "LANG", "TZ"}

@@ -18,7 +18,7 @@ func TestCallersVariables(t *testing.T) {
 	t.Setenv("Given", "no")
 	s := &queue.Spec{Env: map[string]string{"GIVEN": "yes", "tz": "UTC"}, EnvPass: []string{"OWN"}}
 	t.Setenv("TZ", "CET")
-	if err := Complete(s, false); err != nil {
+	if err := AddCallerEnvironment(s, false); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"PATH": `C:\mine`, "Own": "1", "LC_TIME": "C", "GIVEN": "yes", "tz": "UTC",

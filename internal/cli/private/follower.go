@@ -20,34 +20,34 @@ import (
 
 // runFollower follows all jobs of a private run until no more jobs will run.
 type runFollower struct {
-	a        *cli.App
-	c        *control.Client
-	began    time.Time
-	stopping *atomic.Bool    // the user has stopped the run, so bad health is expected
-	quiet    <-chan struct{} // closed once the user has stopped the run and no job is running
-	log      *cli.JobLog
+	a           *cli.App
+	c           *control.Client
+	startedAt   time.Time
+	stopping    *atomic.Bool    // the user has stopped the run, so bad health is expected
+	noneRunning <-chan struct{} // closed once the user has stopped the run and no job is running
+	log         *cli.JobLog
 
-	state        control.Status
-	endedBefore  int64 // number of jobs that had ended at the start
-	untilStatus  int64 // number of jobs that must end before the next status request
-	lastEvent    int64 // number of the last event that was handled
-	quietClosed  bool  // this follower has seen that quiet is closed
-	changed      bool  // there were events since the last status request
-	warnedHealth bool  // the service's bad health was printed
+	state           control.Status
+	endedBefore     int64 // number of jobs that had ended at the start
+	endsUntilStatus int64 // number of jobs that must end before the next status request
+	lastEventSeq    int64 // number of the last event that was handled
+	sawNoneRunning  bool  // this follower has seen that quiet is closed
+	hasNewEvents    bool  // there were events since the last status request
+	warnedHealth    bool  // the service's bad health was printed
 }
 
 // start records the state from which the follower starts.
 func (f *runFollower) start(ctx context.Context) (err error) {
-	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
+	if f.state, err = f.c.Status(ctx, control.NoParams{}); err != nil {
 		return err
 	}
-	f.lastEvent, f.changed = f.state.LastEvent, true
-	_, f.endedBefore = f.counts()
+	f.lastEventSeq, f.hasNewEvents = f.state.LastEventSeq, true
+	_, f.endedBefore = f.countJobs()
 	return nil
 }
 
-// counts returns how many jobs will still run, and how many have ended.
-func (f *runFollower) counts() (open, ended int64) {
+// countJobs returns how many jobs will still run, and how many have ended.
+func (f *runFollower) countJobs() (open, ended int64) {
 	for _, s := range queue.States() {
 		switch n := f.state.Jobs[s.String()]; {
 		case s == queue.Held: // a held job does not run until a user releases it
@@ -63,88 +63,90 @@ func (f *runFollower) counts() (open, ended int64) {
 // run follows the jobs. An event about an ended job makes it print the job's output, and events also
 // trigger status requests. The status shows when all jobs have ended.
 func (f *runFollower) run(ctx context.Context) error {
-	follower := cli.Follower{App: f.a, Client: f.c, Wake: f.quiet}
-	err := follower.Follow(ctx, f, f.lastEvent)
+	follower := cli.Follower{App: f.a, Client: f.c, Wake: f.noneRunning}
+	err := follower.Follow(ctx, f, f.lastEventSeq)
 	if !term.IsClosedPipe(err) {
 		return err
 	}
-	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
+	if f.state, err = f.c.Status(ctx, control.NoParams{}); err != nil {
 		return err
 	}
-	if open, _ := f.counts(); open > 0 {
-		f.a.Exit = fault.ExitDetached
+	if open, _ := f.countJobs(); open > 0 {
+		f.a.ExitCode = fault.ExitDetached
 		f.a.Say("stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command",
-			present.Jobs(int(open)))
+			present.JobsText(int(open)))
 	}
 	return nil
 }
 
-// Ended implements cli.FollowedJobs. It requests the status if jobs have changed, but not after each
+// IsDone implements cli.FollowedJobs. It requests the status if jobs have changed, but not after each
 // event, because a list may contain very many short jobs.
-func (f *runFollower) Ended(ctx context.Context, isDue bool) (bool, error) {
+func (f *runFollower) IsDone(ctx context.Context, isDue bool) (bool, error) {
 	select {
-	case <-f.quiet:
-		f.changed, f.quietClosed = f.changed || !f.quietClosed, true
+	case <-f.noneRunning:
+		f.hasNewEvents, f.sawNoneRunning = f.hasNewEvents || !f.sawNoneRunning, true
 	default:
 	}
-	if !f.changed || !isDue && f.untilStatus > 0 {
+	if !f.hasNewEvents || !isDue && f.endsUntilStatus > 0 {
 		return false, nil
 	}
-	f.changed = false
+	f.hasNewEvents = false
 	return f.checkStatus(ctx)
 }
 
 // checkStatus requests the status. The result done is true if no more jobs will run.
 func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
-	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
+	if f.state, err = f.c.Status(ctx, control.NoParams{}); err != nil {
 		return false, err
 	}
 	if unhealthy := f.state.Health != "ok"; unhealthy != f.warnedHealth {
 		if f.warnedHealth = unhealthy; unhealthy && !f.stopping.Load() {
-			f.a.Progress("")
+			f.a.ShowProgress("")
 			f.a.Say("%s", f.state.Health)
 		}
 	}
-	open, ended := f.counts()
-	f.untilStatus = open
+	open, ended := f.countJobs()
+	f.endsUntilStatus = open
 	switch {
-	case f.lastEvent < f.state.LastEvent || open > 0 && !f.quietClosed:
+	case f.lastEventSeq < f.state.LastEventSeq || open > 0 && !f.sawNoneRunning:
 		return false, nil
 	case open > 0:
-		f.a.Progress("")
+		f.a.ShowProgress("")
 		if !f.a.Structured() && !f.a.Quiet {
-			f.a.Say("%d of %s finished, %d left", ended, present.Jobs(int(open+ended)), open)
+			f.a.Say("%d of %s finished, %d left", ended, present.JobsText(int(open+ended)), open)
 		}
 		return true, nil
 	}
-	f.a.Progress("")
-	return true, f.summary(ctx, ended)
+	f.a.ShowProgress("")
+	return true, f.printSummary(ctx, ended)
 }
 
 // Progress implements cli.FollowedJobs. It describes the last status.
-func (f *runFollower) Progress() *cli.Progress {
-	if f.quietClosed {
+func (f *runFollower) Progress() *cli.JobsProgress {
+	if f.sawNoneRunning {
 		return nil
 	}
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
-	open, ended := f.counts()
-	return &cli.Progress{
-		Bar: term.Bar{Current: ended, Total: open + ended + count(queue.Held), StartedAt: f.began, StartValue: f.endedBefore,
-			Note: present.Notes(fmt.Sprintf("%d running", f.state.Workers.Busy), present.Count(count(queue.Dead), "dead"))},
-		Failed: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
+	open, ended := f.countJobs()
+	return &cli.JobsProgress{
+		ProgressBar: term.ProgressBar{Current: ended, Total: open + ended + count(queue.Held), StartedAt: f.startedAt,
+			StartValue: f.endedBefore,
+			Suffix: present.JoinTexts(fmt.Sprintf("%d running", f.state.Workers.Busy), present.CountText(count(queue.Dead),
+				"dead"))},
+		RetryCount: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
 }
 
-// Waiting implements cli.FollowedJobs. It returns the job that is next to run for the first time. It
+// WaitingJobID implements cli.FollowedJobs. It returns the job that is next to run for the first time. It
 // ignores failed jobs, because the progress bar shows when they are retried.
-func (f *runFollower) Waiting(ctx context.Context) string {
-	if f.quietClosed || f.stopping.Load() {
+func (f *runFollower) WaitingJobID(ctx context.Context) string {
+	if f.sawNoneRunning || f.stopping.Load() {
 		return ""
 	}
-	s, err := f.c.Screen(ctx, control.ScreenRows{Rows: 1})
+	s, err := f.c.Screen(ctx, control.ScreenParams{Rows: 1})
 	if err != nil || len(s.Running) > 0 { // the stream of events reports an error
 		return ""
 	}
-	for _, list := range [][]control.Job{s.Ready, s.Timed} {
+	for _, list := range [][]control.Job{s.Ready, s.Delayed} {
 		for i := range list {
 			if list[i].StartedAt == 0 {
 				return list[i].ID
@@ -154,26 +156,26 @@ func (f *runFollower) Waiting(ctx context.Context) string {
 	return ""
 }
 
-// Record implements cli.FollowedJobs. It prints the output of a job that has ended for good.
-func (f *runFollower) Record(ctx context.Context, e *control.Event) (isOurs bool, err error) {
-	f.lastEvent, f.changed = e.Seq, true
-	if e.Event != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
+// HandleEvent implements cli.FollowedJobs. It prints the output of a job that has ended for good.
+func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error) {
+	f.lastEventSeq, f.hasNewEvents = e.Seq, true
+	if e.Kind != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
 		return true, nil
 	}
-	f.untilStatus--
+	f.endsUntilStatus--
 	// ErrNotFound means that a user has removed the job.
-	if err := f.print(ctx, e); !errors.Is(err, queue.ErrNotFound) {
+	if err := f.printEvent(ctx, e); !errors.Is(err, queue.ErrNotFound) {
 		return true, err
 	}
 	return true, nil
 }
 
-// print prints the job of an event, or its output.
-func (f *runFollower) print(ctx context.Context, e *control.Event) error {
+// printEvent prints the job of an event, or its output.
+func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 	var job control.JobDetail
 	if f.log != nil || f.a.JSONL {
 		var err error
-		if job, err = f.c.Show(ctx, control.Show{ID: control.Name(e.ID)}); err != nil {
+		if job, err = f.c.Show(ctx, control.Show{ID: control.JobID(e.ID)}); err != nil {
 			return err
 		}
 	}
@@ -188,18 +190,18 @@ func (f *runFollower) print(ctx context.Context, e *control.Event) error {
 	case f.a.JSON || f.a.Quiet || !e.Output:
 		return nil
 	}
-	f.a.Progress("")
-	return f.a.PrintOutput(ctx, f.c, control.Logs{ID: control.Name(e.ID), Attempt: e.Attempt}, nil)
+	f.a.ShowProgress("")
+	return f.a.PrintOutput(ctx, f.c, control.Logs{ID: control.JobID(e.ID), Attempt: e.Attempt}, nil)
 }
 
-// summary prints how many jobs ended in each state.
-func (f *runFollower) summary(ctx context.Context, ended int64) error {
+// printSummary prints how many jobs ended in each state.
+func (f *runFollower) printSummary(ctx context.Context, ended int64) error {
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)
 	if dead > 0 || held > 0 {
-		f.a.Exit = 1
+		f.a.ExitCode = 1
 	}
-	took := time.Since(f.began)
+	took := time.Since(f.startedAt)
 	if f.a.JSON {
 		return f.a.PrintJSON(map[string]any{"jobs": f.state.Jobs, "ended_now": ended - f.endedBefore,
 			"elapsed_ms": took.Milliseconds()})
@@ -211,21 +213,21 @@ func (f *runFollower) summary(ctx context.Context, ended int64) error {
 		"dead", "cancelled", "held")
 	text += ", in " + present.ApproxDuration(took.Milliseconds())
 	if f.endedBefore > 0 {
-		text += fmt.Sprintf(" (%s ended in earlier runs)", present.Jobs(int(f.endedBefore)))
+		text += fmt.Sprintf(" (%s ended in earlier runs)", present.JobsText(int(f.endedBefore)))
 	}
 	f.a.Say("%s", text)
 	if dead == 0 {
 		return nil
 	}
-	page, err := f.c.List(ctx, control.List{State: control.Texts{queue.Dead.String()}, Limit: cli.MaxFailures})
+	page, err := f.c.List(ctx, control.List{State: control.TextList{queue.Dead.String()}, Limit: cli.MaxNamedFailures})
 	if err != nil {
 		return err
 	}
 	for i := range page.Jobs {
-		f.a.SayFailure(&page.Jobs[i])
+		f.a.PrintFailure(&page.Jobs[i])
 	}
-	list := "queuectl list --failed --dir " + queue.ShellWord(f.a.Dir)
+	list := "queuectl list --failed --dir " + queue.QuoteShellWord(f.a.Dir)
 	again := "to retry the dead jobs, repeat the command with --retry-dead"
-	f.a.Say("%s%s", again, cmp.Or(cli.MoreFailures(int(dead), "dead jobs", list), "; list them with: "+list))
+	f.a.Say("%s%s", again, cmp.Or(cli.MoreFailuresText(int(dead), "dead jobs", list), "; list them with: "+list))
 	return nil
 }

@@ -49,14 +49,14 @@ func (a *runManifest) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(dir, connect.RunManifest), raw, 0o600)
+	return atomicfile.Write(filepath.Join(dir, connect.RunManifestName), raw, 0o600)
 }
 
 // readManifest returns the manifest that is stored in a directory. It returns nil if the manifest is
 // missing or damaged. In that case, the hashes of the lines still show that something has changed, but
 // not what.
 func readManifest(dir string) (*runManifest, error) {
-	name := filepath.Join(dir, connect.RunManifest)
+	name := filepath.Join(dir, connect.RunManifestName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return nil, nil
 	}
@@ -79,13 +79,13 @@ func (a *runManifest) source() string {
 	return "--arg-file or :::"
 }
 
-// changes describes the differences between two manifests. It names the flag that sets each difference.
-func (a *runManifest) changes(now *runManifest) (list []string) {
+// describeChanges describes the differences between two manifests. It names the flag that sets each difference.
+func (a *runManifest) describeChanges(now *runManifest) (list []string) {
 	if a.Source != now.Source {
 		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(),
 			now.source()))
 	}
-	if was, is := cli.ProgramText(a.Program), cli.ProgramText(now.Program); was != is && a.Source == now.Source {
+	if was, is := cli.QuoteProgram(a.Program), cli.QuoteProgram(now.Program); was != is && a.Source == now.Source {
 		list = append(list, fmt.Sprintf("the program was %q, now it is %q", short(was), short(is)))
 	}
 	for _, f := range queue.Fields() {
@@ -95,17 +95,17 @@ func (a *runManifest) changes(now *runManifest) (list []string) {
 		}
 		flag := "--" + input.FlagNames(f)[0]
 		if f.Kind == queue.KindMap {
-			list = append(list, memberChanges(flag, was, is)...)
+			list = append(list, describeMemberChanges(flag, was, is)...)
 			continue
 		}
-		list = append(list, change(flag, flagText(was), flagText(is)))
+		list = append(list, describeChange(flag, formatFlagValue(was), formatFlagValue(is)))
 	}
 	return list
 }
 
-// memberChanges describes how the values of a repeated flag differ. It names only the keys of the
+// describeMemberChanges describes how the values of a repeated flag differ. It names only the keys of the
 // values, because the values of variables may be secret.
-func memberChanges(flag string, was, is json.RawMessage) (list []string) {
+func describeMemberChanges(flag string, was, is json.RawMessage) (list []string) {
 	before, now := map[string]string{}, map[string]string{}
 	json.Unmarshal(was, &before) // a value that is missing, or is not a map, has no members
 	json.Unmarshal(is, &now)
@@ -126,8 +126,8 @@ func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 	return list
 }
 
-// change describes how the value of one flag has changed.
-func change(flag, was, is string) string {
+// describeChange describes how the value of one flag has changed.
+func describeChange(flag, was, is string) string {
 	switch {
 	case was == "":
 		return fmt.Sprintf("%s was not given, now it is %s", flag, is)
@@ -140,10 +140,10 @@ func change(flag, was, is string) string {
 // short returns a text as one line of at most 60 columns.
 func short(text string) string { return termtext.Truncate(termtext.OneLine(text), 60) }
 
-// flagText formats a value in the syntax of a flag.
-func flagText(raw json.RawMessage) string {
+// formatFlagValue formats a value in the syntax of a flag.
+func formatFlagValue(raw json.RawMessage) string {
 	if text := ""; json.Unmarshal(raw, &text) == nil {
-		return queue.ShellWord(short(text))
+		return queue.QuoteShellWord(short(text))
 	}
 	return strings.Trim(termtext.Truncate(string(raw), 60), "[]")
 }

@@ -33,21 +33,21 @@ import (
 // them and follows them.
 type privateJobs struct {
 	cli.PrivateFlags
-	a            *cli.App
-	c            *control.Client
-	common       queue.Spec   // job settings from the flags, for every job
-	manifest     *runManifest // everything that determines a job, except its line
-	salt         []byte       // prefix of each line's hash: the manifest as JSON
-	storedLines  map[int]string
-	ids          map[string]string // job ids in the queue, by the id that an earlier line declares
-	resume       bool              // an earlier run has stored the list
-	lastLine     int               // number of the last line that was read
-	upload       *enqueue.Upload
-	storeCtx     context.Context // ends when the user asks to stop
-	list         io.Reader       // the file or pipe with the lines; nil if the command line holds the arguments
-	changedLines []string        // descriptions of lines that changed since the earlier run
-	addedLines   int             // number of new lines; without --add-new, a new line is an error
-	firstNew     int             // number of the first new line
+	a               *cli.App
+	c               *control.Client
+	common          queue.Spec   // job settings from the flags, for every job
+	manifest        *runManifest // everything that determines a job, except its line
+	hashPrefix      []byte       // prefix of each line's hash: the manifest as JSON
+	storedLines     map[int]string
+	idsByDeclaredID map[string]string // job ids in the queue, by the id that an earlier line declares
+	isResumed       bool              // an earlier run has stored the list
+	lastLine        int               // number of the last line that was read
+	upload          *enqueue.Upload
+	storeCtx        context.Context // ends when the user asks to stop
+	listReader      io.Reader       // the file or pipe with the lines; nil if the command line holds the arguments
+	changedLines    []string        // descriptions of lines that changed since the earlier run
+	addedLines      int             // number of new lines; without --add-new, a new line is an error
+	firstNewLine    int             // number of the first new line
 
 	stopping atomic.Bool // the user has asked to start no more jobs
 	// signalCount counts the signals after the first one, which sets stopping. The first of them stops the
@@ -62,8 +62,8 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	if err := tune.RestartWithTimerSlack(func() {}); err != nil {
 		return err
 	}
-	f.WarnOfCode(&a.Output)
-	files.KeepPrivate()
+	f.WarnPlaceholderInCode(&a.Output)
+	files.RestrictUmask()
 	a.Dir = a.PrivateDir()
 	p := &privateJobs{PrivateFlags: f, a: a, common: *common, storedLines: map[int]string{},
 		allStored: make(chan struct{}), noneRunning: make(chan struct{})}
@@ -71,7 +71,7 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	if p.manifest, err = p.newManifest(); err != nil {
 		return err
 	}
-	if p.salt, err = json.Marshal(p.manifest); err != nil {
+	if p.hashPrefix, err = json.Marshal(p.manifest); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -90,7 +90,7 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	if stop == nil || err != nil {
 		return err
 	}
-	p.c = control.NewClient(socket(a))
+	p.c = control.NewClient(serviceSocket(a))
 	defer p.c.Close()
 	p.upload.Client = p.c
 	done := make(chan error, 1)
@@ -102,15 +102,15 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	case err = <-ended:
 		return fmt.Errorf("the run stopped (the same command continues it): %w", err)
 	case sig := <-signals:
-		a.Exit = fault.ExitDetached
+		a.ExitCode = fault.ExitDetached
 		leave()
-		p.finish(sig, signals)
+		p.finishRunning(sig, signals)
 		if err = p.awaitResults(done, signals); errors.Is(err, context.Canceled) {
 			err = nil
 		}
 	}
 	stop()
-	return errors.Join(err, p.end(ended, signals))
+	return errors.Join(err, p.awaitServiceEnd(ended, signals))
 }
 
 // openList opens the list of jobs. The list stays open until the process ends.
@@ -119,7 +119,7 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 // begins is also false if a signal arrives before the first job, because a list from a pipe may take
 // any time.
 func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error) {
-	dir, err := p.a.OwnDir()
+	dir, err := p.a.AbsDir()
 	if err != nil {
 		return false, err
 	}
@@ -128,13 +128,13 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	case err != nil:
 		return false, err
 	case p.HasNoWords() && !files.Exists(dir):
-		p.SayNoJobs(&p.a.Output)
+		p.PrintNoJobs(&p.a.Output)
 		return false, nil
 	case f == nil:
 		return true, nil
 	}
-	in := bufio.NewReaderSize(p.upload.Source.Open(f), 64<<10)
-	p.list = in
+	in := bufio.NewReaderSize(p.upload.Source.Track(f), 64<<10)
+	p.listReader = in
 	if files.Exists(dir) {
 		return true, nil
 	}
@@ -144,11 +144,11 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	select {
 	case none := <-empty:
 		if none {
-			p.SayNoJobs(&p.a.Output)
+			p.PrintNoJobs(&p.a.Output)
 		}
 		return !none, nil
 	case <-signals:
-		p.a.Exit = fault.ExitDetached
+		p.a.ExitCode = fault.ExitDetached
 		return false, nil
 	}
 }
@@ -159,7 +159,7 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	const mark = "\xef\xbb\xbf"
 	blanks := " \t\r\n"
 	switch {
-	case p.Null:
+	case p.NullSeparated:
 		blanks = "\x00"
 	case p.File != "":
 		blanks += "[]"
@@ -179,13 +179,13 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	}
 }
 
-// socket returns the path of the socket of a private run's service.
-func socket(a *cli.App) string {
+// serviceSocket returns the path of the socket of a private run's service.
+func serviceSocket(a *cli.App) string {
 	dir, err := filepath.Abs(a.Dir)
 	if err != nil {
 		dir = a.Dir
 	}
-	return config.PlacesIn(dir).Socket
+	return config.PathsIn(dir).Socket
 }
 
 // serve starts the service in this process, without workers. The caller stops the service with stop and
@@ -196,7 +196,7 @@ func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	// This goroutine ends when stop is called.
-	go func() { done <- a.Program.Private(run, a, func() { close(ready) }) }()
+	go func() { done <- a.Program.ServePrivate(run, a, func() { close(ready) }) }()
 	select {
 	case <-ready:
 		return cancel, done, nil
@@ -205,7 +205,7 @@ func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func
 		return nil, nil, err
 	case <-signals:
 		cancel()
-		a.Exit = fault.ExitDetached
+		a.ExitCode = fault.ExitDetached
 		return nil, nil, <-done
 	}
 }
@@ -216,30 +216,30 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if err := p.loadStored(storing); err != nil {
 		return err
 	}
-	if err := p.sameFlags(); err != nil {
+	if err := p.checkAndSaveManifest(); err != nil {
 		return err
 	}
 	var log *cli.JobLog
-	if p.Log != "" {
+	if p.JobLogPath != "" {
 		var err error
-		fresh := p.Log != "-" && !files.Exists(p.Log)
-		if log, err = cli.OpenJobLog(p.Log, p.a.Stdout, true); err != nil {
+		fresh := p.JobLogPath != "-" && !files.Exists(p.JobLogPath)
+		if log, err = cli.OpenJobLog(p.JobLogPath, p.a.Stdout, true); err != nil {
 			return err
 		}
-		if fresh && files.Exists(p.Log) {
-			files.Share(p.Log) // after an error, only the owner can read the file
+		if fresh && files.Exists(p.JobLogPath) {
+			files.ApplyCallerUmask(p.JobLogPath) // after an error, only the owner can read the file
 		}
 		defer log.Close()
 	}
-	if err := p.store(); err != nil {
+	if err := p.storeNewLines(); err != nil {
 		return err
 	}
 	if p.RetryDead {
-		if err := p.reviveDead(storing); err != nil {
+		if err := p.retryDead(storing); err != nil {
 			return err
 		}
 	}
-	f := &runFollower{log: log, a: p.a, c: p.c, began: time.Now(), quiet: p.noneRunning, stopping: &p.stopping}
+	f := &runFollower{log: log, a: p.a, c: p.c, startedAt: time.Now(), noneRunning: p.noneRunning, stopping: &p.stopping}
 	if err := f.start(storing); err != nil {
 		return err
 	}
@@ -250,5 +250,5 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if _, err := p.c.WorkerScale(ctx, control.WorkerScale{Count: count}); err != nil {
 		return err
 	}
-	return errors.Join(f.run(ctx), log.Failure())
+	return errors.Join(f.run(ctx), log.WriteError())
 }

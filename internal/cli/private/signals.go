@@ -9,16 +9,16 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/fault"
 )
 
-// end waits for the service to stop. The first signal stops the running jobs. After the second signal,
-// end returns without waiting. In that case the runner keeps the results of jobs that have ended.
-func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
+// awaitServiceEnd waits for the service to stop. The first signal stops the running jobs. After the second signal,
+// awaitServiceEnd returns without waiting. In that case the runner keeps the results of jobs that have ended.
+func (p *privateJobs) awaitServiceEnd(ended <-chan error, signals <-chan os.Signal) error {
 	for p.signalCount < 2 {
 		select {
 		case err := <-ended:
 			return err
 		case <-signals:
 		}
-		p.a.Exit = fault.ExitDetached
+		p.a.ExitCode = fault.ExitDetached
 		if p.signalCount++; p.signalCount < 2 {
 			p.stopWorkers(control.WorkerStop{Force: true})
 		}
@@ -28,18 +28,18 @@ func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
 	return nil
 }
 
-// finish makes the service start no more jobs, and waits until the running jobs end. After Ctrl-C it
+// finishRunning makes the service start no more jobs, and waits until the running jobs end. After Ctrl-C it
 // waits without a limit. After another signal, such as that of a system shutdown, it waits for the
 // service's timeout. A second signal puts the running jobs back in the queue.
-func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
+func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
 	p.stopping.Store(true)
-	p.a.Progress("")
+	p.a.ShowProgress("")
 	var how control.WorkerStop
 	if sig == os.Interrupt {
-		how.Timeout = new(control.Span(forever))
+		how.Timeout = new(control.Duration(noTimeout))
 	}
 	// The connection of p.c may be busy with another request.
-	c := control.NewClient(socket(p.a))
+	c := control.NewClient(serviceSocket(p.a))
 	defer c.Close()
 	soon, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	// Set the number of workers to 0, so that no more jobs start, as the next message says. An error is
@@ -62,8 +62,8 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 	close(p.noneRunning)
 }
 
-// forever is a timeout that never passes while a user waits.
-const forever = 10_000 * time.Hour
+// noTimeout is a timeout that never passes while a user waits.
+const noTimeout = 10_000 * time.Hour
 
 // stopWorkers removes all workers and closes the returned channel when their jobs have ended. With the
 // field Force, the jobs return to the queue. An error is ignored, because the jobs also end, and return to
@@ -72,7 +72,7 @@ func (p *privateJobs) stopWorkers(how control.WorkerStop) <-chan struct{} {
 	stopped := make(chan struct{})
 	go func() { // this goroutine ends when the jobs have ended, or with the process
 		defer close(stopped)
-		c := control.NewClient(socket(p.a))
+		c := control.NewClient(serviceSocket(p.a))
 		defer c.Close()
 		c.WorkerStop(context.Background(), how)
 	}()

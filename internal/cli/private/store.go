@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// reviveDead makes all dead jobs run again.
-func (p *privateJobs) reviveDead(ctx context.Context) error {
+// retryDead makes all dead jobs run again.
+func (p *privateJobs) retryDead(ctx context.Context) error {
 	for cursor := ""; ; {
 		v, err := p.c.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: cursor})
 		if err != nil || v.Next == nil {
@@ -45,41 +45,41 @@ func (p *privateJobs) loadStored(ctx context.Context) error {
 			p.storedLines[n] = j.ID
 		}
 	}
-	p.resume = len(p.storedLines) > 0
+	p.isResumed = len(p.storedLines) > 0
 	return nil
 }
 
-// sameFlags stores the manifest for later runs. If an earlier run stored a manifest with different
-// flags, sameFlags returns an error.
-func (p *privateJobs) sameFlags() error {
-	if !p.resume {
+// checkAndSaveManifest stores the manifest for later runs. If an earlier run stored a manifest with different
+// flags, checkAndSaveManifest returns an error.
+func (p *privateJobs) checkAndSaveManifest() error {
+	if !p.isResumed {
 		return p.manifest.save(p.a.Dir)
 	}
 	was, err := readManifest(p.a.Dir)
 	if err != nil || was == nil {
 		return err
 	}
-	list := was.changes(p.manifest)
+	list := was.describeChanges(p.manifest)
 	if len(list) == 0 {
 		return nil
 	}
-	if more := len(list) - maxNamed; more > 0 {
-		list = append(list[:maxNamed], fmt.Sprintf("%d more differences", more))
+	if more := len(list) - maxListedChanges; more > 0 {
+		list = append(list[:maxListedChanges], fmt.Sprintf("%d more differences", more))
 	}
 	return queue.Errorf(queue.CodeWrongState, "%s contains a run that was started with other flags: %s; use the same "+
 		"flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
 }
 
-// store stores the jobs of all new lines. It returns an error if a line has changed.
-func (p *privateJobs) store() error {
-	err := p.Each(p.list, p.line)
-	if err == nil && p.upload.JobsRead == 0 && !p.resume {
-		p.SayNoJobs(&p.a.Output)
+// storeNewLines stores the jobs of all new lines. It returns an error if a line has changed.
+func (p *privateJobs) storeNewLines() error {
+	err := p.EachJob(p.listReader, p.storeLine)
+	if err == nil && p.upload.JobsRead == 0 && !p.isResumed {
+		p.PrintNoJobs(&p.a.Output)
 	}
 	// storedLines contains only lines that are missing in this list, because the method line removed the
 	// others.
 	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) {
-		if n > p.lastLine && len(p.changedLines) < maxNamed {
+		if n > p.lastLine && len(p.changedLines) < maxListedChanges {
 			p.changedLines = append(p.changedLines, fmt.Sprintf("line %d with the command %s is missing (job %s)", n,
 				p.storedCommand(p.storedLines[n]), p.storedLines[n]))
 		}
@@ -91,28 +91,28 @@ func (p *privateJobs) store() error {
 			"start a new run with another --dir", p.a.Dir, strings.Join(p.changedLines, "; "))
 	case p.addedLines > 0:
 		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with "+
-			"--add-new, or remove them from the list", present.Jobs(p.addedLines), p.firstNew)
+			"--add-new, or remove them from the list", present.JobsText(p.addedLines), p.firstNewLine)
 	}
 	if err != nil || p.upload.JobsRead > 0 {
-		return p.upload.Finish(err)
+		return p.upload.CommitOrAbort(err)
 	}
 	return nil
 }
 
-// maxNamed is the highest number of differences that an error lists.
-const maxNamed = 5
+// maxListedChanges is the highest number of differences that an error lists.
+const maxListedChanges = 5
 
 // storedCommand returns the quoted command of a stored job, for an error.
 func (p *privateJobs) storedCommand(id string) string {
-	j, err := p.c.Show(p.storeCtx, control.Show{ID: control.Name(id)})
+	j, err := p.c.Show(p.storeCtx, control.Show{ID: control.JobID(id)})
 	if err != nil {
 		return "(unknown)"
 	}
-	return fmt.Sprintf("%q", short(present.Title(&j.Job)))
+	return fmt.Sprintf("%q", short(present.JobTitle(&j.Job)))
 }
 
 // changed describes how a line differs from the job that an earlier run stored for it.
-func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
+func (p *privateJobs) changedLineText(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
 	current := fmt.Sprintf("%q", short(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)))
 	if current == stored {
@@ -121,9 +121,9 @@ func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
 	return fmt.Sprintf("the command of line %d was %s, now it is %s", line, stored, current)
 }
 
-// nameParents replaces the ids in depends_on. The list declares these ids, and the jobs have other ids
+// replaceParentIDs replaces the ids in depends_on. The list declares these ids, and the jobs have other ids
 // in the queue.
-func (p *privateJobs) nameParents(spec *queue.Spec) error {
+func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 	// All lines share the slice from the flags, so change a copy.
 	spec.DependsOn = slices.Clone(spec.DependsOn)
 	for i, text := range spec.DependsOn {
@@ -131,7 +131,7 @@ func (p *privateJobs) nameParents(spec *queue.Spec) error {
 		if err != nil {
 			return err
 		}
-		id, known := p.ids[name]
+		id, known := p.idsByDeclaredID[name]
 		if !known {
 			return queue.Invalid("depends_on", "no line above this one has the job id %q; in a private run, a job can only "+
 				"depend on jobs above it in the list", queue.Clip(name))
@@ -141,39 +141,39 @@ func (p *privateJobs) nameParents(spec *queue.Spec) error {
 	return nil
 }
 
-// line stores the job of one line, unless an earlier run has stored it.
-func (p *privateJobs) line(raw []byte, line int) error {
+// storeLine stores the job of one line, unless an earlier run has stored it.
+func (p *privateJobs) storeLine(raw []byte, line int) error {
 	// In a JSON array, several jobs may be on one line of the file, but each needs its own number.
 	p.lastLine = max(line, p.lastLine+1)
 	spec, err := p.Spec(&p.common, raw)
 	if err != nil {
 		return fault.AtLine(err, line)
 	}
-	sum := p.a.Program.Hash()
-	sum.Write(p.salt) // writing to a hash never fails
+	sum := p.a.Program.NewHash()
+	sum.Write(p.hashPrefix) // writing to a hash never fails
 	sum.Write(raw)
 	id := strconv.Itoa(p.lastLine) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
 	if spec.ID != nil {
 		id += "-" + *spec.ID
-		if p.ids == nil {
-			p.ids = map[string]string{}
+		if p.idsByDeclaredID == nil {
+			p.idsByDeclaredID = map[string]string{}
 		}
-		p.ids[*spec.ID] = id
+		p.idsByDeclaredID[*spec.ID] = id
 	}
-	if err := p.nameParents(spec); err != nil {
+	if err := p.replaceParentIDs(spec); err != nil {
 		return fault.AtLine(err, line)
 	}
 	was, stored := p.storedLines[p.lastLine]
 	delete(p.storedLines, p.lastLine)
 	switch {
-	case stored && was != id && len(p.changedLines) < maxNamed:
-		p.changedLines = append(p.changedLines, p.changed(line, was, spec))
+	case stored && was != id && len(p.changedLines) < maxListedChanges:
+		p.changedLines = append(p.changedLines, p.changedLineText(line, was, spec))
 		return nil
 	case stored || len(p.changedLines) > 0:
 		return nil
-	case p.resume && !p.AddNew:
+	case p.isResumed && !p.AddNew:
 		if p.addedLines++; p.addedLines == 1 {
-			p.firstNew = line
+			p.firstNewLine = line
 		}
 		return nil
 	}

@@ -14,9 +14,9 @@ import (
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return xterm.IsTerminal(int(f.Fd())) }
 
-// readerGone waits until a pipe has no reader, and returns the error that a write would return. It
+// awaitReaderGone waits until a pipe has no reader, and returns the error that a write would return. It
 // returns nil if f is not a pipe.
-func readerGone(f *os.File) error {
+func awaitReaderGone(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
 		return nil
@@ -33,20 +33,20 @@ func readerGone(f *os.File) error {
 	}
 }
 
-// Alias duplicates an output file to another descriptor. When a write to descriptor 1 or 2 fails with
+// PrepareOutput duplicates an output file to another descriptor. When a write to descriptor 1 or 2 fails with
 // EPIPE, the Go runtime ends the program, but the command must handle the error itself. Handling
 // SIGPIPE would also work, but adds 4 % to the time of an enqueue.
-func Alias(f *os.File) *os.File {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, aliases)
+func PrepareOutput(f *os.File) *os.File {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, firstAliasFD)
 	if err != nil {
 		return f
 	}
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// aliases is the lowest descriptor that Alias uses. The descriptors that a parent process passes to
+// firstAliasFD is the lowest descriptor that Alias uses. The descriptors that a parent process passes to
 // this process are lower.
-const aliases = 10
+const firstAliasFD = 10
 
 // IsClosedPipe reports whether a write failed because the pipe has no reader.
 func IsClosedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -16,13 +16,13 @@ func IsTerminal(f *os.File) bool {
 		mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
 }
 
-// readerPollEvery is how often readerGone checks whether a pipe has a reader. It polls, because Windows
+// readerPollEvery is how often awaitReaderGone checks whether a pipe has a reader. It polls, because Windows
 // has no notification for that.
 const readerPollEvery = time.Second
 
-// readerGone waits until a pipe has no reader, and returns the error that a write would return. It
+// awaitReaderGone waits until a pipe has no reader, and returns the error that a write would return. It
 // returns nil if f is not a pipe.
-func readerGone(f *os.File) error {
+func awaitReaderGone(f *os.File) error {
 	for pipeState(f) == pipeOpen {
 		time.Sleep(readerPollEvery)
 	}
@@ -60,9 +60,9 @@ func pipeState(f *os.File) uint32 {
 	return about.state
 }
 
-// Alias prepares an output file. On a console it enables colour sequences. If the process has no
+// PrepareOutput prepares an output file. On a console it enables colour sequences. If the process has no
 // output, as in a Windows service, it returns the null device.
-func Alias(f *os.File) *os.File {
+func PrepareOutput(f *os.File) *os.File {
 	if kind, err := windows.GetFileType(windows.Handle(f.Fd())); kind == windows.FILE_TYPE_UNKNOWN && err != nil {
 		if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 			return null

@@ -9,7 +9,7 @@ import (
 // a console is a terminal.
 func TestOutputs(t *testing.T) {
 	for _, f := range []*os.File{nil, os.NewFile(0, "none")} {
-		if _, err := Alias(f).WriteString("x"); err != nil {
+		if _, err := PrepareOutput(f).WriteString("x"); err != nil {
 			t.Errorf("no output: %v", err)
 		}
 	}
@@ -18,11 +18,11 @@ func TestOutputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if Alias(w) != w || IsTerminal(w) || pipeState(w) != pipeOpen {
+	if PrepareOutput(w) != w || IsTerminal(w) || pipeState(w) != pipeOpen {
 		t.Errorf("a pipe: terminal %v, state %d", IsTerminal(w), pipeState(w))
 	}
 	gone := make(chan error, 1)
-	go func() { gone <- readerGone(w) }()
+	go func() { gone <- awaitReaderGone(w) }()
 	r.Close()
 	if err := <-gone; !IsClosedPipe(err) {
 		t.Errorf("a pipe without a reader: %v", err)
@@ -35,7 +35,7 @@ func TestOutputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := readerGone(file); err != nil {
+	if err := awaitReaderGone(file); err != nil {
 		t.Errorf("a file: %v", err)
 	}
 }

@@ -10,27 +10,27 @@ import (
 // SafeWriter prepares one stream of a job's output for a file. On a terminal it escapes control
 // characters, and keeps an incomplete character or colour sequence until its rest arrives.
 type SafeWriter struct {
-	Output *Output
-	File   *os.File
-	Live   bool // keep carriage returns, because the output is printed while the job writes it
-	part   string
+	Output      *Output
+	File        *os.File
+	Live        bool // keep carriage returns, because the output is printed while the job writes it
+	partialText string
 }
 
-// Safe processes the next piece of the stream and returns the text that can be printed now.
-func (s *SafeWriter) Safe(text string) string {
+// Next processes the next piece of the stream and returns the text that can be printed now.
+func (s *SafeWriter) Next(text string) string {
 	if s.Output.Raw || !IsTerminal(s.File) {
 		return text
 	}
-	text = s.part + text
-	whole := len(text) - termtext.TrailingPartial(text)
-	s.part = text[whole:]
+	text = s.partialText + text
+	whole := len(text) - termtext.TrailingPartialBytes(text)
+	s.partialText = text[whole:]
 	return s.escape(text[:whole])
 }
 
-// Rest returns the incomplete end of the stream. Call it when the stream has ended.
-func (s *SafeWriter) Rest() string {
-	part := s.part
-	s.part = ""
+// End returns the incomplete end of the stream. Call it when the stream has ended.
+func (s *SafeWriter) End() string {
+	part := s.partialText
+	s.partialText = ""
 	return s.escape(part)
 }
 

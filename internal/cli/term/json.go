@@ -26,14 +26,14 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err := w.Write(harmless(b.Bytes()))
+	_, err := w.Write(escapeControls(b.Bytes()))
 	return err
 }
 
-// harmless escapes the characters in JSON text that can control a terminal and that JSON does not
+// escapeControls escapes the characters in JSON text that can control a terminal and that JSON does not
 // escape: DEL, the C1 control characters and the bidirectional controls. The decoded value stays the
 // same.
-func harmless(raw []byte) []byte {
+func escapeControls(raw []byte) []byte {
 	if !bytes.ContainsFunc(raw, isControl) {
 		return raw
 	}
@@ -54,17 +54,17 @@ func isControl(r rune) bool {
 	return r >= 0x7f && r < 0xa0 || r >= 0x61c && unicode.Is(unicode.Bidi_Control, r)
 }
 
-// Array prints a JSON array element by element.
-type Array struct {
+// JSONArray prints a JSON array element by element.
+type JSONArray struct {
 	writer    io.Writer
 	separator string // text to print before the next element: "[" before the first one, ",\n" before all others
 }
 
-// NewArray returns an empty array. The array prints to the writer.
-func NewArray(to io.Writer) *Array { return &Array{to, "["} }
+// NewJSONArray returns an empty array. The array prints to the writer.
+func NewJSONArray(to io.Writer) *JSONArray { return &JSONArray{to, "["} }
 
 // Add prints the next element.
-func (p *Array) Add(v any) error {
+func (p *JSONArray) Add(v any) error {
 	b := bytes.NewBufferString(p.separator)
 	p.separator = ",\n"
 	if err := WriteJSON(b, v); err != nil {
@@ -75,7 +75,7 @@ func (p *Array) Add(v any) error {
 }
 
 // End prints the end of the array. If no element was added, it prints the beginning too.
-func (p *Array) End() error {
+func (p *JSONArray) End() error {
 	_, err := io.WriteString(p.writer, strings.TrimSuffix(p.separator, ",\n")+"]\n")
 	return err
 }

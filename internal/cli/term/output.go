@@ -24,10 +24,10 @@ type Output struct {
 	Stdin          *os.File
 	Stdout, Stderr *os.File
 
-	JSON, JSONL bool // print results as JSON, or as one JSON object per line
-	Quiet       bool // print only ids
-	Raw         bool // print control characters unchanged
-	OwnColumns  bool // the user chose the table's columns
+	JSON, JSONL   bool // print results as JSON, or as one JSON object per line
+	Quiet         bool // print only ids
+	Raw           bool // print control characters unchanged
+	ChosenColumns bool // the user chose the table's columns
 
 	printErr error       // the first error of Println
 	barShown atomic.Bool // a progress line is on the screen
@@ -59,13 +59,13 @@ func (o *Output) Structured() bool { return o.JSON || o.JSONL }
 
 // Say prints a message on standard error.
 func (o *Output) Say(format string, args ...any) {
-	fmt.Fprintln(o.Stderr, "queuectl: "+o.Clean(o.Stderr, fmt.Sprintf(format, args...)))
+	fmt.Fprintln(o.Stderr, "queuectl: "+o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
 }
 
-// PrintNote prints a sentence on standard error if that is a terminal and --quiet is not set.
-func (o *Output) PrintNote(format string, args ...any) (err error) {
+// PrintInfo prints a sentence on standard error if that is a terminal and --quiet is not set.
+func (o *Output) PrintInfo(format string, args ...any) (err error) {
 	if IsTerminal(o.Stderr) && !o.Quiet {
-		_, err = fmt.Fprintln(o.Stderr, o.Clean(o.Stderr, fmt.Sprintf(format, args...)))
+		_, err = fmt.Fprintln(o.Stderr, o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
 	}
 	return err
 }
@@ -78,7 +78,7 @@ func (o *Output) PrintDone(name, sentence string) error {
 			return err
 		}
 	}
-	return o.PrintNote("%s", sentence)
+	return o.PrintInfo("%s", sentence)
 }
 
 // PrintResult prints the result of a command: the value as JSON, or a sentence on the terminal.
@@ -86,17 +86,17 @@ func (o *Output) PrintResult(value any, format string, args ...any) error {
 	if o.Structured() {
 		return o.PrintJSON(value)
 	}
-	return o.PrintNote(format, args...)
+	return o.PrintInfo(format, args...)
 }
 
-// WhileRead calls the function in the parameter do, and cancels the function's context when no process
-// reads standard output any more. Without WhileRead, a function that seldom prints would notice a
+// WhileOutputRead calls the function in the parameter do, and cancels the function's context when no process
+// reads standard output any more. Without WhileOutputRead, a function that seldom prints would notice a
 // closed pipe only at its next write.
-func (o *Output) WhileRead(ctx context.Context, do func(context.Context) error) error {
+func (o *Output) WhileOutputRead(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { // this goroutine ends when the reader is gone, or when the process ends
-		if err := readerGone(o.Stdout); err != nil {
+		if err := awaitReaderGone(o.Stdout); err != nil {
 			cancel(err)
 		}
 	}()
@@ -107,9 +107,9 @@ func (o *Output) WhileRead(ctx context.Context, do func(context.Context) error) 
 	return err
 }
 
-// Clean prepares a text for people: it escapes control characters and invisible characters. On a
+// EscapeFor prepares a text for people: it escapes control characters and invisible characters. On a
 // terminal, it keeps colours and resets them at the end of the text. Elsewhere it escapes colours too.
-func (o *Output) Clean(to *os.File, s string) string {
+func (o *Output) EscapeFor(to *os.File, s string) string {
 	if to == o.Stderr { // the text is a message, which the service may have shortened with an ellipsis
 		s = strings.ReplaceAll(s, "…", termtext.LocaleText("…"))
 	}
@@ -120,40 +120,40 @@ func (o *Output) Clean(to *os.File, s string) string {
 	if terminal && os.Getenv("NO_COLOR") != "" {
 		s = termtext.WithoutColours(s)
 	}
-	s = termtext.Visible(termtext.EscapeExcept(s, "\n\t", terminal))
+	s = termtext.EscapeInvisible(termtext.EscapeExcept(s, "\n\t", terminal))
 	if last := strings.LastIndex(s, "\x1b["); last >= 0 && !strings.HasPrefix(s[last:], termtext.ResetColours) {
 		s += termtext.ResetColours
 	}
 	return s
 }
 
-// Plain removes the colours from a job's text if standard output is a terminal. Otherwise it keeps
+// WithoutColours removes the colours from a job's text if standard output is a terminal. Otherwise it keeps
 // them, and Clean escapes them.
-func (o *Output) Plain(s string) string {
+func (o *Output) WithoutColours(s string) string {
 	if o.Raw || !IsTerminal(o.Stdout) {
 		return s
 	}
 	return termtext.WithoutColours(s)
 }
 
-// CleanText prepares a job's text for printing within queuectl's own text on standard output. It
+// EscapeJobText prepares a job's text for printing within queuectl's own text on standard output. It
 // escapes the text as Clean does. On a terminal it also removes the job's colours, because colours in
 // queuectl's text show states.
-func (o *Output) CleanText(s string) string { return o.Clean(o.Stdout, o.Plain(s)) }
+func (o *Output) EscapeJobText(s string) string { return o.EscapeFor(o.Stdout, o.WithoutColours(s)) }
 
-// Rows prints one "name: value" line for each pair whose value is not empty.
-func (o *Output) Rows(width int, rows [][2]string) (err error) {
+// PrintPairs prints one "name: value" line for each pair whose value is not empty.
+func (o *Output) PrintPairs(width int, rows [][2]string) (err error) {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
-			value = termtext.Indent(o.Clean(o.Stdout, value), width+1)
+			value = termtext.Indent(o.EscapeFor(o.Stdout, value), width+1)
 			err = o.Println(fmt.Sprintf("%-*s %s", width, name+":", value))
 		}
 	}
 	return err
 }
 
-// SayGap prints a message that some output is missing.
-func (o *Output) SayGap(text string) error {
+// PrintGap prints a message that some output is missing.
+func (o *Output) PrintGap(text string) error {
 	begin := ""
 	if IsTerminal(o.Stderr) {
 		begin = "\n" // begin a new line, because the job may have printed an incomplete line
@@ -162,26 +162,26 @@ func (o *Output) SayGap(text string) error {
 	return err
 }
 
-// SayNoneSelected prints that no job is selected. It prints even if standard error is not a terminal,
+// PrintNoneSelected prints that no job is selected. It prints even if standard error is not a terminal,
 // because otherwise the author of a script might assume that jobs were selected.
-func (o *Output) SayNoneSelected() {
+func (o *Output) PrintNoneSelected() {
 	if !IsTerminal(o.Stderr) || o.Quiet {
 		o.Say("no job matches the selection")
 		return
 	}
-	o.PrintNote("no job matches the selection")
+	o.PrintInfo("no job matches the selection")
 }
 
 // Coloured returns a text in a colour if standard output is a terminal and NO_COLOR is not set.
 func (o *Output) Coloured(text, colour string) string {
-	if colour == "" || !ColoursOn(o.Stdout) {
+	if colour == "" || !UsesColours(o.Stdout) {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + termtext.ResetColours
 }
 
-// ColoursOn reports whether colours may be written to a file.
-func ColoursOn(to *os.File) bool { return IsTerminal(to) && os.Getenv("NO_COLOR") == "" }
+// UsesColours reports whether colours may be written to a file.
+func UsesColours(to *os.File) bool { return IsTerminal(to) && os.Getenv("NO_COLOR") == "" }
 
 // CanAsk reports whether the user can be asked for confirmation.
 func (o *Output) CanAsk() bool { return IsTerminal(o.Stdin) && IsTerminal(o.Stderr) && !o.Structured() }
@@ -201,15 +201,15 @@ func Columns(to *os.File) int {
 		return 0
 	}
 	if w, _, err := xterm.GetSize(int(to.Fd())); err == nil && w > 0 {
-		return min(max(w, termtext.LeastWidth), mostWidth)
+		return min(max(w, termtext.MinTableWidth), maxColumns)
 	}
 	return 80
 }
 
 // These constants bound the size that a terminal reports, because memory use grows with that size.
 const (
-	mostWidth  = 1000
-	mostHeight = 500
+	maxColumns = 1000
+	maxLines   = 500
 )
 
 // Lines returns the number of lines of a terminal, or 0 if to is not a terminal.
@@ -218,7 +218,7 @@ func Lines(to *os.File) int {
 		return 0
 	}
 	if _, h, err := xterm.GetSize(int(to.Fd())); err == nil && h > 0 {
-		return min(h, mostHeight)
+		return min(h, maxLines)
 	}
 	return 24
 }

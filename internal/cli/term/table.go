@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// NamedTable prints a table whose number of rows is the parameter many. The first cell of each row is a
-// name. With --quiet, NamedTable prints only the names. Without rows, it prints the text in the
+// PrintTableOrIDs prints a table whose number of rows is the parameter many. The first cell of each row is a
+// name. With --quiet, PrintTableOrIDs prints only the names. Without rows, it prints the text in the
 // parameter empty.
-func (o *Output) NamedTable(many int, empty string, head []string, row func(i int) []string) (err error) {
+func (o *Output) PrintTableOrIDs(many int, empty string, head []string, row func(i int) []string) (err error) {
 	rows := make([][]string, many)
 	for i := range rows {
 		rows[i] = row(i)
@@ -25,38 +25,39 @@ func (o *Output) NamedTable(many int, empty string, head []string, row func(i in
 		}
 		return err
 	case len(rows) == 0:
-		return o.PrintNote("%s", empty)
+		return o.PrintInfo("%s", empty)
 	}
 	// Keep the column QUEUE if it is the first one, as in a table of queues.
 	if slices.Index(head, "QUEUE") > 0 {
 		head, rows = present.DropPlainColumns(head, rows)
 	}
-	return o.Table(head, rows)
+	return o.PrintTable(head, rows)
 }
 
-// PrintTable prints a list as JSON if the user asked for JSON, otherwise as NamedTable does.
+// PrintTable prints a list as JSON if the user asked for JSON, otherwise as PrintTableOrIDs does.
 func PrintTable[T any](o *Output, list []T, empty string, head []string, row func(*T) []string) error {
 	if o.Structured() {
 		return PrintList(o, list)
 	}
-	return o.NamedTable(len(list), empty, head, func(i int) []string { return row(&list[i]) })
+	return o.PrintTableOrIDs(len(list), empty, head, func(i int) []string { return row(&list[i]) })
 }
 
-// Table prints rows under a heading. On a terminal it fits the width: it cuts long cells and, if that
+// PrintTable prints rows under a heading. On a terminal it fits the width: it cuts long cells and, if that
 // is not enough, omits columns that the user did not choose. It removes colours from jobs' texts,
 // because colours in queuectl's text show states.
-func (o *Output) Table(head []string, rows [][]string) error {
-	return o.PaintedTable(head, rows, func(_ int, cell string) string { return cell })
+func (o *Output) PrintTable(head []string, rows [][]string) error {
+	return o.PrintPaintedTable(head, rows, func(_ int, cell string) string { return cell })
 }
 
-// PaintedTable prints a table like Table does. After it has cut a cell, it colours the cell with the
+// PrintPaintedTable prints a table like Table does. After it has cut a cell, it colours the cell with the
 // function in the parameter paint.
-func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column int, cell string) string) (err error) {
+func (o *Output) PrintPaintedTable(head []string, rows [][]string, paint func(column int,
+	cell string) string) (err error) {
 	limit := Columns(o.Stdout)
-	rows = append([][]string{termtext.NameZones(head, rows)}, rows...)
+	rows = append([][]string{termtext.MoveZonesToHeadings(head, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
-			row[i] = termtext.OneLine(o.CleanText(row[i]))
+			row[i] = termtext.OneLine(o.EscapeJobText(row[i]))
 			// Two spaces separate columns, so a cell must not contain two spaces in a row.
 			if i < len(row)-1 {
 				row[i] = strings.Join(strings.Fields(row[i]), " ")
@@ -68,7 +69,7 @@ func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column 
 	}
 	widths := termtext.Widths(rows)
 	if limit > 0 {
-		widths = termtext.FitColumns(widths, limit, o.OwnColumns)
+		widths = termtext.FitColumns(widths, limit, o.ChosenColumns)
 	}
 	for _, line := range termtext.LayOut(rows, widths, paint) {
 		err = o.Println(line)

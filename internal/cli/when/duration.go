@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ParseSpan parses a duration in the syntax of queue.ParseDuration, or in words: 2 hours, 5min, an hour
+// ParseDuration parses a duration in the syntax of queue.ParseDuration, or in words: 2 hours, 5min, an hour
 // and 30 minutes. The protocol accepts only the syntax of queue.ParseDuration.
-func ParseSpan(text string) (time.Duration, error) {
+func ParseDuration(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, fault.ErrEmpty
 	}
@@ -23,26 +23,26 @@ func ParseSpan(text string) (time.Duration, error) {
 	if err == nil || errors.Is(err, queue.ErrNegative) || errors.Is(err, queue.ErrTooLong) {
 		return d, err
 	}
-	if short, ok := ShortSpan(text); ok {
+	if short, ok := NormalizeDuration(text); ok {
 		return queue.ParseDuration(short)
 	}
 	return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m, 7d, 5min or \"2 hours\"", queue.Clip(text))
 }
 
-// ShortSpan converts a duration in words to the syntax of queue.ParseDuration, which is numbers with
+// NormalizeDuration converts a duration in words to the syntax of queue.ParseDuration, which is numbers with
 // units.
-func ShortSpan(text string) (string, bool) {
+func NormalizeDuration(text string) (string, bool) {
 	var short strings.Builder
 	number := ""
-	for _, w := range spanWords(text) {
+	for _, w := range durationWords(text) {
 		switch {
 		case number == "" && (w == "a" || w == "an"):
 			number = "1"
 		case number == "" && w == "and" && short.Len() > 0:
 		case number == "" && w[0] >= '0' && w[0] <= '9':
 			number = w
-		case number != "" && unitOf(w) != "":
-			short.WriteString(number + unitOf(w))
+		case number != "" && unitName(w) != "":
+			short.WriteString(number + unitName(w))
 			number = ""
 		default:
 			return "", false
@@ -51,8 +51,8 @@ func ShortSpan(text string) (string, bool) {
 	return short.String(), number == "" && short.Len() > 0
 }
 
-// spanWords splits a text into numbers and words, even if no space separates them.
-func spanWords(text string) (words []string) {
+// durationWords splits a text into numbers and words, even if no space separates them.
+func durationWords(text string) (words []string) {
 	isNumber := func(r rune) bool { return r == '.' || r >= '0' && r <= '9' }
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || r == ',' }) {
 		for word != "" {
@@ -68,9 +68,9 @@ func spanWords(text string) (words []string) {
 	return words
 }
 
-// unitOf returns the short name of a unit of time, or "" if the word is not a unit. Single letters
+// unitName returns the short name of a unit of time, or "" if the word is not a unit. Single letters
 // are case-sensitive: some programs use M for months, others for minutes.
-func unitOf(word string) string {
+func unitName(word string) string {
 	switch word {
 	case "s", "m", "h", "d", "w", "ms", "us", "µs", "ns":
 		return word
@@ -81,22 +81,22 @@ func unitOf(word string) string {
 	}[strings.TrimSuffix(strings.ToLower(word), "s")]
 }
 
-// step is a calendar distance between two times. One month after a time is the same day of the next
+// calendarStep is a calendar distance between two times. One month after a time is the same day of the next
 // month, at the same time of day.
-type step struct {
-	months int
-	span   time.Duration
+type calendarStep struct {
+	months   int
+	duration time.Duration
 }
 
 // maxMonths is the longest step: ten years, the longest duration.
 const maxMonths = 120
 
 // ParseStep parses a step: a duration, or a number of months or years.
-func ParseStep(text string) (s step, err error) {
-	words := spanWords(text)
+func ParseStep(text string) (s calendarStep, err error) {
+	words := durationWords(text)
 	perUnit := map[string]int{"month": 1, "months": 1, "mo": 1, "year": 12, "years": 12, "yr": 12, "yrs": 12}
 	if len(words) != 2 || perUnit[words[1]] == 0 {
-		s.span, err = ParseSpan(text)
+		s.duration, err = ParseDuration(text)
 		return s, err
 	}
 	n := 1
@@ -113,17 +113,17 @@ func ParseStep(text string) (s step, err error) {
 
 // after returns the time that is the given number of steps after t. Steps of whole days keep the time
 // of day, even if the clocks change.
-func (s step) after(t time.Time, steps int) time.Time {
+func (s calendarStep) after(t time.Time, steps int) time.Time {
 	const day = 24 * time.Hour
-	days := int(s.span / day)
+	days := int(s.duration / day)
 	if s.months != 0 || days != 0 {
-		t = zone.Instant(zone.WallClock(t).AddDate(0, steps*s.months, steps*days), t.Location())
+		t = zone.TimeOfWallClock(zone.WallClock(t).AddDate(0, steps*s.months, steps*days), t.Location())
 	}
-	return t.Add(time.Duration(steps) * (s.span % day))
+	return t.Add(time.Duration(steps) * (s.duration % day))
 }
 
 // FromNow returns the time one step after or before now. In this function, a day has 24 hours.
-func (s step) FromNow(now time.Time, d direction) time.Time {
+func (s calendarStep) FromNow(now time.Time, d direction) time.Time {
 	steps := 1
 	if d == Backward {
 		steps = -1
@@ -131,5 +131,5 @@ func (s step) FromNow(now time.Time, d direction) time.Time {
 	if s.months != 0 {
 		return s.after(now, steps)
 	}
-	return now.Add(time.Duration(steps) * s.span)
+	return now.Add(time.Duration(steps) * s.duration)
 }

@@ -1,6 +1,6 @@
 // Package when parses times and durations as people write them: "tomorrow 3am", "2 hours ago".
 //
-// Start with Parse and ParseSpan.
+// Start with Parse and ParseDuration.
 package when
 
 import (
@@ -32,19 +32,19 @@ const (
 // (4pm + 3 days), a duration from now (in 2 hours, next week) and a duration before now (2 hours
 // ago).
 func Parse(text string, now time.Time, open direction) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && offsetInUse(t) {
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && isOffsetInUse(t) {
 		return t, nil
 	}
 	words := strings.Fields(strings.ToLower(text))
 	words, in := cutZone(splitAtT(words), now.Location())
 	now = now.In(in)
 	if from, after, ok := strings.Cut(strings.Join(words, " "), "+"); ok && after != "" {
-		return afterStep(strings.TrimSpace(from), strings.TrimSpace(after), now, open)
+		return addStep(strings.TrimSpace(from), strings.TrimSpace(after), now, open)
 	}
-	if t, ok := relativeTime(words, now, open); ok {
+	if t, ok := parseRelativeTime(words, now, open); ok {
 		return t, nil
 	}
-	if t, ok := dayAndClock(words, now, open); ok {
+	if t, ok := parseDayAndTime(words, now, open); ok {
 		return t, nil
 	}
 	return time.Time{}, noInstant(text, open)
@@ -56,7 +56,7 @@ func noInstant(text string, open direction) error {
 		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or "+
 			"2026-03-01T15:04:05Z", queue.Clip(text))
 	}
-	if span, ok := ShortSpan(text); ok {
+	if span, ok := NormalizeDuration(text); ok {
 		return fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\" or +%s", queue.Clip(text), span)
 	}
 	return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", "+
@@ -69,7 +69,7 @@ func splitAtT(words []string) []string {
 		return nil
 	}
 	day, clock, found := strings.Cut(words[0], "t")
-	if _, ok := date(day); !found || !ok {
+	if _, ok := parseDate(day); !found || !ok {
 		return words
 	}
 	return append([]string{day, clock}, words[1:]...)
@@ -82,9 +82,9 @@ func cutZone(words []string, in *time.Location) (rest []string, named *time.Loca
 	named = in
 	for _, word := range words {
 		clock := ""
-		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInClock([]string{word[:at]}) {
+		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInTimeOfDay([]string{word[:at]}) {
 			clock, word = word[:at], word[at:]
-		} else if len(word) >= len("+0100") && endsInClock(rest) {
+		} else if len(word) >= len("+0100") && endsInTimeOfDay(rest) {
 			// The word may be an offset; parseOffset below decides that.
 		} else if word != "utc" && word != "gmt" && word != "z" {
 			rest = append(rest, word)
@@ -104,18 +104,18 @@ func cutZone(words []string, in *time.Location) (rest []string, named *time.Loca
 	return rest, named
 }
 
-// endsInClock reports whether the last word, or the last two like "3 pm", are a time of day.
-func endsInClock(words []string) bool {
+// endsInTimeOfDay reports whether the last word, or the last two like "3 pm", are a time of day.
+func endsInTimeOfDay(words []string) bool {
 	for n := 1; n <= min(2, len(words)); n++ {
-		if _, ok := timeOfDay(words[len(words)-n:]); ok {
+		if _, ok := parseTimeOfDay(words[len(words)-n:]); ok {
 			return true
 		}
 	}
 	return false
 }
 
-// offsetInUse reports whether the offset of a time is used somewhere on Earth: from -12:00 to +14:00.
-func offsetInUse(t time.Time) bool {
+// isOffsetInUse reports whether the offset of a time is used somewhere on Earth: from -12:00 to +14:00.
+func isOffsetInUse(t time.Time) bool {
 	_, seconds := t.Zone()
 	return seconds >= -12*60*60 && seconds <= 14*60*60
 }
@@ -126,7 +126,7 @@ func parseOffset(word string) (*time.Location, bool) {
 		return time.UTC, true
 	}
 	for _, layout := range []string{"-0700", "-07:00", "-07"} {
-		if t, err := time.Parse(layout, word); err == nil && offsetInUse(t) {
+		if t, err := time.Parse(layout, word); err == nil && isOffsetInUse(t) {
 			_, seconds := t.Zone()
 			return time.FixedZone("", seconds), true
 		}
@@ -134,10 +134,10 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// afterStep adds a duration to a time. The parameter after is the text of the duration, and from is the
+// addStep adds a duration to a time. The parameter after is the text of the duration, and from is the
 // text of the time. If from is empty, the time is now. As in at(1), adding days to a day keeps the time
 // of day. If the time is not now, a number needs a unit.
-func afterStep(from, after string, now time.Time, open direction) (time.Time, error) {
+func addStep(from, after string, now time.Time, open direction) (time.Time, error) {
 	s, err := ParseStep(after)
 	if err != nil {
 		return now, err
@@ -152,9 +152,9 @@ func afterStep(from, after string, now time.Time, open direction) (time.Time, er
 	return s.after(t, 1), err
 }
 
-// relativeTime parses a time that is given by its distance from now or from another time. As in
+// parseRelativeTime parses a time that is given by its distance from now or from another time. As in
 // at(1), "next week" means one week from now.
-func relativeTime(words []string, now time.Time, open direction) (time.Time, bool) {
+func parseRelativeTime(words []string, now time.Time, open direction) (time.Time, bool) {
 	n := len(words)
 	switch {
 	case n == 1 && words[0] == "now":
@@ -182,48 +182,48 @@ func relativeTime(words []string, now time.Time, open direction) (time.Time, boo
 }
 
 // namedDay is a day as people write it. A recurring day, such as friday or Nov 30, recurs every
-// everyDays days or every everyYears years. For a fixed day both are 0.
+// repeatDays days or every repeatYears years. For a fixed day both are 0.
 type namedDay struct {
-	year       int
-	month      time.Month
-	day        int
-	everyDays  int
-	everyYears int
-	evening    bool // the day was given as "tonight", so a time of day before noon is invalid
+	year        int
+	month       time.Month
+	day         int
+	repeatDays  int
+	repeatYears int
+	isTonight   bool // the day was given as "tonight", so a time of day before noon is invalid
 }
 
-// maxLeapYears is how many years the method namedDay.at tries in order to find a day. February 29 may
+// maxLeapYears is how many years the method namedDay.timeAt tries in order to find a day. February 29 may
 // not occur for eight years, as from 2096 to 2104.
 const maxLeapYears = 8
 
-// dayAndClock parses a day, a time of day, or both in either order.
-func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool) {
+// parseDayAndTime parses a day, a time of day, or both in either order.
+func parseDayAndTime(words []string, now time.Time, open direction) (time.Time, bool) {
 	today := namedDay{year: now.Year(), month: now.Month(), day: now.Day()}
-	if clock, ok := timeOfDay(words); ok {
-		today.everyDays = 1
-		return today.at(clock, now, open)
+	if clock, ok := parseTimeOfDay(words); ok {
+		today.repeatDays = 1
+		return today.timeAt(clock, now, open)
 	}
 	if len(words) == 1 && words[0] == "tonight" {
-		return today.at(time.Time{}.Add(tonight), now, open)
+		return today.timeAt(time.Time{}.Add(tonightTime), now, open)
 	}
 	for i := range words {
-		if d, ok := dayOf(words[i:], now); ok && i > 0 {
-			clock, ok := timeOfDay(without("on", words[:i], i-1))
-			if !ok || d.everyYears != 0 && looksLikeYear(words[0]) {
+		if d, ok := parseDay(words[i:], now); ok && i > 0 {
+			clock, ok := parseTimeOfDay(removeWordAt("on", words[:i], i-1))
+			if !ok || d.repeatYears != 0 && looksLikeYear(words[0]) {
 				return now, false
 			}
-			return d.at(clock, now, open)
+			return d.timeAt(clock, now, open)
 		}
-		d, ok := dayOf(words[:len(words)-i], now)
+		d, ok := parseDay(words[:len(words)-i], now)
 		if !ok {
 			continue
 		}
-		rest := without("at", words[len(words)-i:], 0)
-		clock, ok := timeOfDay(rest)
+		rest := removeWordAt("at", words[len(words)-i:], 0)
+		clock, ok := parseTimeOfDay(rest)
 		if !ok && len(rest) > 0 {
 			return now, false
 		}
-		return d.at(clock, now, open)
+		return d.timeAt(clock, now, open)
 	}
 	return now, false
 }
@@ -235,34 +235,35 @@ func looksLikeYear(word string) bool {
 	return err == nil && len(word) == len("2006") && year >= 1970
 }
 
-// tonight is the time of day that the word "tonight" means if no time of day follows it.
-const tonight = 20 * time.Hour
+// tonightTime is the time of day that the word "tonightTime" means if no time of day follows it.
+const tonightTime = 20 * time.Hour
 
-// without removes the word at index i if it equals the parameter little, for example the optional word
+// removeWordAt removes the word at index i if it equals the parameter little, for example the optional word
 // "at". It never removes the only word.
-func without(little string, words []string, i int) []string {
+func removeWordAt(little string, words []string, i int) []string {
 	if len(words) > 1 && words[i] == little {
 		return slices.Delete(slices.Clone(words), i, i+1)
 	}
 	return words
 }
 
-// at returns the time at which the clock shows the given time of day on a day. For a recurring day, it
+// timeAt returns the time at which the clock shows the given time of day on a day. For a recurring day, it
 // returns the next or the previous such time, depending on open.
-func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
+func (d namedDay) timeAt(clock, now time.Time, open direction) (time.Time, bool) {
 	step := 1
 	if open == Backward {
 		step = -1
 	}
 	for n := 0; n != step*(maxLeapYears+1); n += step {
-		year, day := d.year+n*d.everyYears, d.day+n*d.everyDays
-		t := zone.Instant(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), clock.Nanosecond(),
+		year, day := d.year+n*d.repeatYears, d.day+n*d.repeatDays
+		t := zone.TimeOfWallClock(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(),
+			clock.Nanosecond(),
 			time.UTC), now.Location())
 		// there is false for a day that does not exist, like February 30.
-		there := d.everyDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
+		there := d.repeatDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
 		switch {
-		case d.everyDays == 0 && d.everyYears == 0:
-			return t, there && !(d.evening && clock.Hour() < 12)
+		case d.repeatDays == 0 && d.repeatYears == 0:
+			return t, there && !(d.isTonight && clock.Hour() < 12)
 		case !there:
 		case t.After(now) == (open == Forward):
 			return t, true
@@ -271,9 +272,9 @@ func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 	return now, false
 }
 
-// dayOf parses a day: today, tonight, tomorrow, yesterday, friday, next friday, last friday, Nov
+// parseDay parses a day: today, tonight, tomorrow, yesterday, friday, next friday, last friday, Nov
 // 30, 30 Nov 2026, 2026-11-30.
-func dayOf(words []string, now time.Time) (d namedDay, ok bool) {
+func parseDay(words []string, now time.Time) (d namedDay, ok bool) {
 	inDays := func(n int) namedDay {
 		// Use noon, because a clock change never skips noon.
 		t := time.Date(now.Year(), now.Month(), now.Day()+n, 12, 0, 0, 0, now.Location())
@@ -283,34 +284,34 @@ func dayOf(words []string, now time.Time) (d namedDay, ok bool) {
 	switch n := len(words); {
 	case n == 1 && words[0] == "tonight":
 		d = inDays(0)
-		d.evening = true
+		d.isTonight = true
 		return d, true
 	case n == 1:
 		if i := slices.Index([]string{"yesterday", "today", "tomorrow"}, words[0]); i >= 0 {
 			return inDays(i - 1), true
 		}
-		if t, ok := date(words[0]); ok {
+		if t, ok := parseDate(words[0]); ok {
 			return namedDay{year: t.Year(), month: t.Month(), day: t.Day()}, true
 		}
-		w, ok := weekday(words[0])
+		w, ok := parseWeekday(words[0])
 		d = inDays(int(w - now.Weekday()))
-		d.everyDays = week
+		d.repeatDays = week
 		return d, ok
 	case n == 2 && (words[0] == "next" || words[0] == "last"):
-		w, ok := weekday(words[1])
+		w, ok := parseWeekday(words[1])
 		away := (int(w-now.Weekday()) + week) % week
 		if words[0] == "last" {
 			return inDays(away - week), ok
 		}
 		return inDays(cmp.Or(away, week)), ok
 	case n == 2 || n == 3:
-		return dateOf(words, now)
+		return parseDayOfMonth(words, now)
 	}
 	return d, false
 }
 
-// weekday parses a day of the week, written in full or as its first three letters.
-func weekday(word string) (time.Weekday, bool) {
+// parseWeekday parses a day of the week, written in full or as its first three letters.
+func parseWeekday(word string) (time.Weekday, bool) {
 	for w := time.Sunday; w <= time.Saturday; w++ {
 		if full := strings.ToLower(w.String()); word == full || word == full[:3] {
 			return w, true
@@ -319,9 +320,9 @@ func weekday(word string) (time.Weekday, bool) {
 	return 0, false
 }
 
-// date parses a date in digits, in the forms of at(1): 2026-11-30, 11/30/2026 and 30.11.2026, with
+// parseDate parses a date in digits, in the forms of at(1): 2026-11-30, 11/30/2026 and 30.11.2026, with
 // a year of two or four digits.
-func date(word string) (time.Time, bool) {
+func parseDate(word string) (time.Time, bool) {
 	for _, layout := range []string{"2006-1-2", "1/2/2006", "2.1.2006", "06-1-2", "1/2/06", "2.1.06"} {
 		if t, err := time.Parse(layout, word); err == nil {
 			return t, true
@@ -330,8 +331,8 @@ func date(word string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// dateOf parses a day of a month. If the text contains no year, the day recurs every year.
-func dateOf(words []string, now time.Time) (d namedDay, ok bool) {
+// parseDayOfMonth parses a day of a month. If the text contains no year, the day recurs every year.
+func parseDayOfMonth(words []string, now time.Time) (d namedDay, ok bool) {
 	name, number := words[0], strings.TrimSuffix(words[1], ",")
 	if name[0] >= '0' && name[0] <= '9' {
 		name, number = strings.TrimSuffix(words[1], ","), name
@@ -345,18 +346,18 @@ func dateOf(words []string, now time.Time) (d namedDay, ok bool) {
 	if d.month == 0 || err != nil || day < 1 || day > 31 {
 		return d, false
 	}
-	d.day, d.year, d.everyYears = day, now.Year(), 1
+	d.day, d.year, d.repeatYears = day, now.Year(), 1
 	if len(words) == 3 {
 		d.year, err = strconv.Atoi(words[2])
-		d.everyYears = 0
+		d.repeatYears = 0
 		return d, err == nil && len(words[2]) == len("2006") && d.year >= 1970
 	}
 	return d, true
 }
 
-// timeOfDay parses a time of day: 15:04, 15:04:05, 1504, 3am, 3:30 pm, 0330pm, noon, midnight,
+// parseTimeOfDay parses a time of day: 15:04, 15:04:05, 1504, 3am, 3:30 pm, 0330pm, noon, midnight,
 // teatime. It rejects an hour alone, because a bare 12 is ambiguous.
-func timeOfDay(words []string) (time.Time, bool) {
+func parseTimeOfDay(words []string) (time.Time, bool) {
 	text := strings.Join(words, "")
 	if hour, named := map[string]time.Duration{"midnight": 0, "noon": 12, "teatime": 16}[text]; named {
 		return time.Time{}.Add(hour * time.Hour), true

@@ -193,7 +193,7 @@ func TestDurationsInWords(t *testing.T) {
 		"1.5 hours": 90 * time.Minute, "1 hour 30 minutes": 90 * time.Minute, "1 hour, 30 mins": 90 * time.Minute,
 		"a week and 2 days": 9 * 24 * time.Hour, "2hrs30min": 150 * time.Minute, "500 ms": 500 * time.Millisecond,
 	} {
-		if got, err := ParseSpan(text); err != nil || got != want {
+		if got, err := ParseDuration(text); err != nil || got != want {
 			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
 		}
 	}
@@ -204,11 +204,11 @@ func TestDurationsInWords(t *testing.T) {
 		"and 2 hours": "is not a duration", "-2 hours": "is not a duration", "1.2.3 hours": "is not a duration",
 		"2 hours ago": "is not a duration",
 	} {
-		if got, err := ParseSpan(text); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := ParseDuration(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
 		}
 	}
-	if _, err := ParseSpan("soon"); !strings.Contains(err.Error(), `write it like 90s, 1h30m, 7d, 5min or "2 hours"`) {
+	if _, err := ParseDuration("soon"); !strings.Contains(err.Error(), `write it like 90s, 1h30m, 7d, 5min or "2 hours"`) {
 		t.Errorf("got %v, want examples", err)
 	}
 }
@@ -220,7 +220,7 @@ func TestTimesAndDurationsOfTheReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := map[string]func(string) error{
-		"Durations": func(text string) error { _, err := ParseSpan(text); return err },
+		"Durations": func(text string) error { _, err := ParseDuration(text); return err },
 		"Times":     func(text string) error { _, err := Parse(text, time.Now(), Forward); return err },
 	}
 	seen := 0

@@ -15,16 +15,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// access returns the security descriptor of the service's directory and everything in it. It admits
+// stateDirDescriptor returns the security descriptor of the service's directory and everything in it. It admits
 // only the system, the administrators and the service's account, and inherits nothing from the parent
 // directory. The administrators are the owner.
-func access() string {
+func stateDirDescriptor() string {
 	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(Name) + ")"
 }
 
-// secure creates the service's directory, or restricts the access to an existing one. It adds the
+// secureStateDir creates the service's directory, or restricts the access to an existing one. It adds the
 // default settings file if that is missing.
-func secure(dir, file string) error {
+func secureStateDir(dir, file string) error {
 	if err := secureDir(dir); err != nil {
 		return fmt.Errorf("cannot set up the state folder %s: %w", dir, err)
 	}
@@ -44,7 +44,7 @@ func secure(dir, file string) error {
 }
 
 func secureDir(dir string) error {
-	sd, err := windows.SecurityDescriptorFromString(access())
+	sd, err := windows.SecurityDescriptorFromString(stateDirDescriptor())
 	if err != nil {
 		return err
 	}
@@ -61,13 +61,13 @@ func secureDir(dir string) error {
 	if !errors.Is(err, windows.ERROR_ALREADY_EXISTS) {
 		return err
 	}
-	return takeDir(dir, name, sd)
+	return restrictDir(dir, name, sd)
 }
 
-// takeDir restricts the access to an existing directory. It rejects a directory of another user,
+// restrictDir restricts the access to an existing directory. It rejects a directory of another user,
 // because that user could keep access to its content. Such a directory may exist, because every user
 // may create directories in the parent directory.
-func takeDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
+func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	h, err := windows.CreateFile(
 		name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
 		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING,
@@ -88,7 +88,7 @@ func takeDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	if err != nil {
 		return err
 	}
-	if err := ownedByTrusted("it", have); err != nil {
+	if err := checkTrustedOwner("it", have); err != nil {
 		return err
 	}
 	owner, _, err := sd.Owner()
@@ -111,7 +111,7 @@ func takeDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 		path := filepath.Join(dir, e.Name())
 		have, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
 		if err == nil {
-			err = ownedByTrusted(e.Name()+" in it", have)
+			err = checkTrustedOwner(e.Name()+" in it", have)
 		}
 		if err != nil {
 			return err
@@ -120,9 +120,9 @@ func takeDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	return nil
 }
 
-// ownedByTrusted returns an error unless the owner is the system, the administrators, this process's
+// checkTrustedOwner returns an error unless the owner is the system, the administrators, this process's
 // user or the service's account. The parameter what names the file or directory in the error.
-func ownedByTrusted(what string, sd *windows.SECURITY_DESCRIPTOR) error {
+func checkTrustedOwner(what string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, _, err := sd.Owner()
 	if err != nil {
 		return err

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// entry is the registered service in the service manager. It has the functions that the kardianos
+// serviceEntry is the registered service in the service manager. It has the functions that the kardianos
 // library does not provide.
-type entry interface {
+type serviceEntry interface {
 	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
 	SetRecoveryActionsOnNonCrashFailures(yes bool) error
-	setPreshutdown(within time.Duration) error
+	setPreshutdownTimeout(within time.Duration) error
 	setSIDType(kind uint32) error
 	setPrivileges(names ...string) error
 	command() (string, error)
@@ -28,7 +28,7 @@ type entry interface {
 
 // openEntry opens the service in the service manager for queries. If the caller is elevated, it also
 // requests the rights to change, start and stop the service.
-func (s *Service) openEntry() (entry, error) {
+func (s *Service) openEntry() (serviceEntry, error) {
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
 	if s.elevated {
 		// To set a restart as a recovery action, the right to start the service is also needed.
@@ -53,7 +53,7 @@ func (s *Service) openEntry() (entry, error) {
 // managedService implements entry with the Windows service manager.
 type managedService struct{ *mgr.Service }
 
-func (m managedService) setPreshutdown(within time.Duration) error {
+func (m managedService) setPreshutdownTimeout(within time.Duration) error {
 	ms := uint32(within.Milliseconds()) // the layout of SERVICE_PRESHUTDOWN_INFO
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)))
 }

@@ -42,11 +42,11 @@ type manager struct {
 func newManager(own bool) *manager {
 	m := &manager{state: svc.Stopped}
 	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client",
-		Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`,
-			File: `C:\ProgramData\queuectl\queuectl.toml`}}
-	o.Talk = Direct{
-		Begin: func() error { m.record("begin"); m.state = svc.Running; return nil },
-		End: func(keep bool) error {
+		Paths: config.Paths{StateDir: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`,
+			SettingsFile: `C:\ProgramData\queuectl\queuectl.toml`}}
+	o.Direct = DirectControl{
+		Start: func() error { m.record("begin"); m.state = svc.Running; return nil },
+		Stop: func(keep bool) error {
 			if m.ignoresStop {
 				return queue.ErrUnavailable
 			}
@@ -56,10 +56,10 @@ func newManager(own bool) *manager {
 			m.state = svc.Stopped
 			return nil
 		},
-		Answers: func() bool { return m.state == svc.Running },
+		IsAnswering: func() bool { return m.state == svc.Running },
 	}
 	m.s = &Service{Options: o, unit: m, elevated: true,
-		open: func() (entry, error) {
+		open: func() (serviceEntry, error) {
 			if !m.registered {
 				return nil, windows.ERROR_SERVICE_DOES_NOT_EXIST
 			}
@@ -75,7 +75,7 @@ func newManager(own bool) *manager {
 			remove:  func(client string) error { m.record("no runner " + client); return nil },
 		},
 		profile: func(sid string) error { m.record("no profile " + sid); return m.profile },
-		logon: logon{
+		logon: logonEntry{
 			get:    func() (string, error) { return m.run, nil },
 			set:    func(line string) error { m.run = line; return nil },
 			remove: func() error { m.run = ""; return registry.ErrNotExist },
@@ -128,12 +128,15 @@ func (l listedService) SetRecoveryActionsOnNonCrashFailures(yes bool) error {
 	l.nonCrash = yes
 	return nil
 }
-func (l listedService) setPreshutdown(within time.Duration) error { l.preshut = within; return nil }
-func (l listedService) setSIDType(kind uint32) error              { l.sid = kind; return nil }
-func (l listedService) setPrivileges(names ...string) error       { l.privileges = names; return nil }
-func (l listedService) command() (string, error)                  { return l.line, nil }
-func (l listedService) setCommand(line string) error              { l.record("command"); l.line = line; return nil }
-func (l listedService) Close() error                              { return nil }
+func (l listedService) setPreshutdownTimeout(within time.Duration) error {
+	l.preshut = within
+	return nil
+}
+func (l listedService) setSIDType(kind uint32) error        { l.sid = kind; return nil }
+func (l listedService) setPrivileges(names ...string) error { l.privileges = names; return nil }
+func (l listedService) command() (string, error)            { return l.line, nil }
+func (l listedService) setCommand(line string) error        { l.record("command"); l.line = line; return nil }
+func (l listedService) Close() error                        { return nil }
 func (l listedService) stop() error {
 	l.record("stop")
 	if l.state == svc.Stopped {

@@ -18,7 +18,7 @@ import (
 func installRunner(client string) error {
 	path, err := copies.Make(client, copies.DirFor(client))
 	if err == nil {
-		err = onlyTrustedReplace(path, accounts.AccessTo)
+		err = checkReplaceRights(path, accounts.ReadSecurityDescriptor)
 	}
 	return err
 }
@@ -34,7 +34,7 @@ func tidyRunners(client string) {
 // removeRunners removes all copies. It waits a moment for running copies, because runners end shortly
 // after their service. If a user's own service still runs a copy, it returns an error.
 func removeRunners(client string) error {
-	for end := time.Now().Add(letGo); !copies.Remove(copies.DirFor(client)); time.Sleep(pollEvery) {
+	for end := time.Now().Add(releaseTimeout); !copies.Remove(copies.DirFor(client)); time.Sleep(pollInterval) {
 		if time.Now().After(end) {
 			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended",
 				copies.DirFor(client))
@@ -43,8 +43,8 @@ func removeRunners(client string) error {
 	return nil
 }
 
-// letGo bounds how long the program waits until a stopped service has released its files.
-const letGo = 5 * time.Second
+// releaseTimeout bounds how long the program waits until a stopped service has released its files.
+const releaseTimeout = 5 * time.Second
 
 // removeProfile removes the profile of an account: the directory below C:\Users and the part of the
 // registry that Windows creates when the account first runs a program.
@@ -57,7 +57,7 @@ func removeProfile(sid string) error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(letGo); ; time.Sleep(pollEvery) {
+	for end := time.Now().Add(releaseTimeout); ; time.Sleep(pollInterval) {
 		ok, _, err := call.Call(uintptr(unsafe.Pointer(sid16)), 0, 0)
 		switch {
 		case ok != 0, errors.Is(err, windows.ERROR_FILE_NOT_FOUND):

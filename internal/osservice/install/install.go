@@ -15,31 +15,31 @@ const Name = osservice.Name
 
 // Options select the service.
 type Options struct {
-	User    bool          // true for the user's own service, false for the system's
-	Program string        // path of queuectld
-	Client  string        // path of queuectl, which the service executes as the runner
-	Places  config.Places // paths of the selected service
-	Talk    Direct
+	User    bool         // true for the user's own service, false for the system's
+	Program string       // path of queuectld
+	Client  string       // path of queuectl, which the service executes as the runner
+	Paths   config.Paths // paths of the selected service
+	Direct  DirectControl
 }
 
-// Direct holds functions that talk to a service directly, not through the service manager. They control
+// DirectControl holds functions that talk to a service directly, not through the service manager. They control
 // a user's own service, which the Windows service manager does not know, and stop a service without its
 // jobs. Only the registration on Windows uses them.
-type Direct struct {
-	// Begin starts the user's own service in the background and waits until it answers.
-	Begin   func() error
-	End     func(keepJobs bool) error // stops the service and waits until it has released its directory
-	Answers func() bool
+type DirectControl struct {
+	// Start starts the user's own service in the background and waits until it answers.
+	Start       func() error
+	Stop        func(keepJobs bool) error // stops the service and waits until it has released its directory
+	IsAnswering func() bool
 }
 
-// serve returns the arguments that start the program as the system's service. They contain all three
+// serveArguments returns the arguments that start the program as the system's service. They contain all three
 // paths, because a service of root without these flags would use other paths.
-func (o Options) serve() []string {
-	return []string{"serve", "--dir", o.Places.State, "--socket", o.Places.Socket, "--config", o.Places.File}
+func (o Options) serveArguments() []string {
+	return []string{"serve", "--dir", o.Paths.StateDir, "--socket", o.Paths.Socket, "--config", o.Paths.SettingsFile}
 }
 
-// NotRegistered returns the error for a service that is not registered.
-func (o Options) NotRegistered() error {
+// NotRegisteredError returns the error for a service that is not registered.
+func (o Options) NotRegisteredError() error {
 	flag := ""
 	if o.User {
 		flag = " --user"
@@ -48,22 +48,22 @@ func (o Options) NotRegistered() error {
 		flag)
 }
 
-// allowed returns an error if the caller may not control the service. The caller may do so if it is
+// checkAllowed returns an error if the caller may not control the service. The caller may do so if it is
 // root (on Windows, an elevated administrator) or the service is the user's own.
-func (o Options) allowed(verb string, root bool) error {
+func (o Options) checkAllowed(verb string, root bool) error {
 	if o.User || root {
 		return nil
 	}
-	return queue.Errorf(queue.CodeDenied, rootsAlone, verb)
+	return queue.Errorf(queue.CodeDenied, adminOnlyMessage, verb)
 }
 
-// act calls the function in the parameter do if the service is registered and the caller may
+// runIfAllowed calls the function in the parameter do if the service is registered and the caller may
 // control it.
-func (o Options) act(verb string, root, registered bool, do func() error) error {
+func (o Options) runIfAllowed(verb string, root, registered bool, do func() error) error {
 	if !registered {
-		return o.NotRegistered()
+		return o.NotRegisteredError()
 	}
-	if err := o.allowed(verb, root); err != nil {
+	if err := o.checkAllowed(verb, root); err != nil {
 		return err
 	}
 	return do()

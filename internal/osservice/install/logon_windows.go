@@ -9,17 +9,17 @@ import (
 	"github.com/queuectl/queuectl/internal/osservice"
 )
 
-// logon reads, sets and removes the command that Windows runs when this user logs on. The function get
+// logonEntry reads, sets and removes the command that Windows runs when this user logs on. The function get
 // returns "" if there is no such command.
-type logon struct {
+type logonEntry struct {
 	get    func() (string, error)
 	set    func(line string) error
 	remove func() error
 }
 
 // registryRun implements logon: it keeps the command in the user's registry.
-var registryRun = logon{
-	get: osservice.Command,
+var registryRun = logonEntry{
+	get: osservice.UserServiceCommand,
 	set: func(line string) error {
 		k, _, err := registry.CreateKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
 		if err != nil {
@@ -38,37 +38,37 @@ var registryRun = logon{
 	},
 }
 
-// logonCommand is the name of the command at logon in messages.
-const logonCommand = "the command that starts your service at logon (value " + Name + " of the registry key " +
+// logonCommandText is the name of the command at logon in messages.
+const logonCommandText = "the command that starts your service at logon (value " + Name + " of the registry key " +
 	`HKEY_CURRENT_USER\` + osservice.RunKey + ")"
 
-// installOwn starts the user's own service now and at each logon.
-func (s *Service) installOwn() error {
+// installUserService starts the user's own service now and at each logon.
+func (s *Service) installUserService() error {
 	if err := s.logon.set(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
-		return cannot("configure "+logonCommand, err)
+		return cannot("configure "+logonCommandText, err)
 	}
-	return s.Talk.Begin()
+	return s.Direct.Start()
 }
 
-// uninstallOwn stops the user's own service and removes its start at logon.
-func (s *Service) uninstallOwn() (was bool, err error) {
-	if was = s.Registered(); !was {
+// uninstallUserService stops the user's own service and removes its start at logon.
+func (s *Service) uninstallUserService() (was bool, err error) {
+	if was = s.IsRegistered(); !was {
 		return false, nil
 	}
-	if err := s.end(false); err != nil {
+	if err := s.stopUserService(false); err != nil {
 		return was, err
 	}
 	err = s.logon.remove()
 	if errors.Is(err, registry.ErrNotExist) {
 		err = nil
 	}
-	return was, cannot("remove "+logonCommand, err)
+	return was, cannot("remove "+logonCommandText, err)
 }
 
-// end stops the user's own service if it runs.
-func (s *Service) end(keepJobs bool) error {
-	if !s.Talk.Answers() {
+// stopUserService stops the user's own service if it runs.
+func (s *Service) stopUserService(keepJobs bool) error {
+	if !s.Direct.IsAnswering() {
 		return nil
 	}
-	return s.Talk.End(keepJobs)
+	return s.Direct.Stop(keepJobs)
 }

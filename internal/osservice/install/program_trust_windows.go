@@ -11,30 +11,30 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// trusted returns an error if a program is in a user's profile, because the service's account cannot
+// checkProgramTrust returns an error if a program is in a user's profile, because the service's account cannot
 // read the program there. It also returns an error if other accounts could replace the program.
-func trusted(program string) error {
+func checkProgramTrust(program string) error {
 	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
 	if err != nil {
 		return err
 	}
 	if below, err := filepath.Rel(users, program); err == nil && filepath.IsLocal(below) {
-		return queue.Errorf(queue.CodeWrongState, "the service's account cannot read files in %s"+move, users)
+		return queue.Errorf(queue.CodeWrongState, "the service's account cannot read files in %s"+moveAdvice, users)
 	}
-	return onlyTrustedReplace(program, accounts.AccessTo)
+	return checkReplaceRights(program, accounts.ReadSecurityDescriptor)
 }
 
-// move is the advice to copy the programs to another directory.
-const move = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, ` +
+// moveAdvice is the advice to copy the programs to another directory.
+const moveAdvice = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, ` +
 	"and run there: queuectl service install"
 
-// onlyTrustedReplace returns an error if other accounts could replace the program. They could do so if
+// checkReplaceRights returns an error if other accounts could replace the program. They could do so if
 // they may change the program or its directory, or may move away one of its parent directories.
-func onlyTrustedReplace(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
+func checkReplaceRights(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
 	for path := program; ; path = filepath.Dir(path) {
-		rights, by := windows.ACCESS_MASK(accounts.WriteRights), accounts.OthersWithRights
+		rights, by := windows.ACCESS_MASK(accounts.WriteRights), accounts.OtherAccountsWithRights
 		if path != program && path != filepath.Dir(program) {
-			rights, by = accounts.ReplaceRights, accounts.OthersOnObject
+			rights, by = accounts.ReplaceRights, accounts.OtherAccountsOnObject
 		}
 		top := filepath.Dir(path) == path
 		if top {
@@ -50,14 +50,14 @@ func onlyTrustedReplace(program string, access func(path string) (*windows.SECUR
 		}
 		owner, fine, err := accounts.Owner(sd)
 		if err != nil {
-			return fmt.Errorf("cannot read the owner of %s: %w"+move, path, err)
+			return fmt.Errorf("cannot read the owner of %s: %w"+moveAdvice, path, err)
 		}
 		if !fine {
 			who = append(who, accounts.NameOf(owner))
 		}
 		if len(who) > 0 {
 			return queue.Errorf(queue.CodeWrongState, "%s can be changed by other accounts (%s), which could replace the "+
-				"program that the service runs"+move, path, strings.Join(who, ", "))
+				"program that the service runs"+moveAdvice, path, strings.Join(who, ", "))
 		}
 		if top {
 			return nil

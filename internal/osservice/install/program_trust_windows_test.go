@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// onlyTrustedReplace rejects a program if other accounts could change the program or its directory, or
+// checkReplaceRights rejects a program if other accounts could change the program or its directory, or
 // could move away one of its parent directories. It accepts a drive on which everyone may create
 // directories.
 func TestProgramWritableByOthersIsRejected(t *testing.T) {
@@ -41,7 +41,7 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 		{child, programs, programs, programs, `C:\`},
 		{users, programs, programs, programs, `C:\`},
 	} {
-		err := onlyTrustedReplace(`C:\above\dir\q.exe`, func(path string) (*windows.SECURITY_DESCRIPTOR, error) {
+		err := checkReplaceRights(`C:\above\dir\q.exe`, func(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 			return windows.SecurityDescriptorFromString(map[string]string{`C:\`: c.drive, `C:\above`: c.above,
 				`C:\above\dir`: c.dir, `C:\above\dir\q.exe`: c.program}[path])
 		})

@@ -19,13 +19,13 @@ type Service struct {
 
 // New returns the service that the options select.
 func New(o Options) (*Service, error) {
-	if err := o.plain(); err != nil {
+	if err := o.checkPlainPaths(); err != nil {
 		return nil, err
 	}
 	unit, err := kardianos.New(nil, &kardianos.Config{
 		Name:       Name,
 		Executable: o.Program,
-		Option:     kardianos.KeyValue{"LaunchdConfig": o.text("launchd.plist"), "UserService": o.User},
+		Option:     kardianos.KeyValue{"LaunchdConfig": o.adaptedFile("launchd.plist"), "UserService": o.User},
 	})
 	if err != nil {
 		return nil, err
@@ -41,8 +41,8 @@ func (s *Service) path() string {
 	return filepath.Join("/Library/LaunchDaemons", Name+".plist")
 }
 
-// Registered reports whether the service is registered.
-func (s *Service) Registered() bool {
+// IsRegistered reports whether the service is registered.
+func (s *Service) IsRegistered() bool {
 	_, err := os.Stat(s.path())
 	return err == nil
 }
@@ -50,11 +50,11 @@ func (s *Service) Registered() bool {
 // Install registers and starts the service. If the service is already registered with other settings,
 // Install updates the registration and restarts the service.
 func (s *Service) Install() error {
-	if err := s.allowed("install", s.uid == 0); err != nil {
+	if err := s.checkAllowed("install", s.uid == 0); err != nil {
 		return err
 	}
 	if have, err := os.ReadFile(s.path()); err == nil {
-		if string(have) == s.text("launchd.plist") && s.Runs() {
+		if string(have) == s.adaptedFile("launchd.plist") && s.IsRunning() {
 			return nil
 		}
 		if _, err := s.Uninstall(); err != nil {
@@ -70,7 +70,7 @@ func (s *Service) Install() error {
 // Uninstall stops the service and removes the registration. It returns whether the service was
 // registered. The queue and the settings are kept.
 func (s *Service) Uninstall() (was bool, err error) {
-	if err := s.allowed("uninstall", s.uid == 0); err != nil {
+	if err := s.checkAllowed("uninstall", s.uid == 0); err != nil {
 		return true, err
 	}
 	err = s.unit.Uninstall()
@@ -80,5 +80,5 @@ func (s *Service) Uninstall() (was bool, err error) {
 	return true, err
 }
 
-// HowToStart returns the command that starts the service.
-func (s *Service) HowToStart() string { return "launchctl load " + s.path() }
+// StartCommand returns the command that starts the service.
+func (s *Service) StartCommand() string { return "launchctl load " + s.path() }

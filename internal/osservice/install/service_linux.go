@@ -27,11 +27,11 @@ const (
 	webUnit = Name + "-web.socket"
 )
 
-// sockets lists the socket units. groups lists the slices that contain every runner; the second slice
+// socketUnits lists the socket units. sliceUnits lists the slices that contain every runner; the second slice
 // contains the first.
 var (
-	sockets = []string{Name + ".socket", Name + "-runner.socket"}
-	groups  = []string{Name + "-runner.slice", Name + ".slice"}
+	socketUnits = []string{Name + ".socket", Name + "-runner.socket"}
+	sliceUnits  = []string{Name + "-runner.slice", Name + ".slice"}
 )
 
 // Service is queuectl as a service of systemd.
@@ -47,20 +47,20 @@ type Service struct {
 // this user has no systemd manager.
 func New(o Options) (*Service, error) {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
-		return nil, o.noSystemd()
+		return nil, o.noSystemdError()
 	}
-	if err := o.plain(); err != nil {
+	if err := o.checkPlainPaths(); err != nil {
 		return nil, err
 	}
 	if o.User {
-		if err := session(); err != nil {
+		if err := ensureRuntimeDir(); err != nil {
 			return nil, err
 		}
 	}
 	unit, err := kardianos.New(nil, &kardianos.Config{
 		Name:       Name,
 		Executable: o.Program,
-		Option:     kardianos.KeyValue{"SystemdScript": o.text(o.source(mainUnit)), "UserService": o.User},
+		Option:     kardianos.KeyValue{"SystemdScript": o.adaptedFile(o.packageFile(mainUnit)), "UserService": o.User},
 	})
 	if err != nil {
 		return nil, err
@@ -68,27 +68,27 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), unit: unit, run: run}, nil
 }
 
-// source returns the file of the packages from which a unit is generated.
-func (o Options) source(name string) string {
+// packageFile returns the file of the packages from which a unit is generated.
+func (o Options) packageFile(name string) string {
 	if o.User {
 		return "user/" + name
 	}
 	return name
 }
 
-// noSystemd returns the error for a machine without systemd, with the command for its init system.
-func (o Options) noSystemd() error {
+// noSystemdError returns the error for a machine without systemd, with the command for its init system.
+func (o Options) noSystemdError() error {
 	if o.User {
 		return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run: queuectl serve")
 	}
 	return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run, as root: %s %s; or "+
 		"start your own service with: queuectl serve",
-		o.Client, strings.Join(o.serve(), " "))
+		o.Client, strings.Join(o.serveArguments(), " "))
 }
 
-// session sets XDG_RUNTIME_DIR if su or sudo has removed it, so that systemctl finds the user's
+// ensureRuntimeDir sets XDG_RUNTIME_DIR if su or sudo has removed it, so that systemctl finds the user's
 // manager.
-func session() error {
+func ensureRuntimeDir() error {
 	if os.Getenv("XDG_RUNTIME_DIR") != "" {
 		return nil
 	}
@@ -125,13 +125,13 @@ func (s *Service) unitDir() string {
 	return filepath.Join(s.root, "/etc/systemd/system")
 }
 
-// owned returns the path of a unit that a package has installed, or "" if no package has.
-func (s *Service) owned() string {
+// packagedUnit returns the path of a unit that a package has installed, or "" if no package has.
+func (s *Service) packagedUnit() string {
 	if s.User {
 		return ""
 	}
 	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
-		for _, name := range append([]string{mainUnit, runnerUnit}, sockets...) {
+		for _, name := range append([]string{mainUnit, runnerUnit}, socketUnits...) {
 			if path := filepath.Join(dir, name); exists(filepath.Join(s.root, path)) {
 				return path
 			}
@@ -140,11 +140,11 @@ func (s *Service) owned() string {
 	return ""
 }
 
-// shadows reports whether a package has installed units after Install did. In that case the units of
-// Install take precedence. shadows checks for the file that only Install writes and that Uninstall
+// shadowsPackage reports whether a package has installed units after Install did. In that case the units of
+// Install take precedence. shadowsPackage checks for the file that only Install writes and that Uninstall
 // removes last.
-func (s *Service) shadows() bool {
-	return s.owned() != "" && exists(filepath.Join(s.root, tmpfiles))
+func (s *Service) shadowsPackage() bool {
+	return s.packagedUnit() != "" && exists(filepath.Join(s.root, tmpfilesPath))
 }
 
 func exists(path string) bool {
@@ -152,28 +152,28 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Registered reports whether the service is registered, by a package or by Install.
-func (s *Service) Registered() bool {
-	return s.owned() != "" || exists(filepath.Join(s.unitDir(), mainUnit))
+// IsRegistered reports whether the service is registered, by a package or by Install.
+func (s *Service) IsRegistered() bool {
+	return s.packagedUnit() != "" || exists(filepath.Join(s.unitDir(), mainUnit))
 }
 
 // Install registers and starts the service. If the service is already registered with other settings,
 // Install updates the registration and restarts the service. Running jobs continue.
 func (s *Service) Install() error {
-	if path := s.owned(); path != "" {
+	if path := s.packagedUnit(); path != "" {
 		remedy := "start them with: systemctl enable --now " + mainUnit
-		if s.shadows() {
+		if s.shadowsPackage() {
 			remedy = "the older units in " + s.unitDir() + ", which do not belong to the package, take precedence; remove the " +
 				"older units with: queuectl service uninstall"
 		}
 		return queue.Errorf(queue.CodeWrongState, "a package has already installed the systemd units (%s); %s", path, remedy)
 	}
-	if err := s.allowed("install", s.uid == 0); err != nil {
+	if err := s.checkAllowed("install", s.uid == 0); err != nil {
 		return err
 	}
 	if !s.User {
 		for _, program := range []string{s.Program, s.Client} {
-			if err := trusted(program); err != nil {
+			if err := checkProgramTrust(program); err != nil {
 				return err
 			}
 		}
@@ -192,7 +192,7 @@ func (s *Service) Install() error {
 	if err != nil {
 		return err
 	}
-	if err := s.systemctl(slices.Concat([]string{"enable", "--now"}, sockets, []string{mainUnit})...); err != nil {
+	if err := s.systemctl(slices.Concat([]string{"enable", "--now"}, socketUnits, []string{mainUnit})...); err != nil {
 		return err
 	}
 	if changed || again {
@@ -207,7 +207,7 @@ func (s *Service) installMain() (replaced bool, err error) {
 	path := filepath.Join(s.unitDir(), mainUnit)
 	have, err := os.ReadFile(path)
 	switch {
-	case err == nil && string(have) == s.text(s.source(mainUnit)):
+	case err == nil && string(have) == s.adaptedFile(s.packageFile(mainUnit)):
 		return false, s.systemctl("daemon-reload")
 	case err == nil:
 		replaced = true
@@ -220,40 +220,40 @@ func (s *Service) installMain() (replaced bool, err error) {
 	return replaced, s.unit.Install()
 }
 
-// tmpfiles is the path of the settings for systemd-tmpfiles. It is the last file that the method files
+// tmpfilesPath is the path of the settings for systemd-tmpfiles. It is the last file that the method files
 // returns.
-const tmpfiles = "/etc/tmpfiles.d/queuectl.conf"
+const tmpfilesPath = "/etc/tmpfiles.d/queuectl.conf"
 
-// file is a file that is installed in addition to the main unit.
-type file struct {
+// extraFile is a file that is installed in addition to the main unit.
+type extraFile struct {
 	path, source string
-	first        bool // keep an existing file, because users edit it
+	keepExisting bool // keep an existing file, because users edit it
 }
 
-// files returns the files that are installed in addition to the main unit.
-func (s *Service) files() (list []file) {
-	for _, name := range append([]string{runnerUnit}, sockets...) {
-		list = append(list, file{path: filepath.Join(s.unitDir(), name), source: s.source(name)})
+// extraFiles returns the files that are installed in addition to the main unit.
+func (s *Service) extraFiles() (list []extraFile) {
+	for _, name := range append([]string{runnerUnit}, socketUnits...) {
+		list = append(list, extraFile{path: filepath.Join(s.unitDir(), name), source: s.packageFile(name)})
 	}
 	if s.User {
 		return list
 	}
 	return append(list,
-		file{path: filepath.Join(s.unitDir(), webUnit), source: s.source(webUnit)},
-		file{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml", first: true},
-		file{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", first: true},
-		file{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
-		file{path: filepath.Join(s.root, tmpfiles), source: "queuectl.tmpfiles"},
+		extraFile{path: filepath.Join(s.unitDir(), webUnit), source: s.packageFile(webUnit)},
+		extraFile{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml", keepExisting: true},
+		extraFile{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", keepExisting: true},
+		extraFile{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
+		extraFile{path: filepath.Join(s.root, tmpfilesPath), source: "queuectl.tmpfiles"},
 	)
 }
 
 // writeFiles writes the files that are missing or out of date. changed reports whether it replaced an
 // existing file.
 func (s *Service) writeFiles() (changed bool, err error) {
-	for _, f := range s.files() {
-		text := s.text(f.source)
+	for _, f := range s.extraFiles() {
+		text := s.adaptedFile(f.source)
 		have, err := os.ReadFile(f.path)
-		if err == nil && (f.first || string(have) == text) {
+		if err == nil && (f.keepExisting || string(have) == text) {
 			continue
 		}
 		changed = changed || err == nil
@@ -271,27 +271,27 @@ func (s *Service) writeFiles() (changed bool, err error) {
 // registered. It keeps the queue, the settings and the accounts. If a package has installed units since
 // Install, the service continues with these units, and so do running jobs.
 func (s *Service) Uninstall() (was bool, err error) {
-	shadows := s.shadows()
-	if path := s.owned(); path != "" && !shadows {
+	shadows := s.shadowsPackage()
+	if path := s.packagedUnit(); path != "" && !shadows {
 		return true, queue.Errorf(queue.CodeWrongState,
 			"a package has installed the systemd units (%s); to remove the service, remove the package", path)
 	}
-	if err := s.allowed("uninstall", s.uid == 0); err != nil {
+	if err := s.checkAllowed("uninstall", s.uid == 0); err != nil {
 		return true, err
 	}
 	if shadows {
 		return true, s.moveToPackage()
 	}
-	was = s.Registered()
+	was = s.IsRegistered()
 	if was {
-		units := append([]string{mainUnit}, sockets...)
+		units := append([]string{mainUnit}, socketUnits...)
 		if !s.User {
 			units = append(units, webUnit)
 		}
 		if err := s.systemctl(append([]string{"disable", "--now"}, units...)...); err != nil {
 			return was, err
 		}
-		if err := errors.Join(s.systemctl(append([]string{"stop"}, groups...)...), s.unit.Uninstall()); err != nil {
+		if err := errors.Join(s.systemctl(append([]string{"stop"}, sliceUnits...)...), s.unit.Uninstall()); err != nil {
 			return was, err
 		}
 	}
@@ -329,8 +329,8 @@ func (s *Service) moveToPackage() error {
 // removeFiles removes the files that were installed in addition to the main unit, except those that
 // users edit. It returns whether any of them existed.
 func (s *Service) removeFiles() (was bool, err error) {
-	for _, f := range s.files() {
-		if f.first {
+	for _, f := range s.extraFiles() {
+		if f.keepExisting {
 			continue
 		}
 		err := os.Remove(f.path)
@@ -342,25 +342,25 @@ func (s *Service) removeFiles() (was bool, err error) {
 	return was, nil
 }
 
-// HowToStart returns the command that starts the service.
-func (s *Service) HowToStart() string {
+// StartCommand returns the command that starts the service.
+func (s *Service) StartCommand() string {
 	if s.User {
-		start, _ := osservice.UserService()
+		start, _ := osservice.FindUserService()
 		return start
 	}
 	return "systemctl start " + Name
 }
 
-// hidden lists directories that the service's sandbox hides.
-var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
+// hiddenDirs lists directories that the service's sandbox hides.
+var hiddenDirs = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
 
-// trusted returns an error if the service's sandbox hides a program, or if a user other than root could
+// checkProgramTrust returns an error if the service's sandbox hides a program, or if a user other than root could
 // replace the program.
-func trusted(program string) error {
-	for _, dir := range hidden {
+func checkProgramTrust(program string) error {
+	for _, dir := range hiddenDirs {
 		if strings.HasPrefix(program, dir) {
 			return queue.Errorf(queue.CodeWrongState, "the service cannot access files in %s; %s", dir,
-				fmt.Sprintf(copyFirst, filepath.Dir(program)))
+				fmt.Sprintf(copyAdvice, filepath.Dir(program)))
 		}
 	}
 	for path := program; ; path = filepath.Dir(path) {
@@ -370,7 +370,7 @@ func trusted(program string) error {
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && (st.Uid != 0 || info.Mode().Perm()&0o022 != 0) {
 			return queue.Errorf(queue.CodeWrongState, "other users can change %s and so replace a program that runs as root; %s",
-				path, remedy(program, path, st.Uid, info.Mode()))
+				path, trustAdvice(program, path, st.Uid, info.Mode()))
 		}
 		if path == "/" {
 			return nil
@@ -378,17 +378,17 @@ func trusted(program string) error {
 	}
 }
 
-const copyFirst = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && " +
+const copyAdvice = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && " +
 	"/usr/local/bin/queuectl service install"
 
-// remedy returns what to do if other users than root can change path, which is the program or one of
+// trustAdvice returns what to do if other users than root can change path, which is the program or one of
 // its directories.
-func remedy(program, path string, owner uint32, mode os.FileMode) string {
+func trustAdvice(program, path string, owner uint32, mode os.FileMode) string {
 	switch {
 	case owner == 0 && mode.Perm()&0o002 == 0: // for example /usr/local/bin in older versions of Debian
 		return "run: chmod g-w " + path
 	case filepath.Dir(program) == "/usr/local/bin":
 		return fmt.Sprintf("run: chown root: %[1]s && chmod go-w %[1]s", path)
 	}
-	return fmt.Sprintf(copyFirst, filepath.Dir(program))
+	return fmt.Sprintf(copyAdvice, filepath.Dir(program))
 }

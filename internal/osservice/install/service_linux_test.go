@@ -48,7 +48,7 @@ func (m *machine) Install() error {
 		return errors.New("Init already exists: " + path)
 	}
 	m.calls = append(m.calls, "install")
-	return os.WriteFile(path, []byte(m.s.text(name)), 0o644)
+	return os.WriteFile(path, []byte(m.s.adaptedFile(name)), 0o644)
 }
 
 func (m *machine) Uninstall() error {
@@ -135,7 +135,7 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 		userUnits + "queuectl.service", userUnits + "queuectl.socket"})
 	expect(t, "asked", m.takeCalls(), []string{"install",
 		"systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
-	if start, registered := osservice.UserService(); !registered || start != "systemctl --user start queuectl" {
+	if start, registered := osservice.FindUserService(); !registered || start != "systemctl --user start queuectl" {
 		t.Errorf("got %q, %v", start, registered)
 	}
 	if was, err := m.s.Uninstall(); err != nil || !was {
@@ -162,7 +162,7 @@ func TestInstallBringsUpToDate(t *testing.T) {
 		if err := m.s.Install(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(unit); err != nil || string(got) != m.s.text(name) {
+		if got, err := os.ReadFile(unit); err != nil || string(got) != m.s.adaptedFile(name) {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 		if got, err := os.ReadFile(settings); err != nil || string(got) != "# old\n" {
@@ -193,7 +193,7 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 		}
 		expect(t, "files", m.files(t), before)
 		expect(t, "asked", m.takeCalls(), nil)
-		if !m.s.Registered() {
+		if !m.s.IsRegistered() {
 			t.Error("it does not count as registered")
 		}
 	}
@@ -248,15 +248,15 @@ func TestWithoutSystemd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := "queuectl " + strings.Join(system.serve(), " ")
+	line := "queuectl " + strings.Join(system.serveArguments(), " ")
 	if !strings.Contains(string(page), "\n"+line+"\n") {
 		t.Errorf("docs/install.md lacks %q", line)
 	}
-	if err := system.noSystemd(); !errors.Is(err, queue.ErrUnsupported) ||
+	if err := system.noSystemdError(); !errors.Is(err, queue.ErrUnsupported) ||
 		!strings.Contains(err.Error(), "/usr/local/bin/"+line+";") {
 		t.Errorf("got %v, want %q in it", err, line)
 	}
-	if err := own.noSystemd(); !errors.Is(err, queue.ErrUnsupported) ||
+	if err := own.noSystemdError(); !errors.Is(err, queue.ErrUnsupported) ||
 		!strings.HasSuffix(err.Error(), "run: queuectl serve") {
 		t.Errorf("got %v", err)
 	}
@@ -298,11 +298,12 @@ func TestVerbsAreRefused(t *testing.T) {
 
 // Install rejects programs that other users can replace, and programs that the sandbox hides.
 func TestPrograms(t *testing.T) {
-	if err := trusted("/bin/true"); err != nil {
+	if err := checkProgramTrust("/bin/true"); err != nil {
 		t.Error(err)
 	}
 	for _, path := range []string{"/home/eve/queuectl", "/root/queuectl", "/tmp/queuectl", "/dev/null"} {
-		if err := trusted(path); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "/usr/local/bin") {
+		if err := checkProgramTrust(path); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(),
+			"/usr/local/bin") {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}
@@ -328,7 +329,7 @@ func TestRemedies(t *testing.T) {
 		{there, "/opt", 0, 0o777, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && " +
 			"/usr/local/bin/queuectl service install"},
 	} {
-		if got := remedy(c.program, c.path, c.owner, c.mode); got != c.want {
+		if got := trustAdvice(c.program, c.path, c.owner, c.mode); got != c.want {
 			t.Errorf("%s, %s of %d with %v: got %q, want %q", c.program, c.path, c.owner, c.mode, got, c.want)
 		}
 	}

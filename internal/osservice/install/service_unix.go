@@ -25,11 +25,11 @@ func (s *Service) Stop(keepJobs bool) error {
 func (s *Service) Restart() error { return s.act("restart", s.unit.Restart) }
 
 func (s *Service) act(verb string, do func() error) error {
-	return s.Options.act(verb, s.uid == 0, s.Registered(), do)
+	return s.Options.runIfAllowed(verb, s.uid == 0, s.IsRegistered(), do)
 }
 
-// Runs reports whether the service runs or is starting.
-func (s *Service) Runs() bool {
+// IsRunning reports whether the service runs or is starting.
+func (s *Service) IsRunning() bool {
 	status, err := s.unit.Status()
 	return err == nil && status == kardianos.StatusRunning
 }

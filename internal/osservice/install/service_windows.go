@@ -24,8 +24,9 @@ import (
 // this service, and it has no password.
 const Account = `NT SERVICE\` + Name
 
-// rootsAlone is the message for a caller without the rights to manage the system's service.
-const rootsAlone = "only an administrator can %s the system's service; in an elevated prompt (right-click, Run as " +
+// adminOnlyMessage is the message for a caller without the rights to manage the system's service.
+const adminOnlyMessage = "only an administrator can %s the system's service; in an elevated prompt " +
+	"(right-click, Run as " +
 	"administrator), run: queuectl service %[1]s; or use --user for your own service"
 
 // Service is queuectl as a service of Windows. A user's own service is not a Windows service: it
@@ -33,13 +34,13 @@ const rootsAlone = "only an administrator can %s the system's service; in an ele
 type Service struct {
 	Options
 	unit       kardianos.Service
-	open       func() (entry, error) // opens the service in the service manager
+	open       func() (serviceEntry, error) // opens the service in the service manager
 	sources    sources
 	secure     func(dir, file string) error // creates the state directory, or restricts the access to it
 	checkTrust func(program string) error
 	runner     runner
 	profile    func(sid string) error // removes an account's profile
-	logon      logon
+	logon      logonEntry
 	elevated   bool
 }
 
@@ -60,9 +61,9 @@ type sources struct {
 // New returns the service that the options select.
 func New(o Options) (*Service, error) {
 	s := &Service{
-		Options: o, secure: secure, checkTrust: trusted, logon: registryRun,
+		Options: o, secure: secureStateDir, checkTrust: checkProgramTrust, logon: registryRun,
 		elevated: windows.GetCurrentProcessToken().IsElevated(),
-		sources:  sources{add: addSource, remove: eventlog.Remove},
+		sources:  sources{add: addEventSource, remove: eventlog.Remove},
 		runner:   runner{install: installRunner, tidy: tidyRunners, remove: removeRunners},
 		profile:  removeProfile,
 	}
@@ -81,12 +82,12 @@ func New(o Options) (*Service, error) {
 
 // arguments returns the arguments with which the service manager starts the program.
 func (o Options) arguments() []string {
-	words := o.serve()
+	words := o.serveArguments()
 	return append([]string{words[0], "--service"}, words[1:]...)
 }
 
-// Registered reports whether the service is registered.
-func (s *Service) Registered() bool {
+// IsRegistered reports whether the service is registered.
+func (s *Service) IsRegistered() bool {
 	if s.User {
 		line, err := s.logon.get()
 		return err == nil && line != ""
@@ -102,9 +103,9 @@ func (s *Service) Registered() bool {
 // Install updates the registration and restarts the service. Running jobs continue.
 func (s *Service) Install() error {
 	if s.User {
-		return s.installOwn()
+		return s.installUserService()
 	}
-	if err := s.allowed("install", s.elevated); err != nil {
+	if err := s.checkAllowed("install", s.elevated); err != nil {
 		return err
 	}
 	for _, program := range []string{s.Program, s.Client} {
@@ -113,29 +114,29 @@ func (s *Service) Install() error {
 		}
 	}
 	changed := false
-	if s.Registered() {
+	if s.IsRegistered() {
 		var err error
-		if changed, err = s.bringUpToDate(); err != nil {
+		if changed, err = s.updateRegistration(); err != nil {
 			return err
 		}
 		// Secure the directory before the registration. Otherwise Windows could start the service with files
 		// of another user.
-	} else if err := s.secure(s.Places.State, s.Places.File); err != nil {
+	} else if err := s.secure(s.Paths.StateDir, s.Paths.SettingsFile); err != nil {
 		return err
 	} else if err := s.unit.Install(); err != nil {
 		return err
 	}
-	if err := s.Prepare(); err != nil {
+	if err := s.Configure(); err != nil {
 		return err
 	}
 	begin := s.Start
-	if changed && s.Runs() {
+	if changed && s.IsRunning() {
 		begin = s.Restart
 	}
 	if err := begin(); err != nil {
 		return err
 	}
-	return s.Tidy()
+	return s.RemoveOldRunners()
 }
 
 // commandLine returns the command with which the service manager starts the service.
@@ -147,9 +148,9 @@ func (s *Service) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// bringUpToDate makes a registered service start this program. changed reports whether the command line
+// updateRegistration makes a registered service start this program. changed reports whether the command line
 // was different before.
-func (s *Service) bringUpToDate() (changed bool, err error) {
+func (s *Service) updateRegistration() (changed bool, err error) {
 	e, err := s.open()
 	if err != nil {
 		return false, err
@@ -162,39 +163,41 @@ func (s *Service) bringUpToDate() (changed bool, err error) {
 	return true, e.setCommand(s.commandLine())
 }
 
-// Prepare configures a registered service. It sets up the service's directory, the runner program,
+// Configure configures a registered service. It sets up the service's directory, the runner program,
 // recovery actions and an event log source. It gives the service time before a shutdown, a SID for
 // access lists, and few privileges. It may be called again.
-func (s *Service) Prepare() error {
-	if err := s.allowed("prepare", s.elevated); err != nil {
+func (s *Service) Configure() error {
+	if err := s.checkAllowed("prepare", s.elevated); err != nil {
 		return err
 	}
 	e, err := s.open()
 	if errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST) {
-		return s.NotRegistered()
+		return s.NotRegisteredError()
 	}
 	if err != nil {
 		return err
 	}
 	defer e.Close()
-	if err := s.secure(s.Places.State, s.Places.File); err != nil {
+	if err := s.secure(s.Paths.StateDir, s.Paths.SettingsFile); err != nil {
 		return err
 	}
 	return errors.Join(
 		cannot("configure the runner program", s.runner.install(s.Client)),
-		cannot("configure recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
-		cannot("configure the recovery from a nonzero exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
-		cannot("configure the time that the service gets before a shutdown", known(e.setPreshutdown(preshutdown))),
-		cannot("configure the service's SID type", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
-		cannot("configure the service's privileges", known(e.setPrivileges(privileges...))),
+		cannot("configure recovery actions", e.SetRecoveryActions(recoveryActions, uint32(failureResetTime/time.Second))),
+		cannot("configure the recovery from a nonzero exit code",
+			ignoreUnsupported(e.SetRecoveryActionsOnNonCrashFailures(true))),
+		cannot("configure the time that the service gets before a shutdown",
+			ignoreUnsupported(e.setPreshutdownTimeout(preshutdownTimeout))),
+		cannot("configure the service's SID type", ignoreUnsupported(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		cannot("configure the service's privileges", ignoreUnsupported(e.setPrivileges(privileges...))),
 		cannot("configure the event log source", s.sources.add(Name)),
 	)
 }
 
-// recovery lists the actions of the service manager after the first failure, the second, and so on. The
+// recoveryActions lists the actions of the service manager after the first failure, the second, and so on. The
 // last action repeats. The delays grow, because with wrong settings the service would fail forever and
 // fill the event log.
-var recovery = []mgr.RecoveryAction{
+var recoveryActions = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Second},
 	{Type: mgr.ServiceRestart, Delay: time.Second},
 	{Type: mgr.ServiceRestart, Delay: 5 * time.Second},
@@ -209,11 +212,11 @@ var recovery = []mgr.RecoveryAction{
 var privileges = []string{"SeChangeNotifyPrivilege"}
 
 const (
-	// forgetFailures is how long the service must run without a failure until Windows counts failures from
+	// failureResetTime is how long the service must run without a failure until Windows counts failures from
 	// 0 again.
-	forgetFailures = 24 * time.Hour
-	// preshutdown is how long Windows waits before a shutdown until the service has ended its jobs.
-	preshutdown = 180 * time.Second
+	failureResetTime = 24 * time.Hour
+	// preshutdownTimeout is how long Windows waits before a shutdown until the service has ended its jobs.
+	preshutdownTimeout = 180 * time.Second
 )
 
 // cannot adds to an error what could not be done, such as "configure recovery actions".
@@ -224,29 +227,29 @@ func cannot(do string, err error) error {
 	return nil
 }
 
-// known returns nil if an error means that the service manager does not support a setting, as under
+// ignoreUnsupported returns nil if an error means that the service manager does not support a setting, as under
 // Wine. The service then runs without that setting. It returns other errors unchanged.
-func known(err error) error {
+func ignoreUnsupported(err error) error {
 	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
 		return nil
 	}
 	return err
 }
 
-// Tidy removes the runner programs of other versions. It is called when an upgrade can no longer be
+// RemoveOldRunners removes the runner programs of other versions. It is called when an upgrade can no longer be
 // undone. The next upgrade removes those that are still running.
-func (s *Service) Tidy() error {
-	if err := s.allowed("prepare --tidy", s.elevated); err != nil {
+func (s *Service) RemoveOldRunners() error {
+	if err := s.checkAllowed("prepare --tidy", s.elevated); err != nil {
 		return err
 	}
 	s.runner.tidy(s.Client)
 	return nil
 }
 
-// Undo reverts what Prepare has changed outside the service's directory and the service manager. It
+// UndoConfigure reverts what Prepare has changed outside the service's directory and the service manager. It
 // also removes what Windows has created for the service's account.
-func (s *Service) Undo() error {
-	if err := s.allowed("prepare --undo", s.elevated); err != nil {
+func (s *Service) UndoConfigure() error {
+	if err := s.checkAllowed("prepare --undo", s.elevated); err != nil {
 		return err
 	}
 	programs := s.runner.remove(s.Client)
@@ -263,28 +266,28 @@ func (s *Service) Undo() error {
 // registered. The queue and the settings are kept.
 func (s *Service) Uninstall() (was bool, err error) {
 	if s.User {
-		return s.uninstallOwn()
+		return s.uninstallUserService()
 	}
-	if err := s.allowed("uninstall", s.elevated); err != nil {
+	if err := s.checkAllowed("uninstall", s.elevated); err != nil {
 		return true, err
 	}
-	if was = s.Registered(); was {
+	if was = s.IsRegistered(); was {
 		if err := s.Stop(false); err != nil {
 			return was, err
 		}
 		// kardianos also returns an error if only the event log source is missing, although it has removed
 		// the registration.
-		if err := s.unit.Uninstall(); err != nil && s.Registered() {
+		if err := s.unit.Uninstall(); err != nil && s.IsRegistered() {
 			return was, err
 		}
 	}
-	return was, s.Undo()
+	return was, s.UndoConfigure()
 }
 
 // Start starts the service. It returns when the service accepts connections.
 func (s *Service) Start() error {
 	if s.User {
-		return s.act("start", s.Talk.Begin)
+		return s.act("start", s.Direct.Start)
 	}
 	return s.act("start", func() error {
 		err := s.unit.Start()
@@ -304,11 +307,11 @@ func (s *Service) Start() error {
 // exits normally.
 func (s *Service) Stop(keepJobs bool) error {
 	if s.User {
-		return s.act("stop", func() error { return s.end(keepJobs) })
+		return s.act("stop", func() error { return s.stopUserService(keepJobs) })
 	}
 	return s.act("stop", func() error {
-		if keepJobs && s.Runs() {
-			if err := s.Talk.End(true); err != nil {
+		if keepJobs && s.IsRunning() {
+			if err := s.Direct.Stop(true); err != nil {
 				return err
 			}
 			return s.waitForState(svc.Stopped)
@@ -320,10 +323,10 @@ func (s *Service) Stop(keepJobs bool) error {
 // Restart restarts the service. Jobs continue to run if the service answers.
 func (s *Service) Restart() error {
 	if s.User {
-		return s.act("restart", func() error { return errors.Join(s.end(true), s.Talk.Begin()) })
+		return s.act("restart", func() error { return errors.Join(s.stopUserService(true), s.Direct.Start()) })
 	}
 	return s.act("restart", func() error {
-		if s.Runs() && s.Talk.End(true) != nil {
+		if s.IsRunning() && s.Direct.Stop(true) != nil {
 			if err := s.stop(); err != nil {
 				return err
 			}
@@ -351,13 +354,13 @@ func (s *Service) stop() error {
 }
 
 func (s *Service) act(verb string, do func() error) error {
-	return s.Options.act(verb, s.elevated, s.Registered(), do)
+	return s.Options.runIfAllowed(verb, s.elevated, s.IsRegistered(), do)
 }
 
-// pollEvery is how often the state of a starting or stopping service is polled. stallTimeout is how
+// pollInterval is how often the state of a starting or stopping service is polled. stallTimeout is how
 // long such a service may report no progress, unless it has announced a longer time.
 const (
-	pollEvery    = 50 * time.Millisecond
+	pollInterval = 50 * time.Millisecond
 	stallTimeout = 60 * time.Second
 )
 
@@ -387,7 +390,7 @@ func (s *Service) waitForState(want svc.State) error {
 				"the service has made no progress for %s; see: sc query %s, and the event log (Event Viewer, "+
 					"Windows Logs, Application)", within, Name)
 		}
-		time.Sleep(pollEvery)
+		time.Sleep(pollInterval)
 	}
 }
 
@@ -399,19 +402,19 @@ func (s *Service) startError(st *windows.SERVICE_STATUS_PROCESS) error {
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service did not start (%s); see %s and the event log (Event Viewer, "+
 		"Windows Logs, Application, source %s)",
-		code, filepath.Join(s.Places.State, config.ServiceLogName), Name)
+		code, filepath.Join(s.Paths.StateDir, config.ServiceLogName), Name)
 }
 
-// Runs reports whether the service runs or is starting.
-func (s *Service) Runs() bool {
+// IsRunning reports whether the service runs or is starting.
+func (s *Service) IsRunning() bool {
 	if s.User {
-		return s.Talk.Answers()
+		return s.Direct.IsAnswering()
 	}
 	e, err := s.open()
 	// Windows lets only users who are logged on at the machine itself query the service manager. For other
 	// users, ask the service directly.
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
-		return s.Talk.Answers()
+		return s.Direct.IsAnswering()
 	}
 	if err != nil {
 		return false
@@ -421,18 +424,18 @@ func (s *Service) Runs() bool {
 	return err == nil && (svc.State(st.CurrentState) == svc.Running || svc.State(st.CurrentState) == svc.StartPending)
 }
 
-// HowToStart returns the command that starts the service.
-func (s *Service) HowToStart() string {
+// StartCommand returns the command that starts the service.
+func (s *Service) StartCommand() string {
 	if s.User {
-		start, _ := osservice.UserService()
+		start, _ := osservice.FindUserService()
 		return start
 	}
 	return "sc start " + Name
 }
 
-// addSource adds an event log source, unless it exists. The event log displays the events of this
+// addEventSource adds an event log source, unless it exists. The event log displays the events of this
 // source unchanged.
-func addSource(name string) error {
+func addEventSource(name string) error {
 	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)
 	// Only the text of the error shows that the source already exists.
 	if err != nil && strings.Contains(err.Error(), "already exists") {

@@ -65,7 +65,8 @@ func TestInstall(t *testing.T) {
 		}
 		expect(t, "uninstalled", got, "stop", "uninstall", "no runner client", profile, "no source")
 		m.profile = windows.ERROR_SHARING_VIOLATION
-		if err := m.s.Undo(); !errors.Is(err, windows.ERROR_SHARING_VIOLATION) || !strings.Contains(err.Error(), Account) {
+		if err := m.s.UndoConfigure(); !errors.Is(err, windows.ERROR_SHARING_VIOLATION) || !strings.Contains(err.Error(),
+			Account) {
 			t.Errorf("a profile that cannot be removed: %v", err)
 		}
 		m.profile = nil
@@ -80,11 +81,11 @@ func TestInstall(t *testing.T) {
 // no privilege to act as another account, and neither have its jobs.
 func TestPrepare(t *testing.T) {
 	m := newManager(false)
-	if err := m.s.Prepare(); !errors.Is(err, queue.ErrNotFound) {
+	if err := m.s.Configure(); !errors.Is(err, queue.ErrNotFound) {
 		t.Errorf("not registered: %v", err)
 	}
 	m.registered = true
-	if err := m.s.Prepare(); err != nil {
+	if err := m.s.Configure(); err != nil {
 		t.Fatal(err)
 	}
 	var want []mgr.RecoveryAction
@@ -161,7 +162,8 @@ func TestJobsAreKept(t *testing.T) {
 func TestElevation(t *testing.T) {
 	m := newManager(false)
 	m.registered, m.s.elevated = true, false
-	for _, do := range []func() error{m.s.Install, m.s.Prepare, m.s.Tidy, m.s.Undo, m.s.Start, m.s.Restart,
+	for _, do := range []func() error{m.s.Install, m.s.Configure, m.s.RemoveOldRunners, m.s.UndoConfigure, m.s.Start,
+		m.s.Restart,
 		func() error { return m.s.Stop(true) }, func() error { _, err := m.s.Uninstall(); return err }} {
 		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "Run as administrator") {
 			t.Errorf("got %v", err)
@@ -180,7 +182,7 @@ func TestOwnService(t *testing.T) {
 	if was, err := m.s.Uninstall(); was || err != nil {
 		t.Errorf("uninstalled nothing: %v, %v", was, err)
 	}
-	if err := m.s.Install(); err != nil || !m.s.Registered() || !m.s.Runs() {
+	if err := m.s.Install(); err != nil || !m.s.IsRegistered() || !m.s.IsRunning() {
 		t.Errorf("installed: %v", err)
 	}
 	if want := `"C:\Program Files\queuectl\queuectld.exe" serve --background`; m.run != want {
@@ -191,7 +193,7 @@ func TestOwnService(t *testing.T) {
 		t.Error(err)
 	}
 	expect(t, "asked", m.takeCalls(), "end", "keep jobs", "begin", "end", "begin")
-	if was, err := m.s.Uninstall(); !was || err != nil || m.s.Registered() {
+	if was, err := m.s.Uninstall(); !was || err != nil || m.s.IsRegistered() {
 		t.Errorf("uninstalled: %v, %v", was, err)
 	}
 	expect(t, "uninstalled", m.takeCalls(), "end")
@@ -202,7 +204,7 @@ func TestOwnService(t *testing.T) {
 func TestSecureDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	file := filepath.Join(dir, "queuectl.toml")
-	if err := secure(dir, file); err != nil {
+	if err := secureStateDir(dir, file); err != nil {
 		t.Fatal(err)
 	}
 	if raw, err := os.ReadFile(file); err != nil || !strings.Contains(string(raw), "[access]") {
@@ -211,7 +213,7 @@ func TestSecureDirectory(t *testing.T) {
 	if err := os.WriteFile(file, []byte("# mine\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := secure(dir, file); err != nil {
+	if err := secureStateDir(dir, file); err != nil {
 		t.Fatal(err)
 	}
 	if raw, err := os.ReadFile(file); err != nil || string(raw) != "# mine\n" {
@@ -221,10 +223,10 @@ func TestSecureDirectory(t *testing.T) {
 	if err := os.Mkdir(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := secure(open, filepath.Join(open, "queuectl.toml")); err != nil {
+	if err := secureStateDir(open, filepath.Join(open, "queuectl.toml")); err != nil {
 		t.Fatal(err)
 	}
-	if err := secure(file, file); !errors.Is(err, queue.ErrWrongState) {
+	if err := secureStateDir(file, file); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a file instead of a directory: %v", err)
 	}
 	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + accounts.ServiceSID(Name): true,
@@ -233,7 +235,7 @@ func TestSecureDirectory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := ownedByTrusted("it", sd); (err == nil) != fine {
+		if err := checkTrustedOwner("it", sd); (err == nil) != fine {
 			t.Errorf("%s: %v", sddl, err)
 		}
 	}
@@ -241,7 +243,7 @@ func TestSecureDirectory(t *testing.T) {
 
 // The directory and everything in it admit only the system, administrators and the service's account.
 func TestDirectoryDeniesOtherUsers(t *testing.T) {
-	sd, err := windows.SecurityDescriptorFromString(access())
+	sd, err := windows.SecurityDescriptorFromString(stateDirDescriptor())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,15 +300,15 @@ func TestServiceManager(t *testing.T) {
 	}
 	base := filepath.Join(programs, "queuectl-register-test")
 	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"),
-		Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`,
-			File: filepath.Join(base, "state", "queuectl.toml")}}
+		Paths: config.Paths{StateDir: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`,
+			SettingsFile: filepath.Join(base, "state", "queuectl.toml")}}
 	// The service is this test program, which does not answer requests like queuectl.
-	o.Talk.End = func(bool) error { return queue.ErrUnavailable }
+	o.Direct.Stop = func(bool) error { return queue.ErrUnavailable }
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.elevated || s.Registered() {
+	if !s.elevated || s.IsRegistered() {
 		skip.Missing(t, "administrator", "needs an elevated prompt, and no service of that name; "+
 			".ci/run runs it under Wine as an administrator")
 	}
@@ -316,7 +318,7 @@ func TestServiceManager(t *testing.T) {
 	if err := s.Install(); err != nil {
 		t.Fatal(err)
 	}
-	if !s.Registered() || !s.Runs() {
+	if !s.IsRegistered() || !s.IsRunning() {
 		t.Error("the service does not run")
 	}
 	if err := s.Install(); err != nil {
@@ -335,10 +337,10 @@ func TestServiceManager(t *testing.T) {
 		skip.UnderWine(t, "needs the configuration of a service; TestPrepare checks what is requested")
 		asPrepared(t)
 	})
-	if was, err := s.Uninstall(); !was || err != nil || s.Registered() {
+	if was, err := s.Uninstall(); !was || err != nil || s.IsRegistered() {
 		t.Errorf("uninstalled: %v, %v", was, err)
 	}
-	if _, err := os.Stat(o.Places.File); err != nil {
+	if _, err := os.Stat(o.Paths.SettingsFile); err != nil {
 		t.Errorf("the settings are gone: %v", err)
 	}
 }
@@ -359,7 +361,8 @@ func asPrepared(t *testing.T) {
 	reset, err2 := s.ResetPeriod()
 	nonCrash, err3 := s.RecoveryActionsOnNonCrashFailures()
 	c, err4 := s.Config()
-	if err := errors.Join(err1, err2, err3, err4); err != nil || !slices.Equal(actions, recovery) || reset != 86400 ||
+	if err := errors.Join(err1, err2, err3, err4); err != nil || !slices.Equal(actions, recoveryActions) ||
+		reset != 86400 ||
 		!nonCrash {
 		t.Errorf("recovery: %v, %d, %v, %v", actions, reset, nonCrash, err)
 	}
@@ -385,17 +388,17 @@ func asPrepared(t *testing.T) {
 
 // The command at logon is stored in the user's registry.
 func TestRunKey(t *testing.T) {
-	if _, there := osservice.UserService(); there {
+	if _, there := osservice.FindUserService(); there {
 		skip.Missing(t, "no user service", "needs a user without a registered service; the user of .ci/run has none")
 	}
 	if err := registryRun.set("queuectl-test"); err != nil {
 		t.Fatal(err)
 	}
-	start, there := osservice.UserService()
+	start, there := osservice.FindUserService()
 	if err := registryRun.remove(); !there || start == "" || !osservice.EndsAtLogout() && err != nil {
 		t.Errorf("registered: %v %q, %v", there, start, err)
 	}
-	if _, there := osservice.UserService(); there {
+	if _, there := osservice.FindUserService(); there {
 		t.Error("the command is still registered")
 	}
 }

@@ -11,29 +11,29 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// rootsAlone is the message for a caller without the rights to manage the system's service.
-const rootsAlone = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user " +
+// adminOnlyMessage is the message for a caller without the rights to manage the system's service.
+const adminOnlyMessage = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user " +
 	"for your own service"
 
-// packaged and packagedClient are the paths of the programs that the packages' files contain.
+// packagedProgram and packagedClient are the paths of the programs that the packages' files contain.
 const (
-	packaged       = "/usr/libexec/queuectl/queuectld"
-	packagedClient = "/usr/bin/queuectl"
+	packagedProgram = "/usr/libexec/queuectl/queuectld"
+	packagedClient  = "/usr/bin/queuectl"
 )
 
-// text returns a file of the packages, with the paths of this installation instead of the packages'
+// adaptedFile returns a file of the packages, with the paths of this installation instead of the packages'
 // paths.
-func (o Options) text(name string) string {
+func (o Options) adaptedFile(name string) string {
 	raw, err := packaging.Files.ReadFile(name)
 	if err != nil {
 		panic("register: " + err.Error())
 	}
 	return strings.NewReplacer(
-		packaged, o.Program,
+		packagedProgram, o.Program,
 		packagedClient, o.Client,
-		"@STATE@", o.Places.State,
-		"@STATE_HOME@", filepath.Dir(o.Places.State),
-		"@CONFIG_HOME@", filepath.Dir(filepath.Dir(o.Places.File)),
+		"@STATE@", o.Paths.StateDir,
+		"@STATE_HOME@", filepath.Dir(o.Paths.StateDir),
+		"@CONFIG_HOME@", filepath.Dir(filepath.Dir(o.Paths.SettingsFile)),
 		"@PROGRAM@", o.Program,
 		"@ARGUMENTS@", o.arguments(),
 	).Replace(string(raw))
@@ -46,7 +46,7 @@ func (o Options) arguments() string {
 		return ""
 	}
 	var b strings.Builder
-	for _, word := range o.serve()[1:] {
+	for _, word := range o.serveArguments()[1:] {
 		b.WriteString("\t\t<string>")
 		b.WriteString(html.EscapeString(word)) // escaping for HTML produces valid XML, too
 		b.WriteString("</string>\n")
@@ -54,12 +54,12 @@ func (o Options) arguments() string {
 	return b.String()
 }
 
-// plain returns an error if a path contains a character that has a meaning in a unit or in XML.
-func (o Options) plain() error {
+// checkPlainPaths returns an error if a path contains a character that has a meaning in a unit or in XML.
+func (o Options) checkPlainPaths() error {
 	special := func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-", r)
 	}
-	for _, path := range []string{o.Program, o.Client, o.Places.State, o.Places.Socket, o.Places.File} {
+	for _, path := range []string{o.Program, o.Client, o.Paths.StateDir, o.Paths.Socket, o.Paths.SettingsFile} {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, special) {
 			return queue.Errorf(queue.CodeInvalid, "the path %q cannot be used in a service file; move the file or directory "+
 				"to an absolute path with only letters, digits and /._+-, then install again", path)

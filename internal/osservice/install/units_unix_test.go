@@ -16,20 +16,20 @@ import (
 
 var (
 	system = Options{Program: "/usr/local/bin/queuectld", Client: "/usr/local/bin/queuectl",
-		Places: config.Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock",
-			File: "/etc/queuectl/queuectl.toml"}}
+		Paths: config.Paths{StateDir: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock",
+			SettingsFile: "/etc/queuectl/queuectl.toml"}}
 	own = Options{User: true, Program: "/home/eve/queuectld", Client: "/home/eve/queuectl",
-		Places: config.Places{State: "/home/eve/state/queuectl", Socket: "/home/eve/state/queuectl/queuectl.sock",
-			File: "/home/eve/conf/queuectl/queuectl.toml"}}
+		Paths: config.Paths{StateDir: "/home/eve/state/queuectl", Socket: "/home/eve/state/queuectl/queuectl.sock",
+			SettingsFile: "/home/eve/conf/queuectl/queuectl.toml"}}
 )
 
 // A unit differs from the packaged unit only in the paths of the programs.
 func TestUnitsAreThePackagesUnits(t *testing.T) {
 	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket",
 		"queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {
-		packages := Options{Program: packaged, Client: packagedClient, Places: system.Places}.text(name)
-		here := system.text(name)
-		if got := strings.NewReplacer(system.Program, packaged, system.Client,
+		packages := Options{Program: packagedProgram, Client: packagedClient, Paths: system.Paths}.adaptedFile(name)
+		here := system.adaptedFile(name)
+		if got := strings.NewReplacer(system.Program, packagedProgram, system.Client,
 			packagedClient).Replace(here); got != packages {
 			t.Errorf("%s: got %s, want %s", name, got, packages)
 		}
@@ -44,14 +44,15 @@ func TestFilesAreFilledIn(t *testing.T) {
 	for _, o := range []Options{system, own} {
 		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket",
 			"user/queuectl-runner.socket", "launchd.plist"} {
-			text := o.text(name)
-			if strings.Contains(text, packaged) || strings.Contains(text, packagedClient) || strings.Contains(text, "@STATE") ||
+			text := o.adaptedFile(name)
+			if strings.Contains(text, packagedProgram) || strings.Contains(text, packagedClient) || strings.Contains(text,
+				"@STATE") ||
 				strings.Contains(text, "@CONFIG") || strings.Contains(text, "@PROGRAM") || strings.Contains(text, "@ARG") {
 				t.Errorf("%s: %s", name, text)
 			}
 		}
 	}
-	unit := own.text("user/queuectl.service")
+	unit := own.adaptedFile("user/queuectl.service")
 	for _, line := range []string{
 		"Environment=XDG_STATE_HOME=/home/eve/state XDG_CONFIG_HOME=/home/eve/conf\n",
 		"ExecStart=/home/eve/queuectld serve --keep-jobs ",
@@ -73,7 +74,7 @@ func TestLaunchdFile(t *testing.T) {
 			"/run/queuectl/queuectl.sock", "--config", "/etc/queuectl/queuectl.toml"}},
 		{own, []string{"queuectl", "/home/eve/queuectld", "serve"}},
 	} {
-		d := xml.NewDecoder(strings.NewReader(c.o.text("launchd.plist")))
+		d := xml.NewDecoder(strings.NewReader(c.o.adaptedFile("launchd.plist")))
 		var got []string
 		in := false
 		for {
@@ -103,14 +104,14 @@ func TestLaunchdFile(t *testing.T) {
 
 // A path with characters that have a meaning in a unit is rejected.
 func TestPathsThatUnitsCannotContain(t *testing.T) {
-	if err := system.plain(); err != nil {
+	if err := system.checkPlainPaths(); err != nil {
 		t.Error(err)
 	}
 	for _, path := range []string{"", "queuectl", "/opt/my queue/queuectl", "/opt/%n/queuectl", "/opt/\"q\"", "/opt/{{.}}",
 		"/opt/$HOME", "/opt/é"} {
 		o := system
 		o.Program = path
-		if err := o.plain(); !errors.Is(err, queue.ErrInvalid) {
+		if err := o.checkPlainPaths(); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%q: got %v, want it refused", path, err)
 		}
 	}

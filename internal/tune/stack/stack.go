@@ -7,24 +7,24 @@
 // package imports nothing, so that Go initializes it first.
 package stack
 
-// size is the size of an array that makes the runtime grow the stack to 32 KiB.
+// frameBytes is the size of an array that makes the runtime grow the stack to 32 KiB.
 // See docs/decisions/0096.
-const size = 20 << 10
+const frameBytes = 20 << 10
 
 // zeroIndex is always 0. The compiler does not know its value, so it cannot remove the array.
 var zeroIndex int
 
-func init() { grow() }
+func init() { growStack() }
 
-// grow has a large array in its stack frame. It does not touch the array: the runtime grows the
+// growStack has a large array in its stack frame. It does not touch the array: the runtime grows the
 // stack on entry to the function.
 //
 //go:noinline
-func grow() {
+func growStack() {
 	if zeroIndex == 0 {
 		return
 	}
-	var room [size]byte
+	var room [frameBytes]byte
 	room[zeroIndex] = 1
 	zeroIndex = int(room[zeroIndex/2])
 }

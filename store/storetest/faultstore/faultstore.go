@@ -16,8 +16,8 @@ type Call struct {
 	// Arg is the first argument after the context, or the part of it that matters to tests. It is nil if the
 	// method has no other argument.
 	Arg any
-	// After is false before the call is executed, and true after it succeeded.
-	After bool
+	// Succeeded is false before the call is executed, and true after it succeeded.
+	Succeeded bool
 }
 
 // Hook is called before each call is executed, and again after the call succeeded. It may wait. If it returns
@@ -34,8 +34,8 @@ type Store struct {
 // New returns a store that passes all calls on to s. It has no hook yet.
 func New(s store.Store) *Store { return &Store{Store: s} }
 
-// On sets the hook for all calls that begin or end from now on. A nil hook removes it.
-func (s *Store) On(hook Hook) { s.hook.Store(&hook) }
+// SetHook sets the hook for all calls that begin or end from now on. A nil hook removes it.
+func (s *Store) SetHook(hook Hook) { s.hook.Store(&hook) }
 
 func (s *Store) runHook(ctx context.Context, c Call) error {
 	if hook := s.hook.Load(); hook != nil && *hook != nil {
@@ -128,9 +128,9 @@ func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
 	return call(ctx, s, "NextEpoch", nil, func() (int64, error) { return s.Store.NextEpoch(ctx) })
 }
 
-// NoteRunners implements store.Store.
-func (s *Store) NoteRunners(ctx context.Context, dirs []string) error {
-	return callErr(ctx, s, "NoteRunners", dirs, func() error { return s.Store.NoteRunners(ctx, dirs) })
+// StoreRunnerDirs implements store.Store.
+func (s *Store) StoreRunnerDirs(ctx context.Context, dirs []string) error {
+	return callErr(ctx, s, "StoreRunnerDirs", dirs, func() error { return s.Store.StoreRunnerDirs(ctx, dirs) })
 }
 
 // Get implements store.Store.
@@ -161,9 +161,9 @@ func (s *Store) List(ctx context.Context, f store.Filter) (store.Page, error) {
 	return call(ctx, s, "List", f, func() (store.Page, error) { return s.Store.List(ctx, f) })
 }
 
-// Select implements store.Store.
-func (s *Store) Select(ctx context.Context, f store.Filter) (store.RefPage, error) {
-	return call(ctx, s, "Select", f, func() (store.RefPage, error) { return s.Store.Select(ctx, f) })
+// ListRefs implements store.Store.
+func (s *Store) ListRefs(ctx context.Context, f store.Filter) (store.RefPage, error) {
+	return call(ctx, s, "ListRefs", f, func() (store.RefPage, error) { return s.Store.ListRefs(ctx, f) })
 }
 
 // Queues implements store.Store.
@@ -171,11 +171,11 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
 	return call(ctx, s, "Queues", nil, func() ([]store.QueueState, error) { return s.Store.Queues(ctx) })
 }
 
-// Obstacles implements store.Store.
-func (s *Store) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
-	return call(ctx, s, "Obstacles", seqs, func() (map[int64][]store.Obstacle,
+// WaitReasons implements store.Store.
+func (s *Store) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]store.WaitReason, error) {
+	return call(ctx, s, "WaitReasons", seqs, func() (map[int64][]store.WaitReason,
 		error) {
-		return s.Store.Obstacles(ctx, seqs)
+		return s.Store.WaitReasons(ctx, seqs)
 	})
 }
 
@@ -184,23 +184,27 @@ func (s *Store) Simulate(ctx context.Context, n int) (store.Simulation, error) {
 	return call(ctx, s, "Simulate", n, func() (store.Simulation, error) { return s.Store.Simulate(ctx, n) })
 }
 
-// BestWaiting implements store.Store.
-func (s *Store) BestWaiting(ctx context.Context, uid int) (store.WaitingPriority, error) {
-	return call(ctx, s, "BestWaiting", uid, func() (store.WaitingPriority, error) { return s.Store.BestWaiting(ctx, uid) })
+// BestWaitingPriority implements store.Store.
+func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (store.WaitingPriority, error) {
+	return call(ctx, s, "BestWaitingPriority", uid, func() (store.WaitingPriority,
+		error) {
+		return s.Store.BestWaitingPriority(ctx, uid)
+	})
 }
 
-// Links implements store.Store.
-func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
-	err = callErr(ctx, s, "Links", seq, func() (err error) {
-		parents, children, err = s.Store.Links(ctx, seq, limit)
+// DependencyLinks implements store.Store.
+func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []store.DependencyLink,
+	err error) {
+	err = callErr(ctx, s, "DependencyLinks", seq, func() (err error) {
+		parents, children, err = s.Store.DependencyLinks(ctx, seq, limit)
 		return err
 	})
 	return parents, children, err
 }
 
-// Oldest implements store.Store.
-func (s *Store) Oldest(ctx context.Context) (queue.Millis, error) {
-	return call(ctx, s, "Oldest", nil, func() (queue.Millis, error) { return s.Store.Oldest(ctx) })
+// OldestReadySince implements store.Store.
+func (s *Store) OldestReadySince(ctx context.Context) (queue.Millis, error) {
+	return call(ctx, s, "OldestReadySince", nil, func() (queue.Millis, error) { return s.Store.OldestReadySince(ctx) })
 }
 
 // Screen implements store.Store.
@@ -260,12 +264,12 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) ([]st
 
 // SetHooks implements store.Store.
 func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
-	return callErr(ctx, s, "SetHooks", h.Moments, func() error { return s.Store.SetHooks(ctx, h) })
+	return callErr(ctx, s, "SetHooks", h.Triggers, func() error { return s.Store.SetHooks(ctx, h) })
 }
 
-// SetMaxRunningUser implements store.Store.
-func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {
-	return callErr(ctx, s, "SetMaxRunningUser", n, func() error { return s.Store.SetMaxRunningUser(ctx, n) })
+// SetMaxRunningPerUser implements store.Store.
+func (s *Store) SetMaxRunningPerUser(ctx context.Context, n int) error {
+	return callErr(ctx, s, "SetMaxRunningPerUser", n, func() error { return s.Store.SetMaxRunningPerUser(ctx, n) })
 }
 
 // Promote implements store.Store.
@@ -283,9 +287,12 @@ func (s *Store) CountEnded(ctx context.Context, ended store.EndedFilter) (int64,
 	return call(ctx, s, "CountEnded", ended.States, func() (int64, error) { return s.Store.CountEnded(ctx, ended) })
 }
 
-// Keeping implements store.Store.
-func (s *Store) Keeping(ctx context.Context) ([]store.OwnRetentionQueue, error) {
-	return call(ctx, s, "Keeping", nil, func() ([]store.OwnRetentionQueue, error) { return s.Store.Keeping(ctx) })
+// OwnRetentionQueues implements store.Store.
+func (s *Store) OwnRetentionQueues(ctx context.Context) ([]store.OwnRetentionQueue, error) {
+	return call(ctx, s, "OwnRetentionQueues", nil, func() ([]store.OwnRetentionQueue,
+		error) {
+		return s.Store.OwnRetentionQueues(ctx)
+	})
 }
 
 // TrimJobs implements store.Store.
@@ -303,9 +310,12 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (bool, error) {
 	return call(ctx, s, "TrimOutputs", keep, func() (bool, error) { return s.Store.TrimOutputs(ctx, keep) })
 }
 
-// TrimOutputsOf implements store.Store.
-func (s *Store) TrimOutputsOf(ctx context.Context, queue string, keep int64) (bool, error) {
-	return call(ctx, s, "TrimOutputsOf", queue, func() (bool, error) { return s.Store.TrimOutputsOf(ctx, queue, keep) })
+// TrimQueueOutputs implements store.Store.
+func (s *Store) TrimQueueOutputs(ctx context.Context, queue string, keep int64) (bool, error) {
+	return call(ctx, s, "TrimQueueOutputs", queue, func() (bool, error) {
+		return s.Store.TrimQueueOutputs(ctx, queue,
+			keep)
+	})
 }
 
 // Disown implements store.Store.
@@ -313,9 +323,12 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (bool, error)
 	return call(ctx, s, "Disown", uid, func() (bool, error) { return s.Store.Disown(ctx, uid, owner) })
 }
 
-// UnownedOutputs implements store.Store.
-func (s *Store) UnownedOutputs(ctx context.Context, refs []string) ([]string, error) {
-	return call(ctx, s, "UnownedOutputs", refs, func() ([]string, error) { return s.Store.UnownedOutputs(ctx, refs) })
+// MarkUnownedOutputs implements store.Store.
+func (s *Store) MarkUnownedOutputs(ctx context.Context, refs []string) ([]string, error) {
+	return call(ctx, s, "MarkUnownedOutputs", refs, func() ([]string, error) {
+		return s.Store.MarkUnownedOutputs(ctx,
+			refs)
+	})
 }
 
 // DeletableOutputs implements store.Store.
@@ -331,14 +344,14 @@ func (s *Store) RemovableBytes(ctx context.Context, uid int, need int64) (int64,
 	return call(ctx, s, "RemovableBytes", uid, func() (int64, error) { return s.Store.RemovableBytes(ctx, uid, need) })
 }
 
-// TrimUser implements store.Store.
-func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (bool, error) {
-	return call(ctx, s, "TrimUser", uid, func() (bool, error) { return s.Store.TrimUser(ctx, uid, keep) })
+// TrimUserData implements store.Store.
+func (s *Store) TrimUserData(ctx context.Context, uid int, keep int64) (bool, error) {
+	return call(ctx, s, "TrimUserData", uid, func() (bool, error) { return s.Store.TrimUserData(ctx, uid, keep) })
 }
 
-// OutputsDeleted implements store.Store.
-func (s *Store) OutputsDeleted(ctx context.Context, refs []string) error {
-	return callErr(ctx, s, "OutputsDeleted", refs, func() error { return s.Store.OutputsDeleted(ctx, refs) })
+// ForgetDeletedOutputs implements store.Store.
+func (s *Store) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
+	return callErr(ctx, s, "ForgetDeletedOutputs", refs, func() error { return s.Store.ForgetDeletedOutputs(ctx, refs) })
 }
 
 // Owners implements store.Store.
@@ -356,7 +369,8 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (store.S
 }
 
 // Schedule implements store.Store.
-func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun, err error) {
+func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.OccurrenceRecord,
+	err error) {
 	err = callErr(ctx, s, "Schedule", name, func() (err error) {
 		found, runs, err = s.Store.Schedule(ctx, name)
 		return err
@@ -392,7 +406,10 @@ func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due [
 	return due, next, err
 }
 
-// Fire implements store.Store.
-func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (store.OccurrenceResult, error) {
-	return call(ctx, s, "Fire", f, func() (store.OccurrenceResult, error) { return s.Store.Fire(ctx, f) })
+// RunOccurrences implements store.Store.
+func (s *Store) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (store.OccurrenceResult, error) {
+	return call(ctx, s, "RunOccurrences", f, func() (store.OccurrenceResult, error) {
+		return s.Store.RunOccurrences(ctx,
+			f)
+	})
 }

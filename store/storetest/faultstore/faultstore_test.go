@@ -31,8 +31,8 @@ func TestEveryCallCanFail(t *testing.T) {
 			args = append(args, reflect.Zero(m.Type.In(j)))
 		}
 		calls := 0
-		s.On(func(_ context.Context, c Call) error {
-			if calls++; c.Method != m.Name || c.After || (c.Arg == nil) != (len(args) == 1) {
+		s.SetHook(func(_ context.Context, c Call) error {
+			if calls++; c.Method != m.Name || c.Succeeded || (c.Arg == nil) != (len(args) == 1) {
 				t.Errorf("the hook for %s received the call %+v", m.Name, c)
 			}
 			return broken
@@ -51,8 +51,8 @@ func TestEveryCallCanFail(t *testing.T) {
 func TestHookAfterACallHidesItsResult(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	var calls []Call
-	s.On(func(_ context.Context, c Call) error {
-		if calls = append(calls, c); c.After {
+	s.SetHook(func(_ context.Context, c Call) error {
+		if calls = append(calls, c); c.Succeeded {
 			return queue.ErrOutcomeUnknown
 		}
 		return nil
@@ -61,7 +61,7 @@ func TestHookAfterACallHidesItsResult(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), request); !errors.Is(err, queue.ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}
-	s.On(nil)
+	s.SetHook(nil)
 	if j, err := s.Get(t.Context(), "a"); err != nil || j.ID != "a" {
 		t.Errorf("got %+v, %v", j, err)
 	}
@@ -74,8 +74,8 @@ func TestHookAfterACallHidesItsResult(t *testing.T) {
 func TestCallsWaitIndependently(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	gate, inside := make(chan struct{}), make(chan struct{})
-	s.On(func(_ context.Context, c Call) error {
-		if c.Method == "Settings" && !c.After {
+	s.SetHook(func(_ context.Context, c Call) error {
+		if c.Method == "Settings" && !c.Succeeded {
 			close(inside)
 			<-gate
 		}

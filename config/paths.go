@@ -1,0 +1,48 @@
+package config
+
+// Paths holds the paths that a service uses.
+type Paths struct {
+	StateDir     string // state directory, which contains the database
+	Socket       string
+	SettingsFile string // settings file
+}
+
+// These are names of files in the directories of a service.
+const (
+	SettingsFileName = "queuectl.toml"
+	LogName          = "queuectl.log"
+	// BothServicesMarkerName is the name of an empty file. The file exists if queuectl has already informed the user that
+	// there is a system service in addition to the user's own service.
+	BothServicesMarkerName = "both-services"
+
+	// ServiceLogName is the name of the log of the system service on Windows, which has no journal.
+	ServiceLogName = "service.log"
+)
+
+// These are the paths of the runners that run as root: their directory, and the file that says whose
+// jobs they may run.
+const (
+	RunnerDir    = "/var/lib/queuectl-runner"
+	RunnerPolicy = "/etc/queuectl/runner.conf"
+)
+
+// ServiceKind is the kind of a service.
+type ServiceKind string
+
+// These are the kinds of services.
+const (
+	SystemService    ServiceKind = "system"    // the service of the machine
+	UserService      ServiceKind = "own"       // the service of one user, in that user's home directory
+	DirectoryService ServiceKind = "directory" // any other service, in a directory that the user has chosen
+)
+
+// ServiceKind returns the kind of the service that uses these paths.
+func (p Paths) ServiceKind() ServiceKind {
+	if p.StateDir == SystemPaths().StateDir {
+		return SystemService
+	}
+	if user, err := UserPaths(); err == nil && p.StateDir == user.StateDir {
+		return UserService
+	}
+	return DirectoryService
+}

@@ -1,0 +1,87 @@
+//go:build unix
+
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// maxID is the highest uid or gid.
+const maxID = 1<<32 - 2
+
+// socketName is the name of the socket in the directory of a service.
+const socketName = "queuectl.sock"
+
+// directoryName is the name of the directories, below the XDG base directories, that contain a user's
+// queue and its settings.
+const directoryName = "queuectl"
+
+// PathsIn returns the paths of a service that keeps everything in one directory.
+func PathsIn(dir string) Paths {
+	return Paths{StateDir: dir, Socket: filepath.Join(dir, socketName), SettingsFile: filepath.Join(dir, SettingsFileName)}
+}
+
+// PathsOfSocket returns the paths of the service that uses a socket. ok is false if the file name of
+// the socket is not that of a socket in the directory of a service.
+func PathsOfSocket(socket string) (Paths, bool) {
+	return PathsIn(filepath.Dir(socket)), filepath.Base(socket) == socketName
+}
+
+// defaultShell is the default shell for the commands of jobs.
+const defaultShell = "/bin/sh -c"
+
+// SystemPaths returns the paths of the system service.
+func SystemPaths() Paths {
+	return Paths{StateDir: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock",
+		SettingsFile: "/etc/queuectl/queuectl.toml"}
+}
+
+// UserPaths returns the paths of the user's own service. It ignores relative paths in the environment,
+// as the XDG base directory specification demands.
+func UserPaths() (Paths, error) {
+	state, config := os.Getenv("XDG_STATE_HOME"), os.Getenv("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(state) || !filepath.IsAbs(config) {
+		home := os.Getenv("HOME")
+		if !filepath.IsAbs(home) {
+			return Paths{}, errors.New("the variable HOME is not set to an absolute path; set it, or use --dir DIR")
+		}
+		if !filepath.IsAbs(state) {
+			state = filepath.Join(home, ".local", "state")
+		}
+		if !filepath.IsAbs(config) {
+			config = filepath.Join(home, ".config")
+		}
+	}
+	dir := filepath.Join(state, directoryName)
+	return Paths{StateDir: dir, Socket: filepath.Join(dir, socketName),
+		SettingsFile: filepath.Join(config, directoryName, SettingsFileName)}, nil
+}
+
+// CheckOwner returns an error if root would create the state directory in the home directory of another
+// account, as happens with `sudo -E`. That account could not use the files of root. For other callers,
+// CheckOwner does not compare owners, because accounts may share a home directory through a group. If
+// they have no access, creating the directory fails.
+func (p Paths) CheckOwner() error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for dir := p.StateDir; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil // creating the directory reports the error
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
+			return queue.Errorf(queue.CodeDenied, "%s belongs to uid %d, but queuectl runs as root; use sudo -H or --dir DIR",
+				dir, st.Uid)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,84 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/skip"
+)
+
+// The name of a pipe depends on the directory of its service, but not on how the path of the directory
+// is spelled.
+func TestPipeNameFollowsDirectory(t *testing.T) {
+	want := PathsIn(`C:\Users\alice\jobs`).Socket
+	if want != `\\.\pipe\queuectl-246345026cb2d76c` {
+		t.Errorf("got %s", want)
+	}
+	for _, same := range []string{`c:\users\ALICE\jobs`, `C:\Users\alice\jobs\`, `C:\Users\bob\..\alice\.\jobs`,
+		`C:/Users/alice/jobs`} {
+		if got := PathsIn(same).Socket; got != want {
+			t.Errorf("%s: got %s, want %s", same, got, want)
+		}
+	}
+	for _, other := range []string{`C:\Users\alice\jobs2`, `D:\Users\alice\jobs`} {
+		if got := PathsIn(other).Socket; got == want {
+			t.Errorf("%s has the same pipe", other)
+		}
+	}
+	if PathsIn("jobs").Socket == PathsIn(`C:\jobs`).Socket || !strings.HasPrefix(PathsIn("jobs").Socket, pipeName+"-") {
+		t.Errorf("a relative directory: %s", PathsIn("jobs").Socket)
+	}
+	if _, ok := PathsOfSocket(want); ok {
+		t.Error("a directory was found by the name of its pipe")
+	}
+	if got := SystemPaths().Socket; got != `\\.\pipe\queuectl` {
+		t.Errorf("the pipe of the system service is %s", got)
+	}
+}
+
+// maxID is the highest valid number of an account. The digests that serve as numbers of accounts are
+// not higher.
+func TestNumbersOfAccounts(t *testing.T) {
+	for name, want := range map[string]bool{"4503599627370497": true, "9007199254740991": true, "9007199254740992": false,
+		`CORP\alice`: true, "S-1-5-32-545": true} {
+		if err := checkAccount(name); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A directory has the same pipe by its long name and its short name, before and after it is created.
+func TestDirectoryHasOnePipe(t *testing.T) {
+	parent := filepath.Join(t.TempDir(), "a directory with a long name")
+	if err := os.Mkdir(parent, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	long, err := windows.UTF16PtrFromString(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]uint16, windows.MAX_PATH)
+	n, err := windows.GetShortPathName(long, &buf[0], uint32(len(buf)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := windows.UTF16ToString(buf[:n])
+	if short == parent {
+		skip.Missing(t, "short names", "needs a drive that gives directories short names; "+
+			".ci/run runs it under Wine, which gives them")
+	}
+	before := PathsIn(filepath.Join(short, "queue")).Socket
+	if err := os.Mkdir(filepath.Join(parent, "queue"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{filepath.Join(short, "queue"), filepath.Join(parent, "queue"),
+		filepath.Join(parent, "QUEUE") + `\.`} {
+		if got := PathsIn(dir).Socket; got != before {
+			t.Errorf("%s has pipe %s, want %s", dir, got, before)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+//go:build unix
+
+package accounts
+
+import (
+	"os"
+	"strconv"
+)
+
+// CurrentUser returns the effective uid of this process.
+func CurrentUser() int { return os.Geteuid() }
+
+// UserID returns the number of a user, by name or number. It returns a number unchanged, without
+// checking that the user exists.
+func (d *Directory) UserID(word string) (int, bool) {
+	if id, ok := parseID(word); ok {
+		return id, true
+	}
+	a, err := d.UserByName(word)
+	return int(a.UID), err == nil
+}
+
+// GroupID returns the number of a group, by name or number.
+func (d *Directory) GroupID(word string) (int, bool) {
+	if id, ok := parseID(word); ok {
+		return id, true
+	}
+	gid, ok := d.Group(word)
+	return int(gid), ok
+}
+
+func parseID(word string) (int, bool) {
+	n, err := strconv.ParseUint(word, 10, 32)
+	return int(n), err == nil && n != 1<<32-1 // this value means "no id" in system calls
+}
+
+// UserName returns the name of a user, or the number if there is no name.
+func (d *Directory) UserName(uid int) string {
+	if uid >= 0 {
+		if a, err := d.UserByUID(uint32(uid)); err == nil {
+			return a.Name
+		}
+	}
+	return strconv.Itoa(uid)
+}
+
+// GroupName returns the name of a group, or the number if there is no name.
+func (d *Directory) GroupName(gid int) string {
+	if gid >= 0 {
+		if name, ok := d.groupNameByGID(uint32(gid)); ok {
+			return name
+		}
+	}
+	return strconv.Itoa(gid)
+}

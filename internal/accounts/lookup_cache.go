@@ -1,0 +1,78 @@
+//go:build linux || windows
+
+package accounts
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// lookupCacheTime is how long an answer is cached, and how long lookups fail immediately after a
+	// timeout.
+	lookupCacheTime  = time.Minute
+	lookupTimeout    = 5 * time.Second // how long a lookup waits for an answer
+	maxCachedLookups = 10_000          // highest number of cached answers
+)
+
+// errLookupTimeout means that the sources outside the files did not answer in time. Its method Error formats
+// the text, because formatting the text at startup would be a tenth of the client's work before main.
+var errLookupTimeout error = lookupTimeoutError{}
+
+type lookupTimeoutError struct{}
+
+// Error returns the message.
+func (lookupTimeoutError) Error() string {
+	return fmt.Sprintf("the user database outside this machine (such as LDAP) did not answer within %v", lookupTimeout)
+}
+
+// lookupCache caches lookups in sources that may be slow or not answer, such as LDAP. The zero value is
+// ready for use. The methods may be called concurrently.
+type lookupCache[T any] struct {
+	mu          sync.Mutex
+	lookups     map[string]*lookup[T] // lookups by name; guarded by mu
+	lastTimeout time.Time             // time of the last lookup without an answer; guarded by mu
+}
+
+// lookup is one lookup, finished or in progress.
+type lookup[T any] struct {
+	done  chan struct{} // closed once entry and err are set
+	entry T
+	err   error
+
+	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by lookupCache.mu
+}
+
+// get returns the cached entry, or calls the function in the parameter ask and returns its result.
+// Concurrent callers for the same name share one lookup. If a lookup has timed out in the last minute,
+// get returns errLookupTimeout without a call of ask, unless patient is true.
+func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (T, error) {
+	o.mu.Lock()
+	f, known := o.lookups[name]
+	if known && (f.finishedAt.IsZero() || time.Since(f.finishedAt) < lookupCacheTime) {
+		o.mu.Unlock()
+		<-f.done
+		return f.entry, f.err
+	}
+	if !patient && !o.lastTimeout.IsZero() && time.Since(o.lastTimeout) < lookupCacheTime {
+		o.mu.Unlock()
+		return *new(T), errLookupTimeout
+	}
+	if o.lookups == nil || len(o.lookups) >= maxCachedLookups {
+		o.lookups = map[string]*lookup[T]{}
+	}
+	f = &lookup[T]{done: make(chan struct{})}
+	o.lookups[name] = f
+	o.mu.Unlock()
+	f.entry, f.err = ask()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f.finishedAt = time.Now()
+	if f.err != nil {
+		o.lastTimeout = f.finishedAt
+		delete(o.lookups, name)
+	}
+	close(f.done)
+	return f.entry, f.err
+}

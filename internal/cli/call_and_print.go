@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// errExecutedDaemon means that queuectld has executed the command, so this program has nothing left to do.
+var errExecutedDaemon = errors.New("queuectld has executed the command")
+
+// execDaemon executes queuectld with the same arguments instead of this program.
+func (a *App) execDaemon() (err error) {
+	a.ExitCode, err = a.Finder.Exec()
+	return err
+}
+
+// ReadClient returns a client for a command that only reads. If --dir names the directory of a private run
+// and no service runs there, the client reads the queue's files.
+func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
+	if a.offlineClient != nil {
+		return a.offlineClient, nil
+	}
+	c, t, err := a.Connect(ctx)
+	if c == nil {
+		return nil, err
+	}
+	dir, private := a.PrivateRunDir()
+	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !private {
+		return c, t.ConnectError(err)
+	}
+	if a.Program.OpenOffline == nil {
+		return nil, cmp.Or(a.execDaemon(), errExecutedDaemon)
+	}
+	opened, failed := a.Program.OpenOffline(ctx, a, dir)
+	if errors.Is(failed, os.ErrNotExist) {
+		return c, t.ConnectError(err)
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	a.Say("no service is running for the queue in %s; reading its files", dir)
+	a.ForgetClient()
+	a.offlineClient = opened
+	return opened, nil
+}
+
+// WithClient calls the function do with a client of the chosen service, and closes the client afterwards.
+func (a *App) WithClient(do func(*control.Client) error) error {
+	c, err := a.Client()
+	return with(c, err, do)
+}
+
+// WithStarted is like WithClient, but first starts the user's own service if it does not run.
+func (a *App) WithStarted(ctx context.Context, do func(*control.Client) error) error {
+	c, err := a.AutostartClient(ctx)
+	return with(c, err, do)
+}
+
+// WithReader is like WithClient, but uses the client that ReadOrWaitClient returns.
+func (a *App) WithReader(ctx context.Context, waits bool, do func(*control.Client) error) error {
+	c, err := a.ReadOrWaitClient(ctx, waits)
+	return with(c, err, do)
+}
+
+func with(c *control.Client, err error, do func(*control.Client) error) error {
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return do(c)
+}
+
+// AllOf reads all pages of a list. The function in the parameter page returns the items of the page at
+// a cursor, and the cursor of the next page, which is "" after the last one.
+func AllOf[T any](page func(cursor string) (items []T, next string, err error)) (list []T, err error) {
+	for cursor, more := "", true; more; more = cursor != "" {
+		var items []T
+		if items, cursor, err = page(cursor); err != nil {
+			return nil, err
+		}
+		list = append(list, items...)
+	}
+	return list, nil
+}
+
+// AllNodes reads all pages of the list of nodes.
+func AllNodes(ctx context.Context, c *control.Client) ([]control.NodeView, error) {
+	return AllOf(func(cursor string) ([]control.NodeView, string, error) {
+		page, err := c.NodeList(ctx, control.NodeListParams{Cursor: cursor})
+		return page.Nodes, page.Next, err
+	})
+}
+
+// JobPages reads the pages of a list of jobs one by one. It ends after an error.
+func JobPages(ctx context.Context, c *control.Client, p control.List) iter.Seq2[[]control.Job, error] {
+	return func(yield func([]control.Job, error) bool) {
+		for more := true; more; {
+			page, err := c.List(ctx, p)
+			if !yield(page.Jobs, err) || err != nil {
+				return
+			}
+			if more = page.Next != nil; more {
+				p.Cursor = *page.Next
+			}
+		}
+	}
+}
+
+// ReadOrWaitClient returns a client as Reader does. If the parameter waits is true, the command waits for
+// future events, so ReadOrWaitClient requires a running service.
+func (a *App) ReadOrWaitClient(ctx context.Context, waits bool) (*control.Client, error) {
+	if waits {
+		return a.Client()
+	}
+	return a.ReadClient(ctx)
+}
+
+// Method is a method of the client that sends one request.
+type Method[P, R any] = func(*control.Client, context.Context, P) (R, error)
+
+// CallAndPrint calls a method of the chosen service and prints the reply: as JSON if the user asked for JSON,
+// otherwise with the function print.
+func CallAndPrint[P, R any](ctx context.Context, a *App, method Method[P, R], p P, print func(R) error) error {
+	return a.WithClient(func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, print) })
+}
+
+// RequestVerb returns a command without arguments that sends one request and prints the reply. The
+// parameters of the request may be set by flags.
+func RequestVerb[P, R any](a *App, use, short string, method Method[P, R], p *P, print func(R) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: ExactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return CallAndPrint(cmd.Context(), a, method, *p, print) },
+	}
+}
+
+// ListVerb builds a command that prints a table of all objects of one kind, such as gates. If offline is
+// true, the command also lists the objects of a private run that has no running service.
+func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
+	all func(context.Context, *control.Client) ([]T, error), row func(*T) []string) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: short, Args: ExactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.MissingIsEmpty = true
+			return a.WithReader(cmd.Context(), !offline, func(c *control.Client) error {
+				list, err := all(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				return term.PrintTable(&a.Output, list, empty, head, row)
+			})
+		},
+	}
+}
+
+// ReadAndPrint calls a method and prints the reply, like CallAndPrint. It is for commands that only read. Such
+// commands can also read the directory of a private run that has no running service.
+func ReadAndPrint[P, R any](ctx context.Context, a *App, method Method[P, R], p P, print func(R) error) error {
+	a.MissingIsEmpty = true
+	return a.WithReader(ctx, false, func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, print) })
+}
+
+// CallAndPrintWith is like CallAndPrint, but uses a client that is already connected.
+func CallAndPrintWith[P, R any](ctx context.Context, a *App, c *control.Client, method Method[P, R], p P,
+	print func(R) error) error {
+	got, err := method(c, ctx, p)
+	switch {
+	case err != nil:
+		return err
+	case a.Structured():
+		return a.PrintJSON(got)
+	}
+	return print(got)
+}
+
+// errNothingToCheck is the error of a health check when no queue exists. A command that lists things
+// succeeds in that case, but a health check must fail.
+var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable,
+	Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo " +
+		"hello' (or run: queuectl service start)"}

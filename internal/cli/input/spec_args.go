@@ -1,0 +1,91 @@
+package input
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// ParseSpecArgs parses the arguments of a command into s. If an argument is a JSON array, ParseSpecArgs returns
+// its elements as a list of specs.
+func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
+	given := len(s.GivenFields()) > 0
+	if s.Stdin != nil && *s.Stdin == "-" {
+		text, err := readStdin(in)
+		if err != nil {
+			return nil, err
+		}
+		s.Stdin = &text
+	}
+	switch {
+	case dash == 0 && len(args) > 0:
+		s.Argv = args
+	case dash > 0:
+		return nil, fault.Usagef("unexpected words before --; write the whole program after --: queuectl %s -- %s", verb,
+			queue.CommandText("", args))
+	case len(args) > 1:
+		return nil, fault.Usagef("%d words given; quote them as one shell command: queuectl %s %s, or run the program "+
+			"without a shell: queuectl %[2]s -- %[4]s", len(args), verb, queue.QuoteShellWord(strings.Join(args, " ")),
+			queue.CommandText("", args))
+	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
+		specs, err := parseArray([]byte(args[0]))
+		if err == nil && given {
+			return nil, fault.Usagef("job flags cannot be combined with a JSON array; put the settings into the " +
+				"objects of the array")
+		}
+		return specs, err
+	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{"):
+		return nil, mergeJSON(s, args[0])
+	case len(args) == 1 && s.Command != nil:
+		return nil, fault.Usagef("--command: cannot be combined with a command given as an argument; use one of them")
+	case len(args) == 1:
+		s.Command = &args[0]
+	}
+	return nil, nil
+}
+
+// mergeJSON parses a spec from JSON. Flags override its fields.
+func mergeJSON(flags *queue.Spec, text string) error {
+	if err := queue.CheckJSON([]byte(text)); err != nil {
+		return fault.Usagef("%v; to run a shell command that begins with {, use --command", err)
+	}
+	var s queue.Spec
+	if err := s.Decode([]byte(text), nil); err != nil {
+		return err
+	}
+	s.Override(flags)
+	*flags = s
+	return nil
+}
+
+func readStdin(in io.Reader) (string, error) {
+	raw, err := io.ReadAll(io.LimitReader(in, queue.MaxStdinBytes+1))
+	if err != nil {
+		return "", fmt.Errorf("cannot read standard input: %w", err)
+	}
+	if len(raw) > queue.MaxStdinBytes {
+		return "", queue.Invalid("stdin", "standard input is longer than %d bytes; put it in a file and use --stdin-file",
+			queue.MaxStdinBytes)
+	}
+	return string(raw), nil
+}
+
+func parseArray(raw []byte) ([]queue.Spec, error) {
+	if err := queue.CheckJSON(raw); err != nil {
+		return nil, fault.Usagef(`%v; to run a shell command that begins with "[", use --command`, err)
+	}
+	specs := []queue.Spec{}
+	err := queue.EachElement(raw, func(value json.RawMessage) error {
+		var s queue.Spec
+		if err := s.Decode(value, nil); err != nil {
+			return fault.AtIndex(err, len(specs)+1)
+		}
+		specs = append(specs, s)
+		return nil
+	})
+	return specs, err
+}

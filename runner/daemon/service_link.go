@@ -1,0 +1,120 @@
+package daemon
+
+import (
+	"os"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// serviceLink is the runner's link to its service: the connection, if there is one, and what the service has
+// sent about all attempts.
+type serviceLink struct {
+	epoch int64
+	conn  *conn // connection to the service with the newest epoch; nil while none is connected
+	// disconnectSignal is closed while conn is nil. Each connection of a service replaces it.
+	disconnectSignal chan struct{}
+	lastBusyAt       time.Time     // when the runner last had a service or a running attempt
+	settleDelay      time.Duration // how long results are gathered before they are sent; set by a Setup frame
+	// stopTimeout is how long running attempts may continue when the operating system ends the runner
+	// while no service is connected. A Setup frame sets it.
+	stopTimeout time.Duration
+}
+
+// newServiceLink returns the link of a runner to which no service has connected yet.
+func newServiceLink() serviceLink {
+	l := serviceLink{lastBusyAt: time.Now(), disconnectSignal: make(chan struct{})}
+	close(l.disconnectSignal)
+	return l
+}
+
+// connectLocked makes c the only connection whose frames are executed.
+func (l *serviceLink) connectLocked(c *conn, epoch int64) {
+	if l.conn == nil {
+		l.disconnectSignal = make(chan struct{})
+	} else {
+		l.conn.close()
+	}
+	l.epoch, c.epoch, l.conn = epoch, epoch, c
+}
+
+// disconnectLocked records that c has ended. It reports whether c was the connection of the service.
+func (l *serviceLink) disconnectLocked(c *conn) bool {
+	if l.conn != c {
+		return false
+	}
+	l.conn, l.lastBusyAt = nil, time.Now()
+	close(l.disconnectSignal)
+	return true
+}
+
+// whenDisconnected returns a channel that is closed while no service is connected.
+func (s *server) whenDisconnected() <-chan struct{} {
+	s.mu.Lock()
+	disconnected := s.link.disconnectSignal
+	s.mu.Unlock()
+	return disconnected
+}
+
+func (s *server) isDisconnected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.link.conn == nil
+}
+
+// helloLocked makes c the runner's connection if its epoch is the newest. It reports whether it did.
+func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
+	if h.Epoch == wire.NoEpoch {
+		k, _ := s.helloReplyLocked()
+		c.Send(wire.Append(nil, k))
+		return false
+	}
+	if h.Epoch <= s.link.epoch || s.life.phase == phaseEnded {
+		c.Send(wire.Append(nil, &wire.HelloRefusal{Epoch: s.link.epoch}))
+		return false
+	}
+	s.link.connectLocked(c, h.Epoch)
+	k, results := s.helloReplyLocked()
+	frames := wire.Append(nil, k)
+	if len(s.stuckAttempts) > 0 {
+		frames = wire.Append(frames, &wire.StuckReport{Attempts: s.stuckAttempts})
+	}
+	c.Send(append(frames, results...))
+	return true
+}
+
+// endingSuffix is appended to the reported version of a runner that is about to end.
+const endingSuffix = " (ending)"
+
+// helloReplyLocked returns the answer to a Hello, and the encoded results that no service has
+// acknowledged.
+func (s *server) helloReplyLocked() (k *wire.HelloReply, results []byte) {
+	k = &wire.HelloReply{
+		ProtocolVersion: wire.ProtocolVersion, Version: s.Version, PID: int64(
+			os.Getpid()), Enforcements: s.limitEnforcements(),
+	}
+	if s.life.phase != phaseServing { // the service sends no new jobs to a runner whose version differs from its own
+		k.Version += endingSuffix
+	}
+	for _, a := range s.attempts {
+		if a.hasEnded() {
+			k.EndedLeases = append(k.EndedLeases, leaseOf(a))
+			results = append(results, a.encodedResult...)
+			continue
+		}
+		k.Attempts = append(k.Attempts, wireAttempt(a))
+		if a.sentProgress.ReportedAtMillis != 0 {
+			results = wire.Append(results, &wire.ProgressReport{Lease: leaseOf(a), Progress: a.sentProgress})
+		}
+	}
+	return k, results
+}
+
+// limitEnforcements returns how this runner enforces each limit.
+func (s *server) limitEnforcements() (list []wire.LimitEnforcement) {
+	for _, e := range process.Enforcements(s.Cgroups) {
+		list = append(list, wire.LimitEnforcement{Limit: e.Limit, Extent: int64(e.Extent), Mechanism: e.Mechanism})
+	}
+	return list
+}

@@ -1,0 +1,74 @@
+package runner
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// CookieOf returns the marker that every process of an attempt has in its environment. name is the name
+// of the runner that started the attempt.
+func CookieOf(name string, l wire.Lease) string {
+	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
+}
+
+// EndTrees ends the remaining processes of a dead runner's attempts, and those of the attempts in
+// leased. It ends nothing if the runner is of an earlier boot, or if its directory is a copy: the
+// processes that a copy names belong to the original directory, whose runner may be alive. If the
+// directory belongs to an account, EndTrees ends only processes of that account.
+// The result has no ID and no Error. See docs/decisions/0031.
+func EndTrees(dir string, leased []wire.Attempt) (e wire.RecoverReply, err error) {
+	d := process.DeadRunner{}
+	running := leased
+	e.SameBoot = true
+	if dir != "" {
+		r, err := ReadDeadRunner(dir, nil)
+		if err == nil {
+			d.OwnerUID, err = ownerUID(dir)
+		}
+		if e.SameBoot = r.SameBoot; err != nil || !r.SameBoot {
+			return e, err
+		}
+		t, err := rundir.ReadTable(dir)
+		if err != nil || t.Intact && t.PID == 0 {
+			return e, err
+		}
+		spared, err := rundir.ReadSparedGroups(dir)
+		if err != nil {
+			return e, err
+		}
+		d.PID, d.StartTicks, d.IsSpared = t.PID, t.StartTicks, func(pgid int) bool { return spared[pgid] }
+		running = slices.Concat(r.RunningAttempts, leased)
+	}
+	for _, a := range running {
+		if dir != "" {
+			d.Cookies = append(d.Cookies, CookieOf(filepath.Base(dir), a.Lease))
+		}
+		tree := process.Tree{PID: int(a.PID), Seq: a.Seq, Fence: a.Fence}
+		if a.StartedAtMillis != 0 {
+			tree.StartedAt = time.UnixMilli(a.StartedAtMillis)
+		}
+		d.Trees = append(d.Trees, tree)
+	}
+	found, stuck := process.EndTrees(d, UnkillableAfter())
+	for _, a := range leased {
+		if slices.ContainsFunc(found, func(p process.Survivor) bool { return belongsTo(p, a) }) {
+			e.LeasesWithProcesses = append(e.LeasesWithProcesses, a.Lease)
+		}
+	}
+	for _, p := range stuck {
+		e.Survivors = append(e.Survivors, wire.Survivor{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
+	}
+	return e, nil
+}
+
+// belongsTo reports whether a process belongs to an attempt, by its cookie or its process group.
+func belongsTo(p process.Survivor, a wire.Attempt) bool {
+	return strings.HasSuffix(p.Cookie, CookieOf("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
+}

@@ -1,0 +1,185 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/runner/process"
+	"github.com/queuectl/queuectl/runner/rundir"
+)
+
+// Location says where a service's runners keep their directories, and how to start a runner.
+type Location struct {
+	// Dir is the directory that contains the runners' directories. It belongs to the service's account,
+	// or to root.
+	Dir string
+	// NewCommand is the command line that starts a runner of the service's own account. Log receives the
+	// runner's messages.
+	Command []string
+	Log     *os.File
+	// SpawnSocket is the path of a socket on which systemd or the launcher starts a runner of root for each
+	// connection. The service can then read the files in Dir, but change nothing. SpawnSocket is "" if the
+	// service starts its runners itself.
+	SpawnSocket string
+	// Account is the account that a runner of root switches to for good before it accepts jobs. If Account is "",
+	// the runner stays root and starts each job under that job's account.
+	Account string
+	// SpawnsOwnAccount reports that the processes behind Socket start runners of the service's own account, with
+	// their directories in the service's own directory. This is the case if the user's systemd starts
+	// them.
+	SpawnsOwnAccount bool
+	// Tmpdir is the setting job_tmpdir for runners of the service's own account; "" is a directory
+	// below Dir.
+	Tmpdir string
+	// LauncherPID is the pid of the launcher that listens on Socket, 0 if this service started none.
+	LauncherPID int
+}
+
+// External reports whether the runners' directory belongs to another account, so that the service cannot
+// change it.
+func (h Location) External() bool { return h.SpawnSocket != "" && !h.SpawnsOwnAccount }
+
+// OwnedByRoot reports whether the runners run as root and start each job under that job's account.
+func (h Location) OwnedByRoot() bool { return h.External() && h.Account == "" }
+
+// Root returns the directory that contains the directories of the runners for new jobs.
+func (h Location) Root() string {
+	if h.SpawnSocket != "" && h.Account != "" {
+		return filepath.Join(h.Dir, rundir.AccountDirPrefix+h.Account)
+	}
+	return h.Dir
+}
+
+// roots returns all directories that may contain runners' directories.
+func (h Location) roots() []string {
+	// Glob cannot fail, because the pattern is valid.
+	others, _ := filepath.Glob(filepath.Join(h.Dir, rundir.AccountDirPrefix+"*"))
+	return append([]string{h.Dir}, others...)
+}
+
+// HasSwitchedAccount reports whether a runner's directory belongs to a runner that has switched to an account.
+// Jobs of that runner have the same account, so they may have changed anything in the directory.
+// See docs/decisions/0076.
+func HasSwitchedAccount(dir string) bool {
+	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), rundir.AccountDirPrefix)
+}
+
+// ListDirs lists the directories of all runners, living and dead. It skips the runners of an account if
+// that account has made the directory around them unreadable.
+func (h Location) ListDirs() (dirs []string, err error) {
+	for _, root := range h.roots() {
+		entries, err := os.ReadDir(root)
+		if errors.Is(err, os.ErrNotExist) || err != nil && root != h.Dir {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot list runners: %w", err)
+		}
+		for _, e := range entries {
+			if e.IsDir() && rundir.IsRunnerDirName(e.Name()) {
+				dirs = append(dirs, filepath.Join(root, e.Name()))
+			}
+		}
+	}
+	return dirs, nil
+}
+
+// ListLiving lists the directories of the living runners, and of those that cannot be checked.
+func (h Location) ListLiving() (living []string, err error) {
+	dirs, err := h.ListDirs()
+	for _, dir := range dirs {
+		if alive, failed := IsAlive(dir); alive || failed != nil {
+			living = append(living, dir)
+		}
+	}
+	return living, err
+}
+
+// OutputDirs lists the directories that may contain output files.
+func (h Location) OutputDirs() (list []string) {
+	for _, root := range h.roots() {
+		list = append(list, filepath.Join(root, rundir.OutputsDirName))
+	}
+	return list
+}
+
+// OpenOutput opens the file that an OutputRef names.
+func (h Location) OpenOutput(ref string) (*os.File, error) {
+	if !IsOutputRef(ref) {
+		return nil, fmt.Errorf("the database names the output file %q, which is not a valid name; check the database with: "+
+			"queuectl doctor --verify", ref)
+	}
+	for _, root := range h.roots() {
+		f, err := rundir.OpenRegular(OutputPath(root, ref))
+		if !errors.Is(err, os.ErrNotExist) {
+			return f, err
+		}
+	}
+	return nil, &os.PathError{Op: "open", Path: OutputPath(h.Dir, ref), Err: os.ErrNotExist}
+}
+
+// StartTimeout bounds the time that a runner takes to start.
+const StartTimeout = 10 * time.Second
+
+// Spawn starts a runner and returns its directory once the runner listens. If alone is true, the runner
+// runs one isolated job only.
+func (h Location) Spawn(alone bool) (dir string, err error) {
+	name := ""
+	if h.SpawnSocket != "" {
+		name, err = h.requestRunner(SpawnRequest{Isolated: alone, Account: h.Account, Tmpdir: h.Tmpdir})
+	} else {
+		name, err = h.spawn(alone)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot start a runner: %w", err)
+	}
+	return filepath.Join(h.Root(), name), nil
+}
+
+// KillRunner kills an unresponsive runner with SIGKILL. It does not end the runner's jobs, which is the task
+// of Recover. If the runner runs as root, KillRunner requests through the socket that a process of root kills
+// it.
+func (h Location) KillRunner(dir string) error {
+	if !h.External() {
+		return Kill(dir)
+	}
+	name, err := filepath.Rel(h.Dir, dir)
+	if err == nil {
+		_, err = h.requestRunner(SpawnRequest{KillDir: filepath.ToSlash(name)})
+	}
+	return err
+}
+
+// EndAllRunners asks all living runners to end. After the given time, it kills those that still live, together
+// with their jobs. It returns the number of runners that ended.
+func (h Location) EndAllRunners(timeout time.Duration) (ended int, err error) {
+	live, err := h.ListLiving()
+	signalErrs := map[string]error{}
+	for _, dir := range live {
+		signalErrs[dir] = signalRunner(dir, process.Terminate)
+	}
+	deadline := time.Now().Add(timeout)
+	for _, dir := range live {
+		for alive := true; alive && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if alive, _ = IsAlive(dir); !alive {
+				ended++
+			}
+		}
+		if alive, _ := IsAlive(dir); !alive {
+			continue // the runner has ended, so an error of signalRunner does not matter
+		}
+		err = errors.Join(err, signalErrs[dir])
+		if failed := Kill(dir); failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		ended++
+		_, failed := EndTrees(dir, nil)
+		err = errors.Join(err, failed)
+	}
+	return ended, err
+}

@@ -1,0 +1,31 @@
+//go:build unix
+
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/queuectl/queuectl/runner/rundir"
+)
+
+// LockRunners reserves root's runners for this service until the returned file is closed. Without the lock,
+// another service could connect to the runners and take their results. If the directory does not exist,
+// LockRunners returns nil, because there are no runners.
+func (h Location) LockRunners() (*os.File, error) {
+	if !h.External() {
+		return nil, nil
+	}
+	f, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockDir(h.Dir) })
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("cannot lock the runner directory: %w", err)
+	case f == nil:
+		return nil, fmt.Errorf("another service uses the runners in %s; stop that service, "+
+			"or use another directory with --runner-dir", h.Dir)
+	}
+	return f, nil
+}

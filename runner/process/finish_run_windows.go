@@ -1,0 +1,300 @@
+package process
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// drainTimeout limits how long the pipes are read after the tree was ended. At that time, a pipe is
+// open only if another program holds it.
+const drainTimeout = time.Second
+
+// finish finishes the run once the main process has ended. It reads the rest of the output and ends
+// leftover processes.
+func (r *run) finish() {
+	if r.result.StuckPID != 0 {
+		return
+	}
+	forced := !r.termAt.IsZero()
+	r.graceEndsAt = r.result.EndedAt.Add(r.command.OutputGrace)
+	if !forced {
+		r.resumeTree() // no kill has resumed the tree, which may still be frozen
+		r.drainPipes(r.graceEndsAt)
+	}
+	switch {
+	case forced:
+		r.waitGrace()
+		r.endLeftovers(forced)
+	case r.command.AllowBackground:
+		if count, _ := r.tree.countOthers(); count > 0 {
+			r.spareTree()
+		} else {
+			r.drainPipes(time.Now().Add(drainTimeout))
+		}
+	default:
+		r.waitTree(r.graceEndsAt)
+		r.endLeftovers(forced)
+	}
+	var code uint32
+	err := windows.GetExitCodeProcess(r.tree.mainHandle, &code)
+	switch {
+	case err != nil:
+		r.result.EndUnknown, r.result.Error = true, fmt.Sprintf("the job's exit code is unknown: %v", err)
+	case windows.NTStatus(code) == windows.STATUS_DLL_INIT_FAILED && !forced && !r.hasPrinted.Load():
+		r.result.Shortage, r.result.Error = true, desktopHeapFull
+	default:
+		r.result.ExitCode = int64(code)
+	}
+	r.tree.readMessages()
+	r.result.OutOfMemory = r.tree.memoryRefused && code != 0 && !forced
+	r.result.AtMemoryLimit = r.result.OutOfMemory // the job object reports only the command's own limit
+	r.result.SessionWasEnding = code != 0 && !forced && r.worker.systemCalls.sessionEnding()
+	r.result.CPU, r.result.PeakRSSBytes = r.tree.usage()
+}
+
+// desktopHeapFull describes the most likely reason why a program ends with this status before it prints
+// anything. Nearly all programs load user32.dll, which needs a part of the desktop heap. All programs
+// of a session share one desktop heap (learn.microsoft.com, "Desktop heap limitation causes out of
+// memory error").
+const desktopHeapFull = "the program could not start: it ended with 0xC0000142 and printed nothing, because the " +
+	"desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
+
+// drainPipes waits until both pipes are at end of file, at most until a deadline.
+func (r *run) drainPipes(deadline time.Time) {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	for r.pipesOpen > 0 {
+		select {
+		case <-r.pipeEOF:
+			r.pipesOpen--
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// spare lets leftover processes live on.
+func (r *run) spareTree() {
+	if err := r.tree.spare(); err != nil {
+		r.result.Error = fmt.Sprintf(
+			"allow_background: Windows could not let the job's background processes continue, so they "+
+				"were ended; this did not change the exit code: %v", err)
+		return
+	}
+	r.result.HasBackground = true
+}
+
+// waitTree waits until the rest of the tree has ended by itself, at most until a deadline.
+func (r *run) waitTree(deadline time.Time) {
+	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
+		if count, _ := r.tree.countOthers(); count == 0 {
+			return
+		}
+		time.Sleep(min(pause, time.Until(deadline)))
+	}
+}
+
+// waitGrace waits until the tree has ended, at most for the rest of its grace period. Later calls
+// of Kill have no effect.
+func (r *run) waitGrace() {
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		count, _ := r.tree.countOthers()
+		wait := time.Until(r.killDueTime())
+		if count == 0 || wait <= 0 {
+			break
+		}
+		wait = min(pause, wait)
+		if _, err := windows.WaitForSingleObject(r.worker.wakeEvent, uint32(ceilMilliseconds(wait))); err != nil {
+			panic("process: wait: " + err.Error()) // the handle is valid: only this goroutine closes it
+		}
+		r.tree.readMessages()
+		r.handleRequests(time.Now())
+	}
+	r.worker.markEnded()
+}
+
+// endLeftovers ends leftover processes. Processes that have got CTRL_BREAK have already had their grace
+// period.
+func (r *run) endLeftovers(forced bool) {
+	start := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		count, first := r.tree.countOthers()
+		if count == 0 {
+			break
+		}
+		if time.Since(start) > r.command.UnkillableAfter {
+			r.recordStuckProcesses(count, first)
+			break
+		}
+		r.result.Leftovers = max(r.result.Leftovers, count)
+		r.tree.kill()
+		time.Sleep(pause)
+	}
+	if forced {
+		r.result.EndedAt = time.Now() // a tree that is being ended counts as ended when its last process has ended
+	}
+	if r.result.StuckPID == 0 {
+		r.drainPipes(time.Now().Add(drainTimeout))
+	}
+}
+
+// recordStuckProcesses records a tree that survives the end of its job object. Its processes wait in the kernel for a
+// disk or a server that does not answer.
+func (r *run) recordStuckProcesses(count int, first uint32) {
+	r.result.StuckPID = int(first)
+	r.result.Error = fmt.Sprintf(
+		"%d processes of the job still exist %v after the runner tried to end them; they may wait "+
+			"for a device or a server that does not answer; the first has pid %d", count, r.command.UnkillableAfter, first)
+	r.worker.stuck = r.tree
+}
+
+// killTree ends the whole tree, including the main process.
+func (r *run) killTree() *tree {
+	r.tree.kill()
+	return r.tree
+}
+
+// recordStuckMain gives up a tree whose main process cannot be ended.
+func (r *run) recordStuckMain(t *tree) {
+	count, _ := t.countOthers()
+	r.recordStuckProcesses(1+count, t.pid)
+}
+
+// isStuck reports whether the tree that the last Run has given up still has processes.
+func (w *Worker) isStuck() bool {
+	if w.stuck != nil && !w.stuck.hasEnded() {
+		return true
+	}
+	w.closeStuckTree()
+	return false
+}
+
+func (w *Worker) closeStuckTree() {
+	if w.stuck != nil {
+		w.stuck.close()
+		w.stuck = nil
+	}
+}
+
+// utf8CodePage is the code page of UTF-8.
+const utf8CodePage = 65001
+
+// Prepare prepares this process for running commands. Windows shows no dialog when a command crashes or
+// needs a disk. Commands do not inherit this process's standard handles. CTRL_BREAK reaches only
+// commands that share a console with this process, so this process must be started with one. Console
+// events about commands do not end this process. Console output of commands is UTF-8.
+func Prepare() error {
+	const quiet = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
+	windows.SetErrorMode(quiet | windows.SetErrorMode(quiet)) // SetErrorMode returns the previous mode
+	for _, h := range []windows.Handle{windows.Stdin, windows.Stdout, windows.Stderr} {
+		windows.SetHandleInformation(h, windows.HANDLE_FLAG_INHERIT, 0) // fails if this handle does not exist
+	}
+	windows.SetConsoleOutputCP(utf8CodePage) // fails if this process has no console
+	windows.SetConsoleCP(utf8CodePage)
+	if ok, _, err := setConsoleCtrlHandler.Call(ignoreConsoleEvent, 1); ok == 0 {
+		return fmt.Errorf("the runner cannot start, because Windows does not let it ignore Ctrl+C and Ctrl+Break: %w", err)
+	}
+	return nil
+}
+
+// ignoreConsoleEvent handles console events that are not for this process, so that Go's runtime
+// does not react to them.
+var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
+	var session uint32
+	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !isForRunner(event, session) {
+		return 1
+	}
+	return 0
+})
+
+// isForRunner reports whether a console event is for a process that runs commands. CTRL_C and
+// CTRL_BREAK are for commands. The log-off of a user is for this process, unless this process is a
+// service (session 0): a service gets that event for every user.
+func isForRunner(event, session uint32) bool {
+	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
+}
+
+// Enforcements returns how each limit of a command is enforced.
+func Enforcements(*Cgroups) []queue.Enforcement {
+	const mechanism = "a Windows job object"
+	return []queue.Enforcement{
+		{Limit: "memory", Extent: queue.Enforced, Mechanism: mechanism},
+		{Limit: "cpus", Extent: queue.Enforced, Mechanism: mechanism},
+		{Limit: "tasks", Extent: queue.Enforced, Mechanism: mechanism + ", which counts processes, not threads"},
+		{Limit: "nice", Extent: queue.Enforced, Mechanism: mechanism + ", with its priority class"},
+		{Limit: "nofile", Extent: queue.Unenforced, Mechanism: "Windows cannot limit open files"},
+		{Limit: "no_new_privileges", Extent: queue.Unenforced, Mechanism: "Windows has no equivalent"},
+	}
+}
+
+// EndTrees ends processes that a dead runner's commands have left alive. It finds them by the cookies,
+// because the cookie is part of the name of a job object. It returns a process of each tree that it
+// found, and of each tree that still lives after the duration patience. Windows ends the trees when the
+// runner ends, so EndTrees finds only those whose job object another process holds.
+func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
+	deadline := time.Now().Add(patience)
+	for _, cookie := range d.Cookies {
+		t, err := openTree(cookie)
+		if err != nil {
+			continue // there is no such job object, so none of its processes live
+		}
+		for pause, counted := time.Millisecond, false; ; pause, counted = min(2*pause, 50*time.Millisecond), true {
+			count, first := t.countOthers()
+			if count == 0 {
+				break
+			}
+			if !counted {
+				found = append(found, Survivor{int(first), int(first), cookie})
+			}
+			if time.Now().After(deadline) {
+				stuck = append(stuck, Survivor{int(first), int(first), cookie})
+				break
+			}
+			t.kill()
+			time.Sleep(pause)
+		}
+		t.close()
+	}
+	return found, stuck
+}
+
+// openTree opens the tree of a cookie, if another process holds its job object.
+func openTree(cookie string) (*tree, error) {
+	name, err := jobName(cookie)
+	if err != nil {
+		return nil, err
+	}
+	h, _, err := openJobObject.Call(jobObjectTerminate|jobObjectQuery, 0, uintptr(unsafe.Pointer(name)))
+	if h == 0 {
+		return nil, err
+	}
+	return &tree{systemCalls: &realSystemCalls, jobHandle: windows.Handle(h)}, nil
+}
+
+// OwnStartTicks returns when this process started, in units of 100 ns since 1601 (FILETIME).
+func OwnStartTicks() int64 {
+	var created, exited, kernel, user windows.Filetime
+	windows.GetProcessTimes(windows.CurrentProcess(), &created, &exited, &kernel, &user)
+	return filetimeTicks(created)
+}
+
+// BootID returns an identifier of the current boot of this machine: the boot time, corrected for later
+// changes of the clock.
+func BootID() (string, error) {
+	var day struct {
+		boot, now, zone  int64
+		zoneID, reserved uint32
+		bootBias, asleep int64
+	}
+	if err := windows.NtQuerySystemInformation(systemTimeOfDay, unsafe.Pointer(&day), uint32(unsafe.Sizeof(day)),
+		nil); err != nil {
+		return "", fmt.Errorf("cannot read the boot time of this machine: %w", err)
+	}
+	return strconv.FormatInt(day.boot-day.bootBias, 10), nil
+}

@@ -1,0 +1,36 @@
+package process
+
+import "time"
+
+// progressFD returns the descriptor of the FIFO for the poll. It returns -1 if there is no FIFO, or if its
+// next read is due later.
+func (r *run) progressFD() int32 {
+	if r.command.PrivateDir == nil || !r.nextProgressRead.IsZero() {
+		return -1
+	}
+	return int32(r.command.PrivateDir.ProgressFD())
+}
+
+// untilProgressRead returns the time until the next read of the notes. It returns a negative duration if
+// none is due.
+func (r *run) untilProgressRead() time.Duration {
+	if r.nextProgressRead.IsZero() {
+		return -1
+	}
+	return max(0, time.Until(r.nextProgressRead))
+}
+
+// readProgress reads the notes if that is due. The next read is due MinProgressInterval later, so a command that
+// writes notes all the time uses little of this process's time.
+func (r *run) readProgress(now time.Time) {
+	if r.enforcingWhileBlocked || r.nextProgressRead.IsZero() || now.Before(r.nextProgressRead) {
+		return
+	}
+	var data []byte
+	r.callBlocking(func() { data = r.command.PrivateDir.ReadProgress() })
+	if pending := r.command.ProgressHandler.HandleProgress(data); pending || len(data) > 0 {
+		r.nextProgressRead = now.Add(MinProgressInterval)
+	} else {
+		r.nextProgressRead = time.Time{}
+	}
+}

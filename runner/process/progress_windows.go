@@ -1,0 +1,32 @@
+package process
+
+import "time"
+
+// progressPollInterval is the time between two reads of the notes, which are polled.
+const progressPollInterval = 500 * time.Millisecond
+
+// untilProgressRead returns the time until the next read of the notes. It returns a negative duration if
+// none is due.
+func (r *run) untilProgressRead() time.Duration {
+	if r.command.PrivateDir == nil {
+		return -1
+	}
+	return max(0, time.Until(r.nextProgressRead))
+}
+
+// readProgress reads the notes if that is due.
+func (r *run) readProgress(now time.Time) {
+	if r.command.PrivateDir == nil || now.Before(r.nextProgressRead) {
+		return
+	}
+	if r.nextProgressRead.IsZero() { // this is the first call for this command
+		r.nextProgressRead = now.Add(MinProgressInterval)
+		return
+	}
+	data := r.command.PrivateDir.DrainProgress()
+	pending := (len(data) > 0 || r.progressPending) && r.command.ProgressHandler.HandleProgress(data)
+	r.progressPending, r.nextProgressRead = pending, now.Add(progressPollInterval)
+	if pending {
+		r.nextProgressRead = now.Add(MinProgressInterval)
+	}
+}

@@ -1,0 +1,292 @@
+// Package schedule computes when a recurring job is due: the occurrences of a cron line in a time
+// zone.
+//
+// Start with Parse and CronLine.Next. A cron line describes times that a wall clock shows. When a time
+// zone changes its offset, the clock may skip a time or show it twice. If the hour field is a
+// number or a list, as in "30 2 * * *", each such time still has exactly one occurrence
+// (nextFixed). If the hour field contains *, a step or a range, the line has an occurrence whenever
+// the clock shows a matching time (nextElapsed).
+package schedule
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"time"
+
+	cron "github.com/netresearch/go-cron"
+
+	"github.com/queuectl/queuectl/internal/zone"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// These constants are limits of a cron line. See docs/decisions/0021.
+const (
+	MaxLineBytes = 1024        // maximum length in bytes
+	MinInterval  = time.Second // shortest interval of @every; job ids contain only whole seconds
+	// searchYears is the number of years that Next searches for an occurrence. The next February 29
+	// that is a Sunday may be 40 years away.
+	searchYears = 50
+)
+
+// CronLine is a parsed cron line.
+type CronLine struct {
+	interval        time.Duration // interval of @every; 0 for other lines
+	isReboot        bool
+	days            *cron.SpecSchedule // fields of lines without @; matched against wall-clock times written as UTC
+	usesElapsedTime bool               // Next uses nextElapsed if true, otherwise nextFixed
+}
+
+// cronField describes one field of a cron line.
+type cronField struct{ name, allowedValues, first string }
+
+// cronFields lists the fields of a cron line in order. The first field, the seconds, is optional.
+var cronFields = []cronField{
+	{"second", "0 to 59", "0"},
+	{"minute", "0 to 59", "0"},
+	{"hour", "0 to 23", "0"},
+	{"day of the month", "1 to 31", "1"},
+	{"month", "1 to 12 or jan to dec", "1"},
+	{"day of the week", "0 to 7 or sun to sat", "0"},
+}
+
+// These constants are the indexes of some fields.
+const (
+	hourField       = 2
+	dayOfMonthField = 3
+	dayOfWeekField  = 5
+)
+
+// nicknames maps nicknames to cron lines.
+var nicknames = map[string]string{
+	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
+	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
+}
+
+const syntaxHint = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, ` +
+	`@daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
+
+// Parse parses a cron line. Its error is about the field cron. It names the invalid part of the
+// line and the permitted values.
+func Parse(text string) (CronLine, error) {
+	if len(text) > MaxLineBytes {
+		return CronLine{}, queue.Invalid("cron", "too long (%d bytes); the maximum is %d bytes", len(text), MaxLineBytes)
+	}
+	words := strings.Fields(text)
+	switch {
+	case len(words) == 0:
+		return CronLine{}, queue.Invalid("cron", "must not be empty; %s", syntaxHint)
+	case words[0] == "@reboot" && len(words) == 1:
+		return CronLine{isReboot: true}, nil
+	case words[0] == "@every":
+		return parseEvery(words[1:])
+	case strings.HasPrefix(words[0], "@"):
+		line, known := nicknames[strings.ToLower(words[0])]
+		if !known || len(words) > 1 {
+			return CronLine{}, queue.Invalid("cron", "unknown schedule %q; %s", queue.Clip(text), syntaxHint)
+		}
+		words = strings.Fields(line)
+	case strings.Contains(words[0], "="):
+		return CronLine{}, queue.Invalid("cron", `%q is not a cron field; set the time zone with --tz (parameter "tz")`,
+			queue.Clip(words[0]))
+	}
+	switch len(words) {
+	case len(cronFields) - 1:
+		words = append([]string{"0"}, words...)
+	case len(cronFields):
+	default:
+		return CronLine{}, queue.Invalid("cron", "wrong number of fields (%d); %s", len(words), syntaxHint)
+	}
+	return parseFields(words)
+}
+
+// parseEvery parses the words after @every.
+func parseEvery(words []string) (CronLine, error) {
+	if len(words) != 1 {
+		return CronLine{}, queue.Invalid("cron", "@every needs one duration; write it like @every 90s")
+	}
+	d, err := queue.ParseDuration(words[0])
+	switch {
+	case err != nil:
+		return CronLine{}, queue.Invalid("cron", "@every: %v", err)
+	case d < MinInterval:
+		return CronLine{}, queue.Invalid("cron", "@every %s is too often; use at least %s", queue.Clip(words[0]),
+			queue.FormatDuration(MinInterval))
+	}
+	return CronLine{interval: d.Truncate(time.Millisecond)}, nil
+}
+
+// parser parses six fields. If both day fields are restricted, a day matches the line if it matches
+// one of them, as in other implementations of cron.
+var parser = cron.MustNewParser(
+	cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(
+	searchYears)
+
+// parseFields parses six fields. It first parses each field separately, so that an error can name
+// the field.
+func parseFields(words []string) (CronLine, error) {
+	given := words
+	// Use lower case, because a capital H, as in THU, has a special meaning in the library.
+	words = strings.Fields(strings.ToLower(strings.Join(words, " ")))
+	parts := make([]string, len(words))
+	for i, word := range words {
+		var ok bool
+		if parts[i], ok = parseList(i, word); !ok {
+			return CronLine{}, queue.Invalid("cron", "the %s %q is not valid; use %s, a list (1,2), a range (1-3), a step of "+
+				"1 or more (*/2) or *", cronFields[i].name, queue.Clip(given[i]), cronFields[i].allowedValues)
+		}
+	}
+	read, err := parser.Parse(strings.Join(parts, " "))
+	if err != nil {
+		return CronLine{}, queue.Invalid("cron", "%v", err)
+	}
+	days, ok := read.(*cron.SpecSchedule)
+	if !ok {
+		return CronLine{}, queue.Invalid("cron", "%s", syntaxHint)
+	}
+	days.Location = time.UTC
+	// According to crontab(5), if one day field begins with *, a day must match both fields, so
+	// only the other field restricts the days.
+	days.DowOrDom = !isUnrestricted(words[dayOfMonthField]) && !isUnrestricted(words[dayOfWeekField])
+	l := CronLine{days: days, usesElapsedTime: strings.ContainsAny(words[hourField], "*?/-")}
+	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
+		return CronLine{}, queue.Invalid("cron",
+			"the schedule would never start a job: the given day does not exist in any of "+
+				"the given months; change the day or the month")
+	}
+	return l, nil
+}
+
+// parseList checks a field and returns it in a form that the library accepts. In crontab(5), a step
+// that exceeds its range selects only the first value of the range. The library rejects such a
+// step, so parseList replaces the item by that value.
+func parseList(n int, word string) (list string, ok bool) {
+	items := strings.Split(word, ",")
+	for i, item := range items {
+		span, step, _ := strings.Cut(item, "/")
+		if item == "" || strings.Contains(item, "+") {
+			return "", false
+		}
+		if libraryAccepts(n, item) {
+			continue
+		}
+		if strings.Trim(step, "0") == "" || strings.Trim(step, "0123456789") != "" || !libraryAccepts(n, span) {
+			return "", false
+		}
+		items[i], _, _ = strings.Cut(span, "-")
+		if isUnrestricted(span) {
+			items[i] = cronFields[n].first
+		}
+	}
+	return strings.Join(items, ","), true
+}
+
+// libraryAccepts reports whether the cron library accepts an item in the list of field n.
+func libraryAccepts(n int, item string) bool {
+	line := []string{"0", "0", "0", "*", "*", "*"}
+	line[n] = item
+	_, err := parser.Parse(strings.Join(line, " "))
+	return err == nil
+}
+
+// isUnrestricted reports whether a day field permits all days.
+func isUnrestricted(word string) bool { return word[0] == '*' || word[0] == '?' }
+
+// AtBoot reports whether the line is @reboot, which has no planned times.
+func (l *CronLine) AtBoot() bool { return l.isReboot }
+
+// Next returns the first occurrence after the time after, in the given zone. It returns the zero
+// time if no occurrence exists. The intervals of @every begin at the time since. Every occurrence
+// is a whole number of milliseconds.
+func (l *CronLine) Next(after, since time.Time, location *time.Location) time.Time {
+	switch {
+	case l.isReboot:
+		return time.Time{}
+	case l.interval > 0:
+		if after.Before(since) {
+			after = since
+		}
+		return since.Add((after.Sub(since)/l.interval + 1) * l.interval)
+	case l.usesElapsedTime:
+		return l.nextElapsed(after.In(location))
+	}
+	return l.nextFixed(after.In(location))
+}
+
+// nextElapsed returns the first time after the time after at which the wall clock shows a matching
+// time. The clock may have shown the same time before.
+func (l *CronLine) nextElapsed(after time.Time) time.Time {
+	at, shown := after, zone.WallClock(after)
+	for {
+		if shown = l.days.Next(shown); shown.IsZero() {
+			return time.Time{}
+		}
+		_, offset := at.Zone()
+		due := shown.Add(-time.Duration(offset) * time.Second).In(after.Location())
+		_, end := zone.OffsetPeriod(at)
+		if end.IsZero() || due.Before(end) {
+			return due
+		}
+		// No match exists before the offset changes at end. Continue with the new offset, and
+		// include end itself.
+		at, shown = end, zone.WallClock(end).Add(-time.Nanosecond)
+	}
+}
+
+// nextFixed returns the first occurrence after the time after. Every matching wall-clock time has
+// exactly one occurrence. If the clock skips that time, the occurrence is the first instant after
+// the gap. If the clock shows it twice, the occurrence is the first of the two instants.
+func (l *CronLine) nextFixed(after time.Time) time.Time {
+	for shown := zone.WallClock(after); ; {
+		if shown = l.days.Next(shown); shown.IsZero() {
+			return time.Time{}
+		}
+		// Wall times and their occurrences are in the same order, so the first occurrence found is
+		// the next occurrence.
+		if due := zone.TimeOfWallClock(shown, after.Location()); due.After(after) {
+			return due
+		}
+	}
+}
+
+// NewestOccurrences returns the newest occurrences between the times after (exclusive) and upto (inclusive),
+// at most n of them, oldest first. However many occurrences exist, it computes only a small
+// multiple of n, or those of one day.
+func (l *CronLine) NewestOccurrences(after, upto, since time.Time, location *time.Location, n int) (list []time.Time) {
+	for span := time.Minute; ; span *= 2 {
+		from := upto.Add(-span)
+		complete := !from.After(after) || span > searchYears*366*24*time.Hour
+		if complete {
+			from = after
+		}
+		list = list[:0]
+		for t := l.Next(from, since, location); !t.IsZero() && !t.After(upto); t = l.Next(t, since, location) {
+			if list = append(list, t); len(list) == 2*n {
+				list = append(list[:0], list[n:]...)
+			}
+		}
+		if complete || len(list) >= n {
+			return list[max(0, len(list)-n):]
+		}
+	}
+}
+
+// FormatTimestamp returns a time in the format of job ids.
+func FormatTimestamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
+
+// numberedIDCount is the number of an occurrence's possible ids that have a number as suffix.
+const numberedIDCount = 20
+
+// CandidateJobID returns the nth id, from 1, to try for the job of an occurrence. The first ids have a
+// number as suffix. Later ids have a random suffix, so that no user can take all possible ids in
+// advance.
+func CandidateJobID(name string, t time.Time, n int) string {
+	id := name + "@" + FormatTimestamp(t)
+	switch {
+	case n > numberedIDCount:
+		id += "-" + strings.ToLower(rand.Text()[:10])
+	case n > 1:
+		id += fmt.Sprintf("-%d", n)
+	}
+	return id
+}

@@ -1,0 +1,125 @@
+package handlers
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/doctor"
+)
+
+// If the service does not start at boot, the reply about a schedule, or about a job due in more than an
+// hour, has a note.
+func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
+	s := newServiceWithStore(t)
+	advice := ""
+	s.BootAdvice = func() string { return advice }
+	ctx := asPeer(t, owner, control.RightSubmit)
+	at := func(d time.Duration) *queue.Millis { return new(s.Store.Now().Add(d)) }
+	for _, c := range []struct {
+		name   string
+		spec   queue.Spec
+		advice string
+		noted  bool
+	}{
+		{"now", queue.Spec{}, "do", false},
+		{"delay of an hour", queue.Spec{Delay: new(time.Hour)}, "do", false},
+		{"longer delay", queue.Spec{Delay: new(time.Hour + time.Second)}, "do", true},
+		{"soon", queue.Spec{RunAt: at(time.Minute)}, "do", false},
+		{"tomorrow", queue.Spec{RunAt: at(24 * time.Hour)}, "do", true},
+		{"tomorrow, at boot", queue.Spec{RunAt: at(24 * time.Hour)}, "", false},
+	} {
+		advice = c.advice
+		c.spec.Command = new("true")
+		one, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: c.spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		many, err := s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+			Jobs: []queue.Spec{{Command: new("true")}, c.spec}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for how, notes := range map[string][]string{"alone": one.Notes, "in a batch": many.Notes} {
+			if noted := len(notes) == 1 && strings.HasSuffix(notes[0], "; to change that: do"); noted != c.noted || !noted &&
+				len(notes) > 0 {
+				t.Errorf("%s, %s: got %q, want a note: %v", c.name, how, notes, c.noted)
+			}
+		}
+	}
+	advice = "do"
+	d, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC",
+		Spec: queue.Spec{Command: new("true")}})
+	if err != nil || len(d.Notes) != 1 {
+		t.Errorf("schedule: got %q, %v, want one note", d.Notes, err)
+	}
+}
+
+func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
+	s := newServiceWithStore(t)
+	s.BootAdvice = func() string { return "do" }
+	ctx := asPeer(t, owner, control.RightSubmit)
+	one, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for set, noted := range map[string]bool{
+		`{"delay":"1h"}`: false, `{"delay":"2h"}`: true, `{"run_at":"2999-01-01T00:00:00Z"}`: true, `{"run_at":null}`: false,
+		`{"priority":1}`: false,
+	} {
+		got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.JobIDs{one.ID}},
+			Set: json.RawMessage(set)})
+		if err != nil || len(got.Notes) > 1 || noted != (len(got.Notes) == 1) {
+			t.Errorf("%s: got the notes %q, %v, want one: %v", set, got.Notes, err, noted)
+		}
+	}
+	got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.JobIDs{"missing"}},
+		Set: json.RawMessage(`{"delay":"2h"}`)})
+	if err != nil || len(got.Notes) > 0 {
+		t.Errorf("no job is changed: got the notes %q, %v, want none", got.Notes, err)
+	}
+}
+
+// The reply says how many attempts the new jobs may have at most. If a job already existed, it says nothing
+// about attempts.
+func TestReceiptSaysMostAttempts(t *testing.T) {
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.RightSubmit)
+	spec := func(retries int64) queue.Spec { return queue.Spec{Command: new("true"), MaxRetries: &retries} }
+	for i, want := range []int{1, 2, 3} {
+		got, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: spec(int64(i)), Key: "k" + string(rune('0'+i))})
+		if err != nil || got.MaxAttempts != want {
+			t.Errorf("%d retries: got %d attempts, %v, want %d", i, got.MaxAttempts, err, want)
+		}
+	}
+	again, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: spec(2), Key: "k2"})
+	if err != nil || !again.Duplicate || again.MaxAttempts != 0 {
+		t.Errorf("again: got %+v, %v", again, err)
+	}
+	many, err := s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+		Jobs: []queue.Spec{spec(0), spec(4), spec(1)}})
+	if err != nil || many.MaxAttempts != 5 {
+		t.Errorf("batch: got %d attempts, %v, want 5", many.MaxAttempts, err)
+	}
+}
+
+// Doctor warns if the service does not start at boot, and says what to do.
+func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
+	s := newServiceWithStore(t)
+	if list := s.doctor.ExamineBoot(); len(list) > 0 {
+		t.Errorf("if it is not known: %+v", list)
+	}
+	s.doctor.Boot = func() string { return "do" }
+	if list := s.doctor.ExamineBoot(); len(list) != 1 || list[0].Check != "boot" || list[0].Level != "warning" ||
+		list[0].Advice != "do" {
+		t.Errorf("got %+v, want a warning", list)
+	}
+	if !slices.ContainsFunc(doctor.Diagnose(s.doctor.ExamineBoot()).Findings,
+		func(f control.Finding) bool { return f.Advice == "do" }) {
+		t.Error("the diagnosis leaves it out")
+	}
+}

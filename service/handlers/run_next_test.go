@@ -1,0 +1,225 @@
+package handlers
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A job that is enqueued with next gets a priority above the effective priorities of its owner's waiting
+// jobs. If the owner may not set such a high priority, the job gets the highest allowed one and a note. The
+// request is never rejected because of a priority that the owner did not specify.
+func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
+	s := newServiceWithStore(t)
+	order := queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues}
+	if err := s.Store.SetOrder(t.Context(), order); err != nil {
+		t.Fatal(err)
+	}
+	const other = owner + 1
+	add := func(uid int, right control.Right, p control.Enqueue) (control.EnqueueResult, int64) {
+		t.Helper()
+		p.Spec.Command = new("true")
+		got, err := s.batches.Enqueue(asPeer(t, uid, right), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := s.Store.Get(t.Context(), got.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got, j.Priority
+	}
+	check := func(what string, right control.Right, want int64, note string) control.EnqueueResult {
+		t.Helper()
+		got, priority := add(owner, right, control.Enqueue{RunNext: true, Key: what})
+		text := strings.Join(got.Notes, "\n")
+		if priority != want || (note == "") != (text == "") || !strings.HasPrefix(text, note) {
+			t.Errorf("%s: priority %d, notes %q; want %d, %q", what, priority, text, want, note)
+		}
+		return got
+	}
+	check("nothing waits", control.RightSubmit, 5, "") // without waiting jobs, the job gets the default priority
+	low := control.Enqueue{Spec: queue.Spec{Priority: new(int64(-5))}}
+	add(other, control.RightSubmit, low)
+	first := check("one waits that has earned one point, and earns another", control.RightSubmit, 8, "")
+	if again := check("one waits that has earned one point, and earns another", control.RightSubmit, 8,
+		""); again.ID != first.ID {
+		t.Errorf("the key was repeated: job %s, then %s", first.ID, again.ID)
+	}
+	for range 20 {
+		add(other, control.RightSubmit, low)
+	}
+	check("ageing raised one to 28", control.RightSubmit, 15,
+		"next: the job is enqueued with priority 15, the highest that you may set in queue default")
+	check("ageing raised one to 29", control.RightOperate, 31, "")
+	order.Scheduling = queue.ByArrival
+	if err := s.Store.SetOrder(t.Context(), order); err != nil {
+		t.Fatal(err)
+	}
+	check("fifo", control.RightSubmit, 5,
+		`next: the job is enqueued at its usual place, because the setting "scheduling" is "fifo"`)
+}
+
+// The priority of a job with next is never below its queue's default.
+func TestNextLowersNoPriority(t *testing.T) {
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.RightSubmit)
+	low := control.Enqueue{Spec: queue.Spec{Command: new("true"), Priority: new(int64(-5))}}
+	if _, err := s.batches.Enqueue(ctx, low); err != nil {
+		t.Fatal(err)
+	}
+	batch := control.EnqueueBatch{Commit: true, RunNext: true,
+		Jobs: []queue.Spec{{Command: new("true")}, {Command: new("true")}}}
+	got, err := s.batches.EnqueueBatch(ctx, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range got.IDs {
+		if j, err := s.Store.Get(ctx, id); err != nil || j.Priority != 5 {
+			t.Errorf("job %s has priority %d, %v; want 5", id, j.Priority, err)
+		}
+	}
+}
+
+// A job with next also gets a priority above that of a failed job that waits to be retried. This holds even
+// if another job of its owner could start now.
+func TestNextIsAboveAJobToBeRetried(t *testing.T) {
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.RightSubmit)
+	put := func(p control.Enqueue) int64 {
+		t.Helper()
+		p.Spec.Command = new("true")
+		got, err := s.batches.Enqueue(ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := s.Store.Get(t.Context(), got.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.Priority
+	}
+	put(control.Enqueue{Spec: queue.Spec{Priority: new(int64(9))}})
+	claimed, err := s.Store.Exchange(t.Context(), store.Report{WantedJobs: 1})
+	if err != nil || len(claimed.Jobs) != 1 {
+		t.Fatalf("claimed %d jobs, %v", len(claimed.Jobs), err)
+	}
+	failed := queue.Decision{State: queue.Failed, UsesAttempt: true, RecordsAttempt: true, Delay: time.Minute}
+	settlement := store.Settlement{Lease: claimed.Jobs[0].Lease(), Decision: failed}
+	if _, err := s.Store.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{settlement}}); err != nil {
+		t.Fatal(err)
+	}
+	put(control.Enqueue{Spec: queue.Spec{Priority: new(int64(4))}})
+	if got := put(control.Enqueue{RunNext: true}); got != 10 {
+		t.Errorf("a job with next has priority %d, want 10", got)
+	}
+}
+
+// All requests of a batch get the priority of the first one. The next batch with the same name gets a new
+// priority.
+func TestNextIsTheSameInAllOfABatch(t *testing.T) {
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.RightSubmit)
+	send := func(commit bool) []string {
+		t.Helper()
+		p := control.EnqueueBatch{Batch: "b", Commit: commit, RunNext: true, Jobs: []queue.Spec{{Command: new("true")}}}
+		got, err := s.batches.EnqueueBatch(ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.IDs
+	}
+	add := func(priority int64) {
+		t.Helper()
+		p := control.Enqueue{Spec: queue.Spec{Command: new("true"), Priority: &priority}}
+		if _, err := s.batches.Enqueue(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(want int64) {
+		t.Helper()
+		send(false)
+		add(want + 1)
+		ids := send(true)
+		for _, id := range ids {
+			if j, err := s.Store.Get(t.Context(), id); err != nil || j.Priority != want {
+				t.Errorf("job %s has priority %d, %v; want %d", id, j.Priority, err, want)
+			}
+		}
+		if n := len(s.intake.runNextBatches.byName); n != 0 {
+			t.Errorf("%d batches are remembered after the commit", n)
+		}
+	}
+	add(7)
+	check(8)
+	check(10) // the batch's jobs get priority 10, above the waiting job of priority 9
+}
+
+// The service remembers a limited number of batches of each user. It forgets batches for which no request
+// arrives.
+func TestNextForgetsAbandonedBatches(t *testing.T) {
+	var n runNextBatches
+	n.rememberFirst(batchKey{1, "other user"}, runNextBatch{earlierJobs: 1})
+	for i := range store.MaxStagedBatches + 1 {
+		n.rememberFirst(batchKey{2, strconv.Itoa(i)}, runNextBatch{store.WaitingPriority{Priority: int64(i), Found: true},
+			queue.Millis(i), 1})
+	}
+	_, first := n.recordRequest(batchKey{2, "0"}, 20, 1)
+	b, second := n.recordRequest(batchKey{2, "1"}, 20, 3)
+	if first || !second || b.bestWaiting.Priority != 1 || b.earlierJobs != 1 || len(n.byName) != store.MaxStagedBatches+1 {
+		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, b.bestWaiting.Priority,
+			len(n.byName))
+	}
+	n.rememberFirst(batchKey{1, "later"}, runNextBatch{lastRequestAt: queue.Millis(20).Add(store.StagingTimeout),
+		earlierJobs: 1})
+	if b, known := n.recordRequest(batchKey{2, "1"}, 21, 1); !known || b.earlierJobs != 4 || len(n.byName) != 2 {
+		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.byName))
+	}
+	n.remove(2, "1")
+	if _, known := n.recordRequest(batchKey{2, "1"}, 21, 1); known {
+		t.Error("a removed batch is remembered")
+	}
+}
+
+// A job with next starts before its owner's waiting jobs, even with aging = enqueue, where each enqueue
+// gives waiting jobs a point. The jobs of a batch with next start before them too, in the order of the
+// batch.
+func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
+	s := newServiceWithStore(t)
+	if err := s.Store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging,
+		AgingUnit: queue.AgingByEnqueues}); err != nil {
+		t.Fatal(err)
+	}
+	ctx := asPeer(t, owner, control.RightOperate)
+	for _, id := range []string{"old", "older-next", "next"} {
+		p := control.Enqueue{Spec: queue.Spec{ID: &id, Command: new("true")}, RunNext: id != "old"}
+		if _, err := s.batches.Enqueue(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, ids := range [][]string{{"b1", "b2"}, {"b3", "b4"}} {
+		p := control.EnqueueBatch{Batch: "b", Commit: i == 1, RunNext: true}
+		for _, id := range ids {
+			p.Jobs = append(p.Jobs, queue.Spec{ID: &id, Command: new("true")})
+		}
+		if _, err := s.batches.EnqueueBatch(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next, err := s.Store.Simulate(t.Context(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, j := range next.Jobs {
+		got = append(got, j.ID)
+	}
+	if want := "b1 b2 b3 b4 next older-next old"; strings.Join(got, " ") != want {
+		t.Errorf("they would start in the order %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// reviveParent returns a job (second) and its parent (first). The job and its 300 dependants were cancelled
+// together with the parent. Then the parent was retried and held, so the first of the dependants wait
+// again.
+func reviveParent(t *testing.T, s *Store) (first, second int64) {
+	t.Helper()
+	after := func(parent int64) func(*queue.Job) {
+		return func(j *queue.Job) {
+			j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{JobSeq: parent, Condition: queue.ParentCompleted}},
+				queue.DependencyFailureCancel
+		}
+	}
+	first = enqueueFor(t, s, 2, 1, func(j *queue.Job) { j.State = queue.Held })[0]
+	second = enqueueFor(t, s, 7, 1, after(first))[0]
+	enqueueFor(t, s, 2, 300, after(second))
+	change(t, s, first, store.Change{Verb: queue.VerbCancel})
+	awaitUndecided(t, s, 0)
+	change(t, s, first, store.Change{Verb: queue.VerbRetry})
+	change(t, s, first, store.Change{Verb: queue.VerbHold})
+	return first, second
+}
+
+// awaitUndecided promotes until at most want notes about ended and restarted parents are left.
+func awaitUndecided(t *testing.T, s *Store, want int64) {
+	t.Helper()
+	for range 100 {
+		if number(t, s, `SELECT count(*) FROM ended`) <= want {
+			return
+		}
+		if _, err := s.Promote(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Errorf("%d are noted still", number(t, s, `SELECT count(*) FROM ended`))
+}
+
+// The notes of one parent are processed in order, even if the parent was given to another uid in the
+// meantime.
+func TestNotesOfAParentStayInOrder(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ownedBy(t, s, 7, "alice", 1)
+	first, second := reviveParent(t, s)
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
+	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM ended WHERE parent = %d`, second)); n != 1 {
+		t.Fatalf("%d notes of the second job, so that this shows nothing", n)
+	}
+	change(t, s, first, store.Change{Verb: queue.VerbCancel})
+	awaitUndecided(t, s, 0)
+	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 8`); n != 302 {
+		t.Errorf("%d jobs are cancelled, want 302", n)
+	}
+}
+
+// If a job is cancelled and retried repeatedly, a bounded number of notes is left, and the last note decides.
+func TestTogglingLeavesLittleToDo(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	first, _ := reviveParent(t, s)
+	for range 20 {
+		change(t, s, first, store.Change{Verb: queue.VerbCancel})
+		change(t, s, first, store.Change{Verb: queue.VerbRetry})
+		change(t, s, first, store.Change{Verb: queue.VerbHold})
+		if n := number(t, s, `SELECT count(*) FROM ended`); n > rules.MaxParentChanges+2 {
+			t.Fatalf("%d notes of two parents", n)
+		}
+	}
+	awaitUndecided(t, s, 0)
+	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 1`); n != 301 {
+		t.Errorf("%d jobs are blocked, want 301", n)
+	}
+}

@@ -1,0 +1,331 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/estimates"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// completeOne enqueues a job in a queue and completes it.
+func completeOne(t *testing.T, s *Store, name string) {
+	t.Helper()
+	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = name })}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
+	if err != nil || len(got.Jobs) != 1 {
+		t.Fatalf("claimed %v, %v", got.Jobs, err)
+	}
+	e := completed(&got.Jobs[0])
+	e.Attempt = queue.Attempt{StartedAt: s.now(), EndedAt: s.now() + 5000}
+	e.Fingerprint = got.Jobs[0].Fingerprint()
+	if _, err = s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{e}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// statisticsOf returns the sum of all statistics of a grain.
+func statisticsOf(t *testing.T, s *Store, g store.Grain) (sum store.AttemptStatistics) {
+	t.Helper()
+	got, err := s.Stats(t.Context(), store.StatsFilter{Grain: g, WithPeriods: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got.Queues {
+		sum.Add(&got.Queues[i].AttemptStatistics)
+	}
+	return sum
+}
+
+// openWithClock returns an open store whose clock returns *now.
+func openWithClock(t *testing.T, dir string, now *queue.Millis) *Store {
+	t.Helper()
+	s := openStore(t, dir)
+	s.now = func() queue.Millis { return *now }
+	return s
+}
+
+// everyFigure records statistics, sums them up in coarser periods, and adds to these after the clock was
+// set back.
+func everyFigure(t *testing.T, s *Store) {
+	t.Helper()
+	clock, now := s.now, s.now()
+	s.now = func() queue.Millis { return now }
+	defer func() { s.now = clock }()
+	for range 2 {
+		completeOne(t, s, "f")
+		now += queue.Millis((25 * time.Hour).Milliseconds())
+		promoteAll(t, s)
+	}
+	now -= queue.Millis((26 * time.Hour).Milliseconds())
+	completeOne(t, s, "f")
+	statisticsOf(t, s, store.Day)
+}
+
+// Statistics are committed together with the changes of jobs that they count, and survive restarts. A
+// transaction that is rolled back leaves none.
+func TestFiguresAreInTheCommit(t *testing.T) {
+	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	s := openWithClock(t, dir, &now)
+	for want := range int64(4) {
+		completeOne(t, s, "f")
+		undone := errors.New("undone")
+		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+			tx.AddMeasurement(rules.Measurement{Queue: "f"})
+			if err := tx.writeStatistics(); err != nil {
+				return err
+			}
+			return undone
+		})
+		if err == nil {
+			t.Fatal("the transaction was not rolled back")
+		}
+		if want%2 == 1 {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = openWithClock(t, dir, &now)
+		}
+		if f := statisticsOf(t, s, store.Minute); f.Started != want+1 || f.Completed != want+1 {
+			t.Fatalf("after %d attempts, and as many that were undone: %d started, %d completed", want+1, f.Started, f.Completed)
+		}
+	}
+}
+
+// Upkeep may be interrupted at any point and started over any number of times: each grain still counts each
+// attempt exactly once.
+func TestRollUpsAreCutAnywhere(t *testing.T) {
+	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC))
+	s := openWithClock(t, dir, &now)
+	total := int64(0)
+	for range 30 {
+		completeOne(t, s, "f")
+		total++
+		now += queue.Millis((50 * time.Minute).Milliseconds())
+	}
+	for range 100 {
+		undone := errors.New("undone")
+		s.Do(t.Context(), Urgent, func(tx *Tx) error {
+			if _, err := tx.statistics().Tidy(); err != nil {
+				t.Error(err)
+			}
+			return undone
+		})
+		next, err := s.Promote(t.Context())
+		if err == nil {
+			err = s.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = openWithClock(t, dir, &now)
+		for g := store.Minute; g <= store.Day; g++ {
+			if f := statisticsOf(t, s, g); f.Started != total || f.Completed != total || f.RunTimes.Count() != total {
+				t.Fatalf("by %v %d began and %d completed, want %d", g, f.Started, f.Completed, total)
+			}
+		}
+		if next > 0 {
+			break
+		}
+	}
+	if days := number(t, s, `SELECT count(*) FROM figures WHERE grain = 3`); days != 1 {
+		t.Errorf("%d rows for days, want 1", days)
+	}
+	now += queue.Millis((49 * time.Hour).Milliseconds())
+	promoteAll(t, s)
+	if minutes := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1`); minutes != 0 {
+		t.Errorf("%d rows for minutes remain after two days", minutes)
+	}
+	if f := statisticsOf(t, s, store.Hour); f.Started != total {
+		t.Errorf("by hour %d began, want %d", f.Started, total)
+	}
+}
+
+// Each period keeps a bounded number of rows for any number of queues. The all-time statistics of a queue
+// never decrease, even if the clock changes.
+func TestFiguresAreBounded(t *testing.T) {
+	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	s := openWithClock(t, t.TempDir(), &now)
+	total := int64(0)
+	was, ruled := map[string]int64{}, 0
+	rises := func() {
+		t.Helper()
+		got, err := s.Stats(t.Context(), store.StatsFilter{AllTime: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, sum := map[string]int64{}, int64(0)
+		for _, q := range got.Queues {
+			is[q.Queue], sum = q.Started, sum+q.Started
+		}
+		for name, n := range was {
+			if is[name] < n {
+				t.Fatalf("after %d starts the figure of %s is %d, and was %d", total, name, is[name], n)
+			}
+		}
+		if was = is; sum != total || len(is) > store.MaxNamedQueues+1+ruled {
+			t.Fatalf("%d began ever, want %d, of %d queues", sum, total, len(is))
+		}
+	}
+	for i := range 240 {
+		name := fmt.Sprint("q", (i*97)%240)
+		completeOne(t, s, name)
+		total++
+		rises()
+		for _, rule := range []store.QueueRule{{Weight: 2}, store.DefaultQueueRule} { // settings are added and removed
+			if i%7 != 6 {
+				break
+			}
+			if err := s.SetQueue(t.Context(), name, rule); err != nil {
+				t.Fatal(err)
+			}
+			ruled++
+			completeOne(t, s, name)
+			total++
+			rises()
+		}
+		if i%4 == 3 {
+			now += 40_000
+		}
+		if i%60 == 59 {
+			now = store.Hour.PeriodStart(now).Add(time.Hour)
+			promoteAll(t, s)
+			rises()
+		}
+	}
+	now += queue.Millis((24 * time.Hour).Milliseconds())
+	promoteAll(t, s)
+	rises()
+	now -= queue.Millis((25 * time.Hour).Milliseconds()) // the clock is set back
+	for i := range 80 {
+		completeOne(t, s, fmt.Sprint("late", i))
+		total++
+		rises()
+	}
+	now += queue.Millis((25 * time.Hour).Milliseconds())
+	defer func() {
+		now += queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds()) // the clock is set far ahead, and later corrected
+		promoteAll(t, s)
+		rises()
+		now -= queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds())
+		completeOne(t, s, "q0")
+		total++
+		rises()
+	}()
+	for g := store.Minute; g <= store.Day; g++ {
+		if f := statisticsOf(t, s, g); f.Started != total {
+			t.Errorf("by %v %d began, want %d", g, f.Started, total)
+		}
+		if most := number(
+			t, s, fmt.Sprintf(`SELECT max(n) FROM (SELECT count(*) AS n FROM figures WHERE grain = %d GROUP BY at)`,
+				g)); most > store.MaxNamedQueues+1 {
+			t.Errorf("a %v has %d rows", g, most)
+		}
+	}
+}
+
+// A store on a full disk closes without an error although it cannot write its estimates.
+func TestCloseOnAFullDisk(t *testing.T) {
+	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	s := openWithClock(t, t.TempDir(), &now)
+	many := make([]rules.Measurement, store.MaxEstimates)
+	for i := range many {
+		many[i] = rules.Measurement{Fingerprint: uint64(i + 1), Duration: time.Second}
+	}
+	s.runtimeEstimates.AddMeasurements(many)
+	if err := s.conn.Exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Estimates of run times survive restarts, for the last 4096 commands. Damaged estimates are ignored.
+func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
+	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	s := openWithClock(t, dir, &now)
+	completeOne(t, s, "f")
+	kin := draft(func(j *queue.Job) { j.Queue = "f" })
+	reopen := func() {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = openWithClock(t, dir, &now)
+	}
+	reopen()
+	if got := s.TypicalRuntime(kin.Fingerprint()); got != 5*time.Second {
+		t.Errorf("after a restart, the typical run time is %v, want 5s", got)
+	}
+	var many []rules.Measurement
+	for i := range store.MaxEstimates - 1 {
+		many = append(many, rules.Measurement{Fingerprint: uint64(i + 1), Duration: time.Duration(i) * time.Second})
+	}
+	s.runtimeEstimates.AddMeasurements(many)
+	if got := s.TypicalRuntime(kin.Fingerprint()); got != 5*time.Second {
+		t.Errorf("with the maximum number of other estimates, the typical run time is %v, want 5s", got)
+	}
+	promoteAll(t, s) // writes the estimates
+	s.runtimeEstimates.AddMeasurements([]rules.Measurement{{Fingerprint: store.MaxEstimates, Duration: time.Second}})
+	if s.TypicalRuntime(kin.Fingerprint()) != 0 || s.TypicalRuntime(1) != time.Millisecond ||
+		s.TypicalRuntime(store.MaxEstimates) != time.Second {
+		t.Errorf("the evicted estimate is not the oldest one: %v, %v, %v", s.TypicalRuntime(kin.Fingerprint()),
+			s.TypicalRuntime(1),
+			s.TypicalRuntime(store.MaxEstimates))
+	}
+	s.runtimeEstimates.Encode() // discard the changes, as a service that is killed does
+	reopen()
+	if s.TypicalRuntime(kin.Fingerprint()) != 5*time.Second || s.TypicalRuntime(store.MaxEstimates) != 0 ||
+		s.TypicalRuntime(600) != 599*time.Second {
+		t.Errorf("after a kill, the stored estimates are %v, %v, %v", s.TypicalRuntime(kin.Fingerprint()),
+			s.TypicalRuntime(store.MaxEstimates),
+			s.TypicalRuntime(600))
+	}
+	damageRow(t, s, `UPDATE usual SET list = ?`, slices.Repeat([]byte{0xff}, 3*estimates.EncodedSize+5))
+	reopen()
+	if s.TypicalRuntime(1<<64-1) != 0 || s.TypicalRuntime(600) != 0 {
+		t.Error("damaged estimates are used")
+	}
+}
+
+// Statistics are kept even in the first minute of 1970, where a machine without a battery-backed clock
+// starts.
+func TestFiguresOfTheFirstMinute(t *testing.T) {
+	now := queue.Millis(30_000)
+	s := openWithClock(t, t.TempDir(), &now)
+	completeOne(t, s, "f")
+	now = queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	promoteAll(t, s)
+	completeOne(t, s, "f")
+	if got, err := s.Stats(t.Context(), store.StatsFilter{AllTime: true}); err != nil || got.Queues[0].Started != 2 {
+		t.Errorf("ever: %+v, %v", got.Queues, err)
+	}
+	if left := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1 AND at = 0`); left != 0 {
+		t.Errorf("%d rows of the first minute remain after years", left)
+	}
+}
+
+// If a clock far ahead caused a minute's row to be removed, later measurements in that minute are still
+// counted in it.
+func TestMinuteThatWasRemoved(t *testing.T) {
+	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	s := openWithClock(t, t.TempDir(), &now)
+	completeOne(t, s, "f")
+	const far = 90 * 24 * time.Hour
+	now += queue.Millis(far.Milliseconds())
+	promoteAll(t, s)
+	now -= queue.Millis(far.Milliseconds())
+	completeOne(t, s, "f")
+	if f := statisticsOf(t, s, store.Minute); f.Started != 1 {
+		t.Errorf("%d starts are in the minute, want 1", f.Started)
+	}
+}

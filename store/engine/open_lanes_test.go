@@ -1,0 +1,321 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
+)
+
+// After the store is opened again, reserved and running jobs are leased with their fences. Jobs that have
+// ended or were returned are not.
+func TestLeasesOutliveTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, 4)
+	turn := func(do store.Report) []queue.Job {
+		t.Helper()
+		turned, err := s.Exchange(t.Context(), do)
+		if err != nil || len(turned.StaleLeases) > 0 {
+			t.Fatalf("stale %v, error %v", turned.StaleLeases, err)
+		}
+		return turned.Jobs
+	}
+	jobs := turn(store.Report{WantedJobs: 3})
+	turn(store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}},
+		Releases: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
+	reserved := turn(store.Report{WantedJobs: 1})[0] // claims job 2 again
+	reopened := func(want ...queue.Lease) {
+		t.Helper()
+		s.Close()
+		s = openStore(t, dir)
+		left, err := s.PreviousSession(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []queue.Lease
+		for i := range left.LeasedJobs {
+			got = append(got, left.LeasedJobs[i].Lease())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("leased %v, want %v", got, want)
+		}
+	}
+	reopened(jobs[0].Lease(), reserved.Lease())
+	turn(store.Report{Releases: []queue.Lease{reserved.Lease()}})
+	done := queue.Decision{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}
+	turn(store.Report{Settlements: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
+	reopened()
+	before := []int64{reserved.Fence, jobs[2].Fence, 0}
+	claimed := turn(store.Report{WantedJobs: 9})
+	for i, j := range claimed {
+		if j.Seq != int64(i+2) || j.Fence <= before[i] {
+			t.Errorf("claimed %v, want job %d with a fence above %d", j.Lease(), i+2, before[i])
+		}
+	}
+	if len(claimed) != 3 {
+		t.Errorf("claimed %d jobs, want 3", len(claimed))
+	}
+}
+
+// A transaction that is rolled back leaves nothing in the writer's memory: the jobs that it claimed are free,
+// and the numbers that it assigned are assigned again.
+func TestUndoneTransactionLeavesNothing(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 2)
+	before := s.Counts().States
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		if jobs, _, err := tx.rules.Claim(2); err != nil || len(jobs) != 2 {
+			t.Errorf("claimed %v, %v, want two", jobs, err)
+		}
+		j := draft()
+		tx.drafts = []records.Texts{{Terms: "{}"}}
+		if err := tx.rules.Insert(&j, 0, 0, tx.s.mem.nextSeq, "undone"); err != nil {
+			t.Error(err)
+		}
+		tx.s.mem.nextSeq++
+		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		return err
+	})
+	if err == nil {
+		t.Fatal("the database accepted an invalid row")
+	}
+	if r := enqueue(t, s, 1); r.Seqs[0] != 3 {
+		t.Errorf("got seq %d, want 3", r.Seqs[0])
+	}
+	if before[queue.Pending]++; s.Counts().States != before {
+		t.Errorf("got states %v, want %v", s.Counts().States, before)
+	}
+	turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 9})
+	if err != nil || len(turned.Jobs) != 3 {
+		t.Errorf("claimed %v, %v, want three jobs", turned.Jobs, err)
+	}
+}
+
+// A claim does not query the database when it cannot find a job: neither in an empty queue, nor after a claim
+// has reached the end of a lane. It queries again once a job is ready, or once the claim of a job is
+// undone.
+func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	var jobs []queue.Job
+	claim := func(then error) (asked bool, err error) {
+		err = s.Do(t.Context(), Urgent, func(tx *Tx) (err error) {
+			jobs, _, err = tx.rules.Claim(2)
+			asked = tx.hasBegun
+			return errors.Join(err, then)
+		})
+		return asked, err
+	}
+	claims := func(what string, n int, want bool) {
+		t.Helper()
+		if asked, err := claim(nil); err != nil || len(jobs) != n || asked != want {
+			t.Errorf("%s: %d jobs, asked: %t, %v; want %d, %t", what, len(jobs), asked, err, n, want)
+		}
+	}
+	claims("an empty queue", 0, false)
+	enqueue(t, s, 3)
+	claims("after three came", 2, true)
+	claims("the last", 1, true)
+	last := jobs[0].Lease()
+	claims("none is left", 0, false)
+	if _, err := s.Exchange(t.Context(), store.Report{Releases: []queue.Lease{last}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claim(errors.New("undone")); err == nil {
+		t.Error("a transaction that fails was committed")
+	}
+	claims("after one was given back", 1, true)
+	claims("none is left again", 0, false)
+}
+
+// After the store is opened again, all jobs of a committed batch are in the queue. A batch that was not
+// committed is discarded with its ids, and cannot be continued.
+func TestBatchesAreFinishedAtOpen(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	named := func(id string) []queue.Job { return []queue.Job{draft(func(j *queue.Job) { j.ID = id }), draft()} }
+	for _, b := range []string{"done", "open"} {
+		for _, part := range []string{"1", "2"} {
+			if _, err := s.StageBatch(t.Context(), store.Request{Batch: b, Drafts: named(b + part)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "done", Drafts: named("done3")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // moves one of three frames
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, dir)
+	if n := s.Counts().States[queue.Pending]; n != 6 {
+		t.Errorf("%d jobs wait, want the 6 that were committed", n)
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "open", Drafts: named("open3")}); !errors.Is(err,
+		queue.ErrWrongState) {
+		t.Errorf("the end of a batch that is gone: %v", err)
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: named("open1")}); err != nil {
+		t.Errorf("its id: %v", err)
+	}
+	for _, table := range []string{"frames", "staged_ids"} {
+		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+			n, err := tx.QueryNumber(`SELECT count(*) FROM ` + table)
+			if n != 0 {
+				t.Errorf("%d rows remain in %s", n, table)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A waiting claim that is cancelled at the moment when a job is made available ends, even if the job cannot
+// be claimed after all.
+func TestCancelledClaimEnds(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for range 300 {
+		enqueue(t, s, 1)
+		turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
+		if err != nil || len(turned.Jobs) != 1 {
+			t.Fatal(turned, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			jobs, err := s.Await(ctx, 1)
+			for i := range jobs { // the claim got the job before it was cancelled
+				_, err = s.Exchange(context.Background(),
+					store.Report{Settlements: []store.Settlement{{Lease: jobs[i].Lease(),
+						Decision: queue.Decision{State: queue.Completed}}}})
+			}
+			done <- err
+		}()
+		held := make(chan error, 1)
+		// Return the job and hold it in one step, so that there is nothing to claim.
+		go func() {
+			_, err := s.Exchange(context.Background(),
+				store.Report{Changes: []store.LeasedChange{{Lease: turned.Jobs[0].Lease(),
+					Change: store.Change{Verb: queue.VerbHold}}}})
+			held <- err
+		}()
+		cancel()
+		if err := <-held; err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the claim does not end")
+		}
+	}
+}
+
+// If computing new ranks was interrupted, or the order changed while the store was closed, the jobs get their
+// ranks after it is opened again. This also holds if the order has changed back in the meantime.
+func TestRankingOutlivesTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	var drafts []queue.Job
+	for i := range 2*rankStep + 10 {
+		drafts = append(drafts, draft(func(j *queue.Job) { j.Priority = int64(i % 7) }))
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+		t.Fatal(err)
+	}
+	byPriority := queue.Order{Scheduling: queue.ByPriority, AgingInterval: time.Minute}
+	wrong := func() (n int64) {
+		t.Helper()
+		for more := true; more; {
+			var err error
+			if more, err = s.Rerank(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := s.Do(t.Context(), Urgent, func(tx *Tx) (err error) {
+			n, err = tx.QueryNumber(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
+				records.BoolToInt(s.Order() == byPriority))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	reopen := func(o queue.Order) {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if s, err = Open(t.Context(), Options{Dir: dir, Order: o}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.SetOrder(t.Context(), byPriority); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // finishes blocked and held, and a part of pending
+		if _, err := s.Rerank(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reopen(defaultOrder)
+	if n := wrong(); n != 0 {
+		t.Errorf("%d jobs have a rank of the abandoned order", n)
+	}
+	reopen(byPriority)
+	if n := wrong(); n != 0 {
+		t.Errorf("%d jobs have a rank of the order before", n)
+	}
+	s.Close()
+}
+
+// The fence of a claim cannot be predicted from earlier claims of the same job or of other jobs.
+func TestFencesAreUnpredictable(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 100)
+	last, steps := map[int64]int64{}, map[int64]int{}
+	for range 10 {
+		turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 100})
+		if err != nil || len(turned.Jobs) != 100 {
+			t.Fatalf("%d jobs, %v", len(turned.Jobs), err)
+		}
+		var released []queue.Lease
+		for i := range turned.Jobs {
+			l := turned.Jobs[i].Lease()
+			steps[l.Fence-last[l.Seq]]++
+			last[l.Seq] = l.Fence
+			released = append(released, l)
+		}
+		if _, err := s.Exchange(t.Context(), store.Report{Releases: released}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upper := 0
+	for step := range steps {
+		if step < 1 || step > fenceStep {
+			t.Errorf("a step of %d", step)
+		}
+		if step > fenceStep/2 {
+			upper++
+		}
+	}
+	if len(steps) < 999 || upper < 300 || upper > 700 { // of 1,000
+		t.Errorf("%d steps differ, %d are in the upper half", len(steps), upper)
+	}
+}

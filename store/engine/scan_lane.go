@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"math"
+	"slices"
+
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/readahead"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// ScanLane implements rules.Tx. A job that cannot be read, or does not belong in the lane, would prevent the
+// lane's other jobs from being claimed, so ScanLane puts it into DamagedJobs. ScanLane reads jobs in pieces, because
+// a server sends all rows of a result, even those that are not used.
+func (t *Tx) ScanLane(l *rules.LaneScan) error {
+	l.NextPosition, l.NextPriority, l.Exhausted = l.Lane.Head, rules.UnknownPriority, true
+	enough, full := false, false
+	more := func() bool { l.Exhausted, enough = false, true; return false }
+	each := func(r database.Row, passed bool) (bool, error) {
+		p := readahead.Position(r)
+		leased := passed || t.s.mem.leases[p.Seq] != nil
+		if p.After(l.StopAt) {
+			if l.NextPosition = p; !leased {
+				l.NextPriority = readahead.HeadOf(r).Priority
+			}
+			return more(), nil
+		}
+		l.NextPosition = readahead.Following(p)
+		if leased {
+			return true, nil
+		}
+		j := records.ReadRulesJob(r, records.ColumnsOf(l.Scope))
+		if j.Damaged || !j.State.Runnable() {
+			l.DamagedJobs = append(l.DamagedJobs, j)
+			return len(l.DamagedJobs) < l.MaxDamagedJobs || more(), nil
+		}
+		if l.Jobs == nil {
+			l.Jobs = make([]rules.Job, 0, min(l.WantedJobs, maxClaimBlock))
+		}
+		l.Jobs = append(l.Jobs, j)
+		taken := estimateJobBytes(&j.Job)
+		l.BytesRead += taken
+		t.s.typicalJobBytes += (taken - t.s.typicalJobBytes) / 8
+		full = len(l.Jobs) >= l.WantedJobs || l.BytesRead >= rules.MaxClaimBytes
+		return !full || more(), nil
+	}
+	if l.Scope == rules.ReadFull {
+		t.s.lastClaimQueue = l.Lane.Queue
+	}
+	for all := false; !all && !enough; {
+		var err error
+		if all, err = t.scanPiece(l, each); err != nil {
+			return err
+		}
+	}
+	if !full || !l.PeekPriority {
+		return nil
+	}
+	return t.peekNextPriority(l)
+}
+
+// peekNextPriority finds the lane's next unleased job after those that Find has found. It reads only the columns that
+// decide the lane's rank, because the job may have a large input. The claim that takes the job reads the
+// rest.
+func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
+	l.Exhausted = true
+	found := func(h *readahead.Head) (more bool) {
+		if t.readAhead.HasLeft(h.Position.Seq) || t.s.mem.leases[h.Position.Seq] != nil {
+			l.NextPosition = readahead.Following(h.Position)
+			return true
+		}
+		l.NextPosition, l.NextPriority, l.Exhausted = h.Position, h.Priority, false
+		return false
+	}
+	if h, known := t.readAhead.Head(l.Lane.ID, l.NextPosition); known && (h == nil || !found(h)) {
+		return nil
+	}
+	for all := false; !all && l.Exhausted; {
+		rows, piece := 0, t.ReadLimit(0, 0)
+		err := t.Query(func(r database.Row) (bool, error) {
+			rows++
+			h := readahead.ReadHead(r)
+			return found(&h), nil
+		}, scanLaneSQL(readahead.HeadColumns), scanLaneArgs(l.Lane.ID, l.NextPosition, piece)...)
+		if err != nil {
+			return err
+		}
+		all = rows < piece
+	}
+	return nil
+}
+
+// scanLaneSQL returns the statement that reads the next jobs of a lane. scanLaneArgs returns its arguments.
+func scanLaneSQL(columns string) string {
+	return `SELECT ` + columns + ` FROM jobs INDEXED BY jobs_ready
+		WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`
+}
+
+func scanLaneArgs(lane int64, from rules.Position, limit int) []any {
+	return []any{lane, from.Rank, from.Seq, int64(limit)}
+}
+
+// scanPiece reads the next jobs of a lane and passes them to the callback each. The callback's argument gone
+// is true for a job that has left the lane since its row was read. scanPiece reports whether the lane has no
+// further jobs.
+func (t *Tx) scanPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (more bool, err error)) (all bool,
+	err error) {
+	rows, piece := 0, t.ReadLimit(l.WantedJobs-len(l.Jobs), t.s.typicalJobBytes)
+	counted := func(r database.Row, gone bool) (bool, error) {
+		rows++
+		return each(r, gone)
+	}
+	args := scanLaneArgs(l.Lane.ID, l.NextPosition, piece)
+	e := t.claimPrefetch
+	t.claimPrefetch = nil
+	if e != nil && l.Scope == rules.ReadFull && slices.Equal(e.args, args) {
+		answered, err := e.rows.Each(func(r database.Row) (bool, error) { return counted(r, e.endedLeases[r.Num(0)]) })
+		if answered || err != nil {
+			return rows < piece, err
+		}
+	}
+	if t.isRemote() && l.UpcomingLanes != nil {
+		return t.readAhead.Find(l, t.ReadLimit(math.MaxInt32, t.s.typicalJobBytes), t.readLanes, each)
+	}
+	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) }, scanLaneSQL(records.ColumnsOf(l.Scope)),
+		args...)
+	return rows < piece, err
+}
+
+// readLanes reads the next jobs of several lanes from the server. It does not write the changed lanes first, since
+// it only reads jobs.
+func (t *Tx) readLanes(starts []readahead.Start, size int) ([]readahead.Lane, error) {
+	if err := t.EnsureBegun(); err != nil {
+		return nil, err
+	}
+	return t.s.shared.ReadLanes(t, starts, size)
+}

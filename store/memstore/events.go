@@ -1,0 +1,34 @@
+package memstore
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Events lists up to limit events after a sequence number.
+func (s *Store) Events(ctx context.Context, after int64, limit int) (events []queue.Event, err error) {
+	err = s.read(ctx, func() error {
+		for _, e := range s.events {
+			if e.Seq > after && len(events) < limit {
+				events = append(events, e)
+			}
+		}
+		return nil
+	})
+	return events, err
+}
+
+// LastEvent returns the number of the newest event, and a channel that is closed when a newer one is stored.
+func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newEvent == nil {
+		s.newEvent = make(chan struct{})
+	}
+	return s.trimmedCount + int64(len(s.events)), s.newEvent
+}
+
+// Watch sends hints about changes of some jobs.
+func (s *Store) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }

@@ -1,0 +1,253 @@
+package rules
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// enqueueFunc inserts a draft as a job, or returns an error without any change.
+type enqueueFunc = func(draft queue.Job) (seq int64, id string, err error)
+
+// RunOccurrences carries out and records occurrences of a schedule.
+// See docs/decisions/0022.
+func (r *Rules) RunOccurrences(f *store.OccurrenceRequest, enqueue enqueueFunc) (fired store.OccurrenceResult,
+	err error) {
+	s, err := r.tx.Schedule(f.Name)
+	if err != nil || s.Generation != f.Generation || s.UID < 0 || s.Damaged {
+		return fired, err
+	}
+	if f.RequestedBy == nil && (s.PausedAt != 0 || s.LastAt != f.ExpectedLastAt || s.BootID != f.ExpectedBootID) {
+		return fired, nil
+	}
+	unfinished, err := r.tx.UnfinishedJobs(f.Name, store.MaxUnfinishedJobs)
+	if err != nil {
+		return fired, err
+	}
+	b := occurrenceEnqueuer{r: r, f: f, s: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
+	if len(unfinished) > 0 {
+		b.newestSeq, b.newestID = unfinished[0].Seq, unfinished[0].ID
+	}
+	if len(f.Occurrences) > 0 && s.Overlap == store.OverlapReplace {
+		b.unfinishedCount, b.newestSeq, b.toReplace = 0, 0, unfinished
+		for i := range unfinished {
+			if r.tx.Lease(unfinished[i].Seq) != nil {
+				fired.LeasedSeqs = append(fired.LeasedSeqs, unfinished[i].Seq)
+			}
+		}
+		if len(fired.LeasedSeqs) > 0 {
+			if err := b.checkRejection(); err != nil || b.rejection == nil {
+				return fired, err
+			}
+			fired.LeasedSeqs = nil
+		}
+	}
+	if err := r.recordMissed(f); err != nil {
+		return fired, err
+	}
+	for _, at := range f.Occurrences {
+		run, err := b.runOccurrence(at, f.FailOverQuota && len(fired.Records) == 0)
+		if err != nil {
+			return fired, err
+		}
+		fired.Records = append(fired.Records, run)
+	}
+	fired.CarriedOut = true
+	if f.RequestedBy != nil {
+		return fired, nil
+	}
+	s.LastAt, s.NextAt, s.DueAt, s.BootID = f.LastAt, f.NextAt, f.DueAt, f.NextBootID
+	return fired, r.tx.SetScheduleState(&s)
+}
+
+// cancelReplaced cancels a waiting job of a schedule that is replaced by a newer one.
+func (r *Rules) cancelReplaced(seq int64) error {
+	j, err := r.tx.Job(seq, ReadSummary)
+	if err != nil {
+		return err
+	}
+	j.Reason = queue.ReasonReplaced
+	return r.Move(&j, queue.Cancelled, queue.EventCancelled, replacedDetail)
+}
+
+// recordMissed records the occurrences that were missed, with one event for all.
+func (r *Rules) recordMissed(f *store.OccurrenceRequest) error {
+	for _, at := range f.MissedOccurrences {
+		if err := r.tx.AddOccurrenceRecord(f.Name, store.OccurrenceRecord{OccurrenceAt: at,
+			Outcome: store.OutcomeMissed}); err != nil {
+			return err
+		}
+	}
+	if len(f.MissedOccurrences) == 0 {
+		return nil
+	}
+	detail := queue.EventDetail{Schedule: f.Name, OccurrenceAt: f.MissedOccurrences[len(f.MissedOccurrences)-1],
+		Count: len(f.MissedOccurrences)}
+	return r.tx.AddEvent(queue.EventScheduleMissed, &queue.Job{}, 0, detailOf(detail))
+}
+
+// occurrenceEnqueuer carries out the occurrences of one OccurrenceRequest.
+type occurrenceEnqueuer struct {
+	r               *Rules
+	f               *store.OccurrenceRequest
+	s               *store.Schedule
+	unfinishedCount int   // number of the schedule's unfinished jobs
+	newestSeq       int64 // seq of the newest unfinished job; 0 if all have ended
+	newestID        string
+	enqueuedNewest  bool // true if this call enqueued the newest job; the next job then depends on that job
+	toReplace       []Job
+	rejection       error // reason why this call cannot enqueue any job; nil if it can
+	enqueue         enqueueFunc
+}
+
+// runOccurrence carries out one occurrence. If the job is rejected, it records the run as refused. It returns
+// an error instead if a user requested the run, or if failOverQuota is set and the user's quota is the
+// reason.
+func (b *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) (store.OccurrenceRecord, error) {
+	run := store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: b.f.RequestedBy}
+	kind := queue.EventScheduleEnqueued
+	var j Job
+	var rejection *queue.Error
+	err := b.enqueueOccurrence(at, &j)
+	var overQuota *store.QuotaError
+	switch {
+	case failOverQuota && errors.As(err, &overQuota):
+		return run, err
+	case err == nil:
+		run.JobSeq, run.JobID = j.Seq, j.ID
+	case !errors.As(err, &rejection) || b.f.RequestedBy != nil ||
+		rejection.Code == queue.CodeNoSpace || rejection.Code == queue.CodeUnavailable:
+		return run, err
+	default:
+		run.Outcome, kind = store.OutcomeRefused, queue.EventScheduleSkipped
+		run.Note = queue.ClipJSON(rejection.Error(), queue.MaxErrorBytes)
+		if rejection.Code == queue.CodeWrongState {
+			run.Outcome, run.Note = store.OutcomeSkipped, b.newestID
+		}
+	}
+	if err := b.r.tx.AddOccurrenceRecord(b.f.Name, run); err != nil {
+		return run, err
+	}
+	detail := detailOf(queue.EventDetail{Schedule: b.f.Name, OccurrenceAt: at, UID: b.f.RequestedBy})
+	return run, b.r.tx.AddEvent(kind, &j.Job, j.State, detail)
+}
+
+// enqueueOccurrence enqueues the job of an occurrence, or returns an error that says why the job is rejected.
+func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
+	draft, ownParents := b.draft(), len(b.s.Draft.DependsOn)
+	switch {
+	case b.rejection != nil:
+		return b.rejection
+	case b.unfinishedCount >= store.MaxUnfinishedJobs:
+		return queue.Errorf(queue.CodeQueueFull,
+			"schedule %s has %d unfinished jobs, the maximum; wait until some have ended, or cancel them",
+			b.s.Name, b.unfinishedCount)
+	case b.newestSeq == 0:
+	case b.enqueuedNewest || b.s.Overlap == store.OverlapQueue:
+		draft.DependsOn = append(draft.DependsOn, queue.Dependency{JobSeq: b.newestSeq, Condition: queue.ParentEnded})
+		if ownParents == 0 {
+			draft.OnDependencyFailure = queue.DependencyFailureRun
+		}
+	default:
+		return queue.Errorf(queue.CodeWrongState,
+			"job %s of schedule %s has not ended, and the schedule uses --overlap skip; "+
+				"wait for the job, or cancel it first", b.newestID, b.s.Name)
+	}
+	for n := 1; draft.ID == ""; n++ {
+		id := b.f.CandidateID(at, n)
+		taken, err := b.r.tx.IDTaken(id)
+		switch {
+		case err != nil:
+			return err
+		case !taken:
+			draft.ID = id
+		case n == store.MaxCandidateIDs:
+			return queue.Errorf(queue.CodeExists, "the ids for this run of the schedule are all used by other jobs; "+
+				"remove one of them, for example: queuectl rm %s", id)
+		}
+	}
+	seq, id, err := b.enqueueReplacing(draft)
+	if err != nil {
+		return err
+	}
+	j.Seq, j.ID, j.State = seq, id, queue.Pending
+	if len(draft.DependsOn) > 0 {
+		j.State = queue.Blocked
+	}
+	b.newestSeq, b.newestID, b.enqueuedNewest = seq, id, true
+	b.unfinishedCount++
+	return nil
+}
+
+func (b *occurrenceEnqueuer) draft() queue.Job {
+	draft := b.s.Draft
+	draft.UID, draft.Schedule, draft.DependsOn = b.s.UID, b.s.Name, slices.Clone(draft.DependsOn)
+	return draft
+}
+
+// enqueueReplacing enqueues a draft and cancels the jobs that it replaces. If the draft is rejected, these
+// jobs do not change.
+func (b *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id string, err error) {
+	if len(b.toReplace) == 0 {
+		return b.enqueue(draft)
+	}
+	err = b.r.tx.WithSavepoint(func() error {
+		bytesBefore := b.r.HookBytes
+		for i := range b.toReplace {
+			if err := b.r.cancelReplaced(b.toReplace[i].Seq); err != nil {
+				return err
+			}
+			if err := CheckReplacedHooks(i+1, b.r.HookBytes-bytesBefore); err != nil {
+				return err
+			}
+		}
+		seq, id, err = b.enqueue(draft)
+		return err
+	})
+	if err == nil {
+		b.toReplace = nil
+	}
+	return seq, id, err
+}
+
+// MaxReplacedHooks limits the bytes read and written for the hooks of jobs that one request replaces, if it
+// replaces several. A single request may be equally large.
+const MaxReplacedHooks = 8 << 20
+
+// CheckReplacedHooks returns an error if one request replaces several jobs and their hooks together need too many
+// bytes.
+func CheckReplacedHooks(jobs, bytes int) error {
+	if jobs > 1 && bytes > MaxReplacedHooks {
+		return queue.Errorf(queue.CodeQueueFull, "the hooks of the jobs to be replaced are larger than %d MiB in total; "+
+			"replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
+	}
+	return nil
+}
+
+// errDryRun is returned inside Savepoints.WithSavepoint to undo the changes of a dry run.
+var errDryRun = errors.New("dry run")
+
+// checkRejection checks whether the job would be rejected even after the jobs that it replaces have ended. If
+// so, these jobs need not be ended.
+func (b *occurrenceEnqueuer) checkRejection() error {
+	err := b.r.tx.WithSavepoint(func() error {
+		if _, _, err := b.enqueue(b.draft()); err != nil {
+			return err
+		}
+		return errDryRun
+	})
+	var rejection *queue.Error
+	switch {
+	case err == errDryRun:
+		return nil
+	case !errors.As(err, &rejection):
+		return err
+	// Not a rejection: the end of the replaced jobs frees the unique key.
+	case rejection.Code == queue.CodeExists && b.s.Draft.UniqueFor == 0:
+		return nil
+	}
+	b.rejection = err
+	return nil
+}

@@ -1,0 +1,84 @@
+package rules
+
+import (
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Simulate claims up to n jobs in a transaction that the caller rolls back. It stops after a limited number
+// of steps and bytes.
+func (r *Rules) Simulate(n int) (s store.Simulation, err error) {
+	steps, bytes := 0, r.ClaimedBytes
+	for more := true; more && len(s.Jobs) < n; {
+		if steps >= simulationSteps || r.ClaimedBytes-bytes >= simulationBytes {
+			s.Incomplete = true
+			break
+		}
+		r.claimSteps, r.otherSteps = 0, 0
+		var claimed []queue.Job
+		if claimed, more, err = r.Claim(n - len(s.Jobs)); err != nil {
+			return store.Simulation{}, err
+		}
+		s.Jobs = append(s.Jobs, claimed...)
+		more = more || len(claimed) > 0
+		steps += max(1, r.claimSteps+r.otherSteps)
+	}
+	r.otherSteps = steps
+	return s, nil
+}
+
+// Limits of a simulation. The last claim may exceed them.
+const (
+	simulationSteps = 20 * MaxSteps
+	simulationBytes = 20 * MaxClaimBytes
+)
+
+// WaitReasons returns the reasons why a claim does not take a job that is ready, and changes nothing. Unlike a
+// claim, it checks all gates of the job, not only up to the first full one. At a resource, a lane that ranks
+// before the job's lane counts as an obstacle, even if that lane is also held back by another gate. For a job
+// that is not due yet, WaitReasons reports only a pause of its queue.
+func (r *Rules) WaitReasons(seq int64) (list []store.WaitReason, err error) {
+	j, err := r.tx.Job(seq, ReadSummary)
+	if err != nil || j.Slot != Ready && j.Slot != Timed || r.tx.Lease(seq) != nil {
+		return nil, err
+	}
+	if o := r.tx.QueueWaitReason(j.Queue); o.Paused || j.Slot == Ready && r.tx.Queue(j.Queue).Room <= 0 {
+		list = append(list, o)
+	}
+	if j.Slot == Timed {
+		return list, nil
+	}
+	l, err := r.tx.Lane(&j)
+	if err != nil {
+		return nil, err
+	}
+	l.Head = j.Position()
+	key := "" // the gate of the user's quota has no key
+	for i, need := range append([]Need{{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...) {
+		g, err := r.GateRoom(l.UID, need)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			key = j.Demands[i-1].Key
+		}
+		o := store.WaitReason{GateKind: need.Kind, Key: key, Usage: g.Total - g.Free, Limit: g.Total, NeededUnits: need.Units}
+		if g.Free < need.Units {
+			o.OpensAt = g.OpensAt
+			list = append(list, o)
+			continue
+		}
+		if need.Kind != queue.GateResource {
+			continue
+		}
+		first, found, err := r.tx.BestClosedInQueue(need.Gate, l.Queue)
+		if err != nil {
+			return nil, err
+		}
+		if found && first.ID != l.ID && l.Head.After(first.Head) {
+			o.KeptForOtherJob = true
+			list = append(list, o)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,33 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A node without registration at boot notes once that it will not start at boot.
+func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
+	_, nodes := startNodes(t, "a", "b")
+	q := nodes[0]
+	const note = "this service does not start at boot"
+	for _, words := range [][]string{
+		{"enqueue", "--id", "late", "--in", "2h", "true"}, {"enqueue", "--in", "2h", "--", "true", ":::", "1", "2"},
+		{"edit", "late", "--at", "tomorrow 3pm"},
+		{"edit", "--all", "--yes", "--delay", "3h"}, {"edit", "late", "--at", "tomorrow 3pm", "--jsonl"},
+		{"schedule", "add", "nightly", "0 3 * * *", "true"},
+	} {
+		want := 1
+		// With --jsonl the note is part of the JSON on stdout, so stderr has none.
+		if slices.Contains(words, "--jsonl") {
+			want = 0
+		}
+		got := q.CLI(words...)
+		if got.Code != 0 || strings.Count(got.Stderr, note) != want || strings.Count(got.Stdout, note) != 1-want {
+			t.Errorf("%q: %+v, want the note once", words, got)
+		}
+	}
+	if got := q.CLI("edit", "late", "--delay", "10m"); got.Code != 0 || got.Stderr != "" {
+		t.Errorf("edit to a short delay: %+v, want no note", got)
+	}
+}

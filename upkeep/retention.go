@@ -1,0 +1,138 @@
+package upkeep
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Retention says how long ended jobs, events and outputs are kept. A duration of 0 means forever.
+type Retention struct {
+	AgeByState     map[queue.State]time.Duration
+	MaxJobs        int64 // number of completed and cancelled jobs to keep, newest first; 0 means unlimited
+	EventAge       time.Duration
+	MaxEvents      int64
+	MaxOutputBytes int64 // maximum number of bytes of all outputs; 0 means unlimited
+	// MaxBytesPerUser is the number of bytes that the jobs of one user may hold. If they hold more,
+	// outputs and the inputs of ended jobs are removed. 0 means unlimited.
+	MaxBytesPerUser int64
+	// QueueRetention returns the current retention of a queue. It is called only for queues that
+	// have jobs which ended under a retention of the queue.
+	QueueRetention func(queue string) store.Retention
+}
+
+// Retainer is the part of the store that removes objects whose retention time has passed.
+type Retainer interface {
+	store.Clock
+	store.Cleanup
+	UsersOverBytes(keep int64) []store.UserBytes
+	TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error)
+}
+
+// maxRemovedPerStep is the number of jobs that are removed in one transaction. It is so small that a step
+// does not delay other operations noticeably.
+const maxRemovedPerStep = 100
+
+// applyRetention removes a limited number of objects of each kind that were kept too long. It reports
+// whether more can be removed. The number of objects that it reads does not depend on how many are
+// stored.
+func applyRetention(ctx context.Context, s Retainer, r Retention) (more bool, err error) {
+	for _, step := range []func() (more bool, err error){
+		func() (bool, error) {
+			return applyQueueRetention(ctx, s, noOwnRetention, store.Retention{MaxJobs: r.MaxJobs}, r.AgeByState)
+		},
+		func() (bool, error) { return applyQueueRetentions(ctx, s, &r) },
+		func() (bool, error) { return trimUsers(ctx, s, r.MaxBytesPerUser) },
+		func() (bool, error) {
+			before := queue.Millis(0)
+			if r.EventAge > 0 {
+				before = s.Now().Add(-r.EventAge)
+			}
+			return s.TrimEvents(ctx, before, r.MaxEvents)
+		},
+		func() (bool, error) {
+			if r.MaxOutputBytes == 0 {
+				return false, nil
+			}
+			return s.TrimOutputs(ctx, r.MaxOutputBytes)
+		},
+	} {
+		unfinished, err := step()
+		if err != nil {
+			return false, err
+		}
+		more = more || unfinished
+	}
+	return more, nil
+}
+
+// trimUsers removes data of users whose jobs hold more than limit bytes. From each such user, it
+// removes a limited number of outputs and of inputs of ended jobs.
+func trimUsers(ctx context.Context, s Retainer, limit int64) (more bool, err error) {
+	if limit == 0 {
+		return false, nil
+	}
+	for _, user := range s.UsersOverBytes(limit) {
+		unfinished, err := s.TrimUserData(ctx, user.UID, limit)
+		if more = more || unfinished; err != nil {
+			return more, err
+		}
+	}
+	return more, err
+}
+
+// noOwnRetention stands for the jobs of all queues that ended while their queue had no retention.
+var noOwnRetention = store.OwnRetentionQueue{Jobs: math.MaxInt64}
+
+// applyQueueRetentions removes jobs that ended while their queue had its own retention. It applies the
+// current retention of the queue.
+func applyQueueRetentions(ctx context.Context, s Retainer, r *Retention) (more bool, err error) {
+	if r.QueueRetention == nil {
+		return false, nil
+	}
+	queues, err := s.OwnRetentionQueues(ctx)
+	for i := 0; i < len(queues) && err == nil; i++ {
+		own, ages := r.QueueRetention(queues[i].Name), map[queue.State]time.Duration{}
+		for _, state := range store.RetentionStates {
+			ages[state] = r.AgeByState[state]
+			if own.MaxAge != 0 {
+				ages[state] = max(0, own.MaxAge)
+			}
+		}
+		var unfinished bool
+		unfinished, err = applyQueueRetention(ctx, s, queues[i], own, ages)
+		more = more || unfinished
+	}
+	return more, err
+}
+
+// applyQueueRetention removes jobs of one queue. The map ages says, for each state in which the time
+// is limited, how long ended jobs are kept; 0 means forever.
+func applyQueueRetention(ctx context.Context, s Retainer, q store.OwnRetentionQueue, keep store.Retention,
+	ages map[queue.State]time.Duration) (more bool, err error) {
+	for state, age := range ages {
+		if age == 0 {
+			continue
+		}
+		old := store.EndedFilter{States: []queue.State{state}, Cutoff: s.Now().Add(-age), RetentionQueue: &q.Name}
+		n, err := s.Purge(ctx, old, maxRemovedPerStep, nil)
+		if err != nil {
+			return false, err
+		}
+		more = more || n == maxRemovedPerStep
+	}
+	if keep.MaxJobs > 0 && q.Jobs > keep.MaxJobs {
+		unfinished, err := s.TrimJobs(ctx, q.Name, keep.MaxJobs, maxRemovedPerStep)
+		if more = more || unfinished; err != nil {
+			return more, err
+		}
+	}
+	if keep.MaxOutputBytes > 0 && q.OutputBytes > keep.MaxOutputBytes {
+		unfinished, err := s.TrimQueueOutputs(ctx, q.Name, keep.MaxOutputBytes)
+		return more || unfinished, err
+	}
+	return more, nil
+}

@@ -1,0 +1,225 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/zone"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/schedule"
+	"github.com/queuectl/queuectl/store"
+)
+
+// maxLateness is the delay from which an occurrence counts as missed. A missed occurrence creates a
+// job only if the schedule's CatchUp setting says so.
+const maxLateness = time.Minute
+
+// maxSchedulesPerStep is the number of schedules that are read at a time. It is small, because each schedule
+// may have a large job.
+const maxSchedulesPerStep = 16
+
+// Schedules is the part of the store that upkeep needs for recurring jobs.
+type Schedules interface {
+	store.Clock
+	PauseSchedule(ctx context.Context, p store.SchedulePause) error
+	DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error)
+	RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (store.OccurrenceResult, error)
+}
+
+// RecurringJobs contains what upkeep needs for recurring jobs in addition to the store.
+type RecurringJobs struct {
+	BootID string // boot id of the machine; "" if unknown
+	// UserLimits returns the current name of a user and three limits: on all waiting jobs, on the
+	// waiting jobs of this user, and on the bytes that the jobs of one user may hold.
+	UserLimits func(uid int) (owner string, maxPending, maxPendingUser, maxBytesUser int64)
+	// FreeQuota removes outputs of the user's jobs and inputs of the user's ended jobs to make room
+	// for a job that was refused. It removes nothing if that would not make enough room. It reports
+	// whether there is enough room now. It may be nil.
+	FreeQuota func(ctx context.Context, uid int, full *store.QuotaError) bool
+	// EndJob ends a leased job on behalf of a user. It returns when the job has ended.
+	EndJob func(ctx context.Context, seq int64, uid int) error
+}
+
+// PlanOccurrences decides which occurrences of a schedule are due now, and which of these create jobs. The
+// parameter boot is the id of the current boot, for schedules with @reboot. An error means that the
+// schedule is invalid.
+func PlanOccurrences(s *store.Schedule, boot string, now queue.Millis) (store.OccurrenceRequest, error) {
+	f := store.OccurrenceRequest{
+		Name: s.Name, Generation: s.Generation, ExpectedLastAt: s.LastAt, ExpectedBootID: s.BootID, LastAt: s.LastAt,
+		NextBootID:  s.BootID,
+		CandidateID: func(at queue.Millis, n int) string { return schedule.CandidateJobID(s.Name, at.Time(), n) },
+	}
+	line, err := schedule.Parse(s.Cron)
+	if err != nil {
+		return f, err
+	}
+	if line.AtBoot() {
+		f.Occurrences, f.NextBootID, f.LastAt = []queue.Millis{now}, boot, max(s.LastAt, now)
+		return f, nil
+	}
+	location, err := zone.Load(s.TimeZone)
+	if err != nil {
+		return f, err
+	}
+	since := s.CreatedAt.Time()
+	due := func(at time.Time) queue.Millis {
+		return queue.MillisOf(at.Add(schedule.JitterDelay(s.Name, at, s.Jitter)))
+	}
+	var instants []queue.Millis
+	inTime := false // whether the newest occurrence is less than maxLateness late
+	for _, at := range line.NewestOccurrences(s.LastAt.Time(), now.Time(), since, location, store.MaxOccurrences) {
+		if when := due(at); when <= now {
+			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(maxLateness)
+		}
+	}
+	if n := len(instants); n > 0 {
+		f.LastAt = instants[n-1]
+		switch {
+		case s.CatchUp == store.CatchUpAll:
+			f.Occurrences = instants
+		case s.CatchUp == store.CatchUpOne || inTime:
+			f.Occurrences, f.MissedOccurrences = instants[n-1:], instants[:n-1]
+		default:
+			f.MissedOccurrences = instants
+		}
+	}
+	if next := line.Next(f.LastAt.Time(), since, location); !next.IsZero() {
+		f.NextAt, f.DueAt = queue.MillisOf(next), due(next)
+	}
+	return f, nil
+}
+
+// scheduleRunner creates the jobs of due schedules.
+type scheduleRunner struct {
+	store           Schedules
+	recurring       RecurringJobs
+	log             *slog.Logger
+	replacements    sync.WaitGroup
+	replacementDone chan struct{} // receives a value when a job has been replaced
+
+	mu                sync.Mutex
+	replacedSchedules map[string]bool // names of the schedules whose running jobs are being replaced
+}
+
+func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *scheduleRunner {
+	return &scheduleRunner{store: s, recurring: r, log: log, replacementDone: make(chan struct{}, 1),
+		replacedSchedules: map[string]bool{}}
+}
+
+// runDue creates the jobs of at most maxSchedulesPerStep due schedules. It returns the time until the next
+// schedule is due.
+func (f *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
+	f.mu.Lock()
+	busy := len(f.replacedSchedules)
+	f.mu.Unlock()
+	list, next, err := f.store.DueSchedules(ctx, f.recurring.BootID, maxSchedulesPerStep+busy)
+	if err != nil {
+		return 0, err
+	}
+	for i := range list {
+		f.mu.Lock()
+		beingReplaced := f.replacedSchedules[list[i].Name]
+		f.mu.Unlock()
+		if beingReplaced {
+			continue
+		}
+		scheduleErr := f.runSchedule(ctx, &list[i])
+		if errors.Is(scheduleErr, queue.ErrOutcomeUnknown) {
+			return 0, scheduleErr
+		}
+		err = errors.Join(err, scheduleErr) // an error in one schedule does not stop the others
+		next = 0
+	}
+	return next, err
+}
+
+// runSchedule creates the jobs of one due schedule.
+func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) error {
+	plan, err := PlanOccurrences(s, f.recurring.BootID, f.store.Now())
+	if s.Damaged && err == nil {
+		err = errors.New(s.Note)
+	}
+	if err != nil {
+		f.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME",
+			"schedule", s.Name, "error", err)
+		err = f.store.PauseSchedule(ctx, store.SchedulePause{Name: s.Name, Generation: s.Generation, Pause: true,
+			Note: err.Error()})
+		return ignoreGone(err)
+	}
+	plan.Owner, plan.MaxPending, plan.MaxPendingPerUser, plan.MaxBytesPerUser = f.recurring.UserLimits(s.UID)
+	fired, err := f.runOccurrences(ctx, s.UID, plan)
+	if err != nil || len(fired.LeasedSeqs) == 0 {
+		return ignoreGone(err)
+	}
+	f.mu.Lock()
+	f.replacedSchedules[s.Name] = true
+	f.mu.Unlock()
+	f.replacements.Go(func() { f.replaceRunning(ctx, s.UID, plan, fired.LeasedSeqs) })
+	return nil
+}
+
+// runOccurrences stores due occurrences of a schedule and creates their jobs. If the jobs do not fit in the
+// byte quota of the user, runOccurrences makes room and tries again. It makes room for all jobs if possible,
+// otherwise for one job.
+func (f *scheduleRunner) runOccurrences(ctx context.Context, uid int,
+	plan store.OccurrenceRequest) (store.OccurrenceResult,
+	error) {
+	plan.FailOverQuota = f.recurring.FreeQuota != nil
+	fired, err := f.store.RunOccurrences(ctx, plan)
+	var overQuota *store.QuotaError
+	if !errors.As(err, &overQuota) {
+		return fired, err
+	}
+	total := *overQuota
+	total.NeededBytes *= int64(len(plan.Occurrences))
+	if !f.recurring.FreeQuota(ctx, uid, &total) {
+		f.recurring.FreeQuota(ctx, uid, overQuota)
+	}
+	plan.FailOverQuota = false
+	return f.store.RunOccurrences(ctx, plan)
+}
+
+// ignoreGone returns nil if err means that the schedule was removed or replaced. Otherwise it
+// returns err.
+func ignoreGone(err error) error {
+	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, store.ErrScheduleChanged) {
+		return nil
+	}
+	return err
+}
+
+// replaceRetryDelay is the delay after which replaceRunning tries again to replace a job. It tries
+// again if the job could not be ended, or if the pool had just claimed the job.
+const replaceRetryDelay = 50 * time.Millisecond
+
+// replaceRunning ends the running jobs of a schedule and then creates the next job. If an
+// occurrence was due in time, its job is created however long the running jobs take to end.
+func (f *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.OccurrenceRequest, leased []int64) {
+	for {
+		var endErr error
+		for _, seq := range leased {
+			endErr = errors.Join(endErr, f.recurring.EndJob(ctx, seq, uid))
+		}
+		fired, err := f.runOccurrences(ctx, uid, plan)
+		if err = ignoreGone(err); err == nil && len(fired.LeasedSeqs) == 0 || !sleep(ctx, replaceRetryDelay) {
+			break
+		}
+		if err = errors.Join(endErr, err); err != nil {
+			f.log.Warn("cannot replace the running job of a schedule yet; trying again", "schedule", plan.Name, "error", err)
+			if errors.Is(err, queue.ErrOutcomeUnknown) || !sleep(ctx, time.Second) {
+				break
+			}
+		}
+		leased = fired.LeasedSeqs
+	}
+	f.mu.Lock()
+	delete(f.replacedSchedules, plan.Name)
+	f.mu.Unlock()
+	select {
+	case f.replacementDone <- struct{}{}:
+	default:
+	}
+}

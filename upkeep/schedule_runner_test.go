@@ -1,0 +1,414 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/store/storetest/faultstore"
+)
+
+// march parses a day of March and a time.
+func march(text string) queue.Millis {
+	t, err := time.Parse("2 15:04:05.000", text)
+	if err != nil {
+		panic(err)
+	}
+	return queue.MillisOf(t.AddDate(2026, 2, 0))
+}
+
+// instants formats times in the format that at parses.
+func instants(list []queue.Millis) string {
+	var texts []string
+	for _, m := range list {
+		texts = append(texts, strings.TrimSuffix(m.Time().Format("2 15:04:05.000"), ".000"))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// An occurrence that is less than a minute late creates a job. If several occurrences are due, only
+// the newest creates a job. The others count as missed, and the catch-up setting decides what
+// happens to them.
+func TestPlan(t *testing.T) {
+	none, one, all := store.CatchUpNone, store.CatchUpOne, store.CatchUpAll
+	for _, c := range []struct {
+		name, cron, last, now string
+		catchUp               store.CatchUp
+		runs, missed, next    string
+	}{
+		{"in time", "0 3 * * *", "1 12:00:00.000", "2 03:00:00.000", none, "2 03:00:00", "", "3 03:00:00"},
+		{"nearly late", "0 3 * * *", "1 12:00:00.000", "2 03:00:59.999", none, "2 03:00:00", "", "3 03:00:00"},
+		{"late", "0 3 * * *", "1 12:00:00.000", "2 03:01:00.000", none, "", "2 03:00:00", "3 03:00:00"},
+		{"late, one", "0 3 * * *", "1 12:00:00.000", "2 09:00:00.000", one, "2 03:00:00", "", "3 03:00:00"},
+		{"of several the newest", "*/15 * * * * *", "1 12:00:00.000", "1 12:00:50.000", none, "1 12:00:45",
+			"1 12:00:15, 1 12:00:30", "1 12:01:00"},
+		{"a week off", "0 3 * * *", "1 12:00:00.000", "8 12:00:00.000", none, "",
+			"2 03:00:00, 3 03:00:00, 4 03:00:00, 5 03:00:00, 6 03:00:00, 7 03:00:00, 8 03:00:00", "9 03:00:00"},
+		{"a week off, one", "0 3 * * *", "1 12:00:00.000", "4 12:00:00.000", one, "4 03:00:00", "2 03:00:00, 3 03:00:00",
+			"5 03:00:00"},
+		{"a week off, all", "0 3 * * *", "1 12:00:00.000", "4 12:00:00.000", all, "2 03:00:00, 3 03:00:00, 4 03:00:00", "",
+			"5 03:00:00"},
+		{"the clock set back a day", "0 3 * * *", "2 03:00:00.000", "1 04:00:00.000", all, "", "", "3 03:00:00"},
+		{"the clock set back a moment", "0 3 * * *", "2 03:00:00.000", "2 02:59:59.999", none, "", "", "3 03:00:00"},
+		{"before its time", "@every 90s", "1 12:00:00.000", "1 12:01:29.999", none, "", "", "1 12:01:30"},
+		{"every so often", "@every 90s", "1 12:00:00.000", "1 12:03:10.000", none, "1 12:03:00", "1 12:01:30", "1 12:04:30"},
+	} {
+		s := store.Schedule{Name: "n", Cron: c.cron, TimeZone: "UTC", CatchUp: c.catchUp,
+			CreatedAt: march("1 12:00:00.000"),
+			LastAt:    march(c.last)}
+		f, err := PlanOccurrences(&s, "", march(c.now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{instants(f.Occurrences), instants(f.MissedOccurrences), instants([]queue.Millis{f.NextAt})}
+		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.DueAt != f.NextAt ||
+			f.LastAt < s.LastAt || f.ExpectedLastAt != s.LastAt {
+			t.Errorf("%s: got %q, want %q; %+v", c.name, got, want, f)
+		}
+	}
+}
+
+// If more than a hundred occurrences are due, PlanOccurrences considers only the newest hundred, with and
+// without catch-up.
+func TestPlanIsBounded(t *testing.T) {
+	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99},
+		store.CatchUpAll: {100, 0}} {
+		s := store.Schedule{Name: "n", Cron: "* * * * * *", TimeZone: "UTC", CatchUp: catchUp,
+			LastAt: march("1 12:00:00.000")}
+		f, err := PlanOccurrences(&s, "", march("1 12:00:00.000").Add(50*365*24*time.Hour))
+		if got := [2]int{len(f.Occurrences), len(f.MissedOccurrences)}; err != nil || got != want {
+			t.Errorf("%s: got runs and missed occurrences %v, %v, want %v", catchUp, got, err, want)
+		}
+	}
+}
+
+// Jitter delays an occurrence by the same time whenever it is computed. Whether the occurrence is
+// late is measured from the delayed time.
+func TestPlanWithJitter(t *testing.T) {
+	s := store.Schedule{Name: "n", Cron: "0 3 * * *", TimeZone: "UTC", Jitter: time.Hour, LastAt: march("1 12:00:00.000")}
+	f, err := PlanOccurrences(&s, "", s.LastAt)
+	if err != nil || len(f.Occurrences)+len(f.MissedOccurrences) > 0 || f.NextAt != march("2 03:00:00.000") ||
+		f.DueAt <= f.NextAt ||
+		f.DueAt >= march("2 04:00:00.000") {
+		t.Fatalf("before the occurrence: %+v, %v", f, err)
+	}
+	due := f.DueAt
+	for after, want := range map[queue.Millis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"},
+		60_000: {"", "2 03:00:00"}} {
+		if f, err = PlanOccurrences(&s, "", due+after); err != nil || instants(f.Occurrences) != want[0] ||
+			instants(f.MissedOccurrences) != want[1] {
+			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, instants(f.Occurrences),
+				instants(f.MissedOccurrences),
+				err)
+		}
+	}
+}
+
+// Plan returns an error for an invalid schedule.
+func TestPlanRejectsInvalidSchedule(t *testing.T) {
+	for _, s := range []store.Schedule{{Cron: "61 * * * *", TimeZone: "UTC"}, {Cron: "* * * * *",
+		TimeZone: "Mars/Olympus"}} {
+		if _, err := PlanOccurrences(&s, "", 1); err == nil {
+			t.Errorf("Plan accepts the line %q in the zone %q", s.Cron, s.TimeZone)
+		}
+	}
+}
+
+// storeSchedule stores a schedule that runs the command "true" and is due from now on.
+func storeSchedule(s store.Store, name, cron string, set func(*store.Schedule)) store.Schedule {
+	one := store.Schedule{Name: name, UID: 1, Cron: cron, TimeZone: "UTC", CatchUp: store.CatchUpNone,
+		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
+	one.Draft = queue.Job{Queue: "default", MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Command: "true"}}
+	if set != nil {
+		set(&one)
+	}
+	if !one.AtBoot {
+		f, err := PlanOccurrences(&one, "", s.Now())
+		if err != nil {
+			panic(err)
+		}
+		one.NextAt, one.DueAt = f.NextAt, f.DueAt
+	}
+	one, err := s.PutSchedule(context.Background(), store.SchedulePut{Schedule: one, RequestedBy: 1})
+	if err != nil {
+		panic(err)
+	}
+	return one
+}
+
+// newRecurring returns the RecurringJobs for these tests.
+func newRecurring(boot string, end func(context.Context, int64, int) error) RecurringJobs {
+	return RecurringJobs{BootID: boot, EndJob: end, UserLimits: func(int) (string, int64, int64, int64) {
+		return "", 0, 0,
+			0
+	}}
+}
+
+// keepRunning calls Run until ctx ends. It calls Run again after each error.
+func keepRunning(ctx context.Context, s store.Store, r RecurringJobs) {
+	d := dutiesOn(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
+	d.RecurringJobs = r
+	for ctx.Err() == nil {
+		if err := Run(ctx, d); err != nil {
+			sleep(ctx, time.Millisecond)
+		}
+	}
+}
+
+// outcomes returns the outcomes of a schedule, oldest first.
+func outcomes(t *testing.T, s store.Store, name string) (list []string) {
+	t.Helper()
+	_, runs, err := s.Schedule(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range slices.Backward(runs) {
+		list = append(list, fmt.Sprint(r.OccurrenceAt.Time().Format("15:04:05"), " ", r.Outcome))
+	}
+	return list
+}
+
+// world calls the function do with a new store while Run is active. Time is fake and starts at
+// midnight.
+func world(t *testing.T, r RecurringJobs, do func(s *memstore.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+		ctx, cancel := context.WithCancel(t.Context())
+		var loop sync.WaitGroup
+		loop.Go(func() { keepRunning(ctx, s, r) })
+		do(s)
+		cancel()
+		loop.Wait()
+	})
+}
+
+// Each schedule creates jobs at its own due times, even one that is added later.
+func TestSchedulesRun(t *testing.T) {
+	world(t, newRecurring("", nil), func(s *memstore.Store) {
+		storeSchedule(s, "slow", "@every 90s", nil)
+		time.Sleep(45 * time.Second)
+		storeSchedule(s, "quick", "*/20 * * * * *", nil)
+		time.Sleep(2*time.Minute + 16*time.Second)
+		synctest.Wait()
+		if got := outcomes(t, s, "slow"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 fired"}) {
+			t.Errorf("outcomes of the schedule slow: %q", got)
+		}
+		if got := outcomes(t, s, "quick"); len(got) != 7 || got[0] != "00:01:00 fired" || got[6] != "00:03:00 fired" {
+			t.Errorf("outcomes of the schedule quick: %q", got)
+		}
+	})
+}
+
+// Each occurrence creates exactly one job, even if calls of the store fail before or after their
+// effect.
+func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
+	const seconds = 40
+	for every := 1; every <= 9; every++ {
+		synctest.Test(t, func(t *testing.T) {
+			inner := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+			s := faultstore.New(inner)
+			storeSchedule(inner, "n", "*/2 * * * * *", func(s *store.Schedule) { s.CatchUp = store.CatchUpAll })
+			ctx, cancel := context.WithCancel(t.Context())
+			n := 0
+			s.SetHook(func(_ context.Context, c faultstore.Call) error {
+				if n++; n%every != 0 || every == 1 && n > 30 {
+					return nil
+				}
+				if c.Succeeded {
+					return queue.ErrOutcomeUnknown // the caller gets no result, as if its process had been killed
+				}
+				return queue.ErrNoSpace
+			})
+			var loop sync.WaitGroup
+			loop.Go(func() { keepRunning(ctx, s, newRecurring("", nil)) })
+			time.Sleep(seconds * time.Second)
+			s.SetHook(nil)
+			time.Sleep(3 * time.Second)
+			cancel()
+			loop.Wait()
+			got := outcomes(t, inner, "n")
+			seen := map[string]bool{}
+			for _, o := range got {
+				if seen[o] || !strings.HasSuffix(o, " fired") {
+					t.Errorf("every %dth call fails: outcome %q is a duplicate or is not fired", every, o)
+				}
+				seen[o] = true
+			}
+			if len(got) < seconds/2 || inner.Counts().EnqueuedTotal != int64(len(got)) {
+				t.Errorf("every %dth call fails: %d occurrences, but %d jobs", every, len(got), inner.Counts().EnqueuedTotal)
+			}
+		})
+	}
+}
+
+// Occurrences that are due while upkeep does not run are recorded as missed. For a paused
+// schedule, no occurrences are recorded.
+func TestMissedOccurrencesAreRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+		storeSchedule(s, "n", "* * * * *", nil)
+		p := storeSchedule(s, "paused", "* * * * *", nil)
+		if err := s.PauseSchedule(t.Context(), store.SchedulePause{Name: "paused", Generation: p.Generation,
+			Pause: true}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3*time.Minute + 30*time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		var loop sync.WaitGroup
+		loop.Go(func() { keepRunning(ctx, s, newRecurring("", nil)) })
+		synctest.Wait()
+		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:00 missed", "00:02:00 missed", "00:03:00 fired"}) {
+			t.Errorf("outcomes of the schedule n: %q", got)
+		}
+		if got := outcomes(t, s, "paused"); got != nil {
+			t.Errorf("outcomes of the paused schedule: %q", got)
+		}
+		cancel()
+		loop.Wait()
+	})
+}
+
+// If a schedule replaces its running job, the next job is created only after the running job has
+// ended. Other schedules do not wait for that.
+func TestReplacingEndsRunningJob(t *testing.T) {
+	var s *memstore.Store
+	ending := 0
+	end := func(ctx context.Context, seq int64, uid int) error {
+		if ending++; ending == 1 {
+			return errors.New("not yet")
+		}
+		time.Sleep(5 * time.Minute)
+		left, err := s.PreviousSession(ctx)
+		if err != nil || len(left.LeasedJobs) == 0 {
+			return err
+		}
+		j := left.LeasedJobs[0]
+		_, err = s.Exchange(ctx, store.Report{Settlements: []store.Settlement{{Lease: j.Lease(),
+			Decision: queue.Decision{State: queue.Cancelled, UsesAttempt: true, RecordsAttempt: true}}}})
+		return err
+	}
+	world(t, newRecurring("", end), func(made *memstore.Store) {
+		s = made
+		storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
+		storeSchedule(s, "other", "* * * * *", nil)
+		time.Sleep(time.Hour + time.Second)
+		synctest.Wait()
+		for claimed := false; !claimed; {
+			g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
+			if err != nil || len(g.Jobs) == 0 {
+				t.Fatalf("claimed %v, %v", g.Jobs, err)
+			}
+			if claimed = g.Jobs[0].Schedule == "n"; !claimed {
+				if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: g.Jobs[0].Lease(),
+					Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}}}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(time.Hour + 2*time.Minute)
+		synctest.Wait()
+		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired"}) {
+			t.Errorf("outcomes while the previous job is being ended: %q", got)
+		}
+		if got := outcomes(t, s, "other"); got[len(got)-1] != "02:02:00 fired" {
+			t.Errorf("last outcome of another schedule in that time: %q", got[len(got)-1])
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired", "02:00:00 fired"}) {
+			t.Errorf("outcomes after the previous job has ended: %q", got)
+		}
+	})
+}
+
+// A schedule with @reboot creates one job per boot.
+func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+		storeSchedule(s, "n", "@reboot", func(s *store.Schedule) { s.AtBoot, s.BootID = true, "first" })
+		for _, c := range []struct {
+			boot string
+			jobs int64
+		}{{"first", 0}, {"second", 1}, {"second", 1}, {"third", 2}, {"", 2}} {
+			ctx, cancel := context.WithCancel(t.Context())
+			var loop sync.WaitGroup
+			loop.Go(func() { keepRunning(ctx, s, newRecurring(c.boot, nil)) })
+			time.Sleep(time.Minute)
+			cancel()
+			loop.Wait()
+			if got := s.Counts().EnqueuedTotal; got != c.jobs {
+				t.Errorf("after boot %q: %d jobs, want %d", c.boot, got, c.jobs)
+			}
+		}
+	})
+}
+
+// An invalid schedule is paused with the reason as its note. It delays no other schedule.
+func TestInvalidScheduleIsPaused(t *testing.T) {
+	world(t, newRecurring("", nil), func(s *memstore.Store) {
+		storeSchedule(s, "fine", "* * * * *", nil)
+		storeSchedule(s, "nonsense", "* * * * *", func(one *store.Schedule) { one.Draft.Labels = nil })
+		broken, _, err := s.Schedule(t.Context(), "nonsense")
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken.TimeZone = "Mars/Olympus"
+		if _, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: broken, ReplacedGeneration: broken.Generation,
+			RequestedBy: 1}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2*time.Minute + time.Second)
+		synctest.Wait()
+		if got, _, err := s.Schedule(t.Context(), "nonsense"); err != nil || got.PausedAt == 0 ||
+			!strings.Contains(got.Note, "Mars/Olympus") {
+			t.Errorf("the invalid schedule is %+v, %v; want it paused with the reason", got, err)
+		}
+		if got := outcomes(t, s, "fine"); len(got) != 2 {
+			t.Errorf("outcomes of the other schedule: %q", got)
+		}
+	})
+}
+
+// If the byte quota of a user has no room for the job of a due occurrence, the service makes room,
+// as it does for a request.
+func TestDueRunMakesRoom(t *testing.T) {
+	var s *memstore.Store
+	var most atomic.Int64 // this test sets it, and FreeQuota reads it
+	r := newRecurring("", nil)
+	r.UserLimits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
+	r.FreeQuota = func(ctx context.Context, uid int, full *store.QuotaError) bool {
+		_, err := s.TrimUserData(ctx, uid, full.Limit-full.NeededBytes)
+		return err == nil && s.UserBytes(uid) <= full.Limit-full.NeededBytes
+	}
+	world(t, r, func(is *memstore.Store) {
+		s = is
+		large := strings.Repeat("x", 5000)
+		old := queue.Job{UID: 1, State: queue.Pending, Queue: "default", MaxAttempts: 1,
+			Execution: queue.Execution{Command: "true", Stdin: large}}
+		got, err := s.Enqueue(t.Context(), store.Request{UID: 1, Drafts: []queue.Job{old}})
+		if err == nil {
+			err = s.Change(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 1})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		storeSchedule(s, "n", "@every 90s", func(one *store.Schedule) { one.Draft.Stdin = large })
+		most.Store(s.UserBytes(1) + 2000)
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 refused"}) {
+			t.Errorf("outcomes: %q, want room for one job", got)
+		}
+	})
+}

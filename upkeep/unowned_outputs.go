@@ -1,0 +1,108 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+const (
+	// searchInterval is the time between two searches for output files that belong to no attempt.
+	// Such a file remains if a runner dies after it has written an output file and before it has
+	// recorded the result.
+	searchInterval = 6 * time.Hour
+	// filesPerSearchStep is the number of names that the store checks at a time. searchPause is the delay
+	// between two such steps. With these values, the search of a million files takes less than four
+	// minutes and causes no noticeable load.
+	filesPerSearchStep, searchPause = 500, 100 * time.Millisecond
+	// maxFoundFiles limits the number of files that one search finds in a directory, because an account
+	// that can write to the directory can create any number of files.
+	maxFoundFiles = 10_000
+)
+
+// UnownedMarker is the part of the store that RunUnownedSearch needs. See docs/decisions/0061.
+type UnownedMarker interface {
+	MarkUnownedOutputs(ctx context.Context, refs []string) ([]string, error)
+}
+
+// RunUnownedSearch searches for output files that belong to no attempt, immediately and then every
+// six hours, until ctx ends. It marks these files as garbage, which Run deletes. The function dirs
+// returns the directories that may contain output files; a missing directory contains none.
+// RunUnownedSearch ignores files that were last written before the time since. Such files may
+// belong to another store, which used the directories earlier and may use them again.
+func RunUnownedSearch(ctx context.Context, s UnownedMarker, dirs func() []string, since time.Time, log *slog.Logger) {
+	for {
+		for _, dir := range dirs() {
+			n, err := searchDir(ctx, s, dir, since)
+			if n > 0 {
+				log.Info("deleted output files that belong to no attempt", "directory", dir, "files", n)
+			}
+			if err != nil && ctx.Err() == nil {
+				log.Warn("could not search for leftover output files to delete, so they still use disk space; the service "+
+					"tries again in "+searchInterval.String(),
+					"directory", dir, "error", err)
+			}
+		}
+		if !sleep(ctx, searchInterval) {
+			return
+		}
+	}
+}
+
+// searchDir searches one directory. It returns the number of output files in it that belong to no
+// attempt.
+func searchDir(ctx context.Context, s UnownedMarker, dir string, since time.Time) (found int, err error) {
+	f, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(filesPerSearchStep)
+		if errors.Is(err, io.EOF) {
+			return found, nil
+		}
+		if err != nil {
+			return found, err
+		}
+		refs, err := s.MarkUnownedOutputs(ctx, writtenSince(dir, names, since))
+		if found += len(refs); err != nil || found >= maxFoundFiles {
+			return found, err
+		}
+		if len(names) == filesPerSearchStep && !sleep(ctx, searchPause) {
+			return found, ctx.Err()
+		}
+	}
+}
+
+// sleep waits for the duration d. It returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// writtenSince returns those of the named files that were last written at or after the time since.
+// It omits files that it cannot examine.
+func writtenSince(dir string, names []string, since time.Time) []string {
+	if since.IsZero() {
+		return names
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		return err != nil || info.ModTime().Before(since)
+	})
+}

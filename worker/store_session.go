@@ -1,0 +1,246 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// storeSession holds Run's state towards the store: the events to record, and the waiting claim.
+type storeSession struct {
+	store store.Session
+	log   *slog.Logger
+
+	pendingReport store.Report                 // events that the next exchange records
+	logLines      []logLine                    // log lines to write after the next exchange
+	afterExchange []func()                     // functions to run after the next exchange
+	pendingAcks   map[*runnerConn][]wire.Lease // acknowledgements to send after the next exchange
+	retryDelay    time.Duration                // how long to wait after the next error
+	retryAt       time.Time                    // time of the next try after an error; zero if no try is due
+	recordedDirs  []string                     // runner directories recorded in the store
+
+	cancelClaim    context.CancelFunc // cancels the Await in progress; nil if none is
+	workersAtClaim int                // number of workers when that Await began
+	recallsAtClaim int                // number of recalls when that Await began
+}
+
+// addSettlement adds a settlement to the pending report.
+func (s *storeSession) addSettlement(settlement store.Settlement) {
+	s.pendingReport.Settlements = append(s.pendingReport.Settlements, settlement)
+}
+
+// handleStoreError handles an error of the store. After a temporary error the pending report is
+// kept for a later exchange, and handleStoreError returns nil.
+func (s *storeSession) handleStoreError(err error) error {
+	if isTemporary(err) {
+		s.log.Warn("could not record the results of jobs; trying again", "error", err, "in_ms", s.retryDelay.Milliseconds())
+		s.retryAt = time.Now().Add(s.retryDelay)
+		s.retryDelay = min(2*s.retryDelay, storeRetryMax)
+		return nil
+	}
+	return fmt.Errorf("the results of some ended jobs are not recorded yet, but the runners keep them for the "+
+		"next start of the service; %w", err)
+}
+
+// isTemporary reports whether an error of the store is temporary.
+func isTemporary(err error) bool {
+	return errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable)
+}
+
+// recordRunnerDirs records in the store the directories of all runners that may hold leases. Run calls it
+// before it sends jobs to them, so the next service notices if a directory has disappeared.
+func (s *storeSession) recordRunnerDirs(ctx context.Context, dirs []string) error {
+	slices.Sort(dirs)
+	dirs = slices.Compact(dirs)
+	if s.recordedDirs != nil && slices.Equal(dirs, s.recordedDirs) {
+		return nil
+	}
+	err := s.store.StoreRunnerDirs(context.WithoutCancel(ctx), dirs)
+	if err == nil {
+		s.recordedDirs = dirs
+	}
+	return err
+}
+
+// sendAcks sends the runners the leases whose results they can discard.
+func (s *storeSession) sendAcks() {
+	for conn, leases := range s.pendingAcks {
+		conn.Send(&wire.Ack{Leases: leases})
+		delete(s.pendingAcks, conn)
+	}
+}
+
+// claimInBackground claims jobs in the background. The claim waits until at least one job is available. recalls
+// is the current number of recalls; the caller reads it together with want, without unlocking mu in
+// between.
+func (l *loop) claimInBackground(want, workers, recalls int) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	l.session.cancelClaim, l.session.workersAtClaim, l.session.recallsAtClaim = cancel, workers, recalls
+	l.Go(func() {
+		jobs, err := l.store.Await(ctx, want)
+		l.post(func() error { return l.startClaimed(jobs, err) })
+	})
+}
+
+// startClaimed starts the jobs that await has claimed. If jobs were recalled since the claim began,
+// they may rank before the claimed ones. In that case startClaimed returns the claimed jobs, so
+// that all take part in the next claim.
+func (l *loop) startClaimed(jobs []queue.Job, err error) error {
+	l.session.cancelClaim()
+	l.session.cancelClaim = nil
+	l.mu.Lock()
+	recalled := l.recallCount != l.session.recallsAtClaim
+	l.mu.Unlock()
+	switch {
+	case len(jobs) > 0 && recalled:
+		l.returnClaimed(jobs)
+	case len(jobs) > 0:
+		l.startAll(jobs, false)
+	case err != nil && !errors.Is(err, context.Canceled):
+		return l.session.handleStoreError(err)
+	}
+	return nil
+}
+
+// finishStored removes leases whose end the store has recorded, and answers callers whose change
+// was stored or refused. It returns the lines to log.
+func (l *loop) finishStored(report store.Report, refused map[queue.Lease]error) []logLine {
+	l.mu.Lock()
+	lines := append(l.session.logLines, l.attemptLogLinesLocked(report.Settlements)...)
+	l.session.logLines = nil
+	now := time.Now()
+	for i := range report.Settlements {
+		lease := report.Settlements[i].Lease
+		if report.Settlements[i].Decision.RecordsAttempt {
+			queueName := "" // not known for a lease of another node
+			if h := l.leases.byLease[lease]; h != nil {
+				queueName = h.job.Queue
+				if l.cfg.OnAttemptEnded != nil {
+					l.cfg.OnAttemptEnded(&h.job, &report.Settlements[i])
+				}
+			}
+			l.endedByQueue.add(queueName, now)
+		}
+		l.leases.removeLocked(lease, eventStored)
+	}
+	for _, lease := range report.Releases {
+		l.leases.removeLocked(lease, eventStored)
+	}
+	for i := range report.Changes {
+		lease := report.Changes[i].Lease
+		if h := l.leases.byLease[lease]; h != nil && h.reportedChange != nil {
+			// Other callers that wait to change this job find that its lease is gone, and change it in
+			// the store.
+			h.reportedChange.answer <- refused[lease]
+		}
+		l.leases.removeLocked(lease, eventStored)
+	}
+	l.mu.Unlock()
+	l.session.pendingReport = store.Report{}
+	return lines
+}
+
+// startOnCurrent sends claimed jobs to the current runner. If allStored is set, all earlier results
+// are stored, so startOnCurrent sends the pending acknowledgements with the jobs.
+func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
+	if len(jobs) == 0 {
+		return
+	}
+	failpoint.Hit("claimed")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	conn := l.runners.currentLocked()
+	// Since the claim began, the runner may have died, or a stop, a pause or a recall may have begun.
+	if conn == nil || !l.mayStartLocked() || l.leases.recallingLocked() {
+		l.returnClaimed(jobs)
+		return
+	}
+	frames := make([]wire.Frame, 0, len(jobs)+1)
+	if acks := l.session.pendingAcks[conn]; allStored && len(acks) > 0 {
+		frames = append(frames, &wire.Ack{Leases: acks})
+		delete(l.session.pendingAcks, conn)
+	}
+	for i := range jobs {
+		h := l.leases.addLocked(&jobs[i], phaseSent)
+		h.leaseLocation = leaseLocation{conn, conn.Dir}
+		frames = l.startFramesLocked(frames, &h.job)
+	}
+	conn.Send(frames...)
+	failpoint.Hit("start-sent")
+}
+
+// logLine is a line for the log.
+type logLine struct {
+	level slog.Level
+	text  string
+	attrs []slog.Attr
+}
+
+// attemptLogLinesLocked returns log lines about attempts that have ended. Problems that need attention
+// are warnings, attempts that will be retried are information, and all others are debug lines. A line
+// contains the job's id only, since commands and output may be secret.
+func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) {
+	for i := range ended {
+		e := &ended[i]
+		r := logLineFor(&e.Decision)
+		if !l.cfg.Log.Enabled(context.Background(), r.level) {
+			continue
+		}
+		h := l.leases.byLease[e.Lease]
+		if h == nil {
+			continue
+		}
+		j, a, d := &h.job, &e.Attempt, &e.Decision
+		r.attrs = append(r.attrs,
+			slog.String("job", j.ID), slog.Int("attempt", j.StartedAttempts+1), slog.String("state", d.State.String()))
+		if d.Reason != "" {
+			r.attrs = append(r.attrs, slog.String("reason", string(d.Reason)))
+		}
+		if a.ExitCode >= 0 {
+			r.attrs = append(r.attrs, slog.Int64("exit_code", a.ExitCode))
+		}
+		if a.Signal != 0 {
+			r.attrs = append(r.attrs, slog.Int("signal", a.Signal))
+		}
+		if d.State == queue.Failed {
+			r.attrs = append(r.attrs, slog.Int64("again_in_ms", d.Delay.Milliseconds()))
+		}
+		r.attrs = append(r.attrs, slog.String("worker", a.Worker), slog.Int("pid", a.PID))
+		list = append(list, r)
+	}
+	return list
+}
+
+// logLineFor returns the level and text of the log line for a decision.
+func logLineFor(d *queue.Decision) logLine {
+	switch {
+	case d.Reason == queue.ReasonUnkillable:
+		return logLine{level: slog.LevelError,
+			text: "a job's processes still exist after SIGKILL; the kernel blocks them, most likely on a disk or the network"}
+	case d.State == queue.Dead:
+		return logLine{level: slog.LevelWarn, text: "job is dead"}
+	case d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted:
+		if d.State == queue.Failed {
+			return logLine{level: slog.LevelWarn, text: "job was interrupted, and will be retried after again_in_ms"}
+		}
+		return logLine{level: slog.LevelWarn, text: "job was interrupted"}
+	case d.State == queue.Failed:
+		return logLine{level: slog.LevelInfo, text: "attempt failed"}
+	}
+	return logLine{level: slog.LevelDebug, text: "attempt ended"}
+}
+
+// writeLog writes lines to the log. The caller holds no lock, since logging may block.
+func (s *storeSession) writeLog(list []logLine) {
+	for _, r := range list {
+		s.log.LogAttrs(context.Background(), r.level, r.text, r.attrs...)
+	}
+}
