@@ -29,10 +29,10 @@ func newFrontEnd(s *Service, e *endpoint) *frontEnd {
 	// The page serves no request before ApplySettings opens it below.
 	as := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
 	f.page = handlers.NewWebPage(s.Log, s.Guard, s.Settings, as, e.webListeners)
-	d := *s.Dependencies
-	d.Endpoint, d.Page, d.StopRequests, d.BeforeReload, d.AfterReload = e, f.page, stop, f.notifier.notifyReloading,
-		f.notifier.notifyReloaded
-	f.api, f.settingsChanger = handlers.New(&d)
+	f.api, f.settingsChanger = handlers.New(s.Dependencies, handlers.FrontParts{
+		Endpoint: e, Page: f.page, StopRequests: stop,
+		BeforeReload: f.notifier.notifyReloading, AfterReload: f.notifier.notifyReloaded,
+	})
 	if unknown := s.Rights.UnknownNamesMessage(); unknown != "" {
 		s.Log.Warn(unknown)
 	}

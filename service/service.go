@@ -191,7 +191,7 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 			GateRules:  &settings.GateRules{Store: q.store},
 			Quota:      &settings.Quota{Maintainer: files, Store: q.store, Settings: b.settings},
 		},
-		JobAccountFor: b.accountBy, ExamineStoreDir: examineStoreDir, BeforeReload: func() {}, AfterReload: func() {},
+		JobAccountFor: b.accountBy, ExamineStoreDir: examineStoreDir,
 	}
 	if b.options.StartedOnDemand || b.options.Manager != nil {
 		d.LogFile = b.options.LogFile

@@ -1,8 +1,8 @@
 // Package handlers implements control.API: it checks the rights of the caller, passes the request to the store, the
 // pool or another node, and shows the result as the caller may see it.
 //
-// Start with New. API consists of one type for each subject, such as Jobs or Queues. The types in parts are
-// shared by several subjects.
+// Start with New. API consists of one type for each subject, such as Jobs or Queues. Each of them embeds parts, so
+// it can use every part of the service. See docs/decisions/0103.
 package handlers
 
 import (
@@ -26,22 +26,28 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Dependencies are the parts of the service that the handlers use.
+// Dependencies are the parts that the handlers and package service use. They exist once the store is open. The
+// parts that exist only once the socket is open are in FrontParts.
 type Dependencies struct {
 	ServiceInfo
 	CoreParts
 	SettingsParts
 	AccessParts
 	NodeParts
-	StopRequests              chan<- bool // a value stops the service; true keeps the jobs
-	Page                      *WebPage    // nil in read-only mode
-	Endpoint                  Endpoint
-	Hooks                     *hooks.Hooks
-	BeforeReload, AfterReload func()                  // called before and after the settings are read again
-	ApplyTraceSettings        func() (trouble string) // makes the exporter of traces follow the settings
+	Hooks              *hooks.Hooks
+	ApplyTraceSettings func() (trouble string) // makes the exporter of traces follow the settings
 	// JobAccountFor returns the account that jobs run as with other settings.
 	JobAccountFor   func(*config.Settings) (worker.Account, error)
 	ExamineStoreDir func(dir string) []store.Finding // checks the state directory of a store on a server
+}
+
+// FrontParts are the parts that a service has once its socket is open. Only handlers use them. In read-only mode, all
+// fields except Endpoint are nil.
+type FrontParts struct {
+	Endpoint                  Endpoint
+	Page                      *WebPage
+	StopRequests              chan<- bool // a value stops the service; true keeps the jobs
+	BeforeReload, AfterReload func()      // called before and after the settings are read again
 }
 
 // Endpoint is the control socket.
@@ -115,9 +121,11 @@ type NodeParts struct {
 	LeaseKeeper *cluster.LeaseKeeper
 }
 
-// parts are the parts of the service, and the parts of this package that the handlers of several subjects share.
+// parts holds everything that handlers use: the parts of the service, and the parts of this package that the handlers
+// of several subjects share.
 type parts struct {
 	*Dependencies
+	FrontParts
 	changes      *SettingsChanger
 	reader       *jobReader
 	queueList    *queueReader
@@ -131,9 +139,9 @@ type parts struct {
 	outputReader *outputReader
 }
 
-func newParts(d *Dependencies) *parts {
+func newParts(d *Dependencies, f FrontParts) *parts {
 	p := &parts{
-		Dependencies: d,
+		Dependencies: d, FrontParts: f,
 		health: &doctor.HealthCheck{
 			Maintainer: d.Maintainer, RunnerLocation: d.RunnerLocation, Node: d.Node, Pool: d.Pool, Store: d.Store, DrainState: d.DrainState,
 			LeaseKeeper: d.LeaseKeeper, NodeList: d.NodeList, Owners: d.Owners, Pauses: d.Pauses, Settings: d.Settings,
@@ -170,8 +178,8 @@ type API struct {
 var _ control.API = (*API)(nil)
 
 // New returns the implementation of the API, and the part of it that changes settings.
-func New(d *Dependencies) (*API, *SettingsChanger) {
-	p := newParts(d)
+func New(d *Dependencies, f FrontParts) (*API, *SettingsChanger) {
+	p := newParts(d, f)
 	return newAPI(p), p.changes
 }
 

@@ -66,9 +66,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 			Store: o.store, Cluster: o.cluster, RunnerLocation: o.home, UserLimits: control.NewUserLimits(),
 			Log: slog.New(slog.DiscardHandler),
 		},
-		Endpoint: noEndpoint{}, BeforeReload: func() {}, AfterReload: func() {},
 		ApplyTraceSettings: func() string { return "" },
-		ExamineStoreDir:    func(string) []store.Finding { return nil }, StopRequests: make(chan bool, 1),
+		ExamineStoreDir:    func(string) []store.Finding { return nil },
 	}
 	if d.Paths.SettingsFile == "" {
 		d.Paths.SettingsFile = "/etc/q.toml"
@@ -120,8 +119,10 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	}
 	d.Drainer = &cluster.Drainer{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
 	d.LeaseKeeper = cluster.NewLeaseKeeper(d.Log, d.Drainer, d.NodeList)
-	d.Page = NewWebPage(d.Log, d.Guard, d.Settings, nil, nil)
-	p := newParts(d)
+	p := newParts(d, FrontParts{
+		Endpoint: noEndpoint{}, Page: NewWebPage(d.Log, d.Guard, d.Settings, nil, nil), StopRequests: make(chan bool, 1),
+		BeforeReload: func() {}, AfterReload: func() {},
+	})
 	api := newAPI(p)
 	return &rig{
 		parts: p, api: api,
