@@ -9,13 +9,13 @@ import (
 
 // endpoint is the control socket, with the accounts that may connect.
 type endpoint struct {
-	*startup
+	startup           *startup
 	socket            *socket.Listener // nil until the socket is open
 	isSocketInherited bool             // the service did not create the socket, so the settings do not control its mode
 	webListeners      []net.Listener   // listeners for the web page that the system passed to the service
 }
 
-// openService opens the control socket: the one that the system passed to the service, the one that was bound while the
+// open opens the control socket: the one that the system passed to the service, the one that was bound while the
 // service was root, or a new one.
 func (e *endpoint) open(perms socket.Perms) error {
 	listener, handed, err := e.inheritedSockets()
@@ -24,10 +24,10 @@ func (e *endpoint) open(perms socket.Perms) error {
 	}
 	e.webListeners = handed
 	if listener == nil {
-		listener = e.boundSocket
+		listener = e.startup.boundSocket
 	}
 	if e.isSocketInherited = listener != nil; !e.isSocketInherited {
-		if listener, err = socket.Listen(e.options.Paths.Socket, perms); err != nil {
+		if listener, err = socket.Listen(e.startup.options.Paths.Socket, perms); err != nil {
 			return err
 		}
 	}

@@ -19,8 +19,8 @@ func (e *endpoint) inheritedSockets() (*socket.Listener, []net.Listener, error) 
 	passed, err := systemd.InheritedSockets()
 	// Only log a warning, since the queue works without these sockets.
 	for _, unusable := range passed.Unusable {
-		e.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the socket units",
-			"error", unusable)
+		e.startup.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the "+
+			"socket units", "error", unusable)
 	}
 	if passed.Control == nil || err != nil {
 		return nil, passed.Web, err
@@ -35,7 +35,7 @@ func (e *endpoint) socketPerms(set *config.Settings) (socket.Perms, error) {
 	if group == "" {
 		return perms, nil
 	}
-	gid, ok := e.directory.GroupID(group)
+	gid, ok := e.startup.directory.GroupID(group)
 	if !ok {
 		return perms, queue.Invalid("socket_group", "there is no group %q on this machine", group)
 	}

@@ -20,13 +20,13 @@ func (*endpoint) inheritedSockets() (*socket.Listener, []net.Listener, error) { 
 // socketPerms returns the permissions of the control pipe: every account with a right in [access] may
 // connect. ResolveAccess has already looked up the ids of these accounts.
 func (e *endpoint) socketPerms(*config.Settings) (socket.Perms, error) {
-	who := e.rights.CurrentAccess()
+	who := e.startup.rights.CurrentAccess()
 	var clients []*windows.SID
 	for _, ids := range []map[int]control.Right{who.Users, who.Groups} {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			sid, known := accounts.SIDOfID(id)
 			if !known {
-				e.log.Warn("[access] contains an account number that this machine does not know; write the name "+
+				e.startup.log.Warn("[access] contains an account number that this machine does not know; write the name "+
 					"or SID of the account", "number", id)
 				continue
 			}
@@ -42,12 +42,12 @@ func (e *endpoint) CheckSettings(*config.Settings) error { return nil }
 
 // UpdateAccess applies changed [access] settings to the pipe.
 func (e *endpoint) UpdateAccess() {
-	perms, err := e.socketPerms(&e.settings.Current().Settings)
+	perms, err := e.socketPerms(&e.startup.settings.Current().Settings)
 	if err == nil {
 		err = e.socket.SetPermissions(perms)
 	}
 	if err != nil {
-		e.log.Error("cannot change the access list of the pipe; the new [access] settings take effect after a "+
+		e.startup.log.Error("cannot change the access list of the pipe; the new [access] settings take effect after a "+
 			"restart of the service", "error", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // LeaseKeeper renews the node lease and takes over the jobs of lost nodes.
 type LeaseKeeper struct {
-	*NodeList
+	nodes   *NodeList
 	log     *slog.Logger
 	drainer *Drainer
 
@@ -54,29 +54,29 @@ func leaseMargin(lease time.Duration) time.Duration { return lease / 6 }
 
 // NewLeaseKeeper returns a keeper of the node lease. Without a cluster, its methods do nothing.
 func NewLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeList) *LeaseKeeper {
-	return &LeaseKeeper{NodeList: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
+	return &LeaseKeeper{nodes: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
 		takeoverRequest: make(chan struct{}, 1)}
 }
 
 // RenewLease renews the node lease and extends the time for which the runners may run jobs.
 func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
-	if k.Cluster == nil {
+	if k.nodes.Cluster == nil {
 		return nil
 	}
-	lease := k.Cluster.NodeLeaseDuration()
+	lease := k.nodes.Cluster.NodeLeaseDuration()
 	sent := time.Now()
 	timeoutCtx, cancel := context.WithTimeout(ctx, lease/3)
 	defer cancel()
 	recordDrain := k.drainer.BeginDrainRead()
-	m, err := k.Cluster.RenewNodeLease(timeoutCtx, k.currentLoad())
+	m, err := k.nodes.Cluster.RenewNodeLease(timeoutCtx, k.nodes.currentLoad())
 	if err != nil {
 		return err
 	}
 	var deadline time.Time // none, unless the setting on_partition says so
-	if k.Settings.Current().OnPartition == "stop" {
+	if k.nodes.Settings.Current().OnPartition == "stop" {
 		deadline = sent.Add(lease - leaseMargin(lease))
 	}
-	k.Pool.SetLeaseDeadline(deadline)
+	k.nodes.Pool.SetLeaseDeadline(deadline)
 	recordDrain(m.Drained)
 	if m.HasOrphans {
 		select {
@@ -114,7 +114,7 @@ func (k *LeaseKeeper) RunTakeovers(ctx context.Context) {
 // TakeOver takes over the jobs of nodes whose leases have expired.
 func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 	for more := true; more; {
-		list, err := k.Cluster.TakeOver(ctx)
+		list, err := k.nodes.Cluster.TakeOver(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				k.log.Warn("cannot take over the jobs of a lost node yet; trying again", "error", err)
@@ -130,7 +130,7 @@ func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 				k.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name,
 					"jobs", byNode[name])
 			}
-			k.Pool.QueueLostLeases(list)
+			k.nodes.Pool.QueueLostLeases(list)
 		}
 		more = len(list) == store.MaxTakenOverLeases
 	}
@@ -144,10 +144,10 @@ type renewalFailure struct {
 
 // RunRenewals renews the node lease periodically until ctx ends.
 func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
-	if k.Cluster == nil {
+	if k.nodes.Cluster == nil {
 		return
 	}
-	lease := k.Cluster.NodeLeaseDuration()
+	lease := k.nodes.Cluster.NodeLeaseDuration()
 	renewed := time.Now()
 	defer k.renewalFailure.Store(nil)
 	for wait := lease / 3; ; {
@@ -176,7 +176,7 @@ func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 			if failing == nil {
 				k.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the "+
 					"setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(),
-					"on_partition", k.Settings.Current().OnPartition)
+					"on_partition", k.nodes.Settings.Current().OnPartition)
 			}
 		}
 	}
