@@ -1,0 +1,27 @@
+package config
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+// Each setting and each table of the settings file has a description, and no description is left over.
+func TestDescriptionsMatchSettings(t *testing.T) {
+	var want []string
+	for _, k := range Keys() {
+		want = append(want, k.Name)
+	}
+	for _, table := range SettingsTables {
+		want = append(want, "["+table+"]")
+	}
+	slices.Sort(want)
+	if got := slices.Sorted(maps.Keys(descriptions())); !slices.Equal(got, want) {
+		t.Errorf("descriptions.txt describes\n%q\nwant\n%q", got, want)
+	}
+	for name, text := range descriptions() {
+		if text == "" {
+			t.Errorf("the description of %s is empty", name)
+		}
+	}
+}
