@@ -66,7 +66,7 @@ type PauseSelection struct{ Selection }
 // MaxSelectedPerRequest is the maximum number of selected jobs that one request processes.
 const MaxSelectedPerRequest = 1000
 
-// Names returns the ids in ID and IDs.
+// AllIDs returns the ids in ID and IDs.
 func (s Selection) AllIDs() []string {
 	if s.ID == "" {
 		return s.IDs
@@ -87,7 +87,7 @@ type Edit struct {
 	Set json.RawMessage `json:"set"`
 }
 
-// RetryAdvice runs ended jobs again, and failed jobs without waiting for their retry time. It also
+// Retry runs ended jobs again, and failed jobs without waiting for their retry time. It also
 // retries the jobs that were cancelled because the selected jobs failed, unless WithoutDependants is set.
 type Retry struct {
 	Selection

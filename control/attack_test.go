@@ -91,7 +91,7 @@ func (v *testServer) dial(uid int) net.Conn {
 	return c
 }
 
-// readMember imitates a read of the service.
+// read imitates a read of the service.
 func (v *testServer) read(ctx context.Context, class SlotClass) error {
 	return v.shares.RunInSlot(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
@@ -143,7 +143,7 @@ func (v *testServer) waitUntil(what string, holds func() bool) {
 	}
 }
 
-// chargedBytes returns the size of a user's requests and answers that are in progress.
+// bytes returns the size of a user's requests and answers that are in progress.
 func (v *testServer) bytes(uid int) int64 {
 	_, bytes := v.shares.conns.Usage(uid)
 	return bytes

@@ -233,7 +233,7 @@ func (c *clientConn) readUntil(o *call) bool {
 	}
 }
 
-// readMember reads and processes one line.
+// read reads and processes one line.
 func (c *clientConn) read() error {
 	line, err := readLine(c.reader)
 	if err != nil {

@@ -218,7 +218,7 @@ func (c *Client) ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, 
 	return callMethod[Schedule](ctx, c, "schedule.resume", p, true)
 }
 
-// OccurrenceRecord is not repeated, because the second request would enqueue another job.
+// ScheduleRun is not repeated, because the second request would enqueue another job.
 func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error) {
 	return callMethod[EnqueueResult](ctx, c, "schedule.run", p, false)
 }

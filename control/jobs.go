@@ -49,7 +49,7 @@ type JobPage struct {
 	Next *string `json:"next"`
 }
 
-// WaitTimes waits until all of the given jobs have ended or, with Any, until one has.
+// Wait waits until all of the given jobs have ended or, with Any, until one has.
 type Wait struct {
 	ID      JobID    `json:"id,omitempty"`
 	IDs     JobIDs   `json:"ids,omitempty"`

@@ -59,7 +59,7 @@ func asID(s string) string {
 	return queue.Clip(s)
 }
 
-// Names is a list of at most MaxJobIDs ids. In JSON, a single id may replace the list.
+// JobIDs is a list of at most MaxJobIDs ids. In JSON, a single id may replace the list.
 type JobIDs []string
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -205,7 +205,7 @@ func rulesOf(t reflect.Type) *ruleset {
 	return rulesets.all[t]
 }
 
-// withSchemaVersion returns a ruleset with all parameters of type t and their descriptions. A nil ruleset has none.
+// complete returns a ruleset with all parameters of type t and their descriptions. A nil ruleset has none.
 func (r *ruleset) complete(t reflect.Type, docs map[string]string) *ruleset {
 	if r == nil {
 		r = &ruleset{}

@@ -262,7 +262,7 @@ func anyMemberSchema(names []string, value func(name string) schema) schema {
 	return schema{"anyOf": list}
 }
 
-// declare adds a constraint to the schema of a value.
+// addConstraint adds a constraint to the schema of a value.
 func addConstraint(s schema, c *queue.Constraint) {
 	kinds := schemaTypes(s)
 	if r := c.Range; r != nil {

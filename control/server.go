@@ -113,7 +113,7 @@ type identifiedConn struct {
 	peer Peer
 }
 
-// RunTimes serves connections from l until ctx ends. It then gives the requests in progress stopTimeout
+// Run serves connections from l until ctx ends. It then gives the requests in progress stopTimeout
 // to finish, and closes the remaining connections.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))

@@ -83,7 +83,7 @@ type AttemptStatistics struct {
 // was measured. P50MS is a value that half of all durations do not exceed, P95MS one that 95 % do
 // not exceed. Percentiles are accurate to a factor of √2.
 //
-// Buckets holds pairs (i, n): n durations were at most 2^(i/2) seconds and longer than 2^((i-1)/2)
+// DurationStatistics holds pairs (i, n): n durations were at most 2^(i/2) seconds and longer than 2^((i-1)/2)
 // seconds, as in a Prometheus native histogram with schema 1.
 type DurationStatistics struct {
 	P50MS   *int64    `json:"p50_ms"`

@@ -295,7 +295,7 @@ type schedulesData struct {
 	Next      string // cursor of the next page; "" on the last page
 }
 
-// span is a period of the statistics page and the length of the steps of its graphs.
+// statsRange is a period of the statistics page and the length of the steps of its graphs.
 type statsRange struct {
 	Name   string
 	length time.Duration

@@ -177,7 +177,7 @@ type sharedWriter struct {
 	mu      sync.Mutex
 }
 
-// AllowChanges implements io.Writer.
+// Write implements io.Writer.
 func (s *sharedWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

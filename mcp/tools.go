@@ -206,7 +206,7 @@ func (s *server) logs(ctx context.Context, a arguments) (any, error) {
 	return s.output(ctx, p)
 }
 
-// outputSchema returns the end of both output streams of a job. Missing bytes are replaced by a line.
+// output returns the end of both output streams of a job. Missing bytes are replaced by a line.
 func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, error) {
 	if p.LastLines == nil {
 		p.LastLines = new(defaultOutputLines)

@@ -185,7 +185,7 @@ type model struct {
 	written [2][]byte
 }
 
-// keptBytes reports whether a Log with the same bytes keeps a byte of a stream now.
+// kept reports whether a Log with the same bytes keeps a byte of a stream now.
 func (m *model) kept(s, pos int) bool {
 	n := len(m.written[s])
 	return pos < (m.limit+1)/2 || pos >= n-m.limit/2 && pos < n

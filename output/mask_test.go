@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// keptBytes returns the content of a log after the given pieces of one stream were appended.
+// kept returns the content of a log after the given pieces of one stream were appended.
 func kept(texts [][]byte, pieces ...string) string {
 	l := output.New(1<<20, nil)
 	l.Mask(texts)

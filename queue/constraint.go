@@ -251,7 +251,7 @@ func (c *Constraint) checkRange(field string, n float64, q quantityWords) error 
 	return Invalid(field, "%s is too %s; use %s %s%s", q.text(n), wrong, q.name, give, c.MessageSuffix)
 }
 
-// CheckSurrogates returns an error if the constraint does not accept the text.
+// CheckText returns an error if the constraint does not accept the text.
 func (c *Constraint) CheckText(field, text string) error {
 	switch {
 	case c.Enum != nil:

@@ -112,7 +112,7 @@ func FormatDemand(j *Job, kind GateKind) *string {
 	return nil
 }
 
-// Units returns the number of units of each resource that a job needs, or nil if it needs none.
+// DemandedUnits returns the number of units of each resource that a job needs, or nil if it needs none.
 func DemandedUnits(j *Job) map[string]int {
 	var counts map[string]int
 	for _, d := range j.Demands {

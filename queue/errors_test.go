@@ -20,7 +20,7 @@ func TestErrorsAreKnownByCode(t *testing.T) {
 	}
 }
 
-// Nearest suggests a known word only if one is close.
+// DidYouMean suggests a known word only if one is close.
 func TestNearest(t *testing.T) {
 	known := []string{"command", "max_retries", "id"}
 	for word, want := range map[string]string{"comand": "command", "max-retries": "max_retries",

@@ -17,7 +17,7 @@ const (
 	IsHook           HookEvents = 1 << 7
 )
 
-// HookEvents lists the events, in the order in which their hooks are created.
+// Hooks lists the events, in the order in which their hooks are created.
 var Hooks = []HookEvents{HookCompleted, HookFailed, HookDead, HookEnded}
 
 // HookQueue is the queue of hooks. MaxHooks limits the waiting hooks of one user. Further hooks are not
@@ -77,7 +77,7 @@ func (l *HookCommands) CommandEvents() (set HookEvents) {
 	return set
 }
 
-// Private returns the uid of the job's user if only this user and operators may see the job, because it is a
+// RestrictedToUID returns the uid of the job's user if only this user and operators may see the job, because it is a
 // hook of the settings. It returns nil for any other job.
 func (j *Job) RestrictedToUID() *int {
 	if j.HookEvents&HookFromSettings == 0 {

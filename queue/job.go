@@ -102,7 +102,7 @@ type Limits struct {
 	NoNewPrivileges bool    `json:"no_new_privileges,omitempty"`
 }
 
-// JobSeq is a command to be run to completion, as the store keeps it. Resolve returns a draft: it has
+// Job is a command to be run to completion, as the store keeps it. Resolve returns a draft: it has
 // no Seq, an ID only if one was requested, and no times except those that were requested.
 type Job struct {
 	Seq      int64

@@ -191,7 +191,7 @@ func skipString(data []byte, i int) int {
 	}
 }
 
-// Text returns the text of a JSON string that CheckJSON has accepted. For speed, Text decodes one-letter
+// DecodeJSONString returns the text of a JSON string that CheckJSON has accepted. For speed, Text decodes one-letter
 // escapes itself and leaves others to the library, because much of the input is job output with many escaped
 // newlines.
 func DecodeJSONString(raw json.RawMessage) (string, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Shortfalls returns every limit that is not enforced as specified, with the first job that has it.
+// UnenforcedLimits returns every limit that is not enforced as specified, with the first job that has it.
 func TestShortfalls(t *testing.T) {
 	all := func(nice, nofile int64) queue.Job {
 		return queue.Job{Execution: queue.Execution{

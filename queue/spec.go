@@ -270,7 +270,7 @@ func (s *Spec) GivenFields() map[string]any {
 	return m
 }
 
-// CheckSurrogates returns an error if a text of the spec is not valid UTF-8. JSON cannot contain such a
+// CheckText returns an error if a text of the spec is not valid UTF-8. JSON cannot contain such a
 // text and would silently replace it.
 func (s *Spec) CheckText() error {
 	for i := range fields {

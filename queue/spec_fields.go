@@ -49,7 +49,7 @@ func readInto[T any](to **T, v json.RawMessage, read func(json.RawMessage) (T, e
 	return err
 }
 
-// fieldGetter returns the value of the field as written to JSON, or nil if the field is not given. For timeout_ms, it
+// get returns the value of the field as written to JSON, or nil if the field is not given. For timeout_ms, it
 // always returns nil, because timeout has the value.
 func (f *Field) get(s *Spec) any {
 	switch from := f.at(s).(type) {

@@ -109,7 +109,7 @@ func readBool(v json.RawMessage) (bool, error) {
 	return b, nil
 }
 
-// decodeText reads a text of the field: its value, or an entry of it.
+// readText reads a text of the field: its value, or an entry of it.
 func (f *Field) readText(v json.RawMessage) (string, error) {
 	if !f.numbersAsText() {
 		return decodeText(v)

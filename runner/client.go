@@ -253,7 +253,7 @@ func request[T wire.Frame](
 	}
 }
 
-// Read reads output of an attempt after a cursor. If stop is not nil, Read waits for output until
+// ReadOutput reads output of an attempt after a cursor. If stop is not nil, Read waits for output until
 // stop is closed. The field Gone of the Chunk means that the runner does not have the attempt, or
 // no longer has it. Read returns ErrNoReply if the connection ends or stop is closed.
 func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
@@ -296,7 +296,7 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged in
 	return int(max(paused.UnchangedProcesses, 0)), nil
 }
 
-// Purge makes the runner delete output files. It returns after the runner has tried.
+// PurgeOutputs makes the runner delete output files. It returns after the runner has tried.
 func (c *Client) PurgeOutputs(ctx context.Context, refs []string) error {
 	_, err := request[*wire.PurgeOutputsReply](ctx, c, nil,
 		func(id int64) wire.Frame { return &wire.PurgeOutputs{RequestID: id, Refs: refs} })

@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// LauncherPID describes the process that starts root's runners on systems without systemd.
+// Launcher describes the process that starts root's runners on systems without systemd.
 type Launcher struct {
 	Socket string       // path of the socket; each connection to it starts a runner
 	PID    int          // process id; 0 if another process started the launcher

@@ -88,7 +88,7 @@ func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error)
 	return list, false, err
 }
 
-// Read returns what a dead runner's files say about its attempts. Unlike Recover, it ends no processes.
+// ReadDeadRunner returns what a dead runner's files say about its attempts. Unlike Recover, it ends no processes.
 func ReadDeadRunner(dir string, leased []wire.Attempt) (r RecoveryResult, err error) {
 	r.UnkilledLeases, r.SameBoot = map[wire.Lease]bool{}, true
 	if dir == "" {

@@ -69,7 +69,7 @@ func IsOutputRef(ref string) bool {
 	return ref != ""
 }
 
-// Purge deletes output files below root.
+// RemoveOutputs deletes output files below root.
 func RemoveOutputs(root string, refs []string) {
 	for _, ref := range refs {
 		if IsOutputRef(ref) {

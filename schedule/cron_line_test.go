@@ -220,7 +220,7 @@ func TestWrongLines(t *testing.T) {
 	}
 }
 
-// Newest finds the newest occurrences quickly, however many occurrences exist. If at most n exist,
+// NewestOccurrences finds the newest occurrences quickly, however many occurrences exist. If at most n exist,
 // it returns all of them.
 func TestNewest(t *testing.T) {
 	from := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -305,7 +305,7 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// Gap finds the shortest interval, even if the intervals differ.
+// ShortestGap finds the shortest interval, even if the intervals differ.
 func TestGap(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second,

@@ -55,7 +55,7 @@ func openSQLite(ctx context.Context, dir string, log *slog.Logger,
 	return sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderFromSettings: orderOf})
 }
 
-// member is the identity of a node that shares a queue.
+// nodeIdentity is the identity of a node that shares a queue.
 type nodeIdentity = postgres.NodeConfig
 
 // postgresOpener returns an opener for the store in a server database, which this service joins as node m.

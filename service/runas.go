@@ -54,7 +54,7 @@ func (b *startup) chooseRunnerLocation() (runner.Location, error) {
 // ownedByRoot reports whether the service uses root's runners.
 func (r *ExternalRunners) ownedByRoot() bool { return r.SpawnSocket != "" && !r.SpawnsOwnAccount }
 
-// jobAccountFor returns the account that jobs run as with the given settings. It returns an error if the
+// accountBy returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
 func (b *startup) accountBy(set *config.Settings) (worker.Account, error) {
 	a := b.directory.AccountOf(accounts.CurrentUser())

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// notices reports the state of the service to systemd.
+// systemdNotifier reports the state of the service to systemd.
 type systemdNotifier struct {
 	*Service
 	endpoint *endpoint

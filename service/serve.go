@@ -102,7 +102,7 @@ func (r *partGroup) run(part func(context.Context) error) {
 // runWithoutError runs a part that cannot fail.
 func (r *partGroup) runWithoutError(part func(context.Context)) { r.parts.Go(func() { part(r.ctx) }) }
 
-// stopRequests stops the parts and waits for their end.
+// stop stops the parts and waits for their end.
 func (r *partGroup) stop() {
 	r.cancel()
 	r.parts.Wait()
@@ -227,7 +227,7 @@ func launcherEndedError(err error) error {
 	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }
 
-// applySettings makes the exporter send attempts to the collector in the settings. If that fails, it returns a
+// setTraces makes the exporter send attempts to the collector in the settings. If that fails, it returns a
 // message; it returns "" if it succeeds.
 func (s *Service) setTraces() (trouble string) {
 	if err := s.traces.SetEndpoint(s.Settings.Current().TracesEndpoint); err != nil {

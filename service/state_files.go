@@ -24,7 +24,7 @@ import (
 // from others with the same name.
 const nodeIDFileName = "node.id"
 
-// member returns the identity with which this service joins a queue that several nodes share.
+// loadNodeIdentity returns the identity with which this service joins a queue that several nodes share.
 func (b *startup) loadNodeIdentity() (nodeIdentity, error) {
 	m := nodeIdentity{Name: b.nodeName(), Version: b.options.Version, LeaseDuration: b.settings.Current().NodeLease}
 	path := filepath.Join(b.options.Paths.StateDir, nodeIDFileName)

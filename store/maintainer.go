@@ -66,7 +66,7 @@ type OutputDirs struct {
 	OwnedSince time.Time
 }
 
-// Outputs opens an output file by name. It returns os.ErrNotExist if the file is gone.
+// OutputOpener opens an output file by name. It returns os.ErrNotExist if the file is gone.
 type OutputOpener func(ref string) (io.ReadCloser, error)
 
 // BackupReader is a finished backup, which is read from its beginning. Close deletes it.

@@ -28,7 +28,7 @@ type QueueRule struct {
 	JobDefaults string `json:"defaults,omitempty"`
 	Paused      bool   `json:"paused,omitempty"` // jobs of the queue are not claimed
 	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and Reason the user's reason.
-	// Promote ends the pause at Until; 0 means never.
+	// Promote ends the pause at PausedUntil; 0 means never.
 	PausedBy    int          `json:"paused_by,omitempty"`
 	PausedAt    queue.Millis `json:"paused_at,omitempty"`
 	PauseReason string       `json:"reason,omitempty"`

@@ -82,8 +82,8 @@ const (
 	FirstBucketIndex = -20 // index of the first bucket in the schema of Prometheus
 )
 
-// Bound returns the upper bound of bucket k in seconds: 2^((k+FirstBucketIndex)/2), from under 1 ms to 34 days.
-// The bounds are those of Prometheus' native histograms with schema 1.
+// BucketUpperBound returns the upper bound of bucket k in seconds: 2^((k+FirstBucketIndex)/2), from
+// under 1 ms to 34 days. The bounds are those of Prometheus' native histograms with schema 1.
 func BucketUpperBound(k int) float64 { return math.Exp2(float64(k+FirstBucketIndex) / 2) }
 
 // Histogram counts durations in exponential buckets.
@@ -220,7 +220,7 @@ func (g Grain) PeriodStart(at queue.Millis) queue.Millis {
 	return at - at%queue.Millis(g.Length().Milliseconds())
 }
 
-// Oldest returns the start of the oldest period that is kept at an instant.
+// OldestPeriodStart returns the start of the oldest period that is kept at the time now.
 func (g Grain) OldestPeriodStart(now queue.Millis) queue.Millis {
 	return g.PeriodStart(now - queue.Millis(g.Retention().Milliseconds()))
 }

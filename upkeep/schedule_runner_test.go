@@ -114,7 +114,7 @@ func TestPlanWithJitter(t *testing.T) {
 	}
 }
 
-// Plan returns an error for an invalid schedule.
+// PlanOccurrences returns an error for an invalid schedule.
 func TestPlanRejectsInvalidSchedule(t *testing.T) {
 	for _, s := range []store.Schedule{{Cron: "61 * * * *", TimeZone: "UTC"}, {Cron: "* * * * *",
 		TimeZone: "Mars/Olympus"}} {

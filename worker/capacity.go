@@ -161,7 +161,7 @@ func (p *Pool) QueueThroughputsPerMinute() map[string]int {
 	return sums
 }
 
-// endedByQueue counts the attempts that ended in the last minute, by second and queue.
+// endedRates counts the attempts that ended in the last minute, by second and queue.
 type endedRates struct {
 	perSecond    [60]map[string]int // the index is the Unix second modulo 60
 	newestSecond int64              // newest Unix second counted

@@ -225,7 +225,7 @@ const (
 	userRunnerIdleTimeout  = time.Minute // a separate runner ends after this time without a job
 )
 
-// owner is a user whose starts have hung. Only Run's goroutine uses it, except conn, which the
+// isolatedUser is a user whose starts have hung. Only Run's goroutine uses it, except conn, which the
 // pool's mu guards.
 type isolatedUser struct {
 	uid        int

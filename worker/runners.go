@@ -324,7 +324,7 @@ func (p *Pool) ping(ctx context.Context, conn *runnerConn) bool {
 	return true
 }
 
-// Runners checks that all runners are alive. It returns the pids of those that answered within the
+// CheckRunners checks that all runners are alive. It returns the pids of those that answered within the
 // given time, and of those that did not.
 func (p *Pool) CheckRunners(timeout time.Duration) (responsive, unresponsive []int64) {
 	p.mu.Lock()

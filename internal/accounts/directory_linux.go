@@ -37,7 +37,7 @@ type Directory struct {
 	readMu sync.Mutex // held while a goroutine reads the files
 }
 
-// local is the parsed content of the files. It is immutable.
+// accountFiles is the parsed content of the files. It is immutable.
 type accountFiles struct {
 	stamps [2]FileStamp // stamps of passwdFile and groupFile from just before they were read
 	users  []Account

@@ -88,7 +88,7 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 	}
 }
 
-// show prints why no job makes progress, and draws the progress on a terminal.
+// showProgress prints why no job makes progress, and draws the progress on a terminal.
 func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 	f.stall.print(ctx, f.App, f.Client, func() string { return jobs.WaitingJobID(ctx) })
 	if !term.IsTerminal(f.App.Stderr) {
@@ -111,7 +111,7 @@ type stallNotice struct {
 // reset records that there was progress.
 func (s *stallNotice) reset() { *s = stallNotice{stalledAt: time.Now()} }
 
-// printOutput prints why a job waits, once, if there was no progress for waitReasonDelay. The function waiting
+// print prints why a job waits, once, if there was no progress for waitReasonDelay. The function waiting
 // returns the id of a waiting job, or "" if a job runs or no job waits.
 func (s *stallNotice) print(ctx context.Context, a *App, c *control.Client, waiting func() string) {
 	if s.stalledAt.IsZero() {

@@ -45,7 +45,7 @@ func (l *JobLog) writeHeader() error {
 	return l.err
 }
 
-// AddFlags writes the line of a job. seq is the job's position in the input, starting at 1. received is the
+// Add writes the line of a job. seq is the job's position in the input, starting at 1. received is the
 // number of bytes on standard output, the only bytes that GNU parallel counts.
 func (l *JobLog) Add(seq int, j *control.Job, received int64) {
 	if l.err != nil {

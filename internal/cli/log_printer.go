@@ -108,7 +108,7 @@ func (l *logPrinter) print(text string, at control.Time) error {
 	return err
 }
 
-// end prints the buffered text.
+// flush prints the buffered text.
 func (l *logPrinter) flush() error {
 	text := l.partialLine
 	for i := range l.writers {

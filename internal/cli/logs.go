@@ -325,7 +325,7 @@ func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	}
 }
 
-// read starts a goroutine that prints an attempt and then releases its slot in place. The goroutine
+// startReading starts a goroutine that prints an attempt and then releases its slot in place. The goroutine
 // retries while the service has no free stream for this user.
 func (q *queueReader) startReading(ctx context.Context, id string, attempt int, place chan struct{}) {
 	q.streams.Go(func() {

@@ -46,7 +46,7 @@ func (p *PrivateFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.RetryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 
-// healthOnly validates the combination of flags and arguments. It returns the number of workers.
+// check validates the combination of flags and arguments. It returns the number of workers.
 func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, dash int) (count int, err error) {
 	count = runtime.NumCPU()
 	if p.workers != "auto" {

@@ -137,7 +137,7 @@ func (j *terminalSession) leaveJob() {
 	j.leave(allAttempts)
 }
 
-// show writes the job's output unchanged, because the output is meant for a terminal.
+// writeOutput writes the job's output unchanged, because the output is meant for a terminal.
 func (j *terminalSession) writeOutput(data []byte) error {
 	j.mu.Lock() // held during the write, so that no output follows after leave has reset the modes
 	defer j.mu.Unlock()
@@ -338,7 +338,7 @@ const (
 	fullBufferWait     = time.Second
 )
 
-// read reads the user's input until ctx ends.
+// readInput reads the user's input until ctx ends.
 func (j *terminalSession) readInput(ctx context.Context) {
 	wake, end, err := os.Pipe()
 	if err != nil {

@@ -122,7 +122,7 @@ func TestTextsFakeNoLines(t *testing.T) {
 	}
 }
 
-// jobForJSON returns what print writes to an output that is not a terminal.
+// printed returns what print writes to an output that is not a terminal.
 func printed(t *testing.T, print func(*App) error) string {
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {

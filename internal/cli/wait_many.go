@@ -159,7 +159,7 @@ func (w *waiter) applyEvent(j *control.Job, e *control.Event) (ended bool) {
 	return true
 }
 
-// end records that a job has ended, and prints it if it failed.
+// recordEnd records that a job has ended, and prints it if it failed.
 func (w *waiter) recordEnd(ctx context.Context, i int) {
 	j := &w.jobs[i]
 	w.hasEnded[i], w.lastEndedIndex = true, i
@@ -220,7 +220,7 @@ func (w *waiter) WaitingJobID(context.Context) string {
 // drawsBar reports whether the waiter draws its progress as a bar.
 func (w *waiter) drawsBar() bool { return w.progress && term.IsTerminal(w.a.Stderr) }
 
-// JobsProgress implements FollowedJobs.
+// Progress implements FollowedJobs.
 func (w *waiter) Progress() *JobsProgress {
 	if !w.progress {
 		return nil

@@ -30,7 +30,7 @@ const (
 // Write processes the next piece of output.
 func (c *Controls) Write(data []byte) { c.scanner.write(data, c.addIfModeChange) }
 
-// RenderText returns the sequences that are kept.
+// Text returns the sequences that are kept.
 func (c *Controls) Text() string { return strings.Join(c.sequences, "") }
 
 // addIfModeChange adds a sequence or string if it may change a mode.

@@ -173,7 +173,7 @@ func (r *Renderer) control(c byte) {
 	}
 }
 
-// applyEscape processes a sequence that begins with ESC.
+// escape processes a sequence that begins with ESC.
 func (r *Renderer) escape(text string) int {
 	if len(text) < 2 {
 		return 0

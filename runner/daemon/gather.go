@@ -14,7 +14,7 @@ import (
 // the next attempts before the workers run out of work. A frame that must not wait is sent together
 // with the gathered frames. See docs/decisions/0046.
 
-// gather describes the frames that a connection has gathered since its last flush.
+// gatherState describes the frames that a connection has gathered since its last flush.
 type gatherState struct {
 	flushScheduled bool      // a timer will flush the outbox
 	frameCount     int       // number of frames gathered since the timer was set

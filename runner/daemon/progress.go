@@ -19,7 +19,7 @@ const maxProgressLineBytes = 1 << 10
 // progressInterval is the shortest time between two progress frames of one attempt.
 const progressInterval = 500 * time.Millisecond
 
-// progress parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text",
+// progressParser parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text",
 // with N in percent. Only the last valid line is reported.
 type progressParser struct {
 	last  wire.Progress

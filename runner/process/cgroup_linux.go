@@ -134,7 +134,7 @@ func (c *Cgroups) LimitOwnMemory(bytes int64) error {
 	return nil
 }
 
-// newCgroup is the control group of one worker.
+// cgroup is the control group of one worker.
 type cgroup struct {
 	path            string
 	dirFD           int        // descriptor of its directory
@@ -186,7 +186,7 @@ func (c *Cgroups) newCgroup() (*cgroup, error) {
 // cpuPeriodMicros is the length of a period of the CPU limit, in microseconds.
 const cpuPeriodMicros = 100_000
 
-// limit sets the limits for the group's next command. It returns the names of the limits that no
+// setLimits sets the limits for the group's next command. It returns the names of the limits that no
 // controller enforces.
 func (b *cgroup) setLimits(l TreeLimits) (missing []string, err error) {
 	l.Tasks = cmp.Or(l.Tasks, maxTasks)
@@ -308,7 +308,7 @@ func (b *cgroup) procs(except int) (list []procfs.Process) {
 	return list
 }
 
-// killRemaining ends all processes in the group and its subgroups. It reports whether the kernel supports
+// kill ends all processes in the group and its subgroups. It reports whether the kernel supports
 // cgroup.kill (Linux 5.14).
 func (b *cgroup) kill() bool {
 	b.wasKilled = true
@@ -324,7 +324,7 @@ func (b *cgroup) peakTasks() int64 {
 	return max(0, n)
 }
 
-// takeOOMKills describes what the kernel did because memory ran out while a command ran.
+// oomKills describes what the kernel did because memory ran out while a command ran.
 type oomKills struct {
 	processKilled bool // the kernel killed a process of the command
 	atLimit       bool // the kernel killed processes because the command reached its own memory limit

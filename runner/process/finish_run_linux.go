@@ -314,7 +314,7 @@ func (r *run) endLeftovers(forced bool) {
 	}
 }
 
-// spare lets the rest of the tree live on. If too many trees of the account already live on, it returns
+// spareTree lets the rest of the tree live on. If too many trees of the account already live on, it returns
 // false, and the result contains the reason.
 func (r *run) spareTree() bool {
 	remaining := r.remainingProcesses()

@@ -79,7 +79,7 @@ func (r *run) drainPipes(deadline time.Time) {
 	}
 }
 
-// spare lets leftover processes live on.
+// spareTree lets leftover processes live on.
 func (r *run) spareTree() {
 	if err := r.tree.spare(); err != nil {
 		r.result.Error = fmt.Sprintf(

@@ -170,7 +170,7 @@ func newTree(sys *systemCalls, cookie string, l TreeLimits) (*tree, error) {
 // command's fault.
 type nameTakenError struct{ error }
 
-// limit sets a command's limits.
+// applyLimits sets a command's limits.
 func (t *tree) applyLimits(l TreeLimits) error {
 	basic := &t.limits.BasicLimitInformation
 	if l.MemoryBytes > 0 {
@@ -249,7 +249,7 @@ func (t *tree) readMessages() {
 	}
 }
 
-// killRemaining ends all processes of the tree, including those that are just being started.
+// kill ends all processes of the tree, including those that are just being started.
 func (t *tree) kill() { t.systemCalls.terminateJob(t.jobHandle) }
 
 // spare lets the processes live on when this process closes the job object or ends.

@@ -69,7 +69,7 @@ func (p limiterReport) bytes() (b [reportSize]byte) {
 	return b
 }
 
-// order describes what a limiter must do.
+// limiterOrder describes what a limiter must do.
 type limiterOrder struct {
 	nice, noFile       int64 // 0 means that the command sets no such limit
 	memory             int64 // limit of the address space, in bytes; 0 means no limit
@@ -162,7 +162,7 @@ func readOrder() (x decodedOrder, err error) {
 // environment of a program is lower.
 const maxOrderBytes = 8 << 20
 
-// limit sets the limits and executes the program. It sets the memory limit last, because the steps
+// limitAndExec sets the limits and executes the program. It sets the memory limit last, because the steps
 // before may need more memory than the limit allows.
 func (x *decodedOrder) limitAndExec() {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(x.limiterName)), 0, 0, 0)
@@ -213,7 +213,7 @@ func (x *decodedOrder) exec() syscall.Errno {
 	return failed
 }
 
-// maybeScript reports whether /bin/sh must run the program, like needsShell, but uses only system
+// needsShell reports whether /bin/sh must run the program, like needsShell, but uses only system
 // calls.
 func (x *decodedOrder) needsShell() bool {
 	var head [scriptHeadBytes]byte

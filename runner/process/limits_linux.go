@@ -23,7 +23,7 @@ func hardLimit(resource int) uint64 {
 	return limit.Max
 }
 
-// limit is a resource limit of this process. Its commands inherit it.
+// inheritedLimit is a resource limit of this process. Its commands inherit it.
 type inheritedLimit struct {
 	resource   int
 	unit, name string

@@ -103,7 +103,7 @@ func (o *orphanTable) oldestFork() int {
 	return oldest
 }
 
-// reapMain collects the exit status of a main process. It returns ok=false if the process has not ended. As
+// reap collects the exit status of a main process. It returns ok=false if the process has not ended. As
 // soon as the process is reaped, a new fork may get its pid. So reapMain removes the pid from main only if
 // it still belongs to the same fork.
 func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
@@ -210,7 +210,7 @@ func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool
 	return false
 }
 
-// spare records processes that may live on after their command.
+// addSpared records processes that may live on after their command.
 func (o *orphanTable) addSpared(procs []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

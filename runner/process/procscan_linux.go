@@ -32,7 +32,7 @@ type scanner struct {
 	notBefore  time.Time // no scan begins before this time
 }
 
-// reapAndList is the result of a scan. It contains the state of each process at some time
+// scan is the result of a scan. It contains the state of each process at some time
 // during the scan.
 type scan struct {
 	number  int // number of this scan, from 1

@@ -197,7 +197,7 @@ type run struct {
 	nextProgressRead      time.Time   // time of the next read of the notes; zero while the poll reports new notes
 }
 
-// interrupt ends the poll of Run's goroutine. The caller holds mu.
+// wakeRun ends the poll of Run's goroutine. The caller holds mu.
 func (w *Worker) wakeRun() {
 	unix.Write(w.wakeEvent, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the eventfd is already set
 }
@@ -323,7 +323,7 @@ func (r *run) pollTimeoutMillis() int {
 // sinceOutput returns the time since the last output.
 func (r *run) sinceOutput() time.Duration { return time.Since(r.lastOutput) }
 
-// terminateJob sends SIGTERM to the tree, and SIGKILL after the grace period. It wakes stopped processes
+// terminate sends SIGTERM to the tree, and SIGKILL after the grace period. It wakes stopped processes
 // so that they can handle SIGTERM.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {

@@ -119,7 +119,7 @@ type run struct {
 	suspendedProcesses map[uint32]windows.Handle // handles of the processes that a pause has suspended, by pid
 }
 
-// interrupt ends the wait of Run's goroutine.
+// wakeRun ends the wait of Run's goroutine.
 func (w *Worker) wakeRun() { windows.SetEvent(w.wakeEvent) }
 
 // newRun prepares a run.
@@ -187,7 +187,7 @@ func (r *run) pollTimeoutMillis() uint32 {
 // sinceOutput returns the time since the last output.
 func (r *run) sinceOutput() time.Duration { return r.elapsed() - time.Duration(r.lastOutput.Load()) }
 
-// terminateJob sends CTRL_BREAK to the main process's group, and ends the job object after the grace
+// terminate sends CTRL_BREAK to the main process's group, and ends the job object after the grace
 // period. A process that has no console, or ignores CTRL_BREAK, gets the same grace period. If
 // CTRL_BREAK cannot be sent, there is no grace period.
 func (r *run) terminate(now time.Time, grace time.Duration) {

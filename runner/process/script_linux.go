@@ -28,7 +28,7 @@ const programHeadBytes = 4 << 10
 // maxInterpreters limits a chain of interpreters. The kernel has the same limit.
 const maxInterpreters = 5
 
-// maybeScript reports whether a file that the kernel cannot execute may be a shell script. Like other
+// mayBeShellScript reports whether a file that the kernel cannot execute may be a shell script. Like other
 // shells, it treats a file with a NUL in its first line as a program for another machine.
 func mayBeShellScript(head []byte) bool {
 	line, _, _ := bytes.Cut(head[:min(len(head), scriptHeadBytes)], []byte("\n"))

@@ -22,7 +22,7 @@ import (
 // thread with a separate umask. See docs/decisions/0053.
 const inheritedUmask = 0o022
 
-// startedAfter starts the command. If it fails, the result contains the reason.
+// start starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
 	r.startedAt = time.Now()
 	r.lastOutput = r.startedAt
@@ -154,7 +154,7 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 	return nil
 }
 
-// limit sets the limits of the control group. It returns the names of the limits that it cannot
+// setCgroupLimits sets the limits of the control group. It returns the names of the limits that it cannot
 // enforce.
 func (r *run) setCgroupLimits() (missing []string, err error) {
 	l := r.command.Limits

@@ -23,7 +23,7 @@ import (
 // pipeBytes is the capacity of a pipe and the size of one read, in bytes.
 const pipeBytes = 32 << 10
 
-// startedAfter starts the command. If it fails, the result contains the reason.
+// start starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
 	r.startedAt, r.startAwakeTime = time.Now(), r.worker.systemCalls.awakeTime()
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt

@@ -49,8 +49,9 @@ func MatchesRelayedJob(ctx context.Context, seq int64) bool {
 	return req == nil || req.JobSeq == 0 || req.JobSeq == seq
 }
 
-// Answer executes a request of another node. The other node has determined the right of the peer. This node checks
-// that this right covers the request, like the right of a peer on its own socket.
+// ExecuteRequest executes a request of another node. The other node has determined the right of the
+// peer. This node checks that this right covers the request, like the right of a peer on its own
+// socket.
 func (r *Responder) ExecuteRequest(ctx context.Context, request []byte) (result any, err error) {
 	var req struct {
 		Request

@@ -14,7 +14,7 @@ func (b BootAdvice) get() string {
 	return b()
 }
 
-// RebootNotes returns a note for jobs that are due much later: the service does not start at boot. If it does
+// BootNotes returns a note for jobs that are due much later: the service does not start at boot. If it does
 // start at boot, RebootNotes returns nothing.
 func (b BootAdvice) BootNotes() []string {
 	if advice := b.get(); advice != "" {

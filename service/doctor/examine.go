@@ -175,7 +175,7 @@ func (d *Examiner) examinePrograms() (list []store.Finding) {
 	return list
 }
 
-// enforcement describes how a job's output, time and process tree are limited on this machine. The
+// describeEnforcement describes how a job's output, time and process tree are limited on this machine. The
 // parameter grouped says whether control groups enforce the limits.
 func (d *Examiner) describeEnforcement(grouped bool) string {
 	if grouped {

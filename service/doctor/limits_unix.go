@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enforcement describes how jobs are limited without control groups.
+// enforcementText describes how jobs are limited without control groups.
 // See docs/decisions/0072.
 const enforcementText = "the runner enforces timeouts and output limits; it finds the processes of a job by their " +
 	"process group, their session and a marker in the environment; to use control groups, which are more reliable, " +

@@ -5,7 +5,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enforcement describes how jobs are limited.
+// enforcementText describes how jobs are limited.
 const enforcementText = "the runner enforces timeouts and output limits; job objects, which no process can leave, " +
 	"contain the process trees of jobs and limit memory, processors and the number of processes"
 

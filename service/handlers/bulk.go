@@ -115,7 +115,7 @@ func (h *bulkChanger) newBulkOperation(ctx context.Context, v *bulkVerb, ids []s
 		errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelChanges)}
 }
 
-// apply applies the operation to the i-th job. If err is not nil, the job could not be read, and apply
+// startChange applies the operation to the i-th job. If err is not nil, the job could not be read, and apply
 // records that error instead. Operations run concurrently, within the user's limit of goroutines.
 func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 	if b.ctx.Err() != nil {
@@ -148,7 +148,7 @@ func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 	})
 }
 
-// change changes a job, on the node that holds it. It tries again while the job is leased in the store but not yet
+// changeJob changes a job, on the node that holds it. It tries again while the job is leased in the store but not yet
 // known to the pool of that node.
 func (b *bulkOperation) changeJob(j *queue.Job) error {
 	for {

@@ -37,7 +37,7 @@ func ApplyMaxRunningPerUser(ctx context.Context, s store.Store, settings *settin
 	return s.SetMaxRunningPerUser(ctx, settings.Current().MaxRunningPerUser)
 }
 
-// apply puts changed settings into effect. It returns a message that says which changes are not in effect yet
+// applySettings puts changed settings into effect. It returns a message that says which changes are not in effect yet
 // and why, or "".
 func (ch *SettingsChanger) applySettings(ctx context.Context) (pending string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
@@ -161,7 +161,7 @@ func (ch *SettingsChanger) unknownRolesMessage() string {
 		strings.Join(list, ", ")
 }
 
-// change stores a setting, or removes it if text is empty, and puts it into effect.
+// changeSetting stores a setting, or removes it if text is empty, and puts it into effect.
 func (ch *SettingsChanger) changeSetting(ctx context.Context, k *config.Key, text string) (v control.ConfigValue,
 	err error) {
 	if k.IsPerNode() {
@@ -203,7 +203,7 @@ func (ch *SettingsChanger) changeSetting(ctx context.Context, k *config.Key, tex
 	return v, nil
 }
 
-// rememberFirst stores a setting as the peer's and puts it into effect. It also sets or removes the
+// put stores a setting as the peer's and puts it into effect. It also sets or removes the
 // setting's value in the running layer, where a user may have set the number of workers. It returns a
 // message that says which changes are not in effect yet, or "". The caller holds the settings lock.
 func (ch *SettingsChanger) put(ctx context.Context, set store.Setting, running string) (pending string, err error) {

@@ -59,7 +59,7 @@ func (c *drainCluster) SendRequest(_ context.Context, node int64, raw []byte, _ 
 	return []byte(answer), nil
 }
 
-// isDone is an answer of a node that has executed a request.
+// done is an answer of a node that has executed a request.
 var done = string(control.EncodeAnswer(control.DrainResult{}, nil))
 
 // failed returns the answer of a node that could not execute a request.

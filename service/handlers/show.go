@@ -150,7 +150,7 @@ func (w *showRequest) readTails(ctx context.Context) error {
 	return output.Decode(bytes.NewReader(a.Output), w.tails.add)
 }
 
-// tails holds the ends of an attempt's streams.
+// outputTails holds the ends of an attempt's streams.
 type outputTails struct {
 	text [2][]byte // at most maxShowTailBytes bytes of each stream
 	// printedBytes is the length of each stream, including bytes that were not kept. It is exact if the whole

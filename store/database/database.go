@@ -192,7 +192,7 @@ func QueryText(c Querier, sql string, args ...any) (text string, err error) {
 	return text, err
 }
 
-// QueryNumber returns the integer in the first row, or 0 if there is no row.
+// Number returns the integer in the first row, or 0 if there is no row.
 func Number(c Querier, sql string, args ...any) (n int64, err error) {
 	_, err = First(c, func(r Row) { n = r.Num(0) }, sql, args...)
 	return n, err
@@ -204,5 +204,5 @@ type DamageError string
 // Error implements error.
 func (d DamageError) Error() string { return string(d) }
 
-// ErrorKind returns DatabaseFailed.
+// Kind returns DatabaseFailed.
 func (d DamageError) Kind() ErrorKind { return DatabaseFailed }

@@ -356,7 +356,7 @@ func (s *Engine) finishBatches(ctx context.Context) error {
 	return nil
 }
 
-// givenIDs returns a statement that reads the ids chosen by users, among those that satisfy the condition in
+// chosenIDsSQL returns a statement that reads the ids chosen by users, among those that satisfy the condition in
 // column. It omits jobs whose id is their seq.
 func chosenIDsSQL(column string) string {
 	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + column + ` AND id <> CAST(seq AS TEXT)`

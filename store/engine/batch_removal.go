@@ -30,7 +30,7 @@ func (s *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	return err
 }
 
-// forget drops a batch whose client may still be sending. The batch's name is kept, so that later frames
+// discardBatch drops a batch whose client may still be sending. The batch's name is kept, so that later frames
 // are rejected.
 func (t *Tx) discardBatch(b batch) error {
 	if err := t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name,

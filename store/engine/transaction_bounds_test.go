@@ -44,7 +44,7 @@ func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transact
 	}
 }
 
-// stageFrame sends n jobs as frames of a batch, with ids if named is set.
+// stage sends n jobs as frames of a batch, with ids if named is set.
 func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {

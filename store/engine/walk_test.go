@@ -44,7 +44,7 @@ func (s *Engine) laneFaults() error {
 	})
 }
 
-// isComplete returns all lanes. It reads lanes without demands from the writer's memory, and
+// all returns all lanes. It reads lanes without demands from the writer's memory, and
 // lanes with demands from their table.
 func (t *Tx) all() (byID map[int64]rules.Lane, demands map[int64]string, err error) {
 	byID, demands = map[int64]rules.Lane{}, map[int64]string{}

@@ -148,5 +148,5 @@ func (s *Store) ChangeHints() <-chan struct{} { return s.changeHints }
 // Database implements store.Cluster.
 func (s *Store) Database() string { return s.DatabaseID() }
 
-// Lease implements store.Cluster.
+// NodeLeaseDuration implements store.Cluster.
 func (s *Store) NodeLeaseDuration() time.Duration { return s.nodeLeaseDuration }

@@ -36,7 +36,7 @@ func newReaders(open func() (database.ReadConn, error), closedErr error) *reader
 		closed: make(chan struct{})}
 }
 
-// takeIfMatching waits for a free connection, and opens one if necessary.
+// take waits for a free connection, and opens one if necessary.
 func (r *readerPool) take(ctx context.Context) (database.ReadConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func New(db Database, now func() queue.Millis, closed error) *Reads {
 // StopReading closes all connections, after the reads in progress have ended. It must be called only once.
 func (s *Reads) StopReading() error { return s.readers.close() }
 
-// OpenReader is a connection during one read. All its statements see the same state of the database. The read
+// Reader is a connection during one read. All its statements see the same state of the database. The read
 // ends with ctx.
 type Reader struct {
 	database.Statements

@@ -270,7 +270,7 @@ func TestSetGateTakesSharedKeysOnly(t *testing.T) {
 	}
 }
 
-// Obstacles lists every full gate of a job, not only the one that closes its lane.
+// WaitReasons lists every full gate of a job, not only the one that closes its lane.
 func TestObstaclesListAllFullGates(t *testing.T) {
 	f := newFixture(t)
 	f.quota = 1
@@ -305,7 +305,7 @@ func TestObstaclesListAllFullGates(t *testing.T) {
 	}
 }
 
-// Obstacles reports that free units are reserved for a better-ranked job.
+// WaitReasons reports that free units are reserved for a better-ranked job.
 func TestObstaclesNameReservation(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}

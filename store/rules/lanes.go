@@ -58,7 +58,7 @@ const (
 // caller must then choose a lane again.
 const chooseAgain int64 = math.MinInt64 + 1
 
-// Start is before every other position.
+// StartPosition is before every other position.
 var StartPosition = Position{math.MinInt64, 0}
 
 // EndPosition is after every other position.
@@ -79,7 +79,7 @@ func UserGate(uid int) int64 {
 	return -2*int64(uid) - 2 // even
 }
 
-// List names one list of closed lanes of a gate: the lanes of one queue and one user.
+// ClosedLaneList names one list of closed lanes of a gate: the lanes of one queue and one user.
 type ClosedLaneList struct {
 	Queue string
 	UID   int
@@ -90,7 +90,7 @@ func (l ClosedLaneList) Compare(other ClosedLaneList) int {
 	return cmp.Or(strings.Compare(l.Queue, other.Queue), cmp.Compare(l.UID, other.UID))
 }
 
-// List returns the list that contains the lane while a gate closes it.
+// ClosedList returns the list that contains the lane while a gate closes it.
 func (l *Lane) ClosedList() ClosedLaneList { return ClosedLaneList{l.Queue, l.UID} }
 
 // laneKeeper opens and closes lanes, and moves their heads.

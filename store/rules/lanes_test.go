@@ -163,7 +163,7 @@ func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
 	}
 }
 
-// Reopen checks a limited number of lanes in one transaction. Later transactions check the others.
+// OpenLanes checks a limited number of lanes in one transaction. Later transactions check the others.
 func TestReopenContinuesInLaterTransactions(t *testing.T) {
 	f := newFixture(t)
 	f.hold("@db")

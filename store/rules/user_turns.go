@@ -29,7 +29,7 @@ import (
 // may be a position before that job. See docs/decisions/0014.
 const UnknownPriority = math.MinInt64
 
-// Turn describes a user's turn in a queue: its number, and the number of the user's previous turn.
+// UserTurn describes a user's turn in a queue: its number, and the number of the user's previous turn.
 type UserTurn struct{ Number, Previous int64 }
 
 // contender is the best open lane of a user, with the number of the user's last turn.

@@ -111,7 +111,7 @@ func (p *privateJobs) storedCommand(id string) string {
 	return fmt.Sprintf("%q", short(present.JobTitle(&j.Job)))
 }
 
-// changed describes how a line differs from the job that an earlier run stored for it.
+// changedLineText describes how a line differs from the job that an earlier run stored for it.
 func (p *privateJobs) changedLineText(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
 	current := fmt.Sprintf("%q", short(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)))
