@@ -139,8 +139,9 @@ func readResultFile(f *workDir, masks [][]byte) (value []byte, problem string) {
 
 // nestingDepth returns how deep JSON is nested. For invalid JSON, it is the depth before the first error.
 func nestingDepth(raw []byte) (deepest int) {
-	depth := 0
-	for tokens := json.NewDecoder(bytes.NewReader(raw)); ; {
+	depth, tokens := 0, json.NewDecoder(bytes.NewReader(raw))
+	tokens.UseNumber() // a number too large for a float64 must not end the loop
+	for {
 		token, err := tokens.Token()
 		if err != nil {
 			return deepest

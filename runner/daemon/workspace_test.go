@@ -43,6 +43,19 @@ func TestProgressLines(t *testing.T) {
 	}
 }
 
+// The depth of a result is that of its deepest list or object. It does not depend on the other values.
+func TestResultNestingDepth(t *testing.T) {
+	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
+	for text, want := range map[string]int{
+		`1`: 0, `"[[["`: 0, `{"a": [{}]}`: 3, `[[], {"]": 1}, [[]]]`: 3, nested(25): 25,
+		`[1e400,` + nested(25) + `]`: 26, // no float64 can hold the number
+	} {
+		if got := nestingDepth([]byte(text)); got != want {
+			t.Errorf("%s: the depth is %d, want %d", text, got, want)
+		}
+	}
+}
+
 // Whatever bytes a job writes, its reported progress stays within the limits.
 func FuzzProgress(f *testing.F) {
 	f.Add([]byte("40 x\n"), []byte("50"))
