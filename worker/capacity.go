@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"maps"
 	"path/filepath"
 	"time"
 
@@ -142,13 +143,10 @@ func (l *loop) updateMeanRunTime(r *wire.Result) {
 }
 
 // ThroughputPerMinute returns how many attempts were recorded as ended in the last minute.
-func (p *Pool) ThroughputPerMinute() (total int) {
+func (p *Pool) ThroughputPerMinute() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, n := range p.endedByQueue.sums(time.Now()) {
-		total += n
-	}
-	return total
+	return p.endedRates.sum(time.Now())
 }
 
 // QueueThroughputsPerMinute returns, for each queue, how many attempts were recorded as ended in the last minute.
@@ -156,50 +154,77 @@ func (p *Pool) ThroughputPerMinute() (total int) {
 func (p *Pool) QueueThroughputsPerMinute() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sums := p.endedByQueue.sums(time.Now())
-	delete(sums, "") // attempts of other nodes, whose queues are not known here
-	return sums
+	return p.endedRates.sums(time.Now())
 }
 
-// endedRates counts the attempts that ended in the last minute, by second and queue.
+// endedRates counts the attempts that ended in the last minute, in all and by queue.
 type endedRates struct {
-	perSecond    [60]map[string]int // the index is the Unix second modulo 60
-	newestSecond int64              // newest Unix second counted
+	total        minuteCounts
+	byQueue      map[string]*minuteCounts
+	newestSecond int64 // newest Unix second counted
 }
 
-// maxQueueCounters limits for how many queues the attempts that end in one second are counted, because each
-// count takes memory. Ended attempts of further queues are not counted.
+// minuteCounts holds one count per second. The index is the Unix second modulo 60.
+type minuteCounts [60]int
+
+func (c *minuteCounts) sum() (sum int) {
+	for _, n := range c {
+		sum += n
+	}
+	return sum
+}
+
+// maxQueueCounters limits how many queues are counted separately, because each takes 500 bytes. The ended
+// attempts of further queues are counted only in the total.
 const maxQueueCounters = 4096
 
-// add counts one ended attempt.
+// add counts one ended attempt. queueName is "" if the queue is unknown; the attempt is then counted only in
+// the total.
 func (r *endedRates) add(queueName string, now time.Time) {
 	r.discardOld(now)
-	counts := &r.perSecond[r.newestSecond%60]
-	if *counts == nil {
-		*counts = map[string]int{}
+	r.total[r.newestSecond%60]++
+	counts := r.byQueue[queueName]
+	if counts == nil {
+		if queueName == "" || len(r.byQueue) >= maxQueueCounters {
+			return
+		}
+		if r.byQueue == nil {
+			r.byQueue = map[string]*minuteCounts{}
+		}
+		counts = &minuteCounts{}
+		r.byQueue[queueName] = counts
 	}
-	if (*counts)[queueName] > 0 || len(*counts) < maxQueueCounters {
-		(*counts)[queueName]++
-	}
+	counts[r.newestSecond%60]++
+}
+
+// sum returns the number of ended attempts in the minute before now.
+func (r *endedRates) sum(now time.Time) int {
+	r.discardOld(now)
+	return r.total.sum()
 }
 
 // sums returns the number of ended attempts per queue in the minute before now.
 func (r *endedRates) sums(now time.Time) map[string]int {
 	r.discardOld(now)
 	sums := map[string]int{}
-	for _, counts := range r.perSecond {
-		for queueName, n := range counts {
-			sums[queueName] += n
-		}
+	for queueName, counts := range r.byQueue {
+		sums[queueName] = counts.sum()
 	}
 	return sums
 }
 
-// discardOld clears counts that are older than a minute.
+// discardOld clears counts that are older than a minute, and removes the queues that then have none.
 func (r *endedRates) discardOld(now time.Time) {
 	second := max(r.newestSecond, now.Unix())
-	for s := max(r.newestSecond, second-60) + 1; s <= second; s++ {
-		r.perSecond[s%60] = nil
+	if second == r.newestSecond {
+		return
 	}
+	for s := max(r.newestSecond, second-60) + 1; s <= second; s++ {
+		r.total[s%60] = 0
+		for _, counts := range r.byQueue {
+			counts[s%60] = 0
+		}
+	}
+	maps.DeleteFunc(r.byQueue, func(_ string, counts *minuteCounts) bool { return *counts == minuteCounts{} })
 	r.newestSecond = second
 }

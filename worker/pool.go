@@ -143,7 +143,7 @@ type Pool struct {
 	claimsPausedUntil time.Time  // no job is claimed before this time; zero if claims are not paused
 	lastStartErr      string     // error of the last job whose start failed and paused claims
 	leaseDeadline     deadline   // when the leases of this pool lapse
-	endedByQueue      endedRates // attempts recorded as ended
+	endedRates        endedRates // attempts recorded as ended
 	leases            leases
 	recallCount       int // number of recalls since the start of the pool, see recall.go
 	runners           runners

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 )
@@ -24,27 +25,36 @@ func TestRateCountsLastMinute(t *testing.T) {
 	}
 }
 
-// Each queue has its own rate, up to maxQueueCounters queues. Idle queues are removed.
+// Each queue has its own rate, up to maxQueueCounters queues in a minute. The total counts the attempts of
+// all queues. Idle queues are removed.
 func TestQueueRatesAreLimited(t *testing.T) {
 	var r endedRates
-	now := time.Unix(1_000_000, 0)
-	r.add("a", now)
-	r.add("a", now.Add(time.Second))
-	r.add("b", now.Add(30*time.Second))
-	if got := r.sums(now.Add(59 * time.Second)); len(got) != 2 || got["a"] != 2 || got["b"] != 1 {
-		t.Errorf("the rates are %v, want 2 for a and 1 for b", got)
+	at := func(seconds int) time.Time { return time.Unix(1_000_000+int64(seconds), 0) }
+	check := func(second, total int, want map[string]int) {
+		t.Helper()
+		if got := r.sums(at(second)); !maps.Equal(got, want) {
+			t.Errorf("after %d s: the rates are %v, want %v", second, got, want)
+		}
+		if got := r.sum(at(second)); got != total {
+			t.Errorf("after %d s: the total is %d, want %d", second, got, total)
+		}
 	}
-	if got := r.sums(now.Add(70 * time.Second)); len(got) != 1 || got["b"] != 1 {
-		t.Errorf("after a minute the rates are %v, want only b with 1", got)
-	}
+	r.add("a", at(0))
+	r.add("a", at(1))
+	r.add("b", at(30))
+	check(59, 3, map[string]int{"a": 2, "b": 1})
+	check(70, 1, map[string]int{"b": 1})
 	for i := range 2 * maxQueueCounters {
-		r.add(fmt.Sprint(i), now.Add(95*time.Second))
+		r.add(fmt.Sprint(i), at(95+i%2)) // the limit is not per second
 	}
-	if got := r.sums(now.Add(95 * time.Second)); len(got) != maxQueueCounters {
-		t.Errorf("%d queues are counted, want %d", len(got), maxQueueCounters)
+	r.add("0", at(97)) // a queue that is counted already
+	if got := r.sums(at(97)); len(got) != maxQueueCounters || got["0"] != 2 {
+		t.Errorf("%d queues are counted, the first with %d, want %d queues, the first with 2", len(got), got["0"],
+			maxQueueCounters)
 	}
-	r.add("c", now.Add(200*time.Second))
-	if got := r.sums(now.Add(200 * time.Second)); len(got) != 1 || got["c"] != 1 {
-		t.Errorf("after all queues were idle, the rates are %v, want only c with 1", got)
+	if got := r.sum(at(97)); got != 2*maxQueueCounters+1 {
+		t.Errorf("the total is %d, want %d", got, 2*maxQueueCounters+1)
 	}
+	r.add("c", at(200))
+	check(200, 1, map[string]int{"c": 1})
 }

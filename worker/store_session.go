@@ -127,7 +127,7 @@ func (l *loop) finishStored(report store.Report, refused map[queue.Lease]error) 
 					l.cfg.OnAttemptEnded(&h.job, &report.Settlements[i])
 				}
 			}
-			l.endedByQueue.add(queueName, now)
+			l.endedRates.add(queueName, now)
 		}
 		l.leases.removeLocked(lease, eventStored)
 	}
