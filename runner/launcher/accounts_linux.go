@@ -4,12 +4,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/accounts"
 )
+
+// policyCache holds the policy that was read last.
+type policyCache struct {
+	mu     sync.Mutex
+	stamp  accounts.FileStamp // identifies the version of the policy file that was read; guarded by mu
+	policy *policy            // never modified; nil if none was read; guarded by mu
+}
 
 // ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of that
 // account.
@@ -55,7 +63,7 @@ func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Acco
 // checkPolicy adds the groups to an account. reason says why the policy does not allow jobs of the
 // account; it is "" if the policy allows them.
 func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Account, reason string, err error) {
-	p, err := readPolicy(a.PolicyFile)
+	p, err := a.currentPolicy()
 	if err != nil {
 		return accounts.Account{}, "", err
 	}
@@ -63,6 +71,24 @@ func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Acco
 		return accounts.Account{}, "", err
 	}
 	return account, p.refusalReason(&account, a.ServiceUID, a.Directory.Group), nil
+}
+
+// currentPolicy returns the policy. It reads the file again if it has changed.
+func (a *Accounts) currentPolicy() (*policy, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock() // keep mu while the file is read, because concurrent callers need the same result
+	stamp, err := accounts.FileStampOf(a.PolicyFile)
+	if err != nil {
+		return nil, err
+	}
+	if a.policy == nil || stamp != a.stamp {
+		p, err := readPolicy(a.PolicyFile)
+		if err != nil {
+			return nil, err
+		}
+		a.stamp, a.policy = stamp, &p
+	}
+	return a.policy, nil
 }
 
 // maxPolicyBytes bounds the size of a policy file, in bytes.

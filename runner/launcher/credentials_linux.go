@@ -35,7 +35,7 @@ func AllowedCredential(a *Accounts, read map[string][]byte, name string, uid int
 	if err != nil {
 		return nil, err
 	}
-	p, err := readPolicy(a.PolicyFile)
+	p, err := a.currentPolicy()
 	if err != nil {
 		return nil, err
 	}

@@ -30,10 +30,11 @@ type Grant struct {
 	conn             net.Conn
 }
 
-// Accounts applies the runner's policy to the system's accounts. It reads the policy for each answer, so a
-// change takes effect immediately. Its methods may be called concurrently. Only Linux supports it.
+// Accounts applies the runner's policy to the system's accounts. It reads the policy again when the file
+// changes. Its methods may be called concurrently. Only Linux supports it.
 type Accounts struct {
 	PolicyFile string // path of the policy file
 	ServiceUID int    // uid of the service
 	Directory  *accounts.Directory
+	policyCache
 }
