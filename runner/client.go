@@ -300,5 +300,8 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged in
 func (c *Client) PurgeOutputs(ctx context.Context, refs []string) error {
 	_, err := request[*wire.PurgeOutputsReply](ctx, c, nil,
 		func(id int64) wire.Frame { return &wire.PurgeOutputs{RequestID: id, Refs: refs} })
-	return err
+	if err != nil {
+		return fmt.Errorf("cannot delete output files: %w", err)
+	}
+	return nil
 }
