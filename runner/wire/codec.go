@@ -120,6 +120,8 @@ func (d *decoder) value(v reflect.Value) {
 		for i := range v.Len() {
 			d.value(v.Index(i))
 		}
+	default:
+		panic("wire: no frame may have a field of type " + v.Type().String())
 	}
 }
 

@@ -356,10 +356,15 @@ var frameTypes = [...]Frame{
 // optional. If the last of them are zero, the frame ends before them. Frames of older versions lack them.
 var optionalFields = [len(frameTypes)]int{3: 1, 19: 2, 25: 1, 29: 1}
 
-// Append appends a frame with its length to b.
+// Append appends a frame with its length to b. It panics if f is not a pointer to one of the structs in
+// frameTypes.
 func Append(b []byte, f Frame) []byte {
-	start, t, v := len(b), reflect.TypeOf(f), reflect.ValueOf(f).Elem()
-	kind := slices.IndexFunc(frameTypes[:], func(other Frame) bool { return reflect.TypeOf(other) == t })
+	start, t := len(b), reflect.TypeOf(f)
+	kind := slices.IndexFunc(frameTypes[:], func(other Frame) bool { return other != nil && reflect.TypeOf(other) == t })
+	if kind < 0 {
+		panic(fmt.Sprintf("wire: %T is not the type of a frame", f))
+	}
+	v := reflect.ValueOf(f).Elem()
 	b = append(b, 0, 0, 0, 0, byte(kind))
 	n := v.NumField()
 	required := n - optionalFields[kind]

@@ -226,6 +226,21 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 	checkRefused("a flag that is 2", addSize([]byte{14, 0, 0, 2}))
 }
 
+// Append panics with the name of the type if it gets something that is not a frame.
+func TestAppendRejectsOtherTypes(t *testing.T) {
+	for _, f := range []wire.Frame{nil, wire.Shutdown{}, &wire.Lease{}, (*wire.Lease)(nil), "text"} {
+		func() {
+			defer func() {
+				want := fmt.Sprintf("wire: %T is not the type of a frame", f)
+				if got := recover(); got != want {
+					t.Errorf("Append panics with %v, want %q", got, want)
+				}
+			}()
+			wire.Append(nil, f)
+		}()
+	}
+}
+
 // No input makes Parse panic or consume more bytes than it has. A frame that it decodes is encoded to
 // the same frame again.
 func FuzzParse(f *testing.F) {
