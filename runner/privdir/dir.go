@@ -65,7 +65,7 @@ func (f *Dir) RemoveUnused() {
 		return
 	}
 	f.isOpen = false
-	if err := os.Remove(f.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := removeEmptyDir(f.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		f.nameSuffix++
 	}
 	f.closeDir()

@@ -129,6 +129,10 @@ func renameNew(path, newPath string) error {
 	return unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, newPath, unix.RENAME_NOREPLACE)
 }
 
+// removeEmptyDir removes a directory if it is empty. Unlike os.Remove, it never removes a file that took the
+// place of the directory.
+func removeEmptyDir(path string) error { return unix.Rmdir(path) }
+
 // closeDir closes the descriptor of the directory.
 func (f *Dir) closeDir() {
 	if f.dirFD >= 0 {

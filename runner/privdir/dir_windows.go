@@ -75,6 +75,9 @@ func renameNew(path, newPath string) error {
 	return os.Rename(path, newPath)
 }
 
+// removeEmptyDir removes a directory if it is empty.
+func removeEmptyDir(path string) error { return os.Remove(path) }
+
 // closeDir does nothing: the directory is not kept open on Windows.
 func (f *Dir) closeDir() {}
 
