@@ -53,7 +53,7 @@ func (f *Dir) MoveAside(survived bool) (path string) {
 		f.nameSuffix++
 	}
 	if survived {
-		f.dropNotes()
+		f.abandonNotes()
 	}
 	f.RemoveUnused()
 	return path

@@ -150,6 +150,9 @@ func (f *Dir) dropNotes() {
 	os.Remove(f.ProgressPath)
 }
 
+// abandonNotes closes and removes the FIFO, so that nothing of the surviving process is read any more.
+func (f *Dir) abandonNotes() { f.dropNotes() }
+
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
 func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
 	path = f.base + "." + name

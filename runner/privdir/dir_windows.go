@@ -84,6 +84,10 @@ func (f *Dir) closeDir() {}
 // dropNotes removes the notes file. It fails if another process has the file open.
 func (f *Dir) dropNotes() { os.Remove(f.ProgressPath) }
 
+// abandonNotes does nothing: the surviving process may still use the notes file, and the next command gets a
+// file with another name.
+func (f *Dir) abandonNotes() {}
+
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
 func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
 	path = f.base + "." + name
