@@ -1,6 +1,8 @@
 package process
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -78,14 +80,15 @@ type limiterOrder struct {
 	argCount, envCount []string
 }
 
-// encode returns the order as texts with a NUL between them: the limits, the number of arguments, the
+// encode returns the order as texts that end with NUL: the limits, the number of arguments, the
 // limiter's name, the program, its arguments and its environment.
 func (o *limiterOrder) encode() []byte {
 	var texts []string
 	for _, n := range []int64{o.nice, o.noFile, o.memory, o.noNewPrivileges, int64(len(o.argCount))} {
 		texts = append(texts, strconv.FormatInt(n, 10))
 	}
-	return []byte(strings.Join(slices.Concat(texts, []string{o.limiterName, o.path}, o.argCount, o.envCount), "\x00"))
+	texts = slices.Concat(texts, []string{o.limiterName, o.path}, o.argCount, o.envCount)
+	return []byte(strings.Join(texts, "\x00") + "\x00")
 }
 
 // decodedOrder is an order in the form that the kernel needs: pointers to texts that end with NUL.
@@ -98,15 +101,16 @@ type decodedOrder struct {
 
 var errInvalidOrder = errors.New("no valid job limits")
 
-// decodeOrder decodes an order.
+// decodeOrder decodes an order. The result points into b, because copies would count as memory of the job.
 func decodeOrder(b []byte) (x decodedOrder, err error) {
-	texts, argc := strings.Split(string(b), "\x00"), int64(0)
+	texts, argc := bytes.SplitAfter(b, []byte{0}), int64(0)
+	texts = texts[:len(texts)-1] // the last entry is what follows the last NUL
 	numbers := []*int64{&x.nice, &x.noFile, &x.memory, &x.noNewPrivileges, &argc}
 	if len(texts) < len(numbers)+2 {
 		return x, errInvalidOrder
 	}
 	for i, n := range numbers {
-		if *n, err = strconv.ParseInt(texts[i], 10, 64); err != nil {
+		if *n, err = strconv.ParseInt(string(texts[i][:len(texts[i])-1]), 10, 64); err != nil {
 			return x, errInvalidOrder
 		}
 	}
@@ -114,11 +118,14 @@ func decodeOrder(b []byte) (x decodedOrder, err error) {
 	if argc < 1 || argc > int64(len(texts)) {
 		return x, errInvalidOrder
 	}
-	// There is no error, because the texts contain no NUL.
-	pointers, _ := syscall.SlicePtrFromStrings(names)
-	x.limiterName, x.path = pointers[0], pointers[1]
-	x.argv, _ = syscall.SlicePtrFromStrings(texts[:argc])
-	x.env, _ = syscall.SlicePtrFromStrings(texts[argc:])
+	pointers := func(texts [][]byte) (list []*byte) {
+		for _, text := range texts {
+			list = append(list, &text[0])
+		}
+		return append(list, nil)
+	}
+	x.limiterName, x.path = &names[0][0], &names[1][0]
+	x.argv, x.env = pointers(texts[:argc]), pointers(texts[argc:])
 	x.shellArgv = slices.Concat([]*byte{&shellPath[0], x.path}, x.argv[1:])
 	return x, nil
 }
@@ -152,8 +159,13 @@ func readOrder() (x decodedOrder, err error) {
 		return x, errInvalidOrder
 	}
 	b := make([]byte, info.Size)
-	if _, err := os.NewFile(orderFD, "order").ReadAt(b, 0); err != nil {
-		return x, err
+	// Use no os.File: its finalizer could close the descriptor number after another file has got it.
+	for done := 0; done < len(b); {
+		n, err := unix.Pread(orderFD, b[done:], int64(done))
+		if n <= 0 && err != unix.EINTR {
+			return x, cmp.Or(err, errInvalidOrder)
+		}
+		done += max(n, 0)
 	}
 	return decodeOrder(b)
 }
