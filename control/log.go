@@ -53,8 +53,8 @@ type loggedLines struct {
 	omittedLines int       // lines left out since the last line that was written
 }
 
-// allow reports whether the user may write a line now. If so, omitted is the number of the user's
-// lines that were left out since the last one.
+// allow reports whether the user may write a line now. If so, omitted is the number of lines that
+// were left out since the user's last written line.
 func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -135,8 +135,8 @@ func (w *runningService) end() {
 	}
 }
 
-// endRunners ends the runners that the service has left. It retries, because a child process that another
-// test has forked holds the lock of the directory until its exec.
+// endRunners ends the runners that the service left running. It retries, because a child process that another
+// test has just forked may hold the lock of the directory until its exec.
 func (w *runningService) endRunners() {
 	w.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {

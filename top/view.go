@@ -185,7 +185,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 	for i := range shown {
 		cells[i] = shown[i].cells
 	}
-	const marks = 2 // number of columns before the table, for the marks
+	const marks = 2 // screen columns before the table, for the marks of the selected row
 	list := termtext.TableLines(m.width-marks, t.headings, cells)
 	if len(shown) == 0 {
 		empty := listings()[m.list].emptyText

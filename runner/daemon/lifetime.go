@@ -73,8 +73,8 @@ func (s *server) stopAll(grace time.Duration) {
 	s.startClosingLocked()
 	wait := s.link.stopTimeout
 	if s.link.conn != nil || s.IsUnwanted == nil {
-		// A connected service itself waits for its jobs; stopTimeout is only for a runner that is a
-		// unit.
+		// A connected service itself waits for its jobs; stopTimeout is only for a runner that
+		// systemd manages as a unit of its own.
 		wait = 0
 	}
 	s.mu.Unlock()

@@ -8,7 +8,7 @@ import "time"
 // not happened.
 type endTimes struct {
 	termAt      time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
-	killAt      time.Time // time when SIGKILL is due, or on Windows the end of the job object
+	killAt      time.Time // time to send SIGKILL, or on Windows to terminate the job object
 	killedAt    time.Time // time when the tree was first killed
 	graceEndsAt time.Time // time when leftover processes are ended
 }

@@ -29,12 +29,13 @@ type WebPage struct {
 const webListen = "web.listen"
 
 // NewWebPage returns the web page, which ApplySettings opens if the settings say so. The control server answers the
-// requests of the page. as returns a client with the identity of a peer. listeners are the listeners that the
+// requests of the page. clientAs returns a client with the identity of a peer. listeners are the listeners that the
 // system passed to the service for the page.
-func NewWebPage(log *slog.Logger, g *access.Guard, settings *settings.Keeper, as func(control.Peer) *control.Client,
+func NewWebPage(log *slog.Logger, g *access.Guard, settings *settings.Keeper,
+	clientAs func(control.Peer) *control.Client,
 	listeners []net.Listener) *WebPage {
 	web := dashboard.New(dashboard.Options{
-		ClientAs: as, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
+		ClientAs: clientAs, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
 		Scraper:   control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
 		Listeners: listeners, Log: log,
 	})

@@ -33,7 +33,7 @@ func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 	return first
 }
 
-// If the first jobs of lanes have left or got a low priority, searches for the best jobs do not read these
+// If the first jobs of lanes have left their lanes or got a low priority, searches for the best jobs do not read these
 // lanes first, even if a user has thousands of them.
 func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 	const many, attacker, victim = 5500, 1, 2

@@ -153,7 +153,7 @@ func (t *Tx) admitQueues(uid int, perQueue map[string]int64) error {
 	return nil
 }
 
-// newQueues returns the names of those queues that do not exist yet, sorted.
+// newQueues returns the keys of perQueue for which no queue exists yet, sorted.
 func (t *Tx) newQueues(perQueue map[string]int64) (names []string) {
 	for name := range perQueue {
 		if q := t.s.mem.lanes.Queues[name]; q == nil || !q.Exists() {

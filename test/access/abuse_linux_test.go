@@ -226,7 +226,7 @@ func (m *measurement) repeatOnConnection(ctx context.Context, request func(*rawC
 	return nil
 }
 
-// runTrue enqueues a "true" job, waits for it, reads its output, and then shows it. It records how
+// runTrue enqueues a "true" job, waits for it, reads its output, and requests its details. It records how
 // long each part took.
 func (m *measurement) runTrue(c *rawClient) error {
 	started := time.Now()

@@ -141,7 +141,7 @@ func normalLines(s *testrig.Shell, mark, text string) string {
 		b.WriteString(mark + line)
 	}
 	if !strings.HasSuffix(text, "\n") {
-		b.WriteString("⏎\n") // the last line has no newline
+		b.WriteString("⏎\n") // marks a last line without a newline
 	}
 	return b.String()
 }

@@ -215,7 +215,7 @@ const (
 	// failureResetTime is how long the service must run without a failure until Windows counts failures from
 	// 0 again.
 	failureResetTime = 24 * time.Hour
-	// preshutdownTimeout is how long Windows waits before a shutdown until the service has ended its jobs.
+	// preshutdownTimeout is the longest time that a shutdown of Windows waits for the service to end its jobs.
 	preshutdownTimeout = 180 * time.Second
 )
 
