@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -340,16 +341,20 @@ func (s *Engine) readBatches(all *database.QueryBatch) {
 }
 
 // finishBatches finishes the batches that were committed before the engine was opened, and forgets uncommitted
-// ones.
+// ones. A full disk ends it early, without an error.
 func (s *Engine) finishBatches(ctx context.Context) error {
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.Do(ctx, Prompt, func(t *Tx) (err error) {
+		err := s.Do(ctx, Prompt, func(t *Tx) (err error) {
 			more, err = t.continueBatches(s.acceptsFramesHere)
 			return err
-		}); err != nil {
+		})
+		if errors.Is(err, queue.ErrNoSpace) { // a statement or the commit has filled the disk
+			return nil // upkeep continues later; until then, the stored jobs can run
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A disk that becomes full while a committed batch is moved into the queue does not prevent opening. The batch is
+// moved later.
+func TestFullDiskDoesNotPreventOpening(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	stage(t, s, "a", 1000, false)
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(pages string) {
+		t.Helper()
+		inTransaction(t, s, func() error {
+			_, err := s.conn.QueryNumber(`PRAGMA max_page_count = ` + pages)
+			return err
+		})
+	}
+	limit("1") // SQLite uses the current number of pages instead
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); !errors.Is(err, queue.ErrNoSpace) {
+		t.Fatalf("moving a frame on a full disk: got %v, want %v", err, queue.ErrNoSpace)
+	}
+	if err := s.finishBatches(t.Context()); err != nil {
+		t.Errorf("opening on a full disk: %v", err)
+	}
+	limit("1000000")
+	if err := s.finishBatches(t.Context()); err != nil {
+		t.Errorf("opening when there is space: %v", err)
+	}
+	if n := s.Counts().States[queue.Pending]; n != 1000 || len(s.mem.batches) != 0 {
+		t.Errorf("%d jobs are pending and %d batches are left, want 1000 and none", n, len(s.mem.batches))
+	}
+}
