@@ -106,7 +106,7 @@ func (s *Store) makeCopy(ctx context.Context, added int64, each func(done, total
 	path = f.Name()
 	defer func() {
 		if err != nil {
-			os.Remove(path)
+			os.Remove(f.Name()) // an early return has set path to ""
 		}
 	}()
 	if err := f.Close(); err != nil {

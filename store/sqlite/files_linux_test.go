@@ -200,6 +200,21 @@ func TestCopiesSaySo(t *testing.T) {
 	}
 }
 
+// If SQLite cannot open the temporary file of a backup, the file is deleted.
+func TestBackupThatCannotBeOpenedIsDeleted(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	s.dir = filepath.Join(dir, strings.Repeat(strings.Repeat("x", 200)+"/", 3)) // longer than SQLite's limit of 512 bytes
+	defer func() { s.dir = dir }()
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Backup(t.Context(), nil, progress); err == nil {
+		t.Error("SQLite opened a file with too long a path")
+	}
+	noCopies(t, s)
+}
+
 // If another program truncates the WAL or the database while jobs are enqueued and listed, the store fails
 // for good. Afterwards the database is either rejected, or it opens intact with all jobs that a checkpoint
 // had moved into the database.
