@@ -96,8 +96,11 @@ func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due [
 		slices.SortStableFunc(list, func(a, b named) int { return a.turn - b.turn })
 		for _, one := range list[:min(len(list), limit)] {
 			if err == nil {
-				due = append(due, store.Schedule{})
-				_, err = r.schedule(one.name, &due[len(due)-1])
+				var schedule store.Schedule
+				var found bool
+				if found, err = r.schedule(one.name, &schedule); found {
+					due = append(due, schedule)
+				}
 			}
 		}
 		return err
