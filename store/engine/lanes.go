@@ -214,7 +214,8 @@ func (t *Tx) removeLane(l *rules.Lane) error {
 			return err
 		}
 	}
-	if len(l.Needs) == 0 {
+	// A lane with demands whose stored needs are lost looks like a plain lane, so compare it with the cached one.
+	if m.lanes.Plain[lanes.NameOf(l)] == l {
 		m.lanes.Remove(l)
 		t.addLaneToDelta(l)
 		t.undo = append(t.undo, func() { m.lanes.Add(l) })

@@ -11,6 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -411,5 +412,33 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 	}
 	if read[2000] > 2*read[50] {
 		t.Errorf("20 starts and ends took %d steps of SQLite with 50 lanes, and %d with 2000", read[50], read[2000])
+	}
+}
+
+// The removal of an empty lane with demands keeps the plain lane of the same queue and user, even if the stored
+// list of gates is lost.
+func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueueFor(t, s, 1, 1, withDemands(lockOf("k", 1)))
+	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
+	// finds the lane empty
+	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: 2})
+	enqueueFor(t, s, 1, 1)
+	name := lanes.Name{Queue: "default", UID: 1}
+	plain := s.mem.lanes.Plain[name]
+	damageRow(t, s, `UPDATE lanes SET needs = '' WHERE demands <> ''`)
+	s.maxEmptyLanes = 0
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		_, err := tx.tidyLanes()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, s, `SELECT count(*) FROM lanes WHERE demands <> ''`); n != 0 {
+		t.Errorf("%d empty lanes are still stored, want none", n)
+	}
+	if got := s.mem.lanes.Plain[name]; plain == nil || got != plain {
+		t.Errorf("the cached plain lane is %p, want %p", got, plain)
 	}
 }
