@@ -134,16 +134,25 @@ func (t *Texts) InlineInput() any {
 
 // readTexts decodes a job's labels and settings and, if whole is set, its input.
 func readTexts(r database.Row, whole bool, terms *queue.Execution) error {
-	err := quick.Unmarshal(r.View(headColumnCount+2), terms, durationsAsNanos)
+	err := decodeObject(r.View(headColumnCount+2), terms)
 	if whole && err == nil {
 		if input := r.View(headColumnCount + 3); len(input) > 0 {
-			err = quick.Unmarshal(input, terms, durationsAsNanos)
+			err = decodeObject(input, terms)
 		}
 	}
 	if labels := r.View(headColumnCount); err == nil && len(labels) > 0 {
 		err = json.Unmarshal(labels, &terms.Labels)
 	}
 	return err
+}
+
+// decodeObject decodes settings or an input, which are stored as JSON objects. It rejects null, which Unmarshal
+// would accept without changing terms.
+func decodeObject(text []byte, terms *queue.Execution) error {
+	if len(text) == 0 || text[0] != '{' {
+		return errors.New("the stored text is not a JSON object")
+	}
+	return quick.Unmarshal(text, terms, durationsAsNanos)
 }
 
 // durationsAsNanos decodes durations as numbers of nanoseconds, because encoding/json wrote them like that.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // The stored form of env and stdin is valid JSON for any content, and empty if a job has neither.
@@ -26,6 +27,40 @@ func TestInputIsJSON(t *testing.T) {
 		var got queue.Execution
 		if err := json.Unmarshal([]byte(text), &got); err != nil || !reflect.DeepEqual(got, terms) {
 			t.Errorf("got %+v, %v of %s", got, err, text)
+		}
+	}
+}
+
+// textRow is a row of WholeColumns without labels. It holds only the settings and the input.
+type textRow struct {
+	database.Row
+	terms, input string
+}
+
+func (r textRow) View(column int) []byte {
+	return map[int][]byte{headColumnCount + 2: []byte(r.terms), headColumnCount + 3: []byte(r.input)}[column]
+}
+
+// A stored text that is not a JSON object is damaged, even if it is valid JSON.
+func TestTextsAreObjects(t *testing.T) {
+	const object = `{"stdin":"x"}`
+	for _, c := range []struct {
+		row     textRow
+		damaged bool
+	}{
+		{textRow{terms: `{}`}, false},
+		{textRow{terms: `{}`, input: object}, false},
+		{textRow{terms: `{}`, input: `null`}, true},
+		{textRow{terms: `{}`, input: `[]`}, true},
+		{textRow{terms: `{}`, input: `"x"`}, true},
+		{textRow{terms: `{}`, input: ` ` + object}, true},
+		{textRow{terms: `{}`, input: missingInput}, true},
+		{textRow{terms: `null`, input: object}, true},
+		{textRow{terms: ``, input: object}, true},
+	} {
+		var terms queue.Execution
+		if err := readTexts(c.row, true, &terms); (err != nil) != c.damaged {
+			t.Errorf("settings %q and input %q: got error %v, want an error: %t", c.row.terms, c.row.input, err, c.damaged)
 		}
 	}
 }
