@@ -202,22 +202,22 @@ func (s *Engine) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) 
 			return err
 		}
 		fired, err = t.rules.RunOccurrences(&f, func(draft queue.Job) (int64, string, error) {
-			return t.enqueueFor(&f,
-				draft)
+			return t.enqueueFor(&f, draft)
 		})
 		return err
 	})
 	return fired, err
 }
 
-// enqueueFor enqueues a job of a schedule.
+// enqueueFor enqueues a job of a schedule. If it rejects the job because another job has the unique key, it
+// stores nothing.
 func (t *Tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
 	drafts := []queue.Job{draft}
 	list, err := encodeAllTexts(drafts)
 	if err != nil {
 		return 0, "", err
 	}
-	receipt, err := t.enqueueAll(store.Request{Drafts: drafts, UID: draft.UID, Owner: f.Owner, MaxPending: f.MaxPending,
+	receipt, err := t.enqueueAll(store.Request{Drafts: drafts, UID: draft.UID, MaxPending: f.MaxPending,
 		MaxPendingPerUser: f.MaxPendingPerUser, MaxBytesPerUser: f.MaxBytesPerUser}, list)
 	if err != nil {
 		return 0, "", err
@@ -226,5 +226,6 @@ func (t *Tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64,
 		return 0, "", queue.Errorf(queue.CodeExists, "the schedule enqueued no job, because job %s already has the unique "+
 			"key %q; to see its state: queuectl show %[1]s", receipt.IDs[0], drafts[0].Unique)
 	}
-	return receipt.Seqs[0], receipt.IDs[0], nil
+	// enqueueAll would record the owner even if the job is rejected.
+	return receipt.Seqs[0], receipt.IDs[0], t.recordOwner(draft.UID, f.Owner)
 }

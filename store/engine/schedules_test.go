@@ -96,3 +96,37 @@ func TestSchedulesAreKept(t *testing.T) {
 		t.Errorf("got %+v, %+v, %v", one, runs, err)
 	}
 }
+
+// An occurrence that enqueues no job, because another job has its unique key, does not record the user's name.
+func TestRefusedOccurrenceRecordsNoOwner(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ctx := t.Context()
+	keyed := draft(ofUser(1), func(j *queue.Job) { j.Unique = "k" })
+	if _, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{keyed}, UID: 1}); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "n", UID: 1, Draft: keyed,
+		CreatedAt: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		last    queue.Millis
+		outcome store.Outcome
+		owners  int
+	}{{0, store.OutcomeRefused, 0}, {1, store.OutcomeEnqueued, 1}} {
+		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{Name: "n", Generation: kept.Generation, Owner: "alice",
+			ExpectedLastAt: c.last, LastAt: c.last + 1, Occurrences: []queue.Millis{c.last + 1},
+			CandidateID: func(at queue.Millis, _ int) string { return fmt.Sprint("n@", int64(at)) }})
+		if err != nil || len(fired.Records) != 1 || fired.Records[0].Outcome != c.outcome {
+			t.Fatalf("got %+v, %v, want one record with the outcome %s", fired, err, c.outcome)
+		}
+		if names, _, err := s.Owners(ctx); err != nil || len(names) != c.owners {
+			t.Errorf("after an occurrence with the outcome %s, the recorded owners are %v (%v), want %d", c.outcome, names,
+				err, c.owners)
+		}
+		if err := s.Change(ctx, 1, store.Change{Verb: queue.VerbCancel}); c.last == 0 && err != nil { // frees the key
+			t.Fatal(err)
+		}
+	}
+}
