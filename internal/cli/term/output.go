@@ -62,12 +62,14 @@ func (o *Output) Say(format string, args ...any) {
 	fmt.Fprintln(o.Stderr, "queuectl: "+o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
 }
 
-// PrintInfo prints a sentence on standard error if that is a terminal and --quiet is not set.
-func (o *Output) PrintInfo(format string, args ...any) (err error) {
+// PrintInfo prints a sentence on standard error if that is a terminal and --quiet is not set. It returns
+// nil even if writing fails, because a command that did its work has not failed if its message is lost. A
+// command that ends with this message can return the result.
+func (o *Output) PrintInfo(format string, args ...any) error {
 	if IsTerminal(o.Stderr) && !o.Quiet {
-		_, err = fmt.Fprintln(o.Stderr, o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
+		fmt.Fprintln(o.Stderr, o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
 	}
-	return err
+	return nil
 }
 
 // PrintDone prints the result of a command for an object: the object's name for scripts, and a sentence
