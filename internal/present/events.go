@@ -11,12 +11,15 @@ import (
 
 // EventLine formats an event for people.
 func EventLine(e *control.Event) string {
-	audit, key, uid := e.Kind == string(queue.EventAudit), "everything", ""
+	audit, key, by := e.Kind == string(queue.EventAudit), "everything", ""
 	if e.Kind == string(queue.EventSettingChanged) {
 		key = e.Setting + " = " + strconv.Quote(e.Value)
 	}
+	if e.User != "" {
+		by = "  " + termtext.OneLine("by "+e.User)
+	}
 	if e.UID != nil {
-		uid = fmt.Sprintf(" (uid %d)", *e.UID)
+		by += fmt.Sprintf(" (uid %d)", *e.UID)
 	}
 	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, LocalTime(e.Time), e.Kind)
 	for _, part := range []struct {
@@ -35,12 +38,14 @@ func EventLine(e *control.Event) string {
 		{e.Reason != "", e.Reason},
 		{e.Setting != "", key},
 		{audit, e.Verb + " " + e.Target},
-		{e.User != "", "by " + e.User + uid},
-		{e.Verb != "" && !audit, e.Verb},
 	} {
 		if part.shown {
 			line += "  " + termtext.OneLine(part.text)
 		}
+	}
+	line += by
+	if e.Verb != "" && !audit {
+		line += "  " + termtext.OneLine(e.Verb)
 	}
 	return line
 }
