@@ -20,7 +20,7 @@ func (p *privateJobs) awaitServiceEnd(ended <-chan error, signals <-chan os.Sign
 		}
 		p.a.ExitCode = fault.ExitDetached
 		if p.signalCount++; p.signalCount < 2 {
-			p.stopWorkers(control.WorkerStop{Force: true})
+			p.stopWorkers(context.Background(), control.WorkerStop{Force: true})
 		}
 	}
 	p.a.Say("exiting before all running jobs have stopped; to continue, run the same command again, which also runs the " +
@@ -41,20 +41,22 @@ func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
 	// The connection of p.c may be busy with another request.
 	c := control.NewClient(serviceSocket(p.a))
 	defer c.Close()
-	soon, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	soon, cancelSoon := context.WithTimeout(ctx, leaveTimeout)
 	// Set the number of workers to 0, so that no more jobs start, as the next message says. An error is
 	// harmless, because WorkerStop below stops the workers too.
 	c.WorkerScale(soon, control.WorkerScale{})
-	cancel()
+	cancelSoon()
 	p.a.Say("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run " +
 		"the same command again")
 	select {
-	case <-p.stopWorkers(how):
+	case <-p.stopWorkers(ctx, how):
 	case <-signals:
 		p.signalCount++
 		p.a.Say("stopping running jobs (Ctrl-C again exits without waiting for them)")
 		select {
-		case <-p.stopWorkers(control.WorkerStop{Force: true}):
+		case <-p.stopWorkers(context.Background(), control.WorkerStop{Force: true}):
 		case <-signals:
 			p.signalCount++
 		}
@@ -65,16 +67,16 @@ func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
 // noTimeout is a timeout that never passes while a user waits.
 const noTimeout = 10_000 * time.Hour
 
-// stopWorkers removes all workers and closes the returned channel when their jobs have ended. With the
-// field Force, the jobs return to the queue. An error is ignored, because the jobs also end, and return to
-// the queue, when the service stops.
-func (p *privateJobs) stopWorkers(how control.WorkerStop) <-chan struct{} {
+// stopWorkers removes all workers and closes the returned channel when their jobs have ended or the context
+// ends. With the field Force, the jobs return to the queue. An error is ignored, because the jobs also end,
+// and return to the queue, when the service stops.
+func (p *privateJobs) stopWorkers(ctx context.Context, how control.WorkerStop) <-chan struct{} {
 	stopped := make(chan struct{})
-	go func() { // this goroutine ends when the jobs have ended, or with the process
+	go func() { // this goroutine ends when the jobs have ended, with the context, or with the process
 		defer close(stopped)
 		c := control.NewClient(serviceSocket(p.a))
 		defer c.Close()
-		c.WorkerStop(context.Background(), how)
+		c.WorkerStop(ctx, how)
 	}()
 	return stopped
 }
