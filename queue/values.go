@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -123,6 +124,7 @@ func (f *Field) readText(v json.RawMessage) (string, error) {
 	return DecodeJSONString(v)
 }
 
+// readList reads a list. The result has no spare capacity, because many jobs may be in memory.
 func (f *Field) readList(v json.RawMessage) ([]string, error) {
 	list := []string{}
 	err := EachElement(v, func(e json.RawMessage) error {
@@ -136,7 +138,7 @@ func (f *Field) readList(v json.RawMessage) ([]string, error) {
 		}
 		return nil
 	})
-	return list, err
+	return slices.Clone(list), err
 }
 
 func (f *Field) readMap(v json.RawMessage) (map[string]string, error) {
