@@ -159,9 +159,15 @@ var (
 	runTimesDesc = newDesc("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 )
 
-// Describe implements prometheus.Collector.
+// Describe implements prometheus.Collector. It lists the metrics without Collect, so that the registry
+// notices if Collect reports another metric.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	prometheus.DescribeByCollect(c, to)
+	for _, d := range []*prometheus.Desc{buildDesc, startedDesc, healthyDesc, drainingDesc, pausedDesc, jobsDesc,
+		enqueuedDesc, oldestReadyDesc, workersDesc, databaseBytesDesc, outputBytesDesc, queueRunningDesc,
+		queueWaitingDesc, queueLimitDesc, queuePausedDesc, attemptsStartedDesc, attemptsEndedDesc, waitTimesDesc,
+		runTimesDesc} {
+		to <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
