@@ -70,11 +70,11 @@ type throughput struct {
 	rates, waits []float64
 }
 
-func (c *throughput) String() string {
-	if len(c.waits) <= len(c.rates) {
-		return rate(median(c.rates))
+func (t *throughput) String() string {
+	if len(t.waits) <= len(t.rates) {
+		return rate(median(t.rates))
 	}
-	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(c.rates)), ms(median(c.waits)), ms(quantile(c.waits, 0.99)))
+	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(t.rates)), ms(median(t.waits)), ms(quantile(t.waits, 0.99)))
 }
 
 // enqueueConcurrently lets a number of clients enqueue for the duration span. Each client has its

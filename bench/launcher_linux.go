@@ -50,9 +50,9 @@ func (s *service) startLauncher(b *bench) ([]string, error) {
 }
 
 // end stops a launcher. It does nothing if p is nil.
-func (p *launcher) end() {
-	if p != nil {
-		p.lifeline.Close()
-		p.cmd.Wait()
+func (l *launcher) end() {
+	if l != nil {
+		l.lifeline.Close()
+		l.cmd.Wait()
 	}
 }

@@ -287,18 +287,18 @@ func (c *clientConn) deliver(line []byte) error {
 }
 
 // finish ends a call. Only the goroutine that sends its pieces may call it.
-func (o *call) finish(result json.RawMessage, err error) {
-	o.once.Do(func() {
-		o.result, o.err = result, err
-		if o.pieces != nil {
-			close(o.pieces)
+func (c *call) finish(result json.RawMessage, err error) {
+	c.once.Do(func() {
+		c.result, c.err = result, err
+		if c.pieces != nil {
+			close(c.pieces)
 		}
-		close(o.done)
+		close(c.done)
 	})
 }
 
 // abandon ends a call whose caller has stopped waiting. Pieces may still arrive.
-func (o *call) abandon() { o.once.Do(func() { close(o.done) }) }
+func (c *call) abandon() { c.once.Do(func() { close(c.done) }) }
 
 // send sends a request.
 func (c *clientConn) send(method string, params any, streams bool) (*call, int64, error) {
@@ -462,11 +462,11 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 }
 
 // decode decodes the answer of a call that has ended.
-func (o *call) decode(method string, into any) error {
-	if o.err != nil {
-		return o.err
+func (c *call) decode(method string, into any) error {
+	if c.err != nil {
+		return c.err
 	}
-	return decodeAnswer(method, o.result, into)
+	return decodeAnswer(method, c.result, into)
 }
 
 // decodeAnswer decodes a value from a line that parseReply has checked.

@@ -305,13 +305,13 @@ func (t *Time) UnmarshalJSON(raw []byte) error {
 type Duration time.Duration
 
 // MarshalJSON implements json.Marshaler. It writes text.
-func (s Duration) MarshalJSON() ([]byte, error) {
-	return json.Marshal(queue.FormatDuration(time.Duration(s)))
+func (d Duration) MarshalJSON() ([]byte, error) {
+	return json.Marshal(queue.FormatDuration(time.Duration(d)))
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (s *Duration) UnmarshalJSON(raw []byte) error {
-	d, err := queue.DecodeDuration(raw)
-	*s = Duration(d)
+func (d *Duration) UnmarshalJSON(raw []byte) error {
+	decoded, err := queue.DecodeDuration(raw)
+	*d = Duration(decoded)
 	return err
 }

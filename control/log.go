@@ -82,7 +82,7 @@ func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
 
 func (r BulkResult) changed() bool     { return len(r.DoneIDs) > 0 }
 func (r RemovalCount) changed() bool   { return r.Count > 0 }
-func (r ScheduleDetail) changed() bool { return !r.AlreadyExisted }
+func (d ScheduleDetail) changed() bool { return !d.AlreadyExisted }
 func (r EnqueueResult) changed() bool  { return !r.Duplicate }
 
 // logRequest logs a request.

@@ -32,9 +32,9 @@ const manyJobIDs = 100
 type JobID string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (n *JobID) UnmarshalJSON(raw []byte) error {
+func (j *JobID) UnmarshalJSON(raw []byte) error {
 	id, err := readJobID(raw)
-	*n = JobID(id)
+	*j = JobID(id)
 	return err
 }
 
@@ -63,8 +63,8 @@ func asID(s string) string {
 type JobIDs []string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (n *JobIDs) UnmarshalJSON(raw []byte) (err error) {
-	*n, err = readList(raw, readJobID, MaxJobIDs, " per request")
+func (ids *JobIDs) UnmarshalJSON(raw []byte) (err error) {
+	*ids, err = readList(raw, readJobID, MaxJobIDs, " per request")
 	return err
 }
 

@@ -79,8 +79,8 @@ func rpcErrorOf(err error) *rpcError {
 	return f
 }
 
-func (f *rpcError) toError() error {
-	return &queue.Error{Code: f.Data.Code, Field: f.Data.Field, Index: f.Data.Index, Message: f.Message}
+func (e *rpcError) toError() error {
+	return &queue.Error{Code: e.Data.Code, Field: e.Data.Field, Index: e.Data.Index, Message: e.Message}
 }
 
 // Limits for the envelope of a request.

@@ -95,57 +95,57 @@ type limitedListener struct {
 }
 
 // Accept implements net.Listener.
-func (g *limitedListener) Accept() (net.Conn, error) {
-	c, err := g.Listener.Accept()
+func (l *limitedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	admitted := &pageConn{Conn: c, limit: g.limit}
-	g.limit.admit(admitted)
+	admitted := &pageConn{Conn: c, limit: l.limit}
+	l.limit.admit(admitted)
 	return admitted, nil
 }
 
 // admit adds a new connection. While unidentifiedConns is full of connections that are younger than
 // unidentifiedGrace, admit waits.
-func (d *connLimit) admit(c *pageConn) {
+func (l *connLimit) admit(c *pageConn) {
 	var victim *pageConn
-	d.mu.Lock()
-	for d.unidentifiedConns.Len() >= maxUnidentifiedConns {
-		oldest := d.unidentifiedConns.Front().Value.(*pageConn)
+	l.mu.Lock()
+	for l.unidentifiedConns.Len() >= maxUnidentifiedConns {
+		oldest := l.unidentifiedConns.Front().Value.(*pageConn)
 		wait := unidentifiedGrace - time.Since(oldest.acceptedAt)
 		if wait <= 0 {
 			victim = oldest
-			d.remove(victim)
+			l.remove(victim)
 			break
 		}
-		d.mu.Unlock()
+		l.mu.Unlock()
 		select {
 		case <-time.After(wait):
-		case <-d.slotFreed:
+		case <-l.slotFreed:
 		}
-		d.mu.Lock()
+		l.mu.Lock()
 	}
 	c.acceptedAt = time.Now()
-	c.list, c.element = &d.unidentifiedConns, d.unidentifiedConns.PushBack(c)
-	d.mu.Unlock()
+	c.list, c.element = &l.unidentifiedConns, l.unidentifiedConns.PushBack(c)
+	l.mu.Unlock()
 	if victim != nil {
 		victim.Conn.Close()
 	}
 }
 
 // remove removes a connection from its list. The caller holds mu.
-func (d *connLimit) remove(c *pageConn) {
+func (l *connLimit) remove(c *pageConn) {
 	if c.list == nil {
 		return
 	}
 	c.list.Remove(c.element)
-	if c.list == &d.unidentifiedConns {
+	if c.list == &l.unidentifiedConns {
 		select {
-		case d.slotFreed <- struct{}{}:
+		case l.slotFreed <- struct{}{}:
 		default: // a wake-up is already pending
 		}
 	} else {
-		d.users.Release(fair.Request{User: c.uid})
+		l.users.Release(fair.Request{User: c.uid})
 	}
 	c.list, c.element = nil, nil
 }
@@ -159,39 +159,39 @@ func (c *pageConn) Close() error {
 }
 
 // identify records the visitor of a connection. It returns an error if the visitor has too many connections.
-func (d *connLimit) identify(c *pageConn, uid int) error {
-	d.mu.Lock()
+func (l *connLimit) identify(c *pageConn, uid int) error {
+	l.mu.Lock()
 	var victim *pageConn
 	defer func() {
-		d.mu.Unlock()
+		l.mu.Unlock()
 		if victim != nil {
 			victim.Conn.Close()
 		}
 	}()
-	if c.list == nil || c.list != &d.unidentifiedConns {
+	if c.list == nil || c.list != &l.unidentifiedConns {
 		return nil // closed, or already identified by an earlier request, possibly of another visitor behind a proxy
 	}
-	if !d.users.TryAcquire(fair.Request{User: uid}) {
+	if !l.users.TryAcquire(fair.Request{User: uid}) {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one "+
 			"user; close some windows", maxUserConns)
 	}
-	if d.identifiedConns.Len() >= maxIdentifiedConns {
-		victim = d.oldestOfLargest()
-		d.remove(victim)
+	if l.identifiedConns.Len() >= maxIdentifiedConns {
+		victim = l.oldestOfLargest()
+		l.remove(victim)
 	}
-	d.remove(c)
-	c.uid, c.list = uid, &d.identifiedConns
+	l.remove(c)
+	c.uid, c.list = uid, &l.identifiedConns
 	c.element = c.list.PushBack(c)
 	return nil
 }
 
 // oldestOfLargest returns the oldest connection of the visitor with the most connections. The caller holds
 // mu.
-func (d *connLimit) oldestOfLargest() (oldest *pageConn) {
+func (l *connLimit) oldestOfLargest() (oldest *pageConn) {
 	most := int64(0)
-	for e := d.identifiedConns.Front(); e != nil; e = e.Next() {
+	for e := l.identifiedConns.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*pageConn)
-		if n := d.users.InUse(c.uid, 0); n > most {
+		if n := l.users.InUse(c.uid, 0); n > most {
 			oldest, most = c, n
 		}
 	}

@@ -79,41 +79,41 @@ type encodedParts struct {
 }
 
 // eventBytes returns the frame as a server-sent event.
-func (f *encodedParts) eventBytes() []byte {
-	f.once.Do(func() { f.bytes = encodeEvent("fragments", f.parts) })
-	return f.bytes
+func (p *encodedParts) eventBytes() []byte {
+	p.once.Do(func() { p.bytes = encodeEvent("fragments", p.parts) })
+	return p.bytes
 }
 
 // merge returns a copy of the frame in which newer parts replace older parts.
-func (f *encodedParts) merge(newer *encodedParts) *encodedParts {
-	if f == nil {
+func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
+	if p == nil {
 		return newer
 	}
-	parts := maps.Clone(f.parts)
+	parts := maps.Clone(p.parts)
 	maps.Copy(parts, newer.parts)
 	return &encodedParts{parts: parts}
 }
 
 // addReader adds a reader to a page. The first reader starts the render loop of the page.
-func (f *livePages) addReader(uid int, key string, watch func(context.Context, *livePage)) (*pageReader, *livePage,
+func (p *livePages) addReader(uid int, key string, watch func(context.Context, *livePage)) (*pageReader, *livePage,
 	error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	user := fair.Request{User: uid}
-	if !f.readers.TryAcquire(user) {
+	if !p.readers.TryAcquire(user) {
 		return nil, nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d windows of the page open, the limit for one user; close one", maxUserReaders)
 	}
-	page := f.byKey[key]
+	page := p.byKey[key]
 	if page == nil {
-		if !f.pages.TryAcquire(user) {
-			f.readers.Release(user)
+		if !p.pages.TryAcquire(user) {
+			p.readers.Release(user)
 			return nil, nil, queue.Errorf(queue.CodeUnavailable,
 				"you have %d different pages open, the limit for live updates; close one", maxUserLivePages)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		page = &livePage{uid: uid, readers: map[*pageReader]bool{}, cancel: cancel}
-		f.byKey[key] = page
+		p.byKey[key] = page
 		go watch(ctx, page) // this goroutine ends after the last reader has left
 	}
 	r := &pageReader{wake: make(chan struct{}, 1), unsentParts: page.lastFrame}
@@ -125,22 +125,22 @@ func (f *livePages) addReader(uid int, key string, watch func(context.Context, *
 }
 
 // removeReader removes a reader. The last reader ends the render loop of the page.
-func (f *livePages) removeReader(uid int, key string, page *livePage, r *pageReader) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (p *livePages) removeReader(uid int, key string, page *livePage, r *pageReader) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	delete(page.readers, r)
-	f.readers.Release(fair.Request{User: uid})
+	p.readers.Release(fair.Request{User: uid})
 	if len(page.readers) == 0 {
 		page.cancel()
-		f.removePageLocked(key, page)
+		p.removePageLocked(key, page)
 	}
 }
 
 // removePageLocked removes a page, unless the page was removed before. The caller holds mu.
-func (f *livePages) removePageLocked(key string, page *livePage) {
-	if f.byKey[key] == page {
-		delete(f.byKey, key)
-		f.pages.Release(fair.Request{User: page.uid})
+func (p *livePages) removePageLocked(key string, page *livePage) {
+	if p.byKey[key] == page {
+		delete(p.byKey, key)
+		p.pages.Release(fair.Request{User: page.uid})
 	}
 }
 
@@ -149,13 +149,13 @@ func (f *livePages) removePageLocked(key string, page *livePage) {
 var ageElements = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
 // publish sends the changed parts of a page to the readers of the page.
-func (f *livePages) publish(page *livePage, parts map[string]string) {
+func (p *livePages) publish(page *livePage, parts map[string]string) {
 	plain := map[string]string{}
 	for name, html := range parts {
 		plain[name] = ageElements.ReplaceAllString(html, "")
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	changed := &encodedParts{parts: map[string]string{}}
 	for name, html := range parts {
 		if page.lastParts[name] != plain[name] {
@@ -173,11 +173,11 @@ func (f *livePages) publish(page *livePage, parts map[string]string) {
 }
 
 // disconnectReaders disconnects all readers of a page. A reader that joins later starts a new render loop.
-func (f *livePages) disconnectReaders(key string, page *livePage) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (p *livePages) disconnectReaders(key string, page *livePage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	page.isClosed = true
-	f.removePageLocked(key, page)
+	p.removePageLocked(key, page)
 	for r := range page.readers {
 		r.wakeUp()
 	}
@@ -192,9 +192,9 @@ func (r *pageReader) wakeUp() {
 
 // takeUnsent returns the parts that a reader has not received yet, and whether the reader must
 // disconnect.
-func (f *livePages) takeUnsent(page *livePage, r *pageReader) (unsent *encodedParts, ended bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (p *livePages) takeUnsent(page *livePage, r *pageReader) (unsent *encodedParts, ended bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	unsent, r.unsentParts = r.unsentParts, nil
 	return unsent, page.isClosed
 }

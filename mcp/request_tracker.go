@@ -33,24 +33,24 @@ func newRequestTracker() *requestTracker {
 }
 
 // recordRequests records the requests in a line.
-func (p *requestTracker) recordRequests(line []byte) {
+func (t *requestTracker) recordRequests(line []byte) {
 	for _, message := range messagesOf(line) {
 		request, is := message.(*jsonrpc.Request)
 		switch {
 		case is && request.ID.IsValid():
-			p.mu.Lock()
-			if p.waitsByID == nil {
-				p.waitsByID = map[any]bool{}
+			t.mu.Lock()
+			if t.waitsByID == nil {
+				t.waitsByID = map[any]bool{}
 			}
-			p.waitsByID[request.ID.Raw()] = waitsForJobs(request)
-			p.mu.Unlock()
+			t.waitsByID[request.ID.Raw()] = waitsForJobs(request)
+			t.mu.Unlock()
 		case is && request.Method == "notifications/cancelled": // a cancelled request gets no reply
 			var given struct {
 				RequestID any `json:"requestId"`
 			}
 			if json.Unmarshal(request.Params, &given) == nil {
 				if id, err := jsonrpc.MakeID(given.RequestID); err == nil {
-					p.remove(id.Raw())
+					t.remove(id.Raw())
 				}
 			}
 		}
@@ -69,39 +69,39 @@ func waitsForJobs(request *jsonrpc.Request) bool {
 }
 
 // removeAnswered removes the requests to which a line replies.
-func (p *requestTracker) removeAnswered(line []byte) {
+func (t *requestTracker) removeAnswered(line []byte) {
 	for _, message := range messagesOf(line) {
 		if answer, is := message.(*jsonrpc.Response); is {
-			p.remove(answer.ID.Raw())
+			t.remove(answer.ID.Raw())
 		}
 	}
 }
 
-func (p *requestTracker) remove(id any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.waitsByID, id)
-	if p.answerSignal != nil {
-		close(p.answerSignal)
-		p.answerSignal = nil
+func (t *requestTracker) remove(id any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waitsByID, id)
+	if t.answerSignal != nil {
+		close(t.answerSignal)
+		t.answerSignal = nil
 	}
 }
 
 // awaitAnswers returns when all requests are answered or ctx ends. After lingerTime, it makes calls stop
 // waiting for jobs. After twice lingerTime, it returns even if such calls are still unanswered.
-func (p *requestTracker) awaitAnswers(ctx context.Context) {
+func (t *requestTracker) awaitAnswers(ctx context.Context) {
 	late, timer := false, time.After(2*lingerTime)
-	stop := time.AfterFunc(lingerTime, p.stopWaiting)
+	stop := time.AfterFunc(lingerTime, t.stopWaiting)
 	defer stop.Stop()
 	for {
-		p.mu.Lock()
+		t.mu.Lock()
 		open := false
-		for _, waits := range p.waitsByID {
+		for _, waits := range t.waitsByID {
 			open = open || !waits || !late
 		}
 		answered := make(chan struct{})
-		p.answerSignal = answered
-		p.mu.Unlock()
+		t.answerSignal = answered
+		t.mu.Unlock()
 		if !open {
 			return
 		}

@@ -20,36 +20,36 @@ type pieces struct {
 	droppedCount int // number of dropped pieces at the beginning of list
 }
 
-func (q *pieces) len() int { return len(q.list) - q.droppedCount }
+func (p *pieces) len() int { return len(p.list) - p.droppedCount }
 
-func (q *pieces) first() *piece {
-	if q.len() == 0 {
+func (p *pieces) first() *piece {
+	if p.len() == 0 {
 		return nil
 	}
-	return &q.list[q.droppedCount]
+	return &p.list[p.droppedCount]
 }
 
-func (q *pieces) last() *piece {
-	if q.len() == 0 {
+func (p *pieces) last() *piece {
+	if p.len() == 0 {
 		return nil
 	}
-	return &q.list[len(q.list)-1]
+	return &p.list[len(p.list)-1]
 }
 
-func (q *pieces) push(p piece) { q.list = append(q.list, p) }
+func (p *pieces) push(added piece) { p.list = append(p.list, added) }
 
 // dropFirst removes the first piece.
-func (q *pieces) dropFirst() {
-	q.droppedCount++
+func (p *pieces) dropFirst() {
+	p.droppedCount++
 	// The number of moved pieces is at most the number of dropped pieces, so a drop takes constant
 	// time on average.
-	if q.droppedCount > len(q.list)/2 {
-		q.list, q.droppedCount = slices.Delete(q.list, 0, q.droppedCount), 0
+	if p.droppedCount > len(p.list)/2 {
+		p.list, p.droppedCount = slices.Delete(p.list, 0, p.droppedCount), 0
 	}
 }
 
 // afterPosition returns the pieces that have bytes after a position.
-func (q *pieces) afterPosition(pos int64) []piece {
-	list := q.list[q.droppedCount:]
+func (p *pieces) afterPosition(pos int64) []piece {
+	list := p.list[p.droppedCount:]
 	return list[sort.Search(len(list), func(i int) bool { return list[i].position+list[i].byteCount > pos }):]
 }

@@ -143,36 +143,36 @@ type errorList struct {
 
 // add records a problem. After maxListedErrors problems, it only notes that there are more, and does not call
 // fault.
-func (f *errorList) add(fault func() error) {
-	if len(f.list) == maxListedErrors {
-		f.truncated = true
+func (l *errorList) add(fault func() error) {
+	if len(l.list) == maxListedErrors {
+		l.truncated = true
 		return
 	}
-	f.list = append(f.list, fault())
+	l.list = append(l.list, fault())
 }
 
 // err combines all problems into one *Error with the field of the first. It returns nil if there
 // are none.
-func (f *errorList) err() error {
-	if len(f.list) == 0 {
+func (l *errorList) err() error {
+	if len(l.list) == 0 {
 		return nil
 	}
 	var first *Error
-	if !errors.As(f.list[0], &first) {
-		first = Errorf(CodeInvalid, "%s", f.list[0])
+	if !errors.As(l.list[0], &first) {
+		first = Errorf(CodeInvalid, "%s", l.list[0])
 	}
-	if len(f.list) == 1 {
+	if len(l.list) == 1 {
 		return first
 	}
 	var b strings.Builder
 	b.WriteString(first.Message)
-	for _, fault := range f.list[1:] {
+	for _, fault := range l.list[1:] {
 		b.WriteString("; ")
 		b.WriteString(fault.Error())
 	}
 	joined := *first
 	joined.Message = ClipJSON(b.String(), MaxErrorBytes)
-	if f.truncated {
+	if l.truncated {
 		joined.Message += "; and more errors"
 	}
 	return &joined

@@ -63,14 +63,14 @@ type HookCommands struct {
 }
 
 // CommandFor returns the command for one event.
-func (l *HookCommands) CommandFor(event HookEvents) string {
-	return event.choose(l.OnCompleted, l.OnFailed, l.OnDead, l.OnEnded)
+func (c *HookCommands) CommandFor(event HookEvents) string {
+	return event.choose(c.OnCompleted, c.OnFailed, c.OnDead, c.OnEnded)
 }
 
 // CommandEvents returns the events that have a command.
-func (l *HookCommands) CommandEvents() (set HookEvents) {
+func (c *HookCommands) CommandEvents() (set HookEvents) {
 	for _, event := range Hooks {
-		if l.CommandFor(event) != "" {
+		if c.CommandFor(event) != "" {
 			set |= event
 		}
 	}

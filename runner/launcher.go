@@ -30,7 +30,7 @@ func (e *LauncherError) Error() string {
 
 // CheckLauncher returns a LauncherError if the launcher of this service is stopped, for example by
 // SIGSTOP. It reads /proc and sends nothing to the launcher.
-func (h Location) CheckLauncher() error { return stoppedLauncherError(h.LauncherPID) }
+func (l Location) CheckLauncher() error { return stoppedLauncherError(l.LauncherPID) }
 
 // stoppedLauncherError returns a LauncherError if a process is stopped. It returns nil for pid 0.
 func stoppedLauncherError(pid int) error {

@@ -41,24 +41,24 @@ type Location struct {
 
 // External reports whether the runners' directory belongs to another account, so that the service cannot
 // change it.
-func (h Location) External() bool { return h.SpawnSocket != "" && !h.SpawnsOwnAccount }
+func (l Location) External() bool { return l.SpawnSocket != "" && !l.SpawnsOwnAccount }
 
 // OwnedByRoot reports whether the runners run as root and start each job under that job's account.
-func (h Location) OwnedByRoot() bool { return h.External() && h.Account == "" }
+func (l Location) OwnedByRoot() bool { return l.External() && l.Account == "" }
 
 // Root returns the directory that contains the directories of the runners for new jobs.
-func (h Location) Root() string {
-	if h.SpawnSocket != "" && h.Account != "" {
-		return filepath.Join(h.Dir, rundir.AccountDirPrefix+h.Account)
+func (l Location) Root() string {
+	if l.SpawnSocket != "" && l.Account != "" {
+		return filepath.Join(l.Dir, rundir.AccountDirPrefix+l.Account)
 	}
-	return h.Dir
+	return l.Dir
 }
 
 // roots returns all directories that may contain runners' directories.
-func (h Location) roots() []string {
+func (l Location) roots() []string {
 	// Glob cannot fail, because the pattern is valid.
-	others, _ := filepath.Glob(filepath.Join(h.Dir, rundir.AccountDirPrefix+"*"))
-	return append([]string{h.Dir}, others...)
+	others, _ := filepath.Glob(filepath.Join(l.Dir, rundir.AccountDirPrefix+"*"))
+	return append([]string{l.Dir}, others...)
 }
 
 // HasSwitchedAccount reports whether a runner's directory belongs to a runner that has switched to an account.
@@ -70,10 +70,10 @@ func HasSwitchedAccount(dir string) bool {
 
 // ListDirs lists the directories of all runners, living and dead. It skips the runners of an account if
 // that account has made the directory around them unreadable.
-func (h Location) ListDirs() (dirs []string, err error) {
-	for _, root := range h.roots() {
+func (l Location) ListDirs() (dirs []string, err error) {
+	for _, root := range l.roots() {
 		entries, err := os.ReadDir(root)
-		if errors.Is(err, os.ErrNotExist) || err != nil && root != h.Dir {
+		if errors.Is(err, os.ErrNotExist) || err != nil && root != l.Dir {
 			continue
 		}
 		if err != nil {
@@ -89,8 +89,8 @@ func (h Location) ListDirs() (dirs []string, err error) {
 }
 
 // ListLiving lists the directories of the living runners, and of those that cannot be checked.
-func (h Location) ListLiving() (living []string, err error) {
-	dirs, err := h.ListDirs()
+func (l Location) ListLiving() (living []string, err error) {
+	dirs, err := l.ListDirs()
 	for _, dir := range dirs {
 		if alive, failed := IsAlive(dir); alive || failed != nil {
 			living = append(living, dir)
@@ -100,26 +100,26 @@ func (h Location) ListLiving() (living []string, err error) {
 }
 
 // OutputDirs lists the directories that may contain output files.
-func (h Location) OutputDirs() (list []string) {
-	for _, root := range h.roots() {
+func (l Location) OutputDirs() (list []string) {
+	for _, root := range l.roots() {
 		list = append(list, filepath.Join(root, rundir.OutputsDirName))
 	}
 	return list
 }
 
 // OpenOutput opens the file that an OutputRef names.
-func (h Location) OpenOutput(ref string) (*os.File, error) {
+func (l Location) OpenOutput(ref string) (*os.File, error) {
 	if !IsOutputRef(ref) {
 		return nil, fmt.Errorf("the database names the output file %q, which is not a valid name; check the database with: "+
 			"queuectl doctor --verify", ref)
 	}
-	for _, root := range h.roots() {
+	for _, root := range l.roots() {
 		f, err := rundir.OpenRegular(OutputPath(root, ref))
 		if !errors.Is(err, os.ErrNotExist) {
 			return f, err
 		}
 	}
-	return nil, &os.PathError{Op: "open", Path: OutputPath(h.Dir, ref), Err: os.ErrNotExist}
+	return nil, &os.PathError{Op: "open", Path: OutputPath(l.Dir, ref), Err: os.ErrNotExist}
 }
 
 // StartTimeout bounds the time that a runner takes to start.
@@ -127,37 +127,37 @@ const StartTimeout = 10 * time.Second
 
 // Spawn starts a runner and returns its directory once the runner listens. If alone is true, the runner
 // runs one isolated job only.
-func (h Location) Spawn(alone bool) (dir string, err error) {
+func (l Location) Spawn(alone bool) (dir string, err error) {
 	name := ""
-	if h.SpawnSocket != "" {
-		name, err = h.requestRunner(SpawnRequest{Isolated: alone, Account: h.Account, Tmpdir: h.Tmpdir})
+	if l.SpawnSocket != "" {
+		name, err = l.requestRunner(SpawnRequest{Isolated: alone, Account: l.Account, Tmpdir: l.Tmpdir})
 	} else {
-		name, err = h.spawn(alone)
+		name, err = l.spawn(alone)
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot start a runner: %w", err)
 	}
-	return filepath.Join(h.Root(), name), nil
+	return filepath.Join(l.Root(), name), nil
 }
 
 // KillRunner kills an unresponsive runner with SIGKILL. It does not end the runner's jobs, which is the task
 // of Recover. If the runner runs as root, KillRunner requests through the socket that a process of root kills
 // it.
-func (h Location) KillRunner(dir string) error {
-	if !h.External() {
+func (l Location) KillRunner(dir string) error {
+	if !l.External() {
 		return Kill(dir)
 	}
-	name, err := filepath.Rel(h.Dir, dir)
+	name, err := filepath.Rel(l.Dir, dir)
 	if err == nil {
-		_, err = h.requestRunner(SpawnRequest{KillDir: filepath.ToSlash(name)})
+		_, err = l.requestRunner(SpawnRequest{KillDir: filepath.ToSlash(name)})
 	}
 	return err
 }
 
 // EndAllRunners asks all living runners to end. After the given time, it kills those that still live, together
 // with their jobs. It returns the number of runners that ended.
-func (h Location) EndAllRunners(timeout time.Duration) (ended int, err error) {
-	live, err := h.ListLiving()
+func (l Location) EndAllRunners(timeout time.Duration) (ended int, err error) {
+	live, err := l.ListLiving()
 	signalErrs := map[string]error{}
 	for _, dir := range live {
 		signalErrs[dir] = signalRunner(dir, process.Terminate)

@@ -13,11 +13,11 @@ import (
 // LockRunners reserves root's runners for this service until the returned file is closed. Without the lock,
 // another service could connect to the runners and take their results. If the directory does not exist,
 // LockRunners returns nil, because there are no runners.
-func (h Location) LockRunners() (*os.File, error) {
-	if !h.External() {
+func (l Location) LockRunners() (*os.File, error) {
+	if !l.External() {
 		return nil, nil
 	}
-	f, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockDir(h.Dir) })
+	f, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockDir(l.Dir) })
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
@@ -25,7 +25,7 @@ func (h Location) LockRunners() (*os.File, error) {
 		return nil, fmt.Errorf("cannot lock the runner directory: %w", err)
 	case f == nil:
 		return nil, fmt.Errorf("another service uses the runners in %s; stop that service, "+
-			"or use another directory with --runner-dir", h.Dir)
+			"or use another directory with --runner-dir", l.Dir)
 	}
 	return f, nil
 }

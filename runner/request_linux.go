@@ -14,13 +14,13 @@ import (
 // requestRunner sends a request to Socket and returns the name in the reply. The process that listens
 // on the socket is the launcher or systemd. It starts a process with the connection as its standard
 // input, and that process replies.
-func (h Location) requestRunner(r SpawnRequest) (name string, err error) {
-	if err := h.CheckLauncher(); err != nil {
+func (l Location) requestRunner(r SpawnRequest) (name string, err error) {
+	if err := l.CheckLauncher(); err != nil {
 		return "", err
 	}
-	c, err := sockpath.DialWithin(h.SpawnSocket, StartTimeout)
+	c, err := sockpath.DialWithin(l.SpawnSocket, StartTimeout)
 	if err != nil {
-		return "", h.unreachableError(err)
+		return "", l.unreachableError(err)
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(StartTimeout))
@@ -29,30 +29,30 @@ func (h Location) requestRunner(r SpawnRequest) (name string, err error) {
 	}
 	name, err = readReadyReply(c)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = h.noReplyError(int(rundir.PeerPID(c)), err)
+		err = l.noReplyError(int(rundir.PeerPID(c)), err)
 	}
 	return name, err
 }
 
 // unreachableError returns the error of a failed connection to Socket. If no process listens, the error
 // contains the next step.
-func (h Location) unreachableError(err error) error {
+func (l Location) unreachableError(err error) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("socket %s: %w", h.SpawnSocket, err)
+		return fmt.Errorf("socket %s: %w", l.SpawnSocket, err)
 	}
 	return &LauncherError{
-		Problem: fmt.Sprintf("no launcher listens on the socket %s (%v)", h.SpawnSocket, err),
+		Problem: fmt.Sprintf("no launcher listens on the socket %s (%v)", l.SpawnSocket, err),
 		Advice:  "start the launcher: systemctl start queuectl-runner.socket (without systemd: restart the service)",
 	}
 }
 
 // noReplyError returns the error of a request that got no answer within StartTimeout. pid is the
 // process that listens on Socket: the launcher, or systemd.
-func (h Location) noReplyError(pid int, err error) error {
+func (l Location) noReplyError(pid int, err error) error {
 	if stopped := stoppedLauncherError(pid); stopped != nil {
 		return stopped
 	}
-	if pid == 0 || h.SpawnsOwnAccount {
+	if pid == 0 || l.SpawnsOwnAccount {
 		return err
 	}
 	next := fmt.Sprintf("as root, find out what process %d is waiting for: cat /proc/%[1]d/stack; "+

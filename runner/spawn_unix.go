@@ -16,42 +16,42 @@ import (
 // spawn starts a runner in a dedicated session, so that it outlives this process. It returns the
 // runner's name once the runner listens. If the user's systemd manager allows it, the runner gets a
 // control group that it can divide.
-func (h Location) spawn(alone bool) (name string, err error) {
-	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
+func (l Location) spawn(alone bool) (name string, err error) {
+	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner directory: %w", err)
 	}
-	if err := h.checkWorkspaces(); err != nil {
+	if err := l.checkWorkspaces(); err != nil {
 		return "", err // report the error here, because the runner can only log it
 	}
-	args := append(h.args(alone), h.logArgs()...)
+	args := append(l.args(alone), l.logArgs()...)
 	for _, scope := range scopeCommands() {
-		cmd := NewCommand(append(scope, h.Command...), append(args, "--delegated")...)
-		cmd.Stderr, cmd.Env = h.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+systemdUserDir())
+		cmd := NewCommand(append(scope, l.Command...), append(args, "--delegated")...)
+		cmd.Stderr, cmd.Env = l.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+systemdUserDir())
 		if name, err = startAndAwaitReady(cmd, func() {}); err == nil {
 			return name, nil
 		}
 	}
-	cmd := NewCommand(h.Command, args...)
-	cmd.Stderr = h.Log
+	cmd := NewCommand(l.Command, args...)
+	cmd.Stderr = l.Log
 	return startAndAwaitReady(cmd, func() {})
 }
 
 // logArgs returns the flag with the path of the log, so that the runner can reopen the file. It returns
 // nil if the log has no path, for example if it is standard error.
-func (h Location) logArgs() []string {
-	if h.Log == nil || h.Log.Name() == os.Stderr.Name() {
+func (l Location) logArgs() []string {
+	if l.Log == nil || l.Log.Name() == os.Stderr.Name() {
 		return nil
 	}
-	return []string{"--log", h.Log.Name()}
+	return []string{"--log", l.Log.Name()}
 }
 
 // ReopenLogs makes the living runners of the service's own account reopen their log files, after the
 // files were moved.
-func (h Location) ReopenLogs() {
-	if h.External() {
+func (l Location) ReopenLogs() {
+	if l.External() {
 		return
 	}
-	live, _ := h.ListLiving() // if a runner is not found, it keeps using the moved file
+	live, _ := l.ListLiving() // if a runner is not found, it keeps using the moved file
 	for _, dir := range live {
 		if pid := PIDOf(dir); pid > 0 {
 			syscall.Kill(int(pid), syscall.SIGHUP)

@@ -22,27 +22,27 @@ import (
 // cannot replace a running program and an upgrade must be possible while jobs run. The copy was
 // installed next to the program. If the copy is missing, spawn makes a copy in the runners'
 // directory, where policies of the machine may forbid programs to run. See docs/decisions/0089.
-func (h Location) spawn(alone bool) (name string, err error) {
-	return h.spawnWith((*exec.Cmd).Start, alone)
+func (l Location) spawn(alone bool) (name string, err error) {
+	return l.spawnWith((*exec.Cmd).Start, alone)
 }
 
-func (h Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name string, err error) {
-	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
+func (l Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name string, err error) {
+	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)
 	}
-	if err := h.checkWorkspaces(); err != nil {
+	if err := l.checkWorkspaces(); err != nil {
 		return "", err // report the error here, because the runner can only log it
 	}
-	copyDir := filepath.Join(h.Dir, rundir.ProgramsDirName)
-	program, err := copies.Find(h.Command[0], copies.DirFor(h.Command[0]), copyDir)
+	copyDir := filepath.Join(l.Dir, rundir.ProgramsDirName)
+	program, err := copies.Find(l.Command[0], copies.DirFor(l.Command[0]), copyDir)
 	if err == nil && program == "" {
 		copies.Remove(copyDir) // remove the copies of earlier versions
-		program, err = copies.Make(h.Command[0], copyDir)
+		program, err = copies.Make(l.Command[0], copyDir)
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot copy the program for the runner: %w", err)
 	}
-	args := slices.Concat(h.Command[1:], h.args(alone))
+	args := slices.Concat(l.Command[1:], l.args(alone))
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
@@ -53,7 +53,7 @@ func (h Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name strin
 	// its processes together with the service.
 	for _, breakaway := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
-		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = ProcessEnv(), h.Dir, out, h.Log
+		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = ProcessEnv(), l.Dir, out, l.Log
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | breakaway,
 		}
@@ -72,7 +72,7 @@ func (h Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name strin
 }
 
 // ReopenLogs does nothing: on Windows, an open file cannot be moved.
-func (h Location) ReopenLogs() {}
+func (l Location) ReopenLogs() {}
 
 // RemoveProgramCopies removes those copies of the program in a runners' directory that no process runs. It
 // reports whether it has removed all copies.

@@ -8,4 +8,4 @@ import "github.com/queuectl/queuectl/runner/process"
 func ownerUID(string) (*uint32, error) { return nil, nil }
 
 // requestRunner returns process.ErrUnsupported, because only Linux has runners of root.
-func (h Location) requestRunner(SpawnRequest) (string, error) { return "", process.ErrUnsupported }
+func (l Location) requestRunner(SpawnRequest) (string, error) { return "", process.ErrUnsupported }

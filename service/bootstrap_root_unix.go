@@ -21,12 +21,12 @@ const serviceGroup = "queuectl-service"
 // bootstrapRoot does the work that needs root, for a service that was started as root without systemd. It
 // opens the control socket and starts the launcher, which starts root's runners. Then it switches this
 // process to the service's account for good.
-func (b *startup) bootstrapRoot() error {
+func (st *startup) bootstrapRoot() error {
 	uid, gid, err := serviceIDs()
 	if err != nil {
 		return err
 	}
-	state, r := b.options.Paths.StateDir, &b.options.ExternalRunners
+	state, r := st.options.Paths.StateDir, &st.options.ExternalRunners
 	err = os.Mkdir(state, 0o700)
 	if err == nil {
 		err = os.Chown(state, uid, gid)
@@ -34,16 +34,16 @@ func (b *startup) bootstrapRoot() error {
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot create the state directory: %w; choose another one with --dir", err)
 	}
-	if filepath.Dir(b.options.Paths.Socket) != state {
-		if b.boundSocket, err = bindForGroup(b.options.Paths.Socket); err != nil {
+	if filepath.Dir(st.options.Paths.Socket) != state {
+		if st.boundSocket, err = bindForGroup(st.options.Paths.Socket); err != nil {
 			return err
 		}
 	}
-	if b.launcher, err = runner.StartLauncher(b.options.RunnerCommand, r.Dir, r.PolicyFile, uid, gid,
-		b.options.LogFile); err != nil {
+	if st.launcher, err = runner.StartLauncher(st.options.RunnerCommand, r.Dir, r.PolicyFile, uid, gid,
+		st.options.LogFile); err != nil {
 		return err
 	}
-	r.SpawnSocket = b.launcher.Socket
+	r.SpawnSocket = st.launcher.Socket
 	return dropPrivileges(uid, gid)
 }
 

@@ -12,7 +12,7 @@ import (
 // Whether a full disk caused an error is found by measuring the free space after the error. Another program
 // may have freed space in the meantime. After an error with a full disk, retryWhileFull therefore tries
 // once more even if the next error does not look like a full disk.
-func (b *startup) retryWhileFull(ctx context.Context, do func() error) error {
+func (st *startup) retryWhileFull(ctx context.Context, do func() error) error {
 	for logged, doubted := false, false; ; logged = true {
 		err := do()
 		full := errors.Is(err, queue.ErrNoSpace) || isDiskFullError(err)
@@ -21,15 +21,15 @@ func (b *startup) retryWhileFull(ctx context.Context, do func() error) error {
 		}
 		doubted = !full
 		if !logged {
-			b.log.Error("the disk is full; the service starts once there is space", "error", err)
-			if b.options.OnDiskFull != nil {
-				b.options.OnDiskFull(err)
+			st.log.Error("the disk is full; the service starts once there is space", "error", err)
+			if st.options.OnDiskFull != nil {
+				st.options.OnDiskFull(err)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case err := <-b.launcher.Exit:
+		case err := <-st.launcher.Exit:
 			return launcherEndedError(err)
 		case <-time.After(diskFullRetryDelay):
 		}

@@ -43,10 +43,10 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 }
 
 // parseStoreLocation returns the location of a store. field is the name of the parameter, for error messages.
-func (b *startup) parseStoreLocation(store, field string) (p storeLocation, err error) {
-	p.Dir = b.options.Paths.StateDir
+func (st *startup) parseStoreLocation(store, field string) (p storeLocation, err error) {
+	p.Dir = st.options.Paths.StateDir
 	if store == "" {
-		p.URL, err = b.settings.Current().StoreURL()
+		p.URL, err = st.settings.Current().StoreURL()
 	} else if store != config.StoreSQLite {
 		k, _, _ := config.FindKey("store", "")
 		if err = k.Check(store); err != nil {

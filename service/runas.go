@@ -16,23 +16,23 @@ import (
 
 // runnerPolicy returns the policy that decides as which accounts root's runners run jobs. It returns nil if the
 // service has its own runners.
-func (b *startup) runnerPolicy() *launcher.Accounts {
-	r := &b.options.ExternalRunners
+func (st *startup) runnerPolicy() *launcher.Accounts {
+	r := &st.options.ExternalRunners
 	if !r.ownedByRoot() {
 		return nil
 	}
 	return &launcher.Accounts{PolicyFile: r.PolicyFile, ServiceUID: accounts.CurrentUser(),
-		Directory: &b.directory.Directory}
+		Directory: &st.directory.Directory}
 }
 
 // chooseRunnerLocation returns where the runners of the service are. It passes the setting job_tmpdir
 // to the service's own runners. Root's runners do not use the setting, but the policy file of root.
-func (b *startup) chooseRunnerLocation() (runner.Location, error) {
-	r, set := &b.options.ExternalRunners, b.settings.Current()
+func (st *startup) chooseRunnerLocation() (runner.Location, error) {
+	r, set := &st.options.ExternalRunners, st.settings.Current()
 	home := runner.Location{
 		Dir: cluster.RunnersDir(
-			b.options.Paths), SpawnSocket: r.SpawnSocket, SpawnsOwnAccount: r.SpawnsOwnAccount, LauncherPID: b.launcher.PID,
-		Command: b.options.RunnerCommand, Log: b.options.LogFile,
+			st.options.Paths), SpawnSocket: r.SpawnSocket, SpawnsOwnAccount: r.SpawnsOwnAccount, LauncherPID: st.launcher.PID,
+		Command: st.options.RunnerCommand, Log: st.options.LogFile,
 	}
 	if r.ownedByRoot() {
 		home.Dir, home.Account = r.Dir, set.FixedUser()
@@ -46,7 +46,7 @@ func (b *startup) chooseRunnerLocation() (runner.Location, error) {
 	}
 	home.Tmpdir = filepath.Clean(set.JobTmpdir)
 	if err := home.CheckTmpdir(); err != nil { // only warn, since the directory may be mounted later
-		b.log.Error("no jobs can start until the setting job_tmpdir is correct", "error", err)
+		st.log.Error("no jobs can start until the setting job_tmpdir is correct", "error", err)
 	}
 	return home, nil
 }
@@ -56,15 +56,15 @@ func (r *ExternalRunners) ownedByRoot() bool { return r.SpawnSocket != "" && !r.
 
 // accountBy returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
-func (b *startup) accountBy(set *config.Settings) (worker.Account, error) {
-	a := b.directory.AccountOf(accounts.CurrentUser())
-	if !b.options.ExternalRunners.ownedByRoot() {
+func (st *startup) accountBy(set *config.Settings) (worker.Account, error) {
+	a := st.directory.AccountOf(accounts.CurrentUser())
+	if !st.options.ExternalRunners.ownedByRoot() {
 		if err := checkRunAsSupported(set, &a); err != nil || accounts.CurrentUser() != 0 {
 			return a, err
 		}
 	}
 	if name := set.FixedUser(); name != "" {
-		known, err := b.directory.AccountNamed(name)
+		known, err := st.directory.AccountNamed(name)
 		if err != nil {
 			return a, queue.Invalid("run_as", "%s: %v", set.RunAs, err)
 		}
@@ -76,8 +76,8 @@ func (b *startup) accountBy(set *config.Settings) (worker.Account, error) {
 
 // settingStartError returns the error for a setting that keeps the service from starting. If the value is stored,
 // the error says how to remove it.
-func (b *startup) settingStartError(key string, err error) *ExitError {
-	if b.settings.Current().Origin(key) == config.FromStored {
+func (st *startup) settingStartError(key string, err error) *ExitError {
+	if st.settings.Current().Origin(key) == config.FromStored {
 		k, _, _ := config.FindKey(key, "") // ignore the error, since key is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the "+
 			"service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",

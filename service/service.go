@@ -234,15 +234,15 @@ func (s *Service) loadStoredState(ctx context.Context) error {
 }
 
 // openService opens the store, and returns the parts that work on it.
-func (b *startup) openService(ctx context.Context) (*Service, error) {
-	q, err := b.openStore(ctx)
+func (st *startup) openService(ctx context.Context) (*Service, error) {
+	q, err := st.openStore(ctx)
 	switch {
 	case errors.Is(err, store.ErrNewerSchema), errors.Is(err, queue.ErrInvalid):
 		return nil, &ExitError{ExitConfig, err}
 	case err != nil:
 		return nil, &ExitError{ExitDatabase, err}
 	}
-	s, failed := b.prepareService(ctx, q)
+	s, failed := st.prepareService(ctx, q)
 	if failed != nil {
 		failed.Err = errors.Join(failed.Err, q.store.Close())
 		return nil, failed
@@ -252,20 +252,20 @@ func (b *startup) openService(ctx context.Context) (*Service, error) {
 
 // prepareService returns the parts that work on a store that was just opened. It reads everything from the store that
 // must be in effect before the first claim.
-func (b *startup) prepareService(ctx context.Context, q openedStore) (*Service, *ExitError) {
+func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service, *ExitError) {
 	// A restore that was killed may have left this directory. Files that cannot be removed are harmless, so
 	// errors are ignored.
-	os.RemoveAll(restoreTempDir(b.options.Paths))
-	b.settings.RecordStartConfig()
-	account, err := b.accountBy(&b.settings.Current().Settings)
+	os.RemoveAll(restoreTempDir(st.options.Paths))
+	st.settings.RecordStartConfig()
+	account, err := st.accountBy(&st.settings.Current().Settings)
 	if err != nil {
-		return nil, b.settingStartError("run_as", err)
+		return nil, st.settingStartError("run_as", err)
 	}
-	home, err := b.chooseRunnerLocation()
+	home, err := st.chooseRunnerLocation()
 	if err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	s := newService(b, q, home, account, traces.New(b.options.Version, q.node, b.log))
+	s := newService(st, q, home, account, traces.New(st.options.Version, q.node, st.log))
 	if err := s.loadStoredState(ctx); err != nil {
 		return nil, &ExitError{ExitDatabase, err}
 	}

@@ -89,38 +89,38 @@ func readStartup(o Options) (*startup, error) {
 
 // openStore opens the store and takes the settings stored in it. If the node's identity was copied from
 // another state directory, openStore creates a new identity and opens the store again.
-func (b *startup) openStore(ctx context.Context) (q openedStore, err error) {
-	q, err = b.tryOpenStore(ctx)
+func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
+	q, err = st.tryOpenStore(ctx)
 	if errors.Is(err, errCopied) {
-		if err = b.replaceNodeID(); err == nil {
-			q, err = b.tryOpenStore(ctx)
+		if err = st.replaceNodeID(); err == nil {
+			q, err = st.tryOpenStore(ctx)
 		}
 	}
 	return q, err
 }
 
-func (b *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) {
-	open := b.options.openLocal
-	url, err := b.settings.Current().StoreURL()
+func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) {
+	open := st.options.openLocal
+	url, err := st.settings.Current().StoreURL()
 	if err != nil {
 		return q, err
 	}
-	q.node = b.nodeName()
-	q.location = storeLocation{Dir: b.options.Paths.StateDir, URL: url}
+	q.node = st.nodeName()
+	q.location = storeLocation{Dir: st.options.Paths.StateDir, URL: url}
 	if url != "" {
 		var node nodeIdentity
-		if !b.readOnly {
-			if node, err = b.loadNodeIdentity(); err != nil {
+		if !st.readOnly {
+			if node, err = st.loadNodeIdentity(); err != nil {
 				return q, err
 			}
 		}
-		open = b.options.openRemote(url, node)
+		open = st.options.openRemote(url, node)
 	}
-	q.store, err = open(ctx, b.options.Paths.StateDir, b.log, func(stored []store.Setting) (queue.Order, error) {
-		if err := b.storedSettings.ApplyStored(stored); err != nil {
+	q.store, err = open(ctx, st.options.Paths.StateDir, st.log, func(stored []store.Setting) (queue.Order, error) {
+		if err := st.storedSettings.ApplyStored(stored); err != nil {
 			return queue.Order{}, err
 		}
-		return b.settings.Current().Order(), nil
+		return st.settings.Current().Order(), nil
 	})
 	return q, err
 }
@@ -135,8 +135,8 @@ func defaultsForManager(o *Options, d *access.Directory) map[string]string {
 }
 
 // nodeName returns the name of this node, which other nodes that share the queue see.
-func (b *startup) nodeName() string {
-	if name := b.settings.Current().Node; name != "" {
+func (st *startup) nodeName() string {
+	if name := st.settings.Current().Node; name != "" {
 		return name
 	}
 	if name, err := os.Hostname(); err == nil {

@@ -25,9 +25,9 @@ import (
 const nodeIDFileName = "node.id"
 
 // loadNodeIdentity returns the identity with which this service joins a queue that several nodes share.
-func (b *startup) loadNodeIdentity() (nodeIdentity, error) {
-	m := nodeIdentity{Name: b.nodeName(), Version: b.options.Version, LeaseDuration: b.settings.Current().NodeLease}
-	path := filepath.Join(b.options.Paths.StateDir, nodeIDFileName)
+func (st *startup) loadNodeIdentity() (nodeIdentity, error) {
+	m := nodeIdentity{Name: st.nodeName(), Version: st.options.Version, LeaseDuration: st.settings.Current().NodeLease}
+	path := filepath.Join(st.options.Paths.StateDir, nodeIDFileName)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		raw, err = createNodeIDFile(path)
@@ -53,9 +53,9 @@ func createNodeIDFile(path string) (content []byte, err error) {
 
 // replaceNodeID gives this node a new identity. It is needed if the state directory is a copy of another
 // node's directory, as on machines that were created from one image.
-func (b *startup) replaceNodeID() error {
-	path := filepath.Join(b.options.Paths.StateDir, nodeIDFileName)
-	b.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this "+
+func (st *startup) replaceNodeID() error {
+	path := filepath.Join(st.options.Paths.StateDir, nodeIDFileName)
+	st.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this "+
 		"service continues as a separate node", "file", path)
 	_, err := createNodeIDFile(path)
 	return err
@@ -158,13 +158,14 @@ func (s *Service) recordOlderOutputs(database string) error {
 // endOrphanProcesses ends the processes that dead runners have left. It is called when the service is about to
 // start or has failed to start. The store may be unavailable for a long time, and other nodes will soon
 // take over this node's leases. A dead runner cannot end its jobs.
-func (b *startup) endOrphanProcesses() {
-	if url, err := b.settings.Current().StoreURL(); err != nil || url == "" || b.settings.Current().OnPartition != "stop" {
+func (st *startup) endOrphanProcesses() {
+	settings := st.settings.Current()
+	if url, err := settings.StoreURL(); err != nil || url == "" || settings.OnPartition != "stop" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endOrphansTimeout)
 	defer cancel()
-	dirs, err := runner.Location{Dir: cluster.RunnersDir(b.options.Paths)}.ListDirs()
+	dirs, err := runner.Location{Dir: cluster.RunnersDir(st.options.Paths)}.ListDirs()
 	for _, dir := range dirs {
 		if alive, unknown := runner.IsAlive(dir); alive || unknown != nil {
 			continue
@@ -174,7 +175,7 @@ func (b *startup) endOrphanProcesses() {
 		}
 	}
 	if err != nil {
-		b.log.Warn("the service could not end all processes of jobs whose runners have died, so some may still run; the "+
+		st.log.Warn("the service could not end all processes of jobs whose runners have died, so some may still run; the "+
 			"environment of such a process contains QUEUECTL_JOB_ID", "error", err)
 	}
 }

@@ -41,38 +41,38 @@ type AttemptStatistics struct {
 }
 
 // CountStart counts the start of an attempt after a wait.
-func (f *AttemptStatistics) CountStart(wait time.Duration) {
-	f.Started++
-	f.WaitTimes.Observe(wait)
+func (s *AttemptStatistics) CountStart(wait time.Duration) {
+	s.Started++
+	s.WaitTimes.Observe(wait)
 }
 
 // CountEnd counts the end of an attempt after a run, by the state of its job afterwards.
-func (f *AttemptStatistics) CountEnd(as queue.State, run time.Duration) {
+func (s *AttemptStatistics) CountEnd(as queue.State, run time.Duration) {
 	switch as {
 	case queue.Completed:
-		f.Completed++
+		s.Completed++
 	case queue.Failed:
-		f.Failed++
+		s.Failed++
 	case queue.Dead:
-		f.Dead++
+		s.Dead++
 	case queue.Cancelled:
-		f.Cancelled++
+		s.Cancelled++
 	default:
-		f.Returned++
+		s.Returned++
 	}
-	f.RunTimes.Observe(run)
+	s.RunTimes.Observe(run)
 }
 
 // Add adds g to f.
-func (f *AttemptStatistics) Add(g *AttemptStatistics) {
-	f.Started += g.Started
-	f.Completed += g.Completed
-	f.Failed += g.Failed
-	f.Dead += g.Dead
-	f.Cancelled += g.Cancelled
-	f.Returned += g.Returned
-	f.WaitTimes.add(&g.WaitTimes)
-	f.RunTimes.add(&g.RunTimes)
+func (s *AttemptStatistics) Add(g *AttemptStatistics) {
+	s.Started += g.Started
+	s.Completed += g.Completed
+	s.Failed += g.Failed
+	s.Dead += g.Dead
+	s.Cancelled += g.Cancelled
+	s.Returned += g.Returned
+	s.WaitTimes.add(&g.WaitTimes)
+	s.RunTimes.add(&g.RunTimes)
 }
 
 // The buckets of a Histogram. Bucket k contains durations longer than Bound(k-1) and up to Bound(k). The

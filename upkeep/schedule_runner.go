@@ -111,22 +111,22 @@ func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *schedule
 
 // runDue creates the jobs of at most maxSchedulesPerStep due schedules. It returns the time until the next
 // schedule is due.
-func (f *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
-	f.mu.Lock()
-	busy := len(f.replacedSchedules)
-	f.mu.Unlock()
-	list, next, err := f.store.DueSchedules(ctx, f.recurring.BootID, maxSchedulesPerStep+busy)
+func (r *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
+	r.mu.Lock()
+	busy := len(r.replacedSchedules)
+	r.mu.Unlock()
+	list, next, err := r.store.DueSchedules(ctx, r.recurring.BootID, maxSchedulesPerStep+busy)
 	if err != nil {
 		return 0, err
 	}
 	for i := range list {
-		f.mu.Lock()
-		beingReplaced := f.replacedSchedules[list[i].Name]
-		f.mu.Unlock()
+		r.mu.Lock()
+		beingReplaced := r.replacedSchedules[list[i].Name]
+		r.mu.Unlock()
 		if beingReplaced {
 			continue
 		}
-		scheduleErr := f.runSchedule(ctx, &list[i])
+		scheduleErr := r.runSchedule(ctx, &list[i])
 		if errors.Is(scheduleErr, queue.ErrOutcomeUnknown) {
 			return 0, scheduleErr
 		}
@@ -137,49 +137,49 @@ func (f *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err er
 }
 
 // runSchedule creates the jobs of one due schedule.
-func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) error {
-	plan, err := PlanOccurrences(s, f.recurring.BootID, f.store.Now())
+func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) error {
+	plan, err := PlanOccurrences(s, r.recurring.BootID, r.store.Now())
 	if s.Damaged && err == nil {
 		err = errors.New(s.Note)
 	}
 	if err != nil {
-		f.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME",
+		r.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME",
 			"schedule", s.Name, "error", err)
-		err = f.store.PauseSchedule(ctx, store.SchedulePause{Name: s.Name, Generation: s.Generation, Pause: true,
+		err = r.store.PauseSchedule(ctx, store.SchedulePause{Name: s.Name, Generation: s.Generation, Pause: true,
 			Note: err.Error()})
 		return ignoreGone(err)
 	}
-	plan.Owner, plan.MaxPending, plan.MaxPendingPerUser, plan.MaxBytesPerUser = f.recurring.UserLimits(s.UID)
-	fired, err := f.runOccurrences(ctx, s.UID, plan)
+	plan.Owner, plan.MaxPending, plan.MaxPendingPerUser, plan.MaxBytesPerUser = r.recurring.UserLimits(s.UID)
+	fired, err := r.runOccurrences(ctx, s.UID, plan)
 	if err != nil || len(fired.LeasedSeqs) == 0 {
 		return ignoreGone(err)
 	}
-	f.mu.Lock()
-	f.replacedSchedules[s.Name] = true
-	f.mu.Unlock()
-	f.replacements.Go(func() { f.replaceRunning(ctx, s.UID, plan, fired.LeasedSeqs) })
+	r.mu.Lock()
+	r.replacedSchedules[s.Name] = true
+	r.mu.Unlock()
+	r.replacements.Go(func() { r.replaceRunning(ctx, s.UID, plan, fired.LeasedSeqs) })
 	return nil
 }
 
 // runOccurrences stores due occurrences of a schedule and creates their jobs. If the jobs do not fit in the
 // byte quota of the user, runOccurrences makes room and tries again. It makes room for all jobs if possible,
 // otherwise for one job.
-func (f *scheduleRunner) runOccurrences(ctx context.Context, uid int,
+func (r *scheduleRunner) runOccurrences(ctx context.Context, uid int,
 	plan store.OccurrenceRequest) (store.OccurrenceResult,
 	error) {
-	plan.FailOverQuota = f.recurring.FreeQuota != nil
-	fired, err := f.store.RunOccurrences(ctx, plan)
+	plan.FailOverQuota = r.recurring.FreeQuota != nil
+	fired, err := r.store.RunOccurrences(ctx, plan)
 	var overQuota *store.QuotaError
 	if !errors.As(err, &overQuota) {
 		return fired, err
 	}
 	total := *overQuota
 	total.NeededBytes *= int64(len(plan.Occurrences))
-	if !f.recurring.FreeQuota(ctx, uid, &total) {
-		f.recurring.FreeQuota(ctx, uid, overQuota)
+	if !r.recurring.FreeQuota(ctx, uid, &total) {
+		r.recurring.FreeQuota(ctx, uid, overQuota)
 	}
 	plan.FailOverQuota = false
-	return f.store.RunOccurrences(ctx, plan)
+	return r.store.RunOccurrences(ctx, plan)
 }
 
 // ignoreGone returns nil if err means that the schedule was removed or replaced. Otherwise it
@@ -197,29 +197,29 @@ const replaceRetryDelay = 50 * time.Millisecond
 
 // replaceRunning ends the running jobs of a schedule and then creates the next job. If an
 // occurrence was due in time, its job is created however long the running jobs take to end.
-func (f *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.OccurrenceRequest, leased []int64) {
+func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.OccurrenceRequest, leased []int64) {
 	for {
 		var endErr error
 		for _, seq := range leased {
-			endErr = errors.Join(endErr, f.recurring.EndJob(ctx, seq, uid))
+			endErr = errors.Join(endErr, r.recurring.EndJob(ctx, seq, uid))
 		}
-		fired, err := f.runOccurrences(ctx, uid, plan)
+		fired, err := r.runOccurrences(ctx, uid, plan)
 		if err = ignoreGone(err); err == nil && len(fired.LeasedSeqs) == 0 || !sleep(ctx, replaceRetryDelay) {
 			break
 		}
 		if err = errors.Join(endErr, err); err != nil {
-			f.log.Warn("cannot replace the running job of a schedule yet; trying again", "schedule", plan.Name, "error", err)
+			r.log.Warn("cannot replace the running job of a schedule yet; trying again", "schedule", plan.Name, "error", err)
 			if errors.Is(err, queue.ErrOutcomeUnknown) || !sleep(ctx, time.Second) {
 				break
 			}
 		}
 		leased = fired.LeasedSeqs
 	}
-	f.mu.Lock()
-	delete(f.replacedSchedules, plan.Name)
-	f.mu.Unlock()
+	r.mu.Lock()
+	delete(r.replacedSchedules, plan.Name)
+	r.mu.Unlock()
 	select {
-	case f.replacementDone <- struct{}{}:
+	case r.replacementDone <- struct{}{}:
 	default:
 	}
 }

@@ -82,24 +82,24 @@ func newLease(j *queue.Job, claimNumber int64, initial leasePhase, log *slog.Log
 	}
 }
 
-func (h *lease) wireLease() wire.Lease { return wire.Lease(h.job.Lease()) }
+func (l *lease) wireLease() wire.Lease { return wire.Lease(l.job.Lease()) }
 
 // advanceLocked moves the lease to the phase that follows an event. If the event does not fit the
 // phase, advanceLocked logs the event and returns false; the caller then must not act on the event.
-func (h *lease) advanceLocked(e leaseEvent) bool {
-	next, ok := h.phase.next(e)
+func (l *lease) advanceLocked(e leaseEvent) bool {
+	next, ok := l.phase.next(e)
 	if !ok {
-		h.log.Error("an event does not fit the phase of a job, so the service ignores the event, and the job keeps its "+
-			"phase; please report this as a bug", "job", h.job.ID, "phase", h.phase.String(), "event", e.String())
+		l.log.Error("an event does not fit the phase of a job, so the service ignores the event, and the job keeps its "+
+			"phase; please report this as a bug", "job", l.job.ID, "phase", l.phase.String(), "event", e.String())
 		return false
 	}
-	h.phase = next
+	l.phase = next
 	return true
 }
 
 // hasStarted reports whether the attempt is known to have started. It remains true when the attempt
 // has ended.
-func (h *lease) hasStarted() bool { return isClosed(h.startSignal) }
+func (l *lease) hasStarted() bool { return isClosed(l.startSignal) }
 
 // isClosed reports whether a channel to which nothing is sent is closed.
 func isClosed(c <-chan struct{}) bool {
@@ -113,46 +113,46 @@ func isClosed(c <-chan struct{}) bool {
 
 // mayHaveStartedLocked reports whether the runner has recorded the attempt. From then on the runner
 // rejects a Drop of the job.
-func (h *lease) mayHaveStartedLocked() bool { return h.phase.mayHaveStarted() || h.hasStarted() }
+func (l *lease) mayHaveStartedLocked() bool { return l.phase.mayHaveStarted() || l.hasStarted() }
 
 // isOrphanLocked reports whether the lease is open and belongs to a disconnected or unknown runner.
-func (h *lease) isOrphanLocked() bool {
-	return h.conn == nil && !h.phase.neverSent() && !h.phase.isEndDecided()
+func (l *lease) isOrphanLocked() bool {
+	return l.conn == nil && !l.phase.neverSent() && !l.phase.isEndDecided()
 }
 
 // isOrphanInLocked reports whether the lease is open and belongs to the disconnected runner with
 // directory dir. With dir "", it reports whether the runner of the lease is unknown.
-func (h *lease) isOrphanInLocked(dir string) bool { return h.isOrphanLocked() && h.dir == dir }
+func (l *lease) isOrphanInLocked(dir string) bool { return l.isOrphanLocked() && l.dir == dir }
 
 // assignToLocked assigns the lease to a connection. It keeps endRequest and pendingChanges.
-func (h *lease) assignToLocked(conn *runnerConn) {
-	h.leaseLocation, h.sentAt = leaseLocation{conn, conn.Dir}, time.Now()
+func (l *lease) assignToLocked(conn *runnerConn) {
+	l.leaseLocation, l.sentAt = leaseLocation{conn, conn.Dir}, time.Now()
 }
 
 // markStartedLocked records that the attempt has started. It returns false if the job of the lease cannot
 // have started.
-func (h *lease) markStartedLocked() bool {
-	if !h.advanceLocked(eventStarted) {
+func (l *lease) markStartedLocked() bool {
+	if !l.advanceLocked(eventStarted) {
 		return false
 	}
-	if !h.hasStarted() {
-		close(h.startSignal)
+	if !l.hasStarted() {
+		close(l.startSignal)
 	}
 	return true
 }
 
 // recallDueLocked returns when a job that has not started is recalled from its runner.
-func (h *lease) recallDueLocked() deadline { return deadlineAfter(h.sentAt, recallAfter) }
+func (l *lease) recallDueLocked() deadline { return deadlineAfter(l.sentAt, recallAfter) }
 
 // startDueLocked returns when the pool takes the job back from a runner that does not answer. By
 // then the job's start deadline has passed.
-func (h *lease) startDueLocked() deadline {
-	return deadlineAfter(h.sentAt, startDeadline+startDeadlineMargin)
+func (l *lease) startDueLocked() deadline {
+	return deadlineAfter(l.sentAt, startDeadline+startDeadlineMargin)
 }
 
 // setEndedByLocked records in the settlement which user ended the attempt.
-func (h *lease) setEndedByLocked(s *store.Settlement) {
-	reason, request := s.Decision.Reason, h.endRequest
+func (l *lease) setEndedByLocked(s *store.Settlement) {
+	reason, request := s.Decision.Reason, l.endRequest
 	if request != nil && request.endedBy != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
 		s.EndedBy, s.Verb = request.endedBy, request.auditVerb
 	}

@@ -123,32 +123,32 @@ func (e *eventHandler) reportNow(kind uint16, text string) {
 }
 
 // reportLimited reports an event, or counts it if the limit is reached. The caller holds mu.
-func (b *eventLog) reportLimited(kind uint16, text string) error {
-	if now := time.Now(); now.After(b.windowEnd) {
-		b.reportOmitted()
-		b.reportedCount, b.windowEnd = 0, now.Add(eventWindow)
+func (l *eventLog) reportLimited(kind uint16, text string) error {
+	if now := time.Now(); now.After(l.windowEnd) {
+		l.reportOmitted()
+		l.reportedCount, l.windowEnd = 0, now.Add(eventWindow)
 	}
-	if b.reportedCount == maxEventsPerWindow {
-		if b.omittedCount++; b.omittedCount == 1 {
-			time.AfterFunc(time.Until(b.windowEnd), func() {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				b.reportOmitted()
+	if l.reportedCount == maxEventsPerWindow {
+		if l.omittedCount++; l.omittedCount == 1 {
+			time.AfterFunc(time.Until(l.windowEnd), func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.reportOmitted()
 			})
 		}
 		return nil
 	}
-	b.reportedCount++
-	return b.writeEvent(kind, fitEvent(text))
+	l.reportedCount++
+	return l.writeEvent(kind, fitEvent(text))
 }
 
 // reportOmitted reports how many events were omitted, if there are any. The caller holds mu.
-func (b *eventLog) reportOmitted() {
-	if b.omittedCount > 0 {
-		b.writeEvent(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; "+
-			"see the service's log", b.omittedCount))
+func (l *eventLog) reportOmitted() {
+	if l.omittedCount > 0 {
+		l.writeEvent(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; "+
+			"see the service's log", l.omittedCount))
 	}
-	b.omittedCount = 0
+	l.omittedCount = 0
 }
 
 // fitEvent shortens a text to the maximum size of an event, and replaces NUL characters.

@@ -59,20 +59,20 @@ const (
 
 // Execute runs the service until the service manager stops it or the service ends by itself. It reports
 // each change of the service's state.
-func (m *serviceHandler) Execute(
+func (h *serviceHandler) Execute(
 	_ []string, requests <-chan svc.ChangeRequest, states chan<- svc.Status,
 ) (specific bool, code uint32) {
-	ctx, stop := context.WithCancel(m.ctx)
+	ctx, stop := context.WithCancel(h.ctx)
 	defer stop()
 	listening, extendStop := make(chan struct{}, 1), make(chan struct{}, 1)
 	reload := make(chan os.Signal, 1)
 	ended := make(chan error, 1)
 	go func() { // this goroutine ends before Execute returns
-		ended <- m.serve(ctx, &manager{
+		ended <- h.serve(ctx, &manager{
 			Manager: service.Manager{
 				OnListening:       func() { trySend(listening) },
 				ExtendStopTimeout: func() { trySend(extendStop) },
-				LogHandler:        m.events,
+				LogHandler:        h.events,
 			},
 			reloadRequests: reload,
 		})
@@ -94,7 +94,7 @@ func (m *serviceHandler) Execute(
 			// In any other state, a stop was requested while the service was starting.
 			if status.last.State == svc.StartPending {
 				status.reportState(svc.Running)
-				m.events.reportStart()
+				h.events.reportStart()
 			}
 		case <-extendStop:
 			status.reportState(svc.StopPending)
@@ -112,7 +112,7 @@ func (m *serviceHandler) Execute(
 				}
 			}
 		case err := <-ended:
-			m.events.reportEnd(err)
+			h.events.reportEnd(err)
 			if err != nil {
 				return true, uint32(fault.ExitCode(err))
 			}

@@ -99,63 +99,63 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 }
 
 // enterRawMode puts the user's terminal into raw mode for an attempt, unless the attempt has ended.
-func (j *terminalSession) enterRawMode(attempt int) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if attempt <= j.lastEndedAttempt || j.savedState != nil {
+func (s *terminalSession) enterRawMode(attempt int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if attempt <= s.lastEndedAttempt || s.savedState != nil {
 		return nil
 	}
 	saved, err := xterm.MakeRaw(int(os.Stdin.Fd()))
 	if err != nil {
 		return fmt.Errorf("your terminal does not support raw mode (%w); try another terminal program", err)
 	}
-	j.savedState = saved
+	s.savedState = saved
 	return nil
 }
 
 // leave disconnects the terminal from this attempt and all earlier ones, and restores the terminal.
-func (j *terminalSession) leave(attempt int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.lastEndedAttempt = max(j.lastEndedAttempt, attempt)
-	_, columns := j.size()
+func (s *terminalSession) leave(attempt int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastEndedAttempt = max(s.lastEndedAttempt, attempt)
+	_, columns := s.size()
 	// Reset the modes even if the terminal was not connected, because earlier output may have set some.
-	j.a.Stdout.WriteString(j.modes.Restore(columns))
-	j.modes = termtext.Modes{}
-	if j.savedState == nil {
+	s.a.Stdout.WriteString(s.modes.Restore(columns))
+	s.modes = termtext.Modes{}
+	if s.savedState == nil {
 		return
 	}
-	xterm.Restore(int(os.Stdin.Fd()), j.savedState)
-	j.savedState = nil
+	xterm.Restore(int(os.Stdin.Fd()), s.savedState)
+	s.savedState = nil
 }
 
 // leaveJob disconnects the terminal from all attempts. Later output of the job is not shown.
-func (j *terminalSession) leaveJob() {
-	j.mu.Lock()
-	j.hasLeft = true
-	j.mu.Unlock()
-	j.leave(allAttempts)
+func (s *terminalSession) leaveJob() {
+	s.mu.Lock()
+	s.hasLeft = true
+	s.mu.Unlock()
+	s.leave(allAttempts)
 }
 
 // writeOutput writes the job's output unchanged, because the output is meant for a terminal.
-func (j *terminalSession) writeOutput(data []byte) error {
-	j.mu.Lock() // held during the write, so that no output follows after leave has reset the modes
-	defer j.mu.Unlock()
-	if j.hasLeft {
+func (s *terminalSession) writeOutput(data []byte) error {
+	s.mu.Lock() // held during the write, so that no output follows after leave has reset the modes
+	defer s.mu.Unlock()
+	if s.hasLeft {
 		return nil
 	}
-	j.modes.Write(data)
-	_, err := j.a.Stdout.Write(data)
+	s.modes.Write(data)
+	_, err := s.a.Stdout.Write(data)
 	return err
 }
 
 // printOutput is the function printer for a connected terminal. If the running attempt is in full-screen
 // mode, printOutput skips the previous output, because the program will redraw its screen.
-func (j *terminalSession) printOutput(
+func (s *terminalSession) printOutput(
 	ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error,
 ) error {
-	if j.f.mayHaveStarted {
-		lines, err := j.restoreModes(ctx)
+	if s.f.mayHaveStarted {
+		lines, err := s.restoreModes(ctx)
 		if err != nil {
 			return err
 		}
@@ -164,42 +164,42 @@ func (j *terminalSession) printOutput(
 	_, err := c.Logs(ctx, p, func(p control.OutputPiece) error {
 		switch {
 		case p.Ended:
-			j.leave(p.Attempt)
+			s.leave(p.Attempt)
 			select {
-			case <-j.endedAttempts: // drop the previous number if join has not received it, because join does not need it
+			case <-s.endedAttempts: // drop the previous number if join has not received it, because join does not need it
 			default:
 			}
-			j.endedAttempts <- p.Attempt
+			s.endedAttempts <- p.Attempt
 			return ended(p.Attempt)
 		}
 		if gap := p.GapText(); gap != "" {
-			return j.writeOutput([]byte("\r\n" + gap + "\r\n"))
+			return s.writeOutput([]byte("\r\n" + gap + "\r\n"))
 		}
-		return j.writeOutput(p.Bytes())
+		return s.writeOutput(p.Bytes())
 	})
-	j.leave(allAttempts)
+	s.leave(allAttempts)
 	return err
 }
 
 // restoreModes sets the terminal modes that the running attempt has set before. It returns how many of
 // the last lines of output to show.
-func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err error) {
-	joined, err := j.c.Attach(ctx, control.Attach{ID: control.JobID(j.f.id), Controls: true})
+func (s *terminalSession) restoreModes(ctx context.Context) (lines int, err error) {
+	joined, err := s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Controls: true})
 	if err != nil && ctx.Err() != nil {
 		return 0, err
 	} // on any other error, no attempt is running and no modes are set
 	var m termtext.Modes
 	m.Write([]byte(joined.Controls))
 	if !m.FullScreen() {
-		rows, _ := j.size()
+		rows, _ := s.size()
 		lines = rows - 1
 	}
-	return lines, j.writeOutput([]byte(m.Replay()))
+	return lines, s.writeOutput([]byte(m.Replay()))
 }
 
 // size returns the size of the user's terminal, or 24 by 80 if it is unknown.
-func (j *terminalSession) size() (rows, cols int) {
-	cols, rows, err := xterm.GetSize(int(j.a.Stdout.Fd()))
+func (s *terminalSession) size() (rows, cols int) {
+	cols, rows, err := xterm.GetSize(int(s.a.Stdout.Fd()))
 	if err != nil || rows < 1 || cols < 1 {
 		return 24, 80
 	}
@@ -207,20 +207,20 @@ func (j *terminalSession) size() (rows, cols int) {
 }
 
 // joinAttempts connects the terminal to one attempt after another, until ctx ends or the user leaves.
-func (j *terminalSession) joinAttempts(ctx context.Context) {
-	redraw := j.f.mayHaveStarted
+func (s *terminalSession) joinAttempts(ctx context.Context) {
+	redraw := s.f.mayHaveStarted
 	for next := 0; ctx.Err() == nil; {
-		joined, err := j.attach(ctx, next, true)
+		joined, err := s.attach(ctx, next, true)
 		if err == nil {
-			err = j.enterRawMode(joined.Attempt)
+			err = s.enterRawMode(joined.Attempt)
 		}
 		switch {
 		case err == nil:
 			if redraw {
-				j.redraw(ctx, joined.Attempt)
+				s.redraw(ctx, joined.Attempt)
 			}
 			redraw = false
-			if n := j.serveAttempt(ctx, joined.Attempt); n > 0 {
+			if n := s.serveAttempt(ctx, joined.Attempt); n > 0 {
 				next = n + 1
 				continue
 			}
@@ -228,11 +228,11 @@ func (j *terminalSession) joinAttempts(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
 			return // follow reports the error
 		default:
-			j.a.sayViewOnly(err)
+			s.a.sayViewOnly(err)
 			return
 		}
 		select {
-		case n := <-j.endedAttempts:
+		case n := <-s.endedAttempts:
 			next = n + 1
 		case <-ctx.Done():
 		}
@@ -241,9 +241,9 @@ func (j *terminalSession) joinAttempts(ctx context.Context) {
 
 // attach connects to the terminal of an attempt and sets its size to the size of the user's
 // terminal.
-func (j *terminalSession) attach(ctx context.Context, attempt int, wait bool) (control.AttachResult, error) {
-	rows, cols := j.size()
-	return j.c.Attach(ctx, control.Attach{ID: control.JobID(j.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
+func (s *terminalSession) attach(ctx context.Context, attempt int, wait bool) (control.AttachResult, error) {
+	rows, cols := s.size()
+	return s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
 }
 
 // redrawAfter is how long redraw gives the job's terminal another size before it restores the original
@@ -251,13 +251,13 @@ func (j *terminalSession) attach(ctx context.Context, attempt int, wait bool) (c
 const redrawAfter = 100 * time.Millisecond
 
 // redraw makes the program of an attempt redraw its screen.
-func (j *terminalSession) redraw(ctx context.Context, attempt int) {
-	rows, cols := j.size()
+func (s *terminalSession) redraw(ctx context.Context, attempt int) {
+	rows, cols := s.size()
 	other := rows - 1
 	if other == 0 {
 		other = rows + 1
 	}
-	if _, err := j.c.Attach(ctx, control.Attach{ID: control.JobID(j.f.id), Attempt: attempt, Rows: other,
+	if _, err := s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Attempt: attempt, Rows: other,
 		Cols: cols}); err != nil {
 		return // the attempt has ended, or the method follow reports the error
 	}
@@ -265,12 +265,12 @@ func (j *terminalSession) redraw(ctx context.Context, attempt int) {
 	case <-time.After(redrawAfter):
 	case <-ctx.Done():
 	}
-	j.attach(ctx, attempt, false)
+	s.attach(ctx, attempt, false)
 }
 
 // serveAttempt sends input and size changes to an attempt. It returns the number of the attempt that has
 // ended, or 0 if ctx ends first.
-func (j *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended int) {
+func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended int) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH)
 	defer signal.Stop(sizes)
@@ -279,30 +279,30 @@ func (j *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended 
 	defer reading.Wait()
 	defer stop()
 	reading.Go(func() {
-		defer j.leave(attempt)
-		j.readInput(ctx)
+		defer s.leave(attempt)
+		s.readInput(ctx)
 	})
 	var data []byte // input that the job has not accepted yet
 	pause := resendAfter
 	for {
-		typed, resend := j.typedInput, (<-chan time.Time)(nil)
+		typed, resend := s.typedInput, (<-chan time.Time)(nil)
 		if len(data) > 0 { // send the remaining input before reading more
 			typed, resend = nil, time.After(pause)
 		}
 		var err error
 		select {
 		case data = <-typed:
-			data, err = j.sendInput(ctx, attempt, data)
+			data, err = s.sendInput(ctx, attempt, data)
 			pause = resendAfter
 		case <-resend:
 			had := len(data)
-			data, err = j.sendInput(ctx, attempt, data)
+			data, err = s.sendInput(ctx, attempt, data)
 			if pause = min(2*pause, maxResendAfter); len(data) < had {
 				pause = resendAfter
 			}
 		case <-sizes:
-			_, err = j.attach(ctx, attempt, false)
-		case n := <-j.endedAttempts:
+			_, err = s.attach(ctx, attempt, false)
+		case n := <-s.endedAttempts:
 			return n
 		case <-ctx.Done():
 			return 0
@@ -322,8 +322,8 @@ const (
 
 // sendInput sends input to the job's terminal. It returns the rest that did not fit into the terminal's
 // buffer.
-func (j *terminalSession) sendInput(ctx context.Context, attempt int, data []byte) (rest []byte, err error) {
-	got, err := j.c.Attach(ctx, control.Attach{ID: control.JobID(j.f.id), Attempt: attempt, Base64: data})
+func (s *terminalSession) sendInput(ctx context.Context, attempt int, data []byte) (rest []byte, err error) {
+	got, err := s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Attempt: attempt, Base64: data})
 	if err != nil {
 		return nil, err
 	}
@@ -339,10 +339,10 @@ const (
 )
 
 // readInput reads the user's input until ctx ends.
-func (j *terminalSession) readInput(ctx context.Context) {
+func (s *terminalSession) readInput(ctx context.Context) {
 	wake, end, err := os.Pipe()
 	if err != nil {
-		fmt.Fprintf(j.a.Stderr, "queuectl: cannot read your terminal: %v\r\n", err)
+		fmt.Fprintf(s.a.Stderr, "queuectl: cannot read your terminal: %v\r\n", err)
 		return
 	}
 	defer wake.Close()
@@ -372,21 +372,21 @@ func (j *terminalSession) readInput(ctx context.Context) {
 			data, w, typed = k.parse(typed)
 			switch w {
 			case actLeave:
-				close(j.userLeft)
+				close(s.userLeft)
 				return
 			case actHelp:
-				fmt.Fprint(j.a.Stderr, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+
+				fmt.Fprint(s.a.Stderr, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+
 					"~? for this help\r\n")
 			}
 			if len(data) == 0 {
 				continue
 			}
 			select {
-			case j.typedInput <- data:
+			case s.typedInput <- data:
 			case <-ctx.Done():
 				return
 			case <-time.After(fullBufferWait):
-				fmt.Fprint(j.a.Stderr, "\a")
+				fmt.Fprint(s.a.Stderr, "\a")
 			}
 		}
 	}

@@ -71,13 +71,13 @@ func cleanUpOrphan(mountDir string) {
 	}
 }
 
-func (s *exportedDir) attr(node uint64, a *fuse.Attr) fuse.Status {
+func (d *exportedDir) attr(node uint64, a *fuse.Attr) fuse.Status {
 	a.Ino, a.Nlink, a.Mode = node, 1, syscall.S_IFREG|0o644
 	switch node {
 	case fuse.FUSE_ROOT_ID:
 		a.Mode = syscall.S_IFDIR | 0o755
 	case imageNode:
-		a.Size = uint64(len(s.content))
+		a.Size = uint64(len(d.content))
 	case stuckNode:
 		a.Size = 4096
 	}
@@ -85,7 +85,7 @@ func (s *exportedDir) attr(node uint64, a *fuse.Attr) fuse.Status {
 }
 
 // Lookup implements fuse.RawFileSystem.
-func (s *exportedDir) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+func (d *exportedDir) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	node := map[string]uint64{"disk.img": imageNode, "stuck": stuckNode}[name]
 	if node == 0 {
 		return fuse.ENOENT
@@ -93,22 +93,22 @@ func (s *exportedDir) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, o
 	out.NodeId = node
 	out.SetEntryTimeout(time.Hour)
 	out.SetAttrTimeout(time.Hour)
-	return s.attr(node, &out.Attr)
+	return d.attr(node, &out.Attr)
 }
 
 // GetAttr implements fuse.RawFileSystem.
-func (s *exportedDir) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return s.attr(in.NodeId, &out.Attr)
+func (d *exportedDir) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return d.attr(in.NodeId, &out.Attr)
 }
 
 // SetAttr implements fuse.RawFileSystem.
-func (s *exportedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return s.attr(in.NodeId, &out.Attr)
+func (d *exportedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return d.attr(in.NodeId, &out.Attr)
 }
 
 // Open implements fuse.RawFileSystem. It uses direct I/O for the file stuck. So a reader waits for the
 // reply of the server, and no signal interrupts that wait.
-func (s *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+func (d *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if in.NodeId == stuckNode {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	}
@@ -117,42 +117,42 @@ func (s *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 
 // Flush implements fuse.RawFileSystem. The kernel calls it when a descriptor is closed. It does not
 // flush data.
-func (s *exportedDir) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
+func (d *exportedDir) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
 
 // Read implements fuse.RawFileSystem.
-func (s *exportedDir) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+func (d *exportedDir) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	if in.NodeId == stuckNode {
 		select {}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := copy(buf, s.content[min(in.Offset, uint64(len(s.content))):])
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := copy(buf, d.content[min(in.Offset, uint64(len(d.content))):])
 	return fuse.ReadResultData(buf[:n]), fuse.OK
 }
 
 // Write implements fuse.RawFileSystem.
-func (s *exportedDir) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if in.NodeId != imageNode || in.Offset+uint64(len(data)) > uint64(len(s.content)) {
+func (d *exportedDir) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if in.NodeId != imageNode || in.Offset+uint64(len(data)) > uint64(len(d.content)) {
 		return 0, fuse.EIO
 	}
-	copy(s.content[in.Offset:], data)
-	return uint32(len(data)), s.logRecordLocked(in.Offset, data)
+	copy(d.content[in.Offset:], data)
+	return uint32(len(data)), d.logRecordLocked(in.Offset, data)
 }
 
 // Fsync implements fuse.RawFileSystem.
-func (s *exportedDir) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.logRecordLocked(0, nil)
+func (d *exportedDir) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.logRecordLocked(0, nil)
 }
 
 // logRecordLocked logs a write or a flush. The caller holds mu.
-func (s *exportedDir) logRecordLocked(offset uint64, data []byte) fuse.Status {
+func (d *exportedDir) logRecordLocked(offset uint64, data []byte) fuse.Status {
 	record := bits.LittleEndian.AppendUint64(make([]byte, 0, 16+len(data)), offset)
 	record = bits.LittleEndian.AppendUint64(record, uint64(len(data)))
-	if _, err := s.log.Write(append(record, data...)); err != nil {
+	if _, err := d.log.Write(append(record, data...)); err != nil {
 		return fuse.EIO
 	}
 	return fuse.OK

@@ -59,8 +59,8 @@ type osSpecific struct {
 
 // attributes returns the process attributes of the service. The service is in its own process
 // group, so the terminal sends it no signals.
-func (h *osSpecific) attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Credential: h.Owner}
+func (o *osSpecific) attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Credential: o.Owner}
 }
 
 // Environment returns the environment of a user with the given home directory.

@@ -183,35 +183,35 @@ type Requester struct {
 
 // Request sends one request and returns its reply. It passes the notifications to onNotification. An
 // error means that the connection broke, either before or after the service executed the request.
-func (a *Requester) Request(method string, params any, onNotification func(json.RawMessage)) (WireMessage, error) {
-	got, err := a.tryRequest(method, params, onNotification)
-	if err != nil && a.Conn != nil {
-		a.Conn.Close()
-		a.Conn = nil
+func (r *Requester) Request(method string, params any, onNotification func(json.RawMessage)) (WireMessage, error) {
+	got, err := r.tryRequest(method, params, onNotification)
+	if err != nil && r.Conn != nil {
+		r.Conn.Close()
+		r.Conn = nil
 	}
 	return got, err
 }
 
-func (a *Requester) tryRequest(
+func (r *Requester) tryRequest(
 	method string, params any, onNotification func(json.RawMessage),
 ) (got WireMessage, err error) {
-	if a.Conn == nil {
-		if a.Conn, err = Dial(a.Q.Dir); err != nil {
-			a.Conn = nil
+	if r.Conn == nil {
+		if r.Conn, err = Dial(r.Q.Dir); err != nil {
+			r.Conn = nil
 			return got, err
 		}
-		a.reader = bufio.NewReaderSize(a.Conn, 64<<10)
+		r.reader = bufio.NewReaderSize(r.Conn, 64<<10)
 	}
 	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 	if err != nil {
 		return got, err
 	}
-	a.Conn.SetDeadline(time.Now().Add(cmp.Or(a.Timeout, 30*time.Second)))
-	if _, err := a.Conn.Write(append(line, '\n')); err != nil {
+	r.Conn.SetDeadline(time.Now().Add(cmp.Or(r.Timeout, 30*time.Second)))
+	if _, err := r.Conn.Write(append(line, '\n')); err != nil {
 		return got, err
 	}
 	for {
-		raw, err := a.reader.ReadBytes('\n')
+		raw, err := r.reader.ReadBytes('\n')
 		if err != nil {
 			return got, err
 		}
@@ -267,9 +267,9 @@ func (r *Rig) Submit(a *Requester, tag string, j RigJob) error {
 }
 
 // Logs returns the standard output of a job's last attempt.
-func (a *Requester) Logs(id string) (out []byte, err error) {
+func (r *Requester) Logs(id string) (out []byte, err error) {
 	var decodeErr error
-	got, err := a.Request("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
+	got, err := r.Request("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
 		var p struct {
 			Value struct {
 				Text    string `json:"text"`
@@ -289,13 +289,13 @@ func (a *Requester) Logs(id string) (out []byte, err error) {
 }
 
 // ListAll returns all jobs of a state, or all jobs if state is "".
-func (a *Requester) ListAll(state string) (jobs []Job, err error) {
+func (r *Requester) ListAll(state string) (jobs []Job, err error) {
 	params := map[string]any{"limit": 1000}
 	if state != "" {
 		params["state"] = state
 	}
 	for {
-		got, err := a.Request("list", params, nil)
+		got, err := r.Request("list", params, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -318,54 +318,54 @@ func (a *Requester) ListAll(state string) (jobs []Job, err error) {
 }
 
 // MustRequest sends a request and requires a result instead of an error.
-func (a *Requester) MustRequest(method string, params any) json.RawMessage {
-	a.Q.Helper()
-	got, err := a.Request(method, params, nil)
+func (r *Requester) MustRequest(method string, params any) json.RawMessage {
+	r.Q.Helper()
+	got, err := r.Request(method, params, nil)
 	if err != nil || got.Error != nil {
-		a.Q.Fatalf("%s: %v %+v", method, err, got.Error)
+		r.Q.Fatalf("%s: %v %+v", method, err, got.Error)
 	}
 	return got.Result
 }
 
 // Batch enqueues jobs in one transaction and returns their ids.
-func (a *Requester) Batch(jobs ...map[string]any) (ids []string) {
-	a.Q.Helper()
+func (r *Requester) Batch(jobs ...map[string]any) (ids []string) {
+	r.Q.Helper()
 	var got struct {
 		IDs []string `json:"ids"`
 	}
-	if err := json.Unmarshal(a.MustRequest("enqueue.batch", map[string]any{"jobs": jobs, "commit": true}),
+	if err := json.Unmarshal(r.MustRequest("enqueue.batch", map[string]any{"jobs": jobs, "commit": true}),
 		&got); err != nil {
-		a.Q.Fatal(err)
+		r.Q.Fatal(err)
 	}
 	return got.IDs
 }
 
-func (a *Requester) Show(id string) (j Job) {
-	a.Q.Helper()
-	if err := json.Unmarshal(a.MustRequest("show", map[string]any{"id": id}), &j); err != nil {
-		a.Q.Fatalf("show %s: %v", id, err)
+func (r *Requester) Show(id string) (j Job) {
+	r.Q.Helper()
+	if err := json.Unmarshal(r.MustRequest("show", map[string]any{"id": id}), &j); err != nil {
+		r.Q.Fatalf("show %s: %v", id, err)
 	}
 	return j
 }
 
 // WarmUp runs short jobs one by one. From them the worker pool learns that jobs are short, so it later
 // prefetches large blocks. Then WarmUp sets the number of workers.
-func (a *Requester) WarmUp(workers int) {
-	a.Q.Helper()
+func (r *Requester) WarmUp(workers int) {
+	r.Q.Helper()
 	if PrefetchFailpoints != "" { // with these failpoints, the service prefetches without warming up
-		a.MustRequest("worker.scale", map[string]any{"count": workers})
+		r.MustRequest("worker.scale", map[string]any{"count": workers})
 		return
 	}
-	a.MustRequest("worker.scale", map[string]any{"count": 1})
+	r.MustRequest("worker.scale", map[string]any{"count": 1})
 	var jobs []map[string]any
 	for range 60 {
 		jobs = append(jobs, map[string]any{"argv": []string{ToolPath("true")}, "labels": map[string]string{"rig": "warm"}})
 	}
-	a.Batch(jobs...)
-	a.Q.WaitUntil("warm", 20*time.Second, func() bool {
-		return a.Q.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+	r.Batch(jobs...)
+	r.Q.WaitUntil("warm", 20*time.Second, func() bool {
+		return r.Q.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	a.MustRequest("worker.scale", map[string]any{"count": workers})
+	r.MustRequest("worker.scale", map[string]any{"count": workers})
 }
 
 // StrayProcesses lists the live processes that have the queue's directory in their command line or

@@ -16,35 +16,35 @@ type diskQueue struct {
 	ops []func() // guarded by mu
 }
 
-func (c *diskQueue) add(f func()) {
-	c.mu.Lock()
-	c.ops = append(c.ops, f)
-	c.mu.Unlock()
-	wire.SignalWake(c.wake)
+func (q *diskQueue) add(f func()) {
+	q.mu.Lock()
+	q.ops = append(q.ops, f)
+	q.mu.Unlock()
+	wire.SignalWake(q.wake)
 }
 
 // run executes operations until end is closed, and then the operations that remain.
-func (c *diskQueue) run(end <-chan struct{}) {
+func (q *diskQueue) run(end <-chan struct{}) {
 	for more := true; more; {
 		select {
-		case <-c.wake:
+		case <-q.wake:
 		case <-end:
 			more = false
 		}
-		for f := c.next(); f != nil; f = c.next() {
+		for f := q.next(); f != nil; f = q.next() {
 			f()
 		}
 	}
 }
 
-func (c *diskQueue) next() func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.ops) == 0 {
-		c.ops = nil
+func (q *diskQueue) next() func() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.ops) == 0 {
+		q.ops = nil
 		return nil
 	}
-	f := c.ops[0]
-	c.ops = c.ops[1:]
+	f := q.ops[0]
+	q.ops = q.ops[1:]
 	return f
 }

@@ -15,11 +15,11 @@ type workDir struct {
 }
 
 // environment returns the environment environment that name the parts of the workspace.
-func (f *workDir) environment() []string {
+func (d *workDir) environment() []string {
 	return []string{
-		"QUEUECTL_TMPDIR=" + f.Path,
-		"QUEUECTL_RESULT=" + filepath.Join(f.Path, resultName),
-		"QUEUECTL_PROGRESS=" + f.ProgressPath,
+		"QUEUECTL_TMPDIR=" + d.Path,
+		"QUEUECTL_RESULT=" + filepath.Join(d.Path, resultName),
+		"QUEUECTL_PROGRESS=" + d.ProgressPath,
 	}
 }
 

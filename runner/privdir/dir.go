@@ -24,24 +24,24 @@ const MovedAsideInfix = ".gone."
 
 // pathWithEnding returns the current name of the directory. With an ending, it returns the
 // name of a file next to the directory.
-func (f *Dir) pathWithEnding(ending string) string {
-	if f.nameSuffix == 0 {
-		return f.base + ending
+func (d *Dir) pathWithEnding(ending string) string {
+	if d.nameSuffix == 0 {
+		return d.base + ending
 	}
-	return f.base + "." + strconv.Itoa(f.nameSuffix) + ending
+	return d.base + "." + strconv.Itoa(d.nameSuffix) + ending
 }
 
 // IsOpen reports whether the directory exists and is open.
-func (f *Dir) IsOpen() bool { return f.isOpen }
+func (d *Dir) IsOpen() bool { return d.isOpen }
 
 // MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
 // for Remove. If the directory cannot be renamed, it keeps its name. If survived is true, a process of
 // the command may still write notes, so MoveAside gives up the FIFO or file for notes as well.
-func (f *Dir) MoveAside(survived bool) (path string) {
-	path = f.Path
+func (d *Dir) MoveAside(survived bool) (path string) {
+	path = d.Path
 	for try := range maxNameTries {
-		newPath := f.pathWithEnding(MovedAsideInfix) + strconv.Itoa(try)
-		err := renameNew(f.Path, newPath)
+		newPath := d.pathWithEnding(MovedAsideInfix) + strconv.Itoa(try)
+		err := renameNew(d.Path, newPath)
 		if err == nil {
 			path = newPath
 		}
@@ -49,36 +49,36 @@ func (f *Dir) MoveAside(survived bool) (path string) {
 			break
 		}
 	}
-	if path == f.Path || survived {
-		f.nameSuffix++
+	if path == d.Path || survived {
+		d.nameSuffix++
 	}
 	if survived {
-		f.abandonNotes()
+		d.abandonNotes()
 	}
-	f.RemoveUnused()
+	d.RemoveUnused()
 	return path
 }
 
 // RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
-func (f *Dir) RemoveUnused() {
-	if !f.isOpen {
+func (d *Dir) RemoveUnused() {
+	if !d.isOpen {
 		return
 	}
-	f.isOpen = false
-	if err := removeEmptyDir(f.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		f.nameSuffix++
+	d.isOpen = false
+	if err := removeEmptyDir(d.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		d.nameSuffix++
 	}
-	f.closeDir()
+	d.closeDir()
 }
 
 // Close releases all resources. It removes the FIFO or file for notes and, if it is empty, the directory.
-func (f *Dir) Close() {
-	f.RemoveUnused()
-	f.dropNotes()
+func (d *Dir) Close() {
+	d.RemoveUnused()
+	d.dropNotes()
 }
 
 // RemoveFile removes a file that AddFile created.
-func (f *Dir) RemoveFile(name string) { os.Remove(f.base + "." + name) }
+func (d *Dir) RemoveFile(name string) { os.Remove(d.base + "." + name) }
 
 // errNotRegular means that a command left something that is not a regular file.
 var errNotRegular = errors.New("not a regular file")

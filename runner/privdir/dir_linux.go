@@ -41,20 +41,20 @@ func New(base string) *Dir { return &Dir{base: base, dirFD: -1, fifoFD: -1} }
 
 // Open ensures that an empty directory exists for a command of an account; nil is the account of this
 // process.
-func (f *Dir) Open(owner *runas.Identity) (err error) {
-	f.progressRead = false
-	if !sameFileRights(f.owner, owner) {
-		f.Close()
-		f.owner = owner
+func (d *Dir) Open(owner *runas.Identity) (err error) {
+	d.progressRead = false
+	if !sameFileRights(d.owner, owner) {
+		d.Close()
+		d.owner = owner
 	}
 	for range maxNameTries {
-		if err = f.create(); !errors.Is(err, os.ErrExist) {
+		if err = d.create(); !errors.Is(err, os.ErrExist) {
 			break
 		}
-		f.nameSuffix++
+		d.nameSuffix++
 	}
 	if err != nil {
-		f.Close()
+		d.Close()
 		return fmt.Errorf("cannot create the job's private directory: %w", err)
 	}
 	return nil
@@ -68,60 +68,60 @@ func sameFileRights(a, b *runas.Identity) bool {
 
 // create creates the FIFO and the directory if they do not exist. Only this process can change them
 // until it gives them to the account.
-func (f *Dir) create() (err error) {
-	if f.fifoFD < 0 {
-		f.ProgressPath = f.pathWithEnding(".progress")
-		if err := unix.Mkfifo(f.ProgressPath, 0o600); err != nil {
+func (d *Dir) create() (err error) {
+	if d.fifoFD < 0 {
+		d.ProgressPath = d.pathWithEnding(".progress")
+		if err := unix.Mkfifo(d.ProgressPath, 0o600); err != nil {
 			return fmt.Errorf("cannot create a FIFO: %w", err)
 		}
-		if f.fifoFD, err = unix.Open(f.ProgressPath, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC,
+		if d.fifoFD, err = unix.Open(d.ProgressPath, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC,
 			0); err != nil {
 			return err
 		}
-		if err := f.chown(f.fifoFD); err != nil {
+		if err := d.chown(d.fifoFD); err != nil {
 			return err
 		}
 	}
-	if f.isOpen {
+	if d.isOpen {
 		return nil
 	}
-	f.Path = f.pathWithEnding("")
-	if err := os.Mkdir(f.Path, 0o700); err != nil {
+	d.Path = d.pathWithEnding("")
+	if err := os.Mkdir(d.Path, 0o700); err != nil {
 		return err
 	}
-	f.isOpen = true
+	d.isOpen = true
 	// The kernel's clock for files may not advance for milliseconds. So set a time that the clock never
 	// shows: then even a change immediately after this one is visible.
 	markTime := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, f.Path, markTime, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.Path, markTime, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	if f.dirFD, err = unix.Open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
+	if d.dirFD, err = unix.Open(d.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}
-	if err := f.chown(f.dirFD); err != nil {
+	if err := d.chown(d.dirFD); err != nil {
 		return err
 	}
-	return unix.Fstat(f.dirFD, &f.unusedStat)
+	return unix.Fstat(d.dirFD, &d.unusedStat)
 }
 
 // chown makes the account the owner of a file.
-func (f *Dir) chown(fd int) error {
-	if f.owner == nil {
+func (d *Dir) chown(fd int) error {
+	if d.owner == nil {
 		return nil
 	}
-	return unix.Fchown(fd, int(f.owner.UID), int(f.owner.GID))
+	return unix.Fchown(fd, int(d.owner.UID), int(d.owner.GID))
 }
 
 // IsUsed reports whether the directory was used, removed, moved or changed. It checks the descriptor, so
 // a file system that a user has mounted on the directory cannot make it hang. A command that resets the
 // directory's times immediately after a change can hide files from this check. Only the next command of
 // the same account sees these files, because another account never gets the directory.
-func (f *Dir) IsUsed() bool {
+func (d *Dir) IsUsed() bool {
 	var now unix.Stat_t
-	err := unix.Fstat(f.dirFD, &now)
-	return err != nil || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim ||
-		now.Nlink != f.unusedStat.Nlink || now.Mode != f.unusedStat.Mode
+	err := unix.Fstat(d.dirFD, &now)
+	return err != nil || now.Mtim != d.unusedStat.Mtim || now.Ctim != d.unusedStat.Ctim ||
+		now.Nlink != d.unusedStat.Nlink || now.Mode != d.unusedStat.Mode
 }
 
 // renameNew renames a directory. It returns an error if newPath exists.
@@ -134,28 +134,28 @@ func renameNew(path, newPath string) error {
 func removeEmptyDir(path string) error { return unix.Rmdir(path) }
 
 // closeDir closes the descriptor of the directory.
-func (f *Dir) closeDir() {
-	if f.dirFD >= 0 {
-		unix.Close(f.dirFD)
-		f.dirFD = -1
+func (d *Dir) closeDir() {
+	if d.dirFD >= 0 {
+		unix.Close(d.dirFD)
+		d.dirFD = -1
 	}
 }
 
 // dropNotes closes and removes the FIFO.
-func (f *Dir) dropNotes() {
-	if f.fifoFD >= 0 {
-		go unix.Close(f.fifoFD) // close blocks while a process has the FIFO locked
-		f.fifoFD = -1
+func (d *Dir) dropNotes() {
+	if d.fifoFD >= 0 {
+		go unix.Close(d.fifoFD) // close blocks while a process has the FIFO locked
+		d.fifoFD = -1
 	}
-	os.Remove(f.ProgressPath)
+	os.Remove(d.ProgressPath)
 }
 
 // abandonNotes closes and removes the FIFO, so that nothing of the surviving process is read any more.
-func (f *Dir) abandonNotes() { f.dropNotes() }
+func (d *Dir) abandonNotes() { d.dropNotes() }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
-func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
-	path = f.base + "." + name
+func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
+	path = d.base + "." + name
 	os.Remove(path) // remove the file of an earlier command
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -164,7 +164,7 @@ func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
 	file := os.NewFile(uintptr(fd), path)
 	_, err = file.Write(content)
 	if err == nil {
-		err = f.chown(fd)
+		err = d.chown(fd)
 	}
 	return path, errors.Join(err, file.Close())
 }
@@ -172,13 +172,13 @@ func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
 // Read reads a file that the command left in the directory, with the rights of the command's account.
 // It reads up to maxBytes+1 bytes, so that the caller can recognise a larger file. It returns
 // os.ErrNotExist if the file does not exist.
-func (f *Dir) Read(name string, maxBytes int64) ([]byte, error) {
+func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 	// Duplicate the descriptor, because a look-up that hangs may outlive the Dir.
-	fd, err := unix.FcntlInt(uintptr(f.dirFD), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := unix.FcntlInt(uintptr(d.dirFD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	return runas.LookUpAt(f.owner, fd, func() ([]byte, error) { return readRegularAt(fd, name, maxBytes) })
+	return runas.LookUpAt(d.owner, fd, func() ([]byte, error) { return readRegularAt(fd, name, maxBytes) })
 }
 
 // readRegularAt reads a regular file.
@@ -205,15 +205,15 @@ func readRegularAt(dir int, name string, maxBytes int64) ([]byte, error) {
 }
 
 // HasReadProgress reports whether any notes were read since the directory was opened.
-func (f *Dir) HasReadProgress() bool { return f.progressRead }
+func (d *Dir) HasReadProgress() bool { return d.progressRead }
 
 // DrainProgress returns the notes that have not been read yet. If a process keeps the FIFO locked for longer
 // than drainTimeout, DrainProgress gives up the FIFO and returns nil.
-func (f *Dir) DrainProgress() []byte {
-	if f == nil || f.fifoFD < 0 {
+func (d *Dir) DrainProgress() []byte {
+	if d == nil || d.fifoFD < 0 {
 		return nil
 	}
-	pipe, got := f.fifoFD, make(chan []byte, 1)
+	pipe, got := d.fifoFD, make(chan []byte, 1)
 	go func() { got <- drainFIFO(pipe) }()
 	select {
 	case data := <-got:
@@ -223,9 +223,9 @@ func (f *Dir) DrainProgress() []byte {
 			<-got
 			unix.Close(pipe)
 		}()
-		f.fifoFD = -1
-		f.nameSuffix++
-		os.Remove(f.ProgressPath)
+		d.fifoFD = -1
+		d.nameSuffix++
+		os.Remove(d.ProgressPath)
 		return nil
 	}
 }
@@ -234,13 +234,13 @@ func (f *Dir) DrainProgress() []byte {
 const drainTimeout = time.Second
 
 // ProgressFD returns the descriptor of the FIFO, for poll(2). It returns -1 if there is no FIFO.
-func (f *Dir) ProgressFD() int { return f.fifoFD }
+func (d *Dir) ProgressFD() int { return d.fifoFD }
 
 // ReadProgress returns the notes that have not been read yet. It blocks while a process has the FIFO
 // locked.
-func (f *Dir) ReadProgress() []byte {
-	f.progressRead = true
-	return drainFIFO(f.fifoFD)
+func (d *Dir) ReadProgress() []byte {
+	d.progressRead = true
+	return drainFIFO(d.fifoFD)
 }
 
 func drainFIFO(pipe int) []byte {

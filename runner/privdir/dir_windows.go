@@ -34,25 +34,25 @@ type progressFileState struct {
 func New(base string) *Dir { return &Dir{base: base} }
 
 // Open ensures that an empty directory exists, and no notes file.
-func (f *Dir) Open(*runas.Identity) (err error) {
-	f.lastProgressFile, f.ProgressPath = progressFileState{}, f.pathWithEnding(".progress")
-	if err := os.Remove(f.ProgressPath); err != nil && !errors.Is(err, os.ErrNotExist) {
-		f.nameSuffix++ // another process has the file open, so use the next name
-		f.RemoveUnused()
-		f.ProgressPath = f.pathWithEnding(".progress")
+func (d *Dir) Open(*runas.Identity) (err error) {
+	d.lastProgressFile, d.ProgressPath = progressFileState{}, d.pathWithEnding(".progress")
+	if err := os.Remove(d.ProgressPath); err != nil && !errors.Is(err, os.ErrNotExist) {
+		d.nameSuffix++ // another process has the file open, so use the next name
+		d.RemoveUnused()
+		d.ProgressPath = d.pathWithEnding(".progress")
 	}
 	for range maxNameTries {
-		if f.isOpen {
+		if d.isOpen {
 			return nil
 		}
-		f.Path = f.pathWithEnding("")
-		err = os.Mkdir(f.Path, 0o700)
-		f.isOpen = err == nil
+		d.Path = d.pathWithEnding("")
+		err = os.Mkdir(d.Path, 0o700)
+		d.isOpen = err == nil
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			break
 		}
 		if err != nil {
-			f.nameSuffix++
+			d.nameSuffix++
 		}
 	}
 	if err != nil {
@@ -62,8 +62,8 @@ func (f *Dir) Open(*runas.Identity) (err error) {
 }
 
 // IsUsed reports whether the directory contains anything.
-func (f *Dir) IsUsed() bool {
-	list, err := os.ReadDir(f.Path)
+func (d *Dir) IsUsed() bool {
+	list, err := os.ReadDir(d.Path)
 	return err != nil || len(list) > 0
 }
 
@@ -79,25 +79,25 @@ func renameNew(path, newPath string) error {
 func removeEmptyDir(path string) error { return os.Remove(path) }
 
 // closeDir does nothing: the directory is not kept open on Windows.
-func (f *Dir) closeDir() {}
+func (d *Dir) closeDir() {}
 
 // dropNotes removes the notes file. It fails if another process has the file open.
-func (f *Dir) dropNotes() { os.Remove(f.ProgressPath) }
+func (d *Dir) dropNotes() { os.Remove(d.ProgressPath) }
 
 // abandonNotes does nothing: the surviving process may still use the notes file, and the next command gets a
 // file with another name.
-func (f *Dir) abandonNotes() {}
+func (d *Dir) abandonNotes() {}
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
-func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
-	path = f.base + "." + name
+func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
+	path = d.base + "." + name
 	return path, os.WriteFile(path, content, 0o600)
 }
 
 // Read reads a file that the command left in the directory. It reads up to maxBytes+1 bytes, so that
 // the caller can recognise a larger file. It returns os.ErrNotExist if the file does not exist.
-func (f *Dir) Read(name string, maxBytes int64) ([]byte, error) {
-	path := filepath.Join(f.Path, name)
+func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
+	path := filepath.Join(d.Path, name)
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
@@ -117,17 +117,17 @@ func (f *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 const maxProgressTailBytes = 4 << 10
 
 // HasReadProgress reports whether notes exist. The notes of a short command are read only after its end.
-func (f *Dir) HasReadProgress() bool {
-	_, err := os.Lstat(f.ProgressPath)
+func (d *Dir) HasReadProgress() bool {
+	_, err := os.Lstat(d.ProgressPath)
 	return err == nil
 }
 
 // DrainProgress returns the end of the notes, if they have changed since the last call.
-func (f *Dir) DrainProgress() []byte {
-	if f == nil {
+func (d *Dir) DrainProgress() []byte {
+	if d == nil {
 		return nil
 	}
-	file, err := os.Open(f.ProgressPath)
+	file, err := os.Open(d.ProgressPath)
 	if err != nil {
 		return nil // the file does not exist, or a process is writing it
 	}
@@ -137,10 +137,10 @@ func (f *Dir) DrainProgress() []byte {
 	if err == nil {
 		now = progressFileState{info.Size(), info.ModTime()}
 	}
-	if err != nil || now == f.lastProgressFile || !info.Mode().IsRegular() {
+	if err != nil || now == d.lastProgressFile || !info.Mode().IsRegular() {
 		return nil
 	}
-	f.lastProgressFile = now
+	d.lastProgressFile = now
 	if _, err := file.Seek(max(0, now.size-maxProgressTailBytes), 0); err != nil {
 		return nil
 	}

@@ -18,37 +18,37 @@ const MovedAsideInfix = ".gone."
 func New(string) *Dir { return &Dir{} }
 
 // Open returns errors.ErrUnsupported.
-func (f *Dir) Open(*runas.Identity) error { return errors.ErrUnsupported }
+func (d *Dir) Open(*runas.Identity) error { return errors.ErrUnsupported }
 
 // IsUsed returns false.
-func (f *Dir) IsUsed() bool { return false }
+func (d *Dir) IsUsed() bool { return false }
 
 // IsOpen returns false.
-func (f *Dir) IsOpen() bool { return false }
+func (d *Dir) IsOpen() bool { return false }
 
 // MoveAside does nothing.
-func (f *Dir) MoveAside(bool) string { return "" }
+func (d *Dir) MoveAside(bool) string { return "" }
 
 // RemoveUnused does nothing.
-func (f *Dir) RemoveUnused() {}
+func (d *Dir) RemoveUnused() {}
 
 // Close does nothing.
-func (f *Dir) Close() {}
+func (d *Dir) Close() {}
 
 // AddFile returns errors.ErrUnsupported.
-func (f *Dir) AddFile(string, []byte) (string, error) { return "", errors.ErrUnsupported }
+func (d *Dir) AddFile(string, []byte) (string, error) { return "", errors.ErrUnsupported }
 
 // RemoveFile does nothing.
-func (f *Dir) RemoveFile(string) {}
+func (d *Dir) RemoveFile(string) {}
 
 // Read returns errors.ErrUnsupported.
-func (f *Dir) Read(string, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
+func (d *Dir) Read(string, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 // DrainProgress returns nil.
-func (f *Dir) DrainProgress() []byte { return nil }
+func (d *Dir) DrainProgress() []byte { return nil }
 
 // HasReadProgress returns false.
-func (f *Dir) HasReadProgress() bool { return false }
+func (d *Dir) HasReadProgress() bool { return false }
 
 // RemoveSome returns errors.ErrUnsupported.
 func RemoveSome(string, *runas.Identity) (more bool, err error) { return false, errors.ErrUnsupported }

@@ -31,42 +31,42 @@ type sparedTree struct {
 const maxRecorded = 16
 
 // add records a tree. It returns false if the account already has maxSparedTreesPerUser living trees.
-func (b *sparedTrees) add(uid uint32, s *sparedTree) bool {
-	b.mu.Lock()
-	full := len(b.byUID[uid]) >= maxSparedTreesPerUser
-	b.mu.Unlock()
+func (t *sparedTrees) add(uid uint32, s *sparedTree) bool {
+	t.mu.Lock()
+	full := len(t.byUID[uid]) >= maxSparedTreesPerUser
+	t.mu.Unlock()
 	if full {
-		b.removeEnded()
+		t.removeEnded()
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.byUID[uid]) >= maxSparedTreesPerUser {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.byUID[uid]) >= maxSparedTreesPerUser {
 		return false
 	}
-	b.byUID[uid] = append(b.byUID[uid], s)
+	t.byUID[uid] = append(t.byUID[uid], s)
 	return true
 }
 
 // removeEnded drops the records of trees that have ended. It checks the processes without holding the
 // lock.
-func (b *sparedTrees) removeEnded() {
-	b.mu.Lock()
+func (t *sparedTrees) removeEnded() {
+	t.mu.Lock()
 	copied := map[uint32][]*sparedTree{}
-	for uid, list := range b.byUID {
+	for uid, list := range t.byUID {
 		copied[uid] = slices.Clone(list)
 	}
-	b.mu.Unlock()
+	t.mu.Unlock()
 	takeScan := sync.OnceValue(processScanner.freshScan)
 	for uid, list := range copied {
 		alive := livingTrees(uid, list, takeScan)
-		b.mu.Lock()
-		b.byUID[uid] = slices.DeleteFunc(b.byUID[uid], func(s *sparedTree) bool {
+		t.mu.Lock()
+		t.byUID[uid] = slices.DeleteFunc(t.byUID[uid], func(s *sparedTree) bool {
 			return !alive[s] && slices.Contains(list, s)
 		})
-		if len(b.byUID[uid]) == 0 {
-			delete(b.byUID, uid)
+		if len(t.byUID[uid]) == 0 {
+			delete(t.byUID, uid)
 		}
-		b.mu.Unlock()
+		t.mu.Unlock()
 	}
 }
 

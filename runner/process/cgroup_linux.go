@@ -188,13 +188,13 @@ const cpuPeriodMicros = 100_000
 
 // setLimits sets the limits for the group's next command. It returns the names of the limits that no
 // controller enforces.
-func (b *cgroup) setLimits(l TreeLimits) (missing []string, err error) {
+func (c *cgroup) setLimits(l TreeLimits) (missing []string, err error) {
 	l.Tasks = cmp.Or(l.Tasks, maxTasks)
-	if l == b.limits {
-		return b.missingLimits, nil
+	if l == c.limits {
+		return c.missingLimits, nil
 	}
 	set := func(name, file, value string) {
-		failed := os.WriteFile(filepath.Join(b.path, file), []byte(value), 0)
+		failed := os.WriteFile(filepath.Join(c.path, file), []byte(value), 0)
 		switch {
 		// The group has no controller for this limit.
 		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission):
@@ -209,18 +209,18 @@ func (b *cgroup) setLimits(l TreeLimits) (missing []string, err error) {
 		}
 		return strconv.FormatInt(n, 10)
 	}
-	if l.MemoryBytes != 0 || b.limits.MemoryBytes != 0 {
+	if l.MemoryBytes != 0 || c.limits.MemoryBytes != 0 {
 		set("memory", "memory.max", limitText(l.MemoryBytes))
 	}
-	if l.CPUs != 0 || b.limits.CPUs != 0 {
+	if l.CPUs != 0 || c.limits.CPUs != 0 {
 		set("cpus", "cpu.max", fmt.Sprintf("%s %d", limitText(int64(l.CPUs*cpuPeriodMicros)), cpuPeriodMicros))
 	}
 	set("tasks", "pids.max", strconv.Itoa(l.Tasks))
 	if err != nil {
-		b.limits = TreeLimits{-1, -1, -1} // the current limits are unknown, so the next command sets all of them
+		c.limits = TreeLimits{-1, -1, -1} // the current limits are unknown, so the next command sets all of them
 		return nil, err
 	}
-	b.limits, b.missingLimits = l, missing
+	c.limits, c.missingLimits = l, missing
 	return missing, nil
 }
 
@@ -270,8 +270,8 @@ func (c *Cgroups) Sweep() {
 	c.abandonedPaths = append(c.abandonedPaths, kept...)
 }
 
-func (b *cgroup) close() {
-	for _, fd := range []int{b.dirFD, b.eventsFD, b.memoryEventsFD} {
+func (c *cgroup) close() {
+	for _, fd := range []int{c.dirFD, c.eventsFD, c.memoryEventsFD} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -279,19 +279,19 @@ func (b *cgroup) close() {
 }
 
 // isEmpty reports whether neither the group nor its subgroups contain a process.
-func (b *cgroup) isEmpty() bool {
+func (c *cgroup) isEmpty() bool {
 	var buf [64]byte
-	n, err := unix.Pread(b.eventsFD, buf[:], 0)
+	n, err := unix.Pread(c.eventsFD, buf[:], 0)
 	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
 }
 
 // procs lists the living processes in the group and its subgroups, except the one with the pid in
 // except.
-func (b *cgroup) procs(except int) (list []procfs.Process) {
-	if b.isEmpty() {
+func (c *cgroup) procs(except int) (list []procfs.Process) {
+	if c.isEmpty() {
 		return nil
 	}
-	filepath.WalkDir(b.path, func(path string, d fs.DirEntry, err error) error {
+	filepath.WalkDir(c.path, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return nil // the entry has disappeared, or is a file
 		}
@@ -310,16 +310,16 @@ func (b *cgroup) procs(except int) (list []procfs.Process) {
 
 // kill ends all processes in the group and its subgroups. It reports whether the kernel supports
 // cgroup.kill (Linux 5.14).
-func (b *cgroup) kill() bool {
-	b.wasKilled = true
-	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
+func (c *cgroup) kill() bool {
+	c.wasKilled = true
+	return os.WriteFile(c.path+"/cgroup.kill", []byte("1"), 0) == nil
 }
 
 // peakTasks returns the most tasks that existed at one time in the group since it was created. It
 // returns 0 if the kernel does not report the number (before Linux 6.1) or no controller counts
 // tasks.
-func (b *cgroup) peakTasks() int64 {
-	raw, _ := os.ReadFile(filepath.Join(b.path, "pids.peak"))
+func (c *cgroup) peakTasks() int64 {
+	raw, _ := os.ReadFile(filepath.Join(c.path, "pids.peak"))
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
 	return max(0, n)
 }
@@ -332,21 +332,21 @@ type oomKills struct {
 
 // takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 counts memory, the
 // killed process may be any process of the runner.
-func (b *cgroup) takeOOMKills() (result oomKills) {
-	if b.memoryEventsFD < 0 {
+func (c *cgroup) takeOOMKills() (result oomKills) {
+	if c.memoryEventsFD < 0 {
 		return result
 	}
 	var buf [256]byte
-	n, _ := unix.Pread(b.memoryEventsFD, buf[:], 0)
+	n, _ := unix.Pread(c.memoryEventsFD, buf[:], 0)
 	events := buf[:max(n, 0)]
-	if kills := parseCounter(events, "oom_kill "); kills > b.killCount {
-		result.processKilled, b.killCount = true, kills
+	if kills := parseCounter(events, "oom_kill "); kills > c.killCount {
+		result.processKilled, c.killCount = true, kills
 	}
-	if reached := parseCounter(events, "oom "); reached > b.limitHitCount && !b.countsAllGroups {
-		b.limitHitCount = reached // the limit of a subgroup may have been reached instead, so compare memory.events.local
-		raw, _ := os.ReadFile(filepath.Join(b.path, "memory.events.local"))
-		if localReached := parseCounter(raw, "oom "); localReached > b.ownLimitHitCount {
-			result.atLimit, b.ownLimitHitCount = result.processKilled, localReached
+	if reached := parseCounter(events, "oom "); reached > c.limitHitCount && !c.countsAllGroups {
+		c.limitHitCount = reached // the limit of a subgroup may have been reached instead, so compare memory.events.local
+		raw, _ := os.ReadFile(filepath.Join(c.path, "memory.events.local"))
+		if localReached := parseCounter(raw, "oom "); localReached > c.ownLimitHitCount {
+			result.atLimit, c.ownLimitHitCount = result.processKilled, localReached
 		}
 	}
 	return result

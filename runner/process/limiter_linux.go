@@ -176,22 +176,22 @@ const maxOrderBytes = 8 << 20
 
 // limitAndExec sets the limits and executes the program. It sets the memory limit last, because the steps
 // before may need more memory than the limit allows.
-func (x *decodedOrder) limitAndExec() {
-	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(x.limiterName)), 0, 0, 0)
-	files := unix.Rlimit{Cur: uint64(x.noFile), Max: uint64(x.noFile)}
-	if x.noFile == 0 { // the Go runtime has raised the soft limit of this process, so lower it again
+func (o *decodedOrder) limitAndExec() {
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(o.limiterName)), 0, 0, 0)
+	files := unix.Rlimit{Cur: uint64(o.noFile), Max: uint64(o.noFile)}
+	if o.noFile == 0 { // the Go runtime has raised the soft limit of this process, so lower it again
 		check(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files))
 		files.Cur = min(softFileLimit, files.Max)
 	}
-	if x.nice != 0 {
-		check(stepNice, unix.Setpriority(unix.PRIO_PROCESS, 0, int(x.nice)))
+	if o.nice != 0 {
+		check(stepNice, unix.Setpriority(unix.PRIO_PROCESS, 0, int(o.nice)))
 	}
 	check(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, &files, nil))
-	if x.noNewPrivileges != 0 {
+	if o.noNewPrivileges != 0 {
 		check(stepNoNewPrivileges, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	}
-	space := unix.Rlimit{Cur: uint64(x.memory), Max: uint64(x.memory)}
-	if x.memory != 0 {
+	space := unix.Rlimit{Cur: uint64(o.memory), Max: uint64(o.memory)}
+	if o.memory != 0 {
 		var current unix.Rlimit
 		check(stepMemory, unix.Prlimit(0, unix.RLIMIT_AS, nil, &current))
 		// If a lower limit already applies, keep it.
@@ -203,13 +203,13 @@ func (x *decodedOrder) limitAndExec() {
 	if n, _ := unix.Read(reportFD, permit[:]); n != 1 {
 		os.Exit(1) // the runner has ended or has given up this command
 	}
-	if x.memory != 0 {
+	if o.memory != 0 {
 		_, _, failed := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_AS, uintptr(unsafe.Pointer(&space)), 0, 0, 0)
 		if failed != 0 {
 			reportAndExit(limiterReport{stepMemory, failed})
 		}
 	}
-	reportAndExit(limiterReport{stepExec, x.exec()})
+	reportAndExit(limiterReport{stepExec, o.exec()})
 }
 
 // shellPath is the path of the shell as a C string.
@@ -217,20 +217,20 @@ var shellPath = []byte(shellProgram + "\x00")
 
 // exec executes the program, or /bin/sh if the program is a script without an interpreter. It uses only
 // system calls. It returns the error if it fails.
-func (x *decodedOrder) exec() syscall.Errno {
-	failed := execve(x.path, x.argv, x.env)
-	if failed == unix.ENOEXEC && x.needsShell() {
-		return execve(&shellPath[0], x.shellArgv, x.env)
+func (o *decodedOrder) exec() syscall.Errno {
+	failed := execve(o.path, o.argv, o.env)
+	if failed == unix.ENOEXEC && o.needsShell() {
+		return execve(&shellPath[0], o.shellArgv, o.env)
 	}
 	return failed
 }
 
 // needsShell reports whether /bin/sh must run the program, like needsShell, but uses only system
 // calls.
-func (x *decodedOrder) needsShell() bool {
+func (o *decodedOrder) needsShell() bool {
 	var head [scriptHeadBytes]byte
 	at := unix.AT_FDCWD
-	fd, _, failed := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(x.path)),
+	fd, _, failed := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(o.path)),
 		unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0, 0)
 	if failed != 0 {
 		return true

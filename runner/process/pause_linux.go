@@ -162,17 +162,17 @@ func (r *run) shiftLastOutput(d time.Duration) {
 
 // setFrozen freezes or resumes the group and its subgroups. It reports whether the kernel supports
 // freezing groups (Linux 5.2).
-func (b *cgroup) setFrozen(on bool) bool {
+func (c *cgroup) setFrozen(on bool) bool {
 	value := "0"
 	if on {
 		value = "1"
 	}
-	return os.WriteFile(b.path+"/cgroup.freeze", []byte(value), 0) == nil
+	return os.WriteFile(c.path+"/cgroup.freeze", []byte(value), 0) == nil
 }
 
 // isFrozen reports whether the frozen state of the group equals frozen.
-func (b *cgroup) isFrozen(frozen bool) bool {
+func (c *cgroup) isFrozen(frozen bool) bool {
 	var buf [64]byte
-	n, err := unix.Pread(b.eventsFD, buf[:], 0)
+	n, err := unix.Pread(c.eventsFD, buf[:], 0)
 	return err == nil && bytes.Contains(buf[:n], []byte("frozen 1")) == frozen
 }

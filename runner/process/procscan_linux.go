@@ -44,33 +44,33 @@ type scan struct {
 }
 
 // freshScan returns the result of a scan that began after the call.
-func (o *scanner) freshScan() *scan {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.changed.L == nil {
-		o.changed.L = &o.mu
+func (s *scanner) freshScan() *scan {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed.L == nil {
+		s.changed.L = &s.mu
 	}
-	for wanted := o.scanCount + 1; o.latest == nil || o.latest.number < wanted; {
-		if o.isScanning {
-			o.changed.Wait()
+	for wanted := s.scanCount + 1; s.latest == nil || s.latest.number < wanted; {
+		if s.isScanning {
+			s.changed.Wait()
 			continue
 		}
-		o.isScanning = true
-		pause := time.Until(o.notBefore)
-		o.mu.Unlock()
+		s.isScanning = true
+		pause := time.Until(s.notBefore)
+		s.mu.Unlock()
 		time.Sleep(pause)
-		o.mu.Lock()
-		o.scanCount++
-		number := o.scanCount
-		o.mu.Unlock()
+		s.mu.Lock()
+		s.scanCount++
+		number := s.scanCount
+		s.mu.Unlock()
 		start := time.Now()
 		l := newScan(number)
 		took := time.Since(start)
-		o.mu.Lock()
-		o.latest, o.isScanning, o.notBefore = l, false, time.Now().Add(min(scanPauseFactor*took, maxScanPause))
-		o.changed.Broadcast()
+		s.mu.Lock()
+		s.latest, s.isScanning, s.notBefore = l, false, time.Now().Add(min(scanPauseFactor*took, maxScanPause))
+		s.changed.Broadcast()
 	}
-	return o.latest
+	return s.latest
 }
 
 func newScan(number int) *scan {
@@ -85,19 +85,19 @@ func newScan(number int) *scan {
 }
 
 // isOwnedBy reports whether a process belongs to an account, as IsOwnedBy does.
-func (l *scan) isOwnedBy(uid uint32, pid int) bool {
-	real, ok := l.realUID[pid]
+func (s *scan) isOwnedBy(uid uint32, pid int) bool {
+	real, ok := s.realUID[pid]
 	return ok && real == uid
 }
 
 // cookie returns the cookie of a process, as readCookie does.
-func (l *scan) cookie(pid int) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c, known := l.cookies[pid]
+func (s *scan) cookie(pid int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, known := s.cookies[pid]
 	if !known {
 		c = readCookie(pid)
-		l.cookies[pid] = c
+		s.cookies[pid] = c
 	}
 	return c
 }

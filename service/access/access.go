@@ -245,25 +245,25 @@ type JobUser struct {
 }
 
 // Resolve returns the account of a name, if the peer may run jobs as that user.
-func (a *UserResolver) Resolve(name string) (JobUser, error) {
-	if user, known := a.resolvedUsers[name]; known {
+func (r *UserResolver) Resolve(name string) (JobUser, error) {
+	if user, known := r.resolvedUsers[name]; known {
 		return user, nil
 	}
-	uid, ok := a.RunAs.Rights.Directory.UserID(name)
-	user := JobUser{UID: uid, Name: a.RunAs.Rights.Directory.UserName(uid)}
+	uid, ok := r.RunAs.Rights.Directory.UserID(name)
+	user := JobUser{UID: uid, Name: r.RunAs.Rights.Directory.UserName(uid)}
 	// The system knows no name for this uid. Accept it only if its account certainly exists, which holds
 	// for the peer and the service.
 	unnamed := user.Name == strconv.Itoa(uid)
-	if !ok || unnamed && uid != a.Peer.UID && uid != accounts.CurrentUser() {
+	if !ok || unnamed && uid != r.Peer.UID && uid != accounts.CurrentUser() {
 		return JobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
 	}
-	if err := a.RunAs.checkMayRunAs(a.Peer, user); err != nil {
+	if err := r.RunAs.checkMayRunAs(r.Peer, user); err != nil {
 		return JobUser{}, err
 	}
-	if a.resolvedUsers == nil {
-		a.resolvedUsers = map[string]JobUser{}
+	if r.resolvedUsers == nil {
+		r.resolvedUsers = map[string]JobUser{}
 	}
-	a.resolvedUsers[name] = user
+	r.resolvedUsers[name] = user
 	return user, nil
 }
 

@@ -172,33 +172,33 @@ type remoteOutput struct {
 }
 
 // fetchPiece reads the piece at an offset.
-func (f *remoteOutput) fetchPiece(offset int64) error {
-	piece, err := f.router.readOnNode(f.ctx, f.node, outputReadRequest{Ref: f.ref, Offset: offset})
+func (o *remoteOutput) fetchPiece(offset int64) error {
+	piece, err := o.router.readOnNode(o.ctx, o.node, outputReadRequest{Ref: o.ref, Offset: offset})
 	if errors.Is(err, queue.ErrNotFound) {
 		err = os.ErrNotExist
 	}
 	if err == nil {
-		f.cachedOffset, f.cachedPiece = offset, piece.Data
+		o.cachedOffset, o.cachedPiece = offset, piece.Data
 	}
 	return err
 }
 
 // ReadAt implements io.ReaderAt.
-func (f *remoteOutput) ReadAt(b []byte, off int64) (n int, err error) {
+func (o *remoteOutput) ReadAt(b []byte, off int64) (n int, err error) {
 	for n < len(b) {
 		at := off + int64(n)
-		if at < f.cachedOffset || at >= f.cachedOffset+int64(len(f.cachedPiece)) {
-			if err := f.fetchPiece(at); err != nil {
+		if at < o.cachedOffset || at >= o.cachedOffset+int64(len(o.cachedPiece)) {
+			if err := o.fetchPiece(at); err != nil {
 				return n, err
 			}
-			if len(f.cachedPiece) == 0 {
+			if len(o.cachedPiece) == 0 {
 				return n, io.EOF
 			}
 		}
-		n += copy(b[n:], f.cachedPiece[at-f.cachedOffset:])
+		n += copy(b[n:], o.cachedPiece[at-o.cachedOffset:])
 	}
 	return n, nil
 }
 
 // Close implements io.Closer.
-func (f *remoteOutput) Close() error { return nil }
+func (o *remoteOutput) Close() error { return nil }

@@ -25,8 +25,8 @@ func (b BootAdvice) BootNotes() []string {
 }
 
 // ExamineBoot reports a service that does not start at boot.
-func (d *Examiner) ExamineBoot() []store.Finding {
-	if advice := d.Boot.get(); advice != "" {
+func (x *Examiner) ExamineBoot() []store.Finding {
+	if advice := x.Boot.get(); advice != "" {
 		return []store.Finding{{
 			Check: "boot", Level: store.LevelWarning, Advice: advice,
 			Message: "the service does not start at boot: after a reboot, jobs and schedules wait until you start it",

@@ -47,24 +47,24 @@ type Examiner struct {
 const runnerReplyTimeout = 2 * time.Second
 
 // Doctor implements control.API.
-func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis,
+func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis,
 	error) {
 	var list []store.Finding
-	if known, can := d.Store.(store.Examiner); can {
+	if known, can := x.Store.(store.Examiner); can {
 		list = known.Examine(ctx)
 	}
-	if d.Maintainer == nil { // a store in files checks the state directory in Examine
-		list = append(list, d.ExamineStoreDir(d.Paths.StateDir)...)
+	if x.Maintainer == nil { // a store in files checks the state directory in Examine
+		list = append(list, x.ExamineStoreDir(x.Paths.StateDir)...)
 	}
-	mode, _ := d.Settings.Current().SocketPermissions()
-	if d.SocketInherited() {
+	mode, _ := x.Settings.Current().SocketPermissions()
+	if x.SocketInherited() {
 		mode = 0o777 // allow any mode, since the systemd socket unit defines it
 	}
-	list = slices.Concat(list, ExaminePaths(d.Paths, mode), d.ExamineAccess(),
-		ExamineStoreFile(d.Settings.Current().StoreFile), d.ExamineOwners(ctx), d.examineUsers(), d.examinePrograms(),
-		d.examineRunners(), d.examineLauncher(), d.examineEnforcement(ctx), examineResourceLimits(d.Settings.Current()),
-		d.examineInherited(), d.ExamineBoot())
-	if problems, failing := d.Problems(ctx); len(problems) > 0 {
+	list = slices.Concat(list, ExaminePaths(x.Paths, mode), x.ExamineAccess(),
+		ExamineStoreFile(x.Settings.Current().StoreFile), x.ExamineOwners(ctx), x.examineUsers(), x.examinePrograms(),
+		x.examineRunners(), x.examineLauncher(), x.examineEnforcement(ctx), examineResourceLimits(x.Settings.Current()),
+		x.examineInherited(), x.ExamineBoot())
+	if problems, failing := x.Problems(ctx); len(problems) > 0 {
 		level := store.LevelWarning
 		if failing {
 			level = store.LevelFailure
@@ -72,13 +72,13 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 		list = append(list, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "),
 			Advice: "see: queuectl status"})
 	}
-	if p.Verify && d.Maintainer == nil {
+	if p.Verify && x.Maintainer == nil {
 		return control.Diagnosis{}, ErrNoFiles
 	}
 	// If a slow disk delays the store, the check would only wait for the disk.
-	if p.Verify && d.Maintainer.SlowCommitError() == nil {
+	if p.Verify && x.Maintainer.SlowCommitError() == nil {
 		var lastReport time.Time
-		found, err := d.Maintainer.Verify(ctx, d.OutputFiles.OutputDirs(), func(done, total int64) error {
+		found, err := x.Maintainer.Verify(ctx, x.OutputFiles.OutputDirs(), func(done, total int64) error {
 			if time.Since(lastReport) < ProgressInterval {
 				return nil
 			}
@@ -115,8 +115,8 @@ func Diagnose(list []store.Finding) control.Diagnosis {
 }
 
 // ExamineAccess checks whether the names in [access] exist.
-func (d *Examiner) ExamineAccess() []store.Finding {
-	if unknown := d.Rights.UnknownNamesMessage(); unknown != "" {
+func (x *Examiner) ExamineAccess() []store.Finding {
+	if unknown := x.Rights.UnknownNamesMessage(); unknown != "" {
 		return []store.Finding{{Check: "access", Level: store.LevelWarning, Message: unknown,
 			Advice: "create them (" + createAccountCommands + ") or remove them from [access], then run: queuectl reload"}}
 	}
@@ -124,8 +124,8 @@ func (d *Examiner) ExamineAccess() []store.Finding {
 }
 
 // examineInherited reports the attributes that the service inherited from the process that started it.
-func (d *Examiner) examineInherited() (list []store.Finding) {
-	for _, attribute := range d.InheritedRestrictions {
+func (x *Examiner) examineInherited() (list []store.Finding) {
+	for _, attribute := range x.InheritedRestrictions {
 		list = append(list, store.Finding{
 			Check: "start", Level: store.LevelWarning,
 			Message: attribute + "; the service inherited this from the process that started it",
@@ -154,8 +154,8 @@ type ProgramFile struct {
 }
 
 // examinePrograms checks whether the program files are still those that are running.
-func (d *Examiner) examinePrograms() (list []store.Finding) {
-	for _, p := range d.Programs {
+func (x *Examiner) examinePrograms() (list []store.Finding) {
+	for _, p := range x.Programs {
 		now, err := os.Stat(p.path)
 		switch {
 		case err != nil:
@@ -164,24 +164,24 @@ func (d *Examiner) examinePrograms() (list []store.Finding) {
 				Advice:  "install queuectl again; this file is needed to start the service and its runners"})
 		case !os.SameFile(now, p.info) || !now.ModTime().Equal(p.info.ModTime()):
 			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure,
-				Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, d.Version),
+				Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, x.Version),
 				Advice:  "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
 		}
 	}
 	if len(list) == 0 {
 		list = append(list, store.Finding{Check: "program", Level: store.LevelOK,
-			Message: fmt.Sprintf("the running version and the installed version are both %s", d.Version)})
+			Message: fmt.Sprintf("the running version and the installed version are both %s", x.Version)})
 	}
 	return list
 }
 
 // describeEnforcement describes how a job's output, time and process tree are limited on this machine. The
 // parameter grouped says whether control groups enforce the limits.
-func (d *Examiner) describeEnforcement(grouped bool) string {
+func (x *Examiner) describeEnforcement(grouped bool) string {
 	if grouped {
 		return enforcementWithCgroupsText
 	}
-	if d.RunnerLocation.SpawnSocket != "" && d.SystemdUnit != "" {
+	if x.RunnerLocation.SpawnSocket != "" && x.SystemdUnit != "" {
 		return "the runner enforces timeouts and output limits; it ends process trees with control groups, unless its log " +
 			"says that they are not available: journalctl -u 'queuectl-runner@*'"
 	}
@@ -198,8 +198,8 @@ func EndRunnerAdvice(pid int64) string {
 }
 
 // examineRunners checks whether the runners answer.
-func (d *Examiner) examineRunners() []store.Finding {
-	live, unresponsive := d.Pool.CheckRunners(runnerReplyTimeout)
+func (x *Examiner) examineRunners() []store.Finding {
+	live, unresponsive := x.Pool.CheckRunners(runnerReplyTimeout)
 	var list []store.Finding
 	for _, pid := range unresponsive {
 		list = append(list, store.Finding{Check: "runner", Level: store.LevelFailure, Message: worker.RunnerText(pid) +
@@ -207,7 +207,7 @@ func (d *Examiner) examineRunners() []store.Finding {
 	}
 	if len(list) == 0 {
 		list = append(list, store.Finding{Check: "runner", Level: store.LevelOK,
-			Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), d.Pool.BusyWorkers())})
+			Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), x.Pool.BusyWorkers())})
 	}
 	return list
 }
@@ -235,13 +235,13 @@ const maxFormerNames = 20
 
 // ExamineOwners returns a doctor finding that lists accounts that have jobs but lost their uid. If no account
 // has lost its uid, it reads no jobs.
-func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
-	former, names := d.Owners.FormerNames(), map[string]bool{}
+func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
+	former, names := x.Owners.FormerNames(), map[string]bool{}
 	f := store.Filter{Limit: store.MaxPageRows}
 	for more := true; more && len(former) > 0; more = f.BeforeSeq != 0 {
 		var page store.RefPage
-		err := d.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() (err error) {
-			page, err = d.Store.ListRefs(ctx, f)
+		err := x.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() (err error) {
+			page, err = x.Store.ListRefs(ctx, f)
 			return err
 		})
 		if err != nil {
@@ -275,12 +275,12 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 }
 
 // examineUsers reports the users whose jobs use nearly their whole quota.
-func (d *Examiner) examineUsers() (list []store.Finding) {
-	most := d.Quota.MaxBytesPerUser()
-	for _, u := range d.Quota.NearQuota() {
+func (x *Examiner) examineUsers() (list []store.Finding) {
+	most := x.Quota.MaxBytesPerUser()
+	for _, u := range x.Quota.NearQuota() {
 		list = append(list, store.Finding{Check: "users", Level: store.LevelWarning,
 			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused",
-				d.Owners.UserName(u.UID), u.Bytes, most),
+				x.Owners.UserName(u.UID), u.Bytes, most),
 			Advice: "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
 	}
 	return list

@@ -153,9 +153,9 @@ func (h *HealthCheck) launcherProblem() string {
 }
 
 // examineLauncher reports a launcher that does not start runners.
-func (d *Examiner) examineLauncher() []store.Finding {
+func (x *Examiner) examineLauncher() []store.Finding {
 	var launcher *runner.LauncherError
-	if !errors.As(d.RunnerLocation.CheckLauncher(), &launcher) && !errors.As(d.Pool.RunnerError(), &launcher) {
+	if !errors.As(x.RunnerLocation.CheckLauncher(), &launcher) && !errors.As(x.Pool.RunnerError(), &launcher) {
 		return nil
 	}
 	return []store.Finding{{Check: "launcher", Level: store.LevelFailure, Message: launcher.Error(),

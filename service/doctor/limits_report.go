@@ -74,10 +74,10 @@ func limitError(lacks []queue.UnenforcedLimit, jobs int) error {
 
 // examineEnforcement reports how each limit is enforced. It warns of the limits that --require-limits rejects
 // on this machine.
-func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding) {
+func (x *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding) {
 	timeoutCtx, cancel := context.WithTimeout(ctx, runnerReplyTimeout)
 	defer cancel()
-	known, ok := d.Pool.LimitEnforcements(timeoutCtx)
+	known, ok := x.Pool.LimitEnforcements(timeoutCtx)
 	if !ok {
 		return []store.Finding{{Check: "enforcement", Level: store.LevelWarning,
 			Message: "no runner has reported which limits it can enforce", Advice: "see: queuectl status"}}
@@ -85,7 +85,7 @@ func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding
 	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
 		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
 	})
-	list = append(list, store.Finding{Check: "enforcement", Level: store.LevelOK, Message: d.describeEnforcement(grouped)})
+	list = append(list, store.Finding{Check: "enforcement", Level: store.LevelOK, Message: x.describeEnforcement(grouped)})
 	for _, e := range queue.Enforcements(known) {
 		list = append(list, enforcementFinding(e))
 	}

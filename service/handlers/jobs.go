@@ -111,22 +111,22 @@ type enqueueRequest struct {
 
 // enqueue stores the jobs of a request with the function put. If the request commits a batch, enqueue returns once
 // all jobs of the batch are in the queue.
-func (in *enqueuer) enqueue(ctx context.Context, a enqueueRequest,
+func (e *enqueuer) enqueue(ctx context.Context, a enqueueRequest,
 	put func(context.Context, store.Request) (store.Receipt, error)) (store.Receipt, replyNotes, error) {
-	r, notes, err := in.buildRequest(ctx, a)
+	r, notes, err := e.buildRequest(ctx, a)
 	if err != nil {
 		return store.Receipt{}, notes, err
 	}
 	var receipt store.Receipt
-	err = in.Quota.RunWithinQuota(ctx, r.UID, func() (err error) {
+	err = e.Quota.RunWithinQuota(ctx, r.UID, func() (err error) {
 		receipt, err = put(ctx, r)
 		return err
 	})
 	if err == nil {
-		in.Owners.RememberName(r.UID, r.Owner)
+		e.Owners.RememberName(r.UID, r.Owner)
 	}
 	for more := receipt.Staged; err == nil && more; {
-		more, err = in.Store.ApplyBatch(ctx, receipt.Batch)
+		more, err = e.Store.ApplyBatch(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
 			select { // retry: the batch is committed, so all its jobs must reach the queue
 			case <-time.After(applyRetryDelay):
@@ -142,18 +142,18 @@ func (in *enqueuer) enqueue(ctx context.Context, a enqueueRequest,
 const applyRetryDelay = 200 * time.Millisecond
 
 // buildRequest validates specs and converts them to a request to the store.
-func (in *enqueuer) buildRequest(ctx context.Context, a enqueueRequest) (r store.Request, notes replyNotes, err error) {
-	c := in.Settings.Current()
+func (e *enqueuer) buildRequest(ctx context.Context, a enqueueRequest) (r store.Request, notes replyNotes, err error) {
+	c := e.Settings.Current()
 	peer := control.PeerFrom(ctx)
-	uid, users := peer.UID, access.UserResolver{RunAs: in.RunAs, Peer: &peer}
+	uid, users := peer.UID, access.UserResolver{RunAs: e.RunAs, Peer: &peer}
 	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, IdempotencyKey: a.idempotencyKey,
-		MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser, MaxBytesPerUser: in.Quota.MaxBytesPerUser(),
+		MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser, MaxBytesPerUser: e.Quota.MaxBytesPerUser(),
 		Submission: peer.SubmissionNumber}
 	if len(a.idempotencyKey) > queue.MaxKeyBytes {
 		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.idempotencyKey),
 			queue.MaxKeyBytes)
 	}
-	name := in.Owners.UserName(uid)
+	name := e.Owners.UserName(uid)
 	if name != strconv.Itoa(uid) { // if name is a number, the account has no name or its name is unknown now
 		r.Owner = name
 	}
@@ -161,27 +161,27 @@ func (in *enqueuer) buildRequest(ctx context.Context, a enqueueRequest) (r store
 	var earlier int
 	var next []string
 	if a.runNext {
-		if best, earlier, err = in.bestWaitingPriority(ctx, uid, a.batch, len(a.specs)); err != nil {
+		if best, earlier, err = e.bestWaitingPriority(ctx, uid, a.batch, len(a.specs)); err != nil {
 			return r, notes, err
 		}
 	}
-	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return in.NodeList.Nodes(ctx) })
+	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return e.NodeList.Nodes(ctx) })
 	for i := range a.specs {
-		spec, err := in.QueueRules.WithDefaults(&a.specs[i])
+		spec, err := e.QueueRules.WithDefaults(&a.specs[i])
 		var j queue.Job
 		if err == nil {
-			j, err = in.buildDraft(spec, c.JobDefaults(), name, &users)
+			j, err = e.buildDraft(spec, c.JobDefaults(), name, &users)
 		}
 		switch {
 		case err != nil:
 		case a.runNext:
-			next = in.raisePriorityToNext(&peer, &j, best, earlier+i)
+			next = e.raisePriorityToNext(&peer, &j, best, earlier+i)
 		case a.specs[i].Priority != nil:
-			err = in.checkPriority(&peer, &j)
+			err = e.checkPriority(&peer, &j)
 		}
 		j.UID = uid
 		if err == nil {
-			err = in.checkDemands(&j, nodes)
+			err = e.checkDemands(&j, nodes)
 		}
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(a.specs) > 1 {
@@ -190,16 +190,16 @@ func (in *enqueuer) buildRequest(ctx context.Context, a enqueueRequest) (r store
 		if err != nil {
 			return r, notes, err
 		}
-		if runs := in.Account.RunsAs(&j); i == 0 || runs != in.Account.RunsAs(&r.Drafts[i-1]) {
-			if err := in.RunAs.CheckMayRun(runs); err != nil {
+		if runs := e.Account.RunsAs(&j); i == 0 || runs != e.Account.RunsAs(&r.Drafts[i-1]) {
+			if err := e.RunAs.CheckMayRun(runs); err != nil {
 				return r, notes, err
 			}
 		}
 		r.Drafts[i] = j
 	}
-	in.addDraftNotes(&notes, r.Drafts)
+	e.addDraftNotes(&notes, r.Drafts)
 	notes.notes = append(notes.notes, next...)
-	if notes.unenforcedLimits, err = in.health.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil ||
+	if notes.unenforcedLimits, err = e.health.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil ||
 		a.idempotencyKey == "" {
 		return r, notes, err
 	}
@@ -223,7 +223,7 @@ func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 }
 
 // buildDraft returns the job for a spec. name is the name of the user who enqueues it.
-func (in *enqueuer) buildDraft(spec *queue.Spec, d queue.Defaults, name string, users *access.UserResolver) (queue.Job,
+func (e *enqueuer) buildDraft(spec *queue.Spec, d queue.Defaults, name string, users *access.UserResolver) (queue.Job,
 	error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
@@ -371,15 +371,15 @@ type replyNotes struct {
 }
 
 // addDraftNotes adds notes on jobs that are about to be enqueued.
-func (in *enqueuer) addDraftNotes(m *replyNotes, drafts []queue.Job) {
+func (e *enqueuer) addDraftNotes(m *replyNotes, drafts []queue.Job) {
 	delayed := false
-	now := in.Store.Now()
+	now := e.Store.Now()
 	for i := range drafts {
 		j := &drafts[i]
 		m.maxAttempts = max(m.maxAttempts, j.MaxAttempts)
 		delayed = delayed || j.Delay > rebootNoteDelay || j.RunAt > now.Add(rebootNoteDelay)
 	}
 	if delayed {
-		m.notes = in.BootAdvice.BootNotes()
+		m.notes = e.BootAdvice.BootNotes()
 	}
 }

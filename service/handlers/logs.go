@@ -72,55 +72,55 @@ type logSender struct {
 
 // sendAll sends the rest of the current attempt's output. If the request follows the job, sendAll also sends the
 // output of later attempts.
-func (f *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
-	watching := f.h.Store.Watch([]int64{j.Seq})
+func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
+	watching := l.h.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
-	if f.params.Follow {
-		defer f.h.Pool.WatchEnd(j.Seq)()
+	if l.params.Follow {
+		defer l.h.Pool.WatchEnd(j.Seq)()
 	}
 	for {
 		// connected is taken before the job's state is read, so that no later connection is missed.
-		connected := f.h.Pool.RunnerConnected()
+		connected := l.h.Pool.RunnerConnected()
 		var retry <-chan time.Time
-		if now, err := f.h.reader.rereadCompact(ctx, &j); err == nil {
+		if now, err := l.h.reader.rereadCompact(ctx, &j); err == nil {
 			j = now
-		} else if f.params.Follow && f.h.NodeList.IsStoreUnavailable(err) {
+		} else if l.params.Follow && l.h.NodeList.IsStoreUnavailable(err) {
 			// A job on this node still prints while the store is unavailable.
 			retry = time.After(cluster.PollInterval)
 		} else {
 			return control.LogsEnd{}, err
 		}
 		end := control.LogsEnd{State: j.State.String()}
-		running := f.h.Router.LeasedAttemptNumber(ctx, &j)
+		running := l.h.Router.LeasedAttemptNumber(ctx, &j)
 		switch {
-		case f.lastChunks != nil:
-			return end, f.sendLast()
-		case j.StartedAttempts >= f.attempt:
-			if err := f.h.outputReader.readStored(ctx, j.Seq, f.attempt, f.tailBytes, f.cursor, f.send); err != nil {
+		case l.lastChunks != nil:
+			return end, l.sendLast()
+		case j.StartedAttempts >= l.attempt:
+			if err := l.h.outputReader.readStored(ctx, j.Seq, l.attempt, l.tailBytes, l.cursor, l.send); err != nil {
 				return end, err
 			}
-			if !f.params.Follow || f.params.Attempt != 0 {
+			if !l.params.Follow || l.params.Attempt != 0 {
 				return end, nil
 			}
-			if f.params.ReportAttemptEnds && (j.StartedAttempts > f.attempt || !j.State.Ended()) {
-				if err := f.each(control.OutputPiece{ID: string(f.params.ID), Attempt: f.attempt, Time: control.Time(j.UpdatedAt),
+			if l.params.ReportAttemptEnds && (j.StartedAttempts > l.attempt || !j.State.Ended()) {
+				if err := l.each(control.OutputPiece{ID: string(l.params.ID), Attempt: l.attempt, Time: control.Time(j.UpdatedAt),
 					Ended: true}); err != nil {
 					return end, err
 				}
 			}
-			f.attempt, f.tailBytes, f.cursor = f.attempt+1, 0, output.Cursor{}
+			l.attempt, l.tailBytes, l.cursor = l.attempt+1, 0, output.Cursor{}
 			continue
-		case running == f.attempt && f.params.Follow:
-			more, err := f.h.outputReader.readLive(ctx, j.Seq, &f.cursor, true, f.send)
+		case running == l.attempt && l.params.Follow:
+			more, err := l.h.outputReader.readLive(ctx, j.Seq, &l.cursor, true, l.send)
 			if err != nil {
 				return end, err
 			}
 			if more {
 				continue
 			}
-		case running == f.attempt:
-			return end, f.sendCurrent(ctx, &j)
-		case !f.params.Follow || j.State.Ended():
+		case running == l.attempt:
+			return end, l.sendCurrent(ctx, &j)
+		case !l.params.Follow || j.State.Ended():
 			return end, nil
 		}
 		select {
@@ -134,21 +134,21 @@ func (f *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 }
 
 // sendCurrent sends the output that a running attempt has printed until now. If the last lines were
-// searched before, it sends only the output up to f.end.
-func (f *logSender) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
-	if f.searchedEnd == (output.Cursor{}) {
-		if f.searchedEnd, err = f.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
+// searched before, it sends only the output up to l.end.
+func (l *logSender) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
+	if l.searchedEnd == (output.Cursor{}) {
+		if l.searchedEnd, err = l.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
 			return err
 		}
 	}
-	return f.h.outputReader.readUpTo(ctx, j.Seq, f.cursor, f.searchedEnd, f.send)
+	return l.h.outputReader.readUpTo(ctx, j.Seq, l.cursor, l.searchedEnd, l.send)
 }
 
 // sendLast sends the last lines that seekTail found in the output of a running attempt.
-func (f *logSender) sendLast() error {
-	for _, c := range f.lastChunks {
-		if rest, some := chunkAfter(c, &f.cursor); some {
-			if err := f.send(rest); err != nil {
+func (l *logSender) sendLast() error {
+	for _, c := range l.lastChunks {
+		if rest, some := chunkAfter(c, &l.cursor); some {
+			if err := l.send(rest); err != nil {
 				return err
 			}
 		}
@@ -158,32 +158,32 @@ func (f *logSender) sendLast() error {
 
 // selectsChunk reports whether the request selects a chunk. If the chunk represents lost bytes of an unknown
 // stream, a request for either stream selects it. Such bytes were printed at the chunk's time or later.
-func (f *logSender) selectsChunk(c output.Chunk) bool {
+func (l *logSender) selectsChunk(c output.Chunk) bool {
 	if c.StreamUnknown {
-		return f.params.Until == 0 || c.Time < int64(f.params.Until)
+		return l.params.Until == 0 || c.Time < int64(l.params.Until)
 	}
-	if c.Time < int64(f.params.Since) || f.params.Until != 0 && c.Time >= int64(f.params.Until) {
+	if c.Time < int64(l.params.Since) || l.params.Until != 0 && c.Time >= int64(l.params.Until) {
 		return false
 	}
-	return f.selectsStream(c.Stream)
+	return l.selectsStream(c.Stream)
 }
 
-func (f *logSender) selectsStream(s output.Stream) bool {
+func (l *logSender) selectsStream(s output.Stream) bool {
 	// A request that sets both or neither of these fields selects both streams.
-	only := f.params.Stdout != f.params.Stderr
-	return !only || f.params.Stdout == (s == output.Stdout)
+	only := l.params.Stdout != l.params.Stderr
+	return !only || l.params.Stdout == (s == output.Stdout)
 }
 
 // maxPieceBytes is the maximum number of bytes of output in one notification. It is small because JSON may
 // encode each byte as six bytes.
 const maxPieceBytes = 32 << 10
 
-func (f *logSender) send(c output.Chunk) error {
-	if !f.selectsChunk(c) {
+func (l *logSender) send(c output.Chunk) error {
+	if !l.selectsChunk(c) {
 		return nil
 	}
 	p := newPiece(&c)
-	p.ID, p.Attempt, p.TTY = string(f.params.ID), f.attempt, f.tty
+	p.ID, p.Attempt, p.TTY = string(l.params.ID), l.attempt, l.tty
 	for rest := c.Data; ; {
 		data := rest
 		if len(data) > maxPieceBytes {
@@ -196,7 +196,7 @@ func (f *logSender) send(c output.Chunk) error {
 		} else {
 			p.Base64 = data
 		}
-		if err := f.each(p); err != nil || len(rest) == 0 {
+		if err := l.each(p); err != nil || len(rest) == 0 {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ type Queues struct{ *parts }
 const maxSuggestedQueues = 10
 
 // createdQueues returns the queues that a request has created.
-func (in *enqueuer) createdQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
+func (e *enqueuer) createdQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
 	isNew := map[string]bool{}
 	for _, name := range r.NewQueues {
 		if isNew[name] = true; name != queue.DefaultQueue {
@@ -36,7 +36,7 @@ func (in *enqueuer) createdQueues(ctx context.Context, r *store.Receipt) (list [
 	if len(list) == 0 || len(list) > maxSuggestedQueues {
 		return list
 	}
-	known, err := in.queueList.listQueues(ctx)
+	known, err := e.queueList.listQueues(ctx)
 	if err != nil {
 		return list
 	}
@@ -53,9 +53,9 @@ func (in *enqueuer) createdQueues(ctx context.Context, r *store.Receipt) (list [
 }
 
 // listQueues returns the existing queues, including the default queue even if it is empty.
-func (l *queueReader) listQueues(ctx context.Context) (list []store.QueueState, err error) {
-	list, err = read(ctx, l.UserLimits, control.ClassOneJob,
-		func() ([]store.QueueState, error) { return l.Store.Queues(ctx) })
+func (qr *queueReader) listQueues(ctx context.Context) (list []store.QueueState, err error) {
+	list, err = read(ctx, qr.UserLimits, control.ClassOneJob,
+		func() ([]store.QueueState, error) { return qr.Store.Queues(ctx) })
 	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
 		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.DefaultQueueRule})
 		slices.SortFunc(list, func(a, b store.QueueState) int { return cmp.Compare(a.Name, b.Name) })
@@ -64,7 +64,7 @@ func (l *queueReader) listQueues(ctx context.Context) (list []store.QueueState, 
 }
 
 // viewQueue converts a queue to its form in a reply.
-func (l *queueReader) viewQueue(q *store.QueueState) control.QueueView {
+func (qr *queueReader) viewQueue(q *store.QueueState) control.QueueView {
 	r := &q.Rule
 	v := control.QueueView{
 		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, OldestReadySince: control.Time(
@@ -77,7 +77,7 @@ func (l *queueReader) viewQueue(q *store.QueueState) control.QueueView {
 		v.Retention = new(control.RetentionAge(r.Retention.MaxAge))
 	}
 	if r.Paused {
-		pausedBy := l.Owners.UserName(r.PausedBy)
+		pausedBy := qr.Owners.UserName(r.PausedBy)
 		v.RunningJobsPaused = r.RunningJobsPaused
 		v.PausedBy, v.PausedAt, v.PausedUntil = &pausedBy, control.Time(r.PausedAt), control.Time(r.PausedUntil)
 		if r.PauseReason != "" {
@@ -97,18 +97,18 @@ func (h *Queues) QueueList(ctx context.Context, p control.QueueListParams) (cont
 }
 
 // addOtherNodesThroughput adds the throughput of the other nodes.
-func (l *queueReader) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
-	_, ended := l.NodeList.OtherNodesThroughput(ctx)
+func (qr *queueReader) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
+	_, ended := qr.NodeList.OtherNodesThroughput(ctx)
 	for i := range list {
 		list[i].ThroughputPerMinute += ended[list[i].Queue]
 	}
 }
 
 // viewQueues returns the wanted queues with their throughput on this node.
-func (l *queueReader) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
-	list, err := l.listQueues(ctx)
+func (qr *queueReader) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
+	list, err := qr.listQueues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
-	rates := l.Pool.QueueThroughputsPerMinute()
+	rates := qr.Pool.QueueThroughputsPerMinute()
 	for i := range list {
 		if !wanted(&list[i]) {
 			continue
@@ -117,7 +117,7 @@ func (l *queueReader) viewQueues(ctx context.Context, wanted func(*store.QueueSt
 			out.Next = out.Queues[n-1].Queue
 			break
 		}
-		out.Queues = append(out.Queues, l.viewQueue(&list[i]))
+		out.Queues = append(out.Queues, qr.viewQueue(&list[i]))
 		out.Queues[len(out.Queues)-1].ThroughputPerMinute = rates[list[i].Name]
 	}
 	return out, err
@@ -170,8 +170,8 @@ func setIfGiven[T any](to, given *T) {
 }
 
 // queueNamed returns the state of a queue. A queue that does not exist has no jobs and default settings.
-func (l *queueReader) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
-	list, err := l.listQueues(ctx)
+func (qr *queueReader) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
+	list, err := qr.listQueues(ctx)
 	for _, q := range list {
 		if q.Name == name {
 			return q, nil
@@ -181,8 +181,8 @@ func (l *queueReader) queueNamed(ctx context.Context, name string) (store.QueueS
 }
 
 // ruleOf returns the settings of a queue. The caller holds the settings lock.
-func (l *queueReader) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
-	q, err := l.queueNamed(ctx, name)
+func (qr *queueReader) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
+	q, err := qr.queueNamed(ctx, name)
 	return q.Rule, err
 }
 

@@ -118,28 +118,28 @@ func (h *Schedules) checkScheduleRequest(ctx context.Context, p *control.Schedul
 
 // completeAndCheck fills in defaults, checks the cron line, the time zone and the jitter, and computes the next
 // occurrence.
-func (a *requestedSchedule) completeAndCheck() (err error) {
-	a.TimeZone = cmp.Or(a.TimeZone, zone.LocalName)
-	a.CatchUp = cmp.Or(a.CatchUp, store.CatchUpNone)
-	a.Overlap = cmp.Or(a.Overlap, store.OverlapSkip)
-	if a.cronLine, err = schedule.Parse(a.Cron); err != nil {
+func (s *requestedSchedule) completeAndCheck() (err error) {
+	s.TimeZone = cmp.Or(s.TimeZone, zone.LocalName)
+	s.CatchUp = cmp.Or(s.CatchUp, store.CatchUpNone)
+	s.Overlap = cmp.Or(s.Overlap, store.OverlapSkip)
+	if s.cronLine, err = schedule.Parse(s.Cron); err != nil {
 		return err
 	}
-	if a.location, err = zone.Load(a.TimeZone); err != nil {
+	if s.location, err = zone.Load(s.TimeZone); err != nil {
 		return queue.Invalid("tz", "%v", err)
 	}
-	gap := a.cronLine.ShortestGap(a.LastAt.Time(), a.CreatedAt.Time(), a.location)
-	a.AtBoot = a.cronLine.AtBoot()
+	gap := s.cronLine.ShortestGap(s.LastAt.Time(), s.CreatedAt.Time(), s.location)
+	s.AtBoot = s.cronLine.AtBoot()
 	switch {
-	case a.Jitter != 0 && a.AtBoot:
+	case s.Jitter != 0 && s.AtBoot:
 		return queue.Invalid("jitter", "cannot be combined with @reboot; put a sleep before the command instead")
-	case a.Jitter > 0 && gap > 0 && a.Jitter > gap:
+	case s.Jitter > 0 && gap > 0 && s.Jitter > gap:
 		return queue.Invalid("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter",
-			queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
-	case a.AtBoot && a.BootID == "":
+			queue.FormatDuration(s.Jitter), queue.FormatDuration(gap))
+	case s.AtBoot && s.BootID == "":
 		return queue.Invalid("cron", "@reboot is not supported on this system, because its boots have no identifier")
 	}
-	a.NextAt, a.DueAt = nextOccurrence(&a.Schedule, &a.cronLine, a.location, a.LastAt)
+	s.NextAt, s.DueAt = nextOccurrence(&s.Schedule, &s.cronLine, s.location, s.LastAt)
 	return nil
 }
 

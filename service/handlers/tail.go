@@ -22,17 +22,17 @@ const (
 // seekTail moves the cursor to the beginning of the last lines of the attempt's current output. If the
 // runner does not answer and may not have started the attempt, a follower gets the whole output, because
 // another runner may then execute the attempt.
-func (f *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error {
-	if f.h.outputReader.isRunning(ctx, j, f.attempt) {
-		err := f.seekLiveTail(ctx, j, lines)
-		if f.params.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
-			f.cursor, err = output.Cursor{}, nil
+func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error {
+	if l.h.outputReader.isRunning(ctx, j, l.attempt) {
+		err := l.seekLiveTail(ctx, j, lines)
+		if l.params.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
+			l.cursor, err = output.Cursor{}, nil
 		}
 		return err
 	}
-	for f.tailBytes = firstTailBytes; ; f.tailBytes *= tailGrowthFactor {
+	for l.tailBytes = firstTailBytes; ; l.tailBytes *= tailGrowthFactor {
 		read := func(each func(output.Chunk) error) error {
-			return f.h.outputReader.readStored(ctx, j.Seq, f.attempt, f.tailBytes, output.Cursor{}, each)
+			return l.h.outputReader.readStored(ctx, j.Seq, l.attempt, l.tailBytes, output.Cursor{}, each)
 		}
 		var bytes [2]int
 		err := read(func(c output.Chunk) error {
@@ -41,10 +41,10 @@ func (f *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error
 		})
 		found := false
 		if err == nil {
-			earlier := [2]bool{bytes[0] >= f.tailBytes, bytes[1] >= f.tailBytes}
-			found, err = f.seekLines(ctx, lines, output.Cursor{}, earlier, read)
+			earlier := [2]bool{bytes[0] >= l.tailBytes, bytes[1] >= l.tailBytes}
+			found, err = l.seekLines(ctx, lines, output.Cursor{}, earlier, read)
 		}
-		if errors.Is(err, queue.ErrNotFound) && f.attempt > j.StartedAttempts {
+		if errors.Is(err, queue.ErrNotFound) && l.attempt > j.StartedAttempts {
 			return nil // no lines: the attempt has ended, and its end is about to be recorded
 		}
 		if err != nil || found {
@@ -55,11 +55,11 @@ func (f *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error
 
 // seekLiveTail is like seekTail, for a running attempt. The first search reads all its bytes in one
 // request. If the attempt prints fast, the runner may have dropped these bytes before a second request.
-func (f *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) error {
+func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) error {
 	end := output.Cursor{-liveTailBytes, -liveTailBytes}
 	var last []output.Chunk
 	var length output.Cursor
-	if _, err := f.h.outputReader.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
+	if _, err := l.h.outputReader.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
 		c.Data = bytes.Clone(c.Data) // the buffer may be reused for the next chunk
 		last = append(last, c)
 		length[c.Stream] += c.Length()
@@ -69,7 +69,7 @@ func (f *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	}
 	begin := output.Cursor{max(0, end[0]-length[0]), max(0, end[1]-length[1])}
 	earlier := [2]bool{begin[0] > 0, begin[1] > 0}
-	found, err := f.seekLines(ctx, lines, output.Cursor{}, earlier, func(each func(output.Chunk) error) error {
+	found, err := l.seekLines(ctx, lines, output.Cursor{}, earlier, func(each func(output.Chunk) error) error {
 		for _, c := range last {
 			if err := each(c); err != nil {
 				return err
@@ -77,25 +77,25 @@ func (f *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 		}
 		return nil
 	})
-	if found && f.params.Follow {
-		f.cursor = output.Cursor{f.cursor[0] + begin[0], f.cursor[1] + begin[1]}
+	if found && l.params.Follow {
+		l.cursor = output.Cursor{l.cursor[0] + begin[0], l.cursor[1] + begin[1]}
 	} else if found {
-		f.lastChunks = last
+		l.lastChunks = last
 	}
 	if err != nil || found {
 		return err
 	}
-	if f.searchedEnd, err = f.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
+	if l.searchedEnd, err = l.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
 		return err
 	}
 	for tail := firstTailBytes; ; tail *= tailGrowthFactor {
-		begin := output.Cursor{max(0, f.searchedEnd[0]-int64(tail)), max(0, f.searchedEnd[1]-int64(tail))}
+		begin := output.Cursor{max(0, l.searchedEnd[0]-int64(tail)), max(0, l.searchedEnd[1]-int64(tail))}
 		if int64(tail) >= j.OutputLimit { // no more output than this is kept, so read all of it
 			begin = output.Cursor{}
 		}
 		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
-		found, err := f.seekLines(ctx, lines, begin, earlier, func(each func(output.Chunk) error) error {
-			return f.h.outputReader.readUpTo(ctx, j.Seq, begin, f.searchedEnd, each)
+		found, err := l.seekLines(ctx, lines, begin, earlier, func(each func(output.Chunk) error) error {
+			return l.h.outputReader.readUpTo(ctx, j.Seq, begin, l.searchedEnd, each)
 		})
 		if err != nil || found {
 			return err
@@ -103,13 +103,13 @@ func (f *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	}
 }
 
-// seekLines moves f.cursor to the beginning of the last lines of an output. The function read passes the output
+// seekLines moves l.cursor to the beginning of the last lines of an output. The function read passes the output
 // to seek, beginning at the cursor at. earlier says for each stream whether earlier output may exist. If so, it
 // is unknown where the first line of that stream began. seekLines reports whether it found enough lines, or all
 // lines there are. It keeps only the positions of at most lines line beginnings.
-func (f *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, earlier [2]bool,
+func (l *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, earlier [2]bool,
 	read func(each func(output.Chunk) error) error) (found bool, err error) {
-	cut := [2]bool{earlier[0] && f.selectsStream(output.Stdout), earlier[1] && f.selectsStream(output.Stderr)}
+	cut := [2]bool{earlier[0] && l.selectsStream(output.Stdout), earlier[1] && l.selectsStream(output.Stderr)}
 	// One more than the lines, because the last beginning of a line may be the end of the output.
 	begins := &cursorRing{ctx: ctx, capacity: lines + 1}
 	last := at // position after the last byte that the request selects
@@ -122,7 +122,7 @@ func (f *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, 
 			unseen[c.Stream] = false
 			begins.clear()
 		}
-		wanted, from := f.selectsChunk(c), at[c.Stream]
+		wanted, from := l.selectsChunk(c), at[c.Stream]
 		at[c.Stream] += c.Length()
 		if !wanted {
 			return nil
@@ -144,12 +144,12 @@ func (f *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, 
 	if len(begins.cursors) > 0 && begins.newest() == last {
 		n++
 	}
-	switch f.cursor = at; {
+	switch l.cursor = at; {
 	case lines == 0:
 	case len(begins.cursors) < n && cut != [2]bool{}:
 		return false, nil
 	default:
-		f.cursor = begins.fromEnd(n)
+		l.cursor = begins.fromEnd(n)
 	}
 	return true, nil
 }

@@ -16,7 +16,7 @@ const MaxLinks = 1000
 
 // EndedJobReasons returns why an ended job cannot run again, if its input was removed. If a job was cancelled or is
 // held because of its dependencies, EndedJobReasons also returns these dependencies.
-func (w *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
+func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
 		list = append(list, control.Reason{Kind: "input", Key: strings.Join(fields, ","),
 			Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
@@ -26,8 +26,8 @@ func (w *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []cont
 	if j.Reason != queue.ReasonDependency {
 		return list, nil
 	}
-	err = w.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
-		parents, _, err := w.Store.DependencyLinks(ctx, j.Seq, MaxLinks)
+	err = f.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
+		parents, _, err := f.Store.DependencyLinks(ctx, j.Seq, MaxLinks)
 		failed := false
 		for _, l := range parents {
 			if l.Status != store.Broken {
@@ -65,9 +65,9 @@ func (w *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []cont
 }
 
 // OpenDependencies returns a reason for each dependency that the job is waiting for.
-func (w *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
-	err = w.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
-		parents, _, err := w.Store.DependencyLinks(ctx, j.Seq, MaxLinks)
+func (f *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
+	err = f.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
+		parents, _, err := f.Store.DependencyLinks(ctx, j.Seq, MaxLinks)
 		for _, l := range parents {
 			if l.Status != store.Unresolved {
 				continue

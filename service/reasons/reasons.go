@@ -35,20 +35,20 @@ type Finder struct {
 const WaitReasonsTimeout = 200 * time.Millisecond
 
 // SetWaitsFor fills in what each of these jobs waits for.
-func (w *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
-	now := w.Store.Now()
+func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
+	now := f.Store.Now()
 	reasons := map[int64]control.Reason{}
 	var due []*queue.Job
 	for i := range jobs {
 		j := &jobs[i]
-		if r, found := w.JobReason(j, now); found {
+		if r, found := f.JobReason(j, now); found {
 			reasons[j.Seq] = r
 		} else if j.State.Runnable() {
 			due = append(due, j)
 		}
 	}
 	if len(due) > 0 {
-		w.addNodeReasons(ctx, due, reasons)
+		f.addNodeReasons(ctx, due, reasons)
 	}
 	for i := range views {
 		if r, found := reasons[views[i].Seq]; found {
@@ -59,19 +59,19 @@ func (w *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []cont
 
 // addNodeReasons adds to the map reasons, for each job that is due, what keeps this node from starting that
 // job.
-func (w *Finder) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
-	if list := w.noStartReasons(); len(list) > 0 {
+func (f *Finder) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
+	if list := f.noStartReasons(); len(list) > 0 {
 		for _, j := range due {
 			reasons[j.Seq] = list[0]
 		}
 		return
 	}
-	obstacles, err := w.waitReasonsOf(ctx, due)
+	obstacles, err := f.waitReasonsOf(ctx, due)
 	if err != nil {
 		return
 	}
 	for _, j := range due {
-		if list := w.NodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
+		if list := f.NodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
 			reasons[j.Seq] = list[0]
 		}
 	}
@@ -89,7 +89,7 @@ type gateGroupKey struct {
 
 // waitReasonsOf returns the obstacles of jobs that are due. It queries the store for one job of each group with
 // the same gates.
-func (w *Finder) waitReasonsOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.WaitReason, error) {
+func (f *Finder) waitReasonsOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.WaitReason, error) {
 	first := map[gateGroupKey]int64{}
 	representative := make([]int64, len(jobs)) // for each job, the job that represents its group
 	var seqs []int64
@@ -110,7 +110,7 @@ func (w *Finder) waitReasonsOf(ctx context.Context, jobs []*queue.Job) (map[int6
 	}
 	ctx, cancel := context.WithTimeout(ctx, WaitReasonsTimeout)
 	defer cancel()
-	found, err := w.Store.WaitReasons(ctx, seqs)
+	found, err := f.Store.WaitReasons(ctx, seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (w *Finder) waitReasonsOf(ctx context.Context, jobs []*queue.Job) (map[int6
 }
 
 // JobReason returns what a job itself waits for. A job that is due, runs or has ended has no such reason.
-func (w *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
+func (f *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
 	due := control.Time(j.DueAt)
 	switch {
 	case j.State == queue.Held:
@@ -137,7 +137,7 @@ func (w *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 			requiredEndText(j.DependsOn[0].Condition),
 			Advice: "queuectl why " + id}, true
 	case j.State == queue.Processing:
-		return w.pauseReason(j)
+		return f.pauseReason(j)
 	case !j.State.Runnable() || j.DueAt <= now:
 		return r, false
 	case j.State == queue.Failed:
@@ -159,8 +159,8 @@ func requiredEndText(how queue.DependencyCondition) string {
 }
 
 // pauseReason returns who paused a running job.
-func (w *Finder) pauseReason(j *queue.Job) (control.Reason, bool) {
-	since, uid := w.Pauses.PauseOf(j)
+func (f *Finder) pauseReason(j *queue.Job) (control.Reason, bool) {
+	since, uid := f.Pauses.PauseOf(j)
 	if since == 0 {
 		return control.Reason{}, false
 	}
@@ -168,27 +168,27 @@ func (w *Finder) pauseReason(j *queue.Job) (control.Reason, bool) {
 	if j.PausedAt == 0 {
 		next = "queuectl resume --all"
 	}
-	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", w.Owners.UserName(uid),
+	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", f.Owners.UserName(uid),
 		since), Advice: next}, true
 }
 
 // noStartReasons returns what keeps this node from starting any job.
-func (w *Finder) noStartReasons() (list []control.Reason) {
-	if w.ReadOnly {
+func (f *Finder) noStartReasons() (list []control.Reason) {
+	if f.ReadOnly {
 		return []control.Reason{{Kind: "workers", Text: "the service is not running", Advice: "queuectl service start"}}
 	}
-	switch all := w.Pauses.Current(); {
+	switch all := f.Pauses.Current(); {
 	case all != nil:
-		text := "all jobs are paused, by " + w.Owners.UserName(all.UID)
+		text := "all jobs are paused, by " + f.Owners.UserName(all.UID)
 		list = append(list, control.Reason{Kind: "paused", Text: text, Advice: "queuectl resume --all"})
-	case w.Pool.IsDraining():
+	case f.Pool.IsDraining():
 		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs",
-			Advice: w.DrainState.EndDrainCommand(w.Node)})
-	case w.Pool.WantedWorkers() == 0:
+			Advice: f.DrainState.EndDrainCommand(f.Node)})
+	case f.Pool.WantedWorkers() == 0:
 		list = append(list, control.Reason{Kind: "workers", Usage: new(0), Limit: new(0), Text: "there are no workers",
 			Advice: "queuectl worker start"})
 	}
-	if text, next := w.NoRunnerProblem(); text != "" {
+	if text, next := f.NoRunnerProblem(); text != "" {
 		list = append(list, control.Reason{Kind: "runner", Text: text, Advice: next})
 	}
 	return list
@@ -196,13 +196,13 @@ func (w *Finder) noStartReasons() (list []control.Reason) {
 
 // NodeReasons returns everything that keeps this node from starting a job that is due. Busy workers come
 // last: more workers help only if there is no other reason.
-func (w *Finder) NodeReasons(j *queue.Job, obstacles []store.WaitReason) []control.Reason {
-	list := w.noStartReasons()
+func (f *Finder) NodeReasons(j *queue.Job, obstacles []store.WaitReason) []control.Reason {
+	list := f.noStartReasons()
 	stopped := len(list) > 0
 	for i := range obstacles {
 		list = append(list, gateReason(j, &obstacles[i]))
 	}
-	if workers, busy := w.Pool.WantedWorkers(), w.Pool.BusyWorkers(); !stopped && busy >= workers {
+	if workers, busy := f.Pool.WantedWorkers(), f.Pool.BusyWorkers(); !stopped && busy >= workers {
 		text := fmt.Sprintf("all %d workers are busy", workers)
 		if workers == 1 {
 			text = "the only worker is busy"
@@ -227,29 +227,29 @@ func gateReason(j *queue.Job, o *store.WaitReason) control.Reason {
 }
 
 // LocalReasons returns what keeps this node from starting a job that is due.
-func (w *Finder) LocalReasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
-	all, err := w.Store.WaitReasons(ctx, []int64{j.Seq})
+func (f *Finder) LocalReasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
+	all, err := f.Store.WaitReasons(ctx, []int64{j.Seq})
 	if err != nil {
 		return nil, err
 	}
-	list := w.NodeReasons(j, all[j.Seq])
+	list := f.NodeReasons(j, all[j.Seq])
 	for i, o := range all[j.Seq] {
 		if !o.Paused {
 			continue
 		}
 		pos := slices.IndexFunc(list, func(r control.Reason) bool { return r.Kind == "queue" && r.Key == o.Key })
-		w.addPauseDetails(ctx, &list[pos], &all[j.Seq][i])
+		f.addPauseDetails(ctx, &list[pos], &all[j.Seq][i])
 	}
 	return list, nil
 }
 
 // addPauseDetails completes the reason that a queue is paused. It adds who paused the queue, why, and until when.
-func (w *Finder) addPauseDetails(ctx context.Context, r *control.Reason, o *store.WaitReason) {
-	rule, err := w.RuleOf(ctx, o.Key)
+func (f *Finder) addPauseDetails(ctx context.Context, r *control.Reason, o *store.WaitReason) {
+	rule, err := f.RuleOf(ctx, o.Key)
 	if err != nil || !rule.Paused {
 		return // add nothing: the queue was resumed in the meantime, or its details are unavailable
 	}
-	r.Text += ", by " + w.Owners.UserName(rule.PausedBy)
+	r.Text += ", by " + f.Owners.UserName(rule.PausedBy)
 	if rule.PauseReason != "" {
 		r.Text += ": " + rule.PauseReason
 	}

@@ -78,54 +78,54 @@ func New(o Options) (*Keeper, error) {
 }
 
 // mergeLocked computes the settings from the layers.
-func (s *Keeper) mergeLocked() error {
-	c, err := config.Merge(s.layers...)
+func (k *Keeper) mergeLocked() error {
+	c, err := config.Merge(k.layers...)
 	if err != nil {
 		return err
 	}
-	if s.startConfig != nil {
-		c.KeepUntilRestart(s.startConfig)
+	if k.startConfig != nil {
+		c.KeepUntilRestart(k.startConfig)
 	}
-	s.LogLevel.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+	k.LogLevel.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
 		"error": slog.LevelError}[c.LogLevel])
-	s.config.Store(&c)
+	k.config.Store(&c)
 	select {
-	case s.RolesChanged <- struct{}{}:
+	case k.RolesChanged <- struct{}{}:
 	default: // a wake-up is already pending
 	}
 	return nil
 }
 
 // Current returns the settings in effect.
-func (s *Keeper) Current() *config.Config { return s.config.Load() }
+func (k *Keeper) Current() *config.Config { return k.config.Load() }
 
 // RecordStartConfig keeps the current values of the settings that take effect only at a start. The service
 // uses these values until it ends.
-func (s *Keeper) RecordStartConfig() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.startConfig = s.config.Load()
+func (k *Keeper) RecordStartConfig() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.startConfig = k.config.Load()
 }
 
 // ReadFile reads the settings file.
-func (s *Keeper) ReadFile() (config.Layer, error) {
-	return tomlfile.Read(s.file, s.needFile)
+func (k *Keeper) ReadFile() (config.Layer, error) {
+	return tomlfile.Read(k.file, k.needFile)
 }
 
 // LayersWithFile returns the layers with another content of the settings file.
-func (s *Keeper) LayersWithFile(file config.Layer) []config.Layer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	layers := slices.Clone(s.layers)
+func (k *Keeper) LayersWithFile(file config.Layer) []config.Layer {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	layers := slices.Clone(k.layers)
 	layers[layerFile] = file
 	return layers
 }
 
 // LayersWithStored returns the layers as they are after a setting was stored.
-func (s *Keeper) LayersWithStored(name, text string) []config.Layer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	layers := slices.Clone(s.layers)
+func (k *Keeper) LayersWithStored(name, text string) []config.Layer {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	layers := slices.Clone(k.layers)
 	for _, i := range []int{layerStored, layerRunning} {
 		layers[i].Values = maps.Clone(layers[i].Values)
 	}
@@ -136,87 +136,89 @@ func (s *Keeper) LayersWithStored(name, text string) []config.Layer {
 
 // MergeLayers returns the settings that layers define. waiting reports whether some of them differ from the
 // settings in effect and take effect only at the next start.
-func (s *Keeper) MergeLayers(layers []config.Layer) (c config.Config, waiting bool, err error) {
+func (k *Keeper) MergeLayers(layers []config.Layer) (c config.Config, waiting bool, err error) {
 	c, err = config.Merge(layers...)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil || s.startConfig == nil {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil || k.startConfig == nil {
 		return c, false, err
 	}
 	held := c
-	held.KeepUntilRestart(s.startConfig)
+	held.KeepUntilRestart(k.startConfig)
 	return c, len(held.PendingRestart()) > 0, nil
 }
 
 // ReplaceFile replaces the content of the settings file. If it is invalid, the old content stays in effect.
-func (s *Keeper) ReplaceFile(file config.Layer) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.layers[layerFile]
-	s.layers[layerFile] = file
-	err := s.mergeLocked()
+func (k *Keeper) ReplaceFile(file config.Layer) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	old := k.layers[layerFile]
+	k.layers[layerFile] = file
+	err := k.mergeLocked()
 	if err != nil {
-		s.layers[layerFile] = old
+		k.layers[layerFile] = old
 	}
 	return err
 }
 
 // ReplaceStored replaces the settings that the store keeps.
-func (s *Keeper) ReplaceStored(values map[string]string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.layers[layerStored].Values = values
-	return s.mergeLocked()
+func (k *Keeper) ReplaceStored(values map[string]string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.layers[layerStored].Values = values
+	return k.mergeLocked()
 }
 
 // ReplaceValue replaces the value of a setting in the stored layer and in the running layer. An empty value is
 // removed from its layer.
-func (s *Keeper) ReplaceValue(name, stored, running string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (k *Keeper) ReplaceValue(name, stored, running string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for layer, text := range map[int]string{layerStored: stored, layerRunning: running} {
 		if text == "" {
-			delete(s.layers[layer].Values, name)
+			delete(k.layers[layer].Values, name)
 		} else {
-			s.layers[layer].Values[name] = text
+			k.layers[layer].Values[name] = text
 		}
 	}
-	return s.mergeLocked()
+	return k.mergeLocked()
 }
 
 // SetRunning sets a setting in the running layer; if set is false, it removes the setting from that layer. It
 // returns the previous value in the layer; existed reports whether the layer had a value. The caller has
 // checked the new value.
-func (s *Keeper) SetRunning(name, text string, set bool) (before string, existed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	values := s.layers[layerRunning].Values
+func (k *Keeper) SetRunning(name, text string, set bool) (before string, existed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	values := k.layers[layerRunning].Values
 	before, existed = values[name]
 	delete(values, name)
 	if set {
 		values[name] = text
 	}
-	if err := s.mergeLocked(); err != nil {
+	if err := k.mergeLocked(); err != nil {
 		panic("service: settings that passed the check cannot be used: " + err.Error())
 	}
 	return before, existed
 }
 
 // ValueFor returns the value of a setting as the caller may see it. No caller sees passwords.
-func (s *Keeper) ValueFor(ctx context.Context, k *config.Key) control.ConfigValue {
+func (k *Keeper) ValueFor(ctx context.Context, key *config.Key) control.ConfigValue {
 	shown := func(text string) string {
 		switch {
-		case !k.Secret || text == k.Default:
+		case !key.Secret || text == key.Default:
 			return text
 		case !control.PeerFrom(ctx).Right.Covers(control.RightAdmin):
 			return "***"
 		}
 		return withoutPassword(text)
 	}
-	c := s.config.Load()
-	v := control.ConfigValue{Key: k.Name, Value: shown(k.ValueText(&c.Settings)), Origin: string(c.Origin(k.Name))}
+	c := k.config.Load()
+	v := control.ConfigValue{
+		Key: key.Name, Value: shown(key.ValueText(&c.Settings)), Origin: string(c.Origin(key.Name)),
+	}
 	for _, w := range c.PendingRestart() {
-		if w.Name == k.Name {
+		if w.Name == key.Name {
 			v.Note = fmt.Sprintf("changes to %s when the service restarts; until then, the shown value stays in effect",
 				shown(w.Value))
 		}

@@ -10,12 +10,12 @@ import (
 )
 
 // UnitNames returns the ids of the units that a job holds, by resource.
-func (s *Keeper) UnitNames(j *queue.Job) (byResource map[string][]string) {
+func (k *Keeper) UnitNames(j *queue.Job) (byResource map[string][]string) {
 	if j.HeldUnits == "" {
 		return nil
 	}
 	byResource = map[string][]string{}
-	all := s.Current().ResourcesByName()
+	all := k.Current().ResourcesByName()
 	queue.ParseUnits(j.HeldUnits, func(name string, units []int) {
 		ids := all[name].IDs
 		for _, u := range units {
@@ -30,9 +30,9 @@ func (s *Keeper) UnitNames(j *queue.Job) (byResource map[string][]string) {
 }
 
 // UnitVariables returns environment variables that name the units that a job holds.
-func (s *Keeper) UnitVariables(j *queue.Job) (env []string) {
-	all := s.Current().ResourcesByName()
-	byResource := s.UnitNames(j)
+func (k *Keeper) UnitVariables(j *queue.Job) (env []string) {
+	all := k.Current().ResourcesByName()
+	byResource := k.UnitNames(j)
 	for _, name := range slices.Sorted(maps.Keys(byResource)) {
 		list := strings.Join(byResource[name], ",")
 		env = append(env, "QUEUECTL_RESOURCE_"+variableOf(name)+"="+list)

@@ -42,12 +42,12 @@ const (
 // Run enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each as
 // the user that the settings name for the role, as if that user had called enqueue. The transaction that
 // enqueues a job removes its submission, so no job is enqueued twice.
-func (s *Receiver) Run(ctx context.Context, server *control.Server) {
-	inbox, has := s.Store.(store.Inbox)
+func (r *Receiver) Run(ctx context.Context, server *control.Server) {
+	inbox, has := r.Store.(store.Inbox)
 	if !has {
 		return
 	}
-	t := &poller{receiver: s, inbox: inbox, server: server, roles: map[string]*roleState{},
+	t := &poller{receiver: r, inbox: inbox, server: server, roles: map[string]*roleState{},
 		enqueuedSignal: make(chan struct{}, 1)}
 	defer t.enqueues.Wait()
 	hint := inbox.SubmissionHints(ctx)
@@ -55,7 +55,7 @@ func (s *Receiver) Run(ctx context.Context, server *control.Server) {
 	lastError := ""
 	for ctx.Err() == nil {
 		wait := pollInterval + rand.N(pollInterval/2)
-		set := s.Settings.Current()
+		set := r.Settings.Current()
 		err := error(nil)
 		if !rolesSent || set.StoreRoles != roles {
 			if err = inbox.SetRoles(ctx, slices.Sorted(maps.Keys(set.RoleUsers()))); err == nil {
@@ -68,7 +68,7 @@ func (s *Receiver) Run(ctx context.Context, server *control.Server) {
 		// Log each error only once, since it may last long.
 		if err != nil && ctx.Err() == nil && lastError != err.Error() {
 			lastError = err.Error()
-			s.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
+			r.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
 		}
 		if err != nil || t.anyDelayed() {
 			wait = retryDelay
@@ -76,7 +76,7 @@ func (s *Receiver) Run(ctx context.Context, server *control.Server) {
 		select {
 		case <-ctx.Done():
 		case <-hint:
-		case <-s.Settings.RolesChanged:
+		case <-r.Settings.RolesChanged:
 		case <-t.enqueuedSignal:
 		case <-time.After(wait):
 		}
@@ -103,10 +103,10 @@ type roleState struct {
 }
 
 // anyDelayed reports whether a role is delayed and must be retried soon.
-func (t *poller) anyDelayed() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, r := range t.roles {
+func (p *poller) anyDelayed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.roles {
 		if !r.inProgress && r.delayCause != "" {
 			return true
 		}
@@ -116,10 +116,10 @@ func (t *poller) anyDelayed() bool {
 
 // readLimit returns how many jobs of a role to read next. It returns 1 for a delayed role, and 0 for a role
 // whose jobs are being processed.
-func (t *poller) readLimit(role string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch r := t.roles[role]; {
+func (p *poller) readLimit(role string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch r := p.roles[role]; {
 	case r == nil:
 		return maxJobsPerRole
 	case r.inProgress:
@@ -131,8 +131,8 @@ func (t *poller) readLimit(role string) int {
 }
 
 // poll reads submissions and starts to process them.
-func (t *poller) poll(ctx context.Context, users map[string]string) error {
-	list, err := t.inbox.Submissions(ctx, t.readLimit)
+func (p *poller) poll(ctx context.Context, users map[string]string) error {
+	list, err := p.inbox.Submissions(ctx, p.readLimit)
 	if err != nil {
 		return err
 	}
@@ -144,51 +144,51 @@ func (t *poller) poll(ctx context.Context, users map[string]string) error {
 		}
 		jobs := list[:n]
 		list = list[n:]
-		t.mu.Lock()
-		r := t.roles[role]
+		p.mu.Lock()
+		r := p.roles[role]
 		if r == nil {
 			r = &roleState{}
-			t.roles[role] = r
+			p.roles[role] = r
 		}
 		r.inProgress = true
-		t.mu.Unlock()
-		t.enqueues.Go(func() { t.enqueueInOrder(ctx, r, jobs, users) })
+		p.mu.Unlock()
+		p.enqueues.Go(func() { p.enqueueInOrder(ctx, r, jobs, users) })
 	}
 	return nil
 }
 
 // enqueueInOrder enqueues jobs of a role, up to the first that cannot be enqueued now.
-func (t *poller) enqueueInOrder(ctx context.Context, r *roleState, jobs []store.Submission,
+func (p *poller) enqueueInOrder(ctx context.Context, r *roleState, jobs []store.Submission,
 	users map[string]string) {
 	enqueued, delay := 0, error(nil)
 	for i := range jobs {
 		job := &jobs[i]
-		err := t.receiver.submit(ctx, t.server, job, users)
+		err := p.receiver.submit(ctx, p.server, job, users)
 		if err != nil && !isTransient(err) {
-			t.receiver.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID,
+			p.receiver.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID,
 				"error", err)
-			err = t.inbox.RejectSubmission(ctx, job.Number, err.Error())
+			err = p.inbox.RejectSubmission(ctx, job.Number, err.Error())
 		}
 		if delay = err; err != nil || ctx.Err() != nil {
 			break
 		}
 		enqueued++
 	}
-	t.mu.Lock()
+	p.mu.Lock()
 	previous := r.delayCause
 	r.inProgress, r.delayCause = false, ""
 	if delay != nil {
 		r.delayCause = delay.Error()
 	}
-	t.mu.Unlock()
+	p.mu.Unlock()
 	if delay != nil && ctx.Err() == nil && previous != delay.Error() {
-		t.receiver.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role,
+		p.receiver.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role,
 			"error",
 			delay)
 	}
 	if enqueued > 0 {
 		select {
-		case t.enqueuedSignal <- struct{}{}:
+		case p.enqueuedSignal <- struct{}{}:
 		default:
 		}
 	}
@@ -208,7 +208,7 @@ func isTransient(err error) bool {
 }
 
 // submit enqueues one job as the user of its role.
-func (s *Receiver) submit(ctx context.Context, server *control.Server, job *store.Submission,
+func (r *Receiver) submit(ctx context.Context, server *control.Server, job *store.Submission,
 	users map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
@@ -217,10 +217,10 @@ func (s *Receiver) submit(ctx context.Context, server *control.Server, job *stor
 		return queue.Errorf(queue.CodeDenied, "the database role %q is not listed in the setting store_roles",
 			queue.Clip(job.Role))
 	}
-	peer, err := s.Directory.PeerNamed(name)
+	peer, err := r.Directory.PeerNamed(name)
 	if err != nil {
 		code := queue.CodeDenied
-		if none := accounts.NoAccountError(""); !errors.As(err, &none) || s.Owners.HasOtherNodes() {
+		if none := accounts.NoAccountError(""); !errors.As(err, &none) || r.Owners.HasOtherNodes() {
 			// Try again later: the look-up may have failed only for now, or another node may know the user.
 			code = queue.CodeUnavailable
 		}

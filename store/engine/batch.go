@@ -38,16 +38,16 @@ type batch struct {
 func (b *batch) acceptsFrames() bool { return !b.committed && !b.removing }
 
 // acceptsFramesHere reports whether a batch accepts frames from this node's clients.
-func (s *Engine) acceptsFramesHere(b *batch) bool { return b.acceptsFrames() && b.node == s.node }
+func (e *Engine) acceptsFramesHere(b *batch) bool { return b.acceptsFrames() && b.node == e.node }
 
 // StageBatch stores one frame of a batch.
-func (s *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
+func (e *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
 	list, err := encodeAllTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
-	err = s.Do(ctx, Normal, func(t *Tx) (err error) {
+	err = e.Do(ctx, Normal, func(t *Tx) (err error) {
 		receipt, err = t.stageFrame(r, list)
 		return err
 	})
@@ -267,9 +267,9 @@ func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.R
 }
 
 // ApplyBatch moves the next frame of a committed batch into the queue.
-func (s *Engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
-	err = s.Do(ctx, Normal, func(t *Tx) (err error) {
-		b := s.mem.batches[n]
+func (e *Engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
+	err = e.Do(ctx, Normal, func(t *Tx) (err error) {
+		b := e.mem.batches[n]
 		if more = b.committed; !more {
 			return nil
 		}
@@ -321,8 +321,8 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 
 // readBatches adds the statements that read all batches, and the number and size of the jobs in their
 // frames.
-func (s *Engine) readBatches(all *database.QueryBatch) {
-	m := &s.mem
+func (e *Engine) readBatches(all *database.QueryBatch) {
+	m := &e.mem
 	all.Add(func(r database.Row) (bool, error) {
 		if stage := r.Num(3); stage != 2 {
 			m.batches[r.Num(0)] = batch{number: r.Num(0), uid: int(r.Num(1)), name: r.Text(2), node: r.Num(4),
@@ -342,13 +342,13 @@ func (s *Engine) readBatches(all *database.QueryBatch) {
 
 // finishBatches finishes the batches that were committed before the engine was opened, and forgets uncommitted
 // ones. A full disk ends it early, without an error.
-func (s *Engine) finishBatches(ctx context.Context) error {
+func (e *Engine) finishBatches(ctx context.Context) error {
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := s.Do(ctx, Prompt, func(t *Tx) (err error) {
-			more, err = t.continueBatches(s.acceptsFramesHere)
+		err := e.Do(ctx, Prompt, func(t *Tx) (err error) {
+			more, err = t.continueBatches(e.acceptsFramesHere)
 			return err
 		})
 		if errors.Is(err, queue.ErrNoSpace) { // a statement or the commit has filled the disk

@@ -9,9 +9,9 @@ import (
 )
 
 // AbortBatch removes a batch that was not committed.
-func (s *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
+func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var n int64
-	err := s.Do(ctx, Prompt, func(t *Tx) error {
+	err := e.Do(ctx, Prompt, func(t *Tx) error {
 		b, open := t.s.mem.openBatch(uid, name)
 		if n = b.number; !open {
 			return nil
@@ -22,7 +22,7 @@ func (s *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 		return t.markBatchRemoved(b)
 	})
 	for more := n != 0; more && err == nil; { // the batch's ids must be free when AbortBatch returns
-		err = s.Do(ctx, Normal, func(t *Tx) (err error) {
+		err = e.Do(ctx, Normal, func(t *Tx) (err error) {
 			more, err = t.removeNextFrame(n)
 			return err
 		})

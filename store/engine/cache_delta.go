@@ -185,7 +185,7 @@ func (t *Tx) buildDelta() ([]byte, error) {
 }
 
 // addLeases adds the leases that the transaction changed or ended, and the other jobs that it changed.
-func (n *cacheDelta) addLeases(t *Tx) {
+func (d *cacheDelta) addLeases(t *Tx) {
 	seqs := slices.Clone(t.leases)
 	slices.Sort(seqs)
 	seqs = slices.Compact(seqs)
@@ -193,23 +193,23 @@ func (n *cacheDelta) addLeases(t *Tx) {
 	for _, seq := range seqs {
 		l := t.s.mem.leases[seq]
 		if l == nil {
-			n.EndedLeases = append(n.EndedLeases, seq)
+			d.EndedLeases = append(d.EndedLeases, seq)
 			continue
 		}
 		kind := leaseGroupKey{l.Job.Lane, l.Job.Node, l.Running}
 		i, known := groupOf[kind]
 		if !known {
-			i = len(n.Leases)
+			i = len(d.Leases)
 			groupOf[kind] = i
-			n.Leases = append(n.Leases, deltaLeases{Lane: l.Job.Lane, Queue: l.Job.Queue, UID: l.Job.UID, Node: l.Job.Node,
+			d.Leases = append(d.Leases, deltaLeases{Lane: l.Job.Lane, Queue: l.Job.Queue, UID: l.Job.UID, Node: l.Job.Node,
 				Running: l.Running, Needs: l.Needs})
 		}
-		group := &n.Leases[i]
+		group := &d.Leases[i]
 		group.Seqs, group.Fences = append(group.Seqs, seq), append(group.Fences, l.Job.Fence)
 	}
 	for _, seq := range t.touchedJobs {
 		if _, leased := slices.BinarySearch(seqs, seq); !leased {
-			n.ChangedJobs = append(n.ChangedJobs, seq)
+			d.ChangedJobs = append(d.ChangedJobs, seq)
 		}
 	}
 }
@@ -276,13 +276,13 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 }
 
 // applyCounts sets the counts of users and queues to the values that another node reported.
-func (s *Engine) applyCounts(n *cacheDelta) {
-	m := &s.mem
+func (e *Engine) applyCounts(n *cacheDelta) {
+	m := &e.mem
 	for _, changed := range n.Users {
 		m.changeUser(changed.UID, func(u *user) {
 			u.waiting, u.hooks, u.bytes, u.outputBytes = changed.Waiting, changed.Hooks, changed.Bytes, changed.OutputBytes
 		})
-		s.foreignChanges.uids = append(s.foreignChanges.uids, changed.UID)
+		e.foreignChanges.uids = append(e.foreignChanges.uids, changed.UID)
 	}
 	for _, changed := range n.Queues {
 		q := m.lanes.Queue(changed.Name)
@@ -314,12 +314,12 @@ func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
 
 // watchForeignTimer sets a timer that fires foreignTimerGrace after a timer of another node is due, at most
 // about an hour from now. If the other node has not handled its timer by then, this node does.
-func (s *Engine) watchForeignTimer(now, due queue.Millis) {
-	if due == 0 || s.foreignTimerAt > now && s.foreignTimerAt <= due.Add(foreignTimerGrace) {
+func (e *Engine) watchForeignTimer(now, due queue.Millis) {
+	if due == 0 || e.foreignTimerAt > now && e.foreignTimerAt <= due.Add(foreignTimerGrace) {
 		return
 	}
-	s.foreignTimerAt = min(due, now.Add(time.Hour)).Add(foreignTimerGrace)
-	time.AfterFunc(time.Duration(s.foreignTimerAt-now)*time.Millisecond, func() { SendHint(s.promoteHints) })
+	e.foreignTimerAt = min(due, now.Add(time.Hour)).Add(foreignTimerGrace)
+	time.AfterFunc(time.Duration(e.foreignTimerAt-now)*time.Millisecond, func() { SendHint(e.promoteHints) })
 }
 
 // foreignTimerGrace is how long a node has to handle its own timers before another node handles them.

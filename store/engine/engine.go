@@ -188,49 +188,49 @@ type rankOrder struct {
 
 // Broken returns a channel that is closed when the engine has failed for good; Err returns the reason. The process
 // that runs the engine should then exit. Committed changes are kept.
-func (s *Engine) Broken() <-chan struct{} { return s.broken }
+func (e *Engine) Broken() <-chan struct{} { return e.broken }
 
 // Err returns the reason why the engine has failed, or nil.
-func (s *Engine) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
+func (e *Engine) Err() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
 }
 
 // Close commits the operations that are already waiting, then closes the store.
-func (s *Engine) Close() error {
-	s.mu.Lock()
-	first := !s.closing
-	s.closing = true
-	s.mu.Unlock()
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	first := !e.closing
+	e.closing = true
+	e.mu.Unlock()
 	if !first {
 		return nil
 	}
-	<-s.writerToken
-	for s.ops.Len() > 0 {
-		s.commitNextGroup()
+	<-e.writerToken
+	for e.ops.Len() > 0 {
+		e.commitNextGroup()
 	}
 	var unwritten error
-	if s.Err() == nil && !s.writesStopped { // after a failure or in read-only mode, nothing may be written
+	if e.Err() == nil && !e.writesStopped { // after a failure or in read-only mode, nothing may be written
 		// Losing the estimates is acceptable: an engine that cannot write them now closes without an error.
-		unwritten = s.writeEstimates()
+		unwritten = e.writeEstimates()
 		if k := database.ErrorKindOf(unwritten); k == database.DiskFull || k == database.DatabaseBusy {
 			unwritten = nil
 		}
 	}
-	s.writesStopped = true
-	s.endWaiter(ErrClosed)
-	s.writerToken <- struct{}{} // operations that arrive later are refused
-	return errors.Join(unwritten, s.StopReading(), s.backend.Close())
+	e.writesStopped = true
+	e.endWaiter(ErrClosed)
+	e.writerToken <- struct{}{} // operations that arrive later are refused
+	return errors.Join(unwritten, e.StopReading(), e.backend.Close())
 }
 
 // Log returns the engine's log.
-func (s *Engine) Log() *slog.Logger { return s.log }
+func (e *Engine) Log() *slog.Logger { return e.log }
 
 // RunningCommitTime returns the time since the current commit, or work between transactions, started. If neither is in
 // progress, it returns 0. It never blocks, and is safe for concurrent use.
-func (s *Engine) RunningCommitTime() time.Duration {
-	start := s.commitStart.Load()
+func (e *Engine) RunningCommitTime() time.Duration {
+	start := e.commitStart.Load()
 	if start == nil {
 		return 0
 	}
@@ -239,25 +239,25 @@ func (s *Engine) RunningCommitTime() time.Duration {
 
 // StartCopy records that a copy of the database is being made. It returns false if another copy is being made.
 // Until EndCopy, DeletableOutputs lists no files.
-func (s *Engine) StartCopy() bool { return s.copyInProgress.CompareAndSwap(false, true) }
+func (e *Engine) StartCopy() bool { return e.copyInProgress.CompareAndSwap(false, true) }
 
 // EndCopy records that the copy is finished.
-func (s *Engine) EndCopy() { s.copyInProgress.Store(false) }
+func (e *Engine) EndCopy() { e.copyInProgress.Store(false) }
 
 // CopyInProgress reports whether a copy of the database is being made.
-func (s *Engine) CopyInProgress() bool { return s.copyInProgress.Load() }
+func (e *Engine) CopyInProgress() bool { return e.copyInProgress.Load() }
 
 // PromoteHints returns a channel that receives a hint when something is due earlier than the last Promote
 // reported.
-func (s *Engine) PromoteHints() <-chan struct{} { return s.promoteHints }
+func (e *Engine) PromoteHints() <-chan struct{} { return e.promoteHints }
 
 // Watch returns hints about changes of the given jobs.
-func (s *Engine) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }
+func (e *Engine) Watch(seqs []int64) *store.JobWatch { return e.watchers.Watch(seqs) }
 
 // Counts returns the number of jobs in each state, and the size of the database.
-func (s *Engine) Counts() store.Counts {
-	c := s.Reads.Counts()
-	c.DatabaseBytes = s.space.DatabaseBytes()
+func (e *Engine) Counts() store.Counts {
+	c := e.Reads.Counts()
+	c.DatabaseBytes = e.space.DatabaseBytes()
 	return c
 }
 

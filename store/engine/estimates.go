@@ -8,8 +8,8 @@ import (
 )
 
 // TypicalRuntime returns how long a job with the fingerprint usually runs, or 0 if that is unknown.
-func (s *Engine) TypicalRuntime(fingerprint uint64) time.Duration {
-	return s.runtimeEstimates.TypicalRuntime(fingerprint)
+func (e *Engine) TypicalRuntime(fingerprint uint64) time.Duration {
+	return e.runtimeEstimates.TypicalRuntime(fingerprint)
 }
 
 // writeEstimatesEachMinute writes the estimates at most once a minute.
@@ -25,9 +25,9 @@ func (t *Tx) writeEstimatesEachMinute() (more bool, err error) {
 }
 
 // writeEstimates writes the estimates when the engine is closed.
-func (s *Engine) writeEstimates() (err error) {
-	if list := s.runtimeEstimates.Encode(); list != nil {
-		err = s.db.Exec(estimates.PutEstimatesSQL, list)
+func (e *Engine) writeEstimates() (err error) {
+	if list := e.runtimeEstimates.Encode(); list != nil {
+		err = e.db.Exec(estimates.PutEstimatesSQL, list)
 	}
 	return err
 }

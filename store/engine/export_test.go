@@ -39,18 +39,18 @@ func Wrap(s *Engine) *Store {
 // Conn returns the writer's connection to an SQLite file.
 func (s *Store) Conn() *sqlitedb.Conn { return s.conn }
 
-func (s *Engine) SetClock(now func() queue.Millis) { s.now = now }
+func (e *Engine) SetClock(now func() queue.Millis) { e.now = now }
 
-func (s *Engine) SetPrefetchThreshold(jobs int) { s.prefetchThreshold = jobs }
+func (e *Engine) SetPrefetchThreshold(jobs int) { e.prefetchThreshold = jobs }
 
-func (s *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
-	return s.doFreeingSpace(ctx, c, run)
+func (e *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
+	return e.doFreeingSpace(ctx, c, run)
 }
 
 // DoExpecting carries out an operation that will record the given ends of attempts and claim as many jobs as
 // want says.
-func (s *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
-	return s.doOp(ctx, &op{class: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
+func (e *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
+	return e.doOp(ctx, &op{class: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
 }
 
 func (t *Tx) Rules() *rules.Rules { return &t.rules }
@@ -64,44 +64,44 @@ func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
 func (t *Tx) LanesReadAhead() map[int64]readahead.Lane { return t.readAhead.Lanes() }
 
 // HasWaiter reports whether a claim waits for a runnable job.
-func (s *Engine) HasWaiter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.waiter != nil
+func (e *Engine) HasWaiter() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.waiter != nil
 }
 
 // Waiting returns the number of operations that wait for a commit.
-func (s *Engine) Waiting() int { return s.ops.Len() }
+func (e *Engine) Waiting() int { return e.ops.Len() }
 
 // HoldCommits prevents commits until release is called.
-func (s *Engine) HoldCommits() (release func()) {
-	<-s.writerToken
-	return func() { s.writerToken <- struct{}{} }
+func (e *Engine) HoldCommits() (release func()) {
+	<-e.writerToken
+	return func() { e.writerToken <- struct{}{} }
 }
 
 // ChecksLanesLater reports whether the lanes that are closed only for this node must be checked again.
-func (s *Engine) ChecksLanesLater() bool { return s.closedHereStale }
+func (e *Engine) ChecksLanesLater() bool { return e.closedHereStale }
 
 // CheckForgottenTurns checks that a reload brings back neither forgotten turns of users nor removed queues. The
 // queue q must have a rule.
-func (s *Engine) CheckForgottenTurns(t *testing.T) {
+func (e *Engine) CheckForgottenTurns(t *testing.T) {
 	t.Helper()
-	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		s.mem.lanes.Queue("q").FixedTurns = 7
-		s.mem.lanes.Queue("gone").LastTurns = map[int]int64{1: 8}
-		s.mem.lastServedTurn = 5
-		s.mem.lanes.Queue("gone").Pass = 5 // the value of a new queue
-		s.mem.lanes.Queue("waits").Pass = 6
+	err := e.Do(t.Context(), Urgent, func(tx *Tx) error {
+		e.mem.lanes.Queue("q").FixedTurns = 7
+		e.mem.lanes.Queue("gone").LastTurns = map[int]int64{1: 8}
+		e.mem.lastServedTurn = 5
+		e.mem.lanes.Queue("gone").Pass = 5 // the value of a new queue
+		e.mem.lanes.Queue("waits").Pass = 6
 		if err := tx.reload(); err != nil {
 			return err
 		}
-		if from := s.mem.lanes.Queue("q").FixedTurns; from != 7 {
+		if from := e.mem.lanes.Queue("q").FixedTurns; from != 7 {
 			t.Errorf("after reload, fixedTurns is %d, want 7", from)
 		}
-		if s.mem.lanes.Queues["gone"] != nil {
+		if e.mem.lanes.Queues["gone"] != nil {
 			t.Error("reload created a queue that does not exist")
 		}
-		if q := s.mem.lanes.Queues["waits"]; q == nil || q.Pass != 6 {
+		if q := e.mem.lanes.Queues["waits"]; q == nil || q.Pass != 6 {
 			t.Errorf("reload lost the pass of a queue: %+v", q)
 		}
 		return nil
@@ -139,11 +139,11 @@ func (c *countingConn) QueryNumber(sql string, args ...any) (int64, error) {
 
 // RefreshTrips reads the open lanes of the queue "default" again: first those of the one user whose lanes
 // another node has changed, then those of all users. It returns the round trips that each took.
-func (s *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
+func (e *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 	t.Helper()
 	refresh := func(stale func(q *lanes.Queue)) (trips int) {
-		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
-			q := s.mem.lanes.Queue("default")
+		err := e.Do(t.Context(), Urgent, func(tx *Tx) error {
+			q := e.mem.lanes.Queue("default")
 			stale(q)
 			c := &countingConn{Conn: tx.Conn}
 			tx.Conn = c
@@ -151,8 +151,8 @@ func (s *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 				t.Error(err)
 			}
 			tx.Conn, trips = c.Conn, c.trips
-			if openUsers(s.mem.lanes, q) != users {
-				t.Errorf("%d of %d users have open lanes", openUsers(s.mem.lanes, q), users)
+			if openUsers(e.mem.lanes, q) != users {
+				t.Errorf("%d of %d users have open lanes", openUsers(e.mem.lanes, q), users)
 			}
 			return nil
 		})
@@ -166,7 +166,7 @@ func (s *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", users, q.StaleUsers, q.Stale)
 		}
 	})
-	return changed, refresh(s.mem.lanes.MarkStale)
+	return changed, refresh(e.mem.lanes.MarkStale)
 }
 
 // openUsers returns the number of users with open lanes in a queue.

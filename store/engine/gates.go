@@ -35,14 +35,14 @@ func (t *Tx) MaxLeasedPerUser() int { return t.s.mem.maxLeasedPerUser }
 func (t *Tx) Node() *store.Node { return &t.s.mem.thisNode }
 
 // SetGate sets the rule of a shared lock or rate.
-func (s *Engine) SetGate(ctx context.Context, rule queue.Demand) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error { return t.rules.SetGate(rule) })
+func (e *Engine) SetGate(ctx context.Context, rule queue.Demand) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error { return t.rules.SetGate(rule) })
 }
 
 // Gates lists locks, rates and resources. It runs in the writer, because only the writer's memory holds how
 // many units of each are in use.
-func (s *Engine) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
-	return readInWriter(ctx, s, func(t *Tx) ([]store.GateState, error) { return t.gateTables.List(uid, after, t.Node()) })
+func (e *Engine) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
+	return readInWriter(ctx, e, func(t *Tx) ([]store.GateState, error) { return t.gateTables.List(uid, after, t.Node()) })
 }
 
 // tidyGates removes unneeded gates.
@@ -120,11 +120,11 @@ func (t *Tx) continueRecheck() (more bool, err error) {
 
 // resumeLanes computes which gates the leases hold, and rechecks all gates that close lanes. Rules may have
 // changed while the engine was closed.
-func (s *Engine) resumeLanes(ctx context.Context) error {
-	if !s.mem.gates.Exist {
+func (e *Engine) resumeLanes(ctx context.Context) error {
+	if !e.mem.gates.Exist {
 		return nil
 	}
-	return s.Do(ctx, Urgent, func(t *Tx) error {
+	return e.Do(ctx, Urgent, func(t *Tx) error {
 		if err := t.computeLeaseNeeds(nil); err != nil {
 			return err
 		}

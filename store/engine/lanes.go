@@ -244,8 +244,8 @@ func (t *Tx) clearClosedHere() {
 
 // loadLanes adds the statements that read the lanes. The caller must count the leases before it calls
 // addPlain, because the number of leases decides which lanes are closed by a user's quota.
-func (s *Engine) loadLanes(all *database.QueryBatch) (addPlain func()) {
-	ls := s.mem.lanes
+func (e *Engine) loadLanes(all *database.QueryBatch) (addPlain func()) {
+	ls := e.mem.lanes
 	var plain []rules.Lane
 	all.Add(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
@@ -264,7 +264,7 @@ func (s *Engine) loadLanes(all *database.QueryBatch) (addPlain func()) {
 	}, `SELECT queue, count(*), sum(CASE shut WHEN 0 THEN 1 ELSE 0 END) FROM lanes WHERE demands <> '' GROUP BY queue`)
 	all.Add(func(r database.Row) (bool, error) {
 		if shut, n := r.Num(0), r.Num(1); shut == rules.Empty {
-			s.mem.emptyLanes += n
+			e.mem.emptyLanes += n
 		} else {
 			ls.CountOverQuota(shut, int(n))
 		}
@@ -273,11 +273,11 @@ func (s *Engine) loadLanes(all *database.QueryBatch) (addPlain func()) {
 	return func() {
 		for i := range plain {
 			l := &plain[i]
-			switch quota := s.mem.maxLeasedPerUser; {
+			switch quota := e.mem.maxLeasedPerUser; {
 			case l.Head.Seq == 0:
 				l.Head, l.ClosedBy = rules.EndPosition, rules.Empty
-				s.mem.emptyLanes++
-			case quota > 0 && s.mem.users[l.UID].leased >= quota:
+				e.mem.emptyLanes++
+			case quota > 0 && e.mem.users[l.UID].leased >= quota:
 				l.ClosedBy = rules.UserGate(l.UID)
 			default:
 				l.ClosedBy = rules.Open
@@ -289,8 +289,8 @@ func (s *Engine) loadLanes(all *database.QueryBatch) (addPlain func()) {
 }
 
 // SetMaxRunningPerUser limits how many jobs of one user may be leased at the same time; 0 means unlimited.
-func (s *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error {
 		m := &t.s.mem
 		if n == m.maxLeasedPerUser {
 			return nil
@@ -304,16 +304,16 @@ func (s *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 }
 
 // SetHooks sets which hooks the engine creates for jobs, and when; see store.Hooks.
-func (s *Engine) SetHooks(ctx context.Context, h store.Hooks) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) SetHooks(ctx context.Context, h store.Hooks) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error {
 		t.s.mem.hooks = h
 		return nil
 	})
 }
 
 // SetNode sets the labels, resources and unknown users of this node.
-func (s *Engine) SetNode(ctx context.Context, node store.Node) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) SetNode(ctx context.Context, node store.Node) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error {
 		m := &t.s.mem
 		for uid := range m.thisNode.UnknownUIDs {
 			t.rules.MarkGateDirty(rules.UserGate(uid))

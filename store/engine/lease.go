@@ -31,20 +31,20 @@ type claimResult struct {
 }
 
 // Exchange records what happened to leases and claims more, in one commit.
-func (s *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
+func (e *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
 	o := &op{forecast: forecast{report.Settlements, report.MaxBytesPerUser, report.WantedJobs}}
-	return s.exchange(ctx, o, func(*Tx) *store.Report { return &report })
+	return e.exchange(ctx, o, func(*Tx) *store.Report { return &report })
 }
 
 // exchange implements Exchange. It calls the function report inside the transaction to learn what to record
 // and claim. The operation o holds the data of that report that is known before the transaction begins.
-func (s *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (grant store.Grant, err error) {
+func (e *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (grant store.Grant, err error) {
 	o.class = Urgent
 	o.run = func(t *Tx) (err error) {
 		grant, err = t.rules.Exchange(report(t))
 		return err
 	}
-	if err := s.doOp(ctx, o); err != nil {
+	if err := e.doOp(ctx, o); err != nil {
 		return store.Grant{}, err
 	}
 	return grant, nil
@@ -52,26 +52,26 @@ func (s *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.
 
 // ExchangeLater is like Exchange, but learns what to record and claim only inside the transaction, from the
 // function report. want is the number of jobs that it will claim.
-func (s *Engine) ExchangeLater(ctx context.Context, want int, report func(t *Tx) *store.Report) (store.Grant, error) {
-	return s.exchange(ctx, &op{forecast: forecast{wantedJobs: want}}, report)
+func (e *Engine) ExchangeLater(ctx context.Context, want int, report func(t *Tx) *store.Report) (store.Grant, error) {
+	return e.exchange(ctx, &op{forecast: forecast{wantedJobs: want}}, report)
 }
 
 // Await claims up to want jobs. If none is runnable, it waits for the first one.
-func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
+func (e *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: want, result: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
-		err := s.Do(ctx, Urgent, func(t *Tx) (err error) {
+		err := e.Do(ctx, Urgent, func(t *Tx) (err error) {
 			if jobs, more, err = t.rules.Claim(want); err != nil || len(jobs) > 0 || more {
 				return err
 			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.waiter = w
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.waiter = w
 			t.undo = append(t.undo, func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.waiter = nil
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				e.waiter = nil
 			})
 			return nil
 		})
@@ -88,15 +88,15 @@ func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case g := <-w.result:
 			return g.jobs, g.err
 		case <-w.retry:
-			ended = s.Do(ctx, Urgent, func(t *Tx) error { t.rules.MadeJobsReady = true; return nil })
+			ended = e.Do(ctx, Urgent, func(t *Tx) error { t.rules.MadeJobsReady = true; return nil })
 		case <-ctx.Done():
 			ended = ctx.Err()
 		}
 	}
-	s.mu.Lock()
-	if s.waiter == w {
-		s.waiter = nil
-		s.mu.Unlock()
+	e.mu.Lock()
+	if e.waiter == w {
+		e.waiter = nil
+		e.mu.Unlock()
 		select {
 		case g := <-w.result: // the writer served this waiter after the select and before the lock
 			return g.jobs, g.err
@@ -105,7 +105,7 @@ func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		}
 	}
 	w.abandoned = true
-	s.mu.Unlock()
+	e.mu.Unlock()
 	g := <-w.result // The writer is serving this waiter, and its leases must not be lost.
 	if g.err == nil && len(g.jobs) == 0 {
 		g.err = ended
@@ -114,11 +114,11 @@ func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 }
 
 // endWaiter ends the claim that waits, with an error. The caller holds the right to write.
-func (s *Engine) endWaiter(err error) {
-	s.mu.Lock()
-	w := s.waiter
-	s.waiter = nil
-	s.mu.Unlock()
+func (e *Engine) endWaiter(err error) {
+	e.mu.Lock()
+	w := e.waiter
+	e.waiter = nil
+	e.mu.Unlock()
 	if w != nil {
 		w.result <- claimResult{err: err}
 	}
@@ -126,12 +126,12 @@ func (s *Engine) endWaiter(err error) {
 
 // resumeWaiter lets a waiter wait again after it was not served. If Await's context has ended, resumeWaiter
 // sends it an empty result instead. The caller holds mu.
-func (s *Engine) resumeWaiter(w *waiter) {
+func (e *Engine) resumeWaiter(w *waiter) {
 	if w.abandoned {
 		w.result <- claimResult{waiter: w}
 		return
 	}
-	s.waiter = w
+	e.waiter = w
 }
 
 // serveWaiter claims jobs for the waiter, in the transaction that made a job runnable.
@@ -173,21 +173,21 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 }
 
 // PreviousSession returns the leases and runners that an earlier service of this node has left.
-func (s *Engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
-	err = s.Do(ctx, Urgent, func(t *Tx) error {
-		left = store.PreviousSession{LastSeq: s.mem.nextSeq - 1, IsCopy: s.isCopy}
-		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
-			if s.mem.leases[seq].Job.Node != s.node {
+func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
+	err = e.Do(ctx, Urgent, func(t *Tx) error {
+		left = store.PreviousSession{LastSeq: e.mem.nextSeq - 1, IsCopy: e.isCopy}
+		for _, seq := range slices.Sorted(maps.Keys(e.mem.leases)) {
+			if e.mem.leases[seq].Job.Node != e.node {
 				continue
 			}
 			j, err := t.Job(seq, rules.ReadFull)
 			if err != nil {
 				return err
 			}
-			j.Fence = s.mem.leases[seq].Job.Fence
+			j.Fence = e.mem.leases[seq].Job.Fence
 			left.LeasedJobs = append(left.LeasedJobs, j.Job)
 		}
-		text, err := database.ReadNote(t, database.RunnerDirsNoteKey(s.node))
+		text, err := database.ReadNote(t, database.RunnerDirsNoteKey(e.node))
 		if err != nil || text == "" {
 			return err
 		}
@@ -197,8 +197,8 @@ func (s *Engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 }
 
 // NextEpoch raises and returns the service's epoch.
-func (s *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	err = s.Do(ctx, Urgent, func(t *Tx) error {
+func (e *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
+	err = e.Do(ctx, Urgent, func(t *Tx) error {
 		if err := t.Exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
 			return err
 		}

@@ -15,17 +15,17 @@ const NoNode = -1
 
 // Node returns the number of this node in the database. It is 0 in a database that only one process uses, and
 // until this node has joined.
-func (s *Engine) Node() int64 { return s.node }
+func (e *Engine) Node() int64 { return e.node }
 
 // DatabaseID returns the identifier of the database. It differs from that of every copy.
-func (s *Engine) DatabaseID() string { return s.databaseID }
+func (e *Engine) DatabaseID() string { return e.databaseID }
 
 // SetOtherNodes records the number of other active nodes. HasOtherNodes reports whether there is one, and is
 // safe for concurrent use.
-func (s *Engine) SetOtherNodes(n int64) { s.otherNodes.Store(n) }
+func (e *Engine) SetOtherNodes(n int64) { e.otherNodes.Store(n) }
 
 // HasOtherNodes reports whether the last transaction found another active node.
-func (s *Engine) HasOtherNodes() bool { return s.otherNodes.Load() > 0 }
+func (e *Engine) HasOtherNodes() bool { return e.otherNodes.Load() > 0 }
 
 // JoinAs sets the number of this node, once the transaction is committed.
 func (t *Tx) JoinAs(node int64) {
@@ -47,9 +47,9 @@ func (t *Tx) OnCommitted(f func()) { t.afterCommit = append(t.afterCommit, f) }
 func (t *Tx) Leases() map[int64]*rules.Lease { return t.s.mem.leases }
 
 // HasOwnLeases reports whether this node has leases. Only the writer may call it, or Backend.Close.
-func (s *Engine) HasOwnLeases() bool {
-	for _, l := range s.mem.leases {
-		if l.Job.Node == s.node {
+func (e *Engine) HasOwnLeases() bool {
+	for _, l := range e.mem.leases {
+		if l.Job.Node == e.node {
 			return true
 		}
 	}
@@ -142,15 +142,15 @@ type Counters struct {
 }
 
 // Counters returns the counters from the writer's cache. Only the writer may call it.
-func (s *Engine) Counters() Counters {
-	return Counters{s.mem.commits, s.mem.nextSeq, s.mem.nextEvent}
+func (e *Engine) Counters() Counters {
+	return Counters{e.mem.commits, e.mem.nextSeq, e.mem.nextEvent}
 }
 
 // RunsTx reports whether a transaction is running and no claim waits for a job.
-func (s *Engine) RunsTx() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.writerToken) == 0 && s.waiter == nil
+func (e *Engine) RunsTx() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.writerToken) == 0 && e.waiter == nil
 }
 
 // UpdateTime sets the time of the transaction from the engine's clock again. Waiting for other nodes may have

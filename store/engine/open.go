@@ -55,47 +55,47 @@ func New(c Config) *Engine {
 }
 
 // AllowWrites lets operations be carried out. The backend calls it once, after it has loaded the engine.
-func (s *Engine) AllowWrites() { s.writerToken <- struct{}{} }
+func (e *Engine) AllowWrites() { e.writerToken <- struct{}{} }
 
 // Start prepares a loaded engine for work: it applies the configured order, resumes interrupted changes of
 // lanes and ranks, and finishes or forgets batches. orderOf, if set, derives the order from the stored
 // settings. If ctx ends, Start returns an error, and the next Start continues the work.
-func (s *Engine) Start(ctx context.Context, order queue.Order,
+func (e *Engine) Start(ctx context.Context, order queue.Order,
 	orderOf func([]store.Setting) (queue.Order, error)) error {
-	s.mem.order = order
+	e.mem.order = order
 	if orderOf != nil {
-		settings, err := s.Settings(ctx)
+		settings, err := e.Settings(ctx)
 		if err == nil {
-			s.mem.order, err = orderOf(settings)
+			e.mem.order, err = orderOf(settings)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	s.Publish(func(state *reads.State) { state.Order = s.mem.order })
-	if err := s.resumeLanes(ctx); err != nil {
+	e.Publish(func(state *reads.State) { state.Order = e.mem.order })
+	if err := e.resumeLanes(ctx); err != nil {
 		return err
 	}
-	if err := s.resumeRanking(ctx); err != nil {
+	if err := e.resumeRanking(ctx); err != nil {
 		return err
 	}
-	return s.finishBatches(ctx)
+	return e.finishBatches(ctx)
 }
 
 // Load reads the cache from the writer's connection, for the first time. id is the identifier of the database.
-func (s *Engine) Load(conn database.Conn, id string) error {
-	s.db = conn
-	if err := s.load(); err != nil {
+func (e *Engine) Load(conn database.Conn, id string) error {
+	e.db = conn
+	if err := e.load(); err != nil {
 		return err
 	}
-	return s.loadDatabaseID(id)
+	return e.loadDatabaseID(id)
 }
 
 // LoadReadOnly does what Load does, for a store that refuses every change. orderOf, if set, derives the order
 // from the stored settings.
-func (s *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) (queue.Order, error)) error {
-	s.db, s.writesStopped, s.readOnly = conn, true, true
-	if err := s.load(); err != nil || orderOf == nil {
+func (e *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) (queue.Order, error)) error {
+	e.db, e.writesStopped, e.readOnly = conn, true, true
+	if err := e.load(); err != nil || orderOf == nil {
 		return err
 	}
 	settings, err := readSettings(conn)
@@ -103,90 +103,90 @@ func (s *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) 
 		return err
 	}
 	order, err := orderOf(settings)
-	s.Publish(func(state *reads.State) { state.Order = order })
+	e.Publish(func(state *reads.State) { state.Order = order })
 	return err
 }
 
 // load reads the whole cache for the first time.
-func (s *Engine) load() error {
-	if err := s.loadHeads(); err != nil {
+func (e *Engine) load() error {
+	if err := e.loadHeads(); err != nil {
 		return err
 	}
-	if err := s.runtimeEstimates.Load(s.db); err != nil {
+	if err := e.runtimeEstimates.Load(e.db); err != nil {
 		return err
 	}
-	s.Publish(func(state *reads.State) {
-		s.publishCounts(state)
-		s.publishUsers(state)
+	e.Publish(func(state *reads.State) {
+		e.publishCounts(state)
+		e.publishUsers(state)
 	})
 	return nil
 }
 
 // loadHeads reads everything that is stored in the database, in two batches of queries.
-func (s *Engine) loadHeads() error {
-	s.mem = memory{nodeMemory: s.mem.nodeMemory, leases: map[int64]*rules.Lease{},
+func (e *Engine) loadHeads() error {
+	e.mem = memory{nodeMemory: e.mem.nodeMemory, leases: map[int64]*rules.Lease{},
 		gates: gates.State{UsedUnits: map[int64]int{}}, users: map[int]user{}, owners: map[int]string{},
 		batches: map[int64]batch{}, lanes: lanes.New()}
 	var first database.QueryBatch
 	var moved moveNotes
 	moved.read(&first)
 	reserved := ""
-	s.readMeta(&first, &reserved)
+	e.readMeta(&first, &reserved)
 	leased := func(r database.Row) (bool, error) {
 		j := records.ReadRulesJob(r, records.HeadColumns)
-		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
+		e.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
 		return true, nil
 	}
 	first.Add(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
-	s.backend.ReadReservations(&first, func(r database.Row) (bool, error) {
+	e.backend.ReadReservations(&first, func(r database.Row) (bool, error) {
 		reserved += r.Text(0)
 		return true, nil
 	})
-	s.readUsers(&first)
-	s.readQueues(&first)
-	s.readOwners(&first)
-	s.mem.dependencies.Read(&first)
-	s.mem.gates.Read(&first)
-	s.readBatches(&first)
-	lanesTaken := s.loadLanes(&first)
-	if err := s.db.QueryAll(first.Queries); err != nil {
+	e.readUsers(&first)
+	e.readQueues(&first)
+	e.readOwners(&first)
+	e.mem.dependencies.Read(&first)
+	e.mem.gates.Read(&first)
+	e.readBatches(&first)
+	lanesTaken := e.loadLanes(&first)
+	if err := e.db.QueryAll(first.Queries); err != nil {
 		return err
 	}
 	if err := moved.checkNotMoved(); err != nil {
 		return err
 	}
-	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
+	if e.mem.nextSeq < 1 || e.mem.nextEvent < 1 {
 		return fmt.Errorf("the database has lost its counters: %w",
 			database.DamageError(`the row of the table "meta" is damaged`))
 	}
-	if err := s.loadReserved(reserved, leased); err != nil {
+	if err := e.loadReserved(reserved, leased); err != nil {
 		return err
 	}
-	if err := s.loadUserCounts(); err != nil {
+	if err := e.loadUserCounts(); err != nil {
 		return err
 	}
-	if err := s.loadQueueCounts(); err != nil {
+	if err := e.loadQueueCounts(); err != nil {
 		return err
 	}
 	lanesTaken()
-	for _, b := range s.mem.batches {
-		s.mem.countBatch(&b, 1)
+	for _, b := range e.mem.batches {
+		e.mem.countBatch(&b, 1)
 	}
 	return nil
 }
 
 // readMeta adds the query that reads the row of meta. It appends the reserved leases to the list reserved.
-func (s *Engine) readMeta(all *database.QueryBatch, reserved *string) {
+func (e *Engine) readMeta(all *database.QueryBatch, reserved *string) {
 	all.Add(func(r database.Row) (bool, error) {
-		s.mem.nextSeq, s.mem.enqueuedTotal, s.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
+		e.mem.nextSeq, e.mem.enqueuedTotal, e.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
 		for i, state := range queue.States() {
-			s.mem.counts[state] = r.Num(3 + i)
+			e.mem.counts[state] = r.Num(3 + i)
 		}
 		*reserved += r.Text(11)
-		s.mem.reservedInMeta = r.Text(11) != ""
-		s.mem.outputBytes, s.mem.rankedByOrder, s.mem.userList = r.Num(12), r.Text(13), r.Text(14)
-		s.mem.commits, s.mem.queueList, s.mem.order = r.Num(15), r.Text(16), parseOrder(r.Text(19))
-		upTo := &s.mem.statistics.SummedUpTo
+		e.mem.reservedInMeta = r.Text(11) != ""
+		e.mem.outputBytes, e.mem.rankedByOrder, e.mem.userList = r.Num(12), r.Text(13), r.Text(14)
+		e.mem.commits, e.mem.queueList, e.mem.order = r.Num(15), r.Text(16), parseOrder(r.Text(19))
+		upTo := &e.mem.statistics.SummedUpTo
 		upTo[store.Hour], upTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
 		return false, nil
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled,
@@ -195,17 +195,17 @@ func (s *Engine) readMeta(all *database.QueryBatch, reserved *string) {
 
 // loadReserved reads the jobs of a list of reserved leases (not known to have started) with the callback
 // leased, and sets the fences and nodes of these leases.
-func (s *Engine) loadReserved(reserved string, leased func(database.Row) (bool, error)) error {
+func (e *Engine) loadReserved(reserved string, leased func(database.Row) (bool, error)) error {
 	reservations, err := database.ParseReservations(reserved)
 	if err != nil || len(reservations) == 0 {
 		return err
 	}
-	if err := s.db.Query(leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+s.db.InNumbersSQL("seq"),
+	if err := e.db.Query(leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+e.db.InNumbersSQL("seq"),
 		database.JoinNumbers(maps.Keys(reservations))); err != nil {
 		return err
 	}
 	for seq, r := range reservations {
-		if l := s.mem.leases[seq]; l != nil { // there is no lease if the job's row is lost
+		if l := e.mem.leases[seq]; l != nil { // there is no lease if the job's row is lost
 			l.Job.Fence, l.Job.Node = r.Fence, r.Node
 		}
 	}

@@ -59,8 +59,8 @@ func (t *Tx) recordOwner(uid int, name string) error {
 
 // Disown moves the jobs of a uid to a former owner, if owner is the recorded name of the uid. Each call takes
 // one step, and reports whether another call is needed.
-func (s *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
-	err = s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
+	err = e.Do(ctx, Prompt, func(t *Tx) error {
 		m := &t.s.mem
 		more = false
 		m.disownments = slices.Clone(m.disownments)
@@ -221,14 +221,14 @@ func (t *Tx) tidyOwners() (more bool, err error) {
 }
 
 // readOwners reads the owners, and the disownments that were unfinished when the engine was closed.
-func (s *Engine) readOwners(all *database.QueryBatch) {
+func (e *Engine) readOwners(all *database.QueryBatch) {
 	all.Add(func(r database.Row) (bool, error) {
 		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4),
 			keysUpTo: r.Num(5)}
 		if d.former >= 0 {
-			s.mem.owners[d.former] = r.Text(1)
+			e.mem.owners[d.former] = r.Text(1)
 		} else if d.beforeSeq > 0 {
-			s.mem.disownments = append(s.mem.disownments, d)
+			e.mem.disownments = append(e.mem.disownments, d)
 		}
 		return true, nil
 	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
@@ -238,10 +238,10 @@ func (s *Engine) readOwners(all *database.QueryBatch) {
 const unownedStep = 500
 
 // MarkUnownedOutputs returns the output files in refs that belong to no attempt. It adds them to the table garbage.
-func (s *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
+func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
 	for part := range slices.Chunk(refs, unownedStep) {
 		var found []string
-		err = s.Do(ctx, Normal, func(t *Tx) error {
+		err = e.Do(ctx, Normal, func(t *Tx) error {
 			found = nil
 			for _, ref := range part {
 				owned, err := t.isOutputOwned(ref)

@@ -74,43 +74,43 @@ func (t *Tx) PrewriteEndedAttempts() error {
 }
 
 // inProgress reports whether the transaction is writing its prewrite.
-func (f *prewrite) inProgress() bool { return f != nil && f.beforeLock }
+func (p *prewrite) inProgress() bool { return p != nil && p.beforeLock }
 
 // covers reports whether the row of a job in the database is a prewritten one.
-func (f *prewrite) covers(seq int64) bool { return f != nil && !f.beforeLock && f.jobs[seq] != nil }
+func (p *prewrite) covers(seq int64) bool { return p != nil && !p.beforeLock && p.jobs[seq] != nil }
 
 // confirmJob reports whether the database already has the row of a job, apart from updated_at, so that the
 // row need not be written. During the prewrite, confirmJob remembers the job instead and returns false.
-func (f *prewrite) confirmJob(j *rules.Job) bool {
+func (p *prewrite) confirmJob(j *rules.Job) bool {
 	switch {
-	case f == nil:
+	case p == nil:
 		return false
-	case f.beforeLock:
-		f.jobs[j.Seq] = new(*j)
+	case p.beforeLock:
+		p.jobs[j.Seq] = new(*j)
 		return false
 	}
-	written := f.jobs[j.Seq]
+	written := p.jobs[j.Seq]
 	if written == nil {
 		return false
 	}
-	delete(f.jobs, j.Seq)
+	delete(p.jobs, j.Seq)
 	written.UpdatedAt = j.UpdatedAt
 	return j.WriteScope == rules.WriteRow && slices.Equal(records.RowArgs(written), records.RowArgs(j))
 }
 
 // confirmAttempt reports whether the row of an attempt was prewritten.
-func (f *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
-	if f == nil {
+func (p *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
+	if p == nil {
 		return false, nil
 	}
-	written, found := f.attempts[e.Seq]
+	written, found := p.attempts[e.Seq]
 	if !found {
 		return false, nil
 	}
 	if written.settlement != e || written.runs != j.StartedAttempts {
 		return false, errPrewrite
 	}
-	delete(f.attempts, e.Seq)
+	delete(p.attempts, e.Seq)
 	return true, nil
 }
 
@@ -129,8 +129,8 @@ func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 }
 
 // checkAllConfirmed returns errPrewrite if a prewritten row was not confirmed by the rules.
-func (f *prewrite) checkAllConfirmed() error {
-	if f != nil && len(f.jobs)+len(f.attempts) > 0 {
+func (p *prewrite) checkAllConfirmed() error {
+	if p != nil && len(p.jobs)+len(p.attempts) > 0 {
 		return errPrewrite
 	}
 	return nil

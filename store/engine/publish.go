@@ -63,28 +63,28 @@ func (t *Tx) publish(grant *claimResult) {
 }
 
 // publishCounts makes the writer's counts visible to readers.
-func (s *Engine) publishCounts(state *reads.State) {
-	m := &s.mem
+func (e *Engine) publishCounts(state *reads.State) {
+	m := &e.mem
 	state.LastEvent = m.nextEvent - 1
 	state.Counts = store.Counts{States: m.counts, EnqueuedTotal: m.enqueuedTotal, Reranking: m.ranking.state != 0,
 		OutputBytes: m.outputBytes, UnderOwnRetention: m.retainedJobs}
 }
 
 // publishUsers makes the counts of all users, and all reserved leases, visible to readers.
-func (s *Engine) publishUsers(state *reads.State) {
+func (e *Engine) publishUsers(state *reads.State) {
 	clear(state.Usage)
-	for uid := range s.mem.users {
-		s.publishUser(state, uid)
+	for uid := range e.mem.users {
+		e.publishUser(state, uid)
 	}
 	state.ReservedFences = map[int64]database.Reservation{}
-	for seq := range s.mem.leases {
-		s.publishLease(state, seq)
+	for seq := range e.mem.leases {
+		e.publishLease(state, seq)
 	}
 }
 
 // publishUser makes the counts of a user visible to readers.
-func (s *Engine) publishUser(state *reads.State, uid int) {
-	u := s.mem.users[uid]
+func (e *Engine) publishUser(state *reads.State, uid int) {
+	u := e.mem.users[uid]
 	if usage := (reads.Usage{Waiting: u.waiting, Bytes: u.totalBytes(),
 		Outputs: u.outputBytes}); usage != (reads.Usage{}) {
 		state.Usage[uid] = usage
@@ -94,8 +94,8 @@ func (s *Engine) publishUser(state *reads.State, uid int) {
 }
 
 // publishLease makes a job's lease visible to readers, if it is reserved.
-func (s *Engine) publishLease(state *reads.State, seq int64) {
-	if l := s.mem.leases[seq]; l != nil && !l.Running {
+func (e *Engine) publishLease(state *reads.State, seq int64) {
+	if l := e.mem.leases[seq]; l != nil && !l.Running {
 		state.ReservedFences[seq] = database.Reservation{Fence: l.Job.Fence, Node: l.Job.Node}
 	} else {
 		delete(state.ReservedFences, seq)

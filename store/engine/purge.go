@@ -17,12 +17,12 @@ import (
 var noUserDetail = []byte(`{}`)
 
 // Purge removes jobs that ended before a given time.
-func (s *Engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, by *int) (removed int, err error) {
+func (e *Engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, by *int) (removed int, err error) {
 	detail := noUserDetail
 	if by != nil {
 		detail = rules.UserDetail(*by)
 	}
-	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) (err error) {
+	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) (err error) {
 		removed, err = t.purge(&ended, limit, detail)
 		return err
 	})
@@ -55,11 +55,11 @@ func (t *Tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed 
 // TrimJobs removes jobs of a queue while more than keep ended jobs are stored, starting with those that ended
 // first. It uses the counts that every transaction maintains, so a step costs the same for any number of
 // stored jobs.
-func (s *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, limit int) (more bool, err error) {
-	if queueName == "" && s.Reads.Counts().UnderGeneralRetention() <= keep {
+func (e *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, limit int) (more bool, err error) {
+	if queueName == "" && e.Reads.Counts().UnderGeneralRetention() <= keep {
 		return false, nil
 	}
-	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) error {
+	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) error {
 		more = false
 		excess := t.endedCount(queueName) - keep
 		if excess <= 0 {
@@ -83,11 +83,11 @@ func (t *Tx) endedCount(queueName string) int64 {
 }
 
 // OwnRetentionQueues lists the queues with jobs that ended while the queue had its own retention.
-func (s *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
-	if s.Reads.Counts().UnderOwnRetention == 0 {
+func (e *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
+	if e.Reads.Counts().UnderOwnRetention == 0 {
 		return nil, nil
 	}
-	err = s.Do(ctx, Normal, func(t *Tx) error {
+	err = e.Do(ctx, Normal, func(t *Tx) error {
 		list = nil
 		for _, q := range t.s.mem.lanes.Queues {
 			if q.RetainedJobs > 0 {
@@ -101,8 +101,8 @@ func (s *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetent
 }
 
 // TrimEvents removes the oldest events.
-func (s *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
-	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) error {
+func (e *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
+	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) error {
 		last, n := int64(0), 0
 		newest := t.s.mem.nextEvent - 1
 		err := t.Query(func(r database.Row) (bool, error) {
@@ -123,11 +123,11 @@ func (s *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 }
 
 // TrimOutputs implements store.Store.
-func (s *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
-	if s.Reads.Counts().OutputBytes <= keep {
+func (e *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
+	if e.Reads.Counts().OutputBytes <= keep {
 		return false, nil
 	}
-	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) error {
+	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) error {
 		more = false
 		excess, limit := t.s.mem.outputBytes-keep, maxOutputsPerStep
 		if excess <= 0 {
@@ -173,8 +173,8 @@ func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64
 }
 
 // TrimQueueOutputs does the same as TrimOutputs for jobs of a queue that ended while the queue had its own retention.
-func (s *Engine) TrimQueueOutputs(ctx context.Context, name string, keep int64) (more bool, err error) {
-	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) error {
+func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, keep int64) (more bool, err error) {
+	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) error {
 		more = false
 		excess := t.retainedCounts(name).RetainedBytes - keep
 		if excess <= 0 {

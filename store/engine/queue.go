@@ -13,13 +13,13 @@ import (
 )
 
 // Enqueue stores either all drafts of a request or none.
-func (s *Engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
+func (e *Engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
 	list, err := encodeAllTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
-	err = s.Do(ctx, Normal, func(t *Tx) (err error) {
+	err = e.Do(ctx, Normal, func(t *Tx) (err error) {
 		receipt, err = t.enqueue(r, list)
 		return err
 	})
@@ -203,14 +203,14 @@ func draftCountError(n int) error {
 }
 
 // Change executes a verb on a job.
-func (s *Engine) Change(ctx context.Context, seq int64, c store.Change) error {
+func (e *Engine) Change(ctx context.Context, seq int64, c store.Change) error {
 	// A full disk must not prevent ending a job that fills it.
 	reserve := c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel
-	return s.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, class: Prompt,
+	return e.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, class: Prompt,
 		mayUseWholeReserve: reserve})
 }
 
 // Pause records that a running job was paused or resumed.
-func (s *Engine) Pause(ctx context.Context, p store.Pause) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error { return t.rules.Pause(p) })
+func (e *Engine) Pause(ctx context.Context, p store.Pause) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error { return t.rules.Pause(p) })
 }

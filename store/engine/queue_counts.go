@@ -85,8 +85,8 @@ func (t *Tx) writeQueue(q *lanes.Queue) error {
 }
 
 // loadQueueCounts brings the counts that readQueues read up to date with the list in meta, and counts the leases.
-func (s *Engine) loadQueueCounts() error {
-	m := &s.mem
+func (e *Engine) loadQueueCounts() error {
+	m := &e.mem
 	counts, err := records.ParseQueueCounts(m.queueList)
 	for name, c := range counts {
 		m.lanes.Queue(name).SetCount(c)

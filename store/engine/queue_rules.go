@@ -12,11 +12,11 @@ import (
 )
 
 // SetQueue implements store.Store. It sets the rule of a queue.
-func (s *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
+func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
 		return errors.New("weight must be at least 1, and concurrency and max_pending at least 0")
 	}
-	return s.Do(ctx, Prompt, func(t *Tx) error { return t.setRule(t.s.mem.lanes.Queue(name), rule) })
+	return e.Do(ctx, Prompt, func(t *Tx) error { return t.setRule(t.s.mem.lanes.Queue(name), rule) })
 }
 
 func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) error {

@@ -41,10 +41,10 @@ const waitReasonStep = 100
 
 // WaitReasons implements store.Forecast. It asks the writer, because only the writer's memory holds how much of
 // each gate is in use.
-func (s *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]store.WaitReason, error) {
+func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]store.WaitReason, error) {
 	all := map[int64][]store.WaitReason{}
 	for step := range slices.Chunk(seqs, waitReasonStep) {
-		found, err := readInWriter(ctx, s, func(t *Tx) (map[int64][]store.WaitReason, error) {
+		found, err := readInWriter(ctx, e, func(t *Tx) (map[int64][]store.WaitReason, error) {
 			found := map[int64][]store.WaitReason{}
 			for _, seq := range step {
 				list, err := t.rules.WaitReasons(seq)
@@ -109,25 +109,25 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 }
 
 // Queues lists the queues that exist, with the age of their oldest ready jobs.
-func (s *Engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
+func (e *Engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
 	known := func(*Tx) (list []store.QueueState, err error) {
-		for _, q := range s.mem.lanes.Queues {
+		for _, q := range e.mem.lanes.Queues {
 			if q.Exists() {
 				list = append(list, store.QueueState{Name: q.Name, Rule: q.Rule, Waiting: q.Waiting, Leased: q.Leased})
 			}
 		}
 		return list, nil
 	}
-	if s.readOnly { // no writer exists in read-only mode, so read without it
+	if e.readOnly { // no writer exists in read-only mode, so read without it
 		list, err = known(nil)
 	} else {
-		list, err = readInWriter(ctx, s, known)
+		list, err = readInWriter(ctx, e, known)
 	}
 	slices.SortFunc(list, func(a, b store.QueueState) int { return strings.Compare(a.Name, b.Name) })
 	if err != nil {
 		return nil, err
 	}
-	return list, s.ReadOldest(ctx, list)
+	return list, e.ReadOldest(ctx, list)
 }
 
 // admitQueues returns an error if the jobs exceed the limit of a queue, or if the user would have jobs in too
@@ -165,8 +165,8 @@ func (t *Tx) newQueues(perQueue map[string]int64) (names []string) {
 }
 
 // readQueues reads the queues' counts and rules.
-func (s *Engine) readQueues(all *database.QueryBatch) {
-	m := &s.mem
+func (e *Engine) readQueues(all *database.QueryBatch) {
+	m := &e.mem
 	all.Add(func(r database.Row) (bool, error) {
 		q := m.lanes.Queue(r.Text(0))
 		q.SetCount(records.QueueCounts{Waiting: r.Num(1), UID: int(r.Num(2)), RetainedJobs: r.Num(3),

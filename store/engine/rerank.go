@@ -44,8 +44,8 @@ func parseOrder(text string) (o queue.Order) {
 
 // SetOrder changes the order by which ranks are computed. Rerank then computes new ranks for the waiting
 // jobs.
-func (s *Engine) SetOrder(ctx context.Context, o queue.Order) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) SetOrder(ctx context.Context, o queue.Order) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error {
 		if t.s.mem.order == o {
 			return nil
 		}
@@ -56,8 +56,8 @@ func (s *Engine) SetOrder(ctx context.Context, o queue.Order) error {
 
 // resumeRanking continues where the last service stopped. If the order was changed while no service ran, it
 // starts again.
-func (s *Engine) resumeRanking(ctx context.Context) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) resumeRanking(ctx context.Context) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error {
 		if t.s.mem.rankedByOrder == formatOrder(t.s.mem.order) {
 			return nil
 		}
@@ -91,11 +91,11 @@ func (t *Tx) endRanking() error {
 
 // Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
 // remain.
-func (s *Engine) Rerank(ctx context.Context) (more bool, err error) {
-	if !s.Reads.Counts().Reranking {
+func (e *Engine) Rerank(ctx context.Context) (more bool, err error) {
+	if !e.Reads.Counts().Reranking {
 		return false, nil
 	}
-	err = s.Do(ctx, Normal, func(t *Tx) error {
+	err = e.Do(ctx, Normal, func(t *Tx) error {
 		at := &t.s.mem.ranking
 		more = at.state != 0
 		if !more {

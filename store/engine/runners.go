@@ -8,14 +8,14 @@ import (
 )
 
 // StoreRunnerDirs stores the directories of the runners that may have leases.
-func (s *Engine) StoreRunnerDirs(ctx context.Context, dirs []string) error {
+func (e *Engine) StoreRunnerDirs(ctx context.Context, dirs []string) error {
 	list, err := json.Marshal(dirs)
 	if err != nil {
 		return err
 	}
-	return s.Do(ctx, Urgent, func(t *Tx) error {
-		for key, value := range map[string]string{database.RunnerDirsNoteKey(s.node): string(list),
-			database.NoteDatabaseID: s.databaseID} {
+	return e.Do(ctx, Urgent, func(t *Tx) error {
+		for key, value := range map[string]string{database.RunnerDirsNoteKey(e.node): string(list),
+			database.NoteDatabaseID: e.databaseID} {
 			if err := t.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key,
 				value); err != nil {
 				return err
@@ -26,9 +26,9 @@ func (s *Engine) StoreRunnerDirs(ctx context.Context, dirs []string) error {
 }
 
 // loadDatabaseID sets the id of the database. If the stored id differs, the database is a copy or was moved.
-func (s *Engine) loadDatabaseID(id string) error {
-	s.databaseID = id
-	old, err := database.ReadNote(s.db, database.NoteDatabaseID)
-	s.isCopy = old != "" && old != s.databaseID
+func (e *Engine) loadDatabaseID(id string) error {
+	e.databaseID = id
+	old, err := database.ReadNote(e.db, database.NoteDatabaseID)
+	e.isCopy = old != "" && old != e.databaseID
 	return err
 }

@@ -13,14 +13,14 @@ import (
 )
 
 // PutSchedule implements store.Schedules.
-func (s *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored store.Schedule, err error) {
+func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored store.Schedule, err error) {
 	put := p.Schedule
 	draft, input, err := records.EncodeScheduleDraft(put.Draft)
 	if err != nil {
 		return put, err
 	}
 	bytes := int64(len(draft)+len(input)+len(put.Spec)) + store.JobBytes
-	err = s.Do(ctx, Prompt, func(t *Tx) error {
+	err = e.Do(ctx, Prompt, func(t *Tx) error {
 		if err := t.s.space.CheckSpace(); err != nil {
 			return err
 		}
@@ -142,8 +142,8 @@ func (t *Tx) IDTaken(id string) (bool, error) {
 }
 
 // RemoveSchedule removes a schedule and its runs.
-func (s *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error {
 		old, err := t.storedSchedule(name)
 		switch {
 		case err != nil:
@@ -165,8 +165,8 @@ func (s *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 }
 
 // PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs.
-func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error {
 		is, err := t.Schedule(p.Name)
 		switch {
 		case err != nil:
@@ -195,9 +195,9 @@ func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 }
 
 // RunOccurrences carries out and records occurrences of a schedule.
-func (s *Engine) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult,
+func (e *Engine) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult,
 	err error) {
-	err = s.Do(ctx, Prompt, func(t *Tx) (err error) {
+	err = e.Do(ctx, Prompt, func(t *Tx) (err error) {
 		if err := t.s.space.CheckSpace(); err != nil && len(f.Occurrences) > 0 {
 			return err
 		}

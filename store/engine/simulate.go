@@ -11,8 +11,8 @@ import (
 )
 
 // Simulate returns the jobs that claims would take next. It claims them and rolls the claims back.
-func (s *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
-	return readInWriter(ctx, s, func(t *Tx) (next store.Simulation, err error) {
+func (e *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
+	return readInWriter(ctx, e, func(t *Tx) (next store.Simulation, err error) {
 		err = t.WithSavepoint(func() (err error) {
 			if next, err = t.rules.Simulate(n); err == nil {
 				err = errSimulated

@@ -11,8 +11,8 @@ import (
 )
 
 // TrimUserData implements store.Store.
-func (s *Engine) TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error) {
-	err = s.doFreeingSpace(ctx, Normal, func(t *Tx) error {
+func (e *Engine) TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error) {
+	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) error {
 		list, enough, err := t.removableParts(uid, t.s.mem.users[uid].totalBytes()-keep, maxOutputsPerStep)
 		if err != nil {
 			return err

@@ -13,16 +13,16 @@ import (
 )
 
 // Audit records a user's action that no other event records.
-func (s *Engine) Audit(ctx context.Context, a store.Audit) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) Audit(ctx context.Context, a store.Audit) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error {
 		return t.record(queue.EventAudit, &queue.Job{Seq: a.JobSeq, ID: a.JobID},
 			queue.EventDetail{UID: &a.UID, ClientPID: a.PID, Verb: a.Verb, Target: a.Target})
 	})
 }
 
 // Settings returns the stored settings, sorted by key.
-func (s *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
-	return readInWriter(ctx, s, func(t *Tx) ([]store.Setting, error) { return readSettings(t.Conn) })
+func (e *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
+	return readInWriter(ctx, e, func(t *Tx) ([]store.Setting, error) { return readSettings(t.Conn) })
 }
 
 func readSettings(c database.Conn) (list []store.Setting, err error) {
@@ -35,8 +35,8 @@ func readSettings(c database.Conn) (list []store.Setting, err error) {
 }
 
 // SetSetting stores one setting. An empty value removes the setting.
-func (s *Engine) SetSetting(ctx context.Context, set store.Setting) error {
-	return s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) SetSetting(ctx context.Context, set store.Setting) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error {
 		var n int64
 		var err error
 		if set.Value == "" {
@@ -63,9 +63,9 @@ const (
 
 // Promote makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
 // a bounded part of each duty, and returns how long to wait before the next call.
-func (s *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
-	err = s.doOp(ctx, &op{class: Prompt, mayUseWholeReserve: true, run: func(t *Tx) error {
-		s.space.MaintainReserve()
+func (e *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
+	err = e.doOp(ctx, &op{class: Prompt, mayUseWholeReserve: true, run: func(t *Tx) error {
+		e.space.MaintainReserve()
 		unfinished := false
 		for _, duty := range []func() (more bool, err error){t.makeDueReady, t.cancelExpired, t.deleteOldKeys, t.tidyRemoved,
 			t.tidyBatches, t.tidyOwners, t.recheckDueGates, t.continueRecheck, t.tidyLanes, t.tidyGates, t.tidyQueues,
@@ -79,7 +79,7 @@ func (s *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err := t.rules.OpenLanes(); err != nil {
 			return err
 		}
-		if next = 0; unfinished || s.rechecks.DirtyGateCount() > 0 {
+		if next = 0; unfinished || e.rechecks.DirtyGateCount() > 0 {
 			return nil
 		}
 		next, err = t.nextDue()
@@ -166,14 +166,14 @@ func (t *Tx) nextDue() (time.Duration, error) {
 
 // DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database
 // is being made, because the copy may refer to them.
-func (s *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
-	err = s.Do(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
+	err = e.Do(ctx, Prompt, func(t *Tx) error {
 		// A copy begins between two transactions, so either before this one or after it.
-		if refs = nil; s.copyInProgress.Load() {
+		if refs = nil; e.copyInProgress.Load() {
 			return nil
 		}
-		if s.shared != nil && s.node != 0 {
-			refs, err = s.shared.OwnDeletableOutputs(t, limit)
+		if e.shared != nil && e.node != 0 {
+			refs, err = e.shared.OwnDeletableOutputs(t, limit)
 			return err
 		}
 		return t.Query(func(r database.Row) (bool, error) {
@@ -185,8 +185,8 @@ func (s *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 }
 
 // ForgetDeletedOutputs removes deleted output files from the table garbage, which lists the files to delete.
-func (s *Engine) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
-	return s.doFreeingSpace(ctx, Prompt, func(t *Tx) error {
+func (e *Engine) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
+	return e.doFreeingSpace(ctx, Prompt, func(t *Tx) error {
 		for _, ref := range refs {
 			if err := t.Exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
 				return err

@@ -144,8 +144,8 @@ func (t *Tx) writeUser(uid int64, u user) error {
 }
 
 // readUsers reads the users' counts.
-func (s *Engine) readUsers(all *database.QueryBatch) {
-	m := &s.mem
+func (e *Engine) readUsers(all *database.QueryBatch) {
+	m := &e.mem
 	all.Add(func(r database.Row) (bool, error) {
 		m.users[int(r.Num(0))] = user{waiting: r.Num(1), bytes: r.Num(2), outputBytes: r.Num(3)}
 		return true, nil
@@ -157,8 +157,8 @@ func (s *Engine) readUsers(all *database.QueryBatch) {
 }
 
 // loadUserCounts brings the users' counts up to date: it applies the newer counts in meta.users, and counts leases.
-func (s *Engine) loadUserCounts() error {
-	m := &s.mem
+func (e *Engine) loadUserCounts() error {
+	m := &e.mem
 	counts, err := database.ParseUserCounts(m.userList)
 	if err != nil {
 		return err

@@ -25,13 +25,13 @@ import (
 )
 
 // laneFaults compares all lanes in memory with the tables.
-func (s *Engine) laneFaults() error {
-	for s.rechecks.DirtyGateCount() > 0 {
-		if err := s.Do(context.Background(), Urgent, func(*Tx) error { return nil }); err != nil {
+func (e *Engine) laneFaults() error {
+	for e.rechecks.DirtyGateCount() > 0 {
+		if err := e.Do(context.Background(), Urgent, func(*Tx) error { return nil }); err != nil {
 			return err
 		}
 	}
-	return s.Do(context.Background(), Urgent, func(t *Tx) error {
+	return e.Do(context.Background(), Urgent, func(t *Tx) error {
 		if err := t.rules.OpenLanes(); err != nil { // the transaction may have begun with a reload
 			return err
 		}

@@ -40,15 +40,15 @@ func (o *op) Owner() writequeue.Owner { return writequeue.Owner{UID: o.uid, Clas
 // Do carries out an operation and waits for its commit. The end of ctx has an effect only until the operation
 // is in the write queue. After that, the operation is carried out. For operations that only read, use
 // readInWriter.
-func (s *Engine) Do(ctx context.Context, c Class, run func(*Tx) error) error {
-	return s.doOp(ctx, &op{run: run, class: c})
+func (e *Engine) Do(ctx context.Context, c Class, run func(*Tx) error) error {
+	return e.doOp(ctx, &op{run: run, class: c})
 }
 
 // doFreeingSpace is like Do, for an operation that frees space.
-func (s *Engine) doFreeingSpace(ctx context.Context, c Class, run func(*Tx) error) error {
-	err := s.doOp(ctx, &op{run: run, class: c, mayUseWholeReserve: true})
+func (e *Engine) doFreeingSpace(ctx context.Context, c Class, run func(*Tx) error) error {
+	err := e.doOp(ctx, &op{run: run, class: c, mayUseWholeReserve: true})
 	if err == nil {
-		s.space.OnSpaceFreed()
+		e.space.OnSpaceFreed()
 	}
 	return err
 }
@@ -69,19 +69,19 @@ func readInWriter[T any](ctx context.Context, s *Engine, run func(*Tx) (T, error
 
 // doOp runs an operation. Its caller waits for the commit of a group of operations, or commits the group
 // itself if no other caller does. See docs/decisions/0005.
-func (s *Engine) doOp(ctx context.Context, o *op) error {
+func (e *Engine) doOp(ctx context.Context, o *op) error {
 	o.uid, o.result = queue.UserOf(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	err := s.err
-	if err == nil && s.closing {
+	e.mu.Lock()
+	err := e.err
+	if err == nil && e.closing {
 		err = ErrClosed
 	}
-	s.mu.Unlock()
+	e.mu.Unlock()
 	if err == nil {
-		err = s.ops.Add(o) // if the engine is closed in the meantime, the writer refuses the operation
+		err = e.ops.Add(o) // if the engine is closed in the meantime, the writer refuses the operation
 	}
 	if err != nil {
 		return err
@@ -95,57 +95,57 @@ func (s *Engine) doOp(ctx context.Context, o *op) error {
 		case err := <-o.result:
 			return err
 		case <-ended:
-			s.ops.Withdraw(o)
+			e.ops.Withdraw(o)
 			return ctx.Err()
 		// No caller is writing. This caller commits for all that wait.
-		case <-s.writerToken:
+		case <-e.writerToken:
 			if o.readOnly {
-				go s.commitOneGroup() // Close waits until this goroutine has returned the token
+				go e.commitOneGroup() // Close waits until this goroutine has returned the token
 				continue
 			}
-			s.commitOneGroup()
+			e.commitOneGroup()
 		}
 	}
 }
 
 // commitOneGroup commits one group and gives up the right to write. The caller holds that right.
-func (s *Engine) commitOneGroup() {
-	s.commitNextGroup()
-	s.writerToken <- struct{}{}
+func (e *Engine) commitOneGroup() {
+	e.commitNextGroup()
+	e.writerToken <- struct{}{}
 }
 
 // BetweenTx waits until it may write, like the writer, and calls f once, outside of any transaction. It is
 // never refused because of load. An error of f concerns only this caller.
-func (s *Engine) BetweenTx(ctx context.Context, f func() error) error {
+func (e *Engine) BetweenTx(ctx context.Context, f func() error) error {
 	select {
-	case <-s.writerToken:
+	case <-e.writerToken:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { s.writerToken <- struct{}{} }()
-	defer s.exitOnPanic()
+	defer func() { e.writerToken <- struct{}{} }()
+	defer e.exitOnPanic()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.writesStopped {
-		return cmp.Or(s.Err(), error(ErrClosed))
+	if e.writesStopped {
+		return cmp.Or(e.Err(), error(ErrClosed))
 	}
-	defer s.startCommitClock()()
+	defer e.startCommitClock()()
 	return f()
 }
 
 // AsWriter takes the right to write and calls f, even if the engine has failed or is closed.
-func (s *Engine) AsWriter(f func()) {
-	<-s.writerToken
-	defer func() { s.writerToken <- struct{}{} }()
-	defer s.exitOnPanic()
+func (e *Engine) AsWriter(f func()) {
+	<-e.writerToken
+	defer func() { e.writerToken <- struct{}{} }()
+	defer e.exitOnPanic()
 	f()
 }
 
 // exitOnPanic ends the program if the caller that holds the right to write panics. It must be deferred.
 // After a recovered panic, the engine could write an inconsistent state or report committed operations as
 // refused.
-func (s *Engine) exitOnPanic() {
+func (e *Engine) exitOnPanic() {
 	if p := recover(); p != nil {
 		stack := debug.Stack()
 		go panic(fmt.Sprintf("store: %v\n%s", p, stack))

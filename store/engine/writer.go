@@ -100,44 +100,44 @@ type serverTx struct {
 
 // commitNextGroup commits the waiting operations, or the first part of them, in one transaction and sends the
 // replies. The caller holds the right to write.
-func (s *Engine) commitNextGroup() {
-	defer s.exitOnPanic()
-	group := s.ops.Take()
+func (e *Engine) commitNextGroup() {
+	defer e.exitOnPanic()
+	group := e.ops.Take()
 	switch {
 	case len(group) == 0:
-	case s.writesStopped:
-		s.refuseGroup(group, cmp.Or(s.Err(), error(ErrClosed)))
+	case e.writesStopped:
+		e.refuseGroup(group, cmp.Or(e.Err(), error(ErrClosed)))
 	default:
-		remaining, err := s.commit(group)
+		remaining, err := e.commit(group)
 		if err != nil {
-			s.fail(err, remaining)
+			e.fail(err, remaining)
 			remaining = nil
 		}
-		s.ops.Return(remaining)
+		e.ops.Return(remaining)
 	}
 }
 
 // fail stops the engine for good. It is unknown whether the changes of the group are stored. The caller holds
 // the right to write.
-func (s *Engine) fail(err error, group []*op) {
-	s.backend.OnFailure()
+func (e *Engine) fail(err error, group []*op) {
+	e.backend.OnFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
 		"the service ends, because it cannot use its database: %v; it is unknown whether the last changes were stored; "+
 			"see the service's log and queuectl doctor, and check with queuectl list before you repeat a request", err)
-	s.mu.Lock()
-	s.err = unknown
-	s.mu.Unlock()
-	close(s.broken)
-	s.writesStopped = true
-	s.refuseGroup(group, unknown)
-	s.endWaiter(unknown)
+	e.mu.Lock()
+	e.err = unknown
+	e.mu.Unlock()
+	close(e.broken)
+	e.writesStopped = true
+	e.refuseGroup(group, unknown)
+	e.endWaiter(unknown)
 }
 
 // FailFromRead stops the engine for good because of an error that a read met.
-func (s *Engine) FailFromRead(err error) {
-	s.AsWriter(func() {
-		if !s.writesStopped {
-			s.fail(err, nil)
+func (e *Engine) FailFromRead(err error) {
+	e.AsWriter(func() {
+		if !e.writesStopped {
+			e.fail(err, nil)
 		}
 	})
 }
@@ -145,47 +145,47 @@ func (s *Engine) FailFromRead(err error) {
 // commit carries out a group in one transaction and replies to each operation. It returns the operations that
 // remain for the next commit. On an error the database is broken, and remaining holds the operations without
 // a reply.
-func (s *Engine) commit(group []*op) (remaining []*op, err error) {
-	if err := s.backend.BeforeCommit(); err != nil {
+func (e *Engine) commit(group []*op) (remaining []*op, err error) {
+	if err := e.backend.BeforeCommit(); err != nil {
 		return group, err
 	}
 	busyTries, fullTries := 0, 0
 	for len(group) > 0 {
-		n, grant, culprit, err := s.tryGroup(group)
+		n, grant, culprit, err := e.tryGroup(group)
 		if err == nil {
-			s.replyToGroup(group[:n], grant)
+			e.replyToGroup(group[:n], grant)
 			return group[n:], nil
 		}
-		s.prewriteFailed = errors.Is(err, errPrewrite)
+		e.prewriteFailed = errors.Is(err, errPrewrite)
 		switch k := database.ErrorKindOf(err); {
-		case s.prewriteFailed: // the next try will make no prewrite, so it cannot fail again for this reason
-		case k == database.DiskFull && fullTries == 0 && s.space.ReleaseReserve(false):
+		case e.prewriteFailed: // the next try will make no prewrite, so it cannot fail again for this reason
+		case k == database.DiskFull && fullTries == 0 && e.space.ReleaseReserve(false):
 			fullTries++
 		case k == database.DiskFull:
-			refusal := s.backend.RefusalError(k, err)
+			refusal := e.backend.RefusalError(k, err)
 			last := slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return !o.mayUseWholeReserve })
 			others := slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o.mayUseWholeReserve })
-			s.refuseGroup(others, refusal)
-			if len(others) == 0 && !s.space.ReleaseReserve(true) {
-				s.refuseGroup(last, refusal)
+			e.refuseGroup(others, refusal)
+			if len(others) == 0 && !e.space.ReleaseReserve(true) {
+				e.refuseGroup(last, refusal)
 				return nil, nil
 			}
 			group = last // commit the last operations first: they write little and free space
 		case k == database.DatabaseBusy && busyTries < maxRetries:
 			busyTries++
 		case k == database.DatabaseBusy:
-			s.refuseGroup(group, s.backend.RefusalError(k, err))
+			e.refuseGroup(group, e.backend.RefusalError(k, err))
 			return nil, nil
 		// The operation at fault is unknown. Commit the operations one by one to find it.
-		case k == database.RequestFailed && s.backend.MayBlameOtherStatement(err) && len(group) > 1:
+		case k == database.RequestFailed && e.backend.MayBlameOtherStatement(err) && len(group) > 1:
 			for i := range group {
-				if _, err := s.commit(group[i : i+1 : i+1]); err != nil {
+				if _, err := e.commit(group[i : i+1 : i+1]); err != nil {
 					return group[i:], err
 				}
 			}
 			return nil, nil
-		case k == database.RequestFailed && s.backend.MayBlameOtherStatement(err):
-			s.log.Error("the database refused a change, so nothing of the request that made it was stored; this is a bug in "+
+		case k == database.RequestFailed && e.backend.MayBlameOtherStatement(err):
+			e.log.Error("the database refused a change, so nothing of the request that made it was stored; this is a bug in "+
 				"queuectl, please report it", "error", err)
 			group[0].result <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 				"stored; see the log of the service")
@@ -201,13 +201,13 @@ func (s *Engine) commit(group []*op) (remaining []*op, err error) {
 	return nil, nil
 }
 
-func (s *Engine) refuseGroup(group []*op, err error) {
+func (e *Engine) refuseGroup(group []*op, err error) {
 	for _, o := range group {
 		o.result <- err
 	}
 }
 
-func (s *Engine) replyToGroup(group []*op, grant *claimResult) {
+func (e *Engine) replyToGroup(group []*op, grant *claimResult) {
 	for _, o := range group {
 		o.result <- o.err
 	}
@@ -218,28 +218,28 @@ func (s *Engine) replyToGroup(group []*op, grant *claimResult) {
 
 // startCommitClock records for RunningCommitTime that a write starts. The returned function records its end. The caller
 // holds the right to write.
-func (s *Engine) startCommitClock() (stop func()) {
-	s.commitStart.Store(new(time.Now()))
-	return func() { s.commitStart.Store(nil) }
+func (e *Engine) startCommitClock() (stop func()) {
+	e.commitStart.Store(new(time.Now()))
+	return func() { e.commitStart.Store(nil) }
 }
 
 // tryGroup runs the transaction of a group once. If the operations are large, it runs only the first n. After an error
 // nothing is stored, unless the database is broken. culprit is the operation that met the error, or nil.
-func (s *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, err error) {
-	defer s.startCommitClock()()
-	t := &Tx{Conn: s.db, s: s, startTime: s.now(), memoryAtStart: s.mem}
-	t.gateTables, t.edgeTables = gates.New(t, &s.mem.gates), dependencies.New(t, &s.mem.dependencies)
-	t.rules.Init(t, &s.rechecks)
+func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, err error) {
+	defer e.startCommitClock()()
+	t := &Tx{Conn: e.db, s: e, startTime: e.now(), memoryAtStart: e.mem}
+	t.gateTables, t.edgeTables = gates.New(t, &e.mem.gates), dependencies.New(t, &e.mem.dependencies)
+	t.rules.Init(t, &e.rechecks)
 	defer func() {
 		if err != nil {
 			t.rollback()
 		}
 	}()
-	if t.forecast = group[0].forecast; s.prewriteFailed {
+	if t.forecast = group[0].forecast; e.prewriteFailed {
 		t.endedAttempts = nil
 	}
-	s.prewriteFailed = false
-	if err = s.backend.BeginTx(t); err != nil {
+	e.prewriteFailed = false
+	if err = e.backend.BeginTx(t); err != nil {
 		// If the database rejects a row that was written before the writer lock was held, another node may have
 		// taken over that job. The next try writes no such row.
 		if t.prewrite != nil && database.ErrorKindOf(err) == database.RequestFailed {
@@ -247,8 +247,8 @@ func (s *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, 
 		}
 		return 0, nil, nil, err
 	}
-	t.carriedAtStart = s.db.ArgumentBytes()
-	t.undo = append(t.undo, s.rechecks.SaveDirtyGates())
+	t.carriedAtStart = e.db.ArgumentBytes()
+	t.undo = append(t.undo, e.rechecks.SaveDirtyGates())
 	if n, culprit, err = t.runOps(group); err != nil {
 		return n, nil, culprit, err
 	}
@@ -273,7 +273,7 @@ func (s *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, 
 			return n, nil, nil, err
 		}
 		failpoint.Hit("commit")
-		s.backend.OnCommit(s.mem.commits != t.memoryAtStart.commits)
+		e.backend.OnCommit(e.mem.commits != t.memoryAtStart.commits)
 	}
 	t.publish(grant)
 	return n, grant, nil, nil

@@ -66,29 +66,29 @@ type allocator struct {
 const maxCheck = 1000
 
 // checkTaken finds out which of these ids, and which of the next numbers, are already ids of jobs.
-func (n *allocator) checkTaken(ids []string, numbers int) (err error) {
-	n.checkedUpTo = n.next + int64(min(numbers, maxCheck))
-	for number := n.next; number < n.checkedUpTo; number++ {
+func (a *allocator) checkTaken(ids []string, numbers int) (err error) {
+	a.checkedUpTo = a.next + int64(min(numbers, maxCheck))
+	for number := a.next; number < a.checkedUpTo; number++ {
 		ids = append(ids, strconv.FormatInt(number, 10))
 	}
-	taken, err := n.lookUp(ids)
-	maps.Copy(n.taken, taken)
+	taken, err := a.lookUp(ids)
+	maps.Copy(a.taken, taken)
 	return err
 }
 
 // nextFree moves to the next number that is not the id of another job, and returns it as an id. missing is
 // how many more ids are needed.
-func (n *allocator) nextFree(missing int) (id string, err error) {
+func (a *allocator) nextFree(missing int) (id string, err error) {
 	for {
-		if n.next >= n.checkedUpTo {
-			if err := n.checkTaken(nil, missing+2*n.skippedCount); err != nil {
+		if a.next >= a.checkedUpTo {
+			if err := a.checkTaken(nil, missing+2*a.skippedCount); err != nil {
 				return "", err
 			}
 		}
-		if id = strconv.FormatInt(n.next, 10); !n.taken[id] {
+		if id = strconv.FormatInt(a.next, 10); !a.taken[id] {
 			return id, nil
 		}
-		n.skip() // this number is the id of another job, so it is never assigned as a seq
+		a.skip() // this number is the id of another job, so it is never assigned as a seq
 	}
 }
 

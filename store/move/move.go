@@ -24,11 +24,11 @@ import (
 type Location struct{ Dir, URL string }
 
 // String returns the location without a password.
-func (p Location) String() string {
-	if p.URL == "" {
-		return filepath.Join(p.Dir, sqlitedb.DatabaseName)
+func (l Location) String() string {
+	if l.URL == "" {
+		return filepath.Join(l.Dir, sqlitedb.DatabaseName)
 	}
-	config, err := pgdb.ParseAddress(p.URL)
+	config, err := pgdb.ParseAddress(l.URL)
 	if err != nil {
 		return "a PostgreSQL database"
 	}
@@ -36,7 +36,7 @@ func (p Location) String() string {
 }
 
 // quoted returns the location for messages.
-func (p Location) quoted() string { return database.QuoteLocation(p.String()) }
+func (l Location) quoted() string { return database.QuoteLocation(l.String()) }
 
 // Member is the node that a state directory belongs to, with the id of that directory.
 type Member struct{ Name, DirID string }

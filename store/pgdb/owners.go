@@ -37,14 +37,14 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 // untrustedObject is something in the schema that belongs to a role the service does not trust.
 type untrustedObject struct{ kind, owner, user, database string }
 
-func (f *untrustedObject) message() string {
+func (o *untrustedObject) message() string {
 	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the "+
-		"service uses the role %s", f.kind, f.owner, f.user)
+		"service uses the role %s", o.kind, o.owner, o.user)
 }
 
-func (f *untrustedObject) advice() string {
+func (o *untrustedObject) advice() string {
 	return fmt.Sprintf(`to keep it with its data, run: ALTER %s OWNER TO %q; drop it only if queuectl did not create it`,
-		f.kind, f.user)
+		o.kind, o.user)
 }
 
 // findUntrustedObject returns the first object of the schema that belongs to an untrusted role. It returns nil if all

@@ -24,22 +24,22 @@ type SideConn struct {
 const SideConnTimeout = 5 * time.Second
 
 // Do calls f with the connection, and once more if the connection had been lost before the call.
-func (k *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
+func (c *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, SideConnTimeout)
 	defer cancel()
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for range 2 {
-		fresh := k.conn == nil || k.conn.IsClosed()
+		fresh := c.conn == nil || c.conn.IsClosed()
 		if fresh {
-			if k.conn, err = Connect(ctx, k.Config); err != nil {
+			if c.conn, err = Connect(ctx, c.Config); err != nil {
 				return UnavailableError(err)
 			}
 		}
-		release := k.conn.InterruptWhenDone(ctx)
-		err = f(k.conn)
+		release := c.conn.InterruptWhenDone(ctx)
+		err = f(c.conn)
 		release()
-		if fresh || !k.conn.IsClosed() {
+		if fresh || !c.conn.IsClosed() {
 			break
 		}
 	}
@@ -57,11 +57,11 @@ func UnavailableError(err error) error {
 }
 
 // Close closes the connection.
-func (k *SideConn) Close() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.conn == nil {
+func (c *SideConn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
 		return nil
 	}
-	return k.conn.Close()
+	return c.conn.Close()
 }

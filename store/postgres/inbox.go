@@ -89,7 +89,7 @@ func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (l
 }
 
 // TakeSubmission implements SharedDatabase.
-func (s backend) TakeSubmission(t *engine.Tx, r *store.Request,
+func (b backend) TakeSubmission(t *engine.Tx, r *store.Request,
 	enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
 	found, err := t.QueryNumber(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
 	if err != nil || found == 0 {

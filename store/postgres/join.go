@@ -124,8 +124,8 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 }
 
 // ranElsewhere reports whether location and the directory's current location are known and differ.
-func (m *NodeConfig) ranElsewhere(location string) bool {
-	return location != m.DirLocation && location != "" && m.DirLocation != ""
+func (c *NodeConfig) ranElsewhere(location string) bool {
+	return location != c.DirLocation && location != "" && c.DirLocation != ""
 }
 
 // renameNode gives this node's name to an existing node with the same state directory, so that the node keeps

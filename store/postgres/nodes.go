@@ -17,7 +17,7 @@ import (
 )
 
 // StoreNode implements SharedDatabase.
-func (s backend) StoreNode(t *engine.Tx, n *store.Node) error {
+func (b backend) StoreNode(t *engine.Tx, n *store.Node) error {
 	labels, err := json.Marshal(n.Labels)
 	resources, err2 := json.Marshal(n.Resources)
 	if err := errors.Join(err, err2); err != nil {
@@ -287,11 +287,11 @@ func (s *Store) endNodeLease(ctx context.Context) error {
 }
 
 // OwnDeletableOutputs implements SharedDatabase. It does not read the files of other nodes, since there may be many.
-func (s backend) OwnDeletableOutputs(t *engine.Tx, limit int) (refs []string, err error) {
+func (b backend) OwnDeletableOutputs(t *engine.Tx, limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
 		more, err := database.Rows(t, database.TextOf, `SELECT ref FROM garbage WHERE node = ?
 			AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = ? AND id <> ?) ORDER BY ref LIMIT ?`,
-			name, name, s.Node(), int64(limit-len(refs)))
+			name, name, b.Node(), int64(limit-len(refs)))
 		if refs = append(refs, more...); err != nil || len(refs) == limit {
 			return refs, err
 		}

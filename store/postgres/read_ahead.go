@@ -19,8 +19,8 @@ type earlyRows struct {
 }
 
 // StartLaneQuery implements SharedDatabase.
-func (s backend) StartLaneQuery(query string, args []any, want int, readNow bool) (engine.EarlyRows, error) {
-	e := &earlyRows{conn: s.writer.Conn}
+func (b backend) StartLaneQuery(query string, args []any, want int, readNow bool) (engine.EarlyRows, error) {
+	e := &earlyRows{conn: b.writer.Conn}
 	if !readNow {
 		return e, e.conn.StartQuery(query, args...)
 	}
@@ -46,7 +46,7 @@ func (e *earlyRows) Each(each func(r database.Row) (more bool, err error)) (ok b
 }
 
 // ReadLanes implements SharedDatabase.
-func (s backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]readahead.Lane, error) {
+func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]readahead.Lane, error) {
 	index := make(map[int64]int, len(starts))
 	var ids, ranks, seqs []int64
 	for i, start := range starts {
@@ -77,8 +77,8 @@ func (s backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 		return nil, err
 	}
 	for i, rows := range copies { // sort the rows, because a join returns them in no defined order
-		sort.Slice(rows, func(a, b int) bool { // without a copy of each compared row
-			return readahead.Position(&rows[b]).After(readahead.Position(&rows[a]))
+		sort.Slice(rows, func(m, n int) bool { // without a copy of each compared row
+			return readahead.Position(&rows[n]).After(readahead.Position(&rows[m]))
 		})
 		list[i].Rows = make([]database.Row, len(rows))
 		for k := range rows {
@@ -90,7 +90,7 @@ func (s backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 
 // ReadOpenLanes implements SharedDatabase. It reads only each user's first lanes from the index, however many
 // lanes a user has.
-func (s backend) ReadOpenLanes(t *engine.Tx, queue string, uids []int, perUser int, closedHere []int64,
+func (b backend) ReadOpenLanes(t *engine.Tx, queue string, uids []int, perUser int, closedHere []int64,
 	each func(rules.Lane)) error {
 	const (
 		open = ` FROM lanes WHERE demands <> '' AND shut = 0 AND queue = ?1`

@@ -218,10 +218,10 @@ func (w *serverWriter) Commit() error {
 const lostCommitTimeout = 30 * time.Second
 
 // OpenReader implements Backend.
-func (s backend) OpenReader() (database.ReadConn, error) {
+func (b backend) OpenReader() (database.ReadConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgdb.ConnectTimeout)
 	defer cancel()
-	c, err := pgdb.Connect(ctx, s.config)
+	c, err := pgdb.Connect(ctx, b.config)
 	if err != nil {
 		return nil, err
 	}
@@ -229,24 +229,24 @@ func (s backend) OpenReader() (database.ReadConn, error) {
 }
 
 // BeforeCommit implements Backend.
-func (s backend) BeforeCommit() error { return nil }
+func (b backend) BeforeCommit() error { return nil }
 
 // ReadReservations implements Backend. Each node lists its own leases in its row of the table nodes.
-func (s backend) ReadReservations(all *database.QueryBatch, each func(database.Row) (bool, error)) {
+func (b backend) ReadReservations(all *database.QueryBatch, each func(database.Row) (bool, error)) {
 	all.Add(each, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
 // WriteReservations implements Backend. The table meta lists the leases that belong to no node. After a move, it
 // lists all leases.
-func (s backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
-	if s.Node() == 0 {
+func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
+	if b.Node() == 0 {
 		return t.Reservations(), true, nil
 	}
 	for node, list := range t.ReservationsByNode() {
 		if node <= 0 {
 			inMeta += string(list)
-		} else if node == s.Node() {
-			s.reservedText = string(list) // Commit writes this node's row anyway
+		} else if node == b.Node() {
+			b.reservedText = string(list) // Commit writes this node's row anyway
 		} else if err := t.Exec(`UPDATE nodes SET reserved = ? WHERE id = ?`, string(list), node); err != nil {
 			return "", false, err
 		}
@@ -255,21 +255,21 @@ func (s backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, e
 }
 
 // OnCommit implements Backend.
-func (s backend) OnCommit(changed bool) {
-	s.appliedCommits.Store(s.Counters().Commits)
-	if changed && s.HasOtherNodes() {
-		engine.SendHint(s.commitHints)
+func (b backend) OnCommit(changed bool) {
+	b.appliedCommits.Store(b.Counters().Commits)
+	if changed && b.HasOtherNodes() {
+		engine.SendHint(b.commitHints)
 	}
 }
 
 // ReleaseReserve implements DiskSpace. The disk belongs to the server, so there is no reserve.
-func (s backend) ReleaseReserve(bool) bool { return false }
+func (b backend) ReleaseReserve(bool) bool { return false }
 
 // OnSpaceFreed implements DiskSpace. The server cleans up its files itself.
-func (s backend) OnSpaceFreed() {}
+func (b backend) OnSpaceFreed() {}
 
 // RefusalError implements Backend.
-func (s backend) RefusalError(k database.ErrorKind, err error) error {
+func (b backend) RefusalError(k database.ErrorKind, err error) error {
 	err = pgdb.ErrorForUser(err)
 	if k == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of the database server is full (%v); free some space and try again",
@@ -280,52 +280,52 @@ func (s backend) RefusalError(k database.ErrorKind, err error) error {
 
 // MayBlameOtherStatement implements Backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
 // (constraints) or 54 (limits).
-func (s backend) MayBlameOtherStatement(err error) bool {
+func (b backend) MayBlameOtherStatement(err error) bool {
 	e, refused := errors.AsType[pgdb.StatementError](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
 }
 
 // OnFailure implements Backend.
-func (s backend) OnFailure() {}
+func (b backend) OnFailure() {}
 
 // CheckSpace implements DiskSpace. It checks nothing, because the server reports it if space runs out.
-func (s backend) CheckSpace() error { return nil }
+func (b backend) CheckSpace() error { return nil }
 
 // MaintainReserve implements DiskSpace. Once a minute it reads the size of the database.
-func (s backend) MaintainReserve() {
-	if time.Since(s.sizeReadAt) < sizeReadInterval {
+func (b backend) MaintainReserve() {
+	if time.Since(b.sizeReadAt) < sizeReadInterval {
 		return
 	}
-	s.sizeReadAt = time.Now()
-	sent := queue.MillisOf(s.sizeReadAt)
+	b.sizeReadAt = time.Now()
+	sent := queue.MillisOf(b.sizeReadAt)
 	// Ignore an error: if the connection is lost, the next statement reports it.
-	database.First(s.writer, func(r database.Row) {
-		s.size.Store(r.Num(0))
-		s.clockOffset.update(sent, queue.Millis(r.Num(1)), queue.MillisOf(time.Now()))
+	database.First(b.writer, func(r database.Row) {
+		b.size.Store(r.Num(0))
+		b.clockOffset.update(sent, queue.Millis(r.Num(1)), queue.MillisOf(time.Now()))
 	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 }
 
 // DatabaseBytes implements DiskSpace.
-func (s backend) DatabaseBytes() int64 { return s.size.Load() }
+func (b backend) DatabaseBytes() int64 { return b.size.Load() }
 
 // ReadTimeout implements Backend.
-func (s backend) ReadTimeout() time.Duration { return engine.ReadTimeout }
+func (b backend) ReadTimeout() time.Duration { return engine.ReadTimeout }
 
 // ReadTimeoutError implements Backend.
-func (s backend) ReadTimeoutError(budget time.Duration) error {
+func (b backend) ReadTimeoutError(budget time.Duration) error {
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
 		"less, or try again later", budget)
 }
 
 // CheckReadable implements Backend.
-func (s backend) CheckReadable() error { return nil }
+func (b backend) CheckReadable() error { return nil }
 
 // ConvertReadError implements Backend.
-func (s backend) ConvertReadError(err error) error {
+func (b backend) ConvertReadError(err error) error {
 	switch {
 	case err == nil:
 	case errors.As(err, new(database.DamageError)):
-		s.FailFromRead(err)
+		b.FailFromRead(err)
 		return queue.Errorf(queue.CodeUnavailable, "the service ends, because it cannot use its database: %v; see the "+
 			"service's log and queuectl doctor", err)
 	case errors.As(err, new(pgdb.ConnLostError)), errors.As(err, new(pgdb.StatementError)) &&
@@ -344,19 +344,19 @@ func (s *Store) StopListening() {
 
 // Close implements Backend. A node without leases ends its node lease, so that the other nodes need not wait
 // until it expires.
-func (s backend) Close() error {
-	s.StopListening()
+func (b backend) Close() error {
+	b.StopListening()
 	var leaveErr error
-	if !s.HasOwnLeases() && s.Err() == nil {
+	if !b.HasOwnLeases() && b.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), pgdb.CloseTimeout)
 		defer cancel()
-		leaveErr = s.endNodeLease(ctx)
+		leaveErr = b.endNodeLease(ctx)
 	}
 	if leaveErr != nil {
-		s.Log().Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends",
+		b.Log().Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends",
 			"error", leaveErr)
 	}
-	for _, c := range []interface{ Close() error }{s.leaseConn, s.Requests.Conn, s.writer} {
+	for _, c := range []interface{ Close() error }{b.leaseConn, b.Requests.Conn, b.writer} {
 		c.Close() // errors are ignored: the server detects closed connections itself
 	}
 	return nil

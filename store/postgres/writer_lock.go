@@ -16,8 +16,8 @@ var errNodeLeaseLost = database.DamageError(
 // BeginTx implements Backend. It begins a transaction and takes the writer lock, which is the lock on the row of the
 // table meta. It then applies the changes of other nodes.
 // See docs/decisions/0026.
-func (s backend) BeginTx(t *engine.Tx) error {
-	s.reservedText = nil
+func (b backend) BeginTx(t *engine.Tx) error {
+	b.reservedText = nil
 	if err := t.EnsureBegun(); err != nil {
 		return err
 	}
@@ -27,20 +27,20 @@ func (s backend) BeginTx(t *engine.Tx) error {
 	if err := t.Conn.Exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
 		return err
 	}
-	applied := s.Counters().Commits
+	applied := b.Counters().Commits
 	commits, member, sent := int64(0), false, queue.MillisOf(time.Now())
 	var list [][]byte
 	var batch database.QueryBatch
 	batch.Add(func(r database.Row) (bool, error) {
 		commits, member = r.Num(0), r.Num(1) != 0
-		s.SetOtherNodes(r.Num(3))
-		s.clockOffset.update(sent, queue.Millis(r.Num(2)), queue.MillisOf(time.Now()))
+		b.SetOtherNodes(r.Num(3))
+		b.clockOffset.update(sent, queue.Millis(r.Num(2)), queue.MillisOf(time.Now()))
 		t.UpdateTime()
 		return true, nil
 	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone),
 			(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
 			(SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp())
-		FROM meta`, s.Node(), s.incarnation, s.Node())
+		FROM meta`, b.Node(), b.incarnation, b.Node())
 	batch.Add(func(r database.Row) (bool, error) {
 		if r.Num(0) == applied+int64(len(list))+1 && len(r.View(1)) > 0 {
 			list = append(list, slices.Clone(r.View(1)))
@@ -50,17 +50,17 @@ func (s backend) BeginTx(t *engine.Tx) error {
 	if err := t.Conn.QueryAll(batch.Queries); err != nil {
 		return err
 	}
-	if !member && s.Node() != 0 {
+	if !member && b.Node() != 0 {
 		return errNodeLeaseLost
 	}
 	if commits != applied {
-		engine.SendHint(s.changeHints)
+		engine.SendHint(b.changeHints)
 	}
 	return t.CatchUp(commits, list)
 }
 
 // StoreDelta implements SharedDatabase. It deletes old deltas. A node that has missed a deleted delta reloads.
-func (s backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
+func (b backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
 	if err := t.Exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`,
 		commit, string(delta)); err != nil || commit%deltaCleanupStep != 0 {
 		return err

@@ -88,37 +88,37 @@ func priority(state, priority, expiresAt int64) int64 {
 func Following(p rules.Position) rules.Position { return rules.Position{Rank: p.Rank, Seq: p.Seq + 1} }
 
 // HasLeft reports whether a job has left its lane since it was read.
-func (a *Jobs) HasLeft(seq int64) bool { return a != nil && a.leftLane[seq] }
+func (j *Jobs) HasLeft(seq int64) bool { return j != nil && j.leftLane[seq] }
 
 // NoteWrite records that the transaction writes a job's row. It ignores the rows of leased jobs, because such
 // a write does not affect the rows that were read ahead.
-func (a *Jobs) NoteWrite(j *rules.Job, leased bool) {
+func (j *Jobs) NoteWrite(job *rules.Job, leased bool) {
 	switch {
-	case a == nil || leased || len(a.lanes) == 0:
-	case j.Slot == rules.Ready:
-		a.Forget()
+	case j == nil || leased || len(j.lanes) == 0:
+	case job.Slot == rules.Ready:
+		j.Forget()
 	default:
-		if a.leftLane == nil {
-			a.leftLane = map[int64]bool{}
+		if j.leftLane == nil {
+			j.leftLane = map[int64]bool{}
 		}
-		a.leftLane[j.Seq] = true
+		j.leftLane[job.Seq] = true
 	}
 }
 
 // Forget drops all rows.
-func (a *Jobs) Forget() {
-	if a != nil {
-		*a = Jobs{}
+func (j *Jobs) Forget() {
+	if j != nil {
+		*j = Jobs{}
 	}
 }
 
 // Head returns a lane's first job at or after a position, or nil at the end of the lane. known is false if
 // those jobs were not read ahead.
-func (a *Jobs) Head(lane int64, from rules.Position) (h *Head, known bool) {
-	if a == nil || !a.lanes[lane].covers(from) {
+func (j *Jobs) Head(lane int64, from rules.Position) (h *Head, known bool) {
+	if j == nil || !j.lanes[lane].covers(from) {
 		return nil, false
 	}
-	l := a.lanes[lane]
+	l := j.lanes[lane]
 	for _, r := range l.Rows {
 		if head := HeadOf(r); !from.After(head.Position) {
 			return &head, true
@@ -139,21 +139,21 @@ type Reader func(starts []Start, size int) ([]Lane, error)
 // Find passes a lane's jobs from l.Next on to each, and first reads them if necessary. It also reads the lanes that
 // are likely to be served next. limit is the maximum number of jobs to read. Find reports whether the lane has no
 // further jobs. The argument gone of each is true for a job that has left the lane since its row was read.
-func (a *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
+func (j *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 	each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
 	from := l.NextPosition
-	known := a.lanes[l.Lane.ID]
+	known := j.lanes[l.Lane.ID]
 	if !known.covers(from) || known.Next != nil && !known.Next.Position.After(from) {
-		if err := a.fill(l, known, limit, read); err != nil {
+		if err := j.fill(l, known, limit, read); err != nil {
 			return false, err
 		}
-		known = a.lanes[l.Lane.ID]
+		known = j.lanes[l.Lane.ID]
 	}
 	for _, r := range known.Rows {
 		if from.After(Position(r)) {
 			continue
 		}
-		if more, err := each(r, a.HasLeft(r.Num(0))); !more || err != nil {
+		if more, err := each(r, j.HasLeft(r.Num(0))); !more || err != nil {
 			return false, err
 		}
 	}
@@ -165,7 +165,7 @@ func (a *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 
 // fill reads the next jobs of l's lane, and of the lanes that are likely to be served next. The
 // parameter known holds the rows that were already read from l's lane; nil means none.
-func (a *Jobs) fill(l *rules.LaneScan, known *laneRows, limit int, read Reader) error {
+func (j *Jobs) fill(l *rules.LaneScan, known *laneRows, limit int, read Reader) error {
 	size := max(1, l.ExpectedJobs)
 	if known != nil {
 		size = 2 * known.size
@@ -174,7 +174,7 @@ func (a *Jobs) fill(l *rules.LaneScan, known *laneRows, limit int, read Reader) 
 	starts := []Start{{l.Lane.ID, l.NextPosition}}
 	added := map[int64]bool{l.Lane.ID: true}
 	for _, other := range l.UpcomingLanes(limit / size) {
-		if !added[other.ID] && !a.lanes[other.ID].covers(other.Head) {
+		if !added[other.ID] && !j.lanes[other.ID].covers(other.Head) {
 			added[other.ID] = true
 			starts = append(starts, Start{other.ID, other.Head})
 		}
@@ -187,17 +187,17 @@ func (a *Jobs) fill(l *rules.LaneScan, known *laneRows, limit int, read Reader) 
 	for i, start := range starts {
 		lanes[start.Lane] = &laneRows{list[i], start.From, size}
 	}
-	if a.lanes == nil {
-		a.lanes = map[int64]*laneRows{}
+	if j.lanes == nil {
+		j.lanes = map[int64]*laneRows{}
 	}
-	maps.Copy(a.lanes, lanes)
+	maps.Copy(j.lanes, lanes)
 	return nil
 }
 
 // Lanes returns the jobs that were read ahead, by lane. Only tests use it.
-func (a *Jobs) Lanes() map[int64]Lane {
+func (j *Jobs) Lanes() map[int64]Lane {
 	list := map[int64]Lane{}
-	for id, l := range a.lanes {
+	for id, l := range j.lanes {
 		list[id] = l.Lane
 	}
 	return list

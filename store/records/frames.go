@@ -21,15 +21,15 @@ type StagedJob struct {
 
 // HasChosenID reports whether the user chose the job's id. Such an id has its own row while the job is in a frame.
 // A job without one needs no row: its id is its seq, and frames store the ranges of their seqs.
-func (f *StagedJob) HasChosenID() bool { return f.ID != "" }
+func (s *StagedJob) HasChosenID() bool { return s.ID != "" }
 
 // castagnoli returns the CRC-32 table of the polynomial for which processors have an instruction. The table
 // is built at its first use, so that programs that never use it start faster.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // Append appends the encoding of the job.
-func (f *StagedJob) Append(b []byte) ([]byte, error) {
-	j := &f.Draft
+func (s *StagedJob) Append(b []byte) ([]byte, error) {
+	j := &s.Draft
 	demands, err := EncodeDemands(j.Demands)
 	if err != nil {
 		return nil, err
@@ -41,11 +41,11 @@ func (f *StagedJob) Append(b []byte) ([]byte, error) {
 		}
 	}
 	at := len(b)
-	for _, n := range []int64{f.Seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt),
+	for _, n := range []int64{s.Seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt),
 		int64(j.OnDependencyFailure), int64(j.HookEvents)} {
 		b = binary.AppendVarint(b, n)
 	}
-	for _, text := range []string{f.ID, f.Labels, f.Terms, f.Input, j.Queue, demands, string(after)} {
+	for _, text := range []string{s.ID, s.Labels, s.Terms, s.Input, j.Queue, demands, string(after)} {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	}
 	var head [binary.MaxVarintLen64 + crc32.Size]byte

@@ -105,59 +105,59 @@ type occurrenceEnqueuer struct {
 // runOccurrence carries out one occurrence. If the job is rejected, it records the run as refused. It returns
 // an error instead if a user requested the run, or if failOverQuota is set and the user's quota is the
 // reason.
-func (b *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) (store.OccurrenceRecord, error) {
-	run := store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: b.f.RequestedBy}
+func (e *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) (store.OccurrenceRecord, error) {
+	run := store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: e.f.RequestedBy}
 	kind := queue.EventScheduleEnqueued
 	var j Job
 	var rejection *queue.Error
-	err := b.enqueueOccurrence(at, &j)
+	err := e.enqueueOccurrence(at, &j)
 	var overQuota *store.QuotaError
 	switch {
 	case failOverQuota && errors.As(err, &overQuota):
 		return run, err
 	case err == nil:
 		run.JobSeq, run.JobID = j.Seq, j.ID
-	case !errors.As(err, &rejection) || b.f.RequestedBy != nil ||
+	case !errors.As(err, &rejection) || e.f.RequestedBy != nil ||
 		rejection.Code == queue.CodeNoSpace || rejection.Code == queue.CodeUnavailable:
 		return run, err
 	default:
 		run.Outcome, kind = store.OutcomeRefused, queue.EventScheduleSkipped
 		run.Note = queue.ClipJSON(rejection.Error(), queue.MaxErrorBytes)
 		if rejection.Code == queue.CodeWrongState {
-			run.Outcome, run.Note = store.OutcomeSkipped, b.newestID
+			run.Outcome, run.Note = store.OutcomeSkipped, e.newestID
 		}
 	}
-	if err := b.r.tx.AddOccurrenceRecord(b.f.Name, run); err != nil {
+	if err := e.r.tx.AddOccurrenceRecord(e.f.Name, run); err != nil {
 		return run, err
 	}
-	detail := detailOf(queue.EventDetail{Schedule: b.f.Name, OccurrenceAt: at, UID: b.f.RequestedBy})
-	return run, b.r.tx.AddEvent(kind, &j.Job, j.State, detail)
+	detail := detailOf(queue.EventDetail{Schedule: e.f.Name, OccurrenceAt: at, UID: e.f.RequestedBy})
+	return run, e.r.tx.AddEvent(kind, &j.Job, j.State, detail)
 }
 
 // enqueueOccurrence enqueues the job of an occurrence, or returns an error that says why the job is rejected.
-func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
-	draft, ownParents := b.draft(), len(b.s.Draft.DependsOn)
+func (e *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
+	draft, ownParents := e.draft(), len(e.s.Draft.DependsOn)
 	switch {
-	case b.rejection != nil:
-		return b.rejection
-	case b.unfinishedCount >= store.MaxUnfinishedJobs:
+	case e.rejection != nil:
+		return e.rejection
+	case e.unfinishedCount >= store.MaxUnfinishedJobs:
 		return queue.Errorf(queue.CodeQueueFull,
 			"schedule %s has %d unfinished jobs, the maximum; wait until some have ended, or cancel them",
-			b.s.Name, b.unfinishedCount)
-	case b.newestSeq == 0:
-	case b.enqueuedNewest || b.s.Overlap == store.OverlapQueue:
-		draft.DependsOn = append(draft.DependsOn, queue.Dependency{JobSeq: b.newestSeq, Condition: queue.ParentEnded})
+			e.s.Name, e.unfinishedCount)
+	case e.newestSeq == 0:
+	case e.enqueuedNewest || e.s.Overlap == store.OverlapQueue:
+		draft.DependsOn = append(draft.DependsOn, queue.Dependency{JobSeq: e.newestSeq, Condition: queue.ParentEnded})
 		if ownParents == 0 {
 			draft.OnDependencyFailure = queue.DependencyFailureRun
 		}
 	default:
 		return queue.Errorf(queue.CodeWrongState,
 			"job %s of schedule %s has not ended, and the schedule uses --overlap skip; "+
-				"wait for the job, or cancel it first", b.newestID, b.s.Name)
+				"wait for the job, or cancel it first", e.newestID, e.s.Name)
 	}
 	for n := 1; draft.ID == ""; n++ {
-		id := b.f.CandidateID(at, n)
-		taken, err := b.r.tx.IDTaken(id)
+		id := e.f.CandidateID(at, n)
+		taken, err := e.r.tx.IDTaken(id)
 		switch {
 		case err != nil:
 			return err
@@ -168,7 +168,7 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 				"remove one of them, for example: queuectl rm %s", id)
 		}
 	}
-	seq, id, err := b.enqueueReplacing(draft)
+	seq, id, err := e.enqueueReplacing(draft)
 	if err != nil {
 		return err
 	}
@@ -176,38 +176,38 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 	if len(draft.DependsOn) > 0 {
 		j.State = queue.Blocked
 	}
-	b.newestSeq, b.newestID, b.enqueuedNewest = seq, id, true
-	b.unfinishedCount++
+	e.newestSeq, e.newestID, e.enqueuedNewest = seq, id, true
+	e.unfinishedCount++
 	return nil
 }
 
-func (b *occurrenceEnqueuer) draft() queue.Job {
-	draft := b.s.Draft
-	draft.UID, draft.Schedule, draft.DependsOn = b.s.UID, b.s.Name, slices.Clone(draft.DependsOn)
+func (e *occurrenceEnqueuer) draft() queue.Job {
+	draft := e.s.Draft
+	draft.UID, draft.Schedule, draft.DependsOn = e.s.UID, e.s.Name, slices.Clone(draft.DependsOn)
 	return draft
 }
 
 // enqueueReplacing enqueues a draft and cancels the jobs that it replaces. If the draft is rejected, these
 // jobs do not change.
-func (b *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id string, err error) {
-	if len(b.toReplace) == 0 {
-		return b.enqueue(draft)
+func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id string, err error) {
+	if len(e.toReplace) == 0 {
+		return e.enqueue(draft)
 	}
-	err = b.r.tx.WithSavepoint(func() error {
-		bytesBefore := b.r.HookBytes
-		for i := range b.toReplace {
-			if err := b.r.cancelReplaced(b.toReplace[i].Seq); err != nil {
+	err = e.r.tx.WithSavepoint(func() error {
+		bytesBefore := e.r.HookBytes
+		for i := range e.toReplace {
+			if err := e.r.cancelReplaced(e.toReplace[i].Seq); err != nil {
 				return err
 			}
-			if err := CheckReplacedHooks(i+1, b.r.HookBytes-bytesBefore); err != nil {
+			if err := CheckReplacedHooks(i+1, e.r.HookBytes-bytesBefore); err != nil {
 				return err
 			}
 		}
-		seq, id, err = b.enqueue(draft)
+		seq, id, err = e.enqueue(draft)
 		return err
 	})
 	if err == nil {
-		b.toReplace = nil
+		e.toReplace = nil
 	}
 	return seq, id, err
 }
@@ -231,9 +231,9 @@ var errDryRun = errors.New("dry run")
 
 // checkRejection checks whether the job would be rejected even after the jobs that it replaces have ended. If
 // so, these jobs need not be ended.
-func (b *occurrenceEnqueuer) checkRejection() error {
-	err := b.r.tx.WithSavepoint(func() error {
-		if _, _, err := b.enqueue(b.draft()); err != nil {
+func (e *occurrenceEnqueuer) checkRejection() error {
+	err := e.r.tx.WithSavepoint(func() error {
+		if _, _, err := e.enqueue(e.draft()); err != nil {
 			return err
 		}
 		return errDryRun
@@ -245,9 +245,9 @@ func (b *occurrenceEnqueuer) checkRejection() error {
 	case !errors.As(err, &rejection):
 		return err
 	// Not a rejection: the end of the replaced jobs frees the unique key.
-	case rejection.Code == queue.CodeExists && b.s.Draft.UniqueFor == 0:
+	case rejection.Code == queue.CodeExists && e.s.Draft.UniqueFor == 0:
 		return nil
 	}
-	b.rejection = err
+	e.rejection = err
 	return nil
 }

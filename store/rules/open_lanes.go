@@ -29,16 +29,16 @@ type recheckRound struct {
 }
 
 // DirtyGateCount returns the number of gates that Reopen still has to check because it ran out of steps.
-func (m *RecheckState) DirtyGateCount() int { return len(m.dirtyGates) }
+func (s *RecheckState) DirtyGateCount() int { return len(s.dirtyGates) }
 
 // SaveDirtyGates remembers the gates that are to be checked. If the transaction is undone, the caller must call the
 // returned function, so that these gates are checked again.
-func (m *RecheckState) SaveDirtyGates() (back func()) {
-	if len(m.dirtyGates) == 0 {
+func (s *RecheckState) SaveDirtyGates() (back func()) {
+	if len(s.dirtyGates) == 0 {
 		return func() {}
 	}
-	kept := maps.Clone(m.dirtyGates)
-	return func() { maps.Copy(m.dirtyGates, kept) }
+	kept := maps.Clone(s.dirtyGates)
+	return func() { maps.Copy(s.dirtyGates, kept) }
 }
 
 // MaxSteps limits the steps that claims take in one transaction, and the steps that Reopen takes. The limit
@@ -137,8 +137,8 @@ func (k *laneKeeper) openLanesOfGate(gate int64, progress recheckRound) error {
 }
 
 // endsBefore reports whether the round has come back to where it started, so that it ends before this list.
-func (at *recheckRound) endsBefore(list ClosedLaneList) bool {
-	return at.wrapped && list.Compare(at.startedBehind) > 0
+func (r *recheckRound) endsBefore(list ClosedLaneList) bool {
+	return r.wrapped && list.Compare(r.startedBehind) > 0
 }
 
 // openBestOfList opens the best lane of one list if the lane has room.

@@ -42,21 +42,21 @@ type spaceCheck struct {
 
 // CheckSpace implements DiskSpace. It returns an error for new jobs while the disk is nearly full and the
 // database has no free pages for them.
-func (s backend) CheckSpace() error {
-	if time.Since(s.space.time) > spaceCheckInterval {
-		if s.reserveError.Load() != nil {
-			s.maintainReserve() // may create the reserve, so that new jobs need not wait for the next call
+func (b backend) CheckSpace() error {
+	if time.Since(b.space.time) > spaceCheckInterval {
+		if b.reserveError.Load() != nil {
+			b.maintainReserve() // may create the reserve, so that new jobs need not wait for the next call
 		}
-		if s.space.refusal = s.SpaceError(); s.space.refusal != nil {
-			engine.SendHint(s.needsSpace)
-			if _, err := s.countPages(); err != nil {
+		if b.space.refusal = b.SpaceError(); b.space.refusal != nil {
+			engine.SendHint(b.needsSpace)
+			if _, err := b.countPages(); err != nil {
 				return err
 			}
-			s.space.refusal = s.SpaceError()
+			b.space.refusal = b.SpaceError()
 		}
-		s.space.time = time.Now()
+		b.space.time = time.Now()
 	}
-	return s.space.refusal
+	return b.space.refusal
 }
 
 // SpaceError returns an error while new jobs are refused. The reason is that neither the disk nor the free pages of
@@ -122,7 +122,7 @@ func checkFileLimit(path string) error {
 }
 
 // ReleaseReserve implements DiskSpace.
-func (s backend) ReleaseReserve(whole bool) bool { return s.releaseReserve(whole) }
+func (b backend) ReleaseReserve(whole bool) bool { return b.releaseReserve(whole) }
 
 // releaseReserve releases disk space from the reserve. Without whole it keeps the last part.
 func (s *Store) releaseReserve(whole bool) bool {
@@ -168,10 +168,10 @@ func (s *Store) DiskCapacity() int64 {
 }
 
 // OnSpaceFreed implements DiskSpace. It starts compaction if the file has enough free pages.
-func (s backend) OnSpaceFreed() { engine.SendHint(s.needsSpace) }
+func (b backend) OnSpaceFreed() { engine.SendHint(b.needsSpace) }
 
 // MaintainReserve implements DiskSpace.
-func (s backend) MaintainReserve() { s.maintainReserve() }
+func (b backend) MaintainReserve() { b.maintainReserve() }
 
 // maintainReserve creates the reserve if it is missing and there is space for it.
 func (s *Store) maintainReserve() {

@@ -177,8 +177,8 @@ func (s *Store) checkAfterIOError() error {
 }
 
 // OpenReader implements Backend.
-func (s backend) OpenReader() (database.ReadConn, error) {
-	c, err := sqlitedb.OpenWithFlags(s.readPath, s.readFlags, sqlitedb.ReaderPragmas()...)
+func (b backend) OpenReader() (database.ReadConn, error) {
+	c, err := sqlitedb.OpenWithFlags(b.readPath, b.readFlags, sqlitedb.ReaderPragmas()...)
 	if err != nil {
 		return nil, err
 	}
@@ -186,34 +186,34 @@ func (s backend) OpenReader() (database.ReadConn, error) {
 }
 
 // BeforeCommit implements Backend.
-func (s backend) BeforeCommit() error {
-	wal, err := s.checkFiles()
+func (b backend) BeforeCommit() error {
+	wal, err := b.checkFiles()
 	if err == nil {
-		s.checkpointWAL(wal)
+		b.checkpointWAL(wal)
 	}
 	return err
 }
 
 // BeginTx implements Backend. No other process changes the database, so there is nothing to update.
-func (s backend) BeginTx(*engine.Tx) error { return nil }
+func (b backend) BeginTx(*engine.Tx) error { return nil }
 
 // ReadReservations implements Backend.
-func (s backend) ReadReservations(*database.QueryBatch, func(database.Row) (bool, error)) {}
+func (b backend) ReadReservations(*database.QueryBatch, func(database.Row) (bool, error)) {}
 
 // WriteReservations implements Backend.
-func (s backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
+func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
 	return t.Reservations(), true, nil
 }
 
 // MayBlameOtherStatement implements Backend. SQLite reports each error with the statement that caused it.
-func (s backend) MayBlameOtherStatement(error) bool { return false }
+func (b backend) MayBlameOtherStatement(error) bool { return false }
 
 // OnCommit implements Backend.
-func (s backend) OnCommit(changed bool) {
+func (b backend) OnCommit(changed bool) {
 	if changed {
-		s.highWater.Write(sqlitedb.HighWater(s.Counters()))
+		b.highWater.Write(sqlitedb.HighWater(b.Counters()))
 	}
-	s.recordFileSizes()
+	b.recordFileSizes()
 }
 
 // recordFileSizes notes the sizes of the files after a change by the writer.
@@ -225,44 +225,44 @@ func (s *Store) recordFileSizes() {
 }
 
 // RefusalError implements Backend.
-func (s backend) RefusalError(k database.ErrorKind, err error) error {
+func (b backend) RefusalError(k database.ErrorKind, err error) error {
 	if k == database.DiskFull {
-		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", s.dir)
+		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", b.dir)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "another program has locked the database %s; end that "+
-		"program and try again", filepath.Join(s.dir, sqlitedb.DatabaseName))
+		"program and try again", filepath.Join(b.dir, sqlitedb.DatabaseName))
 }
 
 // OnFailure implements Backend.
-func (s backend) OnFailure() {
-	s.conn.KeepWAL()
+func (b backend) OnFailure() {
+	b.conn.KeepWAL()
 	// If this fails, the next start finds the damage itself.
-	os.WriteFile(filepath.Join(s.dir, sqlitedb.CheckMarkerName), nil, 0o600)
+	os.WriteFile(filepath.Join(b.dir, sqlitedb.CheckMarkerName), nil, 0o600)
 }
 
 // DatabaseBytes implements DiskSpace.
-func (s backend) DatabaseBytes() int64 {
-	if s.statesAtOpen != (fileStates{}) {
-		return s.statesAtOpen[0].size + max(0, s.statesAtOpen[1].size)
+func (b backend) DatabaseBytes() int64 {
+	if b.statesAtOpen != (fileStates{}) {
+		return b.statesAtOpen[0].size + max(0, b.statesAtOpen[1].size)
 	}
-	if files, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err == nil {
+	if files, err := statFiles(filepath.Join(b.dir, sqlitedb.DatabaseName)); err == nil {
 		return files[0].Size() + files[1].Size()
 	}
 	return 0
 }
 
 // ConvertReadError implements Backend. An error of the file or the disk stops the store for good, as in a write.
-func (s backend) ConvertReadError(err error) error {
+func (b backend) ConvertReadError(err error) error {
 	e := sqlitedb.SQLiteErrorIn(err)
 	if e == nil {
 		return err
 	}
 	switch e.Code & 0xff {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
-		if s.statesAtOpen != (fileStates{}) {
-			return sqlitedb.ExplainOpenError(filepath.Join(s.dir, sqlitedb.DatabaseName), err)
+		if b.statesAtOpen != (fileStates{}) {
+			return sqlitedb.ExplainOpenError(filepath.Join(b.dir, sqlitedb.DatabaseName), err)
 		}
-		s.FailFromRead(err)
+		b.FailFromRead(err)
 		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v), so the service ends; "+
 			"see the service's log, and check the database with: queuectl doctor --verify", err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
@@ -272,12 +272,12 @@ func (s backend) ConvertReadError(err error) error {
 }
 
 // CheckReadable implements Backend.
-func (s backend) CheckReadable() error { return s.checkUnchanged() }
+func (b backend) CheckReadable() error { return b.checkUnchanged() }
 
 // Close implements Backend.
-func (s backend) Close() error {
-	s.endBackup()
-	return errors.Join(s.conn.Close(), s.highWater.Close())
+func (b backend) Close() error {
+	b.endBackup()
+	return errors.Join(b.conn.Close(), b.highWater.Close())
 }
 
 var (

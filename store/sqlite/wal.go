@@ -124,16 +124,16 @@ func (s *Store) CheckpointError() error {
 }
 
 // ReadTimeout implements Backend.
-func (s backend) ReadTimeout() time.Duration {
-	if s.walStuckReason.Load() != nil {
+func (b backend) ReadTimeout() time.Duration {
+	if b.walStuckReason.Load() != nil {
 		return shortReadTimeout
 	}
 	return engine.ReadTimeout
 }
 
 // ReadTimeoutError implements Backend.
-func (s backend) ReadTimeoutError(budget time.Duration) error {
-	if err := s.CheckpointError(); err != nil {
+func (b backend) ReadTimeoutError(budget time.Duration) error {
+	if err := b.CheckpointError(); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the "+
 			"following problem lasts: %v", budget, err)
 	}

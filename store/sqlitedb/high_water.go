@@ -39,21 +39,21 @@ func OpenHighWater(dir string) (m HighWaterFile, err error) {
 }
 
 // Close closes the file, if it is open.
-func (m HighWaterFile) Close() error {
-	if m.File == nil {
+func (f HighWaterFile) Close() error {
+	if f.File == nil {
 		return nil
 	}
-	return m.File.Close()
+	return f.File.Close()
 }
 
 // Write writes the high-water mark. It ignores errors, because the older content of the file remains valid.
-func (m HighWaterFile) Write(p HighWater) {
+func (f HighWaterFile) Write(p HighWater) {
 	b := make([]byte, 0, highWaterNumbers+4)
 	for _, n := range [...]int64{p.Commits, p.NextSeq, p.NextEvent} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
 	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
-	m.File.WriteAt(b, p.Commits%2*highWaterSlot)
+	f.File.WriteAt(b, p.Commits%2*highWaterSlot)
 }
 
 // ReadHighWater reads the file in a directory. It returns the zero value if the file is missing or damaged.

@@ -85,12 +85,12 @@ func New(t testing.TB, settings ...string) *Server {
 	return p
 }
 
-func (p *Server) data() string { return filepath.Join(p.Dir, "data") }
+func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
 
 // run runs a program of PostgreSQL and returns its output.
-func (p *Server) run(t testing.TB, name string, args ...string) (out string) {
+func (s *Server) run(t testing.TB, name string, args ...string) (out string) {
 	t.Helper()
-	raw, err := p.command(name, args...).CombinedOutput()
+	raw, err := s.command(name, args...).CombinedOutput()
 	if err != nil {
 		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, raw)
 	}
@@ -98,37 +98,37 @@ func (p *Server) run(t testing.TB, name string, args ...string) (out string) {
 }
 
 // command returns a command that runs a program of PostgreSQL under the server's account.
-func (p *Server) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(p.bin, name), args...)
-	cmd.Dir = p.Dir
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+	cmd.Dir = s.Dir
 	runAsServer(cmd)
 	return cmd
 }
 
 // Start starts the server and waits until it accepts connections.
-func (p *Server) Start(t testing.TB, settings ...string) {
+func (s *Server) Start(t testing.TB, settings ...string) {
 	t.Helper()
-	args := []string{"-D", p.data(), "-k", p.Dir, "-p", fmt.Sprint(p.Port), "-c", "listen_addresses=", "-c",
+	args := []string{"-D", s.data(), "-k", s.Dir, "-p", fmt.Sprint(s.Port), "-c", "listen_addresses=", "-c",
 		"max_connections=60"}
-	for _, s := range settings {
-		args = append(args, "-c", s)
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
 	}
-	log, err := os.OpenFile(filepath.Join(p.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	p.cmd = p.command("postgres", args...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := p.cmd.Start(); err != nil {
+	s.cmd = s.command("postgres", args...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for p.command("pg_isready", "-q", "-h", p.Dir, "-p", fmt.Sprint(p.Port)).Run() != nil {
+	for s.command("pg_isready", "-q", "-h", s.Dir, "-p", fmt.Sprint(s.Port)).Run() != nil {
 		select {
 		case <-ctx.Done():
-			raw, _ := os.ReadFile(filepath.Join(p.Dir, "log"))
+			raw, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
 			t.Fatalf("the server does not start:\n%s", raw)
 		case <-time.After(20 * time.Millisecond):
 		}
@@ -136,40 +136,40 @@ func (p *Server) Start(t testing.TB, settings ...string) {
 }
 
 // Kill ends the server immediately, as a crash does. The server recovers when it starts again.
-func (p *Server) Kill() {
-	quitServer(p.cmd)
+func (s *Server) Kill() {
+	quitServer(s.cmd)
 	// A frozen server (see Freeze) does not react to the signal, so kill it after ten seconds.
-	timer := time.AfterFunc(10*time.Second, func() { p.cmd.Process.Kill() })
+	timer := time.AfterFunc(10*time.Second, func() { s.cmd.Process.Kill() })
 	defer timer.Stop()
-	p.cmd.Wait()
+	s.cmd.Wait()
 }
 
 // Freeze stops the server's processes, or lets them continue. A frozen server neither answers its connections
 // nor closes them.
-func (p *Server) Freeze(stopped bool) { stopOrContinue(p.cmd, stopped) }
+func (s *Server) Freeze(stopped bool) { stopOrContinue(s.cmd, stopped) }
 
 // URL returns the URL of a database of the server.
-func (p *Server) URL(database string) string {
-	return fmt.Sprintf("postgres:///%s?host=%s&port=%d&user=queuectl", database, p.Dir, p.Port)
+func (s *Server) URL(database string) string {
+	return fmt.Sprintf("postgres:///%s?host=%s&port=%d&user=queuectl", database, s.Dir, s.Port)
 }
 
 // Socket returns the path of the server's socket.
-func (p *Server) Socket() string { return filepath.Join(p.Dir, fmt.Sprint(".s.PGSQL.", p.Port)) }
+func (s *Server) Socket() string { return filepath.Join(s.Dir, fmt.Sprint(".s.PGSQL.", s.Port)) }
 
 // Create creates a database for a test and returns its URL.
-func (p *Server) Create(t testing.TB) (url string) {
+func (s *Server) Create(t testing.TB) (url string) {
 	t.Helper()
 	shared.Lock()
-	p.databases++
-	name := fmt.Sprint("t", p.databases)
+	s.databases++
+	name := fmt.Sprint("t", s.databases)
 	shared.Unlock()
-	p.run(t, "createdb", "-S", "file_copy", "-h", p.Dir, "-p", fmt.Sprint(p.Port), "-U", "queuectl", name)
-	return p.URL(name)
+	s.run(t, "createdb", "-S", "file_copy", "-h", s.Dir, "-p", fmt.Sprint(s.Port), "-U", "queuectl", name)
+	return s.URL(name)
 }
 
 // Standby starts a synchronous standby of the server. When the server reports a commit, the standby
 // has already stored the transaction.
-func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
+func (s *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "queuectl-pg")
 	if err == nil {
@@ -178,34 +178,34 @@ func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Dir: dir, Port: port, bin: p.bin}
-	s.run(t, "pg_basebackup", "-D", s.data(), "-R", "-X", "stream", "-c", "fast", "-h", p.Dir, "-p", fmt.Sprint(p.Port),
-		"-U", "queuectl")
-	s.Start(t, settings...)
-	p.setSynchronousStandbys(t, "*")
-	return s
+	standby := &Server{Dir: dir, Port: port, bin: s.bin}
+	standby.run(t, "pg_basebackup", "-D", standby.data(), "-R", "-X", "stream", "-c", "fast", "-h", s.Dir,
+		"-p", fmt.Sprint(s.Port), "-U", "queuectl")
+	standby.Start(t, settings...)
+	s.setSynchronousStandbys(t, "*")
+	return standby
 }
 
 // setSynchronousStandbys makes the server wait for the named standbys at each commit.
-func (p *Server) setSynchronousStandbys(t testing.TB, names string) {
+func (s *Server) setSynchronousStandbys(t testing.TB, names string) {
 	t.Helper()
 	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'",
 		"SELECT pg_reload_conf()"} {
-		Query(t, p.URL("postgres"), statement)
+		Query(t, s.URL("postgres"), statement)
 	}
 }
 
 // Promote turns a standby into a primary that waits for no standby.
-func (p *Server) Promote(t testing.TB) {
+func (s *Server) Promote(t testing.TB) {
 	t.Helper()
-	p.run(t, "pg_ctl", "promote", "-w", "-D", p.data())
-	p.setSynchronousStandbys(t, "")
+	s.run(t, "pg_ctl", "promote", "-w", "-D", s.data())
+	s.setSynchronousStandbys(t, "")
 }
 
 // AllowNetwork permits connections from a network.
-func (p *Server) AllowNetwork(t testing.TB, network string) {
+func (s *Server) AllowNetwork(t testing.TB, network string) {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(p.data(), "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(s.data(), "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
 		_, err = fmt.Fprintf(f, "host all all %s trust\n", network)
 		err = errors.Join(err, f.Close())
@@ -213,12 +213,12 @@ func (p *Server) AllowNetwork(t testing.TB, network string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	Query(t, p.URL("postgres"), "SELECT pg_reload_conf()")
+	Query(t, s.URL("postgres"), "SELECT pg_reload_conf()")
 }
 
 // Backends returns the pids of the processes that serve connections of queuectl.
-func (p *Server) Backends(t testing.TB) (pids []int) {
-	out, err := TryQuery(p.URL("postgres"), "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuectl'")
+func (s *Server) Backends(t testing.TB) (pids []int) {
+	out, err := TryQuery(s.URL("postgres"), "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuectl'")
 	for field := range strings.FieldsSeq(out) {
 		if pid, bad := strconv.Atoi(field); err == nil && bad == nil {
 			pids = append(pids, pid)
@@ -229,7 +229,7 @@ func (p *Server) Backends(t testing.TB) (pids []int) {
 
 // PoolerURL returns the URL of a database behind the connection pooler PgBouncer, which assigns a
 // connection to each transaction. It skips the test if PgBouncer is not installed.
-func (p *Server) PoolerURL(t testing.TB, database string) (url string) {
+func (s *Server) PoolerURL(t testing.TB, database string) (url string) {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -251,7 +251,7 @@ auth_type = any
 pool_mode = transaction
 default_pool_size = 5
 logfile = %s/log
-`, p.Dir, p.Port, dir, dir), 0o644)
+`, s.Dir, s.Port, dir, dir), 0o644)
 	}
 	if err == nil {
 		err = chownToServer(dir)
@@ -259,7 +259,7 @@ logfile = %s/log
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := p.command("pgbouncer", filepath.Join(dir, "conf"))
+	cmd := s.command("pgbouncer", filepath.Join(dir, "conf"))
 	cmd.Path = bin
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -282,9 +282,9 @@ logfile = %s/log
 }
 
 // Remove ends the server and removes its directory.
-func (p *Server) Remove() {
-	p.Kill()
-	os.RemoveAll(p.Dir)
+func (s *Server) Remove() {
+	s.Kill()
+	os.RemoveAll(s.Dir)
 }
 
 // Query runs a statement and returns one row per line. It fails the test if the statement fails.

@@ -152,11 +152,11 @@ func startService(t Target) (*startedService, error) {
 
 // lastLogError returns the last error that the service has added to its log, which says why the service has
 // ended. The service rotates the log at a small size, so the text fits in memory.
-func (b *startedService) lastLogError() error {
-	raw, err := os.ReadFile(b.logPath) // without the log, the error names only its file
+func (s *startedService) lastLogError() error {
+	raw, err := os.ReadFile(s.logPath) // without the log, the error names only its file
 	// If the log is shorter than at the start, it was rotated, and all of its text is new.
-	if err == nil && int64(len(raw)) >= b.logStart {
-		raw = raw[b.logStart:]
+	if err == nil && int64(len(raw)) >= s.logStart {
+		raw = raw[s.logStart:]
 	}
 	message := ""
 	for line := range strings.Lines(string(raw)) {
@@ -165,7 +165,7 @@ func (b *startedService) lastLogError() error {
 		}
 	}
 	if message == "" {
-		return fmt.Errorf("the service exited immediately (%v); see its log: %s", b.cmd.ProcessState, b.logPath)
+		return fmt.Errorf("the service exited immediately (%v); see its log: %s", s.cmd.ProcessState, s.logPath)
 	}
-	return fmt.Errorf("the service did not start (its log is %s): %s", b.logPath, message)
+	return fmt.Errorf("the service did not start (its log is %s): %s", s.logPath, message)
 }

@@ -52,12 +52,12 @@ func dependencyIDs(s *queue.Spec) []string {
 
 // readyJobs returns the jobs of a request that can be sent, because all their parents are in this
 // request or were sent before. It holds the other jobs back.
-func (a *depSorter) readyJobs(part []pendingJob) []pendingJob {
+func (s *depSorter) readyJobs(part []pendingJob) []pendingJob {
 	inPart := map[string]bool{}
 	for i := range part {
 		inPart[part[i].ID] = true
 	}
-	unknown := func(id string) bool { return !inPart[id] && !a.sentIDs[maphash.String(a.seed, id)] }
+	unknown := func(id string) bool { return !inPart[id] && !s.sentIDs[maphash.String(s.seed, id)] }
 	for changed := true; changed; {
 		changed = false
 		ready := part[:0:0]
@@ -67,19 +67,19 @@ func (a *depSorter) readyJobs(part []pendingJob) []pendingJob {
 				continue
 			}
 			// Another pass is needed, because jobs in this request may depend on the job that was held back.
-			a.delayedJobs, a.reordered, changed = append(a.delayedJobs, j), true, true
+			s.delayedJobs, s.reordered, changed = append(s.delayedJobs, j), true, true
 			delete(inPart, j.ID)
 		}
 		part = ready
 	}
-	return a.recordIDs(part)
+	return s.recordIDs(part)
 }
 
 // recordIDs records the ids of jobs that are about to be sent.
-func (a *depSorter) recordIDs(part []pendingJob) []pendingJob {
+func (s *depSorter) recordIDs(part []pendingJob) []pendingJob {
 	for i := range part {
 		if part[i].ID != "" {
-			a.sentIDs[maphash.String(a.seed, part[i].ID)] = true
+			s.sentIDs[maphash.String(s.seed, part[i].ID)] = true
 		}
 	}
 	return part
@@ -87,12 +87,12 @@ func (a *depSorter) recordIDs(part []pendingJob) []pendingJob {
 
 // sortRemaining returns the remaining jobs, sorted so that each job follows its parents. It returns an error if
 // the dependencies form a cycle.
-func (a *depSorter) sortRemaining(part []pendingJob) ([]pendingJob, error) {
-	if len(a.delayedJobs) == 0 {
+func (s *depSorter) sortRemaining(part []pendingJob) ([]pendingJob, error) {
+	if len(s.delayedJobs) == 0 {
 		return part, nil
 	}
-	pending := append(a.delayedJobs, part...)
-	a.delayedJobs = nil
+	pending := append(s.delayedJobs, part...)
+	s.delayedJobs = nil
 	byID := map[string]int{}
 	for i := range pending {
 		byID[pending[i].ID] = i

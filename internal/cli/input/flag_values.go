@@ -56,20 +56,20 @@ func NonEmptyValue(text *string) pflag.Value { return textValue{text: text} }
 func OnceOnlyValue(text *string) pflag.Value { return textValue{text: text, once: true} }
 
 // String returns the text.
-func (f textValue) String() string { return queue.ValueOr(f.text, "") }
+func (v textValue) String() string { return queue.ValueOr(v.text, "") }
 
 // Type returns the placeholder for the value in the help. The description of a flag can override it.
-func (f textValue) Type() string { return "NAME" }
+func (v textValue) Type() string { return "NAME" }
 
 // Set stores the text.
-func (f textValue) Set(text string) error {
-	switch was := *f.text; {
-	case f.once && was != "" && was != text:
+func (v textValue) Set(text string) error {
+	switch was := *v.text; {
+	case v.once && was != "" && was != text:
 		return fmt.Errorf("the flag is given twice, as %q and %q; give it once", was, text)
 	case text == "":
 		return fault.ErrEmpty
 	}
-	*f.text = text
+	*v.text = text
 	return nil
 }
 

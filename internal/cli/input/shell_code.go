@@ -35,8 +35,8 @@ var interpreters = []struct {
 }
 
 // WarnPlaceholderInCode prints a warning if an interpreter would run an argument as code.
-func (m *Source) WarnPlaceholderInCode(o *term.Output) {
-	shell, place, form := placeholderInCode(m.Command)
+func (src *Source) WarnPlaceholderInCode(o *term.Output) {
+	shell, place, form := placeholderInCode(src.Command)
 	if place == "" {
 		return
 	}

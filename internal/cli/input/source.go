@@ -28,13 +28,13 @@ type Source struct {
 	number      int        // number of the current job, from 1
 }
 
-func (m *Source) AddFlags(f *pflag.FlagSet) {
-	f.Var(NonEmptyValue(&m.File), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
-	f.Var(NonEmptyValue(&m.Lines), "lines", "read one shell command per line of `FILE`; - is stdin")
-	f.Var(NonEmptyValue(&m.argFile), "arg-file",
+func (src *Source) AddFlags(f *pflag.FlagSet) {
+	f.Var(NonEmptyValue(&src.File), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
+	f.Var(NonEmptyValue(&src.Lines), "lines", "read one shell command per line of `FILE`; - is stdin")
+	f.Var(NonEmptyValue(&src.argFile), "arg-file",
 		"for each line of `FILE`, run the program after \"--\"; the line replaces "+
 			"{} or is added at the end; - is stdin")
-	f.BoolVar(&m.NullSeparated, "null", false,
+	f.BoolVar(&src.NullSeparated, "null", false,
 		"with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
 }
 
@@ -42,47 +42,47 @@ func (m *Source) AddFlags(f *pflag.FlagSet) {
 var singleJobFlags = []string{"id", "command"}
 
 // IsGiven reports whether the command line names a source of several jobs.
-func (m *Source) IsGiven() bool { return m.File+m.Lines+m.argFile != "" || len(m.words) > 0 }
+func (src *Source) IsGiven() bool { return src.File+src.Lines+src.argFile != "" || len(src.words) > 0 }
 
 // ParseArgs parses the arguments of the command and validates their combination with the flags. The job's
 // program follows --, and its arguments follow each :::.
-func (m *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash int) error {
+func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash int) error {
 	if err := rejectForeignSources(verb, args, dash); err != nil {
 		return err
 	}
 	if i := slices.Index(args, ":::"); i >= 0 && dash == 0 {
 		for _, word := range args[i:] {
 			if word == ":::" {
-				m.words = append(m.words, nil)
+				src.words = append(src.words, nil)
 				continue
 			}
-			last := &m.words[len(m.words)-1]
+			last := &src.words[len(src.words)-1]
 			*last = append(*last, word)
 		}
 		args = args[:i]
 	}
-	if !m.IsGiven() {
-		if m.NullSeparated {
+	if !src.IsGiven() {
+		if src.NullSeparated {
 			return fault.Usagef("--null: works only with --arg-file; add --arg-file FILE")
 		}
 		return nil
 	}
 	var sources []string
-	for _, s := range m.files() {
+	for _, s := range src.files() {
 		if s.name != "" {
 			sources = append(sources, s.flag)
 		}
 	}
-	if len(m.words) > 0 {
+	if len(src.words) > 0 {
 		sources = append(sources, ":::")
 	}
-	perArgument := m.argFile != "" || len(m.words) > 0
+	perArgument := src.argFile != "" || len(src.words) > 0
 	switch {
 	case len(sources) > 1:
 		return fault.Usagef("%s: cannot be combined with %s; use one of them", sources[0], sources[1])
-	case m.NullSeparated && m.argFile == "":
+	case src.NullSeparated && src.argFile == "":
 		return fault.Usagef("--null: works only with --arg-file; add --arg-file FILE")
-	case perArgument && (dash != 0 || len(args) == 0) && m.argFile != "":
+	case perArgument && (dash != 0 || len(args) == 0) && src.argFile != "":
 		return fault.Usagef("--arg-file: no program given; write it after --, with {} for the argument: queuectl %s "+
 			"--arg-file FILE -- gzip -k {}", verb)
 	case perArgument && (dash != 0 || len(args) == 0):
@@ -97,12 +97,12 @@ func (m *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash in
 				sources[0])
 		}
 	}
-	if m.Command = args; perArgument {
-		if err := m.checkPlaceholders(); err != nil {
+	if src.Command = args; perArgument {
+		if err := src.checkPlaceholders(); err != nil {
 			return err
 		}
 	}
-	if flag, name := m.sourceFile(); name != "" && name != "-" {
+	if flag, name := src.sourceFile(); name != "" && name != "-" {
 		return files.CheckReadable(flag, name)
 	}
 	return nil
@@ -126,8 +126,8 @@ func rejectForeignSources(verb string, args []string, dash int) error {
 
 // sourceFile returns the file that the jobs come from, and the flag that names the file. The name is "" if
 // the jobs do not come from a file.
-func (m *Source) sourceFile() (flag, name string) {
-	for _, s := range m.files() {
+func (src *Source) sourceFile() (flag, name string) {
+	for _, s := range src.files() {
 		if s.name != "" {
 			return s.flag, s.name
 		}
@@ -136,14 +136,14 @@ func (m *Source) sourceFile() (flag, name string) {
 }
 
 // files returns the flags that name a file with jobs, and the names of the files.
-func (m *Source) files() []struct{ flag, name string } {
-	return []struct{ flag, name string }{{"--file", m.File}, {"--lines", m.Lines}, {"--arg-file", m.argFile}}
+func (src *Source) files() []struct{ flag, name string } {
+	return []struct{ flag, name string }{{"--file", src.File}, {"--lines", src.Lines}, {"--arg-file", src.argFile}}
 }
 
 // Open opens the source file. The name - means stdin. It returns nil if the jobs do not come from a
 // file.
-func (m *Source) Open(stdin *os.File) (*os.File, error) {
-	switch flag, name := m.sourceFile(); name {
+func (src *Source) Open(stdin *os.File) (*os.File, error) {
+	switch flag, name := src.sourceFile(); name {
 	case "":
 		return nil, nil
 	case "-":
@@ -154,20 +154,20 @@ func (m *Source) Open(stdin *os.File) (*os.File, error) {
 }
 
 // EachJob calls the function in the parameter with for every job, with the job's text and line number. The
-// text is JSON, a shell command, or arguments separated by NUL. During the call, m.number is the number
+// text is JSON, a shell command, or arguments separated by NUL. During the call, src.number is the number
 // of the job.
-func (m *Source) EachJob(in io.Reader, with func(raw []byte, line int) error) error {
-	m.number = 0
+func (src *Source) EachJob(in io.Reader, with func(raw []byte, line int) error) error {
+	src.number = 0
 	do := func(raw []byte, line int) error {
-		m.number++
+		src.number++
 		return with(raw, line)
 	}
 	switch {
-	case m.File != "":
+	case src.File != "":
 		return eachJob(in, do)
-	case m.NullSeparated: // only --arg-file can be combined with --null
+	case src.NullSeparated: // only --arg-file can be combined with --null
 		return eachText(in, 0, do)
-	case m.Lines+m.argFile != "":
+	case src.Lines+src.argFile != "":
 		return eachText(in, '\n', do)
 	}
 	line := 0
@@ -184,16 +184,16 @@ func (m *Source) EachJob(in io.Reader, with func(raw []byte, line int) error) er
 		}
 		return nil
 	}
-	return product(nil, m.words)
+	return product(nil, src.words)
 }
 
 // Spec returns the job for a text from Each. The spec common contains the settings that the flags give
 // to all jobs.
-func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
+func (src *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	var s queue.Spec
 	s.Override(common)
 	switch {
-	case m.File != "":
+	case src.File != "":
 		if err := queue.CheckJSON(raw); err != nil {
 			return nil, err
 		}
@@ -202,26 +202,26 @@ func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 			return nil, err
 		}
 		s.Override(&own)
-	case m.Lines != "":
+	case src.Lines != "":
 		s.Command = new(string(raw))
-	case m.argFile != "" && !m.NullSeparated && strings.Contains(string(raw), "\x00"):
+	case src.argFile != "" && !src.NullSeparated && strings.Contains(string(raw), "\x00"):
 		return nil, queue.Invalid("argv", "the line contains a NUL byte; if NUL bytes separate the arguments, add --null")
 	default:
-		s.Argv = m.argv(strings.Split(string(raw), "\x00"), m.number)
+		s.Argv = src.argv(strings.Split(string(raw), "\x00"), src.number)
 	}
 	return &s, s.CheckText()
 }
 
 // argv returns the program for job n with its replacement strings replaced by the arguments.
 // Without a replacement string, argv appends the arguments.
-func (m *Source) argv(args []string, n int) []string {
-	if m.parsedWords == nil {
-		for _, word := range m.Command {
-			m.parsedWords = append(m.parsedWords, SplitPlaceholders(word))
+func (src *Source) argv(args []string, n int) []string {
+	if src.parsedWords == nil {
+		for _, word := range src.Command {
+			src.parsedWords = append(src.parsedWords, SplitPlaceholders(word))
 		}
 	}
-	argv, found := make([]string, len(m.Command), len(m.Command)+len(args)), false
-	for i, word := range m.parsedWords {
+	argv, found := make([]string, len(src.Command), len(src.Command)+len(args)), false
+	for i, word := range src.parsedWords {
 		argv[i] = replacePlaceholders(word, args, n)
 		found = found || slices.ContainsFunc(word, func(p wordPiece) bool {
 			return p.placeholder != "" &&
@@ -238,9 +238,9 @@ func (m *Source) argv(args []string, n int) []string {
 // three arguments, and strings of GNU parallel that queuectl does not support, like {%} and {0}. It
 // accepts a number after ] or ), as in [0-9]{4}, if there are fewer arguments. Such a number is the
 // repetition in a regular expression.
-func (m *Source) checkPlaceholders() error {
-	given := max(1, len(m.words))
-	for _, word := range m.Command {
+func (src *Source) checkPlaceholders() error {
+	given := max(1, len(src.words))
+	for _, word := range src.Command {
 		before := ""
 		for _, p := range SplitPlaceholders(word) {
 			if p.arg > given && !(repeats(before) && len(p.placeholder) == len("{1}")) {
@@ -258,13 +258,13 @@ func (m *Source) checkPlaceholders() error {
 }
 
 // HasNoWords reports whether no words follow a ":::". In that case there are no jobs.
-func (m *Source) HasNoWords() bool {
-	return slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 })
+func (src *Source) HasNoWords() bool {
+	return slices.ContainsFunc(src.words, func(w []string) bool { return len(w) == 0 })
 }
 
 // PrintNoJobs prints that the source of the jobs is empty.
-func (m *Source) PrintNoJobs(o *term.Output) {
-	flag, name := m.sourceFile()
+func (src *Source) PrintNoJobs(o *term.Output) {
+	flag, name := src.sourceFile()
 	if name == "-" {
 		flag, name = "standard input", ""
 	}

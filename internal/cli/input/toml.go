@@ -18,7 +18,7 @@ import (
 const tomlExtension = ".toml"
 
 // IsTOML reports whether the jobs come from a TOML file.
-func (m *Source) IsTOML() bool { return filepath.Ext(m.File) == tomlExtension }
+func (src *Source) IsTOML() bool { return filepath.Ext(src.File) == tomlExtension }
 
 // jobsTable is the TOML table that contains one table for each job, named after the job's id. Fields
 // outside the table apply to all jobs.

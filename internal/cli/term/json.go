@@ -64,19 +64,19 @@ type JSONArray struct {
 func NewJSONArray(to io.Writer) *JSONArray { return &JSONArray{to, "["} }
 
 // Add prints the next element.
-func (p *JSONArray) Add(v any) error {
-	b := bytes.NewBufferString(p.separator)
-	p.separator = ",\n"
+func (a *JSONArray) Add(v any) error {
+	b := bytes.NewBufferString(a.separator)
+	a.separator = ",\n"
 	if err := WriteJSON(b, v); err != nil {
 		return err
 	}
-	_, err := p.writer.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+	_, err := a.writer.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 	return err
 }
 
 // End prints the end of the array. If no element was added, it prints the beginning too.
-func (p *JSONArray) End() error {
-	_, err := io.WriteString(p.writer, strings.TrimSuffix(p.separator, ",\n")+"]\n")
+func (a *JSONArray) End() error {
+	_, err := io.WriteString(a.writer, strings.TrimSuffix(a.separator, ",\n")+"]\n")
 	return err
 }
 
