@@ -19,7 +19,7 @@ func layer(origin config.Origin, pairs ...string) config.Layer {
 	return l
 }
 
-// Every default is valid. Show returns a text for it that is a valid value with the same meaning.
+// Every default is valid. ValueText returns a text for it that is a valid value with the same meaning.
 func TestDefaultsAreValid(t *testing.T) {
 	c, err := config.Merge()
 	if err != nil {

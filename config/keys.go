@@ -65,11 +65,11 @@ type Settings struct {
 	RunAs                 string // account that runs jobs: service, submitter or fixed:USER
 	SocketMode            string // mode of the socket file, as an octal number
 	SocketGroup           string // "none" means the group of the service
-	AccessRead            string // names, "none" or "auto", as for the next three fields; see Access
+	AccessRead            string // names, "none" or "auto", as for the next three fields; see AccessNames
 	AccessSubmit          string
 	AccessOperate         string
 	AccessAdmin           string
-	Resources             string // "none", or the format of setResources; see ResourcesByName
+	Resources             string // "none", or the format of checkResources; see ResourcesByName
 	Hooks                 queue.HookCommands
 	HooksUser             string // "none" means the account of the service
 	Webhooks              string // "none" or JSON; see WebhooksByName
@@ -166,8 +166,8 @@ var keyTable struct {
 	rows []Key
 }
 
-// keyAlias is another name for a setting. The function read converts a value given under this name to a
-// value of the setting, and the function show converts a value of the setting back.
+// keyAlias is another name for a setting. The function toValue converts a value given under this name to a
+// value of the setting, and the function fromValue converts a value of the setting back.
 type keyAlias struct {
 	alias, key string
 	toValue    func(text string) (string, error)

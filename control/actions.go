@@ -13,7 +13,7 @@ type ActionAPI interface {
 	// Cancel ends jobs for good. It ends the running attempts first, and returns when they have
 	// ended.
 	Cancel(ctx context.Context, p Selection) (BulkResult, error)
-	// RetryAdvice runs ended jobs again, and failed jobs without waiting for their retry time.
+	// Retry runs ended jobs again, and failed jobs without waiting for their retry time.
 	Retry(ctx context.Context, p Retry) (BulkResult, error)
 	// Hold prevents waiting jobs from starting. Release lets them start again.
 	Hold(ctx context.Context, p Selection) (BulkResult, error)

@@ -33,7 +33,7 @@ type ConfigValue struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
 	Origin string `json:"origin"` // default, file, stored, environment, flag or running
-	// PauseReason is a hint for the user: for example, another origin overrides the stored value, or the
+	// Note is a hint for the user: for example, another origin overrides the stored value, or the
 	// value takes effect when the service restarts.
 	Note string `json:"note,omitempty"`
 }

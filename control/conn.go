@@ -186,9 +186,9 @@ type activeRequest struct {
 	clientReadTimeout time.Duration // how long the client may take to read the answer
 	answerLine        []byte        // the answer, nil until it is ready
 	pieces            []byte        // stream pieces that have not been sent yet
-	inStreamStep      bool          // while a Step runs, sendPiece only stores pieces
+	inStreamStep      bool          // while a stream step runs, sendPiece only stores pieces
 
-	// Resources that the method end releases.
+	// Resources that releaseResources releases.
 	hasRoom          bool        // the request has room in its user's share
 	releaseList      func()      // releases the room of a request about many jobs; nil if it has none
 	slotClass        SlotClass   // class of the slot for decoding the request
@@ -258,7 +258,7 @@ func (t *activeRequest) setAnswer(line []byte) {
 	t.answerLine = line
 }
 
-// sendPiece sends a piece of a stream. During a Step it stores the piece instead, until the Step
+// sendPiece sends a piece of a stream. During a stream step it stores the piece instead, until the step
 // has ended.
 func (t *activeRequest) sendPiece(v any) error {
 	if t.pieces == nil {

@@ -26,7 +26,7 @@ type Enqueue struct {
 	Key  string     `json:"key"` // idempotency key; at most queue.MaxKeyBytes bytes
 	// RequireLimits rejects the job if it has a limit that this machine cannot enforce.
 	RequireLimits bool `json:"require_limits"`
-	// Next makes the service choose the priority. With that priority, the job starts before all
+	// RunNext makes the service choose the priority. With that priority, the job starts before all
 	// other jobs of the caller that could start now or that wait for a retry.
 	RunNext bool `json:"next"`
 }
@@ -67,7 +67,7 @@ type EnqueueBatch struct {
 	Abort  bool         `json:"abort,omitempty"`
 	// RequireLimits does the same as Enqueue.RequireLimits for the jobs of this request.
 	RequireLimits bool `json:"require_limits,omitempty"`
-	// Next does the same as Enqueue.RunNext for the jobs of this request.
+	// RunNext does the same as Enqueue.RunNext for the jobs of this request.
 	RunNext bool `json:"next,omitempty"`
 	// EncodedJobs replaces Jobs if it is not nil. It holds specs that are already JSON, each on one
 	// line.

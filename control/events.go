@@ -18,8 +18,8 @@ type Events struct {
 	Until    Time     `json:"until,omitzero"`  // only events that happened before this time
 	IDs      JobIDs   `json:"id,omitempty"`    // only events of these jobs
 	Kinds    TextList `json:"event,omitempty"` // only events of these kinds
-	// AddAudit requests the events that users caused, also those that only an audit shows. Each event
-	// then has the user, the command and its target. AddAudit is for admins only.
+	// Audit requests the events that users caused, also those that only an audit shows. Each event
+	// then has the user, the command and its target. Audit is for admins only.
 	Audit bool `json:"audit,omitempty"`
 }
 
@@ -45,7 +45,7 @@ type Event struct {
 	Value        string `json:"value,omitempty"`
 	Schedule     string `json:"schedule,omitempty"`
 	OccurrenceAt Time   `json:"instant,omitzero"` // planned time of a schedule's occurrence
-	Count        int    `json:"count,omitempty"`  // number of missed occurrences up to and including Instant
+	Count        int    `json:"count,omitempty"`  // missed occurrences up to and including OccurrenceAt
 	// These fields are for an audit: the user, the client process, the command and its target.
 	UID     *int   `json:"uid,omitempty"`
 	PeerPID int    `json:"peer_pid,omitempty"`
@@ -53,7 +53,7 @@ type Event struct {
 	Target  string `json:"target,omitempty"`
 }
 
-// EventsEnd is the response to Events. Last is the number of the last event that was sent, or Since
+// EventsEnd is the response to Events. LastSeq is the number of the last event that was sent, or Since
 // if there was none.
 type EventsEnd struct {
 	LastSeq int64 `json:"last"`

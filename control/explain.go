@@ -46,7 +46,7 @@ type Reason struct {
 	At     Time   `json:"at"`
 	Text   string `json:"text"` // explanation for the user
 	Advice string `json:"next"` // what the user can do about it
-	// NodeListParams lists the nodes to which the reason applies. It is empty if it applies to all nodes, or
+	// Nodes lists the nodes to which the reason applies. It is empty if it applies to all nodes, or
 	// if there is only one.
 	Nodes []string `json:"nodes,omitempty"`
 }

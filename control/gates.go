@@ -54,7 +54,7 @@ type GateList struct {
 	Next  string     `json:"next,omitempty"`
 }
 
-// Rule returns the rule that the key gets; its N is 0 if the rule is removed.
+// Rule returns the rule that the key gets; its Amount is 0 if the rule is removed.
 func (p *GateSet) Rule() (queue.Demand, error) {
 	switch {
 	case p.Lock != nil:

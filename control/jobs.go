@@ -9,7 +9,7 @@ type JobAPI interface {
 	Show(ctx context.Context, p Show) (JobDetail, error)
 	// List returns a page of jobs, newest first.
 	List(ctx context.Context, p List) (JobPage, error)
-	// WaitTimes waits for jobs to end. It calls the function each once for every job that has ended. An
+	// Wait waits for jobs to end. It calls the function each once for every job that has ended. An
 	// error of each ends the call.
 	Wait(ctx context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error)
 }
@@ -62,7 +62,7 @@ type JobEndNotice struct {
 	Job Job `json:"job"`
 }
 
-// WaitResult is the response to Wait. Open lists the jobs that have not ended. It is empty unless
+// WaitResult is the response to Wait. UnfinishedIDs lists the jobs that have not ended. It is empty unless
 // the wait timed out or had Any set.
 type WaitResult struct {
 	UnfinishedIDs []string `json:"open"`

@@ -23,7 +23,7 @@ type Logs struct {
 	Follow           bool  `json:"follow,omitempty"`  // keep sending output until the job has ended
 	Stdout           bool  `json:"stdout,omitempty"`  // standard output only
 	Stderr           bool  `json:"stderr,omitempty"`  // standard error only
-	LastLines        *int  `json:"n,omitempty"`       // only the last N lines; at most MaxOutputLines
+	LastLines        *int  `json:"n,omitempty"`       // number of last lines; at most MaxOutputLines
 	Since            Time  `json:"since,omitzero"`    // only output printed at this time or later
 	Until            Time  `json:"until,omitzero"`    // only output printed before this time
 	// ReportAttemptEnds requests a report each time an attempt has ended and another one will follow. It works

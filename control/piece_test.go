@@ -2,7 +2,7 @@ package control
 
 import "testing"
 
-// Gap describes missing output with its number of bytes and its stream, unless the stream is
+// GapText describes missing output with its number of bytes and its stream, unless the stream is
 // unknown.
 func TestGapNamesBytesAndStream(t *testing.T) {
 	for want, p := range map[string]OutputPiece{

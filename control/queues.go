@@ -90,7 +90,7 @@ type QueueSet struct {
 	RetentionOutputBytes *int64        `json:"retention_output,omitempty"`
 }
 
-// RetentionAge is how long something is kept. Its JSON is a duration like that of Span, "never" or
+// RetentionAge is how long something is kept. Its JSON is a duration like that of Duration, "never" or
 // "default". A negative value means never, and 0 means the default.
 type RetentionAge time.Duration
 

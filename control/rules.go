@@ -16,8 +16,8 @@ import (
 // which parameters belong together. The server checks requests with it, and Schemas generates the
 // published schemas from it, so the two always agree.
 //
-// For example, {need("name", …)} rejects the parameters {} with "name: required; give the name of the
-// queue", and adds {"required": ["name"]} to the schema. parameters.txt describes the parameters.
+// For example, {requiredParam("name", …)} rejects the parameters {} with "name: required; give the name of
+// the queue", and adds {"required": ["name"]} to the schema. parameters.txt describes the parameters.
 type ruleset struct {
 	params     []param // in the tables of rulesets, only those that do not accept every value of their type
 	conditions []paramCondition

@@ -23,7 +23,7 @@ type ScheduleAPI interface {
 	// occurrences that passed during the pause do not count as missed.
 	SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error)
 	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
-	// OccurrenceRecord enqueues a job of a schedule now.
+	// ScheduleRun enqueues a job of a schedule now.
 	ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error)
 }
 

@@ -47,11 +47,11 @@ type Whoami struct {
 	// same time. 0 means unlimited.
 	MaxPending int64 `json:"max_pending"`
 	MaxRunning int   `json:"max_running"`
-	// Bytes is the number of bytes that the caller's jobs use. MaxBytes limits it; 0 means
+	// StoredBytes is the number of bytes that the caller's jobs use. MaxBytes limits it; 0 means
 	// unlimited.
 	StoredBytes int64 `json:"bytes"`
 	MaxBytes    int64 `json:"max_bytes"`
-	// Next describes how the caller can get a right. It is "" if the caller has one.
+	// Advice describes how the caller can get a right. It is "" if the caller has one.
 	Advice string `json:"next,omitempty"`
 	// Service is the kind of service that answers (own, system or directory). Socket is the path on
 	// which it listens.

@@ -155,8 +155,8 @@ func (s *UserLimits) RunInSlot(ctx context.Context, c SlotClass, f func() error)
 	return f()
 }
 
-// RunStreamStep calls f like Do, for one step of a stream. Pieces that f sends are written to the client
-// after the slot is released. A step starts only when the user's share has room for its output, and
+// RunStreamStep calls f like RunInSlot, for one step of a stream. Pieces that f sends are written to the
+// client after the slot is released. A step starts only when the user's share has room for its output, and
 // each user has at most one step in progress.
 func (s *UserLimits) RunStreamStep(ctx context.Context, c SlotClass, f func() error) error {
 	t, r, ownBytes := activeRequestOf(ctx), slotRequest(ctx, c), int64(0)
@@ -190,8 +190,8 @@ func (s *UserLimits) RunStreamStep(ctx context.Context, c SlotClass, f func() er
 	return err
 }
 
-// AnswerInSlot calls f like Step, for the answer of a request. It also encodes the result of f as JSON
-// while it holds the slot.
+// AnswerInSlot calls f like RunStreamStep, for the answer of a request. It also encodes the result of f as
+// JSON while it holds the slot.
 func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c SlotClass, f func() (R, error)) (r R, err error) {
 	err = s.RunStreamStep(ctx, c, func() error {
 		var err error

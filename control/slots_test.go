@@ -236,7 +236,7 @@ func TestSlotsAreReleased(t *testing.T) {
 	wantNoUsage(t, s)
 }
 
-// A Step begins when the user's share has room. In the meantime, neither other users nor other
+// A stream step begins when the user's share has room. In the meantime, neither other users nor other
 // reads of the same user are delayed.
 func TestAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,7 +39,7 @@ type Stats struct {
 	Grain string `json:"grain"` // length of the periods: minute, hour or day
 	Since Time   `json:"since"` // start of the range, moved forward to the oldest period that is kept
 	Until Time   `json:"until"` // end of the range; the last period may not be over yet
-	// QueueListParams holds statistics of each queue for which something was recorded, by name, at most
+	// Queues holds statistics of each queue for which something was recorded, by name, at most
 	// 1,000. The entry (others) combines the remaining queues. In each period it also includes
 	// queues without settings beyond the first 64.
 	Queues []QueueStats `json:"queues"`
@@ -83,7 +83,7 @@ type AttemptStatistics struct {
 // was measured. P50MS is a value that half of all durations do not exceed, P95MS one that 95 % do
 // not exceed. Percentiles are accurate to a factor of √2.
 //
-// DurationStatistics holds pairs (i, n): n durations were at most 2^(i/2) seconds and longer than 2^((i-1)/2)
+// Buckets holds pairs (i, n): n durations were at most 2^(i/2) seconds and longer than 2^((i-1)/2)
 // seconds, as in a Prometheus native histogram with schema 1.
 type DurationStatistics struct {
 	P50MS   *int64    `json:"p50_ms"`

@@ -51,7 +51,7 @@ type Status struct {
 // Storage describes where the queue is stored, and how many bytes it uses. It is part of Status.
 type Storage struct {
 	StateDir      string `json:"database"`        // state directory of the service
-	StoreLocation string `json:"store,omitempty"` // where the queue is stored, if not in Database
+	StoreLocation string `json:"store,omitempty"` // where the queue is stored, if not in StateDir
 	DatabaseBytes int64  `json:"database_bytes"`
 	OutputBytes   int64  `json:"output_bytes"` // size of all stored outputs
 }

@@ -108,7 +108,7 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request, v *visitor
 	return nil
 }
 
-// While no event happens, an event stream sends a comment every heartbeat. It sends the first
+// While no event happens, an event stream sends a comment every heartbeatInterval. It sends the first
 // comment after firstCommentDelay, so that the browser knows soon that the connection works.
 const (
 	heartbeatInterval = 15 * time.Second

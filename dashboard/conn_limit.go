@@ -44,7 +44,7 @@ func newConnLimit() *connLimit {
 type pageConn struct {
 	net.Conn
 	limit *connLimit
-	// listRequest is the list that contains the connection, and nil if the connection is closed. It is
+	// list is the list that contains the connection, and nil if the connection is closed. It is
 	// guarded by limit.mu, like the next three fields.
 	list       *list.List
 	element    *list.Element

@@ -181,7 +181,7 @@ func deadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 type deadData struct {
 	GroupCount      int64 // number of groups
 	Groups          []*deadGroup
-	More            bool       // more dead jobs exist than the newest Most
+	More            bool       // more dead jobs exist than the newest MaxGroupedJobs
 	MaxGroupedJobs  int64      // maximum number of dead jobs that are grouped
 	LastAction      string     // the action that was applied last; "" if none
 	LastActionCount int64      // number of jobs to which that action was applied

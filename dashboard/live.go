@@ -54,10 +54,10 @@ func newLivePages() *livePages {
 // livePage is one page as one user sees it, together with the readers of the page.
 type livePage struct {
 	uid       int
-	lastFrame *encodedParts // all parts as rendered last; guarded by feeds.mu
+	lastFrame *encodedParts // all parts as rendered last; guarded by livePages.mu
 	// lastParts contains the parts of lastFrame without their clocks, which the browser advances
 	// itself. New parts are compared with lastParts to find the changed ones. It is guarded by
-	// feeds.mu, like the fields below.
+	// livePages.mu, like the fields below.
 	lastParts map[string]string
 	readers   map[*pageReader]bool
 	isClosed  bool // the readers must disconnect
@@ -67,7 +67,7 @@ type livePage struct {
 // pageReader is the stream of one browser. Newer parts replace the parts that the browser has not
 // received yet.
 type pageReader struct {
-	unsentParts *encodedParts // parts that were not sent yet; guarded by feeds.mu
+	unsentParts *encodedParts // parts that were not sent yet; guarded by livePages.mu
 	wake        chan struct{}
 }
 

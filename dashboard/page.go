@@ -154,7 +154,7 @@ func (s *Server) replyMessage(w http.ResponseWriter, r *http.Request, status int
 }
 
 // messageData is the content of a message: the error, and the arguments of the queuectl command to
-// run next. Todo is "" if no command helps.
+// run next. NextStep is "" if no command helps.
 type messageData struct{ Text, NextStep string }
 
 // newPage returns a page with the data that all pages of a visitor have in common.

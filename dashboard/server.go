@@ -44,7 +44,7 @@ const (
 // Options contains the parts of the service that a server needs.
 type Options struct {
 	ClientAs func(control.Peer) *control.Client // returns a client that acts as a peer
-	// AnonymousRead is the identity of requests without a session, if such requests are allowed.
+	// Anonymous is the identity of requests without a session, if such requests are allowed.
 	Anonymous control.Peer
 	Scraper   control.Peer // identity of requests that only read the metrics
 	// Listeners contains the listeners that the system passed to the service. If there are any,
@@ -53,7 +53,7 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Server serves the page. It serves nothing until Set is called. Its methods are safe for
+// Server serves the page. It serves nothing until ApplyConfig is called. Its methods are safe for
 // concurrent use.
 type Server struct {
 	opt         Options

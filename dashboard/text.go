@@ -174,7 +174,7 @@ type line struct {
 	// ColourRuns contains pairs of a text and its colour. The colour is "" or the last digit of an SGR
 	// code from 30 to 37.
 	ColourRuns [][2]string `json:"runs,omitempty"`
-	// FirstAt says that this line starts a batch, which replaces all previous lines.
+	// First says that this line starts a batch, which replaces all previous lines.
 	First      bool   `json:"first,omitempty"`
 	Unfinished bool   `json:"part,omitempty"`    // the line is unfinished, and the next line replaces it
 	Dropped    string `json:"dropped,omitempty"` // text to show instead of output that was not kept

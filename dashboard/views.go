@@ -344,7 +344,7 @@ type statisticsData struct {
 type plot struct {
 	EndedPath, FailedPath string // SVG paths in a box of plotWidth by plotHeight
 	MaxPerStep, Total     int64  // largest number in one period, and total number
-	Failed                int64  // number of failed attempts, part of All
+	Failed                int64  // number of failed attempts, part of Total
 	StartTime             control.Time
 }
 

@@ -112,7 +112,7 @@ func (l *lineReader) checkLine(line []byte) (id json.RawMessage, wrong string) {
 
 var nullID = json.RawMessage("null")
 
-// checkMessage is check for one message. Valid messages are requests, notifications and responses
+// checkMessage is checkLine for one message. Valid messages are requests, notifications and responses
 // of JSON-RPC 2.0. Their parameters must be an object, as MCP requires.
 func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	var m map[string]json.RawMessage

@@ -290,7 +290,7 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"ended": ended, "open": left.UnfinishedIDs, "timed_out": left.TimedOut}, err
 }
 
-// awaitJobs waits for jobs, as control.API.Wait does. If the client closes the input during the wait, await
+// awaitJobs waits for jobs, as control.API.Wait does. If the client closes the input during the wait, it
 // returns within lingerTime, as if the timeout in p had expired.
 func (s *server) awaitJobs(
 	ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {

@@ -12,7 +12,7 @@ import (
 type blockStore struct {
 	createFile        func() (*os.File, error)
 	memBlocks         []memBlock // blocks in memory; nil once the file exists
-	memBytes          int64      // bytes in mem
+	memBytes          int64      // bytes in memBlocks
 	file              *os.File
 	fileBlockCount    int64 // number of blocks in the file
 	lastCheckedExtent checkedExtent

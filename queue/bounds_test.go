@@ -27,7 +27,7 @@ func array(n int, value string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
 }
 
-// An object may have at most MaxMembers members. Members finds a duplicate name however many members there
+// An object may have at most MaxMembers members. EachMember finds a duplicate name however many members there
 // are.
 func TestMembersAreBounded(t *testing.T) {
 	members := func(raw string) (n int, err error) {

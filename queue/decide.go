@@ -37,8 +37,8 @@ const (
 // Outcome describes how an attempt ended, as observed.
 type Outcome struct {
 	EndCause EndCause
-	ExitCode int64 // exit code, if End is Exited; 126 or 127 also if the command could not be executed
-	Signal   int   // signal number, if End is EndSignalled
+	ExitCode int64 // exit code, if EndCause is EndExited; 126 or 127 also if the command could not be run
+	Signal   int   // signal number, if EndCause is EndSignalled
 	Error    string
 	Isolated bool // true if the runner ran no other job
 	// HitMemoryLimit reports that a process of the attempt was killed, or refused memory, because of

@@ -34,7 +34,7 @@ const SharedOwner = -1 << 31
 type Demand struct {
 	Kind GateKind `json:"kind"` // GateNode, GateLock, GateRate or GateResource
 	Key  string   `json:"key"`  // key of the gate; for GateNode, a node's name or LABEL=VALUE
-	// N is, for a lock, the number of concurrent jobs; for a rate, the starts per period; for a
+	// Amount is, for a lock, the number of concurrent jobs; for a rate, the starts per period; for a
 	// resource, the units that the job takes; for a node, 1.
 	Amount int           `json:"n"`
 	Period time.Duration `json:"per,omitempty"` // period of a rate
@@ -61,7 +61,7 @@ func (d Demand) Units() int {
 	return 1
 }
 
-// MaxDemandAmount limits the number N in one demand, and MaxDemands limits the demands of one job.
+// MaxDemandAmount limits the Amount of one demand, and MaxDemands limits the demands of one job.
 const (
 	MaxDemandAmount = 10_000
 	MaxDemands      = 16

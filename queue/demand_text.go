@@ -23,7 +23,7 @@ func parseAmount(text string) (n int, ok bool) {
 	return int(amount), err == nil && amount >= 1 && amount <= MaxDemandAmount
 }
 
-// ParseLock parses a lock as users write it: KEY or KEY:n. For a shared key without a number, N is
+// ParseLock parses a lock as users write it: KEY or KEY:n. For a shared key without a number, Amount is
 // 0, because a separate rule sets its limit.
 func ParseLock(text string) (Demand, error) {
 	key, count, counted := strings.Cut(text, ":")
@@ -45,7 +45,7 @@ func ParseLock(text string) (Demand, error) {
 	return d, nil
 }
 
-// ParseRate parses a rate as users write it: KEY=N/PERIOD, or a shared key alone, for which N is 0.
+// ParseRate parses a rate as users write it: KEY=N/PERIOD, or a shared key alone, for which Amount is 0.
 func ParseRate(text string) (Demand, error) {
 	key, rate, counted := strings.Cut(text, "=")
 	if d := (Demand{Kind: GateRate, Key: key}); !counted && strings.HasPrefix(key, "@") && validKey(d) {

@@ -4,7 +4,7 @@ package queue
 type Dependency struct {
 	ID     string `json:"-"`   // id that the user gave; used until the store has found the job
 	JobSeq int64  `json:"job"` // number of the job
-	// DraftNumber, if not 0, replaces Job. It is the number, from 1, of a draft in the same request.
+	// DraftNumber, if not 0, replaces JobSeq. It is the number, from 1, of a draft in the same request.
 	DraftNumber int                 `json:"draft,omitempty"`
 	Condition   DependencyCondition `json:"how"`
 }

@@ -7,7 +7,7 @@ import "slices"
 // that is null, false, or an empty map counts as not given.
 //
 // For example, {Field: "unique_for", Others: []string{"unique"}, Requires: true, …} rejects
-// {"unique_for": "1h"}. Its schema is {"requireAnyOf": [{"not": {"required": ["unique_for"]}},
+// {"unique_for": "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}},
 // {"required": ["unique"]}]}.
 type FieldRule struct {
 	Field    string // field that the error names

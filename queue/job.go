@@ -132,7 +132,7 @@ type Job struct {
 	// HookEvents holds the events for which HookCommands has a command, and whether the job is a hook
 	// itself.
 	HookEvents HookEvents
-	// OwnRetention reports that the job's queue had its own retention when the job ended. Outputs is the
+	// OwnRetention reports that the job's queue had its own retention when the job ended. OutputBytes is the
 	// size of its outputs in bytes.
 	OwnRetention bool `json:"Kept"`
 	HookUID      int  // for a hook: uid of the user whose job caused it
@@ -146,7 +146,7 @@ type Job struct {
 	Reason          Reason
 	Error           string // error of the last attempt; "" if it succeeded
 	Attempts        int    // counted attempts since the job was last put in the queue
-	StartedAttempts int    // attempts ever started; the next attempt has number Runs + 1
+	StartedAttempts int    // attempts ever started; the next attempt has number StartedAttempts + 1
 	Deferrals       int    // attempts postponed by defer_codes since the job was last put in the queue
 	// Shortages counts the starts that failed because the machine lacked resources, since the last
 	// attempt or since the job was last put in the queue.
@@ -157,7 +157,7 @@ type Job struct {
 	ExitCode       int64  // exit code of the last attempt; -1 means none
 	Signal         int    // signal that ended the last attempt; 0 means none
 	WorkerID       string // worker that runs the job, while processing
-	// Units lists the units of resources that the leased job holds, in the format of FormatUnits.
+	// HeldUnits lists the units of resources that the leased job holds, in the format of FormatUnits.
 	HeldUnits string
 	Progress  *Progress // progress of the last attempt; nil if it reported none; never modified
 	PID       int       // process id of the job, while processing
@@ -259,7 +259,7 @@ func (j *Job) QueueTime(now Millis) time.Duration {
 
 // Attempt is one execution of a job.
 type Attempt struct {
-	Number       int // number of the attempt, from 1; equal to the job's Runs after it started
+	Number       int // number of the attempt, from 1; equal to the job's StartedAttempts after it started
 	Fence        int64
 	Worker       string
 	Node         string

@@ -17,7 +17,7 @@ const MaxMembers = 16_384
 
 // CheckJSON returns an error unless line is one JSON value in UTF-8 that is nested at most 32
 // levels deep and contains no raw NUL. The error is an *Error of CodeParse that says where the
-// fault is. Members, EachElement and Text rely on this check.
+// fault is. EachMember, EachElement and DecodeJSONString rely on this check.
 //
 // For speed, CheckJSON checks long strings itself and passes only the rest to the library, because much of
 // the input is job output.
@@ -191,9 +191,9 @@ func skipString(data []byte, i int) int {
 	}
 }
 
-// DecodeJSONString returns the text of a JSON string that CheckJSON has accepted. For speed, Text decodes one-letter
-// escapes itself and leaves others to the library, because much of the input is job output with many escaped
-// newlines.
+// DecodeJSONString returns the text of a JSON string that CheckJSON has accepted. For speed, it decodes
+// one-letter escapes itself and leaves others to the library, because much of the input is job output with
+// many escaped newlines.
 func DecodeJSONString(raw json.RawMessage) (string, error) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return textOf(raw)

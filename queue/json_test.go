@@ -72,7 +72,7 @@ func TestHalfSurrogatePairIsRejected(t *testing.T) {
 	}
 }
 
-// Members and EachElement agree with the standard decoder about every value. CheckJSON accepts exactly
+// EachMember and EachElement agree with the standard decoder about every value. CheckJSON accepts exactly
 // the input that is valid JSON, UTF-8, and not nested too deeply.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{`{}`, `[]`, ` { "a" : 1 , "b":[1,{"c":"\"}"}] } `, `[1,"\\",null,true,{"a":[]}]`,

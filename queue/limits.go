@@ -5,7 +5,7 @@ import "slices"
 // EnforcementExtent is the degree to which a limit of jobs is enforced.
 type EnforcementExtent int
 
-// The values of Extent.
+// The values of EnforcementExtent.
 const (
 	Unenforced         EnforcementExtent = iota
 	EnforcedPerProcess                   // enforced for each process separately instead of for all processes together
@@ -58,8 +58,8 @@ func HasAnyLimit(jobs []Job) bool {
 	return false
 }
 
-// UnenforcedLimit is a limit that is not enforced as specified. Index is the index of the first job that has this
-// limit.
+// UnenforcedLimit is a limit that is not enforced as specified. JobIndex is the index of the first job that
+// has this limit.
 type UnenforcedLimit struct {
 	Enforcement
 	JobIndex int

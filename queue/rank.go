@@ -19,15 +19,15 @@ const (
 // AgingUnit is the unit in which a job's waiting is measured.
 type AgingUnit string
 
-// The values of Aging. With AgingByTime, a job earns one point per interval of time; with AgingByEnqueues, one
-// point for each job enqueued after it.
+// The values of AgingUnit. With AgingByTime, a job earns one point per interval of time; with
+// AgingByEnqueues, one point for each job enqueued after it.
 const (
 	AgingByTime     AgingUnit = "time"
 	AgingByEnqueues AgingUnit = "enqueue"
 )
 
-// Order defines how ranks are computed. With AgingByTime, Interval is the waiting time that is worth one point
-// of priority.
+// Order defines how ranks are computed. With AgingByTime, AgingInterval is the waiting time that is worth one
+// point of priority.
 type Order struct {
 	Scheduling    Scheduling
 	AgingUnit     AgingUnit

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// For every escape, Text returns the same text as the library.
+// For every escape, DecodeJSONString returns the same text as the library.
 func TestTextMatchesLibrary(t *testing.T) {
 	piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\r", "\n", "\"", "\\", "/", "\b", "\f", "\x00",
 		"\u2028", "é"}))

@@ -253,9 +253,9 @@ func request[T wire.Frame](
 	}
 }
 
-// ReadOutput reads output of an attempt after a cursor. If stop is not nil, Read waits for output until
-// stop is closed. The field Gone of the Chunk means that the runner does not have the attempt, or
-// no longer has it. Read returns ErrNoReply if the connection ends or stop is closed.
+// ReadOutput reads output of an attempt after a cursor. If stop is not nil, it waits for output until
+// stop is closed. AttemptGone in the reply means that the runner does not have the attempt, or
+// no longer has it. ReadOutput returns ErrNoReply if the connection ends or stop is closed.
 func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
 	stop <-chan struct{}) (*wire.ReadOutputReply, error) {
 	return request[*wire.ReadOutputReply](ctx, c, stop, func(id int64) wire.Frame {

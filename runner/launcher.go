@@ -20,7 +20,7 @@ type LauncherError struct {
 	Advice  string // what an operator can do
 }
 
-// Error returns the process and the problem. The service shows Next separately.
+// Error returns the process and the problem. The service shows Advice separately.
 func (e *LauncherError) Error() string {
 	if e.PID == 0 {
 		return e.Problem

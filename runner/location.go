@@ -17,7 +17,7 @@ type Location struct {
 	// Dir is the directory that contains the runners' directories. It belongs to the service's account,
 	// or to root.
 	Dir string
-	// NewCommand is the command line that starts a runner of the service's own account. Log receives the
+	// Command is the command line that starts a runner of the service's own account. Log receives the
 	// runner's messages.
 	Command []string
 	Log     *os.File
@@ -28,14 +28,14 @@ type Location struct {
 	// Account is the account that a runner of root switches to for good before it accepts jobs. If Account is "",
 	// the runner stays root and starts each job under that job's account.
 	Account string
-	// SpawnsOwnAccount reports that the processes behind Socket start runners of the service's own account, with
-	// their directories in the service's own directory. This is the case if the user's systemd starts
-	// them.
+	// SpawnsOwnAccount reports that the processes behind SpawnSocket start runners of the service's own
+	// account, with their directories in the service's own directory. This is the case if the user's systemd
+	// starts them.
 	SpawnsOwnAccount bool
 	// Tmpdir is the setting job_tmpdir for runners of the service's own account; "" is a directory
 	// below Dir.
 	Tmpdir string
-	// LauncherPID is the pid of the launcher that listens on Socket, 0 if this service started none.
+	// LauncherPID is the pid of the launcher that listens on SpawnSocket, 0 if this service started none.
 	LauncherPID int
 }
 

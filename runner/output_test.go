@@ -31,7 +31,7 @@ func TestOutputSizeIsBounded(t *testing.T) {
 	}
 }
 
-// A valid reference names only a file in the output directory, so Purge removes nothing else.
+// A valid reference names only a file in the output directory, so RemoveOutputs removes nothing else.
 func TestValidRefNamesOnlyOutputs(t *testing.T) {
 	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !IsOutputRef(ref) {
 		t.Errorf("OutputRef returned %q, want the valid reference 12-3", ref)

@@ -12,7 +12,7 @@ import (
 )
 
 // RecoveryResult describes what a dead runner left: the results in its journal, and the attempts that were
-// running when it died. The processes of these attempts have ended, except those in Stuck.
+// running when it died. The processes of these attempts have ended, except those in StuckProcesses.
 type RecoveryResult struct {
 	Results         []*wire.Result
 	RunningAttempts []wire.Attempt

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// requestRunner sends a request to Socket and returns the name in the reply. The process that listens
+// requestRunner sends a request to SpawnSocket and returns the name in the reply. The process that listens
 // on the socket is the launcher or systemd. It starts a process with the connection as its standard
 // input, and that process replies.
 func (l Location) requestRunner(r SpawnRequest) (name string, err error) {
@@ -34,7 +34,7 @@ func (l Location) requestRunner(r SpawnRequest) (name string, err error) {
 	return name, err
 }
 
-// unreachableError returns the error of a failed connection to Socket. If no process listens, the error
+// unreachableError returns the error of a failed connection to SpawnSocket. If no process listens, the error
 // contains the next step.
 func (l Location) unreachableError(err error) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
@@ -47,7 +47,7 @@ func (l Location) unreachableError(err error) error {
 }
 
 // noReplyError returns the error of a request that got no answer within StartTimeout. pid is the
-// process that listens on Socket: the launcher, or systemd.
+// process that listens on SpawnSocket: the launcher, or systemd.
 func (l Location) noReplyError(pid int, err error) error {
 	if stopped := stoppedLauncherError(pid); stopped != nil {
 		return stopped

@@ -21,7 +21,7 @@ func JitterDelay(name string, at time.Time, limit time.Duration) time.Duration {
 const maxComparedGaps = 100
 
 // ShortestGap returns the shortest interval between two consecutive occurrences after the time after. It
-// considers only the next gaps intervals. It returns 0 if fewer than two occurrences exist.
+// considers only the next maxComparedGaps intervals. It returns 0 if fewer than two occurrences exist.
 func (l *CronLine) ShortestGap(after, since time.Time, zone *time.Location) (least time.Duration) {
 	last := l.Next(after, since, zone)
 	for i := 0; i < maxComparedGaps && !last.IsZero(); i++ {

@@ -73,7 +73,7 @@ type Options struct {
 	// address in its environment. An empty command line disables webhooks.
 	WebhookCommand []string
 	LogFile        *os.File    // destination of log messages
-	LogIsTerminal  bool        // whether Log is a terminal
+	LogIsTerminal  bool        // whether LogFile is a terminal
 	OnReady        func()      // called when the socket accepts requests
 	OnIdleCheck    func()      // called periodically, at most twice a minute; may be nil
 	OnDiskFull     func(error) // called when the start waits for free disk space, with the error; may be nil

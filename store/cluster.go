@@ -19,8 +19,8 @@ type Cluster interface {
 	HasOthers() bool
 	// NodeLeaseDuration returns the duration of a node lease.
 	NodeLeaseDuration() time.Duration
-	// RenewNodeLease renews the node's lease, which then lasts at least for the duration Lease from the call of
-	// RenewNodeLease. It also stores load, which the other nodes can read; see NodeState.
+	// RenewNodeLease renews the node's lease, which then lasts at least for NodeLeaseDuration from the call
+	// of RenewNodeLease. It also stores load, which the other nodes can read; see NodeState.
 	RenewNodeLease(ctx context.Context, load Load) (Membership, error)
 	// TakeOver transfers up to MaxTakenOverLeases leases of nodes whose node lease has ended to this node, each with
 	// a new fence. The caller must settle them as lost.

@@ -45,7 +45,7 @@ type WaitReason struct {
 type WaitingPriority struct {
 	Priority int64 // at most MaxWaitingPriority
 	Found    bool  // false if the user has no such job
-	// Bound reports that the search stopped at its limit. Priority is then only an upper bound: no job
+	// IsUpperBound reports that the search stopped at its limit. Priority is then only an upper bound: no job
 	// exceeds it, but perhaps no job has it.
 	IsUpperBound bool
 }

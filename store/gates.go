@@ -16,9 +16,9 @@ type Gates interface {
 	// GateState.Follows. It lists at most MaxGatesPage gates, which follow the gate after. A lock or rate without a
 	// stored rule is listed while jobs name it.
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
-	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If N is 0, it removes the
-	// stored rule. The first job that names the key then sets the rule, which lasts while unfinished jobs
-	// name the key.
+	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If its Amount is 0, it
+	// removes the stored rule. The first job that names the key then sets the rule, which lasts while
+	// unfinished jobs name the key.
 	SetGate(ctx context.Context, rule queue.Demand) error
 	// SetMaxRunningPerUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, as in a
 	// store that was just opened. Leases above the limit are not ended. Jobs that the limit holds back stay
@@ -31,7 +31,7 @@ type Gates interface {
 
 // GateState is the current state of a lock, rate or resource.
 type GateState struct {
-	queue.Demand       // the rule of the gate; for a resource, N is the number of its units
+	queue.Demand       // the rule of the gate; for a resource, Amount is the number of its units
 	UID          int   // owner of the key; queue.SharedOwner for a shared key
 	RuleStored   bool  // true if SetGate has stored the rule
 	Usage        int   // number of jobs that hold the lock, of starts in the period, or of units in use

@@ -27,7 +27,7 @@ type Request struct {
 	UID    int         // the user who made the request
 	Owner  string      // the current name of UID; the store keeps the first one
 	// IdempotencyKey, if set, makes the request safe to repeat for IdempotencyKeyRetention. A later
-	// request with the same UID and IdempotencyKey gets the receipt of the first one. If its Sum
+	// request with the same UID and IdempotencyKey gets the receipt of the first one. If its Checksum
 	// differs, it gets ErrExists.
 	IdempotencyKey string
 	Checksum       [32]byte
@@ -96,7 +96,7 @@ func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts 
 }
 
 // Audit describes a user's action: the verb, the process that requested it, and its object. The object is a
-// job, named by Seq and ID, or something else, described by Target.
+// job, named by JobSeq and JobID, or something else, described by Target.
 type Audit struct {
 	UID    int
 	PID    int

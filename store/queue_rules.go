@@ -27,8 +27,8 @@ type QueueRule struct {
 	// JobDefaults contains the default fields of its jobs as JSON. The store does not interpret them.
 	JobDefaults string `json:"defaults,omitempty"`
 	Paused      bool   `json:"paused,omitempty"` // jobs of the queue are not claimed
-	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and Reason the user's reason.
-	// Promote ends the pause at PausedUntil; 0 means never.
+	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and PauseReason the user's
+	// reason. Promote ends the pause at PausedUntil; 0 means never.
 	PausedBy    int          `json:"paused_by,omitempty"`
 	PausedAt    queue.Millis `json:"paused_at,omitempty"`
 	PauseReason string       `json:"reason,omitempty"`
@@ -65,8 +65,8 @@ type QueueState struct {
 	Rule    QueueRule
 	Waiting int64 // number of waiting jobs
 	Leased  int
-	// Oldest is the time since which the oldest job that could start has waited, or 0 if none could start.
-	// Only the first jobs of the best lanes are considered.
+	// OldestReadySince is the time since which the oldest job that could start has waited, or 0 if none could
+	// start. Only the first jobs of the best lanes are considered.
 	OldestReadySince queue.Millis
 }
 

@@ -28,9 +28,9 @@ type Reader interface {
 	// dependencies come first, in the order in which they were added.
 	DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []DependencyLink, err error)
 	// Screen reads an overview for people: up to f.Rows jobs of each part, each without Env and Stdin. Jobs
-	// of users other than f.Submitter have only the Labels of their Execution. A part ends after MaxScreenPartBytes
-	// of text, but has at least one job. The cost does not depend on the number of jobs, or on the size of
-	// other users' jobs.
+	// of users other than f.DetailsForUID have only the Labels of their Execution. A part ends after
+	// MaxScreenPartBytes of text, but has at least one job. The cost does not depend on the number of jobs,
+	// or on the size of other users' jobs.
 	Screen(ctx context.Context, f ScreenFilter) (Screen, error)
 	// CountEnded returns the number of jobs that Purge could remove. It reads each of these jobs, so its cost
 	// grows with their number.

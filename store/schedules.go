@@ -69,7 +69,7 @@ type Schedule struct {
 	// out again. NextAt is the next occurrence. DueAt is the time when that occurrence is due, including
 	// jitter. NextAt and DueAt are 0 if there is no next occurrence.
 	LastAt, NextAt, DueAt queue.Millis
-	// AtBoot reports that the schedule runs once per boot. Boot is the id of the last boot for which it has
+	// AtBoot reports that the schedule runs once per boot. BootID is the id of the last boot for which it has
 	// run.
 	AtBoot bool
 	BootID string
@@ -87,7 +87,7 @@ type OccurrenceRecord struct {
 	OccurrenceAt queue.Millis
 	RecordedAt   queue.Millis // time when the record was made
 	Outcome      Outcome
-	JobSeq       int64 // seq of the created job, 0 if none; ID is its id
+	JobSeq       int64 // seq of the created job, 0 if none; JobID is its id
 	JobID        string
 	RequestedBy  *int   // the user who requested the run; nil if the schedule was due
 	Note         string // why the run was refused, or the id of the unfinished job because of which it was skipped
@@ -112,7 +112,7 @@ type SchedulePause struct {
 	RequestedBy *int
 	Note        string
 	Pause       bool
-	// LastAt, NextAt, DueAt and Boot replace the schedule's values when it is resumed.
+	// LastAt, NextAt, DueAt and BootID replace the schedule's values when it is resumed.
 	LastAt, NextAt, DueAt queue.Millis
 	BootID                string
 }
@@ -121,9 +121,9 @@ type SchedulePause struct {
 type OccurrenceRequest struct {
 	Name       string
 	Generation int64
-	// ExpectedLastAt and Boot are the values that the schedule is expected to have. If the schedule has other values,
-	// or is paused, nothing happens. For a run that a user requests, neither the values nor the pause are
-	// checked.
+	// ExpectedLastAt and ExpectedBootID are the values that the schedule is expected to have. If the schedule
+	// has other values, or is paused, nothing happens. For a run that a user requests, neither the values nor
+	// the pause are checked.
 	ExpectedLastAt queue.Millis
 	ExpectedBootID string
 
@@ -141,8 +141,8 @@ type OccurrenceRequest struct {
 	Owner                         string
 	MaxPending, MaxPendingPerUser int64 // as in Request
 	MaxBytesPerUser               int64 // as in Request
-	// FailOverQuota makes RunOccurrences return the QuotaError that rejects the job of the first of Runs, and change
-	// nothing. If FailOverQuota is false, the run is recorded as refused.
+	// FailOverQuota makes RunOccurrences return the QuotaError that rejects the job of the first of
+	// Occurrences, and change nothing. If FailOverQuota is false, the run is recorded as refused.
 	FailOverQuota bool
 }
 
@@ -150,7 +150,7 @@ type OccurrenceRequest struct {
 // these ids, so they cannot take all of them in advance.
 const MaxCandidateIDs = 100
 
-// OccurrenceResult is the result of an OccurrenceRequest. Done reports whether the request was carried out.
+// OccurrenceResult is the result of an OccurrenceRequest. CarriedOut reports whether it was carried out.
 type OccurrenceResult struct {
 	CarriedOut bool
 	Records    []OccurrenceRecord // one record for each occurrence in OccurrenceRequest.Occurrences

@@ -9,11 +9,11 @@ import (
 
 // Session contains the methods that a worker pool needs.
 type Session interface {
-	// Exchange records what happened to leases and claims up to t.Want jobs, in one commit. Entries with a
-	// stale fence change nothing and are listed in the result. The claimed jobs are the head of the queue, in
-	// order. Until the pool reports a claimed job as started or ended, the job's state remains pending or
-	// failed. Exchange may return fewer jobs than could run, or none, if it checked many jobs that cannot
-	// run, such as expired ones. Await then continues the search.
+	// Exchange records what happened to leases and claims up to t.WantedJobs jobs, in one commit. Entries
+	// with a stale fence change nothing and are listed in the result. The claimed jobs are the head of the
+	// queue, in order. Until the pool reports a claimed job as started or ended, the job's state remains
+	// pending or failed. Exchange may return fewer jobs than could run, or none, if it checked many jobs that
+	// cannot run, such as expired ones. Await then continues the search.
 	Exchange(ctx context.Context, t Report) (Grant, error)
 	// Await waits until a job is runnable, and claims at most want jobs, at least one; the transaction that
 	// makes a job runnable also claims it. If ctx ends first, Await claims no job. Only one Await may be
@@ -58,7 +58,7 @@ type Report struct {
 	Settlements []Settlement
 	// Releases contains leases that were never started. Their jobs are runnable again at their old positions.
 	Releases []queue.Lease
-	// ChangeHints contains changes of jobs with further leases that were never started. Each of these leases is
+	// Changes contains changes of jobs with further leases that were never started. Each of these leases is
 	// released, and then its job is changed as by the method Change.
 	Changes    []LeasedChange
 	WantedJobs int
@@ -91,7 +91,7 @@ type Progress struct {
 }
 
 // Settlement describes how an attempt ended and what happens to its job. The store records the Attempt if
-// Decision.RecordsAttempt is true, and assigns its number N.
+// Decision.RecordsAttempt is true, and assigns its Number.
 type Settlement struct {
 	queue.Lease
 	Attempt  queue.Attempt

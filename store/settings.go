@@ -40,7 +40,7 @@ func (s *Setting) EventValue() string {
 // Hooks says which hooks the settings request, and when the store creates them; see queue.HookEvents. The store
 // also creates the hooks that a job requests itself (HookCommands).
 type Hooks struct {
-	Triggers queue.HookEvents // moments at which Make is called for every job that is not a hook
+	Triggers queue.HookEvents // moments at which MakeHooks is called for every job that is not a hook
 	// MakeHooks returns the hooks of a job for the given moments, as drafts without an id. j is the job in its new
 	// state. MakeHooks is called inside a transaction, possibly again if the transaction is undone. So it must not
 	// wait or use the store. A nil MakeHooks creates no hooks.

@@ -14,7 +14,7 @@ type Statistics interface {
 	// Counts returns the number of jobs in each state, and the number of jobs ever enqueued. It reads no
 	// table.
 	Counts() Counts
-	// Oldest returns the time at which the longest wait of a ready job began; 0 if no job waits.
+	// OldestReadySince returns the time at which the longest wait of a ready job began; 0 if no job waits.
 	OldestReadySince(ctx context.Context) (queue.Millis, error)
 	// Stats reads statistics of attempts. They are updated in the transaction that records the start or end,
 	// so a crash neither loses nor repeats any. Removing a job does not change them.
@@ -75,8 +75,8 @@ func (s *AttemptStatistics) Add(g *AttemptStatistics) {
 	s.RunTimes.add(&g.RunTimes)
 }
 
-// The buckets of a Histogram. Bucket k contains durations longer than Bound(k-1) and up to Bound(k). The
-// first bucket also contains durations below 1 ms, and the last one also longer durations.
+// The buckets of a Histogram. Bucket k contains durations longer than BucketUpperBound(k-1) and up to
+// BucketUpperBound(k). The first bucket also contains durations below 1 ms, and the last one longer ones.
 const (
 	BucketCount      = 64
 	FirstBucketIndex = -20 // index of the first bucket in the schema of Prometheus
@@ -92,7 +92,7 @@ type Histogram struct {
 	Sum    int64 // sum of all durations in milliseconds
 }
 
-// maxObservedDuration is the highest duration that is counted. A longer duration is counted as longest.
+// maxObservedDuration is the highest duration that is counted. A longer duration is counted as this one.
 const maxObservedDuration = 34 * 24 * time.Hour
 
 // Observe counts one duration, truncated to milliseconds. A negative duration counts as 0.

@@ -66,7 +66,7 @@ func Run(ctx context.Context, o Options) error {
 // terminalOptions returns the options for drawing on a terminal. Bubble Tea allocates its first
 // screen with the size that the terminal reports, before any filter can reduce that size. If the
 // reported size exceeds the limits, terminalOptions therefore passes the terminal as a plain writer
-// with the maximum size. The method measure detects later changes of the size.
+// with the maximum size. The method detectResize detects later changes of the size.
 func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	w, h, err := term.GetSize(int(terminal.Fd()))
 	if bounded := limitSize(w, h); err == nil && bounded != (tea.WindowSizeMsg{Width: w, Height: h}) {

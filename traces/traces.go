@@ -44,14 +44,14 @@ const (
 	maxErrorTextBytes  = 500 // maximum number of bytes of an error in the log
 )
 
-// Exporter sends attempts to a collector. It sends nothing until Set is called. Its methods are
+// Exporter sends attempts to a collector. It sends nothing until SetEndpoint is called. Its methods are
 // safe for concurrent use.
 type Exporter struct {
 	log      *slog.Logger
 	version  string
 	nodeName string
 
-	mu       sync.Mutex // held by Set and Close
+	mu       sync.Mutex // held by SetEndpoint and Close
 	pipeline atomic.Pointer[pipeline]
 	warnedAt atomic.Int64 // time when the last failure was logged, in nanoseconds
 }

@@ -61,7 +61,7 @@ func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 	within(t, 10*time.Second, "the end", e.Close)
 }
 
-// After Set has chosen another collector, or turned the exporter off, the previous collector gets
+// After SetEndpoint has chosen another collector, or turned the exporter off, the previous collector gets
 // no more requests.
 func TestPreviousCollectorGetsNothing(t *testing.T) {
 	asked := make(chan struct{}, 1<<16)

@@ -49,7 +49,7 @@ type Duties struct {
 	Retainer  Retainer
 	Retention func() Retention
 
-	// Outputs lists the output files that Purge deletes.
+	// DeletableOutputs lists the output files that PurgeOutputs deletes.
 	DeletableOutputs DeletableOutputs
 	PurgeOutputs     PurgeOutputs
 
@@ -104,7 +104,7 @@ func Run(ctx context.Context, d Duties) error {
 type loop struct {
 	Duties
 	schedules       *scheduleRunner
-	retentionDoneAt time.Time // time when retain last found nothing more to remove
+	retentionDoneAt time.Time // time when applyRetention last found nothing more to remove
 }
 
 // pass performs each duty once and stops at the first error. It returns the time until the next

@@ -25,7 +25,7 @@ type fakeStore struct {
 	startedAt     time.Time
 	dueSooner     chan struct{}
 	refs          []string
-	failingPurges int // number of Purge calls that fail before one succeeds
+	failingPurges int // number of PurgeOutputs calls that fail before one succeeds
 	idleChecks    int
 
 	enqueuedTotal atomic.Int64

@@ -218,8 +218,8 @@ func TestScaleUpDuringWaitKeepsJobs(t *testing.T) {
 	f.sync()
 }
 
-// If a job waits in the runner, its Change is stored together with its return to the queue. If the job
-// has started in the meantime, it keeps running and Change returns ErrAttemptStarted.
+// If a job waits in the runner, the change is stored together with its return to the queue. If the job
+// has started in the meantime, it keeps running and ChangeUnstarted returns ErrAttemptStarted.
 func TestChangeRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -260,8 +260,8 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	check(t, "leased", len(s.leasedJobs()), 0)
 }
 
-// If the end of a job is being stored, Change waits until it is stored, and reports that the job is not
-// leased.
+// If the end of a job is being stored, ChangeUnstarted waits until it is stored, and reports that the job is
+// not leased.
 func TestChangeWaitsForEndBeingStored(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -344,7 +344,7 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 }
 
 // If several callers change or cancel the same job, each gets an answer. If the job has started in the
-// meantime, Change returns ErrAttemptStarted and Cancel ends the job.
+// meantime, ChangeUnstarted returns ErrAttemptStarted and Cancel ends the job.
 func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -370,7 +370,7 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// Outputs that only runners can delete are deleted by one runner of each directory. Purge fails if
+// Outputs that only runners can delete are deleted by one runner of each directory. PurgeOutputs fails if
 // no runner of some directory answers, or if no runner is connected.
 func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,7 @@ const (
 type runnerContact struct {
 	dir            string
 	origin         contactOrigin
-	maxAssignedSeq int64 // the store's highest assigned job number; 0 unless origin.atStart
+	maxAssignedSeq int64 // the store's highest assigned job number; 0 unless origin.existedAtStart
 	tryingSince    time.Time
 	dead           bool // the runner is dead; guarded by the pool's mu
 }

@@ -7,11 +7,11 @@ import "time"
 // time:
 //
 //	sign of life                       limit                             then
-//	message of a runner                Config.HeartbeatInterval                 the pool checks that the runner is alive
-//	message of a worker's runner       Config.StaleAfter                 List reports the worker as stale
+//	message of a runner                Config.HeartbeatInterval          the pool checks that the runner is alive
+//	message of a worker's runner       Config.StaleAfter                 ListWorkers reports the worker as stale
 //	last connection to a runner        replaceAfter, livenessTimeout     another runner is used; requests fail
 //	Start frame of a job               startDeadline and its margin      the pool takes the job back
-//	SetLeaseDeadline                            its argument                      other nodes may hold the leases
+//	SetLeaseDeadline                   its argument                      other nodes may hold the leases
 //
 // The time limit of a single liveness check is that of its context.
 

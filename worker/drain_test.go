@@ -111,7 +111,7 @@ func TestDrainNamesUnresponsiveRunner(t *testing.T) {
 	}
 }
 
-// If a runner answers but a job's start hangs, the error names the job, even if Drain is called
+// If a runner answers but a job's start hangs, the error names the job, even if SetDraining is called
 // again during the wait.
 func TestDrainNamesHungStart(t *testing.T) {
 	s, f, p := startPool(t, 1)

@@ -69,7 +69,7 @@ type fakeRunner struct {
 	ignoresStarts bool                // Start is not answered with StartReport
 	ignoresHello  bool                // Hello is not answered
 	refusesHello  bool                // Hello is answered with HelloRefusal
-	unresponsive  bool                // Read, Type, Pause and Purge are not answered
+	unresponsive  bool                // ReadOutput, TypeInput, Pause and PurgeOutputs are not answered
 	conn          net.Conn            // connection of the newest service
 	acceptedConns []net.Conn          // all connections, also those without a Hello
 	dead          bool                // die was called
@@ -336,7 +336,7 @@ func (f *fakeRunner) ignoreStarts() {
 	f.ignoresStarts = true
 }
 
-// setUnresponsive stops answering Read, Type, Pause and Purge frames, or resumes answering.
+// setUnresponsive stops answering ReadOutput, TypeInput, Pause and PurgeOutputs frames, or resumes answering.
 func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -197,7 +197,7 @@ func (l *loop) postpone(jobs []queue.Job, cause error) {
 	for i := range jobs {
 		j := &jobs[i]
 		d := queue.Decide(j, queue.Outcome{EndCause: queue.EndNeverStarted, Error: cause.Error()}, l.cfg.Policy())
-		// This job did not cause the shortage, so the shortage does not count in the job's Refunds.
+		// This job did not cause the shortage, so the shortage does not count in the job's Shortages.
 		d.Reason = queue.ReasonShortage
 		d.Delay = l.isolation.nextPostponeDelay(time.Now())
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})

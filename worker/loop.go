@@ -285,7 +285,7 @@ func (l *loop) flush() error {
 		s.cancelClaim()
 	}
 	var lines []logLine
-	// If there is nothing to record, await below claims the jobs.
+	// If there is nothing to record, claimInBackground below claims the jobs.
 	if len(report.Starts)+len(report.Progress)+len(report.Settlements)+len(report.Releases)+len(report.Changes) > 0 {
 		if l.cfg.UserQuota != nil {
 			report.MaxBytesPerUser = l.cfg.UserQuota()

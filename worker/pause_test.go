@@ -52,7 +52,7 @@ func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 	}
 }
 
-// Pause returns an error if some processes still run, but the job is recorded as paused.
+// SetPaused returns an error if some processes still run, but the job is recorded as paused.
 func TestPauseReportsRunningProcesses(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)

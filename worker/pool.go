@@ -50,9 +50,9 @@ const (
 	// lacked resources for a start.
 	shortagePauseMin = time.Second
 	shortagePauseMax = 30 * time.Second
-	// heartbeatTimeout is how long List waits for answers of runners.
+	// heartbeatTimeout is how long ListWorkers waits for answers of runners.
 	heartbeatTimeout = 200 * time.Millisecond
-	// purgeTimeout is how long Purge waits for one runner. If a deletion takes longer, the service's
+	// purgeTimeout is how long PurgeOutputs waits for one runner. If a deletion takes longer, the service's
 	// regular upkeep requests it again.
 	purgeTimeout = time.Second
 
@@ -98,7 +98,7 @@ type Config struct {
 	// HeartbeatInterval returns how long the pool waits for a message of a runner before it checks that the
 	// runner is alive.
 	HeartbeatInterval func() time.Duration
-	// StaleAfter returns how long a worker's runner may send no message before List reports the worker
+	// StaleAfter returns how long a worker's runner may send no message before ListWorkers reports the worker
 	// as stale.
 	StaleAfter func() time.Duration
 }

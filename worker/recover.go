@@ -206,7 +206,7 @@ func (l *loop) finishRecovery(d *deadRunner) {
 	}
 	if !d.keepDir {
 		l.session.afterExchange = append(l.session.afterExchange, func() {
-			// On Windows, Forget fails while a process reads one of the runner's files.
+			// On Windows, RemoveDeadRunner fails while a process reads one of the runner's files.
 			if err := runner.RemoveDeadRunner(d.dir, d.recoveredBy); err != nil {
 				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start",
 					"dir", d.dir, "error", err)

@@ -90,9 +90,9 @@ func (l *loop) claimInBackground(want, workers, recalls int) {
 	})
 }
 
-// startClaimed starts the jobs that await has claimed. If jobs were recalled since the claim began,
-// they may rank before the claimed ones. In that case startClaimed returns the claimed jobs, so
-// that all take part in the next claim.
+// startClaimed starts the jobs that claimInBackground has claimed. If jobs were recalled since the claim
+// began, they may rank before the claimed ones. In that case startClaimed returns the claimed jobs, so that
+// all take part in the next claim.
 func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 	l.session.cancelClaim()
 	l.session.cancelClaim = nil

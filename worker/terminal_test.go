@@ -7,14 +7,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// typeResult is the result of Type.
+// typeResult is the result of TypeInput.
 type typeResult struct {
 	takenBytes int
 	ok         bool
 	err        error
 }
 
-// Type and Resize reach the runner only if they name the attempt that is running. For other attempts
+// TypeInput and Resize reach the runner only if they name the attempt that is running. For other attempts
 // they do nothing.
 func TestTypeReachesOneAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)

@@ -134,7 +134,7 @@ func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) e
 	case mayGrow && c.awaitRoom(ctx, c.conns.bytes, room):
 		return nil
 	}
-	c.conns.bytes.ForceAdd(room) // Charge frees it again
+	c.conns.bytes.ForceAdd(room) // AddBytes frees it again
 	c.AddBytes(-int(n))
 	c.EndLine()
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+

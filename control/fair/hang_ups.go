@@ -17,7 +17,7 @@ const roomHangUpInterval = 500 * time.Millisecond
 type hangUpWatch struct {
 	mu        sync.Mutex
 	conns     map[*Conn]bool // guarded by mu
-	scheduled bool           // check is running, or a timer will call it; guarded by mu
+	scheduled bool           // checkHangUps is running, or a timer will call it; guarded by mu
 }
 
 // add adds a connection that waits for room.
@@ -38,7 +38,7 @@ func (w *hangUpWatch) remove(c *Conn) {
 	delete(w.conns, c)
 }
 
-// scheduleLocked schedules a call of check, unless one is already scheduled or running.
+// scheduleLocked schedules a call of checkHangUps, unless one is already scheduled or running.
 func (w *hangUpWatch) scheduleLocked() {
 	if !w.scheduled {
 		w.scheduled = true

@@ -18,7 +18,7 @@ import (
 // For example, user A has 100 reads waiting and user B sends one. When a read ends, A and B
 // alternate, so B waits for one read of A and not for 100.
 //
-// A Limiter must be created by New. Its methods are safe for concurrent use.
+// A Limiter must be created by NewLimiter. Its methods are safe for concurrent use.
 type Limiter struct {
 	bounds    []Bound
 	allBounds []int // indexes of all bounds
@@ -41,7 +41,7 @@ type Bound struct {
 type Request struct {
 	User   int   // uid, or the number of another object that has its own bounds and its own turn
 	Bounds []int // indexes of the bounds that the amount counts towards; nil means all
-	// Kind is the index of the queue in which the request waits; it is less than kinds. A request that
+	// Kind is the index of the queue in which the request waits; it is less than maxKinds. A request that
 	// waits delays only later requests of the same user and kind.
 	Kind     int
 	Amount   int64     // 0 means 1
@@ -181,7 +181,7 @@ func (l *Limiter) WaitingCount(id int) int {
 	return 0
 }
 
-// Dispatch gives room to waiting requests whose Ready returns true now.
+// Dispatch gives room to waiting requests whose Condition returns true now.
 func (l *Limiter) Dispatch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -190,7 +190,7 @@ func TestNoRoomIsLost(t *testing.T) {
 	})
 }
 
-// A request whose Ready returns false waits until Dispatch is called, and delays no request of
+// A request whose Condition returns false waits until Dispatch is called, and delays no request of
 // another kind or user.
 func TestReadyDelaysOnlyItsKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// Add exceeds a bound. Requests then wait until the amount is below the bound again.
+// ForceAdd exceeds a bound. Requests then wait until the amount is below the bound again.
 func TestAddExceedsBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 10})

@@ -81,7 +81,7 @@ func setBacklog(l *net.UnixListener) error {
 	return os.NewSyscallError("listen", failed)
 }
 
-// Listener is the control socket that a service listens on. If its file is removed or replaced, Guard
+// Listener is the control socket that a service listens on. If its file is removed or replaced, WatchFile
 // binds it again. Its methods are safe for concurrent use.
 type Listener struct {
 	path  string
@@ -215,7 +215,7 @@ func (s *Listener) currentListener() *net.UnixListener {
 	return s.listener
 }
 
-// Accept returns the next connection. After Guard has bound the socket again, connections that were
+// Accept returns the next connection. After WatchFile has bound the socket again, connections that were
 // made to the old socket come first.
 func (s *Listener) Accept() (net.Conn, error) {
 	for {
@@ -262,7 +262,7 @@ func (s *Listener) acceptOld() net.Conn {
 	return nil
 }
 
-// Close closes the socket and stops Guard from binding it again. The file stays, as after a crash.
+// Close closes the socket and stops WatchFile from binding it again. The file stays, as after a crash.
 func (s *Listener) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

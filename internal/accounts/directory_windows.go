@@ -11,7 +11,7 @@ import (
 )
 
 // Directory looks up the system's users and groups by name, by DOMAIN\NAME, by SID, or by the number
-// that ID assigns. It caches a domain's answers for a minute. The zero value is ready for use. The
+// that IDOfSID assigns. It caches a domain's answers for a minute. The zero value is ready for use. The
 // methods may be called concurrently.
 type Directory struct {
 	// AlwaysQueryRemote makes every lookup query the domain. If AlwaysQueryRemote is false and a query has timed out,

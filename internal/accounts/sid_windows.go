@@ -27,7 +27,7 @@ const (
 //   - 0x30000+n is account n of this machine.
 //   - Any other account gets a digest of its SID, which is the same on all machines.
 //
-// IDOfSID remembers the SID of each digest, so that SID can map the digest back.
+// IDOfSID remembers the SID of each digest, so that SIDOfID can map the digest back.
 func IDOfSID(sid *windows.SID) int {
 	n := sid.SubAuthorityCount()
 	if sid.IdentifierAuthority() == windows.SECURITY_NT_AUTHORITY && n > 0 {
@@ -49,8 +49,8 @@ func IDOfSID(sid *windows.SID) int {
 	return id
 }
 
-// SIDOfID returns the account with a number. It knows a digest only if this process has called ID with that
-// account.
+// SIDOfID returns the account with a number. It knows a digest only if this process has called IDOfSID with
+// that account.
 func SIDOfID(id int) (*windows.SID, bool) {
 	nt := func(subs ...uint32) (*windows.SID, bool) {
 		sid, err := newSID(subs)

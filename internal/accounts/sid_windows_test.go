@@ -22,7 +22,7 @@ func sid(t *testing.T, text string) *windows.SID {
 	return sid
 }
 
-// ID assigns each account one number, and SID maps the number back. Only the system account is 0.
+// IDOfSID assigns each account one number, and SIDOfID maps the number back. Only the system account is 0.
 // Accounts outside the fixed ranges get a digest, which JSON can represent exactly.
 func TestAccountsHaveNumbers(t *testing.T) {
 	here := machineSID()

@@ -3,7 +3,7 @@
 // Reset.
 //
 // The manual pages execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. Reset
-// sets the attributes that the account may change. Inherited reports the others, if the process can
+// sets the attributes that the account may change. InheritedAttributes reports the others, if the process can
 // detect them. Some cannot be detected: namespaces, the root directory, Landlock rules, security labels
 // and the login uid look the same whether the machine or the caller set them.
 package cleanstart

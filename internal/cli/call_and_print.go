@@ -115,7 +115,7 @@ func JobPages(ctx context.Context, c *control.Client, p control.List) iter.Seq2[
 	}
 }
 
-// ReadOrWaitClient returns a client as Reader does. If the parameter waits is true, the command waits for
+// ReadOrWaitClient returns a client as ReadClient does. If the parameter waits is true, the command waits for
 // future events, so ReadOrWaitClient requires a running service.
 func (a *App) ReadOrWaitClient(ctx context.Context, waits bool) (*control.Client, error) {
 	if waits {

@@ -28,7 +28,7 @@ type FollowedJobs interface {
 	// WaitingJobID returns the id of a waiting job, so that the Follower prints why the job waits. It returns
 	// "" if a job runs, if no job waits, or if the user already knows the reason.
 	WaitingJobID(ctx context.Context) string
-	// JobsProgress returns the progress to draw, or nil to draw nothing.
+	// Progress returns the progress to draw, or nil to draw nothing.
 	Progress() *JobsProgress
 }
 
@@ -43,7 +43,7 @@ type JobsProgress struct {
 type Follower struct {
 	App    *App
 	Client *control.Client
-	Wake   <-chan struct{} // closed when Ended must be called immediately
+	Wake   <-chan struct{} // closed when IsDone must be called immediately
 
 	retries retries
 	stall   stallNotice

@@ -55,8 +55,8 @@ func (q *eventQueue) Refuse(*control.Peer, string, control.Right) error { return
 // followedTwo fakes a set of two jobs, 1 and 2. One of them waits.
 type followedTwo struct {
 	recordedEvents []int64     // numbers of the recorded events
-	checks         int         // number of calls of Ended with isDue
-	stopped        atomic.Bool // Ended returns true at the next call with isDue
+	checks         int         // number of calls of IsDone with isDue
+	stopped        atomic.Bool // IsDone returns true at the next call with isDue
 }
 
 func (j *followedTwo) HandleEvent(_ context.Context, e *control.Event) (isOurs bool, err error) {

@@ -140,7 +140,7 @@ func (a *App) rowsInWindow(rows int) int {
 	return rows
 }
 
-// listInStartOrder prints a table of up to limit jobs in the order of the function arranged.
+// listInStartOrder prints a table of up to limit jobs in the order of the function sortForTable.
 func (a *App) listInStartOrder(ctx context.Context, c *control.Client, p control.List, limit int,
 	row func(*control.Job) []string, head []string) error {
 	var jobs []control.Job

@@ -4,7 +4,7 @@
 // small and starts fast. For a command that needs large code, queuectl executes queuectld
 // (App.execDaemon).
 //
-// Start with App.Root and the table of commands in the function table. The packages below this one
+// Start with App.Root and the table of commands in the function verbTable. The packages below this one
 // contain what several commands share: term prints, connect finds the service, input reads jobs,
 // enqueue sends them.
 package cli

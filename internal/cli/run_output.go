@@ -16,8 +16,8 @@ import (
 )
 
 // PrintOutput prints each stream of a job's output to the stream of the same name. If standard output
-// is for JSON, it prints both streams to standard error. If p.Ends is set, it calls the function ended
-// after each attempt except the last.
+// is for JSON, it prints both streams to standard error. If p.ReportAttemptEnds is set, it calls the function
+// ended after each attempt except the last.
 func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
 	out := &term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: true}
 	errs := &term.SafeWriter{Output: &a.Output, File: a.Stderr, Live: true}
@@ -57,7 +57,7 @@ const waitReasonDelay = time.Second
 // outputPrinter prints a job's output. It calls the function ended after each attempt except the last.
 type outputPrinter func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
 
-// follow prints a job's output as it arrives and sets a.Exit from the job's outcome. If the job was
+// follow prints a job's output as it arrives and sets a.ExitCode from the job's outcome. If the job was
 // just enqueued, follow prints the output of all its attempts, however short they are.
 func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, print outputPrinter) error {
 	id := f.id

@@ -22,10 +22,10 @@ import (
 )
 
 // This file connects the user's terminal to the terminal of a job. Two goroutines share one
-// terminalSession. The first follows the job and prints its output unchanged (print). The second
-// connects the input to one attempt after another (join): it attaches to the attempt, puts the user's
-// terminal into raw mode (enter), and passes keys and size changes on (serve). When the attempt ends,
-// leave restores the terminal.
+// terminalSession. The first follows the job and prints its output unchanged (printOutput). The second
+// connects the input to one attempt after another (joinAttempts): it attaches to the attempt, puts the user's
+// terminal into raw mode (enterRawMode), and passes keys and size changes on (serveAttempt). When the attempt
+// ends, leave restores the terminal.
 //
 // The output may also change modes of the user's terminal, for example hide the cursor.
 // termtext.Modes tracks these modes, so that leave can reset them.
@@ -37,21 +37,21 @@ type terminalSession struct {
 	f             *followedJob
 	typedInput    chan []byte // input for the job
 	userLeft      chan struct{}
-	endedAttempts chan int // sends the number of the last ended attempt to join
+	endedAttempts chan int // sends the number of the last ended attempt to joinAttempts
 
 	mu sync.Mutex
 	// savedState is the terminal's original state while an attempt uses the terminal, and nil otherwise.
 	// mu guards it and all fields below.
 	savedState       *xterm.State
 	lastEndedAttempt int  // number of the newest attempt that has ended
-	hasLeft          bool // the user has left the job, so show prints nothing more
+	hasLeft          bool // the user has left the job, so writeOutput prints nothing more
 	modes            termtext.Modes
 }
 
 // allAttempts is higher than any attempt number. leave(allAttempts) disconnects from all attempts.
 const allAttempts = 1 << 30
 
-// JoinTerminal connects the user's terminal to the job's terminal while an attempt runs. Like attached,
+// JoinTerminal connects the user's terminal to the job's terminal while an attempt runs. Like followOrDetach,
 // it follows the job to its end. At the end it restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
 	j := &terminalSession{a: a, c: c, f: f, typedInput: make(chan []byte, typedInputCapacity),
@@ -149,7 +149,7 @@ func (s *terminalSession) writeOutput(data []byte) error {
 	return err
 }
 
-// printOutput is the function printer for a connected terminal. If the running attempt is in full-screen
+// printOutput is the outputPrinter for a connected terminal. If the running attempt is in full-screen
 // mode, printOutput skips the previous output, because the program will redraw its screen.
 func (s *terminalSession) printOutput(
 	ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error,
@@ -166,7 +166,7 @@ func (s *terminalSession) printOutput(
 		case p.Ended:
 			s.leave(p.Attempt)
 			select {
-			case <-s.endedAttempts: // drop the previous number if join has not received it, because join does not need it
+			case <-s.endedAttempts: // drop the previous number, which joinAttempts does not need
 			default:
 			}
 			s.endedAttempts <- p.Attempt

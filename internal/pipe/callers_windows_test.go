@@ -150,7 +150,7 @@ func TestCallersAreBounded(t *testing.T) {
 	listen(t, OwnerOnlyDescriptor())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	// Fill the backlog, and add two clients: the method take holds one, and the next instance holds one.
+	// Fill the backlog, and add two clients: acceptClients holds one, and the next instance holds one.
 	for range backlog + 2 {
 		c, err := Dial(t.Context(), nameOf(t))
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 
 // This file implements the server of a named pipe. On Windows, a pipe consists of instances, and each
 // instance serves one client. A client can connect only while the server has a free instance. So the
-// method take, which runs in its own goroutine, creates the next instance before it passes a connected
-// client to Accept. There is always an instance, so no other process can take over the name.
+// method acceptClients, which runs in its own goroutine, creates the next instance before it passes a
+// connected client to Accept. There is always an instance, so no other process can take over the name.
 
 const (
 	bufferSize      = 64 << 10 // bytes buffered in each direction
@@ -32,9 +32,9 @@ const (
 // See docs/decisions/0088.
 type Listener struct {
 	name          string
-	stopEvent     windows.Handle // event that stops the goroutine of take
+	stopEvent     windows.Handle // event that stops the goroutine of acceptClients
 	clientPipes   chan windows.Handle
-	acceptErrs    chan error // passes an error of take to Accept; take continues when Accept has received it
+	acceptErrs    chan error // an error of acceptClients, which continues when Accept has received it
 	identifySlots chan struct{}
 
 	// connectOverlapped belongs to the pipe instance that waits for a client. It is a field, because the kernel writes
@@ -317,7 +317,7 @@ func (l *Listener) SetPermissions(sddl string) error {
 		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
 	}
 	l.mu.Lock()
-	// Hold the lock during the change, so that the method take cannot pass the instance to a client.
+	// Hold the lock during the change, so that acceptClients cannot pass the instance to a client.
 	defer l.mu.Unlock()
 	if err := setAccess(l.nextInstance, sd); err != nil {
 		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)

@@ -106,7 +106,7 @@ func pausedText(j *control.Job, now time.Time) string {
 // LocalTime formats a time in the caller's zone. It returns "-" for 0.
 func LocalTime(t control.Time) string { return DashIfEmpty(localOrNone(t)) }
 
-// localOrNone is like Local, but returns "" for 0.
+// localOrNone is like LocalTime, but returns "" for 0.
 func localOrNone(t control.Time) string {
 	if t == 0 {
 		return ""

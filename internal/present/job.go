@@ -2,7 +2,7 @@
 // command line, the live screen and the web page use the same texts. Its functions have no side
 // effects.
 //
-// Start with ScreenText, and with Title, StateWithReason and WhyLines.
+// Start with ScreenText, and with JobTitle, StateWithReason and WhyLines.
 package present
 
 import (

@@ -110,7 +110,7 @@ func TestZipIsTheSameAgain(t *testing.T) {
 	}
 }
 
-// identify finds the SPDX identifier of a licence from a sentence that occurs in no other licence.
+// licenceIDs finds the SPDX identifier of a licence from a sentence that occurs in no other licence.
 func TestIdentifyLicence(t *testing.T) {
 	const bsd = "Redistribution and use in source\nand binary forms, with or without modification, are permitted"
 	for _, c := range []struct {

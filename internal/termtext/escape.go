@@ -64,7 +64,7 @@ func Escape(s string) string { return EscapeExcept(s, "\n\t", true) }
 func EscapeLive(s string) string { return EscapeExcept(s, "\n\t\r", true) }
 
 // EscapeExcept replaces control characters by readable escape sequences, except the characters in
-// plain. If colours is true, it keeps the sequences that Colour recognises.
+// plain. If colours is true, it keeps the sequences that ColourLength recognises.
 func EscapeExcept(s, plain string, colours bool) string {
 	// stays says which ASCII bytes are kept. A table makes the check fast, because jobs print mostly these
 	// bytes.

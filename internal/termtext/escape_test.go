@@ -53,7 +53,7 @@ func FuzzSanitize(f *testing.F) {
 	})
 }
 
-// Colour recognises only sequences that set colours.
+// ColourLength recognises only sequences that set colours.
 func TestOnlyColourSequencesAreKept(t *testing.T) {
 	for s, want := range map[string]int{
 		"\x1b[31mred": 5, "\x1b[m": 3, "\x1b[1;4;38;5;8mx": 13, "\x1b[38;2;5;6;8mx": 13, "\x1b[0m": 4,

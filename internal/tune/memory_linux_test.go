@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// unwritten returns only read-only mappings of the program's file, and none with modified pages.
+// cleanMappings returns only read-only mappings of the program's file, and none with modified pages.
 func TestUnwritten(t *testing.T) {
 	const smaps = `00400000-01234000 r-xp 00000000 fd:01 42                                 /opt/a b/queuectld
 Size:              14544 kB

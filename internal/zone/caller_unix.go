@@ -72,7 +72,7 @@ func zoneNameOfPath(path string) (name string, found bool) {
 // a link, the path of its target contains the name. If it is a regular file, /etc/timezone contains the
 // name, but the zone file of this name must have the same content as /etc/localtime: a container often
 // has the file of its host, but the name of its image. If the contents differ, machineName returns
-// Machine. If /etc/localtime is missing, the zone is UTC.
+// LocalName. If /etc/localtime is missing, the zone is UTC.
 func machineName(root string) string {
 	path := filepath.Join(root, machineFile)
 	link, err := os.Readlink(path)

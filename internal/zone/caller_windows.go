@@ -7,5 +7,5 @@ func UnreadTZ() (value string, unread bool) { return "", false }
 
 func machineZone() (*time.Location, error) { return time.Local, nil }
 
-// CallerZone returns Machine, because Windows does not use the zone names of the IANA database.
+// CallerZone returns LocalName, because Windows does not use the zone names of the IANA database.
 func CallerZone() (string, error) { return LocalName, nil }

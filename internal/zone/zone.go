@@ -16,7 +16,7 @@ import (
 const LocalName = "Local"
 
 // Load returns the zone with a name from the IANA database, a zone in the form of POSIX.1-2024,
-// section 8.3 (CET-1CEST,M3.5.0,M10.5.0/3), or Machine.
+// section 8.3 (CET-1CEST,M3.5.0,M10.5.0/3), or LocalName.
 func Load(name string) (*time.Location, error) {
 	if name == LocalName {
 		return machineZone()
@@ -42,7 +42,7 @@ func FromTZ(value string) (*time.Location, error) {
 		return machineZone()
 	case strings.HasPrefix(name, "/"):
 		return readZoneFile(name, name)
-	case name == LocalName: // only queuectl uses the name Machine, so it is not valid in TZ
+	case name == LocalName: // only queuectl uses the name Local, so it is not valid in TZ
 		return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin or UTC", name)
 	}
 	return Load(name)
@@ -79,8 +79,8 @@ func parsePOSIX(name string) (*time.Location, bool) {
 	return l, short != unparsedName
 }
 
-// unparsedName is the abbreviation of the only zone in a file that tzif returns. If a time in this zone has
-// this abbreviation, the time package could not parse the last line of the file.
+// unparsedName is the abbreviation of the only zone in a file that buildTZif returns. If a time in this zone
+// has this abbreviation, the time package could not parse the last line of the file.
 const unparsedName = "?"
 
 // buildTZif returns the content of a zone file whose only rule is in the last line.

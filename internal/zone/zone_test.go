@@ -75,7 +75,7 @@ func TestFromTZ(t *testing.T) {
 	}
 }
 
-// For a time that a clock change skips, Instant returns the first time after the gap. For a time that
+// For a time that a clock change skips, TimeOfWallClock returns the first time after the gap. For a time that
 // occurs twice, it returns the first occurrence. Schedules with fixed hours do the same.
 func TestInstantAtClockChanges(t *testing.T) {
 	for _, c := range []struct{ zone, wall, want string }{

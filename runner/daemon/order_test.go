@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Waiting attempts of each queue are sorted by Place. The sequence of queues stays as it was sent.
+// Waiting attempts of each queue are sorted by Position. The sequence of queues stays as it was sent.
 func TestWaitingAttemptsAreSortedByPlace(t *testing.T) {
 	s := &server{}
 	for _, start := range []wire.Start{

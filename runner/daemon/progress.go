@@ -87,7 +87,7 @@ func (ws *workspace) HandleProgress(data []byte) (callAgain bool) {
 	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
 		p.flush() // no more bytes came, so a line without a newline is complete too
 	}
-	// Only this goroutine changes ws.a.progress, so it can be read without mu.
+	// Only this goroutine changes ws.attempt.sentProgress, so it can be read without mu.
 	sent := ws.attempt.sentProgress
 	if p.last.ReportedAtMillis == sent.ReportedAtMillis {
 		return len(p.line) > 0

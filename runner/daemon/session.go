@@ -229,7 +229,7 @@ func (s *server) answerRead(c *conn, f *wire.ReadOutput) {
 	}
 }
 
-// purgeOutputs answers a Purge request: it deletes output files.
+// purgeOutputs answers a PurgeOutputs request: it deletes output files.
 func (s *server) purgeOutputs(c *conn, f *wire.PurgeOutputs) {
 	runner.RemoveOutputs(s.Root, f.Refs)
 	c.Send(wire.Append(nil, &wire.PurgeOutputsReply{RequestID: f.RequestID}))

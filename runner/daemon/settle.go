@@ -48,7 +48,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 			s.diskQueue.add(s.retryJournal)
 		}
 	}
-	// Send Stuck before the result: after a result alone, the service would send the worker another
+	// Send StuckReport before the result: after a result alone, the service would send the worker another
 	// job.
 	if r.StuckPID != 0 {
 		s.addStuckLocked(a, r.StuckPID)

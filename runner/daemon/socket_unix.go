@@ -35,7 +35,7 @@ func (s *socket) keepReachable(ctx context.Context, log *slog.Logger) (dirGone b
 	return s.keepReachableWith(ctx, log, dir.WaitForChange)
 }
 
-// keepReachableWith does the work of maintain. It also checks the socket at least every
+// keepReachableWith does the work of keepReachable. It also checks the socket at least every
 // maxCheckInterval, because changed may miss a removal: the kernel may refuse to watch a directory,
 // and it does not report that a parent directory was renamed.
 func (s *socket) keepReachableWith(ctx context.Context, log *slog.Logger, changed waitForChangeFunc) (dirGone bool) {

@@ -17,7 +17,7 @@ import (
 const sweepTimeout = 10 * time.Second
 
 // sweeper removes the private directories of ended attempts. It removes a part of each in turn, so that
-// a large directory does not delay the others. Call init before use. add and addLeftovers may be called
+// a large directory does not delay the others. Call init before use. addPath and addLeftovers may be called
 // from any goroutine.
 type sweeper struct {
 	diskQueue
@@ -33,7 +33,7 @@ func (s *sweeper) init(log *slog.Logger) {
 	s.log, s.queuedPaths, s.loggedPaths = log, map[string]bool{}, map[string]bool{}
 }
 
-// maxQueuedPaths is how many directories can be queued. When the queue is full, add removes a part of the
+// maxQueuedPaths is how many directories can be queued. When the queue is full, addPath removes a part of the
 // new directory itself, which slows its caller down.
 const maxQueuedPaths = 64
 

@@ -27,7 +27,7 @@ func (s *server) addAttemptLocked(f *wire.Start) {
 	s.workers.cond.Signal()
 }
 
-// insertWaitingLocked adds an attempt to the waiting attempts. Attempts of one queue are sorted by Place.
+// insertWaitingLocked adds an attempt to the waiting attempts. Attempts of one queue are sorted by Position.
 // The sequence of queues stays as the service sent it, so insertWaitingLocked moves attempts only among
 // the positions of their queue. The new attempt takes the position of the first attempt of its
 // queue that ranks after it. That attempt takes the position of the next one, and so on.

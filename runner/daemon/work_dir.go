@@ -14,7 +14,7 @@ type workDir struct {
 	lastEnd time.Time // end of the worker's last attempt
 }
 
-// environment returns the environment environment that name the parts of the workspace.
+// environment returns the environment variables that name the parts of the workspace.
 func (d *workDir) environment() []string {
 	return []string{
 		"QUEUECTL_TMPDIR=" + d.Path,

@@ -17,7 +17,7 @@
 //     the policy gives to the account, and switches to the account for good (switchAccount). From then
 //     on the process has no more rights than the account.
 //  5. If the request names no account, the process stays root. It then asks Accounts about the account
-//     of each job, and Credential about each credential that a job names. It starts each job under the
+//     of each job, and AllowedCredential about each credential that a job names. It starts each job under the
 //     job's account.
 //  6. Accept returns a Grant. The process runs the runner that the Grant describes (package daemon), and
 //     replies to the service with ReplyReady or ReplyError.

@@ -35,7 +35,7 @@ func (d *Dir) pathWithEnding(ending string) string {
 func (d *Dir) IsOpen() bool { return d.isOpen }
 
 // MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
-// for Remove. If the directory cannot be renamed, it keeps its name. If survived is true, a process of
+// for RemoveSome. If the directory cannot be renamed, it keeps its name. If survived is true, a process of
 // the command may still write notes, so MoveAside gives up the FIFO or file for notes as well.
 func (d *Dir) MoveAside(survived bool) (path string) {
 	path = d.Path

@@ -23,7 +23,7 @@ type Dir struct {
 	lastProgressFile progressFileState
 }
 
-// progressFileState is the state of the notes file by which Drain recognises a change.
+// progressFileState is the state of the notes file by which DrainProgress recognises a change.
 type progressFileState struct {
 	size    int64
 	modTime time.Time

@@ -24,7 +24,7 @@ import (
 // methods may be called concurrently. See docs/decisions/0043.
 type Cgroups struct {
 	path string
-	// memory is the path of the file that counts out-of-memory kills in all subgroups, if cgroup
+	// oomCountFile is the path of the file that counts out-of-memory kills in all subgroups, if cgroup
 	// version 1 counts memory; "" otherwise.
 	oomCountFile string
 
@@ -138,7 +138,7 @@ func (c *Cgroups) LimitOwnMemory(bytes int64) error {
 type cgroup struct {
 	path            string
 	dirFD           int        // descriptor of its directory
-	eventsFD        int        // descriptor of cgroup.eventsFD
+	eventsFD        int        // descriptor of cgroup.events
 	memoryEventsFD  int        // descriptor of memory.events, or of Cgroups.oomCountFile; -1 if memory is not counted
 	countsAllGroups bool       // the file of memory counts the kills in all groups together
 	limits          TreeLimits // the current limits; Tasks is never 0
@@ -147,7 +147,7 @@ type cgroup struct {
 	// limitHitCount counts how often the memory limit was reached in the group or below it, ownLimitHitCount in
 	// the group itself.
 	killCount, limitHitCount, ownLimitHitCount int64
-	// killed means that cgroup.kill has ended the processes of the group. The group is not used again:
+	// wasKilled means that cgroup.kill has ended the processes of the group. The group is not used again:
 	// since Linux 6.15, the kernel also kills processes that are started in it later.
 	wasKilled bool
 	// wasUsed means that a command was in the group. pids.peak cannot be reset, so it may be the peak of

@@ -131,7 +131,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 }
 
 // A kill at the moment when the main process ends applies to the leftover processes. They get the grace
-// period, even if they could have lived on without the kill (Background).
+// period, even if they could have lived on without the kill (AllowBackground).
 func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)

@@ -19,12 +19,12 @@ import (
 // subreaper, so the kernel makes them children of its main thread. The kernel lists these children in
 // one small file, and normally one read of the file shows that there are no orphans.
 //
-// The list may also contain main processes. Each must be reaped by the worker that forked it, so scan
+// The list may also contain main processes. Each must be reaped by the worker that forked it, so reapAndList
 // must recognise it. While a fork is under way, the pid of its child is unknown. The fork may hang, so
-// no lock can be held until it returns. Instead, every fork has a number. Suppose that scan finds an
+// no lock can be held until it returns. Instead, every fork has a number. Suppose that reapAndList finds an
 // ended process that is not a known main process. It reaps the process only after all forks that are
-// under way at that time have returned. For example, scan finds the ended process P while forks 7 and 8
-// are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
+// under way at that time have returned. For example, reapAndList finds the ended process P while forks 7 and
+// 8 are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
 
 // orphans finds the orphans of this process. See docs/decisions/0040.
 var orphans = newOrphanTable()
@@ -39,7 +39,7 @@ func newOrphanTable() *orphanTable {
 // fork, because a user's file system or file lease can make a fork hang indefinitely.
 type orphanTable struct {
 	once        sync.Once
-	childrenFDs [2]int       // descriptors of the kernel's list of children: index 0 for hasNoOrphans, 1 for scan
+	childrenFDs [2]int       // open files of the list of children: 0 for hasNoOrphans, 1 for reapAndList
 	reapedCount atomic.Int64 // number of orphans that were reaped or are about to be
 
 	mu              sync.Mutex     // guards all fields below
@@ -51,7 +51,7 @@ type orphanTable struct {
 	forksPaused     bool           // new forks must wait
 	forksChanged    sync.Cond      // forksPaused has changed, or the last fork under way has returned
 	endedProcesses  map[int]zombie // ended processes that may be the child of a fork under way, by pid
-	buffer          []byte         // buffer of scan; nil before the first call
+	buffer          []byte         // buffer of reapAndList; nil before the first call
 }
 
 // activeFork is a fork under way.
@@ -124,7 +124,7 @@ func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, 
 
 // readChildren reads the kernel's list of children, as much as fits into buf. The kernel returns one page of
 // the list at a time. A page begins at the first digit of a number only if the last read of the same
-// open file returned the page before it. So hasNoOrphans and scan use different open files: file is 0 or
+// open file returned the page before it. So hasNoOrphans and reapAndList use different files: file is 0 or
 // 1. readChildren returns ok=false if the kernel does not keep a list.
 func (o *orphanTable) readChildren(file int, buf []byte) (list []byte, ok bool) {
 	o.once.Do(func() {
@@ -188,8 +188,8 @@ func (o *orphanTable) reapAndList() (living, ignored []int) {
 	return living, ignored
 }
 
-// initialListBytes is the first size of scan's buffer, in bytes: enough for about 9,000 orphans. maxListBytes
-// is its largest size.
+// initialListBytes is the first size of reapAndList's buffer, in bytes: enough for about 9,000 orphans.
+// maxListBytes is its largest size.
 const (
 	initialListBytes = 64 << 10
 	maxListBytes     = 32 << 20 // enough for all 4,194,304 processes that Linux can have
@@ -219,8 +219,8 @@ func (o *orphanTable) addSpared(procs []procfs.Process) {
 	}
 }
 
-// removeEnded removes ended processes from spareable. Some of them were reaped by their own
-// parents, so scan did not see them end.
+// removeEnded removes ended processes from sparedProcesses. Some of them were reaped by their own
+// parents, so reapAndList did not see them end.
 func (o *orphanTable) removeEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -239,7 +239,7 @@ func (o *orphanTable) isMain(pid int) bool {
 	return main
 }
 
-// ignore makes scan report these orphans as ignored instead of living, until unignore is called.
+// ignore makes reapAndList report these orphans as ignored instead of living, until unignore is called.
 func (o *orphanTable) ignore(list []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

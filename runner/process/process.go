@@ -60,7 +60,7 @@ type Command struct {
 	OnForked func(pid int, at time.Time)
 }
 
-// ProgressHandler receives what a command writes to the ProgressHandler FIFO of its PrivateDir. While
+// ProgressHandler receives what a command writes to the progress FIFO of its PrivateDir. While
 // HandleProgress returns true, it is called again, with new data or with none. At least
 // MinProgressInterval passes between two calls.
 type ProgressHandler interface {

@@ -25,7 +25,7 @@ var processScanner scanner
 // is ready for use.
 type scanner struct {
 	mu         sync.Mutex
-	changed    sync.Cond // last or busy has changed; its L is set to &mu on first use
+	changed    sync.Cond // latest or isScanning has changed; its L is set to &mu on first use
 	isScanning bool      // a goroutine is scanning
 	scanCount  int       // number of scans that have begun
 	latest     *scan

@@ -1,7 +1,7 @@
 // Package procfs reads the state of processes from /proc, without being held up by a process whose
 // memory cannot be read.
 //
-// Start with Stat, All and EnvVar.
+// Start with Stat, AllProcesses and EnvVar.
 package procfs
 
 import (

@@ -32,7 +32,7 @@ const windowBytes = 128 << 10
 // part.
 var zeroWindow [windowBytes]byte
 
-// JournalSize stores the results that the service has not acknowledged, in files. It does not sync them:
+// Journal stores the results that the service has not acknowledged, in files. It does not sync them:
 // written data survives the death of any process, but not a power cut.
 //
 // A record is a CRC-32 (IEEE) followed by the frame that it covers. On file systems where that is safe,

@@ -22,8 +22,8 @@ import (
 // See docs/decisions/0051.
 const ProtocolVersion = 1
 
-// Compare orders the attempts of a queue by Rank, then by Seq. Of two places with the same Rank and
-// Seq, the one with Before set comes first.
+// Compare orders the attempts of a queue by Rank, then by Seq. Of two positions with the same Rank and
+// Seq, the one with StartsBefore set comes first.
 func (p QueuePosition) Compare(other QueuePosition) int {
 	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
 	if order == 0 && p.StartsBefore != other.StartsBefore {
@@ -68,9 +68,9 @@ type (
 		SettleDelay time.Duration
 		StopTimeout time.Duration
 	}
-	// Place is the position of an attempt among the waiting attempts of its queue.
+	// QueuePosition is the position of an attempt among the waiting attempts of its queue.
 	QueuePosition struct {
-		// Rank and Seq are those of the attempt's own job. If Before is set, they are those of the job
+		// Rank and Seq are those of the attempt's own job. If StartsBefore is set, they are those of the job
 		// that the attempt starts before.
 		Rank, Seq    int64
 		StartsBefore bool // the attempt starts before the job with this Rank and Seq
@@ -79,7 +79,7 @@ type (
 	Start struct {
 		Lease
 		Queue    string
-		Position QueuePosition // the waiting attempt of the queue with the lowest Place starts first
+		Position QueuePosition // the waiting attempt of the queue with the lowest Position starts first
 		// UID is the account that the attempt runs as; -1 is the runner's own account. The account's
 		// home is the default for Cwd, and its variables are added to Env.
 		UID  int64
@@ -147,8 +147,8 @@ type (
 	ReportImmediately struct{ Lease }
 	// Ack acknowledges results that the service has stored.
 	Ack struct{ Leases []Lease }
-	// ReadOutput asks for output after a cursor. Chunk answers it. If Wait is set, the runner answers only
-	// when there is output or the log is complete. Otherwise it answers immediately.
+	// ReadOutput asks for output after a cursor. ReadOutputReply answers it. If Wait is set, the runner
+	// answers only when there is output or the log is complete. Otherwise it answers immediately.
 	ReadOutput struct {
 		Lease
 		RequestID int64
@@ -176,8 +176,8 @@ type (
 	// unless it has results that the service has not acknowledged.
 	Shutdown struct{}
 	// Recover ends the remaining processes of dead runners' attempts: those of the runner whose
-	// directory has the name Name, unless Name is "", and those of Attempts, which the service knows.
-	// RecoverReply answers it.
+	// directory has the name RunnerName, unless RunnerName is "", and those of Attempts, which the service
+	// knows. RecoverReply answers it.
 	Recover struct {
 		RequestID  int64
 		RunnerName string
@@ -251,7 +251,7 @@ type (
 		Lease
 		Progress
 	}
-	// ReadOutputReply answers Read. Data is encoded by output.AppendChunks, starting from time 0.
+	// ReadOutputReply answers ReadOutput. Data is encoded by output.AppendChunks, starting from time 0.
 	ReadOutputReply struct {
 		RequestID   int64
 		Cursor      [2]int64
@@ -260,8 +260,8 @@ type (
 		Data        []byte
 	}
 	// RecoverReply answers Recover. SameBoot is false if the machine was certainly rebooted since the
-	// dead runner started. Survivors lists the processes that outlive SIGKILL. Alive lists those of
-	// the request's Attempts that still had processes.
+	// dead runner started. Survivors lists the processes that outlive SIGKILL. LeasesWithProcesses lists
+	// those of the request's Attempts that still had processes.
 	RecoverReply struct {
 		RequestID           int64
 		SameBoot            bool
@@ -269,18 +269,18 @@ type (
 		LeasesWithProcesses []Lease
 		Error               string // "" after success
 	}
-	// PurgeOutputsReply answers Purge after the files were deleted or could not be deleted.
+	// PurgeOutputsReply answers PurgeOutputs after the files were deleted or could not be deleted.
 	PurgeOutputsReply struct{ RequestID int64 }
 	// PauseReply answers Pause. UnchangedProcesses is the number of processes of the tree that have not
-	// changed yet. Gone reports that the attempt is not running, or is being ended.
+	// changed yet. NotRunning reports that the attempt is not running, or is being ended.
 	PauseReply struct {
 		RequestID          int64
 		UnchangedProcesses int64
 		NotRunning         bool
 	}
-	// TypeInputReply answers Type. Written is how many of the first bytes the terminal took; it takes no
-	// more until the program reads. Controls contains the control sequences that have set the
-	// terminal's modes. Gone reports that the attempt is not running, or has no terminal.
+	// TypeInputReply answers TypeInput. WrittenBytes is how many of the first bytes the terminal took; it
+	// takes no more until the program reads. ModeControls contains the control sequences that have set the
+	// terminal's modes. NoTerminal reports that the attempt is not running, or has no terminal.
 	TypeInputReply struct {
 		RequestID    int64
 		WrittenBytes int64

@@ -86,7 +86,7 @@ func (o *Owners) Load(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	names, former := maps.Clone(list), map[int]string{}
-	maps.Copy(names, o.names) // keep the names that Note has added since the last load
+	maps.Copy(names, o.names) // keep the names that RememberName has added since the last load
 	for uid, name := range list {
 		if uid < 0 {
 			former[uid] = name

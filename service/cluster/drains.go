@@ -24,7 +24,7 @@ type DrainState struct {
 	allDrained   bool // the store contains a drain of all nodes; guarded by mu
 	nodeDrained  bool // the store contains a drain of this node; guarded by mu
 	startedReads int  // number of reads of this node's drain that have begun; guarded by mu
-	// lastAppliedRead is the number, as counted in reads, of the newest read that was applied; guarded by mu.
+	// lastAppliedRead is the value of startedReads for the newest read that was applied; guarded by mu.
 	lastAppliedRead int
 }
 

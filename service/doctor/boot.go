@@ -15,7 +15,7 @@ func (b BootAdvice) get() string {
 }
 
 // BootNotes returns a note for jobs that are due much later: the service does not start at boot. If it does
-// start at boot, RebootNotes returns nothing.
+// start at boot, BootNotes returns nothing.
 func (b BootAdvice) BootNotes() []string {
 	if advice := b.get(); advice != "" {
 		return []string{"this service does not start at boot, so no job runs after a reboot until you start " +

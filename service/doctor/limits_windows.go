@@ -9,7 +9,7 @@ import (
 const enforcementText = "the runner enforces timeouts and output limits; job objects, which no process can leave, " +
 	"contain the process trees of jobs and limit memory, processors and the number of processes"
 
-// enforcementWithCgroupsText equals enforcement, because job objects are always available.
+// enforcementWithCgroupsText equals enforcementText, because job objects are always available.
 const enforcementWithCgroupsText = enforcementText
 
 // CheckFileLimits returns nil, since Windows has no resource limits that would make the service fail.

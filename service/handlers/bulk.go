@@ -34,14 +34,14 @@ type bulkVerb struct {
 	// apply changes a job that no other node holds. If only is not empty, the job must be in one of these states.
 	apply func(ctx context.Context, j *queue.Job, only []queue.State) error
 
-	localOnly bool // call do on this node, whichever node holds the job
+	localOnly bool // call apply on this node, whichever node holds the job
 
-	// If another node holds the job, that node gets the request remoteMethod ("" means method), with the parameters
-	// that params returns for a selection of the job. params is nil if these are only the selection.
+	// If another node holds the job, that node gets the request remoteMethod ("" means method). Its
+	// parameters are what remoteParams returns for a selection of the job; nil means only the selection.
 	remoteMethod     string
 	remoteParams     func(one control.Selection) any
 	awaitsAttemptEnd bool // the answer may come only after an attempt has ended
-	onlyReturnsJob   bool // the other node only returns the job to the queue, where do then changes it
+	onlyReturnsJob   bool // the other node only returns the job to the queue, where apply then changes it
 }
 
 // applyToIDs is like applyToRefs, but first looks up the jobs by their ids. They may be in any state,
@@ -102,7 +102,7 @@ type bulkOperation struct {
 	ctx        context.Context
 	peer       control.Peer
 	verb       *bulkVerb
-	onlyStates []queue.State // see verb.do
+	onlyStates []queue.State // see verb.apply
 	ids        []string
 	errs       []error
 	slots      chan struct{}
@@ -115,7 +115,7 @@ func (h *bulkChanger) newBulkOperation(ctx context.Context, v *bulkVerb, ids []s
 		errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelChanges)}
 }
 
-// startChange applies the operation to the i-th job. If err is not nil, the job could not be read, and apply
+// startChange applies the operation to the i-th job. If err is not nil, the job could not be read, and it
 // records that error instead. Operations run concurrently, within the user's limit of goroutines.
 func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 	if b.ctx.Err() != nil {

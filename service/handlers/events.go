@@ -85,7 +85,7 @@ type eventSender struct {
 }
 
 // sendStep reads the next events, in a bounded number, and sends those that the request selects. The parameter
-// last is the number of the newest event. more reports whether step read any event.
+// last is the number of the newest event. more reports whether sendStep read any event.
 func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err error) {
 	list, err := t.h.Store.Events(ctx, t.lastEventSeq, maxEventsPerRead)
 	if err != nil {

@@ -293,7 +293,7 @@ func (h *Jobs) DLQList(ctx context.Context, p control.DLQList) (control.JobPage,
 // batchLabel is the name of the label that holds the batch of a job.
 const batchLabel = "batch"
 
-// parse converts the parameters of a list request to a parse of the store.
+// parse converts the parameters of a list request to a filter of the store.
 func (t *filterParser) parse(peer *control.Peer, p control.List) (store.Filter, error) {
 	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
 		Glob: p.IDGlob, Limit: p.Limit}

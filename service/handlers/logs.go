@@ -134,7 +134,7 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 }
 
 // sendCurrent sends the output that a running attempt has printed until now. If the last lines were
-// searched before, it sends only the output up to l.end.
+// searched before, it sends only the output up to l.searchedEnd.
 func (l *logSender) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
 	if l.searchedEnd == (output.Cursor{}) {
 		if l.searchedEnd, err = l.h.outputReader.liveEnd(ctx, j.Seq); err != nil {

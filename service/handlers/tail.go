@@ -103,10 +103,10 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	}
 }
 
-// seekLines moves l.cursor to the beginning of the last lines of an output. The function read passes the output
-// to seek, beginning at the cursor at. earlier says for each stream whether earlier output may exist. If so, it
-// is unknown where the first line of that stream began. seekLines reports whether it found enough lines, or all
-// lines there are. It keeps only the positions of at most lines line beginnings.
+// seekLines moves f.cursor to the beginning of the last lines of an output. The function read passes the output
+// to seekLines, beginning at the cursor at. earlier says for each stream whether earlier output may exist. If
+// so, it is unknown where the first line of that stream began. seekLines reports whether it found enough
+// lines, or all lines there are. It keeps only the positions of at most lines line beginnings.
 func (l *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, earlier [2]bool,
 	read func(each func(output.Chunk) error) error) (found bool, err error) {
 	cut := [2]bool{earlier[0] && l.selectsStream(output.Stdout), earlier[1] && l.selectsStream(output.Stderr)}

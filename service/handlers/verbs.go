@@ -86,7 +86,7 @@ func replaceStartedError(err error, j *queue.Job, v queue.Verb, only []queue.Sta
 	return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
 }
 
-// changeFunc returns a function that applies a change to a job, for the field do of a verb.
+// changeFunc returns a function that applies a change to a job, for the field apply of a verb.
 func (h *jobChanger) changeFunc(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
 	return func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c

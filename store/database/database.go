@@ -18,8 +18,8 @@ import (
 // other databases leave out SQLite-only syntax such as INDEXED BY.
 type Statements interface {
 	Querier
-	// Exec executes a statement immediately, or together with later ones. Count executes it immediately and
-	// returns the number of changed rows.
+	// Exec executes a statement immediately, or together with later ones. ExecCount executes it immediately
+	// and returns the number of changed rows.
 	Exec(sql string, args ...any) error
 	ExecCount(sql string, args ...any) (int64, error)
 	// QueryAll executes statements in order, each as Query does. No statement may depend on the rows of
@@ -108,7 +108,7 @@ func (r *QueryBatch) Add(each func(r Row) (more bool, err error), sql string, ar
 // zero.
 type Row interface {
 	Num(column int) int64
-	// QueryText returns a text or the bytes of a blob.
+	// Text returns a text or the bytes of a blob.
 	Text(column int) string
 	// View returns a text or blob in the database's memory. The slice must not be used after the row.
 	View(column int) []byte

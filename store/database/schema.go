@@ -95,7 +95,7 @@ var Migrations = [][]string{{
 	`CREATE INDEX jobs_state ON jobs (state, seq)`,
 	`CREATE INDEX jobs_ready ON jobs (lane, rank, seq) WHERE place = 1`,
 	`CREATE INDEX jobs_timed ON jobs (due_at) WHERE place = 2`,
-	// Used by BestWaiting.
+	// Used by BestWaitingPriority.
 	`CREATE INDEX jobs_retried ON jobs (uid, rank, seq) WHERE place = 2 AND state = 4`,
 	`CREATE INDEX jobs_running ON jobs (seq) WHERE place = 3`,
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5`,
@@ -119,7 +119,7 @@ var Migrations = [][]string{{
 		priority  INTEGER NOT NULL  -- of the job at the head; see rules.Lane
 	) STRICT`,
 	`CREATE UNIQUE INDEX lanes_name ON lanes (queue, uid, demands)`,
-	// Used by BestWaiting, like the next index.
+	// Used by BestWaitingPriority, like the next index.
 	`CREATE INDEX lanes_plain ON lanes (uid) WHERE demands = ''`,
 	`CREATE INDEX lanes_user ON lanes (uid, head_rank, head_seq) WHERE demands <> ''`,
 	`CREATE INDEX lanes_open ON lanes (queue, uid, head_rank, head_seq) WHERE demands <> '' AND shut = 0`,

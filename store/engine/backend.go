@@ -45,8 +45,8 @@ type Backend interface {
 // ReadTimeout is the usual time limit of a read.
 const ReadTimeout = 2 * time.Second
 
-// DiskSpace provides what differs between the databases in the use of disk space. Only Bytes is called on
-// any goroutine; the writer calls the other methods.
+// DiskSpace provides what differs between the databases in the use of disk space. Only DatabaseBytes is
+// called on any goroutine; the writer calls the other methods.
 type DiskSpace interface {
 	// DatabaseBytes returns the size of the database, or 0 if it is unknown.
 	DatabaseBytes() int64

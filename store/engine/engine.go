@@ -116,8 +116,8 @@ type callerState struct {
 	waiter  *waiter // the claim that waits for a runnable job
 }
 
-// foreignChanges lists the jobs that other nodes have changed. If the field any is true, every job may have
-// changed.
+// foreignChanges lists the jobs that other nodes have changed. If the field hasChanges is true, every job may
+// have changed.
 type foreignChanges struct {
 	seqs       []int64
 	uids       []int // users whose counts changed with the jobs

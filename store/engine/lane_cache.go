@@ -11,9 +11,9 @@ import (
 // a claim moves a lane's head for every job it takes. Each time it needs to know which lanes wait for the same
 // gates. The cache saves a database query for each job.
 //
-// Exec, Count, Query and Number write the changed lanes before they execute a statement that may read them.
-// WriteRow does not write them, since it only writes rows of other tables. Neither does readLanes, which only
-// reads jobs.
+// Exec, ExecCount, Query and QueryNumber write the changed lanes before they execute a statement that may
+// read them. WriteRow does not write them, since it only writes rows of other tables. Neither does readLanes,
+// which only reads jobs.
 type laneCache struct {
 	unwritten map[int64]rules.Lane // changed lanes to be written, with the ClosedBy to be stored
 	// closedLanes holds the result of each search for lanes that a gate closes. It is cleared when any lane

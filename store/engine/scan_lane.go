@@ -60,9 +60,9 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 	return t.peekNextPriority(l)
 }
 
-// peekNextPriority finds the lane's next unleased job after those that Find has found. It reads only the columns that
-// decide the lane's rank, because the job may have a large input. The claim that takes the job reads the
-// rest.
+// peekNextPriority finds the lane's next unleased job after those that ScanLane has found. It reads only the
+// columns that decide the lane's rank, because the job may have a large input. The claim that takes the job
+// reads the rest.
 func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
 	l.Exhausted = true
 	found := func(h *readahead.Head) (more bool) {

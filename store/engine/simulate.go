@@ -26,7 +26,7 @@ func (e *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) 
 	})
 }
 
-// errSimulated makes Attempt undo the simulated claims.
+// errSimulated makes WithSavepoint undo the simulated claims.
 var errSimulated = errors.New("simulation only")
 
 // WithSavepoint implements rules.Tx.

@@ -76,7 +76,7 @@ type leaseChanges struct {
 // forecast holds what is known of an operation before it runs. A transaction has that of its first operation.
 type forecast struct {
 	endedAttempts []store.Settlement // ends of attempts that the operation will record
-	// maxBytesPerUser limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
+	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
 	quota      int64
 	wantedJobs int // number of jobs that the operation wants, if known
 }

@@ -223,7 +223,7 @@ func ExamineFrames(c *sqlitedb.Conn) (list []store.Finding) {
 }
 
 // schemaFault describes a table, index, trigger or view that differs from what the migrations create. The
-// field create is the statement that creates the object, if it is missing. The field next is the advice, if
+// field create is the statement that creates the object, if it is missing. The field advice is the advice, if
 // rebuildAdvice does not apply.
 type schemaFault struct{ text, create, advice string }
 
@@ -325,7 +325,7 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
 	return list
 }
 
-// fault describes something wrong that Verify found. next is the advice.
+// fault describes something wrong that Verify found, and what the user can do about it.
 type fault struct{ text, advice string }
 
 // clockAdvice is the advice about dates in the future.

@@ -258,7 +258,7 @@ func (s *Store) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (
 	return fired, err
 }
 
-// fireOccurrences creates the jobs of the occurrences in f.Runs. When the first of them is created, it
+// fireOccurrences creates the jobs of the occurrences in f.Occurrences. When the first of them is created, it
 // replaces the jobs in replaced.
 func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unfinished, replaced []*job,
 	checkCreate func() error, runs *[]store.OccurrenceRecord, now queue.Millis) {

@@ -18,7 +18,7 @@ type waiter struct {
 	wake        chan struct{}    // receives a value when a job may be due earlier than the call expects
 }
 
-// Exchange records what happened to leases and claims up to t.Want jobs.
+// Exchange records what happened to leases and claims up to t.WantedJobs jobs.
 func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		for _, e := range t.Starts {

@@ -22,8 +22,8 @@ import (
 // caller needs. A transaction thus takes one round trip for each such result and one for the commit.
 type Conn struct {
 	pg *pgconn.PgConn
-	// session is a statement that applies the session settings to the current transaction. It is set only if
-	// the connection goes through a pooler, and is empty for a direct connection.
+	// sessionSQL is a statement that applies the session settings to the current transaction. It is set only
+	// if the connection goes through a pooler, and is empty for a direct connection.
 	sessionSQL     string
 	ctx            context.Context  // context of the current calls; see InterruptWhenDone
 	cancelTx       func()           // releases the context of the transaction; nil outside of a transaction
@@ -31,7 +31,7 @@ type Conn struct {
 	stmts          map[string]*preparedStatement
 	statementNames int           // number of statements that were given a name to prepare
 	unreadMessages []sentMessage // messages whose replies have not been read
-	unreadBytes    int           // bytes of arguments in the messages of unread
+	unreadBytes    int           // bytes of arguments in the messages of unreadMessages
 	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements until
 	// the next Sync.
 	pipelineErr    error

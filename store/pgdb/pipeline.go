@@ -178,7 +178,7 @@ func (c *Conn) dropSkipped() {
 	}
 }
 
-// fetch ends the batch with flush, and reads replies as read does.
+// fetch ends the batch with flush, and reads replies as readReplies does.
 func (c *Conn) fetch(keep int) (changed int64, err error) {
 	if err := c.flush(); err != nil {
 		return 0, err

@@ -16,7 +16,7 @@ import (
 // ConnLostError is the error of a connection that is lost, or of a server that is shutting down.
 type ConnLostError struct{ error }
 
-// Kind returns Busy, because a new connection may succeed.
+// Kind returns DatabaseBusy, because a new connection may succeed.
 func (ConnLostError) Kind() database.ErrorKind { return database.DatabaseBusy }
 
 // Error returns the message in one line, even if several addresses were tried.

@@ -73,8 +73,8 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	}
 }
 
-// A node signals changes of other nodes through Changes even if it applies them in its own transactions. An
-// idle node signals them too.
+// A node signals changes of other nodes through ChangeHints even if it applies them in its own transactions.
+// An idle node signals them too.
 func TestBusyNodeAppliesChanges(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -203,8 +203,8 @@ func TestHintsAreReceived(t *testing.T) {
 	}
 }
 
-// Each request to a node is returned by Asked once, and again after the node's service has restarted. Wanted
-// lists the requests whose callers still wait.
+// Each request to a node is returned by TakeRequests once, and again after the node's service has restarted.
+// AwaitedRequests lists the requests whose callers still wait.
 func TestNodeRequestsAreTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

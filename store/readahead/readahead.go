@@ -136,8 +136,8 @@ func (l *laneRows) covers(from rules.Position) bool {
 // has one element for each start.
 type Reader func(starts []Start, size int) ([]Lane, error)
 
-// Find passes a lane's jobs from l.Next on to each, and first reads them if necessary. It also reads the lanes that
-// are likely to be served next. limit is the maximum number of jobs to read. Find reports whether the lane has no
+// Find passes a lane's jobs from l.NextPosition on to each, and first reads them if necessary. It also reads
+// lanes that will probably be served next. It reads at most limit jobs. Find reports whether the lane has no
 // further jobs. The argument gone of each is true for a job that has left the lane since its row was read.
 func (j *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 	each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {

@@ -67,7 +67,7 @@ type bestSearch struct {
 	ageingStart       queue.Millis
 
 	stoppedAtLimit bool           // the search stopped at its limit
-	restFrom       rules.Position // if limited: no unsearched lane has a job before this position
+	restFrom       rules.Position // if stoppedAtLimit: no unsearched lane has a job before this position
 }
 
 // takeFirstOf takes the first job of the given rows that is not leased, if it ranks before the best job

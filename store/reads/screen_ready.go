@@ -147,12 +147,12 @@ func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, res
 type turnOrder struct {
 	byArrival  bool                           // users do not take turns
 	lastTurns  map[string]map[int]int64       // when each user was last served, by queue
-	claims     map[rules.ClosedLaneList]int64 // number of each user's last claim that next has counted
-	claimCount int64                          // number of claims that next has counted
+	claims     map[rules.ClosedLaneList]int64 // number of each user's last claim that nextLane has counted
+	claimCount int64                          // number of claims that nextLane has counted
 }
 
-// lastTurn returns the number of the last turn of a lane's user. A claim that next has counted is later than all
-// turns in lastTurns.
+// lastTurn returns the number of the last turn of a lane's user. A claim that nextLane has counted is later
+// than all turns in lastTurns.
 func (t *turnOrder) lastTurn(l *readyLane) int64 {
 	if claim := t.claims[l.ClosedLaneList]; claim != 0 {
 		return math.MaxInt64/2 + claim

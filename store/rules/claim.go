@@ -39,7 +39,7 @@ type claimer struct {
 	contenders []contender // used by pickLane, which reuses the memory
 	// turnSteps counts the steps that the current claim has taken to check contenders.
 	turnSteps int
-	// Bytes is the size of the jobs that claims have read.
+	// ClaimedBytes is the size of the jobs that claims have read.
 	ClaimedBytes int
 }
 
@@ -110,7 +110,7 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 	return jobs, (more || bytes >= MaxClaimBytes) && len(jobs) == 0, nil
 }
 
-// leaseFound leases the jobs that Find has found, except expired ones, which it cancels.
+// leaseFound leases the jobs that ScanLane has found, except expired ones, which it cancels.
 func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) ([]queue.Job, error) {
 	jobs = slices.Grow(jobs, len(scan.Jobs))
 	for i := range scan.Jobs {

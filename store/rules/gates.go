@@ -29,8 +29,8 @@ var errUnknownGateKind = errors.New("a limit in the database (a gate) has a kind
 	"not know; install the newest version that has used the database")
 
 // rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in
-// the current period, which begins at periodStart. usedUnits is the number of units that leases hold. Gate is
-// the room that remains.
+// the current period, which begins at periodStart. usedUnits is the number of units that leases hold.
+// GateRoom is the room that remains.
 type rateRoom struct {
 	periodStart  queue.Millis
 	starts       int

@@ -14,24 +14,24 @@ type LaneScan struct {
 	WantedJobs int // number of jobs wanted
 	// MaxDamagedJobs is the number of damaged jobs after which the search ends.
 	MaxDamagedJobs int
-	// Bytes is the size of all jobs that this search and earlier ones have read. The search ends with the job by
-	// which the size reaches MaxClaimBytes.
+	// BytesRead is the size of all jobs that this search and earlier ones have read. The search ends with the
+	// job by which the size reaches MaxClaimBytes.
 	BytesRead    int
-	PeekPriority bool // Find also sets NextPriority
+	PeekPriority bool // ScanLane also sets NextPriority
 	// ExpectedJobs is the approximate number of jobs that the claim will take from this lane, and from each
 	// upcoming lane. It is 0 unless users take turns.
 	ExpectedJobs int
 	// UpcomingLanes returns up to n other lanes that will probably have the next turns, in that order. It is nil
 	// unless users take turns.
 	UpcomingLanes func(n int) []Lane
-	// Start is the place that the found jobs get in the order of starts. If it is nil, each job gets the
+	// StartPlace is the place that the found jobs get in the order of starts. If it is nil, each job gets the
 	// place given by its own rank.
 	StartPlace *queue.StartPosition
 
 	Jobs         []Job    // jobs that may be leased
 	DamagedJobs  []Job    // jobs that cannot be read or do not belong in the lane
-	NextPosition Position // Find has read all jobs before this position
-	// NextPriority is the priority of the job at Next, or UnknownPriority.
+	NextPosition Position // ScanLane has read all jobs before this position
+	// NextPriority is the priority of the job at NextPosition, or UnknownPriority.
 	NextPriority int64
 	Exhausted    bool // the lane has no further jobs at all
 }
@@ -112,7 +112,7 @@ func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64, er
 			return Open, err
 		}
 		if k.outOfSteps() {
-			// The other lane may still go first, so this lane waits until Reopen has checked it.
+			// The other lane may still go first, so this lane waits until OpenLanes has checked it.
 			k.MarkGateDirty(gate)
 			return gate, nil
 		}

@@ -19,11 +19,11 @@ import (
 // and then lane B. Both lanes are now in the same list of closed lanes, since a list contains the lanes that
 // one gate has closed, of one queue and one user.
 //
-// When job 1 ends, endLease calls MarkGateDirty for the lock. Reopen opens only the lane with the best head of the
-// list, lane A. Lane B stays closed, because the next claim reads lane A first anyway. That claim finds no job
-// in lane A that ranks before the head of lane B, and moves the head of lane A to job 4. Lane A no longer goes
-// first, so setHead calls MarkGateDirty for the lock, and Reopen opens lane B. The claim takes job 2 and closes both
-// lanes again. They stay closed until job 2 ends.
+// When job 1 ends, endLease calls MarkGateDirty for the lock. OpenLanes opens only the lane with the best
+// head of the list, lane A. Lane B stays closed, because the next claim reads lane A first anyway. That claim
+// finds no job in lane A that ranks before the head of lane B, and moves the head of lane A to job 4. Lane A
+// no longer goes first, so setHead calls MarkGateDirty for the lock, and OpenLanes opens lane B. The claim
+// takes job 2 and closes both lanes again. They stay closed until job 2 ends.
 //
 // TestTwoLanesAndOneLock executes this example.
 
@@ -109,7 +109,7 @@ type laneKeeper struct {
 	// claimSteps counts the steps of claims in this transaction: lanes that were checked, including lanes
 	// that wait for the same resource and rank first, and jobs that cannot run.
 	claimSteps int
-	// otherSteps counts the steps taken outside claims, by Reopen and by jobs that join a lane.
+	// otherSteps counts the steps taken outside claims, by OpenLanes and by jobs that join a lane.
 	otherSteps int
 	// steps points to the counter of the current operation: claimSteps while a claim chooses a lane,
 	// otherSteps at other times.

@@ -10,9 +10,9 @@ import (
 // RecheckState holds the state that the rules keep between transactions. An engine that loses it must
 // call MarkGateDirty for every gate that closes a lane.
 type RecheckState struct {
-	// MaxSteps limits the steps that Reopen takes in one transaction; 0 means the constant MaxSteps. The next
-	// Promote checks the lanes that remain. Until then, jobs of other lanes may start although they have a worse
-	// rank.
+	// MaxSteps limits the steps that OpenLanes takes in one transaction; 0 means the constant MaxSteps. The
+	// next Promote checks the lanes that remain. Until then, jobs of other lanes may start although they have
+	// a worse rank.
 	MaxSteps int
 
 	// dirtyGates contains the gates that may have room for a lane that they have closed, with the progress of
@@ -20,15 +20,15 @@ type RecheckState struct {
 	dirtyGates map[int64]recheckRound
 }
 
-// recheckRound is the progress of checking all lists of a gate once. Lists are ordered by List.Compare. A round
-// starts behind one list, continues to the last list, then from the first list back to where it started.
+// recheckRound is the progress of checking all lists of a gate once, in the order of ClosedLaneList.Compare.
+// A round starts behind one list, continues to the last one, then from the first back to where it started.
 type recheckRound struct {
 	startedBehind ClosedLaneList // the round started behind this list
 	lastChecked   ClosedLaneList // the last list that was checked
 	wrapped       bool           // the round has passed the last list and continues from the first
 }
 
-// DirtyGateCount returns the number of gates that Reopen still has to check because it ran out of steps.
+// DirtyGateCount returns the number of gates that OpenLanes still has to check because it ran out of steps.
 func (s *RecheckState) DirtyGateCount() int { return len(s.dirtyGates) }
 
 // SaveDirtyGates remembers the gates that are to be checked. If the transaction is undone, the caller must call the
@@ -41,16 +41,16 @@ func (s *RecheckState) SaveDirtyGates() (back func()) {
 	return func() { maps.Copy(s.dirtyGates, kept) }
 }
 
-// MaxSteps limits the steps that claims take in one transaction, and the steps that Reopen takes. The limit
-// is low enough that other commits are not delayed noticeably.
+// MaxSteps limits the steps that claims take in one transaction, and the steps that OpenLanes takes. The
+// limit is low enough that other commits are not delayed noticeably.
 // See docs/decisions/0015.
 const MaxSteps = 250
 
-// MarkGateDirty makes Reopen check whether lanes that a gate has closed can open. Code that makes room at a gate
-// must call it. So must code that takes away an open lane behind which other lanes of the gate stay closed.
-// No other code has to call it. If the gate is already being checked, the round continues from the list that
-// it has reached, and ends after one more full pass. So repeated calls cannot keep Reopen from checking every
-// list.
+// MarkGateDirty makes OpenLanes check whether lanes that a gate has closed can open. Code that makes room at
+// a gate must call it. So must code that takes away an open lane behind which other lanes of the gate stay
+// closed. No other code has to call it. If the gate is already being checked, the round continues from the
+// list that it has reached, and ends after one more full pass. So repeated calls cannot keep OpenLanes from
+// checking every list.
 func (k *laneKeeper) MarkGateDirty(gate int64) {
 	progress := k.mem.dirtyGates[gate]
 	k.mem.dirtyGates[gate] = recheckRound{startedBehind: progress.lastChecked, lastChecked: progress.lastChecked}
@@ -123,7 +123,7 @@ func (k *laneKeeper) openLanesOfGate(gate int64, progress recheckRound) error {
 		progress.lastChecked = lanes[done].ClosedList()
 	}
 	switch _, requested := k.mem.dirtyGates[gate]; {
-	case requested: // Recheck was called again for this gate during the round
+	case requested: // MarkGateDirty was called again for this gate during the round
 		progress.startedBehind, progress.wrapped = progress.lastChecked, false
 	case done < len(lanes) && progress.endsBefore(lanes[done].ClosedList()),
 		done == len(lanes) && len(lanes) < MaxSteps && (progress.startedBehind == ClosedLaneList{} || progress.wrapped):

@@ -92,7 +92,7 @@ type History interface {
 	// AddEvent adds an event about a job, which is in the given state after the event. The event concerns no
 	// job if j has no seq.
 	AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error
-	// AddAttempt records an attempt of a job. The attempt's number is j.Runs.
+	// AddAttempt records an attempt of a job. The attempt's number is j.StartedAttempts.
 	AddAttempt(j *Job, e *store.Settlement) error
 	// DeleteOldestAttempt deletes the oldest attempt record of a leased job, with its output. It does nothing if
 	// the job has none.
@@ -107,7 +107,7 @@ type History interface {
 	AddMeasurement(m Measurement)
 }
 
-// Counters counts jobs and the bytes that they use. Counts and User include the changes of the transaction.
+// Counters counts jobs and the bytes that they use. Counts and UserCounts include the transaction's changes.
 type Counters interface {
 	// Counts returns the counts of all jobs.
 	Counts() Counts
@@ -151,7 +151,7 @@ type Queues interface {
 	QueueWaitReason(name string) store.WaitReason
 	// WeightsDiffer reports whether any queue has a weight other than 1.
 	WeightsDiffer() bool
-	// Turn returns the turn of the queue that was served last.
+	// LastServedTurn returns the turn of the queue that was served last.
 	LastServedTurn() int64
 	// RecordQueueTurn records that a queue was served in a turn, and sets the queue's next turn.
 	RecordQueueTurn(q *Queue, turn, next int64)
@@ -170,8 +170,8 @@ type Lanes interface {
 	// ScanLane reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
 	ScanLane(l *LaneScan) error
 	// EachClosedList visits the lists of closed lanes of a gate. It calls the function each for the best lane of every
-	// list, until the function returns false. Lists are ordered by List.Compare, and those up to the list
-	// after are left out.
+	// list, until the function returns false. Lists are ordered by ClosedLaneList.Compare, and those up to
+	// the list after are left out.
 	EachClosedList(gate int64, after ClosedLaneList, each func(Lane) (bool, error)) error
 	// BestClosedInList returns the best lane of one list of a gate.
 	BestClosedInList(gate int64, list ClosedLaneList) (l Lane, found bool, err error)
@@ -214,7 +214,7 @@ type Gates interface {
 	// keeps the rule while unfinished jobs name the key.
 	SetRuleFromJob(j *Job, d queue.Demand) (gate int64, err error)
 	// SetFixedRule sets the rule of a shared lock or rate, and jobs cannot change it. It returns the gate, or 0
-	// if the rule is unchanged. If d.N is 0, jobs set the rule again.
+	// if the rule is unchanged. If d.Amount is 0, jobs set the rule again.
 	SetFixedRule(d queue.Demand) (gate int64, err error)
 	// AdjustNamingCounts changes the counts of unfinished jobs that name a key, for each key that j names. The
 	// parameter by is 1 or -1, and is added to each count.

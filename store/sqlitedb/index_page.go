@@ -36,8 +36,8 @@ type indexEntry struct {
 	child int64
 }
 
-// indexPage is one page of the id index. The field last is the child page for ids after every entry; it is 0
-// on a leaf.
+// indexPage is one page of the id index. The field lastChild is the child page for ids after every entry; it
+// is 0 on a leaf.
 type indexPage struct {
 	entries   []indexEntry
 	lastChild int64

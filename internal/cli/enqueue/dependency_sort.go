@@ -14,8 +14,8 @@ import (
 // same request, in earlier requests and in the queue.
 //
 // For example, a file has 100,000 lines, and line 1 depends on line 90,000. When the first request is
-// full, ready finds that the parent of line 1 is unknown and holds line 1 back. After the last line, or
-// when too many jobs are held back, flush sorts the held jobs. Then they are sent.
+// full, readyJobs finds that the parent of line 1 is unknown and holds line 1 back. After the last line, or
+// when too many jobs are held back, sortRemaining sorts the held jobs. Then they are sent.
 
 // pendingJob is a job of a file that has not been sent yet.
 type pendingJob struct {

@@ -30,7 +30,7 @@ func (r *request) isFull(j *pendingJob, maxJobs, maxBytes int) bool {
 		(len(r.jobs) == maxJobs || r.bytes+len(j.raw) > maxBytes || r.argEnvCount+j.argEnvCount > control.MaxArgEnvCount)
 }
 
-// callerFields holds the fields that the method complete adds to jobs that do not set them. It
+// callerFields holds the fields that the method addTo adds to jobs that do not set them. It
 // determines the fields once for all jobs.
 type callerFields struct {
 	spec *queue.Spec // nil until needed
@@ -86,7 +86,7 @@ func (f *callerFields) load(noCwd bool) error {
 		return err
 	}
 	f.json = append(head[:len(head)-1], ',')
-	if len(head) == 2 { // complete has set no field
+	if len(head) == 2 { // addTo has set no field
 		f.json = []byte{'{'}
 	}
 	return nil

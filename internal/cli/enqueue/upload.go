@@ -176,7 +176,7 @@ func (u *Upload) send(commit bool) error {
 	if err := u.awaitReply(); err != nil {
 		return err
 	}
-	u.startMu.Lock() // the method interrupted locks startMu and never unlocks it
+	u.startMu.Lock() // abortAndExit locks startMu and never unlocks it
 	defer u.startMu.Unlock()
 	if u.Client == nil {
 		if err := u.connect(); err != nil {
@@ -202,7 +202,7 @@ func (u *Upload) send(commit bool) error {
 	u.sendResult = sent
 	u.inFlight.Go(func() {
 		got, err := u.Client.EnqueueBatch(u.ctx, p)
-		u.answers.add(&got, lines) // the sender's goroutine reads the answers only after await
+		u.answers.add(&got, lines) // the sender's goroutine reads the answers only after awaitReply
 		sent <- errorAtLine(err, lines)
 	})
 	u.request = request{}

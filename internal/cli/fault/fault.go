@@ -1,7 +1,7 @@
 // Package fault makes errors that say what is wrong with a command and what to do, and maps
 // errors to exit codes.
 //
-// Start with Usage, Message and ExitCode.
+// Start with Usagef, Message and ExitCode.
 package fault
 
 import (

@@ -1,7 +1,7 @@
 // Package help prints what a command does, with its flags by theme and with examples. Only queuectld
 // links it, because its texts are large.
 //
-// Start with Func.
+// Start with HelpFunc.
 package help
 
 import (

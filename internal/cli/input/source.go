@@ -187,7 +187,7 @@ func (src *Source) EachJob(in io.Reader, with func(raw []byte, line int) error) 
 	return product(nil, src.words)
 }
 
-// Spec returns the job for a text from Each. The spec common contains the settings that the flags give
+// Spec returns the job for a text from EachJob. The spec common contains the settings that the flags give
 // to all jobs.
 func (src *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	var s queue.Spec

@@ -1,7 +1,7 @@
 // Package input turns flags, arguments and files into specs of jobs, and completes them with the
 // caller's environment.
 //
-// Start with AddSpecFlags, Source and Prepare.
+// Start with AddSpecFlags, Source and CompleteAndCheck.
 package input
 
 import (

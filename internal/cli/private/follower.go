@@ -31,7 +31,7 @@ type runFollower struct {
 	endedBefore     int64 // number of jobs that had ended at the start
 	endsUntilStatus int64 // number of jobs that must end before the next status request
 	lastEventSeq    int64 // number of the last event that was handled
-	sawNoneRunning  bool  // this follower has seen that quiet is closed
+	sawNoneRunning  bool  // this follower has seen that noneRunning is closed
 	hasNewEvents    bool  // there were events since the last status request
 	warnedHealth    bool  // the service's bad health was printed
 }

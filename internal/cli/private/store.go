@@ -76,7 +76,7 @@ func (p *privateJobs) storeNewLines() error {
 	if err == nil && p.upload.JobsRead == 0 && !p.isResumed {
 		p.PrintNoJobs(&p.a.Output)
 	}
-	// storedLines contains only lines that are missing in this list, because the method line removed the
+	// storedLines contains only lines that are missing in this list, because storeLine removed the
 	// others.
 	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) {
 		if n > p.lastLine && len(p.changedLines) < maxListedChanges {

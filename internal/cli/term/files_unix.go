@@ -44,8 +44,8 @@ func PrepareOutput(f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// firstAliasFD is the lowest descriptor that Alias uses. The descriptors that a parent process passes to
-// this process are lower.
+// firstAliasFD is the lowest descriptor that PrepareOutput uses. The descriptors that a parent process passes
+// to this process are lower.
 const firstAliasFD = 10
 
 // IsClosedPipe reports whether a write failed because the pipe has no reader.

@@ -130,7 +130,7 @@ func (o *Output) EscapeFor(to *os.File, s string) string {
 }
 
 // WithoutColours removes the colours from a job's text if standard output is a terminal. Otherwise it keeps
-// them, and Clean escapes them.
+// them, and EscapeFor escapes them.
 func (o *Output) WithoutColours(s string) string {
 	if o.Raw || !IsTerminal(o.Stdout) {
 		return s
@@ -139,7 +139,7 @@ func (o *Output) WithoutColours(s string) string {
 }
 
 // EscapeJobText prepares a job's text for printing within queuectl's own text on standard output. It
-// escapes the text as Clean does. On a terminal it also removes the job's colours, because colours in
+// escapes the text as EscapeFor does. On a terminal it also removes the job's colours, because colours in
 // queuectl's text show states.
 func (o *Output) EscapeJobText(s string) string { return o.EscapeFor(o.Stdout, o.WithoutColours(s)) }
 

@@ -49,8 +49,8 @@ func (o *Output) PrintTable(head []string, rows [][]string) error {
 	return o.PrintPaintedTable(head, rows, func(_ int, cell string) string { return cell })
 }
 
-// PrintPaintedTable prints a table like Table does. After it has cut a cell, it colours the cell with the
-// function in the parameter paint.
+// PrintPaintedTable prints a table like PrintTable does. After it has cut a cell, it colours the cell with
+// the function in the parameter paint.
 func (o *Output) PrintPaintedTable(head []string, rows [][]string, paint func(column int,
 	cell string) string) (err error) {
 	limit := Columns(o.Stdout)

@@ -235,7 +235,7 @@ func looksLikeYear(word string) bool {
 	return err == nil && len(word) == len("2006") && year >= 1970
 }
 
-// tonightTime is the time of day that the word "tonightTime" means if no time of day follows it.
+// tonightTime is the time of day that the word "tonight" means if no time of day follows it.
 const tonightTime = 20 * time.Hour
 
 // removeWordAt removes the word at index i if it equals the parameter little, for example the optional word

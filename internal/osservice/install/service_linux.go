@@ -220,8 +220,8 @@ func (s *Service) installMain() (replaced bool, err error) {
 	return replaced, s.unit.Install()
 }
 
-// tmpfilesPath is the path of the settings for systemd-tmpfiles. It is the last file that the method files
-// returns.
+// tmpfilesPath is the path of the settings for systemd-tmpfiles. It is the last file that the method
+// extraFiles returns.
 const tmpfilesPath = "/etc/tmpfiles.d/queuectl.conf"
 
 // extraFile is a file that is installed in addition to the main unit.

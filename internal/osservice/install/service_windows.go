@@ -246,8 +246,8 @@ func (s *Service) RemoveOldRunners() error {
 	return nil
 }
 
-// UndoConfigure reverts what Prepare has changed outside the service's directory and the service manager. It
-// also removes what Windows has created for the service's account.
+// UndoConfigure reverts what Configure has changed outside the service's directory and the service manager.
+// It also removes what Windows has created for the service's account.
 func (s *Service) UndoConfigure() error {
 	if err := s.checkAllowed("prepare --undo", s.elevated); err != nil {
 		return err

@@ -292,7 +292,7 @@ func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 }
 
 // The real service manager installs, starts, stops and uninstalls the system's service. The service has
-// the configuration of Prepare.
+// the configuration of Configure.
 func TestServiceManager(t *testing.T) {
 	programs, err := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
 	if err != nil {
@@ -345,7 +345,7 @@ func TestServiceManager(t *testing.T) {
 	}
 }
 
-// asPrepared checks that the service manager has stored the configuration of Prepare.
+// asPrepared checks that the service manager has stored the configuration of Configure.
 func asPrepared(t *testing.T) {
 	m, err := mgr.Connect()
 	if err != nil {
