@@ -103,7 +103,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	}
 }
 
-// seekLines moves f.cursor to the beginning of the last lines of an output. The function read passes the output
+// seekLines moves l.cursor to the beginning of the last lines of an output. The function read passes the output
 // to seekLines, beginning at the cursor at. earlier says for each stream whether earlier output may exist. If
 // so, it is unknown where the first line of that stream began. seekLines reports whether it found enough
 // lines, or all lines there are. It keeps only the positions of at most lines line beginnings.

@@ -13,26 +13,26 @@ func New(Options) (*Service, error) {
 		"queuectl cannot be registered as a service on this operating system; start it with: queuectl serve")
 }
 
-// Registered reports whether the service is registered.
-func (s *Service) Registered() bool { return false }
+// IsRegistered reports whether the service is registered.
+func (s *Service) IsRegistered() bool { return false }
 
 // Install registers and starts the service.
-func (s *Service) Install() error { return s.NotRegistered() }
+func (s *Service) Install() error { return s.NotRegisteredError() }
 
 // Uninstall removes the registration.
 func (s *Service) Uninstall() (was bool, err error) { return false, nil }
 
 // Start starts the service.
-func (s *Service) Start() error { return s.NotRegistered() }
+func (s *Service) Start() error { return s.NotRegisteredError() }
 
 // Stop stops the service.
-func (s *Service) Stop(bool) error { return s.NotRegistered() }
+func (s *Service) Stop(bool) error { return s.NotRegisteredError() }
 
 // Restart restarts the service.
-func (s *Service) Restart() error { return s.NotRegistered() }
+func (s *Service) Restart() error { return s.NotRegisteredError() }
 
-// Runs reports whether the service runs.
-func (s *Service) Runs() bool { return false }
+// IsRunning reports whether the service runs.
+func (s *Service) IsRunning() bool { return false }
 
-// HowToStart returns the command that starts the service.
-func (s *Service) HowToStart() string { return "queuectl serve" }
+// StartCommand returns the command that starts the service.
+func (s *Service) StartCommand() string { return "queuectl serve" }
