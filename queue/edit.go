@@ -49,7 +49,7 @@ func SpecOf(j *Job) *Spec {
 	return s
 }
 
-// valuesByName returns entries of the form NAME=value as a map, or nil if there are none.
+// valuesByName returns entries of the form NAME=value as a map, or nil without entries.
 func valuesByName(entries []string) map[string]string {
 	if len(entries) == 0 {
 		return nil

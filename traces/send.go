@@ -95,9 +95,9 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	}
 }
 
-// isNoNetwork reports whether an error means that this process has no network access to the
+// isNetworkDown reports whether an error means that this process has no network access to the
 // collector. In that case, retrying does not help.
-func isNoNetwork(err error) bool {
+func isNetworkDown(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }
 
@@ -111,7 +111,7 @@ func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.
 	r.Header = s.header.Clone()
 	got, err := s.client.Do(r)
 	if err != nil {
-		return !isNoNetwork(err), 0, err
+		return !isNetworkDown(err), 0, err
 	}
 	defer got.Body.Close()
 	// Read the body, which also lets the connection be reused.

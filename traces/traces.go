@@ -79,7 +79,7 @@ func (e *Exporter) logFailure(err error) {
 		return
 	}
 	attrs := []any{"error", queue.ClipJSON(err.Error(), maxErrorTextBytes)}
-	if isNoNetwork(err) {
+	if isNetworkDown(err) {
 		attrs = append(attrs, "next", "the systemd unit of the service does not allow network access; docs/tracing.md "+
 			"shows the lines to add")
 	}

@@ -84,7 +84,7 @@ func trimUsers(ctx context.Context, s Retainer, limit int64) (more bool, err err
 	return more, err
 }
 
-// noOwnRetention stands for the jobs of all queues that ended while their queue had no retention.
+// noOwnRetention matches the jobs of all queues that ended while their queue had no retention.
 var noOwnRetention = store.OwnRetentionQueue{Jobs: math.MaxInt64}
 
 // applyQueueRetentions removes jobs that ended while their queue had its own retention. It applies the

@@ -74,7 +74,7 @@ func (s *server) stopAll(grace time.Duration) {
 	wait := s.link.stopTimeout
 	if s.link.conn != nil || s.IsUnwanted == nil {
 		// A connected service itself waits for its jobs; stopTimeout is only for a runner that
-		// systemd manages as a unit of its own.
+		// systemd manages as a separate unit.
 		wait = 0
 	}
 	s.mu.Unlock()

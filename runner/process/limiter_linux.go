@@ -104,7 +104,7 @@ var errInvalidOrder = errors.New("no valid job limits")
 // decodeOrder decodes an order. The result points into b, because copies would count as memory of the job.
 func decodeOrder(b []byte) (x decodedOrder, err error) {
 	texts, argc := bytes.SplitAfter(b, []byte{0}), int64(0)
-	texts = texts[:len(texts)-1] // the last entry is what follows the last NUL
+	texts = texts[:len(texts)-1] // the last entry follows the last NUL
 	numbers := []*int64{&x.nice, &x.noFile, &x.memory, &x.noNewPrivileges, &argc}
 	if len(texts) < len(numbers)+2 {
 		return x, errInvalidOrder

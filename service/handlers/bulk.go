@@ -37,7 +37,7 @@ type bulkVerb struct {
 	localOnly bool // call apply on this node, whichever node holds the job
 
 	// If another node holds the job, that node gets the request remoteMethod ("" means method). Its
-	// parameters are what remoteParams returns for a selection of the job; nil means only the selection.
+	// parameters are the result of remoteParams for a selection of the job; nil means only the selection.
 	remoteMethod     string
 	remoteParams     func(one control.Selection) any
 	awaitsAttemptEnd bool // the answer may come only after an attempt has ended

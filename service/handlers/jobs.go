@@ -342,7 +342,7 @@ func (t *filterParser) parse(peer *control.Peer, p control.List) (store.Filter, 
 	return f, nil
 }
 
-// parseStates returns the states that these names stand for, each once. The names waiting and pending overlap.
+// parseStates returns the states with these names, each once. The names waiting and pending overlap.
 func parseStates(names []string) (states []queue.State, err error) {
 	for _, name := range names {
 		list, err := queue.ParseStates(name)

@@ -174,7 +174,7 @@ func Each(c Querier, read func(r Row), sql string, args ...any) error {
 	}, sql, args...)
 }
 
-// Rows returns what read returns for each row of a query.
+// Rows returns the result of read for each row of a query.
 func Rows[T any](c Querier, read func(r Row) T, sql string, args ...any) (list []T, err error) {
 	err = Each(c, func(r Row) { list = append(list, read(r)) }, sql, args...)
 	return list, err

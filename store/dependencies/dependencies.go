@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// State is what the writer keeps of the tables in its memory. If the transaction is rolled back, the caller
+// State is the part of the tables that the writer keeps in memory. If the transaction is rolled back, the caller
 // restores it.
 type State struct {
 	HasEdges       bool  `json:"k"` // a job waits, or once waited, for another job

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A disk that becomes full while a committed batch is moved into the queue does not prevent opening. The batch is
+// A disk that fills up while a committed batch is moved into the queue does not prevent opening. The batch is
 // moved later.
 func TestFullDiskDoesNotPreventOpening(t *testing.T) {
 	s := openStore(t, t.TempDir())

@@ -108,7 +108,7 @@ type foreignWork struct {
 	foreignChanges foreignChanges
 }
 
-// callerState is what the writer and its callers share.
+// callerState is shared by the writer and its callers.
 type callerState struct {
 	mu      sync.Mutex // guards the following fields
 	err     error      // the reason why the engine has failed

@@ -1,5 +1,5 @@
 // Package gates stores the limits of gates, the starts that count for rate limits and how many jobs name a gate, so
-// that a limit lasts as long as jobs need it.
+// that a limit lasts while jobs need it.
 //
 // Start with Tables.
 package gates
@@ -22,7 +22,7 @@ type Tx interface {
 	rules.Clock
 }
 
-// State is what the writer keeps of the gates in its memory. If the transaction is rolled back, the caller
+// State is the part of the gates that the writer keeps in memory. If the transaction is rolled back, the caller
 // restores it.
 type State struct {
 	Exist        bool    // the database contains gates, and perhaps lanes with demands

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// State is what the writer has published with its last commit.
+// State is the state that the writer published with its last commit.
 type State struct {
 	Order          queue.Order
 	Counts         store.Counts                   // without the field Bytes

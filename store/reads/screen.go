@@ -90,7 +90,7 @@ func firstJobsOfStates(states ...queue.State) func(*Reader, int) ([]rules.Positi
 }
 
 // mergeFirstJobs returns a function that executes a statement with each list of arguments and merges
-// the first jobs. The statement selects a sort key, which becomes the Rank of the result, and the
+// the first jobs. The statement selects a sort key, which is the Rank of the result, and the
 // number of each job.
 func mergeFirstJobs(sql string, of [][]any, order func(a, b rules.Position) int) func(*Reader, int) ([]rules.Position,
 	error) {

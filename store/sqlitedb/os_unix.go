@@ -17,9 +17,9 @@ import (
 // pipe.
 const PlainFileFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
-// IsNoSpace reports whether a write failed because the disk is full, or because a disk quota or file size limit
+// IsDiskFullError reports whether a write failed because the disk is full, or because a disk quota or file size limit
 // is reached.
-func IsNoSpace(errno syscall.Errno) bool {
+func IsDiskFullError(errno syscall.Errno) bool {
 	return errno == unix.ENOSPC || errno == unix.EDQUOT || errno == unix.EFBIG
 }
 
