@@ -15,7 +15,7 @@ const (
 	fixedPrefix    = "fixed:"
 )
 
-// These words may replace a list of names. "noneWord" means an empty list, and "autoWord" means a list that
+// These words may replace a list of names. "none" means an empty list, and "auto" means a list that
 // depends on run_as.
 const (
 	noneWord = "none"

@@ -24,7 +24,7 @@ func tempSocket(t *testing.T) string {
 // ownerOnly returns permissions that admit the owner of the pipe, the system and administrators.
 func ownerOnly() socket.Perms { return socket.Perms{SDDL: pipe.OwnerOnlyDescriptor()} }
 
-// Root is true for the system and for elevated administrators.
+// IsRoot is true for the system and for elevated administrators.
 func TestRoot(t *testing.T) {
 	for _, c := range []struct {
 		Peer

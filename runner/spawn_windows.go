@@ -37,7 +37,7 @@ func (l Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name strin
 	program, err := copies.Find(l.Command[0], copies.DirFor(l.Command[0]), copyDir)
 	if err == nil && program == "" {
 		copies.Remove(copyDir) // remove the copies of earlier versions
-		program, err = copies.Make(l.Command[0], copyDir)
+		program, err = copies.Ensure(l.Command[0], copyDir)
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot copy the program for the runner: %w", err)

@@ -74,7 +74,7 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	own, installed := filepath.Join(h.Dir, rundir.ProgramsDirName), copies.DirFor(program)
 	write("one")
 	runs(own)
-	if _, err := copies.Make(program, installed); err != nil {
+	if _, err := copies.Ensure(program, installed); err != nil {
 		t.Fatal(err)
 	}
 	runs(installed)

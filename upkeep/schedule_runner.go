@@ -35,10 +35,10 @@ type RecurringJobs struct {
 	// UserLimits returns the current name of a user and three limits: on all waiting jobs, on the
 	// waiting jobs of this user, and on the bytes that the jobs of one user may hold.
 	UserLimits func(uid int) (owner string, maxPending, maxPendingUser, maxBytesUser int64)
-	// FreeQuota removes outputs of the user's jobs and inputs of the user's ended jobs to make room
+	// MakeRoomInQuota removes outputs of the user's jobs and inputs of the user's ended jobs to make room
 	// for a job that was refused. It removes nothing if that would not make enough room. It reports
 	// whether there is enough room now. It may be nil.
-	FreeQuota func(ctx context.Context, uid int, full *store.QuotaError) bool
+	MakeRoomInQuota func(ctx context.Context, uid int, full *store.QuotaError) bool
 	// EndJob ends a leased job on behalf of a user. It returns when the job has ended.
 	EndJob func(ctx context.Context, seq int64, uid int) error
 }
@@ -167,7 +167,7 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 func (r *scheduleRunner) runOccurrences(ctx context.Context, uid int,
 	plan store.OccurrenceRequest) (store.OccurrenceResult,
 	error) {
-	plan.FailOverQuota = r.recurring.FreeQuota != nil
+	plan.FailOverQuota = r.recurring.MakeRoomInQuota != nil
 	fired, err := r.store.RunOccurrences(ctx, plan)
 	var overQuota *store.QuotaError
 	if !errors.As(err, &overQuota) {
@@ -175,8 +175,8 @@ func (r *scheduleRunner) runOccurrences(ctx context.Context, uid int,
 	}
 	total := *overQuota
 	total.NeededBytes *= int64(len(plan.Occurrences))
-	if !r.recurring.FreeQuota(ctx, uid, &total) {
-		r.recurring.FreeQuota(ctx, uid, overQuota)
+	if !r.recurring.MakeRoomInQuota(ctx, uid, &total) {
+		r.recurring.MakeRoomInQuota(ctx, uid, overQuota)
 	}
 	plan.FailOverQuota = false
 	return r.store.RunOccurrences(ctx, plan)

@@ -384,10 +384,10 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 // as it does for a request.
 func TestDueRunMakesRoom(t *testing.T) {
 	var s *memstore.Store
-	var most atomic.Int64 // this test sets it, and FreeQuota reads it
+	var most atomic.Int64 // this test sets it, and MakeRoomInQuota reads it
 	r := newRecurring("", nil)
 	r.UserLimits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
-	r.FreeQuota = func(ctx context.Context, uid int, full *store.QuotaError) bool {
+	r.MakeRoomInQuota = func(ctx context.Context, uid int, full *store.QuotaError) bool {
 		_, err := s.TrimUserData(ctx, uid, full.Limit-full.NeededBytes)
 		return err == nil && s.UserBytes(uid) <= full.Limit-full.NeededBytes
 	}

@@ -24,10 +24,10 @@ const maxPassInterval = 30 * time.Second
 // something to remove. Without it, retention would run in every pass, possibly many times a second.
 const retainInterval = 5 * time.Second
 
-// changesInterval is the maximum time between a change of jobs (enqueue, end or removal) and the
+// maxDelayAfterChange is the maximum time between a change of jobs (enqueue, end or removal) and the
 // next pass of Run. After such a change, outputs may exceed a limit, or files may have to be
 // deleted.
-const changesInterval = retainInterval
+const maxDelayAfterChange = retainInterval
 
 // maxFilesPerSweep is the number of files that are deleted at a time.
 const maxFilesPerSweep = 100
@@ -147,7 +147,7 @@ func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.Duration) (woken bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	changes := time.NewTicker(changesInterval)
+	changes := time.NewTicker(maxDelayAfterChange)
 	defer changes.Stop()
 	for {
 		select {

@@ -59,8 +59,8 @@ func (a *App) WithClient(do func(*control.Client) error) error {
 	return with(c, err, do)
 }
 
-// WithStarted is like WithClient, but first starts the user's own service if it does not run.
-func (a *App) WithStarted(ctx context.Context, do func(*control.Client) error) error {
+// WithStartedService is like WithClient, but first starts the user's own service if it does not run.
+func (a *App) WithStartedService(ctx context.Context, do func(*control.Client) error) error {
 	c, err := a.AutostartClient(ctx)
 	return with(c, err, do)
 }

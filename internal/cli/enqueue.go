@@ -90,7 +90,7 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, name string) error 
 	if err := s.CheckText(); err != nil {
 		return err
 	}
-	return a.WithStarted(ctx, func(c *control.Client) error {
+	return a.WithStartedService(ctx, func(c *control.Client) error {
 		n := 0
 		for jobs, err := range JobPages(ctx, c, control.List{Batch: name}) {
 			if err != nil {
@@ -114,7 +114,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	if err := input.CompleteAndCheck(s, noCwd); err != nil {
 		return err // this check must come before a service is started
 	}
-	return a.WithStarted(ctx, func(c *control.Client) error {
+	return a.WithStartedService(ctx, func(c *control.Client) error {
 		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key, RequireLimits: a.RequireLimits, RunNext: a.startNext})
 		if err != nil {
 			return err
@@ -211,7 +211,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 			return fault.AtIndex(err, i+1)
 		}
 	}
-	return a.WithStarted(ctx, func(c *control.Client) error {
+	return a.WithStartedService(ctx, func(c *control.Client) error {
 		got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key,
 			RequireLimits: a.RequireLimits, RunNext: a.startNext})
 		if err != nil {
@@ -245,7 +245,7 @@ func (a *App) dependOnBatch(ctx context.Context, s *queue.Spec, name string) err
 	if name == "" {
 		return nil
 	}
-	return a.WithStarted(ctx, func(c *control.Client) error {
+	return a.WithStartedService(ctx, func(c *control.Client) error {
 		for jobs, err := range JobPages(ctx, c, control.List{Batch: name}) {
 			if e, wrong := errors.AsType[*queue.Error](err); wrong && e.Field == "batch" {
 				return fault.Usagef("--after-batch: %s", e.Message)

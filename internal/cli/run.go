@@ -121,7 +121,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	if err := input.CompleteAndCheck(s, noCwd); err != nil {
 		return err
 	}
-	return a.WithStarted(ctx, func(c *control.Client) error {
+	return a.WithStartedService(ctx, func(c *control.Client) error {
 		interrupts := watchInterrupts()
 		if s.OutputLimit == nil {
 			s.OutputLimit = new(followedOutputBytes)

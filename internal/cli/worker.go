@@ -27,7 +27,7 @@ func workerVerb(a *App) *cobra.Command {
 			if startCount < 1 {
 				return fault.Usagef("--count: %d is too small; use 1 or more", startCount)
 			}
-			return a.WithStarted(cmd.Context(), func(c *control.Client) error {
+			return a.WithStartedService(cmd.Context(), func(c *control.Client) error {
 				if foreground {
 					return a.addWorkersUntilInterrupt(cmd.Context(), c, startCount)
 				}

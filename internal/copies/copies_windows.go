@@ -32,9 +32,9 @@ func Find(program string, dirs ...string) (string, error) {
 	return "", nil
 }
 
-// Make returns the path of a current copy of a program in a directory. It creates the copy and the
+// Ensure returns the path of a current copy of a program in a directory. It creates the copy and the
 // directory if necessary.
-func Make(program, dir string) (path string, err error) {
+func Ensure(program, dir string) (path string, err error) {
 	name, err := copyNameOf(program)
 	if err != nil {
 		return "", err

@@ -15,7 +15,7 @@ func TestCopyIsWhole(t *testing.T) {
 	program := filepath.Join(dir, "program.exe")
 	write(t, program, "the program")
 	into := filepath.Join(dir, "copies")
-	path, err := Make(program, into)
+	path, err := Ensure(program, into)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestCopyIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer time.AfterFunc(500*time.Millisecond, func() { reader.Close() }).Stop()
-	again, err := Make(program, into)
+	again, err := Ensure(program, into)
 	if text, _ := os.ReadFile(again); string(text) != "the program" || again != path || err != nil {
 		t.Errorf("got %q in %s, %v", text, again, err)
 	}
@@ -39,21 +39,21 @@ func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	program, first, second := filepath.Join(dir, "program.exe"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
 	write(t, program, "old")
-	if _, err := Make(program, first); err != nil {
+	if _, err := Ensure(program, first); err != nil {
 		t.Fatal(err)
 	}
 	write(t, program, "new")
 	if path, err := Find(program, first, second); path != "" || err != nil {
 		t.Errorf("the old one is found: %q, %v", path, err)
 	}
-	want, err := Make(program, second)
+	want, err := Ensure(program, second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if path, err := Find(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
-	if want, err = Make(program, first); err != nil {
+	if want, err = Ensure(program, first); err != nil {
 		t.Fatal(err)
 	}
 	if path, err := Find(program, first, second); path != want || err != nil {
@@ -74,7 +74,7 @@ func TestRemove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs, err := Make(self, into)
+	runs, err := Ensure(self, into)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func Accept(base, policy string, delegated bool) (*Grant, error) {
 	if err := unix.Dup3(int(null.Fd()), 0, 0); err != nil {
 		return nil, err
 	}
-	g := &Grant{conn: c, Root: base, PolicyFile: policy}
+	g := &Grant{Conn: c, Root: base, PolicyFile: policy}
 	c.SetDeadline(time.Now().Add(runner.StartTimeout))
 	if err := g.handleRequest(delegated); err != nil {
 		g.ReplyError(err)
@@ -56,11 +56,11 @@ func Accept(base, policy string, delegated bool) (*Grant, error) {
 
 // handleRequest reads the request and executes it.
 func (g *Grant) handleRequest(delegated bool) error {
-	peer, err := rundir.PeerCredentials(g.conn)
+	peer, err := rundir.PeerCredentials(g.Conn)
 	if err != nil {
 		return err
 	}
-	request, err := readRequest(g.conn)
+	request, err := readRequest(g.Conn)
 	if err != nil {
 		return err
 	}
@@ -199,13 +199,13 @@ func (g *Grant) switchAccount(name, policy string, gid int) error {
 // ReplyReady replies to the service with the name of the runner's directory, once the runner listens.
 func (g *Grant) ReplyReady(dir string) {
 	// The only possible error is that the service has gone.
-	fmt.Fprintln(g.conn, runner.ReadyReplyPrefix+filepath.Base(dir))
-	g.conn.Close()
+	fmt.Fprintln(g.Conn, runner.ReadyReplyPrefix+filepath.Base(dir))
+	g.Conn.Close()
 }
 
 // ReplyError replies to the service with the reason why no runner was started. After ReplyReady it does
 // nothing.
 func (g *Grant) ReplyError(reason error) {
-	fmt.Fprintln(g.conn, runner.RefusedReplyPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
-	g.conn.Close()
+	fmt.Fprintln(g.Conn, runner.RefusedReplyPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
+	g.Conn.Close()
 }

@@ -75,20 +75,20 @@ func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Acco
 
 // currentPolicy returns the policy. It reads the file again if it has changed.
 func (a *Accounts) currentPolicy() (*policy, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock() // keep mu while the file is read, because concurrent callers need the same result
+	a.Cache.mu.Lock()
+	defer a.Cache.mu.Unlock() // keep mu while the file is read, because concurrent callers need the same result
 	stamp, err := accounts.FileStampOf(a.PolicyFile)
 	if err != nil {
 		return nil, err
 	}
-	if a.policy == nil || stamp != a.stamp {
+	if a.Cache.policy == nil || stamp != a.Cache.stamp {
 		p, err := readPolicy(a.PolicyFile)
 		if err != nil {
 			return nil, err
 		}
-		a.stamp, a.policy = stamp, &p
+		a.Cache.stamp, a.Cache.policy = stamp, &p
 	}
-	return a.policy, nil
+	return a.Cache.policy, nil
 }
 
 // maxPolicyBytes bounds the size of a policy file, in bytes.

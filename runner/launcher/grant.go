@@ -27,7 +27,7 @@ type Grant struct {
 	// OnlyKilledRunner reports that the request was to kill another runner. That has been done, and this process
 	// must not continue as a runner.
 	OnlyKilledRunner bool
-	conn             net.Conn
+	Conn             net.Conn // the connection on which the request came and the reply is sent
 }
 
 // Accounts applies the runner's policy to the system's accounts. It reads the policy again when the file
@@ -36,5 +36,5 @@ type Accounts struct {
 	PolicyFile string // path of the policy file
 	ServiceUID int    // uid of the service
 	Directory  *accounts.Directory
-	policyCache
+	Cache      policyCache
 }

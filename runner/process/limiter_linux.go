@@ -225,7 +225,7 @@ func (o *decodedOrder) exec() syscall.Errno {
 	return failed
 }
 
-// needsShell reports whether /bin/sh must run the program, like needsShell, but uses only system
+// needsShell reports whether /bin/sh must run the program, like run.needsShell, but uses only system
 // calls.
 func (o *decodedOrder) needsShell() bool {
 	var head [scriptHeadBytes]byte

@@ -156,7 +156,7 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 	var local sync.WaitGroup
 	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.IsSelf }); i >= 0 {
 		thisNode.Node = nodes[i]
-		local.Go(func() { thisNode.Err = h.confirmDrainHere(timeoutCtx) })
+		local.Go(func() { thisNode.Err = h.awaitLocalDrain(timeoutCtx) })
 	}
 	others := cluster.SendToNodes[control.DrainResult](timeoutCtx, h.Router, nodes,
 		cluster.Request{Method: "drain", Params: control.Drain{}})
@@ -198,8 +198,8 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 	return queue.Errorf(queue.CodeUnavailable, "%s", strings.Join(problems, "; "))
 }
 
-// confirmDrainHere waits until no job can start on this node any more.
-func (h *Nodes) confirmDrainHere(ctx context.Context) error {
+// awaitLocalDrain waits until no job can start on this node any more.
+func (h *Nodes) awaitLocalDrain(ctx context.Context) error {
 	if h.Cluster != nil {
 		if err := h.Drainer.ReloadNodeDrain(ctx); err != nil {
 			return err

@@ -465,8 +465,8 @@ func (h *Schedules) RecurringJobs() upkeep.RecurringJobs {
 			c := h.Settings.Current()
 			return h.Owners.UserNameOrEmpty(uid), c.MaxPending, c.MaxPendingPerUser, h.Quota.MaxBytesPerUser()
 		},
-		FreeQuota: h.Quota.FreeQuota,
-		EndJob:    h.endLeased,
+		MakeRoomInQuota: h.Quota.MakeRoomInQuota,
+		EndJob:          h.endLeased,
 	}
 }
 

@@ -59,7 +59,7 @@ func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() erro
 	err := request()
 	for range maxFreeQuotaTries {
 		var full *store.QuotaError
-		if !errors.As(err, &full) || control.PeerFrom(ctx).UID != uid || !q.FreeQuota(ctx, uid, full) {
+		if !errors.As(err, &full) || control.PeerFrom(ctx).UID != uid || !q.MakeRoomInQuota(ctx, uid, full) {
 			return err
 		}
 		err = request()
@@ -67,9 +67,9 @@ func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() erro
 	return err
 }
 
-// FreeQuota removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota. It
+// MakeRoomInQuota removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota. It
 // reports whether the request now fits. If removing all of them would not be enough, it removes nothing.
-func (q *Quota) FreeQuota(ctx context.Context, uid int, full *store.QuotaError) bool {
+func (q *Quota) MakeRoomInQuota(ctx context.Context, uid int, full *store.QuotaError) bool {
 	keep := full.Limit - full.NeededBytes
 	if keep < 0 {
 		return false

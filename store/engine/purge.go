@@ -201,13 +201,13 @@ func (t *Tx) trim(excess int64, limit int, newSize int64, oldest string, args ..
 		return bytes < excess, nil
 	}, oldest, append(slices.Clip(args), int64(limit))...)
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = t.removeOutput(list[i], newSize)
+		err = t.removeOutputPart(list[i], newSize)
 	}
 	return len(list), bytes, err
 }
 
-// removeOutput removes the output of an attempt, and stores newSize as its size.
-func (t *Tx) removeOutput(output removablePart, newSize int64) error {
+// removeOutputPart removes the output of an attempt, and stores newSize as its size.
+func (t *Tx) removeOutputPart(output removablePart, newSize int64) error {
 	if err := t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
 		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt); err != nil {
 		return err

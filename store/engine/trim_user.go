@@ -90,7 +90,7 @@ func (t *Tx) removeParts(uid int, list []removablePart) error {
 		if part.attempt == 0 {
 			err = t.removeInput(uid, part)
 		} else {
-			err = t.removeOutput(part, queue.OutputOverQuota)
+			err = t.removeOutputPart(part, queue.OutputOverQuota)
 		}
 		if err != nil {
 			return err

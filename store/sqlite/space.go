@@ -189,7 +189,7 @@ func (s *Store) maintainReserve() {
 	switch {
 	case err == nil:
 		s.reserveError.Store(nil)
-	case errno != syscall.ENOSPC && !sqlitedb.IsDiskFullError(errno):
+	case errno != syscall.ENOSPC && !sqlitedb.IsDiskLimitErrno(errno):
 		s.setReserveError(queue.Errorf(queue.CodeNoSpace,
 			"cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
 	default:

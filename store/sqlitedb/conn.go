@@ -370,7 +370,7 @@ func (c *Conn) ResultError(rc int32) error {
 	e := &Error{Code: int(rc), text: text}
 	if rc == sqlite3.SQLITE_IOERR_WRITE && c.DB != 0 {
 		errno := syscall.Errno(sqlite3.Xsqlite3_system_errno(c.TLS, c.DB))
-		if e.noSpace = IsDiskFullError(errno); e.noSpace {
+		if e.noSpace = IsDiskLimitErrno(errno); e.noSpace {
 			e.text += ": " + errno.Error()
 		}
 	}

@@ -17,9 +17,9 @@ import (
 // pipe.
 const PlainFileFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
-// IsDiskFullError reports whether a write failed because the disk is full, or because a disk quota or file size limit
+// IsDiskLimitErrno reports whether a write failed because the disk is full, or because a disk quota or file size limit
 // is reached.
-func IsDiskFullError(errno syscall.Errno) bool {
+func IsDiskLimitErrno(errno syscall.Errno) bool {
 	return errno == unix.ENOSPC || errno == unix.EDQUOT || errno == unix.EFBIG
 }
 

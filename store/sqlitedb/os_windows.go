@@ -12,9 +12,9 @@ import (
 // PlainFileFlags holds no flags on Windows.
 const PlainFileFlags = 0
 
-// IsDiskFullError reports whether a write failed because a disk quota is reached. Callers detect a full disk
+// IsDiskLimitErrno reports whether a write failed because a disk quota is reached. Callers detect a full disk
 // themselves.
-func IsDiskFullError(errno syscall.Errno) bool { return errno == windows.ERROR_DISK_QUOTA_EXCEEDED }
+func IsDiskLimitErrno(errno syscall.Errno) bool { return errno == windows.ERROR_DISK_QUOTA_EXCEEDED }
 
 // DiskOf returns the space in the file system of a directory. On Windows, only the space limits the number of files.
 func DiskOf(dir string) (Disk, error) {

@@ -67,7 +67,7 @@ func queueSetVerb(a command) *cobra.Command {
 				}
 				p.Default = raw
 			}
-			return a.WithStarted(cmd.Context(), func(c *control.Client) error {
+			return a.WithStartedService(cmd.Context(), func(c *control.Client) error {
 				return cli.CallAndPrintWith(cmd.Context(), a.App, c, (*control.Client).QueueSet, p,
 					func(got control.QueueView) error {
 						list := []control.QueueView{got}

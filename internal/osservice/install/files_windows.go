@@ -16,7 +16,7 @@ import (
 // run during an upgrade. If they ran the installer's own file, Windows would ask for a restart before
 // it replaces the file.
 func installRunner(client string) error {
-	path, err := copies.Make(client, copies.DirFor(client))
+	path, err := copies.Ensure(client, copies.DirFor(client))
 	if err == nil {
 		err = checkReplaceRights(path, accounts.ReadSecurityDescriptor)
 	}
