@@ -6,11 +6,11 @@ new_version=0.9.2
 old_version=0.9.1
 next_version=0.9.3
 
-# The old version is built from the last commit that changed the schema or the wire fields,
+# The old version is built from the last commit that changed the schema or the frames,
 # because a program from an earlier commit cannot open this one's database. A commit that only
-# moves these files does not count. The schema was in store/sql before.
+# moves these files does not count.
 old_commit=${OLD_COMMIT:-$(git -C "$project" log -1 --format=%H --diff-filter=M -- \
-	store/database/schema.go store/sql/schema.go runner/wire/fields.go)}
+	store/database/schema.go runner/wire/wire.go)}
 
 # package NAME... sets $NAME_deb, $NAME_rpm or $failpoint_binary, and builds the missing
 # files. `run` builds them once for all scenarios.
@@ -61,7 +61,7 @@ package_next() {
 		rm -rf "$dist" "$tree"
 		mkdir "$tree"
 		(cd "$project" && git ls-files -z --cached --others --exclude-standard | tar -c --null -T - --ignore-failed-read) | tar -x -C "$tree"
-		perl -pi -e 's/^(const Protocol = )(\d+)/$1 . ($2 + 1)/e and $n++; END { $n == 1 or die }' "$tree/runner/wire/wire.go"
+		perl -pi -e 's/^(const ProtocolVersion = )(\d+)/$1 . ($2 + 1)/e and $n++; END { $n == 1 or die }' "$tree/runner/wire/wire.go"
 		make_packages "$tree" "$next_version" "$dist"
 		rm -rf "$tree"
 	}
