@@ -211,8 +211,8 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 // A limit that cannot be set keeps the command from starting, and the error names it.
 func TestLimitThatCannotBeSet(t *testing.T) {
 	for class, want := range map[uint32]string{
-		windows.JobObjectCpuRateControlInformation:          "cpus limit",
-		windows.JobObjectAssociateCompletionPortInformation: "memory limit",
+		windows.JobObjectCpuRateControlInformation:          "limit --cpus",
+		windows.JobObjectAssociateCompletionPortInformation: "limit --memory",
 	} {
 		w := NewWorker(nil)
 		defer w.Close()

@@ -196,7 +196,7 @@ func TestShortage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer squatter.close()
-	if r, _, _ := runCommand(t, c); !r.Shortage || !strings.Contains(r.Error, "already in use") {
+	if r, _, _ := runCommand(t, c); !r.Shortage || !strings.Contains(r.Error, "already uses the name") {
 		t.Errorf("another process's job object: %+v", r)
 	}
 }
