@@ -11,8 +11,8 @@ import (
 )
 
 // LockRunners reserves root's runners for this service until the returned file is closed. Without the lock,
-// another service could connect to the runners and take their results. If the directory does not exist,
-// LockRunners returns nil, because there are no runners.
+// another service could connect to the runners and take their results. It returns nil if
+// root has never started a runner for this service, so that the directory does not exist.
 func (l Location) LockRunners() (*os.File, error) {
 	if !l.External() {
 		return nil, nil

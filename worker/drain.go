@@ -50,7 +50,7 @@ func (p *Pool) IsDraining() bool {
 // show which attempts it may have started.
 const NoStartsTimeout = startDeadline + startDeadlineMargin + livenessTimeout
 
-// MaxNoStartsWait is the longest time that AwaitNoStarts takes if its timeout is NoStartsTimeout.
+// MaxNoStartsWait is the longest time that AwaitNoStarts takes with the timeout NoStartsTimeout.
 // AwaitNoStarts returns only after a check of the runners. A check starts every livenessInterval
 // and takes up to livenessTimeout.
 const MaxNoStartsWait = NoStartsTimeout + livenessInterval + livenessTimeout

@@ -35,7 +35,7 @@ func waitVerb(a *App) *cobra.Command {
 	}
 	cmd.ValidArgsFunction = a.CompleteIDs("waiting", "processing")
 	s.AddFlags(cmd, "s")
-	cmd.Flags().BoolVar(&f.anyJob, "any", false, "return as soon as one of the jobs has ended")
+	cmd.Flags().BoolVar(&f.anyJob, "any", false, "return when the first of the jobs has ended")
 	cmd.Flags().BoolVar(&f.progress, "progress", false, "show a progress bar, each failed job and a summary")
 	cmd.Flags().Var(input.NonEmptyValue(&f.jobLogPath), "joblog",
 		"write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")

@@ -21,5 +21,5 @@ const installUserCommand = "queuectl service install --user"
 
 // initSystemAdvice is the advice for a service in a directory given with --dir. Only the machine's init
 // system can start such a service at boot.
-const initSystemAdvice = "make the init system start this service; or, to have a service of your own that starts at " +
+const initSystemAdvice = "make the init system start this service; or, to have a user service that starts at " +
 	"boot: " + installUserCommand

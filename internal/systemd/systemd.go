@@ -144,7 +144,7 @@ func (u Unit) IsStopping(within time.Duration) bool {
 	return false
 }
 
-// IsInactive reports whether the unit is not running and has no pending job that would start it.
+// IsInactive reports whether the unit is not running and systemd has no queued start job for it.
 func (u Unit) IsInactive() bool {
 	said := systemctl(queryTimeout, "show", "-p", "ActiveState", "-p", "Job", string(u))
 	if said == "" {

@@ -124,7 +124,7 @@ func (l *limiterProcess) close() {
 	}
 }
 
-// isLimiterStarting reports whether the command's limiter has not executed the program yet.
+// isLimiterStarting reports whether the command's limiter has not yet replaced itself by the program (execve).
 func (r *run) isLimiterStarting() bool { return r.limiter != nil && r.limiter.socketFD >= 0 }
 
 // endSlowLimiter ends a command whose limiter does not execute the program in time.

@@ -89,8 +89,8 @@ func (r *run) handleRequests(now time.Time) killRequest {
 	return killed
 }
 
-// killDueTime returns the time when the rest of a tree that is being ended gets SIGKILL. If the tree has
-// already got SIGKILL, the rest will end soon, so the time is not later than graceEndsAt.
+// killDueTime returns when the processes that are left of a tree that is being ended get SIGKILL. If the tree
+// has already got SIGKILL once, they get no further grace, so the time is graceEndsAt at the latest.
 func (r *run) killDueTime() time.Time {
 	if !r.killedAt.IsZero() && r.graceEndsAt.Before(r.killAt) {
 		return r.graceEndsAt

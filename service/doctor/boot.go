@@ -2,8 +2,8 @@ package doctor
 
 import "github.com/queuectl/queuectl/store"
 
-// BootAdvice returns advice on how to make the service start at boot, or "" if the service already does so. It is nil
-// if that is unknown.
+// BootAdvice returns advice on how to make the service start at boot, or "" if the service already does so. A nil
+// BootAdvice means that it is unknown whether the service starts at boot.
 type BootAdvice func() string
 
 // get returns the advice, or "" if it is unknown whether the service starts at boot.

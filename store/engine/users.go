@@ -86,8 +86,9 @@ func (m *memory) recountLeased() {
 // maxListedEntries is the maximum number of users in meta.users, and of queues in meta.queues.
 const maxListedEntries = 32
 
-// updateList adds the keys whose counts the transaction changed to those listed in meta, and encodes the list. Once
-// there are more than maxListedEntries, it writes their rows and empties the list.
+// updateList adds the keys whose counts the transaction changed to the list in the table meta, and encodes the
+// list. The list holds the counts whose own rows are out of date. Once it has more than maxListedEntries keys,
+// updateList writes the rows of all of them and empties the list.
 func updateList[K comparable](listed *[]K, text *string, changed []K, write func(K) error,
 	entry func(K) string) error {
 	if len(changed) == 0 {

@@ -1,5 +1,5 @@
-// Package gates stores the limits of gates, the starts that count for rate limits and how many jobs name a gate, so
-// that a limit lasts while jobs need it.
+// Package gates stores the limits of gates, the starts that count for rate limits and how many jobs refer to each
+// gate. A gate's limit is not deleted while a job needs it.
 //
 // Start with Tables.
 package gates

@@ -63,7 +63,7 @@ func ReadHead(r database.Row) Head {
 	return Head{rules.Position{Rank: r.Num(2), Seq: r.Num(1)}, priority(r.Num(3), r.Num(4), r.Num(5))}
 }
 
-// Position returns the position in its lane of a job, from a row with records.HeadColumns.
+// Position returns a job's position in its lane. The row has the columns records.HeadColumns.
 func Position(r database.Row) rules.Position {
 	return rules.Position{Rank: r.Num(records.RankColumn), Seq: r.Num(0)}
 }

@@ -202,7 +202,7 @@ func (f *Finder) Client() (*control.Client, error) {
 	return c, t.ConnectError(err)
 }
 
-// RunManifestName is the name of the file that marks the directory of a private run.
+// RunManifestName is the name of the file that marks a directory as that of `run --private`.
 const RunManifestName = "private.json"
 
 // PrivateRunDir returns the directory of --dir, and whether the directory belongs to a private run.

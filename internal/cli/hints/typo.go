@@ -81,8 +81,8 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
-// SimilarWordHint returns a hint that names the known word that is similar to the given one. If no known word
-// is similar, it returns the parameter otherwise.
-func SimilarWordHint(word string, known []string, otherwise string) string {
-	return cmp.Or(typoHint(word, known), "; "+otherwise)
+// SimilarWordHint returns a hint that names the known word most similar to the given one, or else the
+// fallback.
+func SimilarWordHint(word string, known []string, fallback string) string {
+	return cmp.Or(typoHint(word, known), "; "+fallback)
 }
