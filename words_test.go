@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // avoidedPhrase is a row of testdata/avoided_phrases.tsv.
@@ -93,6 +95,7 @@ func TestPagesAvoidPhrases(t *testing.T) {
 // Comments, identifiers and texts in Go files contain few phrases that are hard to understand.
 func TestCodeAvoidsPhrases(t *testing.T) {
 	t.Parallel()
+	skip.Long(t, "takes long; make check runs it")
 	phrases, words, hits, byDir := avoidedPhrases(t), 0, 0, map[string]int{}
 	for file := range sources(t) {
 		raw, err := os.ReadFile(file)

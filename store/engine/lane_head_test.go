@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -36,6 +37,7 @@ func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 // If the first jobs of lanes have left their lanes or got a low priority, searches for the best jobs do not read these
 // lanes first, even if a user has thousands of them.
 func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	const many, attacker, victim = 5500, 1, 2
 	for name, c := range map[string]store.Change{
 		"cancelled": {Verb: queue.VerbCancel, UID: attacker},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/engine"
 	"github.com/queuectl/queuectl/store/integrity"
@@ -16,6 +17,7 @@ import (
 // A crash at any statement of any migration leaves the old or the new schema. The next start continues from
 // there, and ends with the schema of a new database.
 func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	for v := range database.Migrations {
 		for n := range len(database.Migrations[v]) + 1 {
 			dir := t.TempDir()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/engine"
@@ -194,6 +195,7 @@ func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 
 // Consecutive long reads of this program let the WAL grow only until their time limit is shortened.
 func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	s, _ := smallWAL(t)
 	keepReadersBusy(t, func(ctx context.Context) {
 		readSlowly(ctx, s, `1000000000`)

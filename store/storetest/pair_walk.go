@@ -35,11 +35,14 @@ const (
 // Walks performs random walks of the given number of steps. Each step calls the engine and the
 // model in the same way and compares their results. Both must claim the same jobs in the same
 // order. The function open creates both stores with an order, and returns a function that advances
-// their clock. A failed walk prints its seed.
+// their clock. A failed walk prints its seed. In short mode, each walk has a third of the steps.
 func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store,
 	advance func(time.Duration))) {
 	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
 		runs = n
+	}
+	if testing.Short() {
+		steps /= 3
 	}
 	first := 0
 	if n, err := strconv.Atoi(os.Getenv(seedVariable)); err == nil {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -14,9 +15,9 @@ import (
 )
 
 var walkPromises = []promise{
-	{name: "a random walk keeps all rules", check: func(r *rig) { randomWalk(r, 2000) }},
+	{name: "a random walk keeps all rules", check: func(r *rig) { randomWalk(r, walkSteps(2000)) }},
 	{name: "a random walk with ageing by enqueues keeps all rules",
-		check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
+		check: func(r *rig) { randomWalk(r, walkSteps(500)) }, order: byEnqueue},
 }
 
 // walk performs random operations on a store. It predicts the state of each job and compares it
@@ -30,6 +31,14 @@ type walk struct {
 	endedLeases   []queue.Lease       // leases that have ended
 	enqueuedTotal int64
 	step          int
+}
+
+// walkSteps returns the number of steps of a walk: long, or a quarter of it in short mode.
+func walkSteps(long int) int {
+	if testing.Short() {
+		return long / 4
+	}
+	return long
 }
 
 func randomWalk(r *rig, steps int) {

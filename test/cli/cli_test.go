@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
@@ -66,6 +67,7 @@ func TestEnqueueForms(t *testing.T) {
 // invalid, the error names the line, and other jobs can use the ids of the file. If the client or
 // the service dies, all jobs are stored or none.
 func TestBatchIsWhole(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	q := testrig.StartQueue(t, "--workers", "0")
 	lines := strings.Split(strings.TrimSpace(strings.Repeat(`{"command":"true"}`+"\n", 10000)), "\n")
 	count := func() int { return q.Dial().Counts()["pending"] }

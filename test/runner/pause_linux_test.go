@@ -29,7 +29,7 @@ var forkingTrees = []string{
 	`trap '' HUP TERM; for i in 1 2 3 4 5 6 7 8; do (while :; do (:); done) & done; wait`,
 }
 
-// pauseRounds returns how often trees are paused: QUEUECTL_PAUSES, by default 20.
+// pauseRounds returns how often trees are paused: QUEUECTL_PAUSES, by default 20, or 5 in short mode.
 func pauseRounds(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("QUEUECTL_PAUSES"))
 	if err != nil && os.Getenv("QUEUECTL_PAUSES") != "" {
@@ -37,6 +37,9 @@ func pauseRounds(t *testing.T) int {
 	}
 	if n == 0 {
 		n = 20
+		if testing.Short() {
+			n = 5
+		}
 	}
 	return n
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
@@ -184,6 +185,7 @@ func TestRunnerKilled(t *testing.T) {
 // process trees before it accepts requests. It distinguishes lost jobs from jobs that had not
 // started. A new job completes within two seconds.
 func TestServiceAndRunnerKilledTogether(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	for _, order := range []string{"service first", "runner first"} {
 		t.Run(order, func(t *testing.T) {
 			r := startTreesWithReserve(t)
