@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build install demo test test-long race check bench bench-smoke bench-postgres pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts ci images release-notes repository clean
+.PHONY: build install demo test test-long race check check-source check-targets bench bench-smoke bench-postgres pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts ci images release-notes repository clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -45,23 +45,29 @@ test-long:
 race:
 	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v -e /queuectl/test/ -e '/queuectl$$' -e /memstore)
 
-# gofmt, vet for six targets, staticcheck here and for Windows, actionlint without the linters
-# of other languages that a machine may have, the import law, generated pages. Compiled as for
-# packages, which then find it done.
-check:
+# gofmt, vet and staticcheck, actionlint without the linters of other languages that a machine may have,
+# the tests of the whole tree (import law, words, sizes), generated pages, and the other targets.
+check: check-source check-targets
+
+check-source:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	$(GO) vet -trimpath ./...
+	$(GO) vet -trimpath -tags failpoint ./...
+	cd bench/postgres && $(GO) vet .
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	$(GO) tool -modfile=tools/go.mod actionlint -shellcheck= -pyflakes= .github/workflows/*
+	$(GO) test .
+	$(GO) run ./internal/pages -check
+
+# Vet and build for six targets, and staticcheck for Windows. It compiles as for packages, which then find
+# it done.
+check-targets:
 	@for t in $(TARGETS); do \
 		echo "vet and build for $$t"; \
 		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) vet -trimpath ./... || exit 1; \
 		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -trimpath -o /dev/null ./cmd/... || exit 1; \
 	done
-	$(GO) vet -tags failpoint ./...
-	cd bench/postgres && $(GO) vet .
-	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	GOOS=windows "$$($(GO) tool -modfile=tools/go.mod -n staticcheck)" ./...
-	$(GO) tool -modfile=tools/go.mod actionlint -shellcheck= -pyflakes= .github/workflows/*
-	$(GO) test .
-	$(GO) run ./internal/pages -check
 
 # The files that are generated from the program's tables.
 pages:
