@@ -141,14 +141,13 @@ type errorList struct {
 	truncated bool
 }
 
-// add records a problem. After maxListedErrors problems, it only notes that there are more, and does not call
-// fault.
-func (l *errorList) add(fault func() error) {
+// add records a problem. After maxListedErrors problems, it only notes that there are more.
+func (l *errorList) add(fault error) {
 	if len(l.list) == maxListedErrors {
 		l.truncated = true
 		return
 	}
-	l.list = append(l.list, fault())
+	l.list = append(l.list, fault)
 }
 
 // err combines all problems into one *Error with the field of the first. It returns nil if there
