@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,49 +141,29 @@ func demandedResources(j *Job) map[string]string {
 // resolveDemands returns the gates named in a spec, in the order in which a claim checks them.
 // checkFields has already reported invalid gates.
 func resolveDemands(s *Spec) (list []Demand) {
-	add := func(d Demand, _ error) {
-		list = append(list, d)
-		// An insertion sort, because there are few entries and package slices would enlarge the client.
-		for i := len(list) - 1; i > 0 && list[i].isCheckedBefore(&list[i-1]); i-- {
-			list[i], list[i-1] = list[i-1], list[i]
-		}
+	add := func(d Demand, _ error) { list = append(list, d) }
+	if s.NodeSelector != nil {
+		add(Demand{Kind: GateNode, Key: *s.NodeSelector, Amount: 1}, nil)
 	}
 	if s.Lock != nil {
 		add(ParseLock(*s.Lock))
 	}
-	if s.NodeSelector != nil {
-		add(Demand{Kind: GateNode, Key: *s.NodeSelector, Amount: 1}, nil)
-	}
 	if s.RateLimit != nil {
 		add(ParseRate(*s.RateLimit))
 	}
-	for name, count := range s.Resources {
-		n, _ := parseAmount(count)
+	for _, name := range slices.Sorted(maps.Keys(s.Resources)) {
+		n, _ := parseAmount(s.Resources[name])
 		add(Demand{Kind: GateResource, Key: name, Amount: n}, nil)
 	}
 	return list
 }
 
-// isCheckedBefore reports whether a claim checks the demand's gate before the other's.
-func (d *Demand) isCheckedBefore(other *Demand) bool {
-	if d.Kind != other.Kind {
-		return d.Kind < other.Kind
-	}
-	return d.Key < other.Key
-}
-
-// conditionsByName maps the names that users write to values of DependencyCondition.
-var conditionsByName = map[string]DependencyCondition{"completed": ParentCompleted, "dead": ParentDead,
-	"ended": ParentEnded}
+// conditionNames contains the names of the values of DependencyCondition.
+var conditionNames = []string{ParentCompleted: "completed", ParentDead: "dead", ParentEnded: "ended"}
 
 // String returns the condition as users write it.
 func (e DependencyCondition) String() string {
-	for name, end := range conditionsByName {
-		if end == e {
-			return name
-		}
-	}
-	return ""
+	return conditionNames[min(int(e), len(conditionNames)-1)]
 }
 
 // dependencyFailureNames contains the names of the values of OnDependencyFailure.
@@ -199,7 +180,7 @@ func ParseDependency(text string) (id string, condition DependencyCondition, err
 	id, name, hasCondition := strings.Cut(text, ":")
 	condition = ParentCompleted
 	if hasCondition {
-		condition = conditionsByName[name]
+		condition = DependencyCondition(max(0, slices.Index(conditionNames, name)))
 	}
 	if !ValidID(id) || condition == 0 {
 		return id, condition, Invalid("depends_on",
