@@ -62,13 +62,13 @@ func wrongTableLine(raw []byte, name string, table map[string]any, take func(*co
 		for _, key := range slices.Sorted(maps.Keys(of)) {
 			without := maps.Clone(of)
 			delete(without, key)
-			if line := lineOf(raw, name+"."+below, key); line > 1 && containsWord(fault, key) && wrong(below, without) != fault {
-				return line
+			if containsWord(fault, key) && wrong(below, without) != fault {
+				return lineOf(raw, name, below, key)
 			}
 		}
-		return max(lineOf(raw, "", name+"."+below), lineOf(raw, name, below))
+		return lineOf(raw, name, below)
 	}
-	return lineOf(raw, "", name)
+	return lineOf(raw, name)
 }
 
 // containsWord reports whether a text contains a word.
@@ -102,7 +102,7 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 		}
 		if !is || !slices.Contains(config.SettingsTables, name) {
 			if err := l.Set(name, file[name]); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))
+				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name), err))
 			}
 			continue
 		}
@@ -118,32 +118,26 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	return l, nil
 }
 
-// lineOf returns the line of the key name in a table. If table is "", lineOf returns the line of a key
-// outside of tables, or the line at which the table name begins. It returns 1 if it does not find the
-// line.
-func lineOf(raw []byte, table, name string) int {
-	n, in := 0, ""
-	for line := range strings.Lines(string(raw)) {
-		n++
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[") && table != "" {
-			in, _, _ = strings.Cut(strings.TrimLeft(line, "[ \t\"'"), "]")
-			in = strings.Trim(in, " \t\"'")
-			continue
+// refusing is a type that no TOML value can be decoded to. The error of the library names the line of the value's
+// key.
+type refusing struct{}
+
+func (refusing) UnmarshalTOML(any) error { return errors.New("refused") }
+
+// lineOf returns the line of a key. The path consists of the names of the enclosing tables and the name of the key.
+// If the line of the key is unknown, lineOf returns that of the innermost table whose line is known, or else 1.
+func lineOf(raw []byte, path ...string) int {
+	line := 1
+	var table map[string]toml.Primitive
+	meta, _ := toml.Decode(string(raw), &table) // ignore the error, since raw is valid
+	for _, name := range path {
+		var refused toml.ParseError
+		value, found := table[name]
+		if found && errors.As(meta.PrimitiveDecode(value, refusing{}), &refused) {
+			line = max(line, refused.Position.Line)
 		}
-		word := strings.Trim(line, `["'`)
-		if table != "" && in != table {
-			rest, ok := strings.CutPrefix(word, table) // as in table.key = … or table = {key = …}
-			if !ok || strings.IndexAny(rest, " \t=.\"'") != 0 {
-				continue
-			}
-			if word = strings.TrimLeft(rest, ". \t\"'"); strings.HasPrefix(word, "=") {
-				return n
-			}
-		}
-		if rest, ok := strings.CutPrefix(word, name); ok && strings.IndexAny(rest, " \t=.]\"'\r") <= 0 {
-			return n
-		}
+		table = nil
+		meta.PrimitiveDecode(value, &table) // fails at the end of the path, if the key is not a table
 	}
-	return 1
+	return line
 }
