@@ -54,15 +54,14 @@ func Merge(layers ...Layer) (Config, error) {
 		c.layers[i].Values = maps.Clone(layers[i].Values)
 	}
 	var faults []error
-	for i := range Keys() {
-		k := &Keys()[i]
+	for _, k := range keysOf(&c.Settings) {
 		text, origin := k.Default, FromDefault
 		for _, l := range layers {
 			if v, ok := l.Values[k.Name]; ok {
 				text, origin = v, l.Origin
 			}
 		}
-		if err := k.set(&c.Settings, text); err != nil {
+		if err := k.set(text); err != nil {
 			faults = append(faults, fmt.Errorf("%s (%s): %w", k.Name, origin, err))
 		}
 	}
