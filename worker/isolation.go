@@ -3,7 +3,6 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -75,14 +74,10 @@ func (l *loop) settleForbidden(j *queue.Job, cause error) {
 	}
 	d := queue.Decide(j, queue.Outcome{EndCause: end, Error: text}, l.cfg.Policy())
 	l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
-	if end == queue.EndShortage {
-		l.wake()
-		return
+	if end == queue.EndAccountChanged {
+		l.cfg.Log.Warn("a job is held, because the uid of its owner belongs to another account now; see: queuectl doctor",
+			"job", j.ID, "reason", d.Reason, "error", cause)
 	}
-	const held = "a job is held, because the uid of its owner belongs to another account now; see: queuectl doctor"
-	l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, held, []slog.Attr{
-		slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", cause),
-	}})
 	l.wake()
 }
 
@@ -168,10 +163,8 @@ func (l *loop) suspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error)
 		l.pauseClaimsLocked(err.Error())
 		l.isolation.nextSuspectAt = l.claimsPausedUntil.Add(l.isolation.spawnPause)
 		l.isolation.spawnPause = min(2*l.isolation.spawnPause, shortagePauseMax)
-		l.session.logLines = append(l.session.logLines, logLine{
-			slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again",
-			[]slog.Attr{slog.String("job", failed[0].ID), slog.Any("error", err)},
-		})
+		l.cfg.Log.Warn("could not start a separate runner for a job whose runner died; trying again",
+			"job", failed[0].ID, "error", err)
 		l.postpone(failed, err)
 	}
 	l.spawnForSuspectLocked()
