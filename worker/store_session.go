@@ -185,18 +185,14 @@ type logLine struct {
 // contains the job's id only, since commands and output may be secret.
 func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) {
 	for i := range ended {
-		e := &ended[i]
-		r := logLineFor(&e.Decision)
-		if !l.cfg.Log.Enabled(context.Background(), r.level) {
+		a, d := &ended[i].Attempt, &ended[i].Decision
+		level, text := levelAndText(d)
+		h := l.leases.byLease[ended[i].Lease]
+		if h == nil || !l.cfg.Log.Enabled(context.Background(), level) {
 			continue
 		}
-		h := l.leases.byLease[e.Lease]
-		if h == nil {
-			continue
-		}
-		j, a, d := &h.job, &e.Attempt, &e.Decision
-		r.attrs = append(r.attrs,
-			slog.String("job", j.ID), slog.Int("attempt", j.StartedAttempts+1), slog.String("state", d.State.String()))
+		r := logLine{level, text, []slog.Attr{slog.String("job", h.job.ID),
+			slog.Int("attempt", h.job.StartedAttempts+1), slog.String("state", d.State.String())}}
 		addIf := func(applies bool, attr slog.Attr) {
 			if applies {
 				r.attrs = append(r.attrs, attr)
@@ -212,23 +208,23 @@ func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) 
 	return list
 }
 
-// logLineFor returns the level and text of the log line for a decision.
-func logLineFor(d *queue.Decision) logLine {
+// levelAndText returns the level and text of the log line for a decision.
+func levelAndText(d *queue.Decision) (slog.Level, string) {
+	lost := d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted
 	switch {
 	case d.Reason == queue.ReasonUnkillable:
-		return logLine{level: slog.LevelError,
-			text: "a job's processes still exist after SIGKILL; the kernel blocks them, most likely on a disk or the network"}
+		return slog.LevelError,
+			"a job's processes still exist after SIGKILL; the kernel blocks them, most likely on a disk or the network"
 	case d.State == queue.Dead:
-		return logLine{level: slog.LevelWarn, text: "job is dead"}
-	case d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted:
-		if d.State == queue.Failed {
-			return logLine{level: slog.LevelWarn, text: "job was interrupted, and will be retried after again_in_ms"}
-		}
-		return logLine{level: slog.LevelWarn, text: "job was interrupted"}
+		return slog.LevelWarn, "job is dead"
+	case lost && d.State == queue.Failed:
+		return slog.LevelWarn, "job was interrupted, and will be retried after again_in_ms"
+	case lost:
+		return slog.LevelWarn, "job was interrupted"
 	case d.State == queue.Failed:
-		return logLine{level: slog.LevelInfo, text: "attempt failed"}
+		return slog.LevelInfo, "attempt failed"
 	}
-	return logLine{level: slog.LevelDebug, text: "attempt ended"}
+	return slog.LevelDebug, "attempt ended"
 }
 
 // writeLog writes lines to the log. The caller holds no lock, since logging may block.

@@ -45,11 +45,10 @@ func ParseTables(path string, raw []byte) (file map[string]any, err error) {
 var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
-// wrongTableLine returns the line of the error in a table that contains tables. It finds the first invalid
-// inner table, in the order of the names. The error may name a key of that table. If the error
-// disappears or changes without the key, wrongTableLine returns the line of the key. Otherwise it returns
-// the line of the inner table.
-func wrongTableLine(raw []byte, name string, table map[string]any, take func(*config.Layer, map[string]any) error) int {
+// faultyPath returns the path of the error in a table that contains tables. It finds the first invalid inner table,
+// in the order of the names. The error may name a key of that table. If the error disappears or changes without the
+// key, faultyPath returns the path of the key. Otherwise it returns that of the inner table.
+func faultyPath(name string, table map[string]any, take func(*config.Layer, map[string]any) error) []string {
 	wrong := func(below string, v any) string {
 		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
 	}
@@ -63,12 +62,12 @@ func wrongTableLine(raw []byte, name string, table map[string]any, take func(*co
 			without := maps.Clone(of)
 			delete(without, key)
 			if containsWord(fault, key) && wrong(below, without) != fault {
-				return lineOf(raw, name, below, key)
+				return []string{name, below, key}
 			}
 		}
-		return lineOf(raw, name, below)
+		return []string{name, below}
 	}
-	return lineOf(raw, name)
+	return []string{name}
 }
 
 // containsWord reports whether a text contains a word.
@@ -92,24 +91,25 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 		return l, err
 	}
 	var faults []error
+	report := func(err error, keyPath ...string) {
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, keyPath...), err))
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		table, is := file[name].(map[string]any)
 		if take := tableSetters[name]; is && take != nil {
 			if err := take(&l, table); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, wrongTableLine(raw, name, table, take), err))
+				report(err, faultyPath(name, table, take)...)
 			}
 			continue
 		}
 		if !is || !slices.Contains(config.SettingsTables, name) {
-			if err := l.Set(name, file[name]); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name), err))
-			}
+			report(l.Set(name, file[name]), name)
 			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(table)) {
-			if err := l.Set(name+"."+key, table[key]); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name, key), err))
-			}
+			report(l.Set(name+"."+key, table[key]), name, key)
 		}
 	}
 	if len(faults) > 0 {
