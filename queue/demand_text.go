@@ -104,13 +104,20 @@ func FormatPeriod(per time.Duration) string {
 
 // FormatDemand returns the job's first demand of a kind as users write it, or nil if it has none.
 func FormatDemand(j *Job, kind GateKind) *string {
-	for _, d := range j.Demands {
-		if d.Kind == kind {
-			text := d.String()
-			return &text
-		}
+	if texts := formatDemands(j, kind); len(texts) > 0 {
+		return &texts[0]
 	}
 	return nil
+}
+
+// formatDemands returns the job's demands of a kind as users write them.
+func formatDemands(j *Job, kind GateKind) (texts []string) {
+	for _, d := range j.Demands {
+		if d.Kind == kind {
+			texts = append(texts, d.String())
+		}
+	}
+	return texts
 }
 
 // DemandedUnits returns the number of units of each resource that a job needs, or nil if it needs none.
@@ -123,17 +130,6 @@ func DemandedUnits(j *Job) map[string]int {
 			}
 			counts[d.Key] = d.Amount
 		}
-	}
-	return counts
-}
-
-func demandedResources(j *Job) map[string]string {
-	var counts map[string]string
-	for name, n := range DemandedUnits(j) {
-		if counts == nil {
-			counts = map[string]string{}
-		}
-		counts[name] = strconv.Itoa(n)
 	}
 	return counts
 }
