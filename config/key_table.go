@@ -60,8 +60,8 @@ func jobKeys(s *Settings) []Key {
 	}
 }
 
-// serviceKeys returns the settings for the connections of the service to its surroundings: resources, webhooks, the log,
-// accounts, the store, other nodes, hooks, rights, traces and the web page.
+// serviceKeys returns the settings for resources, webhooks, the log, accounts, the store, other nodes, hooks, rights,
+// traces and the web page.
 func serviceKeys(s *Settings) []Key {
 	return []Key{
 		text("resources", noneWord, &s.Resources, checkResources),

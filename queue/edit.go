@@ -102,7 +102,8 @@ var excludedFields = map[string][]string{
 	"delay": {"run_at"},
 }
 
-// clearExcluded clears the fields of s that the named field excludes, except those that the function given reports.
+// clearExcluded clears the fields of s that the named field excludes, except those for which the function given
+// returns true.
 func (s *Spec) clearExcluded(name string, given func(other string) bool) {
 	for _, other := range excludedFields[name] {
 		if !given(other) {
