@@ -15,7 +15,8 @@ func SpecOf(j *Job) *Spec {
 	onLost := string(j.OnLost)
 	s := &Spec{
 		ID: &j.ID, Unique: NonZeroPtr(j.Unique), UniqueFor: NonZeroPtr(j.UniqueFor), Lock: FormatDemand(j, GateLock),
-		RateLimit: FormatDemand(j, GateRate), NodeSelector: FormatDemand(j, GateNode), Resources: valuesByName(formatDemands(j, GateResource)),
+		RateLimit: FormatDemand(j, GateRate), NodeSelector: FormatDemand(j, GateNode),
+		Resources:  valuesByName(formatDemands(j, GateResource)),
 		Priority:   &j.Priority,
 		MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes,
