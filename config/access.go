@@ -47,14 +47,17 @@ func (k *Key) NeedsRestart() bool { return slices.Contains(restartSettings, k.Na
 // PendingRestart then returns the values that these settings get at the restart.
 func (c *Config) KeepUntilRestart(old *Config) {
 	c.pendingSettings = nil
-	for i := range Keys() {
-		if k := &Keys()[i]; k.NeedsRestart() {
-			if asked := k.ValueText(&c.Settings); asked != k.ValueText(&old.Settings) {
-				c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, asked, old.Origin(k.Name)})
-			}
-			if err := k.set(&c.Settings, k.get(&old.Settings)); err != nil {
-				panic("config: cannot restore " + k.Name + ": " + err.Error())
-			}
+	oldKeys := keysOf(&old.Settings)
+	for i, k := range keysOf(&c.Settings) {
+		if !k.NeedsRestart() {
+			continue
+		}
+		value, current := k.get(), oldKeys[i].get()
+		if value != current {
+			c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, value, old.Origin(k.Name)})
+		}
+		if err := k.set(current); err != nil {
+			panic("config: cannot restore " + k.Name + ": " + err.Error())
 		}
 	}
 }
@@ -74,11 +77,7 @@ func (s *Settings) FixedUser() string {
 // SocketPermissions returns the mode and the group of the control socket. group is "" if it is the group of the
 // service.
 func (s *Settings) SocketPermissions() (mode fs.FileMode, group string) {
-	n := unchecked(strconv.ParseUint(s.SocketMode, 8, 32))
-	if s.SocketGroup != noneWord {
-		group = s.SocketGroup
-	}
-	return fs.FileMode(n), group
+	return fs.FileMode(unchecked(strconv.ParseUint(s.SocketMode, 8, 32))), s.SocketGroup
 }
 
 // AccessNames returns the users, and the groups as @NAME, that have a right according to the table access.
@@ -124,8 +123,8 @@ func accountName(text string) (string, error) { return text, checkAccount(text) 
 
 // namesKey returns a setting that is a list of users and groups. If the default is "auto", the value
 // "auto" is also valid.
-func namesKey(name, def string, at func(*Settings) *string) Key {
-	return text(name, def, at, func(text string) (string, error) {
+func namesKey(name, def string, member *string) Key {
+	return text(name, def, member, func(text string) (string, error) {
 		list := strings.Fields(text)
 		switch {
 		case len(list) == 0:

@@ -35,8 +35,7 @@ func Example() string {
 		"settings that differ. Write durations as text like \"90s\" or \"1h30m\", or as seconds, and sizes as text like " +
 		"\"64K\" or \"1MiB\", or as bytes."))
 	in := ""
-	for i := range Keys() {
-		k := &Keys()[i]
+	for _, k := range Keys() {
 		name := k.Name
 		if table, key, dotted := strings.Cut(name, "."); dotted {
 			if table != in {

@@ -33,22 +33,13 @@ const (
 )
 
 // hookKey returns the setting for a hook that runs for all jobs.
-func hookKey(name string, at func(*Settings) *string) Key {
-	return secret(orWord(text(name, noneWord, at, func(text string) (string, error) {
+func hookKey(name string, member *string) Key {
+	return secret(orNone(name, member, func(text string) (string, error) {
 		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookCommandBytes || strings.ContainsRune(text, 0) {
 			return "", fmt.Errorf("must be a command of 1 to %d bytes; use none for no hook", queue.MaxHookCommandBytes)
 		}
 		return text, nil
-	}), noneWord, "", at))
-}
-
-// HookAccount returns the account that runs the hooks in the settings. It returns "" for the account of the
-// service.
-func (s *Settings) HookAccount() string {
-	if s.HooksUser == noneWord {
-		return ""
-	}
-	return s.HooksUser
+	}))
 }
 
 func checkWebhooks(text string) (string, error) {

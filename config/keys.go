@@ -64,20 +64,20 @@ type Settings struct {
 	LogFormat             string
 	RunAs                 string // account that runs jobs: service, submitter or fixed:USER
 	SocketMode            string // mode of the socket file, as an octal number
-	SocketGroup           string // "none" means the group of the service
+	SocketGroup           string // "" means the group of the service
 	AccessRead            string // names, "none" or "auto", as for the next three fields; see AccessNames
 	AccessSubmit          string
 	AccessOperate         string
 	AccessAdmin           string
 	Resources             string // "none", or the format of checkResources; see ResourcesByName
 	Hooks                 queue.HookCommands
-	HooksUser             string // "none" means the account of the service
+	HooksUser             string // "" means the account of the service
 	Webhooks              string // "none" or JSON; see WebhooksByName
 	TracesEndpoint        string // "" means none
 	WebListen             string // "" means no page; for the fields below, "" means "none"
 	WebAnonymous          string // right of visitors without a session: none or read
 	WebMetrics            string // whether programs may read metrics without a session: false or true
-	WebHosts              string // "none" or host names; see HostNames
+	WebHosts              string // host names, separated by spaces; see HostNames
 	WebTLSCert            string
 	WebTLSKey             string
 	WebTLS                string // none or proxy
@@ -120,17 +120,19 @@ func (s *Settings) Order() queue.Order {
 type Key struct {
 	Name    string
 	Default string
-	Secret  bool // only admins see the value
-	set     func(s *Settings, text string) error
-	get     func(s *Settings) string
+	Secret  bool     // only admins see the value
 	Values  []string // all valid values; nil if they are not an enumeration
+	set     func(text string) error
+	get     func() string
 }
 
-// Keys returns the table of settings, in the order of the documentation. The first call builds the
-// table, so programs that do not need the table start faster.
-func Keys() []Key {
-	keyTable.once.Do(func() { keyTable.rows = keys() })
-	return keyTable.rows
+// Keys returns the table of settings, in the order of the documentation.
+func Keys() []Key { return keysOf(&Settings{}) }
+
+// in returns the row of the setting that reads and writes s.
+func (k *Key) in(s *Settings) *Key {
+	rows := keysOf(s)
+	return &rows[slices.IndexFunc(rows, func(row Key) bool { return row.Name == k.Name })]
 }
 
 // descriptionText has a paragraph for each setting and for each [table] of the settings file. The first line
@@ -159,11 +161,6 @@ func (k *Key) Doc() string {
 		text += "; changes apply after a restart of the service"
 	}
 	return text
-}
-
-var keyTable struct {
-	once sync.Once
-	rows []Key
 }
 
 // keyAlias is another name for a setting. The function toValue converts a value given under this name to a
@@ -223,10 +220,9 @@ func (k *Key) Aliases() (names []string) {
 // from the form of that name. It does not check the value.
 func FindKey(name, text string) (*Key, string, error) {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
-	keys := Keys()
-	for i := range keys {
-		if keys[i].Name == canonical || underscored(keys[i].Name) == canonical {
-			return &keys[i], text, nil
+	for _, k := range Keys() {
+		if k.Name == canonical || underscored(k.Name) == canonical {
+			return &k, text, nil
 		}
 	}
 	for _, s := range keyAliases {
@@ -254,62 +250,63 @@ func FindKey(name, text string) (*Key, string, error) {
 func underscored(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
 // Names returns the names of all settings.
-func Names() []string {
-	keys := Keys()
-	names := make([]string, len(keys))
-	for i := range keys {
-		names[i] = keys[i].Name
+func Names() (names []string) {
+	for _, k := range Keys() {
+		names = append(names, k.Name)
 	}
 	return names
 }
 
 // Check returns an error if the text is not a valid value of the setting.
 func (k *Key) Check(text string) error {
-	var s Settings
-	if err := k.set(&s, text); err != nil {
+	if err := k.in(&Settings{}).set(text); err != nil {
 		return queue.Invalid(k.Name, "%s", err)
 	}
 	return nil
 }
 
 // ValueText returns the value of the setting as text.
-func (k *Key) ValueText(s *Settings) string { return k.get(s) }
+func (k *Key) ValueText(s *Settings) string { return k.in(s).get() }
 
-// setting returns a setting that is stored in a member of Settings. The function parse checks a text and
-// converts it, and the function show converts a value back.
-func setting[T any](name, def string, at func(*Settings) *T, parse func(text string) (T, error),
-	show func(T) string) Key {
-	return Key{Name: name, Default: def, set: func(s *Settings, text string) error {
+// setting returns a setting that is stored in *member. The function parse checks a text and converts it, and the
+// function show converts a value back.
+func setting[T any](name, def string, member *T, parse func(text string) (T, error), show func(T) string) Key {
+	return Key{Name: name, Default: def, set: func(text string) error {
 		value, err := parse(text)
 		if err == nil {
-			*at(s) = value
+			*member = value
 		}
 		return err
-	}, get: func(s *Settings) string { return show(*at(s)) }}
+	}, get: func() string { return show(*member) }}
 }
 
 // text returns a setting that is stored as text.
-func text(name, def string, at func(*Settings) *string, parse func(text string) (string, error)) Key {
-	return setting(name, def, at, parse, func(text string) string { return text })
+func text(name, def string, member *string, parse func(text string) (string, error)) Key {
+	return setting(name, def, member, parse, func(text string) string { return text })
 }
 
 // orWord returns a setting that also accepts a word. The word is stored as the given value.
-func orWord[T comparable](k Key, word string, value T, at func(*Settings) *T) Key {
+func orWord[T comparable](k Key, word string, value T, member *T) Key {
 	set, get := k.set, k.get
-	k.set = func(s *Settings, text string) error {
+	k.set = func(text string) error {
 		if text == word {
-			*at(s) = value
+			*member = value
 			return nil
 		}
-		return set(s, text)
+		return set(text)
 	}
-	k.get = func(s *Settings) string {
-		if *at(s) == value {
+	k.get = func() string {
+		if *member == value {
 			return word
 		}
-		return get(s)
+		return get()
 	}
 	return k
+}
+
+// orNone returns a setting that is stored as text. The text "none" is the default, and is stored as "".
+func orNone(name string, member *string, parse func(text string) (string, error)) Key {
+	return orWord(text(name, noneWord, member, parse), noneWord, "", member)
 }
 
 // secret returns a setting whose value only admins see.
@@ -333,8 +330,8 @@ func checkShell(text string) (string, error) {
 	return text, nil
 }
 
-func integerKey[N int | int64](name, def string, least, most N, at func(*Settings) *N) Key {
-	return setting(name, def, at, func(text string) (N, error) {
+func integerKey[N int | int64](name, def string, least, most N, member *N) Key {
+	return setting(name, def, member, func(text string) (N, error) {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < int64(least) || n > int64(most) {
 			return 0, fmt.Errorf("%q is not a valid value; use a whole number from %d to %d", text, least, most)
@@ -343,8 +340,8 @@ func integerKey[N int | int64](name, def string, least, most N, at func(*Setting
 	}, func(n N) string { return fmt.Sprint(n) })
 }
 
-func numberKey(name, def string, least, most float64, at func(*Settings) *float64) Key {
-	return setting(name, def, at, func(text string) (float64, error) {
+func numberKey(name, def string, least, most float64, member *float64) Key {
+	return setting(name, def, member, func(text string) (float64, error) {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= least && n <= most) {
 			return 0, fmt.Errorf("%q is not a valid value; use a number from %g to %g", text, math.Round(least*1e9)/1e9, most)
@@ -353,8 +350,8 @@ func numberKey(name, def string, least, most float64, at func(*Settings) *float6
 	}, func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) })
 }
 
-func durationKey(name, def string, least time.Duration, at func(*Settings) *time.Duration) Key {
-	return setting(name, def, at, func(text string) (time.Duration, error) {
+func durationKey(name, def string, least time.Duration, member *time.Duration) Key {
+	return setting(name, def, member, func(text string) (time.Duration, error) {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < least {
 			err = fmt.Errorf("%q is too short; the minimum is %s", text, queue.FormatDuration(least))
@@ -369,14 +366,14 @@ func durationKey(name, def string, least time.Duration, at func(*Settings) *time
 }
 
 // durationOrNeverKey returns a setting that is a duration or "never". The value "never" is stored as 0.
-func durationOrNeverKey(name, def string, at func(*Settings) *time.Duration) Key {
-	return orWord(setting(name, def, at, func(text string) (time.Duration, error) {
+func durationOrNeverKey(name, def string, member *time.Duration) Key {
+	return orWord(setting(name, def, member, func(text string) (time.Duration, error) {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < time.Second {
 			err = fmt.Errorf("%q is too short; use 1s or more, or the word \"never\"", text)
 		}
 		return d, err
-	}, queue.FormatDuration), "never", 0, at)
+	}, queue.FormatDuration), "never", 0, member)
 }
 
 // Limits of settings.
@@ -385,8 +382,8 @@ const (
 	maxCount       = 1 << 20 // maximum number of connections, and of running jobs
 )
 
-func sizeKey(name, def string, most int64, at func(*Settings) *int64) Key {
-	return setting(name, def, at, func(text string) (int64, error) {
+func sizeKey(name, def string, most int64, member *int64) Key {
+	return setting(name, def, member, func(text string) (int64, error) {
 		n, err := queue.ParseSize(text)
 		if err == nil && n > most {
 			err = fmt.Errorf("%q is too large; the maximum is %s", text, queue.FormatSize(most))
@@ -395,8 +392,8 @@ func sizeKey(name, def string, most int64, at func(*Settings) *int64) Key {
 	}, queue.FormatSize)
 }
 
-func choiceKey(name, def string, at func(*Settings) *string, values ...string) Key {
-	k := text(name, def, at, func(text string) (string, error) {
+func choiceKey(name, def string, member *string, values ...string) Key {
+	k := text(name, def, member, func(text string) (string, error) {
 		if slices.Contains(values, text) {
 			return text, nil
 		}
@@ -408,8 +405,8 @@ func choiceKey(name, def string, at func(*Settings) *string, values ...string) K
 }
 
 // textOrNoneKey returns a setting that is a text. The text "none" is stored as "".
-func textOrNoneKey(name string, at func(*Settings) *string, check func(string) error) Key {
-	return orWord(text(name, noneWord, at, func(text string) (string, error) {
+func textOrNoneKey(name string, member *string, check func(string) error) Key {
+	return orNone(name, member, func(text string) (string, error) {
 		switch {
 		case text == "":
 			return "", fmt.Errorf("must not be empty; to leave the setting unset, use the word none")
@@ -417,7 +414,7 @@ func textOrNoneKey(name string, at func(*Settings) *string, check func(string) e
 			return "", fmt.Errorf("must be a single line of at most 4096 bytes")
 		}
 		return text, check(text)
-	}), noneWord, "", at)
+	})
 }
 
 // unchecked returns the value of a setting whose text was checked before.

@@ -54,15 +54,9 @@ func Merge(layers ...Layer) (Config, error) {
 		c.layers[i].Values = maps.Clone(layers[i].Values)
 	}
 	var faults []error
-	for i := range Keys() {
-		k := &Keys()[i]
-		text, origin := k.Default, FromDefault
-		for _, l := range layers {
-			if v, ok := l.Values[k.Name]; ok {
-				text, origin = v, l.Origin
-			}
-		}
-		if err := k.set(&c.Settings, text); err != nil {
+	for _, k := range keysOf(&c.Settings) {
+		text, origin := c.strongest(k.Name, k.Default)
+		if err := k.set(text); err != nil {
 			faults = append(faults, fmt.Errorf("%s (%s): %w", k.Name, origin, err))
 		}
 	}
@@ -85,13 +79,19 @@ func (c *Config) Origin(name string) Origin {
 // StrongestOrigin returns the origin of a setting's value in the layers. If that value is pending, the
 // setting gets it when the service restarts.
 func (c *Config) StrongestOrigin(name string) Origin {
-	origin := FromDefault
+	_, origin := c.strongest(name, "")
+	return origin
+}
+
+// strongest returns a setting's value in the layers, and the origin of the value.
+func (c *Config) strongest(name, defaultText string) (text string, origin Origin) {
+	text, origin = defaultText, FromDefault
 	for _, l := range c.layers {
-		if _, ok := l.Values[name]; ok {
-			origin = l.Origin
+		if v, ok := l.Values[name]; ok {
+			text, origin = v, l.Origin
 		}
 	}
-	return origin
+	return text, origin
 }
 
 // OverriddenSettings returns the settings of the origin weaker that a stronger origin overrides.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -34,9 +33,6 @@ func checkAbsolutePath(text string) error {
 
 func parseWebHosts(text string) (string, error) {
 	hosts := strings.Fields(strings.ToLower(text))
-	if text == noneWord {
-		hosts = nil
-	}
 	for i, h := range hosts {
 		if ip, err := netip.ParseAddr(strings.Trim(h, "[]")); err == nil {
 			hosts[i] = ip.String()
@@ -51,17 +47,12 @@ func parseWebHosts(text string) (string, error) {
 	switch {
 	case len(hosts) > maxAccountNames:
 		return "", fmt.Errorf("too many host names (%d); the maximum is %d", len(hosts), maxAccountNames)
-	case len(hosts) == 0 && text != noneWord:
+	case len(hosts) == 0:
 		return "", fmt.Errorf("the list must not be empty; to allow no hosts, write \"none\"")
 	}
-	return cmp.Or(strings.Join(hosts, " "), noneWord), nil
+	return strings.Join(hosts, " "), nil
 }
 
 // HostNames returns the host names of the web page. They do not include the loopback names, which are
 // always valid.
-func (s *Settings) HostNames() []string {
-	if s.WebHosts == noneWord {
-		return nil
-	}
-	return strings.Fields(s.WebHosts)
-}
+func (s *Settings) HostNames() []string { return strings.Fields(s.WebHosts) }

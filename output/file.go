@@ -289,11 +289,10 @@ func (w *window) header(at int64) (header, error) {
 	if err != nil {
 		return header{}, err
 	}
-	h, ok := parseHeader(b, at)
-	if !ok {
-		return header{}, fmt.Errorf("%w: no valid record at byte %d", ErrDamaged, at)
+	if h, ok := parseHeader(b, at); ok {
+		return h, nil
 	}
-	return h, nil
+	return header{}, fmt.Errorf("%w: no valid record at byte %d", ErrDamaged, at)
 }
 
 // trailer reads the trailer at an offset. It returns ErrDamaged if the offset has no valid trailer.
@@ -305,11 +304,10 @@ func (w *window) trailer(at int64) (trailer, error) {
 	if err != nil {
 		return trailer{}, err
 	}
-	t, ok := parseTrailer(b, at)
-	if !ok {
-		return t, fmt.Errorf("%w: the end of the file is missing", ErrDamaged)
+	if t, ok := parseTrailer(b, at); ok {
+		return t, nil
 	}
-	return t, nil
+	return trailer{}, fmt.Errorf("%w: the end of the file is missing", ErrDamaged)
 }
 
 // CheckFile reads a file that originally had size bytes. It returns the number of bytes of output

@@ -136,6 +136,7 @@ func TestGapsRespectPieceLimit(t *testing.T) {
 // All bytes written to a region are read back, in memory and in a file, also at the end of a block
 // and of the region.
 func TestRegionsAreReadBack(t *testing.T) {
+	const memBlockBytes = 4 << 10
 	for _, room := range []int64{1, 100, memBlockBytes, memBlockBytes + 1, 3*fileBlockBytes - 7} {
 		for _, inFileFrom := range []int64{0, 2 * memBlockBytes, 1 << 40} {
 			t.Run(fmt.Sprint(room, " ", inFileFrom), func(t *testing.T) {

@@ -6,12 +6,12 @@ import (
 )
 
 // blockStore keeps the bytes of regions: up to MaxMemoryBytes bytes in memory, and more in one file. It
-// allocates a block when the block is first written, so it uses only as much space as was written.
+// allocates a block of the file when the block is first written, so it uses only as much space as was written.
 // The checksums of the bytes in the file stay in memory (extents.go), because only this process
 // reads the file. The mu of the log guards the store.
 type blockStore struct {
 	createFile        func() (*os.File, error)
-	memBlocks         []memBlock // blocks in memory; nil once the file exists
+	memBlocks         []memBlock // blocks in memory, those of a region in order; nil once the file exists
 	memBytes          int64      // bytes in memBlocks
 	file              *os.File
 	fileBlockCount    int64 // number of blocks in the file
@@ -20,82 +20,68 @@ type blockStore struct {
 
 // region is a ring buffer in the store. It keeps the last written bytes, at most capacity bytes.
 type region struct {
-	capacity  int64
-	endOffset int64 // offset of the end of the newest byte, counted as if the region were not a ring
+	capacity int64
 	// by block of the region, the number of the block in the file; noBlock if it was never written
 	fileBlockNumbers []int64
 	extents          []extent
 }
 
-// memBlock is a block of a region in memory. The slice bytes contains only the written part.
+// memBlock contains consecutive bytes of a region in memory.
 type memBlock struct {
 	region *region
-	number int64
+	offset int64 // offset of the first byte, counted as if the region were not a ring
 	bytes  []byte
 }
 
+// end returns the offset of the end of the newest byte.
+func (b *memBlock) end() int64 { return b.offset + int64(len(b.bytes)) }
+
 const (
-	memBlockBytes  = 4 << 10  // size of a block in memory
 	fileBlockBytes = 64 << 10 // size of a block of the file
-	maxMemBlocks   = 64       // maximum number of blocks in memory, enough for MaxMemoryBytes bytes with some gaps
+	maxMemBlocks   = 64       // maximum number of blocks in memory; bytes that were not stored separate them
 	noBlock        = -1
 )
 
-// write writes bytes at an offset of a region, at most as many as the region has room for. If it
-// fails, the bytes that were stored there before are lost.
+// write writes bytes at an offset of a region, at most as many as the region has room for. The offset is not before
+// the end of an earlier write. If write fails, the bytes that were stored there before are lost.
 func (s *blockStore) write(r *region, at int64, p []byte) error {
-	if s.file == nil && !s.fitsInMemory(r, at, p) {
+	if s.file == nil && s.writeMemory(r, at, p) {
+		return nil
+	}
+	if s.file == nil {
 		if err := s.moveToFile(); err != nil {
 			return err
 		}
 	}
-	if s.file != nil {
-		return writeFile(s.file, &s.fileBlockCount, r, at, p)
-	}
-	r.endOffset = at + int64(len(p))
-	eachBlock(at, p, memBlockBytes, r.capacity, func(number, from int64, p []byte) error {
-		b := s.block(r, number)
-		if b == nil {
-			s.memBlocks = append(s.memBlocks, memBlock{region: r, number: number})
-			b = &s.memBlocks[len(s.memBlocks)-1]
-		}
-		oldLength := len(b.bytes)
-		if int64(oldLength) < from {
-			b.bytes = append(b.bytes, make([]byte, from-int64(oldLength))...)
-		}
-		copied := copy(b.bytes[from:], p)
-		b.bytes = append(b.bytes, p[copied:]...)
-		s.memBytes += int64(len(b.bytes) - oldLength)
-		return nil
-	})
-	return nil
+	return writeFile(s.file, &s.fileBlockCount, r, at, p)
 }
 
-// fitsInMemory reports whether bytes can be written to memory.
-func (s *blockStore) fitsInMemory(r *region, at int64, p []byte) bool {
-	used, blocks := s.memBytes, len(s.memBlocks)
-	eachBlock(at, p, memBlockBytes, r.capacity, func(number, from int64, p []byte) error {
-		oldLength := int64(0)
-		if b := s.block(r, number); b != nil {
-			oldLength = int64(len(b.bytes))
-		} else {
-			blocks++
+// writeMemory writes bytes to memory. It reports whether there was room for them.
+func (s *blockStore) writeMemory(r *region, at int64, p []byte) bool {
+	last := -1 // index of the last block of the region
+	for i := range s.memBlocks {
+		b := &s.memBlocks[i]
+		if b.region != r {
+			continue
 		}
-		used += max(0, from+int64(len(p))-oldLength)
-		return nil
-	})
-	return used <= MaxMemoryBytes && blocks <= maxMemBlocks
-}
-
-// block returns a block of a region in memory, or nil if the block was not written. It searches
-// from the newest block, which is usually the right one.
-func (s *blockStore) block(r *region, number int64) *memBlock {
-	for i := len(s.memBlocks) - 1; i >= 0; i-- {
-		if b := &s.memBlocks[i]; b.region == r && b.number == number {
-			return b
-		}
+		last = i
+		overwritten := min(max(0, at+int64(len(p))-r.capacity-b.offset), int64(len(b.bytes)))
+		b.offset, b.bytes, s.memBytes = b.offset+overwritten, b.bytes[overwritten:], s.memBytes-overwritten
 	}
-	return nil
+	if s.memBytes+int64(len(p)) > MaxMemoryBytes {
+		return false
+	}
+	if last < 0 || s.memBlocks[last].end() != at {
+		s.memBlocks = slices.DeleteFunc(s.memBlocks, func(b memBlock) bool { return len(b.bytes) == 0 })
+		if len(s.memBlocks) == maxMemBlocks {
+			return false
+		}
+		last = len(s.memBlocks)
+		s.memBlocks = append(s.memBlocks, memBlock{region: r, offset: at})
+	}
+	s.memBlocks[last].bytes = append(s.memBlocks[last].bytes, p...)
+	s.memBytes += int64(len(p))
+	return true
 }
 
 // moveToFile moves the bytes in memory to a file.
@@ -105,10 +91,9 @@ func (s *blockStore) moveToFile() error {
 		return err
 	}
 	var blocks int64
-	for i, b := range s.memBlocks {
-		first := slices.IndexFunc(s.memBlocks, func(other memBlock) bool { return other.region == b.region })
-		if err == nil && first == i { // true once per region
-			err = s.copyRegion(f, &blocks, b.region)
+	for _, b := range s.memBlocks {
+		if err == nil {
+			err = writeFile(f, &blocks, b.region, b.offset, b.bytes)
 		}
 	}
 	if err != nil {
@@ -119,23 +104,6 @@ func (s *blockStore) moveToFile() error {
 		return err
 	}
 	s.memBlocks, s.memBytes, s.file, s.fileBlockCount = nil, 0, f, blocks
-	return nil
-}
-
-// copyRegion writes the bytes of a region in memory to a file, beginning with the oldest byte.
-func (s *blockStore) copyRegion(f *os.File, blocks *int64, r *region) error {
-	for at := max(0, r.endOffset-r.capacity); at < r.endOffset; {
-		ringOffset := at % r.capacity
-		blockOffset := ringOffset % memBlockBytes
-		n := min(memBlockBytes-blockOffset, r.capacity-ringOffset, r.endOffset-at)
-		if b := s.block(r, ringOffset/memBlockBytes); b != nil && blockOffset < int64(len(b.bytes)) {
-			end := min(blockOffset+n, int64(len(b.bytes)))
-			if err := writeFile(f, blocks, r, at, b.bytes[blockOffset:end]); err != nil {
-				return err
-			}
-		}
-		at += n
-	}
 	return nil
 }
 
@@ -161,11 +129,12 @@ func (s *blockStore) read(r *region, at int64, p []byte) (int, error) {
 	if s.file != nil {
 		return s.readFile(r, at, p)
 	}
-	err := eachBlock(at, p, memBlockBytes, r.capacity, func(number, from int64, p []byte) error {
-		copy(p, s.block(r, number).bytes[from:])
-		return nil
-	})
-	return len(p), err
+	for _, b := range s.memBlocks {
+		if b.region == r && at >= b.offset && at < b.end() {
+			copy(p, b.bytes[at-b.offset:])
+		}
+	}
+	return len(p), nil
 }
 
 // discard frees the memory and deletes the file.

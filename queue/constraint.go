@@ -341,16 +341,13 @@ func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64)
 
 // checkFields reports values of given fields that their constraints do not accept.
 func (s *Spec) checkFields(check fieldChecker) {
-	for i, c := range fieldConstraints() {
-		f := &fields[i]
-		var v any
-		if c != nil {
-			v = f.get(s)
-		}
-		if v == nil {
+	for _, f := range fields() {
+		c := f.constraint
+		if c == nil {
 			continue
 		}
-		if err := f.check(c, v); err != nil {
+		v := f.get(s)
+		if err := f.check(v); err != nil {
 			check(false, f.Name, "%s", err.Message)
 		}
 		if members, ok := v.(map[string]string); ok {
@@ -358,15 +355,6 @@ func (s *Spec) checkFields(check fieldChecker) {
 		}
 	}
 }
-
-// fieldConstraints lists the constraints of the fields, in the order of the fields.
-var fieldConstraints = sync.OnceValue(func() []*Constraint {
-	list := make([]*Constraint, len(fields))
-	for i := range fields {
-		list[i] = ConstraintOf(fields[i].Name)
-	}
-	return list
-})
 
 // checkMembers reports the members of a map that the constraint does not accept.
 func (c *Constraint) checkMembers(check fieldChecker, field string, members map[string]string) {
@@ -377,10 +365,10 @@ func (c *Constraint) checkMembers(check fieldChecker, field string, members map[
 	}
 }
 
-// check returns an error if the constraint does not accept a value of the field. v is the value as returned
+// check returns an error if the constraint of the field does not accept a value. v is the value as returned
 // by get.
-func (f *Field) check(c *Constraint, v any) *Error {
-	var err error
+func (f *Field) check(v any) *Error {
+	c, err := f.constraint, error(nil)
 	switch v := v.(type) {
 	case int64:
 		if f.Kind == KindSize {

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,13 +104,20 @@ func FormatPeriod(per time.Duration) string {
 
 // FormatDemand returns the job's first demand of a kind as users write it, or nil if it has none.
 func FormatDemand(j *Job, kind GateKind) *string {
-	for _, d := range j.Demands {
-		if d.Kind == kind {
-			text := d.String()
-			return &text
-		}
+	if texts := formatDemands(j, kind); len(texts) > 0 {
+		return &texts[0]
 	}
 	return nil
+}
+
+// formatDemands returns the job's demands of a kind as users write them.
+func formatDemands(j *Job, kind GateKind) (texts []string) {
+	for _, d := range j.Demands {
+		if d.Kind == kind {
+			texts = append(texts, d.String())
+		}
+	}
+	return texts
 }
 
 // DemandedUnits returns the number of units of each resource that a job needs, or nil if it needs none.
@@ -126,63 +134,32 @@ func DemandedUnits(j *Job) map[string]int {
 	return counts
 }
 
-func demandedResources(j *Job) map[string]string {
-	var counts map[string]string
-	for name, n := range DemandedUnits(j) {
-		if counts == nil {
-			counts = map[string]string{}
-		}
-		counts[name] = strconv.Itoa(n)
-	}
-	return counts
-}
-
 // resolveDemands returns the gates named in a spec, in the order in which a claim checks them.
 // checkFields has already reported invalid gates.
 func resolveDemands(s *Spec) (list []Demand) {
-	add := func(d Demand, _ error) {
-		list = append(list, d)
-		// An insertion sort, because there are few entries and package slices would enlarge the client.
-		for i := len(list) - 1; i > 0 && list[i].isCheckedBefore(&list[i-1]); i-- {
-			list[i], list[i-1] = list[i-1], list[i]
-		}
+	add := func(d Demand, _ error) { list = append(list, d) }
+	if s.NodeSelector != nil {
+		add(Demand{Kind: GateNode, Key: *s.NodeSelector, Amount: 1}, nil)
 	}
 	if s.Lock != nil {
 		add(ParseLock(*s.Lock))
 	}
-	if s.NodeSelector != nil {
-		add(Demand{Kind: GateNode, Key: *s.NodeSelector, Amount: 1}, nil)
-	}
 	if s.RateLimit != nil {
 		add(ParseRate(*s.RateLimit))
 	}
-	for name, count := range s.Resources {
-		n, _ := parseAmount(count)
+	for _, name := range slices.Sorted(maps.Keys(s.Resources)) {
+		n, _ := parseAmount(s.Resources[name])
 		add(Demand{Kind: GateResource, Key: name, Amount: n}, nil)
 	}
 	return list
 }
 
-// isCheckedBefore reports whether a claim checks the demand's gate before the other's.
-func (d *Demand) isCheckedBefore(other *Demand) bool {
-	if d.Kind != other.Kind {
-		return d.Kind < other.Kind
-	}
-	return d.Key < other.Key
-}
-
-// conditionsByName maps the names that users write to values of DependencyCondition.
-var conditionsByName = map[string]DependencyCondition{"completed": ParentCompleted, "dead": ParentDead,
-	"ended": ParentEnded}
+// conditionNames contains the names of the values of DependencyCondition.
+var conditionNames = []string{ParentCompleted: "completed", ParentDead: "dead", ParentEnded: "ended"}
 
 // String returns the condition as users write it.
 func (e DependencyCondition) String() string {
-	for name, end := range conditionsByName {
-		if end == e {
-			return name
-		}
-	}
-	return ""
+	return conditionNames[min(int(e), len(conditionNames)-1)]
 }
 
 // dependencyFailureNames contains the names of the values of OnDependencyFailure.
@@ -199,7 +176,7 @@ func ParseDependency(text string) (id string, condition DependencyCondition, err
 	id, name, hasCondition := strings.Cut(text, ":")
 	condition = ParentCompleted
 	if hasCondition {
-		condition = conditionsByName[name]
+		condition = DependencyCondition(max(0, slices.Index(conditionNames, name)))
 	}
 	if !ValidID(id) || condition == 0 {
 		return id, condition, Invalid("depends_on",

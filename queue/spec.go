@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,63 +17,64 @@ import (
 )
 
 // Spec is a user's request for a job. A nil field was not given. In JSON it has the members that
-// the table fields lists; other members are rejected.
+// the tags field name; other members are rejected. The order is that of the documentation.
 // See docs/decisions/0066.
 type Spec struct {
-	ID                  *string
-	Command             *string
-	Argv                []string
-	Queue               *string
-	Priority            *int64
-	MaxRetries          *int64
-	MaxAttempts         *int64
-	Timeout             *time.Duration
-	KillAfter           *time.Duration
-	BackoffBase         *float64
-	BackoffStrategy     *string
-	BackoffMax          *time.Duration
-	BackoffJitter       *float64
-	RunAt               *Millis
-	Delay               *time.Duration
-	ExpiresAt           *Millis
-	Env                 map[string]string
-	EnvPass             []string // names of variables; the client replaces them by Env, and Resolve rejects them
-	EnvSecret           map[string]string
-	MaskSecrets         *bool
-	User                *string
-	Cwd                 *string
-	Umask               *int
-	Shell               *string
-	Stdin               *string
-	StdinFile           *string
-	IdleTimeout         *time.Duration
-	OkCodes             []int
-	NoRetryCodes        []int
-	DeferCodes          []int
-	OnLost              *string
-	AllowBackground     *bool
-	Labels              map[string]string
-	OutputLimit         *int64
-	Memory              *int64
-	CPUs                *float64
-	Tasks               *int64
-	Nice                *int64
-	NoFile              *int64
-	NoNewPrivileges     *bool
-	TTY                 *bool
-	Lock                *string           // KEY or KEY:n
-	NodeSelector        *string           // node name, or LABEL=VALUE
-	RateLimit           *string           // KEY=N/PERIOD, or @KEY for a shared key
-	Resources           map[string]string // NAME=n
-	DependsOn           []string          // ID or ID:condition
-	OnDependencyFailure *string           // what to do if a dependency does not end as required
-	Unique              *string
-	UniqueFor           *time.Duration
-	OnConflict          *string
-	OnCompleted         *string
-	OnFailed            *string
-	OnDead              *string
-	OnEnded             *string
+	ID                  *string           `field:"id"`
+	Command             *string           `field:"command"`
+	Argv                []string          `field:"argv"`
+	Queue               *string           `field:"queue"`
+	Priority            *int64            `field:"priority"`
+	MaxRetries          *int64            `field:"max_retries"`
+	MaxAttempts         *int64            `field:"max_attempts"`
+	Timeout             *time.Duration    `field:"timeout"`
+	IdleTimeout         *time.Duration    `field:"idle_timeout"`
+	KillAfter           *time.Duration    `field:"kill_after"`
+	BackoffBase         *float64          `field:"backoff_base"`
+	BackoffStrategy     *string           `field:"backoff_strategy"`
+	BackoffMax          *time.Duration    `field:"backoff_max"`
+	BackoffJitter       *float64          `field:"jitter"`
+	RunAt               *Millis           `field:"run_at" alias:"next_run_at"`
+	Delay               *time.Duration    `field:"delay"`
+	ExpiresAt           *Millis           `field:"expires_at"`
+	DependsOn           []string          `field:"depends_on"`            // ID or ID:condition
+	OnDependencyFailure *string           `field:"on_dependency_failure"` // value of OnDependencyFailure
+	Lock                *string           `field:"lock"`                  // KEY or KEY:n
+	RateLimit           *string           `field:"rate_limit"`            // KEY=N/PERIOD, or @KEY for a shared key
+	NodeSelector        *string           `field:"on"`                    // node name, or LABEL=VALUE
+	Resources           map[string]string `field:"resources"`             // NAME=n
+	Unique              *string           `field:"unique"`
+	UniqueFor           *time.Duration    `field:"unique_for"`
+	OnConflict          *string           `field:"on_conflict"`
+	Env                 map[string]string `field:"env"`
+	// EnvPass has names of variables. The client replaces them by Env, and Resolve rejects them.
+	EnvPass         []string          `field:"env_pass"`
+	EnvSecret       map[string]string `field:"env_secret"`
+	MaskSecrets     *bool             `field:"mask_secrets"`
+	User            *string           `field:"user"`
+	Cwd             *string           `field:"cwd"`
+	Umask           *int              `field:"umask"`
+	Shell           *string           `field:"shell"`
+	Stdin           *string           `field:"stdin"`
+	StdinFile       *string           `field:"stdin_file"`
+	OkCodes         []int             `field:"ok_codes"`
+	NoRetryCodes    []int             `field:"no_retry_codes"`
+	DeferCodes      []int             `field:"defer_codes"`
+	Memory          *int64            `field:"memory" kind:"size"`
+	CPUs            *float64          `field:"cpus"`
+	Tasks           *int64            `field:"tasks"`
+	Nice            *int64            `field:"nice"`
+	NoFile          *int64            `field:"nofile"`
+	NoNewPrivileges *bool             `field:"no_new_privileges"`
+	OnLost          *string           `field:"on_lost"`
+	OnCompleted     *string           `field:"on_completed"`
+	OnFailed        *string           `field:"on_failed"`
+	OnDead          *string           `field:"on_dead"`
+	OnEnded         *string           `field:"on_ended"`
+	AllowBackground *bool             `field:"allow_background"`
+	Labels          map[string]string `field:"labels"`
+	TTY             *bool             `field:"tty"`
+	OutputLimit     *int64            `field:"output_limit" kind:"size"`
 }
 
 // FieldKind is the form of a field's value on a command line.
@@ -93,13 +95,48 @@ const (
 	KindExitCodes
 )
 
-// Field is one row of the table of fields.
+// Field is one row of the table of fields, which lists the members of Spec.
 type Field struct {
-	Name  string // name in JSON; the flag has - instead of _
-	Alias string // alternative name; "" means none
-	Kind  FieldKind
-	at    func(s *Spec) any // returns a pointer to the member of the spec that holds the value
+	Name       string // name in JSON; the flag has - instead of _
+	Alias      string // alternative name; "" means none
+	Kind       FieldKind
+	member     int         // index of the member of Spec that holds the value
+	constraint *Constraint // accepted values; nil means any of the kind
 }
+
+// fields is computed at the first use, since most programs do not need it. Both timeout and timeout_ms set the
+// member Timeout.
+var fields = sync.OnceValue(func() (list []Field) {
+	kinds := map[reflect.Type]FieldKind{
+		reflect.TypeFor[*string]():           KindText,
+		reflect.TypeFor[*int]():              KindText, // umask, an octal number
+		reflect.TypeFor[*int64]():            KindInteger,
+		reflect.TypeFor[*float64]():          KindNumber,
+		reflect.TypeFor[*time.Duration]():    KindDuration,
+		reflect.TypeFor[*Millis]():           KindTime,
+		reflect.TypeFor[*bool]():             KindBool,
+		reflect.TypeFor[[]string]():          KindList,
+		reflect.TypeFor[map[string]string](): KindMap,
+		reflect.TypeFor[[]int]():             KindExitCodes,
+	}
+	add := func(name, alias string, kind FieldKind, member int) {
+		list = append(list, Field{name, alias, kind, member, ConstraintOf(name)})
+	}
+	spec := reflect.TypeFor[Spec]()
+	for i := range spec.NumField() {
+		m := spec.Field(i)
+		kind := kinds[m.Type]
+		if m.Tag.Get("kind") == "size" {
+			kind = KindSize
+		}
+		name := m.Tag.Get("field")
+		add(name, m.Tag.Get("alias"), kind, i)
+		if name == "timeout" {
+			add("timeout_ms", "", KindInteger, i)
+		}
+	}
+	return list
+})
 
 // usageText has a line NAME: DESCRIPTION for each field.
 //
@@ -108,7 +145,7 @@ var usageText string
 
 // usages is computed at the first use, since most programs do not need it.
 var usages = sync.OnceValue(func() map[string]string {
-	texts := make(map[string]string, len(fields))
+	texts := make(map[string]string, len(fields()))
 	for line := range strings.Lines(usageText) {
 		name, text, _ := strings.Cut(line, ": ")
 		texts[name] = strings.TrimSpace(text)
@@ -120,84 +157,24 @@ var usages = sync.OnceValue(func() map[string]string {
 func (f *Field) Usage() string { return usages()[f.Name] }
 
 // Fields returns the fields of a spec, in the order of the documentation.
-func Fields() []Field { return fields }
+func Fields() []Field { return fields() }
 
-// fields contains no calls, so that the program need not build it at each start.
-var fields = []Field{
-	{"id", "", KindText, func(s *Spec) any { return &s.ID }},
-	{"command", "", KindText, func(s *Spec) any { return &s.Command }},
-	{"argv", "", KindList, func(s *Spec) any { return &s.Argv }},
-	{"queue", "", KindText, func(s *Spec) any { return &s.Queue }},
-	{"priority", "", KindInteger, func(s *Spec) any { return &s.Priority }},
-	{"max_retries", "", KindInteger, func(s *Spec) any { return &s.MaxRetries }},
-	{"max_attempts", "", KindInteger, func(s *Spec) any { return &s.MaxAttempts }},
-	{"timeout", "", KindDuration, func(s *Spec) any { return &s.Timeout }},
-	{"timeout_ms", "", KindInteger, func(s *Spec) any { return &s.Timeout }},
-	{"idle_timeout", "", KindDuration, func(s *Spec) any { return &s.IdleTimeout }},
-	{"kill_after", "", KindDuration, func(s *Spec) any { return &s.KillAfter }},
-	{"backoff_base", "", KindNumber, func(s *Spec) any { return &s.BackoffBase }},
-	{"backoff_strategy", "", KindText, func(s *Spec) any { return &s.BackoffStrategy }},
-	{"backoff_max", "", KindDuration, func(s *Spec) any { return &s.BackoffMax }},
-	{"jitter", "", KindNumber, func(s *Spec) any { return &s.BackoffJitter }},
-	{"run_at", "next_run_at", KindTime, func(s *Spec) any { return &s.RunAt }},
-	{"delay", "", KindDuration, func(s *Spec) any { return &s.Delay }},
-	{"expires_at", "", KindTime, func(s *Spec) any { return &s.ExpiresAt }},
-	{"depends_on", "", KindList, func(s *Spec) any { return &s.DependsOn }},
-	{"on_dependency_failure", "", KindText, func(s *Spec) any { return &s.OnDependencyFailure }},
-	{"lock", "", KindText, func(s *Spec) any { return &s.Lock }},
-	{"rate_limit", "", KindText, func(s *Spec) any { return &s.RateLimit }},
-	{"on", "", KindText, func(s *Spec) any { return &s.NodeSelector }},
-	{"resources", "", KindMap, func(s *Spec) any { return &s.Resources }},
-	{"unique", "", KindText, func(s *Spec) any { return &s.Unique }},
-	{"unique_for", "", KindDuration, func(s *Spec) any { return &s.UniqueFor }},
-	{"on_conflict", "", KindText, func(s *Spec) any { return &s.OnConflict }},
-	{"env", "", KindMap, func(s *Spec) any { return &s.Env }},
-	{"env_pass", "", KindList, func(s *Spec) any { return &s.EnvPass }},
-	{"env_secret", "", KindMap, func(s *Spec) any { return &s.EnvSecret }},
-	{"mask_secrets", "", KindBool, func(s *Spec) any { return &s.MaskSecrets }},
-	{"user", "", KindText, func(s *Spec) any { return &s.User }},
-	{"cwd", "", KindText, func(s *Spec) any { return &s.Cwd }},
-	{"umask", "", KindText, func(s *Spec) any { return &s.Umask }},
-	{"shell", "", KindText, func(s *Spec) any { return &s.Shell }},
-	{"stdin", "", KindText, func(s *Spec) any { return &s.Stdin }},
-	{"stdin_file", "", KindText, func(s *Spec) any { return &s.StdinFile }},
-	{"ok_codes", "", KindExitCodes, func(s *Spec) any { return &s.OkCodes }},
-	{"no_retry_codes", "", KindExitCodes, func(s *Spec) any { return &s.NoRetryCodes }},
-	{"defer_codes", "", KindExitCodes, func(s *Spec) any { return &s.DeferCodes }},
-	{"memory", "", KindSize, func(s *Spec) any { return &s.Memory }},
-	{"cpus", "", KindNumber, func(s *Spec) any { return &s.CPUs }},
-	{"tasks", "", KindInteger, func(s *Spec) any { return &s.Tasks }},
-	{"nice", "", KindInteger, func(s *Spec) any { return &s.Nice }},
-	{"nofile", "", KindInteger, func(s *Spec) any { return &s.NoFile }},
-	{"no_new_privileges", "", KindBool, func(s *Spec) any { return &s.NoNewPrivileges }},
-	{"on_lost", "", KindText, func(s *Spec) any { return &s.OnLost }},
-	{"on_completed", "", KindText, func(s *Spec) any { return &s.OnCompleted }},
-	{"on_failed", "", KindText, func(s *Spec) any { return &s.OnFailed }},
-	{"on_dead", "", KindText, func(s *Spec) any { return &s.OnDead }},
-	{"on_ended", "", KindText, func(s *Spec) any { return &s.OnEnded }},
-	{"allow_background", "", KindBool, func(s *Spec) any { return &s.AllowBackground }},
-	{"labels", "", KindMap, func(s *Spec) any { return &s.Labels }},
-	{"tty", "", KindBool, func(s *Spec) any { return &s.TTY }},
-	{"output_limit", "", KindSize, func(s *Spec) any { return &s.OutputLimit }},
-}
-
-// fieldsByName is computed at the first use, since most programs do not need it.
+// fieldsByName holds the fields by name and by alias.
 var fieldsByName = sync.OnceValue(func() map[string]*Field {
-	m := make(map[string]*Field, len(fields)+4)
-	for i := range fields {
-		m[fields[i].Name] = &fields[i]
-		if fields[i].Alias != "" {
-			m[fields[i].Alias] = &fields[i]
+	m := map[string]*Field{}
+	for i, f := range fields() {
+		m[f.Name] = &fields()[i]
+		if f.Alias != "" {
+			m[f.Alias] = &fields()[i]
 		}
 	}
 	return m
 })
 
 // FieldNames returns the names of all fields.
-func FieldNames() []string {
-	names := make([]string, len(fields))
-	for i := range fields {
-		names[i] = fields[i].Name
+func FieldNames() (names []string) {
+	for _, f := range fields() {
+		names = append(names, f.Name)
 	}
 	return names
 }
@@ -210,48 +187,44 @@ func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
 // CheckJSON.
 func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
+	return s.setMembers(data, other, (*Field).set)
+}
+
+// setMembers sets the fields that are members of a JSON object and not null. It calls the function set for each.
+func (s *Spec) setMembers(data []byte, other func(name string, value json.RawMessage) (bool, error),
+	set func(f *Field, s *Spec, value json.RawMessage) error) error {
 	var wrong errorList
 	var given []*Field
 	err := EachMember(data, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		if f == nil && other != nil {
-			took, err := other(name, value)
-			if err != nil {
-				wrong.add(func() error { return err })
-			}
-			if took || err != nil {
+			if took, err := other(name, value); err != nil {
+				wrong.add(err)
+				return nil
+			} else if took {
 				return nil
 			}
 		}
-		if f == nil {
-			wrong.add(func() error {
-				if len(wrong.list) > 0 {
-					return Invalid(name, "unknown job field")
-				}
-				return Invalid(name, "unknown job field%s", unknownFieldHint(name))
-			})
-			return nil
-		}
-		if slices.Contains(given, f) {
-			wrong.add(func() error {
-				return Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias)
-			})
-			return nil
+		timeout := s.Timeout
+		switch {
+		case f == nil && len(wrong.list) > 0:
+			wrong.add(Invalid(name, "unknown job field"))
+		case f == nil:
+			wrong.add(CheckField(name)) // only the first error has a hint, since computing hints takes long
+		case slices.Contains(given, f):
+			wrong.add(Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias))
+		case !isNull(value):
+			if err := set(f, s, value); err != nil {
+				wrong.add(fieldError(f.Name, err))
+			} else if timeout != nil && *s.Timeout != *timeout {
+				wrong.add(Invalid(name, "differs from field timeout_ms; use only one of them"))
+			}
 		}
 		given = append(given, f)
-		if string(value) == "null" {
-			return nil
-		}
-		timeout := s.Timeout
-		if err := f.set(s, value); err != nil {
-			wrong.add(func() error { return fieldError(f.Name, err) })
-		} else if timeout != nil && *s.Timeout != *timeout {
-			wrong.add(func() error { return Invalid(name, "differs from field timeout_ms; use only one of them") })
-		}
 		return nil
 	})
 	if err != nil {
-		wrong.add(func() error { return err })
+		wrong.add(err)
 	}
 	return wrong.err()
 }
@@ -262,9 +235,9 @@ func (s *Spec) MarshalJSON() ([]byte, error) { return json.Marshal(s.GivenFields
 // GivenFields returns the given fields as a map from field name to JSON value.
 func (s *Spec) GivenFields() map[string]any {
 	m := make(map[string]any)
-	for i := range fields {
-		if v := fields[i].get(s); v != nil {
-			m[fields[i].Name] = v
+	for _, f := range fields() {
+		if v := f.get(s); v != nil {
+			m[f.Name] = v
 		}
 	}
 	return m
@@ -273,9 +246,9 @@ func (s *Spec) GivenFields() map[string]any {
 // CheckText returns an error if a text of the spec is not valid UTF-8. JSON cannot contain such a
 // text and would silently replace it.
 func (s *Spec) CheckText() error {
-	for i := range fields {
+	for _, f := range fields() {
 		var texts []string
-		switch v := fields[i].get(s).(type) {
+		switch v := f.get(s).(type) {
 		case string:
 			texts = []string{v}
 		case []string:
@@ -287,7 +260,7 @@ func (s *Spec) CheckText() error {
 		}
 		for _, t := range texts {
 			if !utf8.ValidString(t) {
-				return Invalid(fields[i].Name, notUTF8Message, Clip(t))
+				return Invalid(f.Name, notUTF8Message, Clip(t))
 			}
 		}
 	}
@@ -300,7 +273,7 @@ const notUTF8Message = "%q is not valid UTF-8; put binary data into a file or a 
 func (s *Spec) SetText(name, value string) error {
 	f := fieldsByName()[name]
 	if f == nil {
-		return Invalid(name, "unknown job field%s", unknownFieldHint(name))
+		return CheckField(name)
 	}
 	if !utf8.ValidString(value) {
 		return Invalid(name, notUTF8Message, Clip(value))

@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -10,7 +11,7 @@ import (
 
 // set reads the value of the field from JSON. Its errors say what the value must be.
 func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
-	switch to := f.at(s).(type) {
+	switch to := f.in(s).Addr().Interface().(type) {
 	case **string:
 		return readInto(to, v, f.readText)
 	case **int64:
@@ -49,51 +50,28 @@ func readInto[T any](to **T, v json.RawMessage, read func(json.RawMessage) (T, e
 	return err
 }
 
+// in returns the member of a spec that holds the value of the field.
+func (f *Field) in(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().Field(f.member) }
+
 // get returns the value of the field as written to JSON, or nil if the field is not given. For timeout_ms, it
 // always returns nil, because timeout has the value.
 func (f *Field) get(s *Spec) any {
-	switch from := f.at(s).(type) {
-	case **string:
-		return valueOrNil(*from)
-	case **int64:
-		return valueOrNil(*from)
-	case **float64:
-		return valueOrNil(*from)
-	case **bool:
-		return valueOrNil(*from)
-	case **time.Duration:
-		if *from != nil && f.Kind == KindDuration {
-			return FormatDuration(**from)
-		}
-	case **Millis:
-		if *from != nil {
-			return (*from).String()
-		}
-	case **int:
-		if *from != nil {
-			return fmt.Sprintf("%03o", **from)
-		}
-	case *[]string:
-		if *from != nil {
-			return *from
-		}
-	case *map[string]string:
-		if *from != nil {
-			return *from
-		}
-	case *[]int:
-		if *from != nil {
-			return *from
-		}
-	}
-	return nil
-}
-
-func valueOrNil[T any](p *T) any {
-	if p == nil {
+	member := f.in(s)
+	if member.IsNil() {
 		return nil
 	}
-	return *p
+	switch value := member.Interface().(type) {
+	case *time.Duration:
+		if f.Kind != KindDuration {
+			return nil
+		}
+		return FormatDuration(*value)
+	case *Millis:
+		return value.String()
+	case *int:
+		return fmt.Sprintf("%03o", *value)
+	}
+	return reflect.Indirect(member).Interface()
 }
 
 // numbersAsText reports whether a whole number in JSON is accepted as a text of the field, since job ids and
@@ -104,17 +82,8 @@ func (f *Field) numbersAsText() bool {
 
 // maxEntries returns how many entries a list or a map in the field may have.
 func (f *Field) maxEntries() int {
-	switch f.Name {
-	case "depends_on":
-		return MaxDependencies
-	case "resources":
-		return MaxDemands
-	case "env":
-		return MaxMembers
-	case "env_secret":
-		return MaxSecrets
-	case "labels":
-		return MaxLabels
+	if f.constraint == nil {
+		return MaxArgsEnvBytes // each entry takes at least one byte
 	}
-	return MaxArgsEnvBytes // each entry takes at least one byte
+	return f.constraint.MaxItems
 }

@@ -140,13 +140,10 @@ func FormatDuration(d time.Duration) string {
 		return "0s"
 	}
 	var b strings.Builder
-	for _, u := range []struct {
-		name string
-		size time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}} {
-		if n := d / u.size; n > 0 {
+	for _, u := range []durationUnit{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}} {
+		if n := d / u.duration; n > 0 {
 			fmt.Fprintf(&b, "%d%s", n, u.name)
-			d -= n * u.size
+			d -= n * u.duration
 		}
 	}
 	switch {
@@ -161,11 +158,12 @@ func FormatDuration(d time.Duration) string {
 	return b.String()
 }
 
+// sizeUnits begins with the units that FormatSize uses, the largest first. ParseSize ignores the case.
 var sizeUnits = []struct {
 	suffix string
 	bytes  int64
 }{
-	{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30}, {"tib", 1 << 40}, {"pib", 1 << 50},
+	{"PiB", 1 << 50}, {"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
 	{"kb", 1 << 10}, {"mb", 1 << 20}, {"gb", 1 << 30}, {"tb", 1 << 40}, {"pb", 1 << 50},
 	{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"t", 1 << 40}, {"p", 1 << 50}, {"b", 1}, {"", 1},
 }
@@ -175,7 +173,7 @@ var sizeUnits = []struct {
 func ParseSize(text string) (int64, error) {
 	lower := strings.ToLower(strings.Trim(text, " "))
 	for _, s := range sizeUnits {
-		number, found := strings.CutSuffix(lower, s.suffix)
+		number, found := strings.CutSuffix(lower, strings.ToLower(s.suffix))
 		if !found || number == "" {
 			continue
 		}
@@ -199,10 +197,7 @@ func invalidSizeError(text string) error {
 
 // FormatSize formats a number of bytes so that ParseSize returns exactly the same number.
 func FormatSize(n int64) string {
-	for _, s := range []struct {
-		suffix string
-		bytes  int64
-	}{{"PiB", 1 << 50}, {"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+	for _, s := range sizeUnits[:5] {
 		if n >= s.bytes && n%s.bytes == 0 {
 			return strconv.FormatInt(n/s.bytes, 10) + s.suffix
 		}

@@ -100,30 +100,26 @@ type scheduleRunner struct {
 	replacements    sync.WaitGroup
 	replacementDone chan struct{} // receives a value when a job has been replaced
 
-	mu                sync.Mutex
-	replacedSchedules map[string]bool // names of the schedules whose running jobs are being replaced
+	replacedSchedules sync.Map // keys: names of the schedules whose running jobs are being replaced
 }
 
 func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *scheduleRunner {
-	return &scheduleRunner{store: s, recurring: r, log: log, replacementDone: make(chan struct{}, 1),
-		replacedSchedules: map[string]bool{}}
+	return &scheduleRunner{store: s, recurring: r, log: log, replacementDone: make(chan struct{}, 1)}
 }
 
 // runDue creates the jobs of at most maxSchedulesPerStep due schedules. It returns the time until the next
 // schedule is due.
 func (r *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
-	r.mu.Lock()
-	busy := len(r.replacedSchedules)
-	r.mu.Unlock()
-	list, next, err := r.store.DueSchedules(ctx, r.recurring.BootID, maxSchedulesPerStep+busy)
+	limit := maxSchedulesPerStep
+	for range r.replacedSchedules.Range {
+		limit++
+	}
+	list, next, err := r.store.DueSchedules(ctx, r.recurring.BootID, limit)
 	if err != nil {
 		return 0, err
 	}
 	for i := range list {
-		r.mu.Lock()
-		beingReplaced := r.replacedSchedules[list[i].Name]
-		r.mu.Unlock()
-		if beingReplaced {
+		if _, beingReplaced := r.replacedSchedules.Load(list[i].Name); beingReplaced {
 			continue
 		}
 		scheduleErr := r.runSchedule(ctx, &list[i])
@@ -154,9 +150,7 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	if err != nil || len(fired.LeasedSeqs) == 0 {
 		return ignoreGone(err)
 	}
-	r.mu.Lock()
-	r.replacedSchedules[s.Name] = true
-	r.mu.Unlock()
+	r.replacedSchedules.Store(s.Name, true)
 	r.replacements.Go(func() { r.replaceRunning(ctx, s.UID, plan, fired.LeasedSeqs) })
 	return nil
 }
@@ -215,9 +209,7 @@ func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store
 		}
 		leased = fired.LeasedSeqs
 	}
-	r.mu.Lock()
-	delete(r.replacedSchedules, plan.Name)
-	r.mu.Unlock()
+	r.replacedSchedules.Delete(plan.Name)
 	select {
 	case r.replacementDone <- struct{}{}:
 	default:

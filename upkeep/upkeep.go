@@ -111,27 +111,24 @@ type loop struct {
 // pass is due.
 func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 	delay, err = l.Timers.Promote(ctx)
-	if err == nil {
-		var more bool
-		if more, err = l.Timers.Rerank(ctx); more {
+	finish := func(more bool, failed error) {
+		if err = cmp.Or(err, failed); more {
 			delay = 0
 		}
+	}
+	if err == nil {
+		finish(l.Timers.Rerank(ctx))
 	}
 	if since := time.Since(l.retentionDoneAt); err == nil && since < retainInterval {
 		delay = min(delay, retainInterval-since)
 	} else if err == nil {
-		var more bool
-		if more, err = applyRetention(ctx, l.Retainer, l.Retention()); more {
-			delay = 0
-		} else if err == nil {
+		more, failed := applyRetention(ctx, l.Retainer, l.Retention())
+		if finish(more, failed); !more && failed == nil {
 			l.retentionDoneAt = time.Now()
 		}
 	}
 	if err == nil || errors.Is(err, queue.ErrNoSpace) { // also if the disk is full, because deleting makes room
-		more, failed := purgeDeletable(ctx, l.DeletableOutputs, l.PurgeOutputs)
-		if err = cmp.Or(err, failed); more {
-			delay = 0
-		}
+		finish(purgeDeletable(ctx, l.DeletableOutputs, l.PurgeOutputs))
 	}
 	if err == nil {
 		var next time.Duration

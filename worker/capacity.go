@@ -26,10 +26,7 @@ func (l *loop) claimCapacityLocked() int {
 	}
 	l.claimsPausedUntil = time.Time{}
 	workers := l.usableWorkerCountLocked()
-	if !l.mayStartLocked() || l.leases.recallingLocked() {
-		return 0
-	}
-	if workers == 0 || l.runners.currentLocked() == nil {
+	if workers == 0 || !l.mayStartLocked() || l.leases.recallingLocked() || l.runners.currentLocked() == nil {
 		return 0
 	}
 	prefetch := 0

@@ -38,9 +38,7 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	if h == nil || err != nil {
 		return h != nil, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h.phase != phaseReturned {
+	if locked(p, &h.phase) != phaseReturned {
 		err = ErrAttemptEnded
 	}
 	return true, err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"log/slog"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -55,10 +54,7 @@ func (l *loop) readDeps(j queue.Job) {
 			}
 			defer l.mu.Unlock()
 			h.advanceLocked(eventEndDecided)
-			l.session.logLines = append(l.session.logLines, logLine{
-				slog.LevelWarn, "could not read the results of a job's dependencies; trying again",
-				[]slog.Attr{slog.String("job", j.ID), slog.Any("error", err)},
-			})
+			l.cfg.Log.Warn("could not read the results of a job's dependencies; trying again", "job", j.ID, "error", err)
 			l.postpone([]queue.Job{j}, err)
 			return nil
 		})

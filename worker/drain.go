@@ -39,11 +39,7 @@ func (p *Pool) recallForDrainLocked() {
 }
 
 // IsDraining reports whether a drain is on.
-func (p *Pool) IsDraining() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.draining
-}
+func (p *Pool) IsDraining() bool { return locked(p, &p.draining) }
 
 // NoStartsTimeout is how long AwaitNoStarts should wait for a runner that does not answer. A runner
 // does not start jobs that were sent to it more than startDeadline ago. After that time its files

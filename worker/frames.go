@@ -82,7 +82,11 @@ func (p *Pool) jobEnvironment(j *queue.Job) []string {
 		env = append(env, "TERM=xterm-256color") // most current terminals support this type
 	}
 	env = append(env, j.Env...)
-	if parent := p.traceparent(j); parent != "" {
+	parent := ""
+	if p.cfg.Traceparent != nil {
+		parent = p.cfg.Traceparent(j)
+	}
+	if parent != "" {
 		env = slices.DeleteFunc(env, func(e string) bool {
 			name, _, _ := strings.Cut(e, "=")
 			return queue.SameVariable(name, queue.Traceparent)
@@ -97,14 +101,6 @@ func (p *Pool) jobEnvironment(j *queue.Job) []string {
 		"QUEUECTL_ATTEMPT="+strconv.Itoa(j.StartedAttempts+1),
 		"QUEUECTL_QUEUE="+j.Queue,
 		"QUEUECTL_SOCKET="+p.cfg.Socket)
-}
-
-// traceparent returns the trace parent for an attempt; "" keeps the one in the job's environment.
-func (p *Pool) traceparent(j *queue.Job) string {
-	if p.cfg.Traceparent == nil {
-		return ""
-	}
-	return p.cfg.Traceparent(j)
 }
 
 // outcomeOf converts a result to the outcome that queue.Decide evaluates.

@@ -3,7 +3,6 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -75,14 +74,10 @@ func (l *loop) settleForbidden(j *queue.Job, cause error) {
 	}
 	d := queue.Decide(j, queue.Outcome{EndCause: end, Error: text}, l.cfg.Policy())
 	l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
-	if end == queue.EndShortage {
-		l.wake()
-		return
+	if end == queue.EndAccountChanged {
+		l.cfg.Log.Warn("a job is held, because the uid of its owner belongs to another account now; see: queuectl doctor",
+			"job", j.ID, "reason", d.Reason, "error", cause)
 	}
-	const held = "a job is held, because the uid of its owner belongs to another account now; see: queuectl doctor"
-	l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, held, []slog.Attr{
-		slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", cause),
-	}})
 	l.wake()
 }
 
@@ -128,20 +123,17 @@ func (l *loop) spawnForSuspectLocked() {
 	}
 }
 
+func isSuspect(j *queue.Job) bool { return j.NeedsIsolation }
+
 // suspectLimitErrorLocked returns why no further suspect may start now, or nil.
 func (l *loop) suspectLimitErrorLocked() error {
 	if time.Now().Before(l.isolation.nextSuspectAt) {
 		return errors.New("the job waits for a separate runner, because its last runner died; the service could " +
 			"not start the separate runner yet; if this lasts, see the log of the service")
 	}
-	n := 0
+	n := len(l.leases.awaitingRunnerLocked(isSuspect))
 	for _, conn := range l.runners.clients {
 		if runner.IsIsolated(conn.Dir) && !conn.dismissed {
-			n++
-		}
-	}
-	for _, h := range l.leases.byLease {
-		if h.phase == phaseAwaitingRunner && h.job.NeedsIsolation {
 			n++
 		}
 	}
@@ -163,15 +155,12 @@ func (l *loop) suspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error)
 		if h.phase == phaseAwaitingRunner {
 			l.sendJobLocked(h, conn)
 		}
-	} else if failed := l.leases.endAwaitingRunnerLocked(func(j *queue.Job) bool { return j.NeedsIsolation }); len(
-		failed) > 0 {
+	} else if failed := l.leases.endAwaitingRunnerLocked(isSuspect); len(failed) > 0 {
 		l.pauseClaimsLocked(err.Error())
 		l.isolation.nextSuspectAt = l.claimsPausedUntil.Add(l.isolation.spawnPause)
 		l.isolation.spawnPause = min(2*l.isolation.spawnPause, shortagePauseMax)
-		l.session.logLines = append(l.session.logLines, logLine{
-			slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again",
-			[]slog.Attr{slog.String("job", failed[0].ID), slog.Any("error", err)},
-		})
+		l.cfg.Log.Warn("could not start a separate runner for a job whose runner died; trying again",
+			"job", failed[0].ID, "error", err)
 		l.postpone(failed, err)
 	}
 	l.spawnForSuspectLocked()
@@ -317,7 +306,7 @@ func (l *loop) startForUser(o *isolatedUser, jobs []queue.Job) {
 // userRunnerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them.
 func (l *loop) userRunnerSpawnedLocked(o *isolatedUser, conn *runnerConn, err error) {
 	o.spawning, o.lastUsedAt = false, time.Now()
-	selects := func(j *queue.Job) bool { return !j.NeedsIsolation && l.cfg.Account.RunsAs(j) == o.uid }
+	selects := func(j *queue.Job) bool { return !isSuspect(j) && l.cfg.Account.RunsAs(j) == o.uid }
 	if err == nil {
 		o.conn, conn.user = conn, o
 		for _, h := range l.leases.awaitingRunnerLocked(selects) {

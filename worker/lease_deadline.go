@@ -44,10 +44,7 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 // Run also ends these processes when it recovers the runner, but Run may wait for the store until
 // after the leases have lapsed. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
-	p.mu.Lock()
-	mayLapse := !p.leaseDeadline.isNever()
-	p.mu.Unlock()
-	if !mayLapse {
+	if locked(p, &p.leaseDeadline).isNever() {
 		return
 	}
 	// The dead runner's lock may outlive its connection, so retry for a while.

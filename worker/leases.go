@@ -78,6 +78,16 @@ func (s *leases) selectLocked(selects func(*lease) bool) (list []*lease) {
 	return list
 }
 
+// anyLocked reports whether any lease is selected.
+func (s *leases) anyLocked(selects func(*lease) bool) bool {
+	for _, h := range s.byLease {
+		if selects(h) {
+			return true
+		}
+	}
+	return false
+}
+
 // startableLocked returns the leases whose jobs may still start, in the order of their claims. These are
 // the jobs that are not known to have started or ended.
 func (s *leases) startableLocked() []*lease {
@@ -96,12 +106,7 @@ func (s *leases) oldestFirstLocked() []*lease {
 
 // anyHeldByLocked reports whether a runner holds any lease.
 func (s *leases) anyHeldByLocked(conn *runnerConn) bool {
-	for _, h := range s.byLease {
-		if h.conn == conn {
-			return true
-		}
-	}
-	return false
+	return s.anyLocked(func(h *lease) bool { return h.conn == conn })
 }
 
 // orphansOfLocked returns two lists: list has all leases that a dead runner may hold, and known has those
@@ -124,12 +129,9 @@ func (s *leases) orphansOfLocked(dir string) (list, known []wire.Attempt) {
 
 // anyOrphanInLocked reports whether a disconnected runner with one of these directories may hold a lease.
 func (s *leases) anyOrphanInLocked(dirs []string) bool {
-	for _, h := range s.byLease {
-		if h.conn == nil && !h.phase.neverSent() && (h.dir == "" || slices.Contains(dirs, h.dir)) {
-			return true
-		}
-	}
-	return false
+	return s.anyLocked(func(h *lease) bool {
+		return h.conn == nil && !h.phase.neverSent() && (h.dir == "" || slices.Contains(dirs, h.dir))
+	})
 }
 
 // awaitingRunnerLocked returns the selected leases whose jobs wait for a separate runner.

@@ -150,11 +150,7 @@ func (p *Pool) applyPauses(ctx context.Context, list []*lease) (ids []string, er
 }
 
 // IsAllPaused reports whether all jobs are paused.
-func (p *Pool) IsAllPaused() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.allPaused
-}
+func (p *Pool) IsAllPaused() bool { return locked(p, &p.allPaused) }
 
 // isPausedLocked reports whether the job of a lease is paused, individually or with all jobs.
 func (p *Pool) isPausedLocked(h *lease) bool {

@@ -1,5 +1,10 @@
 package worker
 
+import (
+	"cmp"
+	"slices"
+)
+
 // This file has the phases of a lease. A phase says what the pool knows about the job: which runner may
 // have it, whether it may have started, and what is still to be stored. An event moves a lease to
 // another phase. The possible moves are:
@@ -134,23 +139,14 @@ var transitions = []transition{
 	{eventStored, []leasePhase{phaseReturning}, phaseReturned},
 }
 
-// nextPhases has the phase that follows each phase after each event. It has samePhase where the table
-// has no transition.
-var nextPhases = func() (next [phaseCount][eventCount]leasePhase) {
-	for _, t := range transitions {
-		for _, from := range t.fromPhases {
-			if next[from][t.event] = t.toPhase; t.toPhase == samePhase {
-				next[from][t.event] = from
-			}
-		}
-	}
-	return next
-}()
-
 // next returns the phase that follows p after an event. ok is false if the event does not fit p.
 func (p leasePhase) next(e leaseEvent) (next leasePhase, ok bool) {
-	next = nextPhases[p][e]
-	return next, next != samePhase
+	for _, t := range transitions {
+		if t.event == e && slices.Contains(t.fromPhases, p) {
+			return cmp.Or(t.toPhase, p), true // samePhase is 0
+		}
+	}
+	return samePhase, false
 }
 
 var phaseNames = [phaseCount]string{

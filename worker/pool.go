@@ -169,10 +169,13 @@ func (p *Pool) wake() {
 }
 
 // WantedWorkers returns how many workers are wanted.
-func (p *Pool) WantedWorkers() int {
+func (p *Pool) WantedWorkers() int { return locked(p, &p.wantedWorkers) }
+
+// locked returns the value of a field that the pool's mu guards.
+func locked[T any](p *Pool, field *T) T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.wantedWorkers
+	return *field
 }
 
 // SetWantedWorkers sets how many workers are wanted. Additional workers start immediately; surplus workers
@@ -244,9 +247,7 @@ func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err
 	}
 	unresponsive := map[*runnerConn]bool{} // unresponsive runners; wait for each only once
 	for _, h := range list {
-		p.mu.Lock()
-		conn := h.conn
-		p.mu.Unlock()
+		conn := locked(p, &h.conn)
 		if unresponsive[conn] {
 			continue
 		}
@@ -258,11 +259,7 @@ func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err
 }
 
 // IsStopping reports whether Stop was called. From then on no job starts.
-func (p *Pool) IsStopping() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stopping
-}
+func (p *Pool) IsStopping() bool { return locked(p, &p.stopping) }
 
 // Stop ends the pool's work. It claims no further job and gives running jobs the timeout to finish.
 // It ends paused jobs immediately, since they would not finish. It then ends the remaining jobs,

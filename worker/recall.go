@@ -71,12 +71,9 @@ func queuePosition(j *queue.Job) wire.QueuePosition {
 // recallingLocked reports whether a recall is in progress: the current runner has not answered all
 // Drops, or Run has not yet returned a job that no runner has.
 func (s *leases) recallingLocked() bool {
-	for _, h := range s.byLease {
-		if h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.state == connCurrent {
-			return true
-		}
-	}
-	return false
+	return s.anyLocked(func(h *lease) bool {
+		return h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.state == connCurrent
+	})
 }
 
 // returnClaimed returns claimed jobs that were not sent to a runner.

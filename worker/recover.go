@@ -14,11 +14,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file settles the leases of dead runners, in four steps:
+// This file settles the leases of dead runners, in three steps:
 //
 // - recoverRunner ends the processes that the runner left behind, and reads its files.
-// - endings decides how each of its leases ended.
-// - settleDeadRunner adds these decisions to the pending report.
+// - settleDeadRunner decides how each of its leases ended, and adds these decisions to the pending report.
 // - finishRecovery removes the runner's directory after the report was stored.
 
 // deadRunner describes a dead runner. An empty dir means all runners whose directories are gone.
@@ -28,14 +27,6 @@ type deadRunner struct {
 	dir         string
 	recoveredBy *runner.Client // living runner that recovered the dead one; nil if this process did
 	keepDir     bool           // keep the directory, because no runner exists that may remove it
-}
-
-// leaseEnd says how a lease ended. The runner of the lease is dead or does not know the lease.
-type leaseEnd struct {
-	*lease
-	result     *wire.Result   // result in the runner's journal; nil if it has none
-	tableEntry *wire.Attempt  // entry in the runner's running table; nil if it has none
-	cause      queue.EndCause // how the attempt ended, if result is nil; 0 if it never started
 }
 
 // recovery holds Run's state about leases whose runners it has not found.
@@ -124,31 +115,6 @@ func (p *Pool) recoverVia(
 	return runner.Recover(ctx, dir, leased, known, recoverer.Client)
 }
 
-// decideEndsLocked decides how each lease ended that the dead runner held or may have held. Results in the
-// runner's journal are final. Attempts in its running table were lost while they ran. Unless its
-// files are damaged, the runner never received the other leases. decideEndsLocked changes nothing.
-func (d *deadRunner) decideEndsLocked(held *leases) (list []leaseEnd) {
-	seen := map[*lease]bool{}
-	add := func(h *lease, result *wire.Result, tableEntry *wire.Attempt) {
-		if h != nil && !seen[h] && (h.isOrphanInLocked(d.dir) || h.isOrphanInLocked("")) {
-			seen[h] = true
-			list = append(list, leaseEnd{h, result, tableEntry, d.decideCauseLocked(h, tableEntry)})
-		}
-	}
-	for _, r := range d.Results {
-		add(held.byLease[queue.Lease(r.Lease)], r, nil)
-	}
-	for i := range d.RunningAttempts {
-		add(held.byLease[queue.Lease(d.RunningAttempts[i].Lease)], nil, &d.RunningAttempts[i])
-	}
-	for _, h := range held.byLease {
-		if h.isOrphanInLocked(d.dir) {
-			add(h, nil, nil)
-		}
-	}
-	return list
-}
-
 // decideCauseLocked returns how an attempt without a result ended. It ended in the requested way if it was
 // cancelled, or if recoverRunner found and ended its processes after a request. In all other cases
 // the outcome is unknown. decideCauseLocked returns 0 if the attempt never started.
@@ -172,24 +138,39 @@ func (d *deadRunner) decideCauseLocked(h *lease, tableEntry *wire.Attempt) queue
 	return queue.EndPerhapsInterrupted
 }
 
-// settleDeadRunner adds settlements for the leases of a dead runner to the pending report. It
-// returns the number of results and the number of attempts that were lost while they ran.
+// settleDeadRunner adds settlements for the leases that the dead runner held or may have held to the pending report.
+// Results in the runner's journal are final. Attempts in its running table were lost while they ran. Unless its
+// files are damaged, the runner never received the other leases. It returns the number of results and the number of
+// attempts that were lost while they ran.
 func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range d.decideEndsLocked(&l.leases) {
-		switch {
-		case e.result == nil && e.cause == 0:
-			l.returnToQueueLocked(e.lease)
-		case !e.advanceLocked(eventEndDecided):
-		case e.result != nil:
+	end := func(id wire.Lease) (h *lease, ended bool) { // ends an open lease, so a lease that is listed twice ends once
+		h = l.leases.byLease[queue.Lease(id)]
+		held := h != nil && (h.isOrphanInLocked(d.dir) || h.isOrphanInLocked(""))
+		return h, held && h.advanceLocked(eventEndDecided)
+	}
+	for _, r := range d.Results {
+		if h, ended := end(r.Lease); ended {
 			results++
-			l.session.addSettlement(l.settlementLocked(e.lease, e.result, d.dir))
-		case e.tableEntry != nil:
+			l.session.addSettlement(l.settlementLocked(h, r, d.dir))
+		}
+	}
+	for i := range d.RunningAttempts {
+		entry := &d.RunningAttempts[i]
+		if h, ended := end(entry.Lease); ended {
 			lost++
-			l.session.addSettlement(l.lostSettlementLocked(e.lease, e.tableEntry, e.cause, d.dir))
-		default:
-			l.session.addSettlement(l.lostSettlementLocked(e.lease, nil, e.cause, ""))
+			l.session.addSettlement(l.lostSettlementLocked(h, entry, d.decideCauseLocked(h, entry), d.dir))
+		}
+	}
+	for _, h := range l.leases.byLease {
+		if !h.isOrphanInLocked(d.dir) {
+			continue
+		}
+		if cause := d.decideCauseLocked(h, nil); cause == 0 {
+			l.returnToQueueLocked(h)
+		} else if h.advanceLocked(eventEndDecided) {
+			l.session.addSettlement(l.lostSettlementLocked(h, nil, cause, ""))
 		}
 	}
 	l.wake()

@@ -279,11 +279,7 @@ func (l *loop) dismissIdle() {
 
 // RunnerConnected returns a channel that is closed when another runner connects. A caller whose
 // read failed because a connection was lost can then retry.
-func (p *Pool) RunnerConnected() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.runners.connectSignal
-}
+func (p *Pool) RunnerConnected() <-chan struct{} { return locked(p, &p.runners.connectSignal) }
 
 // heartbeat pings concurrently the runners that have sent no message for a while.
 func (p *Pool) heartbeat(ctx context.Context) {

@@ -20,7 +20,6 @@ type storeSession struct {
 	log   *slog.Logger
 
 	pendingReport store.Report                 // events that the next exchange records
-	logLines      []logLine                    // log lines to write after the next exchange
 	afterExchange []func()                     // functions to run after the next exchange
 	pendingAcks   map[*runnerConn][]wire.Lease // acknowledgements to send after the next exchange
 	retryDelay    time.Duration                // how long to wait after the next error
@@ -96,9 +95,7 @@ func (l *loop) claimInBackground(want, workers, recalls int) {
 func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 	l.session.cancelClaim()
 	l.session.cancelClaim = nil
-	l.mu.Lock()
-	recalled := l.recallCount != l.session.recallsAtClaim
-	l.mu.Unlock()
+	recalled := locked(l.Pool, &l.recallCount) != l.session.recallsAtClaim
 	switch {
 	case len(jobs) > 0 && recalled:
 		l.returnClaimed(jobs)
@@ -114,8 +111,7 @@ func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 // was stored or refused. It returns the lines to log.
 func (l *loop) finishStored(report store.Report, refused map[queue.Lease]error) []logLine {
 	l.mu.Lock()
-	lines := append(l.session.logLines, l.attemptLogLinesLocked(report.Settlements)...)
-	l.session.logLines = nil
+	lines := l.attemptLogLinesLocked(report.Settlements)
 	now := time.Now()
 	for i := range report.Settlements {
 		lease := report.Settlements[i].Lease
@@ -189,53 +185,46 @@ type logLine struct {
 // contains the job's id only, since commands and output may be secret.
 func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) {
 	for i := range ended {
-		e := &ended[i]
-		r := logLineFor(&e.Decision)
-		if !l.cfg.Log.Enabled(context.Background(), r.level) {
+		a, d := &ended[i].Attempt, &ended[i].Decision
+		level, text := levelAndText(d)
+		h := l.leases.byLease[ended[i].Lease]
+		if h == nil || !l.cfg.Log.Enabled(context.Background(), level) {
 			continue
 		}
-		h := l.leases.byLease[e.Lease]
-		if h == nil {
-			continue
+		r := logLine{level, text, []slog.Attr{slog.String("job", h.job.ID),
+			slog.Int("attempt", h.job.StartedAttempts+1), slog.String("state", d.State.String())}}
+		addIf := func(applies bool, attr slog.Attr) {
+			if applies {
+				r.attrs = append(r.attrs, attr)
+			}
 		}
-		j, a, d := &h.job, &e.Attempt, &e.Decision
-		r.attrs = append(r.attrs,
-			slog.String("job", j.ID), slog.Int("attempt", j.StartedAttempts+1), slog.String("state", d.State.String()))
-		if d.Reason != "" {
-			r.attrs = append(r.attrs, slog.String("reason", string(d.Reason)))
-		}
-		if a.ExitCode >= 0 {
-			r.attrs = append(r.attrs, slog.Int64("exit_code", a.ExitCode))
-		}
-		if a.Signal != 0 {
-			r.attrs = append(r.attrs, slog.Int("signal", a.Signal))
-		}
-		if d.State == queue.Failed {
-			r.attrs = append(r.attrs, slog.Int64("again_in_ms", d.Delay.Milliseconds()))
-		}
+		addIf(d.Reason != "", slog.String("reason", string(d.Reason)))
+		addIf(a.ExitCode >= 0, slog.Int64("exit_code", a.ExitCode))
+		addIf(a.Signal != 0, slog.Int("signal", a.Signal))
+		addIf(d.State == queue.Failed, slog.Int64("again_in_ms", d.Delay.Milliseconds()))
 		r.attrs = append(r.attrs, slog.String("worker", a.Worker), slog.Int("pid", a.PID))
 		list = append(list, r)
 	}
 	return list
 }
 
-// logLineFor returns the level and text of the log line for a decision.
-func logLineFor(d *queue.Decision) logLine {
+// levelAndText returns the level and text of the log line for a decision.
+func levelAndText(d *queue.Decision) (slog.Level, string) {
+	lost := d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted
 	switch {
 	case d.Reason == queue.ReasonUnkillable:
-		return logLine{level: slog.LevelError,
-			text: "a job's processes still exist after SIGKILL; the kernel blocks them, most likely on a disk or the network"}
+		return slog.LevelError,
+			"a job's processes still exist after SIGKILL; the kernel blocks them, most likely on a disk or the network"
 	case d.State == queue.Dead:
-		return logLine{level: slog.LevelWarn, text: "job is dead"}
-	case d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted:
-		if d.State == queue.Failed {
-			return logLine{level: slog.LevelWarn, text: "job was interrupted, and will be retried after again_in_ms"}
-		}
-		return logLine{level: slog.LevelWarn, text: "job was interrupted"}
+		return slog.LevelWarn, "job is dead"
+	case lost && d.State == queue.Failed:
+		return slog.LevelWarn, "job was interrupted, and will be retried after again_in_ms"
+	case lost:
+		return slog.LevelWarn, "job was interrupted"
 	case d.State == queue.Failed:
-		return logLine{level: slog.LevelInfo, text: "attempt failed"}
+		return slog.LevelInfo, "attempt failed"
 	}
-	return logLine{level: slog.LevelDebug, text: "attempt ended"}
+	return slog.LevelDebug, "attempt ended"
 }
 
 // writeLog writes lines to the log. The caller holds no lock, since logging may block.

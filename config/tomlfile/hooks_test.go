@@ -29,8 +29,8 @@ secret_file = "/s"
 		t.Fatal(err)
 	}
 	c, err := config.Merge(file)
-	if err != nil || c.HookAccount() != "mail" || c.Hooks != (queue.HookCommands{OnDead: "mail -s dead ops"}) {
-		t.Fatalf("got %q, %+v, %v", c.HookAccount(), c.Hooks, err)
+	if err != nil || c.HooksUser != "mail" || c.Hooks != (queue.HookCommands{OnDead: "mail -s dead ops"}) {
+		t.Fatalf("got %q, %+v, %v", c.HooksUser, c.Hooks, err)
 	}
 	want := map[string]config.Webhook{
 		"ops": {URL: "https://example.org/x?y=1", SecretFile: "/etc/queuectl/ops", Events: queue.HookDead | queue.HookFailed,
@@ -51,8 +51,8 @@ secret_file = "/s"
 		t.Errorf("as text: got %v", err)
 	}
 	none, err := config.Merge()
-	if err != nil || none.HookAccount() != "" || len(none.WebhooksByName()) != 0 {
-		t.Errorf("by default: got %q, %v", none.HookAccount(), err)
+	if err != nil || none.HooksUser != "" || len(none.WebhooksByName()) != 0 {
+		t.Errorf("by default: got %q, %v", none.HooksUser, err)
 	}
 }
 

@@ -45,11 +45,10 @@ func ParseTables(path string, raw []byte) (file map[string]any, err error) {
 var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
-// wrongTableLine returns the line of the error in a table that contains tables. It finds the first invalid
-// inner table, in the order of the names. The error may name a key of that table. If the error
-// disappears or changes without the key, wrongTableLine returns the line of the key. Otherwise it returns
-// the line of the inner table.
-func wrongTableLine(raw []byte, name string, table map[string]any, take func(*config.Layer, map[string]any) error) int {
+// faultyPath returns the path of the error in a table that contains tables. It finds the first invalid inner table,
+// in the order of the names. The error may name a key of that table. If the error disappears or changes without the
+// key, faultyPath returns the path of the key. Otherwise it returns that of the inner table.
+func faultyPath(name string, table map[string]any, take func(*config.Layer, map[string]any) error) []string {
 	wrong := func(below string, v any) string {
 		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
 	}
@@ -62,13 +61,13 @@ func wrongTableLine(raw []byte, name string, table map[string]any, take func(*co
 		for _, key := range slices.Sorted(maps.Keys(of)) {
 			without := maps.Clone(of)
 			delete(without, key)
-			if line := lineOf(raw, name+"."+below, key); line > 1 && containsWord(fault, key) && wrong(below, without) != fault {
-				return line
+			if containsWord(fault, key) && wrong(below, without) != fault {
+				return []string{name, below, key}
 			}
 		}
-		return max(lineOf(raw, "", name+"."+below), lineOf(raw, name, below))
+		return []string{name, below}
 	}
-	return lineOf(raw, "", name)
+	return []string{name}
 }
 
 // containsWord reports whether a text contains a word.
@@ -92,24 +91,25 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 		return l, err
 	}
 	var faults []error
+	report := func(err error, keyPath ...string) {
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, keyPath...), err))
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		table, is := file[name].(map[string]any)
 		if take := tableSetters[name]; is && take != nil {
 			if err := take(&l, table); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, wrongTableLine(raw, name, table, take), err))
+				report(err, faultyPath(name, table, take)...)
 			}
 			continue
 		}
 		if !is || !slices.Contains(config.SettingsTables, name) {
-			if err := l.Set(name, file[name]); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, "", name), err))
-			}
+			report(l.Set(name, file[name]), name)
 			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(table)) {
-			if err := l.Set(name+"."+key, table[key]); err != nil {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, name, key), err))
-			}
+			report(l.Set(name+"."+key, table[key]), name, key)
 		}
 	}
 	if len(faults) > 0 {
@@ -118,32 +118,26 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	return l, nil
 }
 
-// lineOf returns the line of the key name in a table. If table is "", lineOf returns the line of a key
-// outside of tables, or the line at which the table name begins. It returns 1 if it does not find the
-// line.
-func lineOf(raw []byte, table, name string) int {
-	n, in := 0, ""
-	for line := range strings.Lines(string(raw)) {
-		n++
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[") && table != "" {
-			in, _, _ = strings.Cut(strings.TrimLeft(line, "[ \t\"'"), "]")
-			in = strings.Trim(in, " \t\"'")
-			continue
+// refusing is a type that no TOML value can be decoded to. The error of the library names the line of the value's
+// key.
+type refusing struct{}
+
+func (refusing) UnmarshalTOML(any) error { return errors.New("refused") }
+
+// lineOf returns the line of a key. The path consists of the names of the enclosing tables and the name of the key.
+// If the line of the key is unknown, lineOf returns that of the innermost table whose line is known, or else 1.
+func lineOf(raw []byte, path ...string) int {
+	line := 1
+	var table map[string]toml.Primitive
+	meta, _ := toml.Decode(string(raw), &table) // ignore the error, since raw is valid
+	for _, name := range path {
+		var refused toml.ParseError
+		value, found := table[name]
+		if found && errors.As(meta.PrimitiveDecode(value, refusing{}), &refused) {
+			line = max(line, refused.Position.Line)
 		}
-		word := strings.Trim(line, `["'`)
-		if table != "" && in != table {
-			rest, ok := strings.CutPrefix(word, table) // as in table.key = … or table = {key = …}
-			if !ok || strings.IndexAny(rest, " \t=.\"'") != 0 {
-				continue
-			}
-			if word = strings.TrimLeft(rest, ". \t\"'"); strings.HasPrefix(word, "=") {
-				return n
-			}
-		}
-		if rest, ok := strings.CutPrefix(word, name); ok && strings.IndexAny(rest, " \t=.]\"'\r") <= 0 {
-			return n
-		}
+		table = nil
+		meta.PrimitiveDecode(value, &table) // fails at the end of the path, if the key is not a table
 	}
-	return 1
+	return line
 }

@@ -50,8 +50,8 @@ func (s *StoredSettings) mergeStored(stored []store.Setting) error {
 // ConfigList implements control.API.
 func (h *Administration) ConfigList(ctx context.Context, _ control.NoParams) (control.ConfigList, error) {
 	var list control.ConfigList
-	for i := range config.Keys() {
-		list.Settings = append(list.Settings, h.Settings.ValueFor(ctx, &config.Keys()[i]))
+	for _, k := range config.Keys() {
+		list.Settings = append(list.Settings, h.Settings.ValueFor(ctx, &k))
 	}
 	return list, nil
 }

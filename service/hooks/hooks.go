@@ -82,7 +82,7 @@ func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
 	if len(h.WebhookCommand) == 0 {
 		m.Webhooks = nil
 	}
-	name := c.HookAccount()
+	name := c.HooksUser
 	if name == "" || !m.runAsSubmitter || m.hookEvents() == 0 {
 		return m, nil
 	}

@@ -69,8 +69,8 @@ func completeSettingKeys(cmd *cobra.Command, given []string, prefix string) ([]c
 		}
 	}
 	var keys []cobra.Completion
-	for i := range config.Keys() {
-		if k := &config.Keys()[i]; len(given) == 0 && strings.HasPrefix(k.Name, prefix) {
+	for _, k := range config.Keys() {
+		if len(given) == 0 && strings.HasPrefix(k.Name, prefix) {
 			keys = append(keys, cobra.CompletionWithDesc(k.Name, k.Doc()))
 		}
 	}
