@@ -135,17 +135,21 @@ func killAll(procs []procfs.Process) {
 	}
 }
 
-// sendSignal sends a signal to a process that was found earlier. If another process has got the pid
-// since, it sends nothing. It also sends nothing if allowed is not nil and returns false.
-func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) {
+// sendSignal sends a signal to a process that was found earlier. It sends nothing if the process has ended, if
+// another process has got the pid since, or if allowed is not nil and returns false.
+func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
-	if err != nil {
-		return // the process has ended
+	if err == nil {
+		defer unix.Close(fd)
+		if now, ok := procfs.Stat(p.PID); !ok || now.StartTicks != p.StartTicks || allowed != nil && !allowed() {
+			return nil
+		}
+		err = unix.PidfdSendSignal(fd, signal, nil, 0)
 	}
-	if now, ok := procfs.Stat(p.PID); ok && now.StartTicks == p.StartTicks && (allowed == nil || allowed()) {
-		unix.PidfdSendSignal(fd, signal, nil, 0)
+	if err == unix.ESRCH {
+		return nil
 	}
-	unix.Close(fd)
+	return err
 }
 
 // EndTrees sends SIGKILL to every process that is known to belong to a dead runner: processes in its
