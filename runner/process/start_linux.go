@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -213,15 +214,7 @@ func (r *run) openInput() (fd int, err error) {
 			Err: fmt.Errorf("cannot create a memory file for the job's standard input: %w", err),
 		}
 	}
-	if err := r.chown(fd); err != nil {
-		return fd, err
-	}
-	if _, err = unix.Seek(fd, 0, 0); err != nil {
-		return fd, &runas.ShortageError{
-			Err: fmt.Errorf("cannot rewind the memory file with the job's standard input: %w", err),
-		}
-	}
-	return fd, nil
+	return fd, r.chown(fd)
 }
 
 // descriptorsExhausted reports whether opening a command's file failed because no file descriptors are left
@@ -279,7 +272,8 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		tune.RestoreTimerSlack()
-		defer raiseOOMScore()()
+		countForks(1)
+		defer countForks(-1)
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
 			if err != syscall.ETXTBSY || tries == busyTries {
@@ -381,18 +375,13 @@ func findInPath(name string, env []string, dir string, deadline time.Time) (stri
 		candidate := entry + "/" + name
 		switch err := unix.Faccessat(unix.AT_FDCWD, candidate, unix.X_OK, unix.AT_EACCESS); err {
 		case unix.ENOENT, unix.ENOTDIR:
-			continue
 		case nil:
+			if info, err := os.Stat(candidate); err == nil && !info.IsDir() {
+				return candidate, nil
+			}
 		default:
 			denied = err
-			continue
-		}
-		if info, err := os.Stat(candidate); err == nil && !info.IsDir() {
-			return candidate, nil
 		}
 	}
-	if denied != nil {
-		return "", denied
-	}
-	return "", fmt.Errorf("%w in PATH", fs.ErrNotExist)
+	return "", cmp.Or(denied, fmt.Errorf("%w in PATH", fs.ErrNotExist))
 }
