@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -30,7 +29,8 @@ import (
 var orphans = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
-	o := &orphanTable{mainProcesses: map[int]int{}, sparedProcesses: map[int]int64{}, ignoredPIDs: map[int]bool{}}
+	o := &orphanTable{mainProcesses: map[int]int{}, sparedProcesses: map[int]int64{}, ignoredPIDs: map[int]bool{},
+		forks: map[int]time.Time{}}
 	o.forksChanged.L = &o.mu
 	return o
 }
@@ -42,22 +42,16 @@ type orphanTable struct {
 	childrenFDs [2]int       // open files of the list of children: 0 for hasNoOrphans, 1 for reapAndList
 	reapedCount atomic.Int64 // number of orphans that were reaped or are about to be
 
-	mu              sync.Mutex     // guards all fields below
-	mainProcesses   map[int]int    // main processes not reaped yet, by pid, with the number of their fork
-	sparedProcesses map[int]int64  // processes that may live on, by pid, with their start time in ticks
-	ignoredPIDs     map[int]bool   // pids of orphans without a cookie; the search for leftovers skips them
-	nextFork        int            // number of the next fork
-	forks           []activeFork   // forks under way, in any order
-	forksPaused     bool           // new forks must wait
-	forksChanged    sync.Cond      // forksPaused has changed, or the last fork under way has returned
-	endedProcesses  map[int]zombie // ended processes that may be the child of a fork under way, by pid
-	buffer          []byte         // buffer of reapAndList; nil before the first call
-}
-
-// activeFork is a fork under way.
-type activeFork struct {
-	number    int
-	startedAt time.Time
+	mu              sync.Mutex        // guards all fields below
+	mainProcesses   map[int]int       // main processes not reaped yet, by pid, with the number of their fork
+	sparedProcesses map[int]int64     // processes that may live on, by pid, with their start time in ticks
+	ignoredPIDs     map[int]bool      // pids of orphans without a cookie; the search for leftovers skips them
+	nextFork        int               // number of the next fork
+	forks           map[int]time.Time // start times of the forks under way, by their number
+	forksPaused     bool              // new forks must wait
+	forksChanged    sync.Cond         // forksPaused has changed, or the last fork under way has returned
+	endedProcesses  map[int]zombie    // ended processes that may be the child of a fork under way, by pid
+	buffer          []byte            // buffer of reapAndList; nil before the first call
 }
 
 // zombie is a process that has ended and may be the child of a fork under way.
@@ -73,9 +67,10 @@ func (o *orphanTable) beginFork() (fork int) {
 	for o.forksPaused {
 		o.forksChanged.Wait()
 	}
+	fork = o.nextFork
 	o.nextFork++
-	o.forks = append(o.forks, activeFork{o.nextFork - 1, time.Now()})
-	return o.nextFork - 1
+	o.forks[fork] = time.Now()
+	return fork
 }
 
 // endFork records that a fork has returned. If pid is not 0, it is a new main process, which its worker
@@ -83,7 +78,7 @@ func (o *orphanTable) beginFork() (fork int) {
 func (o *orphanTable) endFork(fork, pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.forks = slices.DeleteFunc(o.forks, func(f activeFork) bool { return f.number == fork })
+	delete(o.forks, fork)
 	if o.forksPaused && len(o.forks) == 0 {
 		o.forksChanged.Broadcast()
 	}
@@ -97,8 +92,8 @@ func (o *orphanTable) endFork(fork, pid int) {
 // The caller holds mu.
 func (o *orphanTable) oldestFork() int {
 	oldest := o.nextFork
-	for _, f := range o.forks {
-		oldest = min(oldest, f.number)
+	for fork := range o.forks {
+		oldest = min(oldest, fork)
 	}
 	return oldest
 }
@@ -301,6 +296,6 @@ func ReapEnded() (more bool) {
 	more = orphans.reapedCount.Load() != before || len(orphans.endedProcesses) > 0
 	orphans.mu.Unlock()
 	orphans.removeEnded()
-	sparedTreesByUser.removeEnded()
+	allSparedTrees.removeEnded()
 	return more
 }
