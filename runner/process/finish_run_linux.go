@@ -321,13 +321,13 @@ func (r *run) spareTree() bool {
 	if len(remaining) == 0 {
 		return true
 	}
-	s := &sparedTree{cookie: r.command.Cookie}
+	s := &sparedTree{uid: r.command.uid(), cookie: r.command.Cookie}
 	if b := r.worker.cgroup; b != nil {
 		s.cgroupPath = b.path
 	} else {
 		s.procs = remaining[:min(len(remaining), maxRecorded)]
 	}
-	if !sparedTreesByUser.add(r.command.uid(), s) {
+	if !allSparedTrees.add(s) {
 		r.result.Error = fmt.Sprintf(
 			"allow_background: the job's background processes were ended, because %d earlier jobs of "+
 				"this account still have background processes, which is the limit", maxSparedTreesPerUser)
@@ -420,8 +420,7 @@ func (r *run) awaitEnd(p procfs.Process) {
 		}
 		r.readReady([2]unix.PollFd{fds[0], fds[1]})
 		if fds[3].Revents != 0 {
-			var drain [8]byte
-			unix.Read(r.worker.wakeEvent, drain[:])
+			r.worker.clearWakeEvent()
 			r.handleRequests(time.Now())
 		}
 	}

@@ -72,7 +72,8 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 	return l, err
 }
 
-// createMemoryFile creates a memory file (memfd) that only this account can open.
+// createMemoryFile creates a memory file (memfd) that only this account can open. The first read of it starts
+// at its beginning.
 func createMemoryFile(name string, content []byte) (fd int, err error) {
 	if fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC); err != nil {
 		return -1, err
@@ -81,7 +82,7 @@ func createMemoryFile(name string, content []byte) (fd int, err error) {
 	err = unix.Fchmod(fd, 0o600)
 	for rest := content; err == nil && len(rest) > 0; {
 		var n int
-		n, err = unix.Write(fd, rest)
+		n, err = unix.Pwrite(fd, rest, int64(len(content)-len(rest)))
 		rest = rest[max(n, 0):]
 	}
 	if err != nil {
@@ -101,23 +102,11 @@ func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 }
 
 // closeHandedOver closes the descriptors that now belong to the limiter.
-func (l *limiterProcess) closeHandedOver() {
-	for _, fd := range []*int{&l.orderFile, &l.limiterSocketFD} {
-		if *fd >= 0 {
-			unix.Close(*fd)
-			*fd = -1
-		}
-	}
-}
+func (l *limiterProcess) closeHandedOver() { closeDescriptors(&l.orderFile, &l.limiterSocketFD) }
 
 func (l *limiterProcess) close() {
-	if l == nil {
-		return
-	}
-	l.closeHandedOver()
-	if l.socketFD >= 0 {
-		unix.Close(l.socketFD)
-		l.socketFD = -1
+	if l != nil {
+		closeDescriptors(&l.orderFile, &l.limiterSocketFD, &l.socketFD)
 	}
 }
 
