@@ -313,9 +313,5 @@ func filetimeTicks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 
 // close closes the handles of the tree. Windows then ends processes that still live, unless they were
 // spared.
 func (t *tree) close() {
-	for _, h := range []windows.Handle{t.jobHandle, t.messagePort, t.mainHandle} {
-		if h != 0 {
-			windows.CloseHandle(h)
-		}
-	}
+	closeHandles(t.jobHandle, t.messagePort, t.mainHandle)
 }

@@ -153,7 +153,7 @@ func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := c.Run(); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{worker: &Worker{cgroup: &cgroup{eventsFD: fd}}, command: &Command{}, result: &Result{}, pipesEmpty: true,
+	r := &run{runState: runState{worker: &Worker{cgroup: &cgroup{eventsFD: fd}}, command: &Command{}, result: &Result{}}, pipesEmpty: true,
 		reapedBefore: orphans.reapedCount.Load()}
 	if alone := r.isTreeGone(); !alone || r.pipesEmpty && r.reapedBefore == orphans.reapedCount.Load() {
 		t.Errorf("alone: %v, and the pipes are not checked again", alone)

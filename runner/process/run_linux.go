@@ -167,30 +167,21 @@ func (c *Command) uid() uint32 {
 
 // run is the state of one command that is running.
 type run struct {
-	worker        *Worker
-	command       *Command
-	result        *Result
-	path          string // path of the program; "" until it is found
-	pid           int
-	pidfd         int
-	pipes         [2]int          // descriptors of the read ends; -1 after end of file
-	limiter       *limiterProcess // nil if the command needs none
-	writeEnds     [2]int          // write ends, kept open so that only output and the exit wake the poll
-	startedAt     time.Time
-	forkedAt      time.Time // time right before the main process was created
-	lastOutput    time.Time // time of the last output
-	startReported bool      // OnStarted was called
-	pause         pauseState
-	cgroupFrozen  bool // the control group has frozen the tree
-	mainExited    bool
-	pipesEmpty    bool  // the pipes were empty at the last poll
-	reapedBefore  int64 // value of orphans.reapedCount before the last poll
-	endTimes
-	runLock               sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
-	blockTimer            *time.Timer // timer of a call that may block; nil before the first one
-	enforcingWhileBlocked bool        // enforceWhileBlocked is enforcing deadlines
-	endSeenWhileBlocked   bool        // enforceWhileBlocked has seen the end of the main process
-	nextProgressRead      time.Time   // time of the next read of the notes; zero while the poll reports new notes
+	runState
+	path                  string // path of the program; "" until it is found
+	pid                   int
+	pidfd                 int
+	pipes                 [2]int          // descriptors of the read ends; -1 after end of file
+	limiter               *limiterProcess // nil if the command needs none
+	writeEnds             [2]int          // write ends, kept open so that only output and the exit wake the poll
+	forkedAt              time.Time       // time right before the main process was created
+	cgroupFrozen          bool            // the control group has frozen the tree
+	pipesEmpty            bool            // the pipes were empty at the last poll
+	reapedBefore          int64           // value of orphans.reapedCount before the last poll
+	runLock               sync.Mutex      // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
+	blockTimer            *time.Timer     // timer of a call that may block; nil before the first one
+	enforcingWhileBlocked bool            // enforceWhileBlocked is enforcing deadlines
+	endSeenWhileBlocked   bool            // enforceWhileBlocked has seen the end of the main process
 }
 
 // wakeRun ends the poll of Run's goroutine. The caller holds mu.
@@ -206,7 +197,7 @@ func (w *Worker) clearWakeEvent() {
 
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	r := &run{worker: w, command: c, result: result, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1}, pidfd: -1}
+	r := &run{runState: runState{worker: w, command: c, result: result}, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1}, pidfd: -1}
 	r.runLock.Lock()
 	return r
 }
@@ -313,9 +304,6 @@ func (r *run) pollTimeoutMillis() int {
 	return int(ceilMilliseconds(next))
 }
 
-// sinceOutput returns the time since the last output.
-func (r *run) sinceOutput() time.Duration { return time.Since(r.lastOutput) }
-
 // terminate sends SIGTERM to the tree, and SIGKILL after the grace period. It wakes stopped processes
 // so that they can handle SIGTERM.
 func (r *run) terminate(now time.Time, grace time.Duration) {
@@ -357,10 +345,11 @@ func (r *run) readPipe(i int) (n int) {
 		closeDescriptors(&r.pipes[i])
 		return 0
 	}
-	r.lastOutput = time.Now()
+	now := time.Now()
+	r.lastOutput.Store(int64(now.Sub(r.startedAt)))
 	if r.command.TTY {
 		r.worker.recordModeControls(r.worker.buffer[:n])
 	}
-	r.command.Log.Append(output.Stream(i), r.lastOutput.UnixMilli(), r.worker.buffer[:n])
+	r.command.Log.Append(output.Stream(i), now.UnixMilli(), r.worker.buffer[:n])
 	return n
 }

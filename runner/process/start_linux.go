@@ -26,7 +26,6 @@ const inheritedUmask = 0o022
 // start starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
 	r.startedAt = time.Now()
-	r.lastOutput = r.startedAt
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
 	stdin := r.worker.nullDevice
 	var err error

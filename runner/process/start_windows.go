@@ -29,10 +29,8 @@ func (r *run) start() bool {
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
 	std := [3]windows.Handle{r.worker.nullDevice, 0, 0}
 	defer func() { // the command has its own copies of these handles
-		for _, h := range std {
-			if h != 0 && h != r.worker.nullDevice {
-				windows.CloseHandle(h)
-			}
+		if closeHandles(std[1], std[2]); std[0] != r.worker.nullDevice {
+			closeHandles(std[0])
 		}
 	}()
 	err := r.prepareHandles(&std)
