@@ -310,10 +310,7 @@ func (r *run) startFailed(err error) {
 		r.result.CannotStart, r.result.Error = field.lasting, field.Error()
 		return
 	}
-	_, dirErr := runas.LookUp(r.command.RunAs, func() (struct{}, error) {
-		return struct{}{},
-			checkEnterable(r.command.Dir)
-	}, nil)
+	_, dirErr := runas.LookUp(r.command.RunAs, func() (any, error) { return nil, checkEnterable(r.command.Dir) }, nil)
 	if dirErr != nil && !r.result.HungStart && !errors.As(dirErr, new(*runas.ShortageError)) {
 		r.result.HungStart = errors.Is(dirErr, runas.ErrHung)
 		r.result.CannotStart, r.result.Error = IsPermanent(dirErr), fmt.Sprintf("cwd: %v", dirErr)
