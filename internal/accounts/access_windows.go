@@ -77,21 +77,11 @@ func isTrustedAccount(sid, me *windows.SID) bool {
 }
 
 // OtherAccountsWithRights returns the accounts that have at least one of the rights, on the object itself or
-// on objects that are created in it. It omits the owner and the accounts that isTrustedAccount accepts.
-func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
-	return otherAccounts(sd, rights, 0)
-}
-
-// OtherAccountsOnObject is like OtherAccountsWithRights, but considers only the rights on the object itself. It
-// ignores rights that apply only to objects created in it.
-func OtherAccountsOnObject(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
-	return otherAccounts(sd, rights, windows.INHERIT_ONLY_ACE)
-}
-
-// otherAccounts implements OtherAccountsWithRights. It ignores the entries of the access list that have any of the
-// flags in the parameter without.
-func otherAccounts(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, without uint8) (others []string,
-	err error) {
+// on objects that are created in it. It omits the owner and the accounts that isTrustedAccount accepts. It
+// ignores the entries of the access list that have any of the flags in the parameter without, for example
+// INHERIT_ONLY_ACE: rights that apply only to objects created in it.
+func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
+	without uint8) (others []string, err error) {
 	owner, _, err := sd.Owner()
 	if err != nil {
 		return nil, err

@@ -194,9 +194,6 @@ func (d *Directory) loadFiles() (*accountFiles, error) {
 	}
 	d.readMu.Lock() // if several callers arrive here, the first one reads the files for all of them
 	defer d.readMu.Unlock()
-	if stamps, err = stampFiles(); err != nil {
-		return nil, err
-	}
 	if l := d.files.Load(); l != nil && l.stamps == stamps {
 		return l, nil
 	}
