@@ -129,10 +129,6 @@ func renameNew(path, newPath string) error {
 	return unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, newPath, unix.RENAME_NOREPLACE)
 }
 
-// removeEmptyDir removes a directory if it is empty. Unlike os.Remove, it never removes a file that took the
-// place of the directory.
-func removeEmptyDir(path string) error { return unix.Rmdir(path) }
-
 // closeDir closes the descriptor of the directory.
 func (d *Dir) closeDir() {
 	if d.dirFD >= 0 {
@@ -149,9 +145,6 @@ func (d *Dir) dropNotes() {
 	}
 	os.Remove(d.ProgressPath)
 }
-
-// abandonNotes closes and removes the FIFO, so that nothing of the surviving process is read any more.
-func (d *Dir) abandonNotes() { d.dropNotes() }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
 func (d *Dir) AddFile(name string, content []byte) (path string, err error) {

@@ -75,18 +75,11 @@ func renameNew(path, newPath string) error {
 	return os.Rename(path, newPath)
 }
 
-// removeEmptyDir removes a directory if it is empty.
-func removeEmptyDir(path string) error { return os.Remove(path) }
-
 // closeDir does nothing: the directory is not kept open on Windows.
 func (d *Dir) closeDir() {}
 
 // dropNotes removes the notes file. It fails if another process has the file open.
 func (d *Dir) dropNotes() { os.Remove(d.ProgressPath) }
-
-// abandonNotes does nothing: the surviving process may still use the notes file, and the next command gets a
-// file with another name.
-func (d *Dir) abandonNotes() {}
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
 func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
