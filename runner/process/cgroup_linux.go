@@ -110,8 +110,8 @@ func ownCgroup() (string, error) {
 func (c *Cgroups) Chown(uid, gid int) error {
 	const ownLimit = supervisorName + "/memory.max" // does not exist without a controller for memory
 	var errs error
-	for _, name := range []string{".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads", ownLimit, supervisorName,
-		supervisorName + "/cgroup.procs"} {
+	for _, name := range []string{".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads", supervisorName,
+		supervisorName + "/cgroup.procs", ownLimit} {
 		err := os.Chown(filepath.Join(c.path, name), uid, gid)
 		if name != ownLimit || !errors.Is(err, fs.ErrNotExist) {
 			errs = errors.Join(errs, err)

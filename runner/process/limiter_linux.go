@@ -66,6 +66,7 @@ type limiterLimits struct {
 	nice, noFile    int64 // 0 means that the command sets no such limit
 	memory          int64 // limit of the address space, in bytes; 0 means no limit
 	noNewPrivileges bool  // set PR_SET_NO_NEW_PRIVS
+	needsShell      bool  // /bin/sh runs the program if the kernel cannot execute it
 	argCount        int64
 }
 
@@ -200,24 +201,10 @@ var shellPath = []byte(shellProgram + "\x00")
 // system calls. It returns the error if it fails.
 func (o *decodedOrder) exec() syscall.Errno {
 	failed := execve(o.path, o.argv, o.env)
-	if failed == unix.ENOEXEC && o.needsShell() {
+	if failed == unix.ENOEXEC && o.needsShell {
 		return execve(&shellPath[0], o.shellArgv, o.env)
 	}
 	return failed
-}
-
-// needsShell reports whether /bin/sh must run the program, like run.needsShell, but uses only system
-// calls.
-func (o *decodedOrder) needsShell() bool {
-	var head [scriptHeadBytes]byte
-	at := unix.AT_FDCWD
-	fd, _, failed := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(o.path)),
-		unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0, 0)
-	if failed != 0 {
-		return true
-	}
-	n, _, failed := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&head)), scriptHeadBytes)
-	return failed != 0 || mayBeShellScript(head[:n])
 }
 
 // execve executes a program. It retries while the program is open for writing.

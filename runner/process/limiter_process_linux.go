@@ -52,7 +52,7 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 		}
 	}()
 	limits := limiterLimits{nice: int64(r.command.Nice), noFile: int64(r.command.NoFile),
-		noNewPrivileges: r.command.NoNewPrivileges}
+		noNewPrivileges: r.command.NoNewPrivileges, needsShell: r.needsShell()}
 	if slices.Contains(missing, "memory") {
 		limits.memory = r.command.Limits.MemoryBytes
 	}

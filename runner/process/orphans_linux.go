@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"sync"
@@ -173,11 +174,9 @@ func (o *orphanTable) addSpared(procs []procfs.Process) {
 func (o *orphanTable) removeEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for pid, ticks := range o.sparedProcesses {
-		if p, ok := procfs.Stat(pid); !ok || p.StartTicks != ticks {
-			delete(o.sparedProcesses, pid)
-		}
-	}
+	maps.DeleteFunc(o.sparedProcesses, func(pid int, ticks int64) bool {
+		return !procfs.Process{PID: pid, StartTicks: ticks}.StillAlive()
+	})
 }
 
 // isMain reports whether pid is a main process that is not reaped yet.

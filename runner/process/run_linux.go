@@ -197,7 +197,8 @@ func (w *Worker) clearWakeEvent() {
 
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	r := &run{runState: runState{worker: w, command: c, result: result}, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1}, pidfd: -1}
+	r := &run{runState: runState{worker: w, command: c, result: result}, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1},
+		pidfd: -1}
 	r.runLock.Lock()
 	return r
 }

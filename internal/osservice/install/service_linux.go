@@ -209,7 +209,8 @@ func (s *Service) files() (list []installedFile) {
 	}
 	return append(list,
 		installedFile{path: filepath.Join(s.unitDir(), webUnit), source: s.packageFile(webUnit)},
-		installedFile{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml", keepExisting: true},
+		installedFile{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml",
+			keepExisting: true},
 		installedFile{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", keepExisting: true},
 		installedFile{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
 		installedFile{path: filepath.Join(s.root, tmpfilesPath), source: "queuectl.tmpfiles"},

@@ -261,8 +261,8 @@ func TestVerbsAreRefused(t *testing.T) {
 	if err := errors.Join(m.s.Start(), m.s.Restart(), stop()); err != nil {
 		t.Error(err)
 	}
-	expect(t, "asked as root", m.takeCalls(), []string{"systemctl start queuectl.service", "systemctl restart queuectl.service",
-		"systemctl stop queuectl.service"})
+	expect(t, "asked as root", m.takeCalls(), []string{"systemctl start queuectl.service",
+		"systemctl restart queuectl.service", "systemctl stop queuectl.service"})
 	if err := m.s.Stop(true); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "service restart") {
 		t.Errorf("stopped, but not its jobs: got %v", err)
 	}
