@@ -274,16 +274,13 @@ func (r *run) drainPipes(wait time.Duration) bool {
 // SIGTERM keep the rest of their grace period.
 func (r *run) endLeftovers(forced bool) {
 	if r.command.AllowBackground && !forced {
-		r.waitTree(time.Until(r.graceEndsAt), r.pipesClosed)
+		r.waitTree(r.pipesClosed)
 		if r.spareTree() {
 			return
 		}
 	}
-	if forced {
-		r.waitGrace()
-	} else {
-		r.waitTree(time.Until(r.graceEndsAt), func() bool { return false })
-	}
+	r.waitTree(func() bool { return false })
+	r.worker.markEnded()
 	start, firstScan := time.Now(), time.Time{}
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		remaining := r.remainingProcesses()
@@ -341,41 +338,17 @@ func (r *run) spareTree() bool {
 // pipesClosed reports whether both pipes are at end of file.
 func (r *run) pipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
-// waitTree waits until the rest of the tree has ended by itself. It returns earlier when the function
-// stop returns true or the duration limit has passed. It searches for the tree again only when all
-// processes that it knows have ended.
-func (r *run) waitTree(limit time.Duration, stop func() bool) {
-	var known []procfs.Process
-	deadline := time.Now().Add(limit)
-	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
-		r.drainPipes(0)
-		reapOrphans()
-		if stop() {
-			return
-		}
-		for len(known) > 0 && !known[0].StillAlive() {
-			known = known[1:]
-		}
-		if len(known) == 0 {
-			if known = r.remainingProcesses(); len(known) == 0 && !r.mayHaveOrphans() {
-				return
-			}
-		}
-		time.Sleep(min(pause, time.Until(deadline)))
-	}
-}
-
-// waitGrace waits until the tree has ended, at most for the rest of its grace period. Later calls
-// of Kill have no effect.
-func (r *run) waitGrace() {
+// waitTree waits until the rest of the tree has ended. It returns earlier when the function stop returns true
+// or SIGKILL is due.
+func (r *run) waitTree(stop func() bool) {
 	// unsureSince is the time from which on every remaining process may belong to another tree. It
 	// is zero while a process certainly belongs to this tree.
 	var unsureSince time.Time
-	for time.Now().Before(r.killDueTime()) {
+	for time.Now().Before(r.killDueTime()) && !stop() {
 		reapOrphans()
 		remaining := r.remainingProcesses()
 		for _, p := range remaining {
-			r.awaitEnd(p)
+			r.awaitEnd(p, stop)
 		}
 		if len(remaining) > 0 {
 			unsureSince = time.Time{}
@@ -386,15 +359,15 @@ func (r *run) waitGrace() {
 			unsureSince = now
 		}
 		if !r.mayHaveOrphans() || now.After(r.graceEndsAt) && now.Sub(unsureSince) > maxExecTime {
-			break
+			return
 		}
 		time.Sleep(maxExecTime / 20)
 	}
-	r.worker.markEnded()
 }
 
-// awaitEnd reads the output of the tree until process p has ended or SIGKILL is due.
-func (r *run) awaitEnd(p procfs.Process) {
+// awaitEnd reads the output of the tree until process p has ended, the function stop returns true, or SIGKILL
+// is due.
+func (r *run) awaitEnd(p procfs.Process, stop func() bool) {
 	pidfd, err := unix.PidfdOpen(p.PID, 0)
 	if err == unix.ESRCH {
 		return
@@ -406,7 +379,7 @@ func (r *run) awaitEnd(p procfs.Process) {
 		return
 	}
 	defer unix.Close(pidfd)
-	for p.StillAlive() {
+	for p.StillAlive() && !stop() {
 		pipes := r.pollFds()
 		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.worker.wakeEvent), Events: unix.POLLIN}}

@@ -104,10 +104,11 @@ func (r *run) handleRequests(now time.Time) killRequest {
 	return killed
 }
 
-// killDueTime returns when the processes that are left of a tree that is being ended get SIGKILL. If the tree
-// has already got SIGKILL once, they get no further grace, so the time is graceEndsAt at the latest.
+// killDueTime returns when the processes that the main process left behind get SIGKILL: graceEndsAt, or the time
+// that terminate has set. If the tree has already got SIGKILL once, they get no further grace, so the time
+// is graceEndsAt at the latest.
 func (r *run) killDueTime() time.Time {
-	if !r.killedAt.IsZero() && r.graceEndsAt.Before(r.killAt) {
+	if r.termAt.IsZero() || !r.killedAt.IsZero() && r.graceEndsAt.Before(r.killAt) {
 		return r.graceEndsAt
 	}
 	return r.killAt
