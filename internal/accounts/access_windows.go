@@ -58,11 +58,8 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
 		err = errors.New("no owner is stored for it")
 	}
-	if err != nil {
-		return nil, false, err
-	}
-	me, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
+	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()
+	if err := errors.Join(err, meErr); err != nil {
 		return nil, false, err
 	}
 	return owner, isTrustedAccount(owner, me.User.Sid), nil
@@ -82,16 +79,10 @@ func isTrustedAccount(sid, me *windows.SID) bool {
 // INHERIT_ONLY_ACE: rights that apply only to objects created in it.
 func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
 	without uint8) (others []string, err error) {
-	owner, _, err := sd.Owner()
-	if err != nil {
-		return nil, err
-	}
-	me, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
-		return nil, err
-	}
-	list, _, err := sd.DACL()
-	if err != nil {
+	owner, _, ownerErr := sd.Owner()
+	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()
+	list, _, listErr := sd.DACL()
+	if err := errors.Join(ownerErr, meErr, listErr); err != nil {
 		return nil, err
 	}
 	if list == nil {

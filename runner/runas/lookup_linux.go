@@ -13,15 +13,8 @@ import (
 // LookUpTimeout limits how long a look-up may take.
 const LookUpTimeout = time.Second
 
-// ErrHung means that a file or directory that a command names does not answer.
-var ErrHung error = hungError{}
-
-type hungError struct{}
-
-// Error says how long the look-up was given.
-func (hungError) Error() string {
-	return fmt.Sprintf("the disk of a file or directory did not respond within %v", LookUpTimeout)
-}
+// ErrHung means that a file or directory that a command names does not answer within LookUpTimeout.
+var ErrHung = errors.New("the disk of a file or directory did not respond within 1s")
 
 // maxAbandonedPerUser limits the look-ups of one account that were given up but have not returned. Each of
 // them occupies a thread. maxAbandonedTotal limits those of all accounts together.
