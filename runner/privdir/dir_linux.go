@@ -74,11 +74,11 @@ func (d *Dir) create() (err error) {
 		if err := unix.Mkfifo(d.ProgressPath, 0o600); err != nil {
 			return fmt.Errorf("cannot create a FIFO: %w", err)
 		}
-		if d.fifoFD, err = unix.Open(d.ProgressPath, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC,
-			0); err != nil {
-			return err
+		const flags = unix.O_RDWR | unix.O_NONBLOCK | unix.O_NOFOLLOW | unix.O_CLOEXEC
+		if d.fifoFD, err = unix.Open(d.ProgressPath, flags, 0); err == nil {
+			err = d.chown(d.fifoFD)
 		}
-		if err := d.chown(d.fifoFD); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -99,10 +99,7 @@ func (d *Dir) create() (err error) {
 	if d.dirFD, err = unix.Open(d.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}
-	if err := d.chown(d.dirFD); err != nil {
-		return err
-	}
-	return unix.Fstat(d.dirFD, &d.unusedStat)
+	return errors.Join(d.chown(d.dirFD), unix.Fstat(d.dirFD, &d.unusedStat))
 }
 
 // chown makes the account the owner of a file.
