@@ -164,28 +164,16 @@ func (r *run) killRemaining(remaining []procfs.Process) {
 // and print without end. After the output grace period, readRemaining reads only what the pipes hold at
 // that time.
 func (r *run) readRemaining() {
-	unread, counted := [2]int{}, false
-	for !r.pipesClosed() {
-		fds := r.pollFds()
-		n, err := unix.Poll(fds[:], 0)
-		if err == unix.EINTR {
-			continue
-		}
-		if n == 0 {
-			return
-		}
-		if !counted && time.Now().After(r.graceEndsAt) {
-			unread, counted = r.maxPendingBytes(), true
-		}
-		more := !counted
-		for i := range fds {
-			if fds[i].Revents != 0 && (!counted || unread[i] > 0) {
-				unread[i] -= r.readPipe(i)
-				more = more || unread[i] > 0
+	if !r.drainPipes(0) || time.Now().Before(r.graceEndsAt) {
+		return
+	}
+	for i, unread := range r.maxPendingBytes() {
+		for unread > 0 {
+			n := r.readPipe(i)
+			if n == 0 {
+				break // a terminal contained less
 			}
-		}
-		if !more {
-			return
+			unread -= n
 		}
 	}
 }
@@ -194,7 +182,7 @@ func (r *run) readRemaining() {
 // KiB in the line discipline, and 8 KiB plus one write in the buffer before the line discipline.
 const maxTerminalBytes = 32 << 10
 
-// maxPendingBytes returns an upper bound for the number of bytes in each pipe.
+// maxPendingBytes returns the number of bytes in each pipe, or an upper bound for a terminal.
 func (r *run) maxPendingBytes() (n [2]int) {
 	if r.command.TTY {
 		return [2]int{maxTerminalBytes, 0} // TIOCINQ counts only the bytes in the line discipline
@@ -260,10 +248,8 @@ func (r *run) drainPipes(wait time.Duration) bool {
 			return true
 		}
 		r.readReady(fds)
-		if wait > 0 && time.Now().After(deadline) {
-			return true // a process may print without end
-		}
-		if wait == 0 && time.Since(r.result.EndedAt) > r.command.OutputGrace {
+		// A process may print without end.
+		if now := time.Now(); wait > 0 && now.After(deadline) || wait == 0 && now.After(r.graceEndsAt) {
 			return true
 		}
 	}

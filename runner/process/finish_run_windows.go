@@ -27,16 +27,13 @@ func (r *run) finish() {
 		r.resumeTree() // no kill has resumed the tree, which may still be frozen
 		r.drainPipes(r.graceEndsAt)
 	}
-	switch {
-	case r.command.AllowBackground && !forced:
-		if count, _ := r.tree.countOthers(); count > 0 {
-			r.spareTree()
-		} else {
-			r.drainPipes(time.Now().Add(drainTimeout))
-		}
-	default:
+	if !r.command.AllowBackground || forced {
 		r.waitTree()
 		r.endLeftovers(forced)
+	} else if count, _ := r.tree.countOthers(); count > 0 {
+		r.spareTree()
+	} else {
+		r.drainPipes(time.Now().Add(drainTimeout))
 	}
 	var code uint32
 	err := windows.GetExitCodeProcess(r.tree.mainHandle, &code)
