@@ -97,9 +97,8 @@ func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACC
 			entry.Mask&rights == 0 {
 			continue
 		}
-		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !isTrustedAccount(sid,
-			me.User.Sid) &&
-			!isOwnerSID(sid) {
+		sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart))
+		if !sid.Equals(owner) && !isTrustedAccount(sid, me.User.Sid) && !isOwnerSID(sid) {
 			others = append(others, NameOf(sid))
 		}
 	}

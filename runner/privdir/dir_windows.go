@@ -34,29 +34,23 @@ type progressFileState struct {
 func New(base string) *Dir { return &Dir{base: base} }
 
 // Open ensures that an empty directory exists, and no notes file.
-func (d *Dir) Open(*runas.Identity) (err error) {
+func (d *Dir) Open(*runas.Identity) error {
 	d.lastProgressFile, d.ProgressPath = progressFileState{}, d.pathWithEnding(".progress")
 	if err := os.Remove(d.ProgressPath); err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.nameSuffix++ // another process has the file open, so use the next name
 		d.RemoveUnused()
 		d.ProgressPath = d.pathWithEnding(".progress")
 	}
-	for range maxNameTries {
-		if d.isOpen {
-			return nil
-		}
+	for tries := 1; !d.isOpen; tries++ {
 		d.Path = d.pathWithEnding("")
-		err = os.Mkdir(d.Path, 0o700)
-		d.isOpen = err == nil
-		if err != nil && !errors.Is(err, os.ErrExist) {
-			break
-		}
-		if err != nil {
+		switch err := os.Mkdir(d.Path, 0o700); {
+		case err == nil:
+			d.isOpen = true
+		case tries < maxNameTries && errors.Is(err, os.ErrExist):
 			d.nameSuffix++
+		default:
+			return fmt.Errorf("cannot create the job's private folder: %w", err)
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("cannot create the job's private folder: %w", err)
 	}
 	return nil
 }

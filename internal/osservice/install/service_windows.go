@@ -26,8 +26,7 @@ const Account = `NT SERVICE\` + Name
 
 // adminOnlyMessage is the message for a caller without the rights to manage the system's service.
 const adminOnlyMessage = "only an administrator can %s the system's service; in an elevated prompt " +
-	"(right-click, Run as " +
-	"administrator), run: queuectl service %[1]s; or use --user for your own service"
+	"(right-click, Run as administrator), run: queuectl service %[1]s; or use --user for your own service"
 
 // Service is queuectl as a service of Windows. A user's own service is not a Windows service: it
 // starts when the user logs on and ends when the user logs off.
