@@ -65,8 +65,7 @@ func (r *run) start() bool {
 	if id := r.command.RunAs; id != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
-	err = r.execute(attr)
-	if err != nil {
+	if err = r.execute(attr); err != nil {
 		r.startFailed(err)
 		return false
 	}
@@ -209,9 +208,8 @@ func (r *run) openInput() (fd int, err error) {
 	}
 	fd, err = createMemoryFile("stdin", []byte(r.command.Stdin))
 	if err != nil {
-		return r.worker.nullDevice, &runas.ShortageError{
-			Err: fmt.Errorf("cannot create a memory file for the job's standard input: %w", err),
-		}
+		err = fmt.Errorf("cannot create a memory file for the job's standard input: %w", err)
+		return r.worker.nullDevice, &runas.ShortageError{Err: err}
 	}
 	return fd, r.chown(fd)
 }
@@ -224,9 +222,7 @@ func descriptorsExhausted(err error) bool {
 		return false
 	}
 	fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err == nil {
-		unix.Close(fd)
-	}
+	closeDescriptors(&fd)
 	return err != nil
 }
 

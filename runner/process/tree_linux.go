@@ -159,20 +159,20 @@ func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error
 // cookie. EndTrees returns the processes that it found, and those that still live after the duration
 // patience (stuck). It never ends the caller.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
-	known, numbers := map[string]bool{}, map[string]bool{}
+	ours := map[string]bool{} // cookies, and the ends of cookies
 	for _, c := range d.Cookies {
-		known[c] = true
+		ours[c] = true
 	}
 	mains := map[int]Tree{}
 	for _, t := range d.Trees {
 		if t.Fence != 0 {
-			numbers[fmt.Sprintf(".%d.%d", t.Seq, t.Fence)] = true
+			ours[fmt.Sprintf(".%d.%d", t.Seq, t.Fence)] = true
 		}
 		if t.PID != 0 {
 			mains[t.PID] = t
 		}
 	}
-	isOurs := func(cookie string) bool { return known[cookie] || numbers[seqAndFenceOf(cookie)] }
+	isOurs := func(cookie string) bool { return ours[cookie] || ours[seqAndFenceOf(cookie)] }
 	start := time.Now()
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
 		session := d.PID
