@@ -28,7 +28,7 @@ func hardLimit(resource int) uint64 {
 type inheritedLimit struct {
 	errno      unix.Errno  // error at the start of a command that the limit may cause
 	signal     unix.Signal // signal that the kernel sends to a command that has reached the limit (getrlimit(2))
-	hard       bool        // the kernel sends the signal at the hard limit
+	hard       bool        // the kernel sends the signal at the hard limit, not at the soft one
 	resource   int
 	unit, name string
 }
@@ -37,6 +37,7 @@ func (l inheritedLimit) raiseHint(value uint64) string {
 	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", value, l.unit, l.name)
 }
 
+// startLimits lists the limits that may cause an error at the start of a command.
 var startLimits = []inheritedLimit{
 	{errno: unix.EAGAIN, resource: unix.RLIMIT_NPROC, unit: "processes", name: "NPROC"},
 	{errno: unix.EMFILE, resource: unix.RLIMIT_NOFILE, unit: "open files", name: "NOFILE"},
@@ -56,6 +57,7 @@ func limitHint(err error) string {
 	return ""
 }
 
+// limitSignals lists the limits at which the kernel ends a command with a signal.
 var limitSignals = []inheritedLimit{
 	{signal: unix.SIGXCPU, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
 	{signal: unix.SIGKILL, hard: true, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
