@@ -71,7 +71,7 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 		found T
 		err   error
 	}
-	results, timedOut := make(chan result), make(chan struct{})
+	results := make(chan result, 1)
 	// the kernel alone can end a call that hangs, so LookUp does not wait for this goroutine after
 	// the timeout
 	go func() {
@@ -80,25 +80,22 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 			r.found, err = f()
 			return err
 		})
-		select {
-		case results <- r:
-		case <-timedOut:
-			hungLookUps.adjustCount(id.UID, -1)
-			if r.err == nil && release != nil {
-				release(r.found)
-			}
-		}
+		results <- r
 	}()
-	timer := time.NewTimer(LookUpTimeout)
-	defer timer.Stop()
 	select {
 	case r := <-results:
 		return r.found, r.err
-	case <-timer.C:
-		hungLookUps.adjustCount(id.UID, 1)
-		close(timedOut)
-		return found, ErrHung
+	case <-time.After(LookUpTimeout):
 	}
+	hungLookUps.adjustCount(id.UID, 1)
+	go func() { // ends with the goroutine above
+		r := <-results
+		hungLookUps.adjustCount(id.UID, -1)
+		if r.err == nil && release != nil {
+			release(r.found)
+		}
+	}()
+	return found, ErrHung
 }
 
 // LookUpAt runs f as LookUp does, and closes the descriptor dirFD afterwards. A look-up that hangs
