@@ -131,19 +131,16 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 	r.pid, err = forkExec(path, argv, attr, r.command.Umask)
 	orphans.endFork(number, r.pid)
 	if err != nil {
-		if r.pidfd == pidfdNotCreated {
+		switch {
+		case r.pidfd == pidfdNotCreated:
 			err = &runas.ShortageError{Err: err}
+		case r.limiter != nil:
+			self, _ := os.Executable()
+			err = fmt.Errorf("the job's account cannot execute %s, which sets the job's limits: %v; check the file's "+
+				"permissions", self, err)
 		}
-		if l := r.limiter; l != nil {
-			l.close()
-			r.limiter = nil
-			if r.pidfd != pidfdNotCreated {
-				self, _ := os.Executable()
-				err = fmt.Errorf("the job's account cannot execute %s, which sets the job's limits: %v; check the file's "+
-					"permissions", self, err)
-			}
-		}
-		r.pidfd = -1
+		r.limiter.close()
+		r.limiter, r.pidfd = nil, -1
 		return err
 	}
 	if r.limiter != nil {
@@ -192,8 +189,7 @@ func (r *run) chown(fd int) error {
 
 // openInput opens the command's standard input.
 func (r *run) openInput() (fd int, err error) {
-	switch {
-	case r.command.StdinFile != "":
+	if r.command.StdinFile != "" {
 		open := func() (int, error) { return openStdin(r.command.StdinFile) }
 		fd, err = runas.LookUp(r.command.RunAs, open, func(fd int) { unix.Close(fd) })
 		switch {
@@ -203,7 +199,8 @@ func (r *run) openInput() (fd int, err error) {
 			return r.worker.nullDevice, &runas.ShortageError{Err: err}
 		}
 		return r.worker.nullDevice, &fieldError{"stdin_file", err, IsPermanent(err)}
-	case r.command.Stdin == "":
+	}
+	if r.command.Stdin == "" {
 		return r.worker.nullDevice, nil
 	}
 	fd, err = createMemoryFile("stdin", []byte(r.command.Stdin))
