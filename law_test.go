@@ -28,7 +28,7 @@ var law = map[string][]string{
 	"internal/failpoint":  {},
 	"internal/dir":        {},
 	"internal/lockfile":   {},
-	"internal/pipe":       {},
+	"internal/pipe":       {"internal/accounts"},
 	"internal/session":    {},
 	"internal/skip":       {},
 	"internal/testrig":    {"internal/skip", "test/pgserver"},

@@ -58,11 +58,8 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
 		err = errors.New("no owner is stored for it")
 	}
-	if err != nil {
-		return nil, false, err
-	}
-	me, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
+	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()
+	if err := errors.Join(err, meErr); err != nil {
 		return nil, false, err
 	}
 	return owner, isTrustedAccount(owner, me.User.Sid), nil
@@ -77,31 +74,15 @@ func isTrustedAccount(sid, me *windows.SID) bool {
 }
 
 // OtherAccountsWithRights returns the accounts that have at least one of the rights, on the object itself or
-// on objects that are created in it. It omits the owner and the accounts that isTrustedAccount accepts.
-func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
-	return otherAccounts(sd, rights, 0)
-}
-
-// OtherAccountsOnObject is like OtherAccountsWithRights, but considers only the rights on the object itself. It
-// ignores rights that apply only to objects created in it.
-func OtherAccountsOnObject(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
-	return otherAccounts(sd, rights, windows.INHERIT_ONLY_ACE)
-}
-
-// otherAccounts implements OtherAccountsWithRights. It ignores the entries of the access list that have any of the
-// flags in the parameter without.
-func otherAccounts(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, without uint8) (others []string,
-	err error) {
-	owner, _, err := sd.Owner()
-	if err != nil {
-		return nil, err
-	}
-	me, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
-		return nil, err
-	}
-	list, _, err := sd.DACL()
-	if err != nil {
+// on objects that are created in it. It omits the owner and the accounts that isTrustedAccount accepts. It
+// ignores the entries of the access list that have any of the flags in the parameter without, for example
+// INHERIT_ONLY_ACE: rights that apply only to objects created in it.
+func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
+	without uint8) (others []string, err error) {
+	owner, _, ownerErr := sd.Owner()
+	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()
+	list, _, listErr := sd.DACL()
+	if err := errors.Join(ownerErr, meErr, listErr); err != nil {
 		return nil, err
 	}
 	if list == nil {
@@ -116,9 +97,8 @@ func otherAccounts(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, 
 			entry.Mask&rights == 0 {
 			continue
 		}
-		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !isTrustedAccount(sid,
-			me.User.Sid) &&
-			!isOwnerSID(sid) {
+		sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart))
+		if !sid.Equals(owner) && !isTrustedAccount(sid, me.User.Sid) && !isOwnerSID(sid) {
 			others = append(others, NameOf(sid))
 		}
 	}

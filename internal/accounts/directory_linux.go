@@ -174,8 +174,7 @@ type FileStamp struct {
 // FileStampOf returns the stamp of a file, or the zero stamp if the file does not exist.
 func FileStampOf(path string) (FileStamp, error) {
 	var st syscall.Stat_t
-	err := syscall.Stat(path, &st)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := syscall.Stat(path, &st); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return FileStamp{}, fmt.Errorf("cannot check %s: %w", path, err)
 	}
 	return FileStamp{st.Ino, st.Size, st.Mtim}, nil
@@ -194,9 +193,6 @@ func (d *Directory) loadFiles() (*accountFiles, error) {
 	}
 	d.readMu.Lock() // if several callers arrive here, the first one reads the files for all of them
 	defer d.readMu.Unlock()
-	if stamps, err = stampFiles(); err != nil {
-		return nil, err
-	}
 	if l := d.files.Load(); l != nil && l.stamps == stamps {
 		return l, nil
 	}
@@ -215,11 +211,10 @@ func (d *Directory) loadFiles() (*accountFiles, error) {
 }
 
 // stampFiles returns the current stamps of the files.
-func stampFiles() (stamps [2]FileStamp, err error) {
-	var err1, err2 error
-	stamps[0], err1 = FileStampOf(passwdFile)
-	stamps[1], err2 = FileStampOf(groupFile)
-	return stamps, errors.Join(err1, err2)
+func stampFiles() ([2]FileStamp, error) {
+	passwd, err1 := FileStampOf(passwdFile)
+	group, err2 := FileStampOf(groupFile)
+	return [2]FileStamp{passwd, group}, errors.Join(err1, err2)
 }
 
 // parseFiles parses passwd(5) and group(5). If several lines have the same number or name, the

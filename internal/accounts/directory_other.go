@@ -24,12 +24,9 @@ func toAccount(u *user.User, err error) (Account, error) {
 	if err != nil {
 		return Account{}, err
 	}
-	uid, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return Account{}, err
-	}
-	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, err
+	uid, _ := parseID(u.Uid) // the ids of this system are numbers
+	gid, _ := parseID(u.Gid)
+	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, nil
 }
 
 // WithGroups returns an account with its groups.
@@ -40,7 +37,7 @@ func (d *Directory) WithGroups(a Account) (Account, error) {
 	}
 	ids, err := u.GroupIds()
 	for _, id := range ids {
-		if gid, wrong := strconv.ParseUint(id, 10, 32); wrong == nil {
+		if gid, ok := parseID(id); ok {
 			a.Groups = append(a.Groups, uint32(gid))
 		}
 	}
@@ -53,8 +50,8 @@ func (d *Directory) Group(name string) (uint32, bool) {
 	if err != nil {
 		return 0, false
 	}
-	gid, err := strconv.ParseUint(g.Gid, 10, 32)
-	return uint32(gid), err == nil
+	gid, ok := parseID(g.Gid)
+	return uint32(gid), ok
 }
 
 // groupNameByGID returns the name of the group with a gid.

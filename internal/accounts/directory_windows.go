@@ -2,6 +2,7 @@ package accounts
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,15 +60,10 @@ func (d *Directory) id(word string, uses ...uint32) (int, bool) {
 		sid, _, use, err := windows.LookupSID("", word)
 		return Entry{SID: sid, Use: use}, err
 	})
-	if err != nil || e.SID == nil {
+	if err != nil || e.SID == nil || !slices.Contains(uses, e.Use) {
 		return 0, false
 	}
-	for _, use := range uses {
-		if e.Use == use {
-			return IDOfSID(e.SID), true
-		}
-	}
-	return 0, false
+	return IDOfSID(e.SID), true
 }
 
 // UserName returns the name of a user, or the number if there is no name.
@@ -120,10 +116,8 @@ func (d *Directory) lookupEntry(word string, look func() (Entry, error)) (Entry,
 		}()
 		select {
 		case a := <-answered:
-			for _, noAccount := range noAccountErrors {
-				if errors.Is(a.error, noAccount) {
-					return Entry{}, nil
-				}
+			if slices.ContainsFunc(noAccountErrors, func(noAccount error) bool { return errors.Is(a.error, noAccount) }) {
+				return Entry{}, nil
 			}
 			return a.Entry, a.error
 		case <-time.After(lookupTimeout):

@@ -3,7 +3,7 @@
 package accounts
 
 import (
-	"fmt"
+	"errors"
 	"sync"
 	"time"
 )
@@ -16,16 +16,8 @@ const (
 	maxCachedLookups = 10_000          // highest number of cached answers
 )
 
-// errLookupTimeout means that the sources outside the files did not answer in time. Its method Error formats
-// the text, because formatting the text at startup would be a tenth of the client's work before main.
-var errLookupTimeout error = lookupTimeoutError{}
-
-type lookupTimeoutError struct{}
-
-// Error returns the message.
-func (lookupTimeoutError) Error() string {
-	return fmt.Sprintf("the user database outside this machine (such as LDAP) did not answer within %v", lookupTimeout)
-}
+// errLookupTimeout means that the sources outside the files did not answer within lookupTimeout.
+var errLookupTimeout = errors.New("the user database outside this machine (such as LDAP) did not answer within 5s")
 
 // lookupCache caches lookups in sources that may be slow or not answer, such as LDAP. The zero value is
 // ready for use. The methods may be called concurrently.

@@ -3,6 +3,8 @@ package accounts
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -52,49 +54,30 @@ func IDOfSID(sid *windows.SID) int {
 // SIDOfID returns the account with a number. It knows a digest only if this process has called IDOfSID with
 // that account.
 func SIDOfID(id int) (*windows.SID, bool) {
-	nt := func(subs ...uint32) (*windows.SID, bool) {
-		sid, err := newSID(subs)
-		return sid, err == nil
-	}
+	text := ""
 	switch {
 	case id == 0:
-		return nt(windows.SECURITY_LOCAL_SYSTEM_RID)
+		text = fmt.Sprintf("S-1-5-%d", windows.SECURITY_LOCAL_SYSTEM_RID)
 	case 0 < id && id < firstBuiltinID && id != windows.SECURITY_LOCAL_SYSTEM_RID:
-		return nt(uint32(id))
+		text = fmt.Sprintf("S-1-5-%d", id)
 	case firstBuiltinID <= id && id < firstLocalID:
-		return nt(windows.SECURITY_BUILTIN_DOMAIN_RID, uint32(id))
+		text = fmt.Sprintf("S-1-5-%d-%d", windows.SECURITY_BUILTIN_DOMAIN_RID, id)
 	case firstLocalID <= id && id < firstLocalID+1<<32 && machineSID() != nil:
-		var subs []uint32
-		for i := range machineSID().SubAuthorityCount() {
-			subs = append(subs, machineSID().SubAuthority(uint32(i)))
-		}
-		return nt(append(subs, uint32(id-firstLocalID))...)
+		text = fmt.Sprintf("%s-%d", machineSID(), id-firstLocalID)
+	default:
+		return digestSIDs.find(id)
 	}
-	return digestSIDs.find(id)
-}
-
-// newSID returns the SID S-1-5 with the given subauthorities, at most 8.
-func newSID(subs []uint32) (*windows.SID, error) {
-	raw := []byte{1, byte(len(subs)), 0, 0, 0, 0, 0, windows.SECURITY_NT_AUTHORITY.Value[5]}
-	for _, s := range subs {
-		raw = binary.LittleEndian.AppendUint32(raw, s)
-	}
-	return (*windows.SID)(unsafe.Pointer(&raw[0])).Copy()
+	sid, err := windows.StringToSid(text)
+	return sid, err == nil
 }
 
 // isLocal reports whether an account belongs to this machine.
 func isLocal(sid *windows.SID) bool {
-	m := machineSID()
-	if m == nil || sid.IdentifierAuthority() != m.IdentifierAuthority() ||
-		sid.SubAuthorityCount() != m.SubAuthorityCount()+1 {
+	if machineSID() == nil {
 		return false
 	}
-	for i := range m.SubAuthorityCount() {
-		if sid.SubAuthority(uint32(i)) != m.SubAuthority(uint32(i)) {
-			return false
-		}
-	}
-	return true
+	number, found := strings.CutPrefix(sid.String(), machineSID().String()+"-")
+	return found && !strings.Contains(number, "-")
 }
 
 // digestSIDs maps digests to SIDs.

@@ -72,10 +72,9 @@ var isSandboxed = func(t windows.Token) (bool, error) {
 // has read data from it. So ClientOf reads the first bytes, waiting until the connection's deadline.
 // Read returns these bytes later. No other Read may run concurrently.
 func ClientOf(c net.Conn) (Identity, error) {
-	p, ok := c.(*conn)
-	if !ok {
-		return Identity{}, errors.New(
-			"the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
+	p, err := asPipe(c)
+	if err != nil {
+		return Identity{}, err
 	}
 	id, err := p.client()
 	if errors.Is(err, windows.ERROR_CANNOT_IMPERSONATE) {
@@ -88,6 +87,14 @@ func ClientOf(c net.Conn) (Identity, error) {
 			"client program runs as: %w", err)
 	}
 	return id, nil
+}
+
+// asPipe returns the end of a pipe that a connection is.
+func asPipe(c net.Conn) (*conn, error) {
+	if p, ok := c.(*conn); ok {
+		return p, nil
+	}
+	return nil, errors.New("the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
 }
 
 // errTooManyUnidentified means that readAhead is already waiting for maxUnidentified clients. The error is temporary,
@@ -156,10 +163,9 @@ func (c *conn) client() (id Identity, err error) {
 // would also name the groups, but an ordinary user may not open it. The PID in the result is that of
 // the process that serves this connection.
 func ServerOf(c net.Conn) (Identity, error) {
-	p, ok := c.(*conn)
-	if !ok {
-		return Identity{}, errors.New(
-			"the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
+	p, err := asPipe(c)
+	if err != nil {
+		return Identity{}, err
 	}
 	var pid uint32
 	if err := windows.GetNamedPipeServerProcessId(p.handle(), &pid); err != nil {

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/accounts"
 )
 
 // This file implements the server of a named pipe. On Windows, a pipe consists of instances, and each
@@ -98,7 +100,7 @@ func takeOverName(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle,
 	}
 	owner, err := ownerOf(h)
 	if err == nil && !isTrustedAccount(owner) {
-		err = fmt.Errorf("the account %s owns it: %w", account(owner), windows.ERROR_ACCESS_DENIED)
+		err = fmt.Errorf("the account %s owns it: %w", accounts.NameOf(owner), windows.ERROR_ACCESS_DENIED)
 	}
 	if err == nil {
 		err = setAccess(h, sd)
@@ -108,15 +110,6 @@ func takeOverName(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle,
 		return 0, err
 	}
 	return h, nil
-}
-
-// account returns the name of an account, or its SID if it has no name.
-func account(sid *windows.SID) string {
-	name, domain, _, err := sid.LookupAccount("")
-	if err != nil {
-		return sid.String()
-	}
-	return domain + `\` + name
 }
 
 func isNameTaken(err error) bool {
@@ -146,8 +139,13 @@ func newInstance(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (wi
 	}
 	const mode = windows.PIPE_TYPE_MESSAGE | windows.PIPE_READMODE_BYTE | windows.PIPE_REJECT_REMOTE_CLIENTS
 	sa := windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), SecurityDescriptor: sd}
-	return windows.CreateNamedPipe(name16, windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|first,
-		mode, windows.PIPE_UNLIMITED_INSTANCES, bufferSize, bufferSize, 0, &sa)
+	h, err := windows.CreateNamedPipe(name16,
+		windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|first, mode,
+		windows.PIPE_UNLIMITED_INSTANCES, bufferSize, bufferSize, 0, &sa)
+	if err != nil {
+		return 0, err
+	}
+	return h, nil
 }
 
 // isAbandoned reports whether a name exists although no process serves it. For such a name, connecting
@@ -194,12 +192,8 @@ func (l *Listener) acceptClients() {
 				return
 			}
 		}
-		next, err := newInstance(l.name, 0, nil)
-		if err != nil {
-			next = 0
-		}
 		l.mu.Lock()
-		l.nextInstance = next
+		l.nextInstance, _ = newInstance(l.name, 0, nil) // if this fails, takeInstance tries again
 		l.mu.Unlock()
 		select {
 		case l.clientPipes <- h:
@@ -217,9 +211,6 @@ func (l *Listener) takeInstance() (windows.Handle, error) {
 	var err error
 	if l.nextInstance == 0 {
 		l.nextInstance, err = newInstance(l.name, 0, nil)
-	}
-	if err != nil {
-		l.nextInstance = 0
 	}
 	return l.nextInstance, err
 }
@@ -312,14 +303,14 @@ func (l *Listener) SetDeadline(t time.Time) error {
 
 // SetPermissions replaces the security descriptor for new clients. Existing connections stay open.
 func (l *Listener) SetPermissions(sddl string) error {
-	sd, err := windows.SecurityDescriptorFromString(sddl)
-	if err != nil {
-		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
-	}
-	l.mu.Lock()
 	// Hold the lock during the change, so that acceptClients cannot pass the instance to a client.
+	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := setAccess(l.nextInstance, sd); err != nil {
+	sd, err := windows.SecurityDescriptorFromString(sddl)
+	if err == nil {
+		err = setAccess(l.nextInstance, sd)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
 	}
 	return nil

@@ -69,7 +69,7 @@ func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 		return fmt.Errorf(
 			`the state folder %s belongs to %s; choose another one with --dir, or run in an elevated prompt: icacls "%[1]s" /setowner *S-1-5-32-544`, dir, accounts.NameOf(owner))
 	}
-	others, err := accounts.OtherAccountsWithRights(sd, accounts.WriteRights)
+	others, err := accounts.OtherAccountsWithRights(sd, accounts.WriteRights, 0)
 	if err != nil {
 		return err
 	}

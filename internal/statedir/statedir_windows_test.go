@@ -25,7 +25,7 @@ func TestStateDirIsPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if others, err := accounts.OtherAccountsWithRights(sd, ^windows.ACCESS_MASK(0)); err != nil || len(others) > 0 {
+	if others, err := accounts.OtherAccountsWithRights(sd, ^windows.ACCESS_MASK(0), 0); err != nil || len(others) > 0 {
 		t.Errorf("open to %v, %v", others, err)
 	}
 }

@@ -50,10 +50,8 @@ func RestartWithTimerSlack(before func()) error {
 }
 
 // ExecWithTimerSlack executes this program again with the slack and an environment. It returns only if
-// that fails.
+// that fails. The caller must have locked the goroutine to its thread.
 func ExecWithTimerSlack(env []string) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	if os.Getenv(timerSlackVariable) == "" {
 		was, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 		if err != nil || was <= 0 {

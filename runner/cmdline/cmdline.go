@@ -63,19 +63,14 @@ func findShellText(argv []string) (at, kind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
 	name = strings.TrimSuffix(strings.ToLower(name), ".exe")
 	for i, a := range argv[1:] {
-		a = strings.ToLower(a)
-		switch name {
-		case "cmd":
-			if a == "/c" || a == "/k" {
-				return i + 1, cmdExeText
-			}
-		case "powershell", "pwsh":
-			if isAbbreviation(a, "-file", 2) || isAbbreviation(a, "-encodedcommand", 2) {
-				return 0, noShellText
-			}
-			if isAbbreviation(a, "-command", 2) {
-				return i + 1, powershellText
-			}
+		isPowerShell := name == "powershell" || name == "pwsh"
+		switch {
+		case name == "cmd" && (strings.EqualFold(a, "/c") || strings.EqualFold(a, "/k")):
+			return i + 1, cmdExeText
+		case isPowerShell && (isAbbreviation(a, "-file", 2) || isAbbreviation(a, "-encodedcommand", 2)):
+			return 0, noShellText
+		case isPowerShell && isAbbreviation(a, "-command", 2):
+			return i + 1, powershellText
 		}
 	}
 	return 0, noShellText
@@ -84,7 +79,7 @@ func findShellText(argv []string) (at, kind int) {
 // isAbbreviation reports whether PowerShell accepts the argument a as an abbreviation of a parameter.
 // minLength is the length of the shortest unique abbreviation.
 func isAbbreviation(a, parameter string, minLength int) bool {
-	return len(a) >= minLength && strings.HasPrefix(parameter, a)
+	return len(a) >= minLength && strings.HasPrefix(strings.ToLower(parameter), strings.ToLower(a))
 }
 
 // cmdExeLine returns a command line with which cmd.exe executes a text unchanged. With /S, cmd.exe removes
@@ -114,10 +109,8 @@ func cmdExeLine(argv []string, at int) (string, error) {
 func quietPowerShell(argv []string, at int) []string {
 	var add []string
 	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
-		if !slices.ContainsFunc(argv[1:at], func(a string) bool {
-			return isAbbreviation(strings.ToLower(a),
-				strings.ToLower(option), minLength)
-		}) {
+		isGiven := func(a string) bool { return isAbbreviation(a, option, minLength) }
+		if !slices.ContainsFunc(argv[1:at], isGiven) {
 			add = append(add, option)
 		}
 	}

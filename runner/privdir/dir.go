@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"syscall"
 )
 
 // maxNameTries is how many names are tried for a new directory. A name stays in use if its directory could
@@ -53,7 +54,7 @@ func (d *Dir) MoveAside(survived bool) (path string) {
 		d.nameSuffix++
 	}
 	if survived {
-		d.abandonNotes()
+		d.dropNotes()
 	}
 	d.RemoveUnused()
 	return path
@@ -65,7 +66,7 @@ func (d *Dir) RemoveUnused() {
 		return
 	}
 	d.isOpen = false
-	if err := removeEmptyDir(d.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := syscall.Rmdir(d.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.nameSuffix++
 	}
 	d.closeDir()

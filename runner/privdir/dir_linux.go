@@ -74,11 +74,11 @@ func (d *Dir) create() (err error) {
 		if err := unix.Mkfifo(d.ProgressPath, 0o600); err != nil {
 			return fmt.Errorf("cannot create a FIFO: %w", err)
 		}
-		if d.fifoFD, err = unix.Open(d.ProgressPath, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC,
-			0); err != nil {
-			return err
+		const flags = unix.O_RDWR | unix.O_NONBLOCK | unix.O_NOFOLLOW | unix.O_CLOEXEC
+		if d.fifoFD, err = unix.Open(d.ProgressPath, flags, 0); err == nil {
+			err = d.chown(d.fifoFD)
 		}
-		if err := d.chown(d.fifoFD); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -99,10 +99,7 @@ func (d *Dir) create() (err error) {
 	if d.dirFD, err = unix.Open(d.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}
-	if err := d.chown(d.dirFD); err != nil {
-		return err
-	}
-	return unix.Fstat(d.dirFD, &d.unusedStat)
+	return errors.Join(d.chown(d.dirFD), unix.Fstat(d.dirFD, &d.unusedStat))
 }
 
 // chown makes the account the owner of a file.
@@ -129,10 +126,6 @@ func renameNew(path, newPath string) error {
 	return unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, newPath, unix.RENAME_NOREPLACE)
 }
 
-// removeEmptyDir removes a directory if it is empty. Unlike os.Remove, it never removes a file that took the
-// place of the directory.
-func removeEmptyDir(path string) error { return unix.Rmdir(path) }
-
 // closeDir closes the descriptor of the directory.
 func (d *Dir) closeDir() {
 	if d.dirFD >= 0 {
@@ -149,9 +142,6 @@ func (d *Dir) dropNotes() {
 	}
 	os.Remove(d.ProgressPath)
 }
-
-// abandonNotes closes and removes the FIFO, so that nothing of the surviving process is read any more.
-func (d *Dir) abandonNotes() { d.dropNotes() }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
 func (d *Dir) AddFile(name string, content []byte) (path string, err error) {

@@ -34,29 +34,23 @@ type progressFileState struct {
 func New(base string) *Dir { return &Dir{base: base} }
 
 // Open ensures that an empty directory exists, and no notes file.
-func (d *Dir) Open(*runas.Identity) (err error) {
+func (d *Dir) Open(*runas.Identity) error {
 	d.lastProgressFile, d.ProgressPath = progressFileState{}, d.pathWithEnding(".progress")
 	if err := os.Remove(d.ProgressPath); err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.nameSuffix++ // another process has the file open, so use the next name
 		d.RemoveUnused()
 		d.ProgressPath = d.pathWithEnding(".progress")
 	}
-	for range maxNameTries {
-		if d.isOpen {
-			return nil
-		}
+	for tries := 1; !d.isOpen; tries++ {
 		d.Path = d.pathWithEnding("")
-		err = os.Mkdir(d.Path, 0o700)
-		d.isOpen = err == nil
-		if err != nil && !errors.Is(err, os.ErrExist) {
-			break
-		}
-		if err != nil {
+		switch err := os.Mkdir(d.Path, 0o700); {
+		case err == nil:
+			d.isOpen = true
+		case tries < maxNameTries && errors.Is(err, os.ErrExist):
 			d.nameSuffix++
+		default:
+			return fmt.Errorf("cannot create the job's private folder: %w", err)
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("cannot create the job's private folder: %w", err)
 	}
 	return nil
 }
@@ -75,18 +69,11 @@ func renameNew(path, newPath string) error {
 	return os.Rename(path, newPath)
 }
 
-// removeEmptyDir removes a directory if it is empty.
-func removeEmptyDir(path string) error { return os.Remove(path) }
-
 // closeDir does nothing: the directory is not kept open on Windows.
 func (d *Dir) closeDir() {}
 
 // dropNotes removes the notes file. It fails if another process has the file open.
 func (d *Dir) dropNotes() { os.Remove(d.ProgressPath) }
-
-// abandonNotes does nothing: the surviving process may still use the notes file, and the next command gets a
-// file with another name.
-func (d *Dir) abandonNotes() {}
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
 func (d *Dir) AddFile(name string, content []byte) (path string, err error) {

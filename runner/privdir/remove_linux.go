@@ -150,14 +150,10 @@ func (r *removalStep) removeEntry(fd int, name string, depth int) error {
 	if err == unix.EACCES && unix.Fchmod(fd, 0o700) == nil {
 		err = unix.Unlinkat(fd, name, 0)
 	}
-	switch err {
-	case nil, unix.ENOENT:
-		return nil
-	case unix.EISDIR:
-	default:
-		return fmt.Errorf("cannot remove %q in it: %w; remove it as the user of the job", name, err)
+	if err == unix.EISDIR {
+		err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
 	}
-	switch err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err {
+	switch err {
 	case nil, unix.ENOENT:
 		return nil
 	case unix.ENOTEMPTY, unix.EEXIST:

@@ -12,16 +12,17 @@ import (
 // maxSparedTreesPerUser is how many trees of one account may live on after their commands.
 const maxSparedTreesPerUser = 64
 
-// sparedTreesByUser records the trees that live on after their commands.
-var sparedTreesByUser = sparedTrees{byUID: map[uint32][]*sparedTree{}}
+// allSparedTrees records the trees that live on after their commands.
+var allSparedTrees sparedTrees
 
 type sparedTrees struct {
-	mu    sync.Mutex
-	byUID map[uint32][]*sparedTree // recorded trees by account; guarded by mu
+	mu   sync.Mutex
+	list []*sparedTree // guarded by mu
 }
 
 // sparedTree describes the processes that a command left behind and that may live on.
 type sparedTree struct {
+	uid        uint32 // account of the command
 	cgroupPath string // directory of the control group; "" without a control group
 	cookie     string
 	procs      []procfs.Process // some of the processes; empty if there is a control group
@@ -31,19 +32,28 @@ type sparedTree struct {
 const maxRecorded = 16
 
 // add records a tree. It returns false if the account already has maxSparedTreesPerUser living trees.
-func (t *sparedTrees) add(uid uint32, s *sparedTree) bool {
-	t.mu.Lock()
-	full := len(t.byUID[uid]) >= maxSparedTreesPerUser
-	t.mu.Unlock()
-	if full {
-		t.removeEnded()
+func (t *sparedTrees) add(s *sparedTree) bool {
+	if t.addIfRoom(s) {
+		return true
 	}
+	t.removeEnded()
+	return t.addIfRoom(s)
+}
+
+// addIfRoom records a tree, unless maxSparedTreesPerUser trees of its account are recorded.
+func (t *sparedTrees) addIfRoom(s *sparedTree) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.byUID[uid]) >= maxSparedTreesPerUser {
+	recorded := 0
+	for _, other := range t.list {
+		if other.uid == s.uid {
+			recorded++
+		}
+	}
+	if recorded >= maxSparedTreesPerUser {
 		return false
 	}
-	t.byUID[uid] = append(t.byUID[uid], s)
+	t.list = append(t.list, s)
 	return true
 }
 
@@ -51,50 +61,38 @@ func (t *sparedTrees) add(uid uint32, s *sparedTree) bool {
 // lock.
 func (t *sparedTrees) removeEnded() {
 	t.mu.Lock()
-	copied := map[uint32][]*sparedTree{}
-	for uid, list := range t.byUID {
-		copied[uid] = slices.Clone(list)
-	}
+	list := slices.Clone(t.list)
 	t.mu.Unlock()
-	takeScan := sync.OnceValue(processScanner.freshScan)
-	for uid, list := range copied {
-		alive := livingTrees(uid, list, takeScan)
-		t.mu.Lock()
-		t.byUID[uid] = slices.DeleteFunc(t.byUID[uid], func(s *sparedTree) bool {
-			return !alive[s] && slices.Contains(list, s)
-		})
-		if len(t.byUID[uid]) == 0 {
-			delete(t.byUID, uid)
-		}
-		t.mu.Unlock()
-	}
+	ended := endedTrees(list)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.list = slices.DeleteFunc(t.list, func(s *sparedTree) bool { return ended[s] })
 }
 
-// livingTrees returns which of an account's trees have a living process. The function takeScan returns
-// a scan that began after the call of livingTrees.
-func livingTrees(uid uint32, list []*sparedTree, takeScan func() *scan) map[*sparedTree]bool {
-	alive, byCookie := map[*sparedTree]bool{}, map[string]*sparedTree{}
+// endedTrees returns which trees have no living process.
+func endedTrees(list []*sparedTree) map[*sparedTree]bool {
+	ended, byCookie, uids := map[*sparedTree]bool{}, map[string]*sparedTree{}, map[uint32]bool{}
 	for _, s := range list {
 		switch {
 		case s.cgroupPath != "":
 			raw, err := os.ReadFile(s.cgroupPath + "/cgroup.events")
-			alive[s] = err == nil && !bytes.Contains(raw, []byte("populated 0"))
-		case slices.ContainsFunc(s.procs, procfs.Process.StillAlive):
-			alive[s] = true
-		default:
-			byCookie[s.cookie] = s
+			ended[s] = err != nil || bytes.Contains(raw, []byte("populated 0"))
+		case !slices.ContainsFunc(s.procs, procfs.Process.StillAlive):
+			ended[s], byCookie[s.cookie], uids[s.uid] = true, s, true
 		}
 	}
 	if len(byCookie) == 0 {
-		return alive
+		return ended
 	}
-	l := takeScan()
+	l := processScanner.freshScan()
 	for _, p := range l.procs {
-		if p.Alive() && l.isOwnedBy(uid, p.PID) {
-			if s := byCookie[l.cookie(p.PID)]; s != nil {
-				alive[s] = true
-			}
+		uid, known := l.realUID[p.PID]
+		if !known || !uids[uid] || !p.Alive() {
+			continue
+		}
+		if s := byCookie[l.cookie(p.PID)]; s != nil && s.uid == uid {
+			ended[s] = false
 		}
 	}
-	return alive
+	return ended
 }

@@ -40,9 +40,6 @@ const supervisorName = "supervisor"
 // maxTasks is the default limit of tasks of a command, where the limit can be enforced.
 const maxTasks = 4096
 
-// cgroupSetupErrorFormat is the format of an error of NewCgroups.
-const cgroupSetupErrorFormat = "cannot set up control groups; check that the runner's systemd unit has Delegate=yes: %w"
-
 // NewCgroups moves this process into a subgroup of its control group, and enables the memory, pids and cpu
 // controllers for all subgroups. The system must have delegated the group to this process (systemd:
 // Delegate=yes). If a controller cannot be enabled, NewCgroups returns the groups together with an error
@@ -53,15 +50,13 @@ func NewCgroups() (*Cgroups, error) {
 		return nil, err
 	}
 	supervisor := filepath.Join(path, supervisorName)
-	if err := os.Mkdir(supervisor, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf(cgroupSetupErrorFormat, err)
+	err = os.Mkdir(supervisor, 0o755)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		err = os.WriteFile(filepath.Join(supervisor, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 	}
-	if err := os.WriteFile(filepath.Join(supervisor, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
-		return nil, fmt.Errorf(cgroupSetupErrorFormat, err)
-	}
-	controllers, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
-	if err != nil {
-		return nil, fmt.Errorf(cgroupSetupErrorFormat, err)
+	controllers, readErr := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
+	if err := cmp.Or(err, readErr); err != nil {
+		return nil, fmt.Errorf("cannot set up control groups; check that the runner's systemd unit has Delegate=yes: %w", err)
 	}
 	var refused error
 	for _, c := range strings.Fields(string(controllers)) {
@@ -100,10 +95,10 @@ func ownCgroup() (string, error) {
 			continue
 		}
 		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-			if _, err := os.Stat(filepath.Join(root, path, "cgroup.procs")); err == nil {
-				if _, err := os.Stat(filepath.Join(root, path, "cgroup.controllers")); err == nil {
-					return filepath.Join(root, path), nil
-				}
+			_, procsErr := os.Stat(filepath.Join(root, path, "cgroup.procs"))
+			_, controllersErr := os.Stat(filepath.Join(root, path, "cgroup.controllers"))
+			if procsErr == nil && controllersErr == nil {
+				return filepath.Join(root, path), nil
 			}
 		}
 	}
@@ -113,15 +108,16 @@ func ownCgroup() (string, error) {
 // Chown makes an account the owner of the group, so that it may create subgroups. It must be called
 // before this process switches to that account.
 func (c *Cgroups) Chown(uid, gid int) error {
-	err := os.Chown(c.path, uid, gid)
-	for _, name := range []string{"cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} {
-		err = errors.Join(err, os.Chown(filepath.Join(c.path, name), uid, gid))
+	const ownLimit = supervisorName + "/memory.max" // does not exist without a controller for memory
+	var errs error
+	for _, name := range []string{".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads", supervisorName,
+		supervisorName + "/cgroup.procs", ownLimit} {
+		err := os.Chown(filepath.Join(c.path, name), uid, gid)
+		if name != ownLimit || !errors.Is(err, fs.ErrNotExist) {
+			errs = errors.Join(errs, err)
+		}
 	}
-	supervisor := filepath.Join(c.path, supervisorName)
-	if bound := os.Chown(filepath.Join(supervisor, "memory.max"), uid, gid); !errors.Is(bound, fs.ErrNotExist) {
-		err = errors.Join(err, bound)
-	}
-	return errors.Join(err, os.Chown(supervisor, uid, gid), os.Chown(filepath.Join(supervisor, "cgroup.procs"), uid, gid))
+	return errs
 }
 
 // LimitOwnMemory limits the memory of this process, in bytes. The memory of commands does not count,
@@ -244,7 +240,7 @@ const maxGroupNames = 100_000
 
 // abandon gives up a group. If the group still has processes, Sweep removes it later.
 func (c *Cgroups) abandon(b *cgroup) {
-	b.close()
+	closeDescriptors(&b.dirFD, &b.eventsFD, &b.memoryEventsFD)
 	if os.Remove(b.path) == nil {
 		return
 	}
@@ -256,26 +252,11 @@ func (c *Cgroups) abandon(b *cgroup) {
 // Sweep removes groups that were given up and whose processes have ended.
 func (c *Cgroups) Sweep() {
 	c.mu.Lock()
-	paths := c.abandonedPaths
-	c.abandonedPaths = nil
-	c.mu.Unlock()
-	var kept []string
-	for _, path := range paths {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			kept = append(kept, path)
-		}
-	}
-	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.abandonedPaths = append(c.abandonedPaths, kept...)
-}
-
-func (c *cgroup) close() {
-	for _, fd := range []int{c.dirFD, c.eventsFD, c.memoryEventsFD} {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-	}
+	c.abandonedPaths = slices.DeleteFunc(c.abandonedPaths, func(path string) bool {
+		err := os.Remove(path)
+		return err == nil || errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // isEmpty reports whether neither the group nor its subgroups contain a process.

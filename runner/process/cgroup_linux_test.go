@@ -127,7 +127,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 // process itself may survive and fail with an exit code.
 func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	got := Result{ExitCode: 137}
-	(&run{result: &got}).recordOutOfMemory(oomKills{processKilled: true, atLimit: true})
+	(&run{runState: runState{result: &got}}).recordOutOfMemory(oomKills{processKilled: true, atLimit: true})
 	if want := (Result{ExitCode: 137, AtMemoryLimit: true}); got != want {
 		t.Errorf("the result is %+v, want %+v", got, want)
 	}

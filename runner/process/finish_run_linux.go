@@ -164,28 +164,16 @@ func (r *run) killRemaining(remaining []procfs.Process) {
 // and print without end. After the output grace period, readRemaining reads only what the pipes hold at
 // that time.
 func (r *run) readRemaining() {
-	unread, counted := [2]int{}, false
-	for !r.pipesClosed() {
-		fds := r.pollFds()
-		n, err := unix.Poll(fds[:], 0)
-		if err == unix.EINTR {
-			continue
-		}
-		if n == 0 {
-			return
-		}
-		if !counted && time.Now().After(r.graceEndsAt) {
-			unread, counted = r.maxPendingBytes(), true
-		}
-		more := !counted
-		for i := range fds {
-			if fds[i].Revents != 0 && (!counted || unread[i] > 0) {
-				unread[i] -= r.readPipe(i)
-				more = more || unread[i] > 0
+	if !r.drainPipes(0) || time.Now().Before(r.graceEndsAt) {
+		return
+	}
+	for i, unread := range r.maxPendingBytes() {
+		for unread > 0 {
+			n := r.readPipe(i)
+			if n == 0 {
+				break // a terminal contained less
 			}
-		}
-		if !more {
-			return
+			unread -= n
 		}
 	}
 }
@@ -194,7 +182,7 @@ func (r *run) readRemaining() {
 // KiB in the line discipline, and 8 KiB plus one write in the buffer before the line discipline.
 const maxTerminalBytes = 32 << 10
 
-// maxPendingBytes returns an upper bound for the number of bytes in each pipe.
+// maxPendingBytes returns the number of bytes in each pipe, or an upper bound for a terminal.
 func (r *run) maxPendingBytes() (n [2]int) {
 	if r.command.TTY {
 		return [2]int{maxTerminalBytes, 0} // TIOCINQ counts only the bytes in the line discipline
@@ -260,10 +248,8 @@ func (r *run) drainPipes(wait time.Duration) bool {
 			return true
 		}
 		r.readReady(fds)
-		if wait > 0 && time.Now().After(deadline) {
-			return true // a process may print without end
-		}
-		if wait == 0 && time.Since(r.result.EndedAt) > r.command.OutputGrace {
+		// A process may print without end.
+		if now := time.Now(); wait > 0 && now.After(deadline) || wait == 0 && now.After(r.graceEndsAt) {
 			return true
 		}
 	}
@@ -274,16 +260,13 @@ func (r *run) drainPipes(wait time.Duration) bool {
 // SIGTERM keep the rest of their grace period.
 func (r *run) endLeftovers(forced bool) {
 	if r.command.AllowBackground && !forced {
-		r.waitTree(time.Until(r.graceEndsAt), r.pipesClosed)
+		r.waitTree(r.pipesClosed)
 		if r.spareTree() {
 			return
 		}
 	}
-	if forced {
-		r.waitGrace()
-	} else {
-		r.waitTree(time.Until(r.graceEndsAt), func() bool { return false })
-	}
+	r.waitTree(func() bool { return false })
+	r.worker.markEnded()
 	start, firstScan := time.Now(), time.Time{}
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		remaining := r.remainingProcesses()
@@ -321,13 +304,13 @@ func (r *run) spareTree() bool {
 	if len(remaining) == 0 {
 		return true
 	}
-	s := &sparedTree{cookie: r.command.Cookie}
+	s := &sparedTree{uid: r.command.uid(), cookie: r.command.Cookie}
 	if b := r.worker.cgroup; b != nil {
 		s.cgroupPath = b.path
 	} else {
 		s.procs = remaining[:min(len(remaining), maxRecorded)]
 	}
-	if !sparedTreesByUser.add(r.command.uid(), s) {
+	if !allSparedTrees.add(s) {
 		r.result.Error = fmt.Sprintf(
 			"allow_background: the job's background processes were ended, because %d earlier jobs of "+
 				"this account still have background processes, which is the limit", maxSparedTreesPerUser)
@@ -341,41 +324,17 @@ func (r *run) spareTree() bool {
 // pipesClosed reports whether both pipes are at end of file.
 func (r *run) pipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
-// waitTree waits until the rest of the tree has ended by itself. It returns earlier when the function
-// stop returns true or the duration limit has passed. It searches for the tree again only when all
-// processes that it knows have ended.
-func (r *run) waitTree(limit time.Duration, stop func() bool) {
-	var known []procfs.Process
-	deadline := time.Now().Add(limit)
-	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
-		r.drainPipes(0)
-		reapOrphans()
-		if stop() {
-			return
-		}
-		for len(known) > 0 && !known[0].StillAlive() {
-			known = known[1:]
-		}
-		if len(known) == 0 {
-			if known = r.remainingProcesses(); len(known) == 0 && !r.mayHaveOrphans() {
-				return
-			}
-		}
-		time.Sleep(min(pause, time.Until(deadline)))
-	}
-}
-
-// waitGrace waits until the tree has ended, at most for the rest of its grace period. Later calls
-// of Kill have no effect.
-func (r *run) waitGrace() {
+// waitTree waits until the rest of the tree has ended. It returns earlier when the function stop returns true
+// or SIGKILL is due.
+func (r *run) waitTree(stop func() bool) {
 	// unsureSince is the time from which on every remaining process may belong to another tree. It
 	// is zero while a process certainly belongs to this tree.
 	var unsureSince time.Time
-	for time.Now().Before(r.killDueTime()) {
+	for time.Now().Before(r.killDueTime()) && !stop() {
 		reapOrphans()
 		remaining := r.remainingProcesses()
 		for _, p := range remaining {
-			r.awaitEnd(p)
+			r.awaitEnd(p, stop)
 		}
 		if len(remaining) > 0 {
 			unsureSince = time.Time{}
@@ -386,15 +345,15 @@ func (r *run) waitGrace() {
 			unsureSince = now
 		}
 		if !r.mayHaveOrphans() || now.After(r.graceEndsAt) && now.Sub(unsureSince) > maxExecTime {
-			break
+			return
 		}
 		time.Sleep(maxExecTime / 20)
 	}
-	r.worker.markEnded()
 }
 
-// awaitEnd reads the output of the tree until process p has ended or SIGKILL is due.
-func (r *run) awaitEnd(p procfs.Process) {
+// awaitEnd reads the output of the tree until process p has ended, the function stop returns true, or SIGKILL
+// is due.
+func (r *run) awaitEnd(p procfs.Process, stop func() bool) {
 	pidfd, err := unix.PidfdOpen(p.PID, 0)
 	if err == unix.ESRCH {
 		return
@@ -406,7 +365,7 @@ func (r *run) awaitEnd(p procfs.Process) {
 		return
 	}
 	defer unix.Close(pidfd)
-	for p.StillAlive() {
+	for p.StillAlive() && !stop() {
 		pipes := r.pollFds()
 		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.worker.wakeEvent), Events: unix.POLLIN}}
@@ -420,8 +379,7 @@ func (r *run) awaitEnd(p procfs.Process) {
 		}
 		r.readReady([2]unix.PollFd{fds[0], fds[1]})
 		if fds[3].Revents != 0 {
-			var drain [8]byte
-			unix.Read(r.worker.wakeEvent, drain[:])
+			r.worker.clearWakeEvent()
 			r.handleRequests(time.Now())
 		}
 	}

@@ -27,19 +27,13 @@ func (r *run) finish() {
 		r.resumeTree() // no kill has resumed the tree, which may still be frozen
 		r.drainPipes(r.graceEndsAt)
 	}
-	switch {
-	case forced:
-		r.waitGrace()
+	if !r.command.AllowBackground || forced {
+		r.waitTree()
 		r.endLeftovers(forced)
-	case r.command.AllowBackground:
-		if count, _ := r.tree.countOthers(); count > 0 {
-			r.spareTree()
-		} else {
-			r.drainPipes(time.Now().Add(drainTimeout))
-		}
-	default:
-		r.waitTree(r.graceEndsAt)
-		r.endLeftovers(forced)
+	} else if count, _ := r.tree.countOthers(); count > 0 {
+		r.spareTree()
+	} else {
+		r.drainPipes(time.Now().Add(drainTimeout))
 	}
 	var code uint32
 	err := windows.GetExitCodeProcess(r.tree.mainHandle, &code)
@@ -90,19 +84,8 @@ func (r *run) spareTree() {
 	r.result.HasBackground = true
 }
 
-// waitTree waits until the rest of the tree has ended by itself, at most until a deadline.
-func (r *run) waitTree(deadline time.Time) {
-	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
-		if count, _ := r.tree.countOthers(); count == 0 {
-			return
-		}
-		time.Sleep(min(pause, time.Until(deadline)))
-	}
-}
-
-// waitGrace waits until the tree has ended, at most for the rest of its grace period. Later calls
-// of Kill have no effect.
-func (r *run) waitGrace() {
+// waitTree waits until the rest of the tree has ended or its end is due. Later calls of Kill have no effect.
+func (r *run) waitTree() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.countOthers()
 		wait := time.Until(r.killDueTime())

@@ -71,8 +71,8 @@ func (o *orphanTable) pauseForks() bool {
 		return false
 	}
 	start := time.Now()
-	for _, f := range o.forks {
-		if start.Sub(f.startedAt) > maxForkWait {
+	for _, startedAt := range o.forks {
+		if start.Sub(startedAt) > maxForkWait {
 			return false
 		}
 	}

@@ -33,7 +33,7 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	}
 	fork := orphans.beginFork()
 	orphans.mu.Lock()
-	orphans.forks = []activeFork{{fork, time.Now().Add(-2 * maxForkWait)}}
+	orphans.forks = map[int]time.Time{fork: time.Now().Add(-2 * maxForkWait)}
 	orphans.mu.Unlock()
 	if n := collections(); n != 0 {
 		t.Errorf("while a fork takes long: %d collections", n)
@@ -42,7 +42,7 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 		t.Error("other forks wait during a long fork")
 	}
 	orphans.mu.Lock()
-	orphans.forks = []activeFork{{fork, time.Now()}}
+	orphans.forks = map[int]time.Time{fork: time.Now()}
 	orphans.mu.Unlock()
 	if n := collections(); n != 0 {
 		t.Errorf("while a fork is running that has just started: %d collections", n)

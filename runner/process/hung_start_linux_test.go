@@ -205,7 +205,7 @@ func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 		{true, Result{ExitCode: 1}, Result{ExitCode: 1}},
 	} {
 		got := c.is
-		(&run{result: &got}).recordOutOfMemory(oomKills{processKilled: c.ranOut})
+		(&run{runState: runState{result: &got}}).recordOutOfMemory(oomKills{processKilled: c.ranOut})
 		if got != c.want {
 			t.Errorf("%+v, ran out: %v: got %+v, want %+v", c.is, c.ranOut, got, c.want)
 		}

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -126,8 +127,11 @@ type tree struct {
 	memoryRefused bool // the memory limit has refused memory to a process
 }
 
-// limitError returns the error about a limit that could not be set.
+// limitError returns the error about a limit that could not be set; nil if err is nil.
 func limitError(name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return &fieldError{"start", fmt.Errorf("cannot set the job's limit --%s; change or remove the limit: %w", name, err),
 		false}
 }
@@ -171,32 +175,26 @@ func newTree(sys *systemCalls, cookie string, l TreeLimits) (*tree, error) {
 type nameTakenError struct{ error }
 
 // applyLimits sets a command's limits.
-func (t *tree) applyLimits(l TreeLimits) error {
+func (t *tree) applyLimits(l TreeLimits) (err error) {
 	basic := &t.limits.BasicLimitInformation
 	if l.MemoryBytes > 0 {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_JOB_MEMORY
 		t.limits.JobMemoryLimit = uintptr(min(uint64(l.MemoryBytes), uint64(^uintptr(0))))
-		if err := errors.Join(t.setLimits(), t.watchMemoryLimit()); err != nil {
-			return limitError("memory", err)
-		}
+		err = limitError("memory", errors.Join(t.setLimits(), t.watchMemoryLimit()))
 	}
 	if l.Tasks > 0 {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_ACTIVE_PROCESS
 		basic.ActiveProcessLimit = uint32(l.Tasks)
-		if err := t.setLimits(); err != nil {
-			return limitError("tasks", err)
-		}
+		err = cmp.Or(err, limitError("tasks", t.setLimits()))
 	}
 	if l.CPUs > 0 {
 		cpus := float64(windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS))
 		rate := struct{ flags, rate uint32 }{cpuRateEnable | cpuRateHardCap,
 			uint32(min(max(l.CPUs/cpus*fullCPURate, 1), fullCPURate))}
-		if err := t.systemCalls.setJobInfo(t.jobHandle, windows.JobObjectCpuRateControlInformation, unsafe.Pointer(&rate),
-			unsafe.Sizeof(rate)); err != nil {
-			return limitError("cpus", err)
-		}
+		err = cmp.Or(err, limitError("cpus", t.systemCalls.setJobInfo(t.jobHandle,
+			windows.JobObjectCpuRateControlInformation, unsafe.Pointer(&rate), unsafe.Sizeof(rate))))
 	}
-	return nil
+	return err
 }
 
 // setNice sets the priority class of all processes to the one nearest to a Unix nice value.
@@ -213,10 +211,7 @@ func (t *tree) setNice(nice int) error {
 	basic := &t.limits.BasicLimitInformation
 	basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS
 	basic.PriorityClass = class
-	if err := t.setLimits(); err != nil {
-		return limitError("nice", err)
-	}
-	return nil
+	return limitError("nice", t.setLimits())
 }
 
 func (t *tree) setLimits() error {
@@ -313,9 +308,5 @@ func filetimeTicks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 
 // close closes the handles of the tree. Windows then ends processes that still live, unless they were
 // spared.
 func (t *tree) close() {
-	for _, h := range []windows.Handle{t.jobHandle, t.messagePort, t.mainHandle} {
-		if h != 0 {
-			windows.CloseHandle(h)
-		}
-	}
+	closeHandles(t.jobHandle, t.messagePort, t.mainHandle)
 }

@@ -3,14 +3,12 @@ package process
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -57,65 +55,50 @@ const (
 	stepExec            = 's'
 )
 
-// limiterReport is the last step of a limiter. If the step is not stepReady, it failed with errno.
-type limiterReport struct {
-	step  byte
-	errno syscall.Errno
+// limiterReport is the last step of a limiter. If the step is not stepReady, it failed with an error number,
+// which fits into a byte.
+type limiterReport struct{ step, errno byte }
+
+const reportSize = 2
+
+// limiterLimits is the start of an order, in the layout of this program, which both ends run.
+type limiterLimits struct {
+	nice, noFile    int64 // 0 means that the command sets no such limit
+	memory          int64 // limit of the address space, in bytes; 0 means no limit
+	noNewPrivileges bool  // set PR_SET_NO_NEW_PRIVS
+	needsShell      bool  // /bin/sh runs the program if the kernel cannot execute it
+	argCount        int64
 }
 
-const reportSize = 5
-
-func (p limiterReport) bytes() (b [reportSize]byte) {
-	b[0] = p.step
-	binary.LittleEndian.PutUint32(b[1:], uint32(p.errno))
-	return b
-}
-
-// limiterOrder describes what a limiter must do.
-type limiterOrder struct {
-	nice, noFile       int64 // 0 means that the command sets no such limit
-	memory             int64 // limit of the address space, in bytes; 0 means no limit
-	noNewPrivileges    int64 // 1 sets PR_SET_NO_NEW_PRIVS
-	limiterName, path  string
-	argCount, envCount []string
-}
-
-// encode returns the order as texts that end with NUL: the limits, the number of arguments, the
-// limiter's name, the program, its arguments and its environment.
-func (o *limiterOrder) encode() []byte {
-	var texts []string
-	for _, n := range []int64{o.nice, o.noFile, o.memory, o.noNewPrivileges, int64(len(o.argCount))} {
-		texts = append(texts, strconv.FormatInt(n, 10))
-	}
-	texts = slices.Concat(texts, []string{o.limiterName, o.path}, o.argCount, o.envCount)
-	return []byte(strings.Join(texts, "\x00") + "\x00")
+// encodeOrder returns an order: the limits, followed by texts that end with NUL, which are the limiter's
+// name, the program, its arguments and its environment.
+func encodeOrder(limits limiterLimits, limiterName, path string, argv, env []string) []byte {
+	limits.argCount = int64(len(argv))
+	order := unsafe.Slice((*byte)(unsafe.Pointer(&limits)), unsafe.Sizeof(limits))
+	texts := slices.Concat([]string{limiterName, path}, argv, env)
+	return append(order, strings.Join(texts, "\x00")+"\x00"...)
 }
 
 // decodedOrder is an order in the form that the kernel needs: pointers to texts that end with NUL.
 type decodedOrder struct {
-	nice, noFile, memory, noNewPrivileges int64
-	limiterName, path                     *byte
-	argv, env                             []*byte // each ends with nil
-	shellArgv                             []*byte // arguments with which /bin/sh runs the program; ends with nil
+	limiterLimits
+	limiterName, path *byte
+	argv, env         []*byte // each ends with nil
+	shellArgv         []*byte // arguments with which /bin/sh runs the program; ends with nil
 }
 
 var errInvalidOrder = errors.New("no valid job limits")
 
 // decodeOrder decodes an order. The result points into b, because copies would count as memory of the job.
 func decodeOrder(b []byte) (x decodedOrder, err error) {
-	texts, argc := bytes.SplitAfter(b, []byte{0}), int64(0)
-	texts = texts[:len(texts)-1] // the last entry follows the last NUL
-	numbers := []*int64{&x.nice, &x.noFile, &x.memory, &x.noNewPrivileges, &argc}
-	if len(texts) < len(numbers)+2 {
+	const size = int(unsafe.Sizeof(x.limiterLimits))
+	if len(b) < size {
 		return x, errInvalidOrder
 	}
-	for i, n := range numbers {
-		if *n, err = strconv.ParseInt(string(texts[i][:len(texts[i])-1]), 10, 64); err != nil {
-			return x, errInvalidOrder
-		}
-	}
-	names, texts := texts[len(numbers):len(numbers)+2], texts[len(numbers)+2:]
-	if argc < 1 || argc > int64(len(texts)) {
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&x.limiterLimits)), size), b)
+	texts := bytes.SplitAfter(b[size:], []byte{0})
+	texts = texts[:len(texts)-1] // the last entry follows the last NUL
+	if x.argCount < 1 || x.argCount > int64(len(texts)-2) {
 		return x, errInvalidOrder
 	}
 	pointers := func(texts [][]byte) (list []*byte) {
@@ -124,8 +107,8 @@ func decodeOrder(b []byte) (x decodedOrder, err error) {
 		}
 		return append(list, nil)
 	}
-	x.limiterName, x.path = &names[0][0], &names[1][0]
-	x.argv, x.env = pointers(texts[:argc]), pointers(texts[argc:])
+	x.limiterName, x.path = &texts[0][0], &texts[1][0]
+	x.argv, x.env = pointers(texts[2:2+x.argCount]), pointers(texts[2+x.argCount:])
 	x.shellArgv = slices.Concat([]*byte{&shellPath[0], x.path}, x.argv[1:])
 	return x, nil
 }
@@ -187,7 +170,7 @@ func (o *decodedOrder) limitAndExec() {
 		check(stepNice, unix.Setpriority(unix.PRIO_PROCESS, 0, int(o.nice)))
 	}
 	check(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, &files, nil))
-	if o.noNewPrivileges != 0 {
+	if o.noNewPrivileges {
 		check(stepNoNewPrivileges, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	}
 	space := unix.Rlimit{Cur: uint64(o.memory), Max: uint64(o.memory)}
@@ -197,19 +180,18 @@ func (o *decodedOrder) limitAndExec() {
 		// If a lower limit already applies, keep it.
 		space.Cur, space.Max = min(space.Cur, current.Max), min(space.Max, current.Max)
 	}
-	ready := limiterReport{step: stepReady}.bytes()
 	var permit [1]byte
-	unix.Write(reportFD, ready[:])
+	unix.Write(reportFD, []byte{stepReady, 0})
 	if n, _ := unix.Read(reportFD, permit[:]); n != 1 {
 		os.Exit(1) // the runner has ended or has given up this command
 	}
 	if o.memory != 0 {
 		_, _, failed := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_AS, uintptr(unsafe.Pointer(&space)), 0, 0, 0)
 		if failed != 0 {
-			reportAndExit(limiterReport{stepMemory, failed})
+			reportAndExit(stepMemory, failed)
 		}
 	}
-	reportAndExit(limiterReport{stepExec, o.exec()})
+	reportAndExit(stepExec, o.exec())
 }
 
 // shellPath is the path of the shell as a C string.
@@ -219,24 +201,10 @@ var shellPath = []byte(shellProgram + "\x00")
 // system calls. It returns the error if it fails.
 func (o *decodedOrder) exec() syscall.Errno {
 	failed := execve(o.path, o.argv, o.env)
-	if failed == unix.ENOEXEC && o.needsShell() {
+	if failed == unix.ENOEXEC && o.needsShell {
 		return execve(&shellPath[0], o.shellArgv, o.env)
 	}
 	return failed
-}
-
-// needsShell reports whether /bin/sh must run the program, like run.needsShell, but uses only system
-// calls.
-func (o *decodedOrder) needsShell() bool {
-	var head [scriptHeadBytes]byte
-	at := unix.AT_FDCWD
-	fd, _, failed := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(o.path)),
-		unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0, 0)
-	if failed != 0 {
-		return true
-	}
-	n, _, failed := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&head)), scriptHeadBytes)
-	return failed != 0 || mayBeShellScript(head[:n])
 }
 
 // execve executes a program. It retries while the program is open for writing.
@@ -254,9 +222,9 @@ func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 }
 
 // reportAndExit reports why the program was not executed, and ends this process. It uses only system calls.
-func reportAndExit(p limiterReport) {
-	b := p.bytes()
-	unix.RawSyscall(unix.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&b)), reportSize)
+func reportAndExit(step byte, failed syscall.Errno) {
+	report := limiterReport{step, byte(failed)}
+	unix.RawSyscall(unix.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&report)), reportSize)
 	for {
 		unix.RawSyscall(unix.SYS_EXIT_GROUP, 126, 0, 0)
 	}
@@ -265,7 +233,7 @@ func reportAndExit(p limiterReport) {
 // check ends this process with a report if a step has failed.
 func check(step byte, err error) {
 	if err != nil {
-		n, _ := errors.AsType[syscall.Errno](err)
-		reportAndExit(limiterReport{step, n})
+		failed, _ := errors.AsType[syscall.Errno](err)
+		reportAndExit(step, failed)
 	}
 }

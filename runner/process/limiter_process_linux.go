@@ -2,7 +2,6 @@ package process
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -52,15 +51,13 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 			l.close()
 		}
 	}()
-	o := limiterOrder{nice: int64(r.command.Nice), noFile: int64(r.command.NoFile), limiterName: l.name, path: path,
-		argCount: r.command.Argv, envCount: env}
-	if r.command.NoNewPrivileges {
-		o.noNewPrivileges = 1
-	}
+	limits := limiterLimits{nice: int64(r.command.Nice), noFile: int64(r.command.NoFile),
+		noNewPrivileges: r.command.NoNewPrivileges, needsShell: r.needsShell()}
 	if slices.Contains(missing, "memory") {
-		o.memory = r.command.Limits.MemoryBytes
+		limits.memory = r.command.Limits.MemoryBytes
 	}
-	if l.orderFile, err = createMemoryFile("order", o.encode()); err != nil {
+	order := encodeOrder(limits, l.name, path, r.command.Argv, env)
+	if l.orderFile, err = createMemoryFile("order", order); err != nil {
 		return nil, fmt.Errorf("cannot write the job's limits: %w", err)
 	}
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -75,7 +72,8 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 	return l, err
 }
 
-// createMemoryFile creates a memory file (memfd) that only this account can open.
+// createMemoryFile creates a memory file (memfd) that only this account can open. The first read of it starts
+// at its beginning.
 func createMemoryFile(name string, content []byte) (fd int, err error) {
 	if fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC); err != nil {
 		return -1, err
@@ -84,7 +82,7 @@ func createMemoryFile(name string, content []byte) (fd int, err error) {
 	err = unix.Fchmod(fd, 0o600)
 	for rest := content; err == nil && len(rest) > 0; {
 		var n int
-		n, err = unix.Write(fd, rest)
+		n, err = unix.Pwrite(fd, rest, int64(len(content)-len(rest)))
 		rest = rest[max(n, 0):]
 	}
 	if err != nil {
@@ -104,23 +102,11 @@ func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 }
 
 // closeHandedOver closes the descriptors that now belong to the limiter.
-func (l *limiterProcess) closeHandedOver() {
-	for _, fd := range []*int{&l.orderFile, &l.limiterSocketFD} {
-		if *fd >= 0 {
-			unix.Close(*fd)
-			*fd = -1
-		}
-	}
-}
+func (l *limiterProcess) closeHandedOver() { closeDescriptors(&l.orderFile, &l.limiterSocketFD) }
 
 func (l *limiterProcess) close() {
-	if l == nil {
-		return
-	}
-	l.closeHandedOver()
-	if l.socketFD >= 0 {
-		unix.Close(l.socketFD)
-		l.socketFD = -1
+	if l != nil {
+		closeDescriptors(&l.orderFile, &l.limiterSocketFD, &l.socketFD)
 	}
 }
 
@@ -159,7 +145,7 @@ func (r *run) readLimiter() {
 			return
 		}
 	} else if n == reportSize {
-		l.failureReport = &limiterReport{b[0], syscall.Errno(binary.LittleEndian.Uint32(b[1:]))}
+		l.failureReport = &limiterReport{b[0], b[1]}
 	}
 	l.close()
 	// Send SIGKILL. Otherwise, if a signal stopped the limiter before it exits, its worker would wait
@@ -206,24 +192,25 @@ func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 // limiterError turns a limiter's report into an error for users. A limit that is refused may be allowed
 // later, so the error is not lasting.
 func (r *run) limiterError(p limiterReport) error {
-	field, err := "", error(p.errno)
+	errno := syscall.Errno(p.errno)
+	field, err := "", error(errno)
 	switch {
 	case p.step == stepNice:
 		field, err = "nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may "+
-			"not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.command.Nice, p.errno,
+			"not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.command.Nice, errno,
 			cleanstart.Nice())
-	case p.step == stepNoFile && errors.Is(p.errno, unix.EPERM):
+	case p.step == stepNoFile && errors.Is(errno, unix.EPERM):
 		field, err = "nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or "+
-			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.command.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)
+			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.command.NoFile, hardLimit(unix.RLIMIT_NOFILE), errno)
 	case p.step == stepNoFile:
 		field = "nofile"
 	case p.step == stepMemory:
 		field = "memory"
 	case p.step == stepNoNewPrivileges:
 		field = "no_new_privileges"
-	case p.errno == unix.ENOMEM && r.command.Limits.MemoryBytes != 0:
+	case errno == unix.ENOMEM && r.command.Limits.MemoryBytes != 0:
 		field, err = "memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.command.Argv[0],
-			p.errno)
+			errno)
 	default:
 		return err
 	}

@@ -23,63 +23,54 @@ func hardLimit(resource int) uint64 {
 	return limit.Max
 }
 
-// inheritedLimit is a resource limit of this process. Its commands inherit it.
+// inheritedLimit is a resource limit of this process, which its commands inherit, and a sign that it was
+// reached.
 type inheritedLimit struct {
+	errno      unix.Errno  // error at the start of a command that the limit may cause
+	signal     unix.Signal // signal that the kernel sends to a command that has reached the limit (getrlimit(2))
+	hard       bool        // the kernel sends the signal at the hard limit, not at the soft one
 	resource   int
 	unit, name string
 }
 
-func (l *inheritedLimit) raiseHint(value uint64) string {
+func (l inheritedLimit) raiseHint(value uint64) string {
 	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", value, l.unit, l.name)
 }
 
 // startLimits lists the limits that may cause an error at the start of a command.
-var startLimits = [...]struct {
-	errno unix.Errno
-	inheritedLimit
-}{
-	{unix.EAGAIN, inheritedLimit{unix.RLIMIT_NPROC, "processes", "NPROC"}},
-	{unix.EMFILE, inheritedLimit{unix.RLIMIT_NOFILE, "open files", "NOFILE"}},
-	{unix.ENOMEM, inheritedLimit{unix.RLIMIT_AS, "bytes", "AS"}},
-	{unix.ENOMEM, inheritedLimit{unix.RLIMIT_DATA, "bytes", "DATA"}},
-	{unix.E2BIG, inheritedLimit{unix.RLIMIT_STACK, "bytes", "STACK"}},
+var startLimits = []inheritedLimit{
+	{errno: unix.EAGAIN, resource: unix.RLIMIT_NPROC, unit: "processes", name: "NPROC"},
+	{errno: unix.EMFILE, resource: unix.RLIMIT_NOFILE, unit: "open files", name: "NOFILE"},
+	{errno: unix.ENOMEM, resource: unix.RLIMIT_AS, unit: "bytes", name: "AS"},
+	{errno: unix.ENOMEM, resource: unix.RLIMIT_DATA, unit: "bytes", name: "DATA"},
+	{errno: unix.E2BIG, resource: unix.RLIMIT_STACK, unit: "bytes", name: "STACK"},
 }
 
 // limitHint returns a text that names the limit that may have caused an error, and how to raise it.
 // The text begins with a semicolon. It is "" if there is no such limit.
 func limitHint(err error) string {
-	for i := range startLimits {
-		b := &startLimits[i]
-		if !errors.Is(err, b.errno) {
-			continue
-		}
-		if hard := hardLimit(b.resource); hard != unix.RLIM_INFINITY {
-			return b.raiseHint(hard)
+	for _, l := range startLimits {
+		if hard := hardLimit(l.resource); errors.Is(err, l.errno) && hard != unix.RLIM_INFINITY {
+			return l.raiseHint(hard)
 		}
 	}
 	return ""
 }
 
-// limitSignals lists the signals that the kernel sends to a command that has reached a soft or hard
-// limit (getrlimit(2)).
-var limitSignals = [...]struct {
-	unix.Signal
-	hard bool
-	inheritedLimit
-}{
-	{unix.SIGXCPU, false, inheritedLimit{unix.RLIMIT_CPU, "s of CPU time", "CPU"}},
-	{unix.SIGKILL, true, inheritedLimit{unix.RLIMIT_CPU, "s of CPU time", "CPU"}},
-	{unix.SIGXFSZ, false, inheritedLimit{unix.RLIMIT_FSIZE, "bytes", "FSIZE"}},
+// limitSignals lists the limits at which the kernel ends a command with a signal.
+var limitSignals = []inheritedLimit{
+	{signal: unix.SIGXCPU, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
+	{signal: unix.SIGKILL, hard: true, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
+	{signal: unix.SIGXFSZ, resource: unix.RLIMIT_FSIZE, unit: "bytes", name: "FSIZE"},
 }
 
 // limitSignalHint returns a text, like limitHint, about the limit at which a signal has ended a
 // command. It names the limit only if the command inherited it from this process unchanged and, for a
 // limit of CPU time, has used it up. Call it before the command is reaped.
 func limitSignalHint(pid int, signal unix.Signal) string {
-	for i := range limitSignals {
-		s := &limitSignals[i]
+	for _, s := range limitSignals {
 		var own, command unix.Rlimit
-		if s.Signal != signal || unix.Getrlimit(s.resource, &own) != nil ||
+		if s.signal != signal || unix.Getrlimit(s.resource, &own) != nil ||
 			unix.Prlimit(pid, s.resource, nil, &command) != nil {
 			continue
 		}

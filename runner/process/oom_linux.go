@@ -22,7 +22,7 @@ func PreferOOMKillOfCommands() error {
 	if err != nil {
 		return fmt.Errorf("cannot set oom_score_adj: %w", err)
 	}
-	oomScores.own, oomScores.fd, oomScores.enabled = []byte(strings.TrimSpace(string(score))), fd, true
+	oomScores.own, oomScores.fd = []byte(strings.TrimSpace(string(score))), fd
 	return nil
 }
 
@@ -31,36 +31,26 @@ const commandOOMScore = "200"
 
 // oomScores holds what is needed to change this process's oom_score_adj.
 var oomScores struct {
-	enabled bool // enabled, own and fd are set before the first command
-	own     []byte
-	fd      int
+	own []byte // nil if the score is not changed; own and fd are set before the first command
+	fd  int
 
 	mu    sync.Mutex
 	forks int // starts under way; guarded by mu
 }
 
-// raiseOOMScore raises this process's score while a command is started. The caller must call the result
-// after the start.
-func raiseOOMScore() (end func()) {
-	if !oomScores.enabled {
-		return func() {}
+// countForks adds change to the number of starts under way. While a command is started, this process has
+// the score of commands.
+func countForks(change int) {
+	if oomScores.own == nil {
+		return
 	}
-	raiseOwnOOMScore()
-	return restoreOwnOOMScore
-}
-
-func raiseOwnOOMScore() {
 	oomScores.mu.Lock()
 	defer oomScores.mu.Unlock()
-	if oomScores.forks++; oomScores.forks == 1 {
-		unix.Pwrite(oomScores.fd, []byte(commandOOMScore), 0) // if this is refused, the score does not change
-	}
-}
-
-func restoreOwnOOMScore() {
-	oomScores.mu.Lock()
-	defer oomScores.mu.Unlock()
-	if oomScores.forks--; oomScores.forks == 0 {
+	oomScores.forks += change
+	switch { // if the kernel refuses a change, the score stays the same
+	case oomScores.forks == 0:
 		unix.Pwrite(oomScores.fd, oomScores.own, 0)
+	case oomScores.forks == 1 && change > 0:
+		unix.Pwrite(oomScores.fd, []byte(commandOOMScore), 0)
 	}
 }

@@ -3,8 +3,8 @@ package process
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -30,7 +30,8 @@ import (
 var orphans = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
-	o := &orphanTable{mainProcesses: map[int]int{}, sparedProcesses: map[int]int64{}, ignoredPIDs: map[int]bool{}}
+	o := &orphanTable{mainProcesses: map[int]bool{}, sparedProcesses: map[int]int64{}, ignoredPIDs: map[int]bool{},
+		forks: map[int]time.Time{}}
 	o.forksChanged.L = &o.mu
 	return o
 }
@@ -38,26 +39,17 @@ func newOrphanTable() *orphanTable {
 // orphanTable keeps track of main processes, orphans, and forks under way. It holds no lock during a
 // fork, because a user's file system or file lease can make a fork hang indefinitely.
 type orphanTable struct {
-	once        sync.Once
-	childrenFDs [2]int       // open files of the list of children: 0 for hasNoOrphans, 1 for reapAndList
 	reapedCount atomic.Int64 // number of orphans that were reaped or are about to be
 
-	mu              sync.Mutex     // guards all fields below
-	mainProcesses   map[int]int    // main processes not reaped yet, by pid, with the number of their fork
-	sparedProcesses map[int]int64  // processes that may live on, by pid, with their start time in ticks
-	ignoredPIDs     map[int]bool   // pids of orphans without a cookie; the search for leftovers skips them
-	nextFork        int            // number of the next fork
-	forks           []activeFork   // forks under way, in any order
-	forksPaused     bool           // new forks must wait
-	forksChanged    sync.Cond      // forksPaused has changed, or the last fork under way has returned
-	endedProcesses  map[int]zombie // ended processes that may be the child of a fork under way, by pid
-	buffer          []byte         // buffer of reapAndList; nil before the first call
-}
-
-// activeFork is a fork under way.
-type activeFork struct {
-	number    int
-	startedAt time.Time
+	mu              sync.Mutex        // guards all fields below
+	mainProcesses   map[int]bool      // pids of the main processes that are not reaped yet
+	sparedProcesses map[int]int64     // processes that may live on, by pid, with their start time in ticks
+	ignoredPIDs     map[int]bool      // pids of orphans without a cookie; the search for leftovers skips them
+	nextFork        int               // number of the next fork
+	forks           map[int]time.Time // start times of the forks under way, by their number
+	forksPaused     bool              // new forks must wait
+	forksChanged    sync.Cond         // forksPaused has changed, or the last fork under way has returned
+	endedProcesses  map[int]zombie    // ended processes that may be the child of a fork under way, by pid
 }
 
 // zombie is a process that has ended and may be the child of a fork under way.
@@ -73,9 +65,10 @@ func (o *orphanTable) beginFork() (fork int) {
 	for o.forksPaused {
 		o.forksChanged.Wait()
 	}
+	fork = o.nextFork
 	o.nextFork++
-	o.forks = append(o.forks, activeFork{o.nextFork - 1, time.Now()})
-	return o.nextFork - 1
+	o.forks[fork] = time.Now()
+	return fork
 }
 
 // endFork records that a fork has returned. If pid is not 0, it is a new main process, which its worker
@@ -83,12 +76,12 @@ func (o *orphanTable) beginFork() (fork int) {
 func (o *orphanTable) endFork(fork, pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.forks = slices.DeleteFunc(o.forks, func(f activeFork) bool { return f.number == fork })
+	delete(o.forks, fork)
 	if o.forksPaused && len(o.forks) == 0 {
 		o.forksChanged.Broadcast()
 	}
 	if pid != 0 {
-		o.mainProcesses[pid] = fork
+		o.mainProcesses[pid] = true
 		delete(o.ignoredPIDs, pid)
 	}
 }
@@ -97,76 +90,40 @@ func (o *orphanTable) endFork(fork, pid int) {
 // The caller holds mu.
 func (o *orphanTable) oldestFork() int {
 	oldest := o.nextFork
-	for _, f := range o.forks {
-		oldest = min(oldest, f.number)
+	for fork := range o.forks {
+		oldest = min(oldest, fork)
 	}
 	return oldest
 }
 
 // reap collects the exit status of a main process. It returns ok=false if the process has not ended. As
-// soon as the process is reaped, a new fork may get its pid. So reapMain removes the pid from main only if
-// it still belongs to the same fork.
+// soon as the process is reaped, a new fork may get its pid. So reap holds the lock, without which no fork
+// can record its pid.
 func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
-	fork, known := o.mainProcesses[pid]
-	o.mu.Unlock()
-	status, usage, ok, err = tryReap(pid)
-	if !ok || !known {
-		return status, usage, ok, err
-	}
-	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.mainProcesses[pid] == fork {
+	status, usage, ok, err = tryReap(pid)
+	if ok {
 		delete(o.mainProcesses, pid)
 	}
 	return status, usage, ok, err
 }
 
-// readChildren reads the kernel's list of children, as much as fits into buf. The kernel returns one page of
-// the list at a time. A page begins at the first digit of a number only if the last read of the same
-// open file returned the page before it. So hasNoOrphans and reapAndList use different files: file is 0 or
-// 1. readChildren returns ok=false if the kernel does not keep a list.
-func (o *orphanTable) readChildren(file int, buf []byte) (list []byte, ok bool) {
-	o.once.Do(func() {
-		pid := os.Getpid()
-		for i := range o.childrenFDs {
-			o.childrenFDs[i], _ = unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		}
-	})
-	filled := 0
-	for filled < len(buf) {
-		n, err := unix.Pread(o.childrenFDs[file], buf[filled:], int64(filled))
-		if err != nil || n < 0 {
-			return nil, false
-		}
-		if n == 0 {
-			break
-		}
-		filled += n
-	}
-	return buf[:filled], true
-}
+// childrenPath returns the path of the kernel's list of children of the main thread.
+func childrenPath() string { return fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid()) }
 
 // reapAndList reaps orphans that have ended. It returns living orphans that may not live on, and living
 // orphans that showed no cookie when last checked (ignored). A process that may be the child of a fork
-// under way is left to the worker of that fork. If the list does not fit into the buffer, the next scan
-// uses a buffer twice as large.
+// under way is left to the worker of that fork.
 func (o *orphanTable) reapAndList() (living, ignored []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.buffer == nil {
-		o.buffer = make([]byte, initialListBytes)
-	}
-	list, _ := o.readChildren(1, o.buffer)
-	if len(list) == len(o.buffer) { // the last number may be incomplete
-		list = list[:bytes.LastIndexByte(list, ' ')+1]
-		o.buffer = make([]byte, min(2*len(o.buffer), maxListBytes))
-	}
+	list, _ := os.ReadFile(childrenPath()) // at most 32 MiB: Linux has at most 4,194,304 processes
 	oldest, before := o.oldestFork(), o.endedProcesses
 	o.endedProcesses = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
 		pid, err := strconv.Atoi(string(field))
-		if _, main := o.mainProcesses[pid]; main || err != nil {
+		if err != nil || o.mainProcesses[pid] {
 			continue
 		}
 		_, kept := o.sparedProcesses[pid]
@@ -187,13 +144,6 @@ func (o *orphanTable) reapAndList() (living, ignored []int) {
 	}
 	return living, ignored
 }
-
-// initialListBytes is the first size of reapAndList's buffer, in bytes: enough for about 9,000 orphans.
-// maxListBytes is its largest size.
-const (
-	initialListBytes = 64 << 10
-	maxListBytes     = 32 << 20 // enough for all 4,194,304 processes that Linux can have
-)
 
 // predatesForks reports whether an ended process is older than the oldest fork under way. If not, it
 // records the process for the next scan. The caller holds mu.
@@ -224,19 +174,16 @@ func (o *orphanTable) addSpared(procs []procfs.Process) {
 func (o *orphanTable) removeEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for pid, ticks := range o.sparedProcesses {
-		if p, ok := procfs.Stat(pid); !ok || p.StartTicks != ticks {
-			delete(o.sparedProcesses, pid)
-		}
-	}
+	maps.DeleteFunc(o.sparedProcesses, func(pid int, ticks int64) bool {
+		return !procfs.Process{PID: pid, StartTicks: ticks}.StillAlive()
+	})
 }
 
 // isMain reports whether pid is a main process that is not reaped yet.
 func (o *orphanTable) isMain(pid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, main := o.mainProcesses[pid]
-	return main
+	return o.mainProcesses[pid]
 }
 
 // ignore makes reapAndList report these orphans as ignored instead of living, until unignore is called.
@@ -257,9 +204,15 @@ func (o *orphanTable) unignore(pid int) {
 // hasNoOrphans reports whether no process is an orphan of this process. It costs one system call.
 func hasNoOrphans() bool {
 	var buf [16]byte
-	list, ok := orphans.readChildren(0, buf[:])
-	return ok && len(list) == 0
+	n, err := unix.Pread(childrenFD(), buf[:], 0)
+	return err == nil && n == 0
 }
+
+// childrenFD returns a descriptor of the list of children; -1 if the kernel does not keep a list.
+var childrenFD = sync.OnceValue(func() int {
+	fd, _ := unix.Open(childrenPath(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return fd
+})
 
 // reapOrphans reaps orphans that have ended. It returns living orphans that may not live on.
 func reapOrphans() (living []int) {
@@ -301,6 +254,6 @@ func ReapEnded() (more bool) {
 	more = orphans.reapedCount.Load() != before || len(orphans.endedProcesses) > 0
 	orphans.mu.Unlock()
 	orphans.removeEnded()
-	sparedTreesByUser.removeEnded()
+	allSparedTrees.removeEnded()
 	return more
 }

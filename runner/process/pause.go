@@ -93,7 +93,8 @@ func (r *run) resumeTree() (stopped int) {
 	stopped = r.thawTree(time.Now().Add(freezeTimeout))
 	paused := r.elapsed() - r.pause.startedAfter
 	r.pause = pauseState{pausedBefore: r.pause.pausedBefore + paused}
-	r.shiftLastOutput(paused)
+	// Move the time of the last output forward, but not beyond now.
+	r.lastOutput.Store(min(r.lastOutput.Load()+int64(paused), int64(r.elapsed())))
 	return stopped
 }
 

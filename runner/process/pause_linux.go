@@ -152,14 +152,6 @@ func exclusiveGroups(active, tree, procs []procfs.Process) (list []int) {
 // elapsed returns the time since the command was started.
 func (r *run) elapsed() time.Duration { return time.Since(r.startedAt) }
 
-// shiftLastOutput moves the time of the last output forward by a duration, but not beyond now.
-func (r *run) shiftLastOutput(d time.Duration) {
-	r.lastOutput = r.lastOutput.Add(d)
-	if now := time.Now(); r.lastOutput.After(now) {
-		r.lastOutput = now
-	}
-}
-
 // setFrozen freezes or resumes the group and its subgroups. It reports whether the kernel supports
 // freezing groups (Linux 5.2).
 func (c *cgroup) setFrozen(on bool) bool {

@@ -84,8 +84,3 @@ func (t *tree) pids() (list []uint32) {
 
 // elapsed returns the time since the command was started, without the time that the machine slept.
 func (r *run) elapsed() time.Duration { return r.worker.systemCalls.awakeTime() - r.startAwakeTime }
-
-// shiftLastOutput moves the time of the last output forward by a duration, but not beyond now.
-func (r *run) shiftLastOutput(d time.Duration) {
-	r.lastOutput.Store(min(r.lastOutput.Load()+int64(d), int64(r.elapsed())))
-}

@@ -40,8 +40,7 @@ func (r *run) enforceWhileBlocked() {
 	fds := [2]unix.PollFd{{Fd: int32(r.pidfd), Events: unix.POLLIN}, {Fd: int32(r.worker.wakeEvent), Events: unix.POLLIN}}
 	unix.Poll(fds[:], 0)
 	if fds[1].Revents != 0 {
-		var drain [8]byte
-		unix.Read(r.worker.wakeEvent, drain[:])
+		r.worker.clearWakeEvent()
 	}
 	if !r.mainExited {
 		r.mainExited = fds[0].Revents != 0

@@ -153,8 +153,8 @@ func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := c.Run(); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{worker: &Worker{cgroup: &cgroup{eventsFD: fd}}, command: &Command{}, result: &Result{}, pipesEmpty: true,
-		reapedBefore: orphans.reapedCount.Load()}
+	r := &run{runState: runState{worker: &Worker{cgroup: &cgroup{eventsFD: fd}}, command: &Command{}, result: &Result{}},
+		pipesEmpty: true, reapedBefore: orphans.reapedCount.Load()}
 	if alone := r.isTreeGone(); !alone || r.pipesEmpty && r.reapedBefore == orphans.reapedCount.Load() {
 		t.Errorf("alone: %v, and the pipes are not checked again", alone)
 	}

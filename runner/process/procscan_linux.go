@@ -24,12 +24,12 @@ var processScanner scanner
 // scanner scans all processes. Goroutines that need a scan at the same time share one. The zero value
 // is ready for use.
 type scanner struct {
-	mu         sync.Mutex
-	changed    sync.Cond // latest or isScanning has changed; its L is set to &mu on first use
-	isScanning bool      // a goroutine is scanning
-	scanCount  int       // number of scans that have begun
-	latest     *scan
-	notBefore  time.Time // no scan begins before this time
+	mu        sync.Mutex
+	next      func() *scan // returns the next scan; nil if no goroutine needs one; guarded by mu
+	scanCount int          // number of scans that have begun; guarded by mu
+
+	scanning  sync.Mutex // held during a scan and the pause before it
+	notBefore time.Time  // no scan begins before this time; guarded by scanning
 }
 
 // scan is the result of a scan. It contains the state of each process at some time
@@ -46,31 +46,27 @@ type scan struct {
 // freshScan returns the result of a scan that began after the call.
 func (s *scanner) freshScan() *scan {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.changed.L == nil {
-		s.changed.L = &s.mu
+	if s.next == nil {
+		s.next = sync.OnceValue(s.scan)
 	}
-	for wanted := s.scanCount + 1; s.latest == nil || s.latest.number < wanted; {
-		if s.isScanning {
-			s.changed.Wait()
-			continue
-		}
-		s.isScanning = true
-		pause := time.Until(s.notBefore)
-		s.mu.Unlock()
-		time.Sleep(pause)
-		s.mu.Lock()
-		s.scanCount++
-		number := s.scanCount
-		s.mu.Unlock()
-		start := time.Now()
-		l := newScan(number)
-		took := time.Since(start)
-		s.mu.Lock()
-		s.latest, s.isScanning, s.notBefore = l, false, time.Now().Add(min(scanPauseFactor*took, maxScanPause))
-		s.changed.Broadcast()
-	}
-	return s.latest
+	next := s.next
+	s.mu.Unlock()
+	return next()
+}
+
+// scan waits until a scan may begin, and then scans.
+func (s *scanner) scan() *scan {
+	s.scanning.Lock()
+	defer s.scanning.Unlock()
+	time.Sleep(time.Until(s.notBefore))
+	s.mu.Lock()
+	s.next = nil // a goroutine that calls freshScan from now on needs another scan
+	s.scanCount++
+	number := s.scanCount
+	s.mu.Unlock()
+	start := time.Now()
+	defer func() { s.notBefore = time.Now().Add(min(scanPauseFactor*time.Since(start), maxScanPause)) }()
+	return newScan(number)
 }
 
 func newScan(number int) *scan {

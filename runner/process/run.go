@@ -2,11 +2,26 @@
 
 package process
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// endTimes holds the times at which the tree of a run is ended. A time is zero while it is not due or has
-// not happened.
-type endTimes struct {
+// runState is the part of a run that is the same on all systems.
+type runState struct {
+	worker    *Worker
+	command   *Command
+	result    *Result
+	startedAt time.Time
+	// lastOutput is the time of the last output, as returned by elapsed. A pause that ends moves it
+	// forward by the length of the pause.
+	lastOutput       atomic.Int64
+	startReported    bool // OnStarted was called
+	pause            pauseState
+	mainExited       bool
+	nextProgressRead time.Time // time of the next read of the notes; on Linux, zero while the poll reports new notes
+
+	// Times at which the tree is ended. A time is zero while it is not due or has not happened.
 	termAt      time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
 	killAt      time.Time // time to send SIGKILL, or on Windows to terminate the job object
 	killedAt    time.Time // time when the tree was first killed
@@ -89,10 +104,11 @@ func (r *run) handleRequests(now time.Time) killRequest {
 	return killed
 }
 
-// killDueTime returns when the processes that are left of a tree that is being ended get SIGKILL. If the tree
-// has already got SIGKILL once, they get no further grace, so the time is graceEndsAt at the latest.
+// killDueTime returns when the processes that the main process left behind get SIGKILL: graceEndsAt, or the time
+// that terminate has set. If the tree has already got SIGKILL once, they get no further grace, so the time
+// is graceEndsAt at the latest.
 func (r *run) killDueTime() time.Time {
-	if !r.killedAt.IsZero() && r.graceEndsAt.Before(r.killAt) {
+	if r.termAt.IsZero() || !r.killedAt.IsZero() && r.graceEndsAt.Before(r.killAt) {
 		return r.graceEndsAt
 	}
 	return r.killAt
@@ -147,6 +163,9 @@ func (r *run) untilNextAction() time.Duration {
 	}
 	return next
 }
+
+// sinceOutput returns the time since the last output.
+func (r *run) sinceOutput() time.Duration { return r.elapsed() - time.Duration(r.lastOutput.Load()) }
 
 // timeoutsActive reports whether the command's timeouts are counting.
 func (r *run) timeoutsActive() bool { return r.termAt.IsZero() && !r.pause.isPaused }

@@ -110,11 +110,7 @@ func (w *Worker) tree(main int, cookie string) []procfs.Process {
 
 // Close releases the worker's resources.
 func (w *Worker) Close() {
-	for _, fd := range []int{w.nullDevice, w.wakeEvent} {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-	}
+	closeDescriptors(&w.nullDevice, &w.wakeEvent)
 	w.abandonCgroup()
 }
 
@@ -171,30 +167,21 @@ func (c *Command) uid() uint32 {
 
 // run is the state of one command that is running.
 type run struct {
-	worker        *Worker
-	command       *Command
-	result        *Result
-	path          string // path of the program; "" until it is found
-	pid           int
-	pidfd         int
-	pipes         [2]int          // descriptors of the read ends; -1 after end of file
-	limiter       *limiterProcess // nil if the command needs none
-	writeEnds     [2]int          // write ends, kept open so that only output and the exit wake the poll
-	startedAt     time.Time
-	forkedAt      time.Time // time right before the main process was created
-	lastOutput    time.Time // time of the last output
-	startReported bool      // OnStarted was called
-	pause         pauseState
-	cgroupFrozen  bool // the control group has frozen the tree
-	mainExited    bool
-	pipesEmpty    bool  // the pipes were empty at the last poll
-	reapedBefore  int64 // value of orphans.reapedCount before the last poll
-	endTimes
-	runLock               sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
-	blockTimer            *time.Timer // timer of a call that may block; nil before the first one
-	enforcingWhileBlocked bool        // enforceWhileBlocked is enforcing deadlines
-	endSeenWhileBlocked   bool        // enforceWhileBlocked has seen the end of the main process
-	nextProgressRead      time.Time   // time of the next read of the notes; zero while the poll reports new notes
+	runState
+	path                  string // path of the program; "" until it is found
+	pid                   int
+	pidfd                 int
+	pipes                 [2]int          // descriptors of the read ends; -1 after end of file
+	limiter               *limiterProcess // nil if the command needs none
+	writeEnds             [2]int          // write ends, kept open so that only output and the exit wake the poll
+	forkedAt              time.Time       // time right before the main process was created
+	cgroupFrozen          bool            // the control group has frozen the tree
+	pipesEmpty            bool            // the pipes were empty at the last poll
+	reapedBefore          int64           // value of orphans.reapedCount before the last poll
+	runLock               sync.Mutex      // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
+	blockTimer            *time.Timer     // timer of a call that may block; nil before the first one
+	enforcingWhileBlocked bool            // enforceWhileBlocked is enforcing deadlines
+	endSeenWhileBlocked   bool            // enforceWhileBlocked has seen the end of the main process
 }
 
 // wakeRun ends the poll of Run's goroutine. The caller holds mu.
@@ -202,9 +189,16 @@ func (w *Worker) wakeRun() {
 	unix.Write(w.wakeEvent, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the eventfd is already set
 }
 
+// clearWakeEvent resets the eventfd after wakeRun.
+func (w *Worker) clearWakeEvent() {
+	var count [8]byte
+	unix.Read(w.wakeEvent, count[:])
+}
+
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	r := &run{worker: w, command: c, result: result, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1}, pidfd: -1}
+	r := &run{runState: runState{worker: w, command: c, result: result}, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1},
+		pidfd: -1}
 	r.runLock.Lock()
 	return r
 }
@@ -225,41 +219,33 @@ func (r *run) close() {
 	if r.result.HasBackground || r.result.StuckPID != 0 || r.result.HeldByTracer {
 		// A surviving process may have locked a pipe. Closing the pipe then blocks, so it runs in
 		// the background and does not delay the result.
-		go closePipes(r.pipes)
+		go closeDescriptors(&r.pipes[0], &r.pipes[1])
 	} else {
-		closePipes(r.pipes)
+		closeDescriptors(&r.pipes[0], &r.pipes[1])
 	}
-	if r.pidfd >= 0 {
-		unix.Close(r.pidfd)
-	}
+	closeDescriptors(&r.pidfd)
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
 	// A wake-up that comes too late for this run must not wake the next run, so remove it.
 	if r.worker.kill.requested || r.worker.pause.requested || r.command.TTY {
-		var drain [8]byte
-		unix.Read(r.worker.wakeEvent, drain[:])
+		r.worker.clearWakeEvent()
 	}
 	r.worker.failPendingPauses()
 }
 
-func closePipes(pipes [2]int) {
-	for _, fd := range pipes {
-		if fd >= 0 {
-			unix.Close(fd)
+// closeDescriptors closes descriptors and sets them to -1. It ignores those that are -1.
+func closeDescriptors(fds ...*int) {
+	for _, fd := range fds {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
 		}
 	}
 }
 
 // closeWriteEnds closes this process's write ends of the pipes. The pipes then reach end of file when
 // the tree has closed its write ends. See docs/decisions/0039.
-func (r *run) closeWriteEnds() {
-	for i, fd := range r.writeEnds {
-		if fd >= 0 {
-			unix.Close(fd)
-			r.writeEnds[i] = -1
-		}
-	}
-}
+func (r *run) closeWriteEnds() { closeDescriptors(&r.writeEnds[0], &r.writeEnds[1]) }
 
 // superviseMain reads the output until the main process has ended. It enforces timeouts and carries out kills.
 func (r *run) superviseMain() {
@@ -286,8 +272,7 @@ func (r *run) superviseMain() {
 			r.pipesEmpty = fds[1].Revents|fds[2].Revents == 0
 			r.readReady([2]unix.PollFd(fds[1:3]))
 			if fds[3].Revents != 0 {
-				var drain [8]byte
-				unix.Read(r.worker.wakeEvent, drain[:])
+				r.worker.clearWakeEvent()
 			}
 			if fds[4].Revents != 0 {
 				r.readLimiter()
@@ -319,9 +304,6 @@ func (r *run) pollTimeoutMillis() int {
 	}
 	return int(ceilMilliseconds(next))
 }
-
-// sinceOutput returns the time since the last output.
-func (r *run) sinceOutput() time.Duration { return time.Since(r.lastOutput) }
 
 // terminate sends SIGTERM to the tree, and SIGKILL after the grace period. It wakes stopped processes
 // so that they can handle SIGTERM.
@@ -361,14 +343,14 @@ func (r *run) readPipe(i int) (n int) {
 		return 0
 	}
 	if n <= 0 {
-		unix.Close(r.pipes[i])
-		r.pipes[i] = -1
+		closeDescriptors(&r.pipes[i])
 		return 0
 	}
-	r.lastOutput = time.Now()
+	now := time.Now()
+	r.lastOutput.Store(int64(now.Sub(r.startedAt)))
 	if r.command.TTY {
 		r.worker.recordModeControls(r.worker.buffer[:n])
 	}
-	r.command.Log.Append(output.Stream(i), r.lastOutput.UnixMilli(), r.worker.buffer[:n])
+	r.command.Log.Append(output.Stream(i), now.UnixMilli(), r.worker.buffer[:n])
 	return n
 }

@@ -54,12 +54,17 @@ func (w *Worker) open() (err error) {
 
 // Close releases the worker's resources.
 func (w *Worker) Close() {
-	for _, h := range []windows.Handle{w.nullDevice, w.wakeEvent} {
+	closeHandles(w.nullDevice, w.wakeEvent)
+	w.closeStuckTree()
+}
+
+// closeHandles closes handles. It ignores those that are 0.
+func closeHandles(handles ...windows.Handle) {
+	for _, h := range handles {
 		if h != 0 {
 			windows.CloseHandle(h)
 		}
 	}
-	w.closeStuckTree()
 }
 
 // Signals that have an equivalent on Windows.
@@ -93,28 +98,17 @@ func (*run) isLimiterStarting() bool { return false }
 
 // run is the state of one command that is running.
 type run struct {
-	worker         *Worker
-	command        *Command
-	result         *Result
-	tree           *tree
-	stdinPipe      *os.File       // writes the text for standard input; nil without a text
-	pipes          [2]*os.File    // read ends of the output pipes
-	ioGoroutines   sync.WaitGroup // goroutines that read the output and write the input
-	pipeEOF        chan struct{}  // receives one value for each pipe at end of file
-	pipesOpen      int            // number of pipes not yet at end of file
-	startedAt      time.Time
-	startAwakeTime time.Duration // start of the command, on a clock that stops while the machine sleeps
-	hasPrinted     atomic.Bool   // something was printed
-	// lastOutput is the time of the last output, as returned by elapsed. A pause that ends moves it
-	// forward by the length of the pause.
-	lastOutput    atomic.Int64
-	startReported bool
-	pause         pauseState
-	mainExited    bool
-	endTimes
-	breakFailed      bool      // CTRL_BREAK could not be sent
-	nextProgressRead time.Time // time of the next read of the notes
-	progressPending  bool      // ProgressHandler.HandleProgress must be called again, even if there are no new notes
+	runState
+	tree            *tree
+	stdinPipe       *os.File       // writes the text for standard input; nil without a text
+	pipes           [2]*os.File    // read ends of the output pipes
+	ioGoroutines    sync.WaitGroup // goroutines that read the output and write the input
+	pipeEOF         chan struct{}  // receives one value for each pipe at end of file
+	pipesOpen       int            // number of pipes not yet at end of file
+	startAwakeTime  time.Duration  // start of the command, on a clock that stops while the machine sleeps
+	hasPrinted      atomic.Bool    // something was printed
+	breakFailed     bool           // CTRL_BREAK could not be sent
+	progressPending bool           // ProgressHandler.HandleProgress must be called again, even if there are no new notes
 
 	suspendedProcesses map[uint32]windows.Handle // handles of the processes that a pause has suspended, by pid
 }
@@ -124,7 +118,7 @@ func (w *Worker) wakeRun() { windows.SetEvent(w.wakeEvent) }
 
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	return &run{worker: w, command: c, result: result, pipeEOF: make(chan struct{}, 2)}
+	return &run{runState: runState{worker: w, command: c, result: result}, pipeEOF: make(chan struct{}, 2)}
 }
 
 // markRunning marks the worker as running a command.
@@ -183,9 +177,6 @@ func (r *run) pollTimeoutMillis() uint32 {
 	}
 	return uint32(ceilMilliseconds(next))
 }
-
-// sinceOutput returns the time since the last output.
-func (r *run) sinceOutput() time.Duration { return r.elapsed() - time.Duration(r.lastOutput.Load()) }
 
 // terminate sends CTRL_BREAK to the main process's group, and ends the job object after the grace
 // period. A process that has no console, or ignores CTRL_BREAK, gets the same grace period. If

@@ -35,7 +35,7 @@ func mayBeShellScript(head []byte) bool {
 	return bytes.IndexByte(line, 0) < 0
 }
 
-// needsShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
+// needsShell reports whether /bin/sh must run the program if the kernel cannot execute it. If the file
 // cannot be read, it returns true, and the shell reports the error.
 func (r *run) needsShell() bool {
 	head, err := runas.LookUp(r.command.RunAs, func() ([]byte, error) { return readHead(r.resolvePath(r.path)) }, nil)
@@ -61,20 +61,6 @@ func readHead(path string) ([]byte, error) {
 	n, err := unix.Pread(fd, head, 0)
 	return head[:max(n, 0)], err
 }
-
-// interpreterError means that a program exists, but its interpreter cannot be executed.
-type interpreterError struct {
-	interpreter, hint string
-	error
-}
-
-// Error names the interpreter.
-func (e *interpreterError) Error() string {
-	return fmt.Sprintf("interpreter %q: %v%s", e.interpreter, e.error, e.hint)
-}
-
-// Unwrap returns the kernel's error.
-func (e *interpreterError) Unwrap() error { return e.error }
 
 // interpreterErrors are errors of execve that may be about the program's interpreter.
 var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELOOP}
@@ -107,7 +93,7 @@ func (r *run) checkInterpreters() error {
 			return nil
 		}
 		if err := checkExecutable(r.resolvePath(next)); err != nil {
-			return &interpreterError{next, r.interpreterHint(next, path), err}
+			return fmt.Errorf("interpreter %q: %w%s", next, err, interpreterHint(next, path))
 		}
 		if info, err := os.Stat(r.resolvePath(path)); err == nil {
 			chain = append(chain, info)
@@ -138,7 +124,7 @@ func checkExecutable(path string) error {
 
 // interpreterHint returns advice about an interpreter that cannot be executed; "" if the error is
 // clear.
-func (r *run) interpreterHint(interpreter, script string) string {
+func interpreterHint(interpreter, script string) string {
 	switch {
 	case strings.HasSuffix(interpreter, "\r"):
 		return fmt.Sprintf("; the first line of %s ends with a carriage return: save it with Unix line endings", script)

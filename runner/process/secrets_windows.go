@@ -8,17 +8,11 @@ import (
 
 // readSecret reads a file.
 func (r *run) readSecret(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = UnusableError(path + " is not a regular file")
-	}
+	h, err := openStdin(path)
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
+	f := os.NewFile(uintptr(h), path)
 	defer f.Close()
 	return privdir.ReadUpTo(f, maxSecretBytes)
 }

@@ -19,21 +19,8 @@ func Terminate(pid int, ticks int64, owner *uint32) error {
 }
 
 func signalProcess(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err == unix.ESRCH {
-		return nil
-	}
-	if err == nil {
-		defer unix.Close(fd)
-		if p, ok := procfs.Stat(pid); !ok || p.StartTicks != ticks || owner != nil && !IsOwnedBy(*owner, pid) {
-			return nil
-		}
-		err = unix.PidfdSendSignal(fd, signal, nil, 0)
-	}
-	if err != nil && err != unix.ESRCH {
-		return err
-	}
-	return nil
+	return sendSignal(procfs.Process{PID: pid, StartTicks: ticks}, signal,
+		func() bool { return owner == nil || IsOwnedBy(*owner, pid) })
 }
 
 // IsOwnedBy reports whether a process belongs to an account: whether its real user id is uid.

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,7 +26,6 @@ const inheritedUmask = 0o022
 // start starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
 	r.startedAt = time.Now()
-	r.lastOutput = r.startedAt
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
 	stdin := r.worker.nullDevice
 	var err error
@@ -65,8 +65,7 @@ func (r *run) start() bool {
 	if id := r.command.RunAs; id != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
-	err = r.execute(attr)
-	if err != nil {
+	if err = r.execute(attr); err != nil {
 		r.startFailed(err)
 		return false
 	}
@@ -132,19 +131,16 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 	r.pid, err = forkExec(path, argv, attr, r.command.Umask)
 	orphans.endFork(number, r.pid)
 	if err != nil {
-		if r.pidfd == pidfdNotCreated {
+		switch {
+		case r.pidfd == pidfdNotCreated:
 			err = &runas.ShortageError{Err: err}
+		case r.limiter != nil:
+			self, _ := os.Executable()
+			err = fmt.Errorf("the job's account cannot execute %s, which sets the job's limits: %v; check the file's "+
+				"permissions", self, err)
 		}
-		if l := r.limiter; l != nil {
-			l.close()
-			r.limiter = nil
-			if r.pidfd != pidfdNotCreated {
-				self, _ := os.Executable()
-				err = fmt.Errorf("the job's account cannot execute %s, which sets the job's limits: %v; check the file's "+
-					"permissions", self, err)
-			}
-		}
-		r.pidfd = -1
+		r.limiter.close()
+		r.limiter, r.pidfd = nil, -1
 		return err
 	}
 	if r.limiter != nil {
@@ -193,8 +189,7 @@ func (r *run) chown(fd int) error {
 
 // openInput opens the command's standard input.
 func (r *run) openInput() (fd int, err error) {
-	switch {
-	case r.command.StdinFile != "":
+	if r.command.StdinFile != "" {
 		open := func() (int, error) { return openStdin(r.command.StdinFile) }
 		fd, err = runas.LookUp(r.command.RunAs, open, func(fd int) { unix.Close(fd) })
 		switch {
@@ -204,24 +199,16 @@ func (r *run) openInput() (fd int, err error) {
 			return r.worker.nullDevice, &runas.ShortageError{Err: err}
 		}
 		return r.worker.nullDevice, &fieldError{"stdin_file", err, IsPermanent(err)}
-	case r.command.Stdin == "":
+	}
+	if r.command.Stdin == "" {
 		return r.worker.nullDevice, nil
 	}
 	fd, err = createMemoryFile("stdin", []byte(r.command.Stdin))
 	if err != nil {
-		return r.worker.nullDevice, &runas.ShortageError{
-			Err: fmt.Errorf("cannot create a memory file for the job's standard input: %w", err),
-		}
+		err = fmt.Errorf("cannot create a memory file for the job's standard input: %w", err)
+		return r.worker.nullDevice, &runas.ShortageError{Err: err}
 	}
-	if err := r.chown(fd); err != nil {
-		return fd, err
-	}
-	if _, err = unix.Seek(fd, 0, 0); err != nil {
-		return fd, &runas.ShortageError{
-			Err: fmt.Errorf("cannot rewind the memory file with the job's standard input: %w", err),
-		}
-	}
-	return fd, nil
+	return fd, r.chown(fd)
 }
 
 // descriptorsExhausted reports whether opening a command's file failed because no file descriptors are left
@@ -232,9 +219,7 @@ func descriptorsExhausted(err error) bool {
 		return false
 	}
 	fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err == nil {
-		unix.Close(fd)
-	}
+	closeDescriptors(&fd)
 	return err != nil
 }
 
@@ -279,7 +264,8 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		tune.RestoreTimerSlack()
-		defer raiseOOMScore()()
+		countForks(1)
+		defer countForks(-1)
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
 			if err != syscall.ETXTBSY || tries == busyTries {
@@ -317,10 +303,7 @@ func (r *run) startFailed(err error) {
 		r.result.CannotStart, r.result.Error = field.lasting, field.Error()
 		return
 	}
-	_, dirErr := runas.LookUp(r.command.RunAs, func() (struct{}, error) {
-		return struct{}{},
-			checkEnterable(r.command.Dir)
-	}, nil)
+	_, dirErr := runas.LookUp(r.command.RunAs, func() (any, error) { return nil, checkEnterable(r.command.Dir) }, nil)
 	if dirErr != nil && !r.result.HungStart && !errors.As(dirErr, new(*runas.ShortageError)) {
 		r.result.HungStart = errors.Is(dirErr, runas.ErrHung)
 		r.result.CannotStart, r.result.Error = IsPermanent(dirErr), fmt.Sprintf("cwd: %v", dirErr)
@@ -381,18 +364,13 @@ func findInPath(name string, env []string, dir string, deadline time.Time) (stri
 		candidate := entry + "/" + name
 		switch err := unix.Faccessat(unix.AT_FDCWD, candidate, unix.X_OK, unix.AT_EACCESS); err {
 		case unix.ENOENT, unix.ENOTDIR:
-			continue
 		case nil:
+			if info, err := os.Stat(candidate); err == nil && !info.IsDir() {
+				return candidate, nil
+			}
 		default:
 			denied = err
-			continue
-		}
-		if info, err := os.Stat(candidate); err == nil && !info.IsDir() {
-			return candidate, nil
 		}
 	}
-	if denied != nil {
-		return "", denied
-	}
-	return "", fmt.Errorf("%w in PATH", fs.ErrNotExist)
+	return "", cmp.Or(denied, fmt.Errorf("%w in PATH", fs.ErrNotExist))
 }

@@ -29,10 +29,8 @@ func (r *run) start() bool {
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
 	std := [3]windows.Handle{r.worker.nullDevice, 0, 0}
 	defer func() { // the command has its own copies of these handles
-		for _, h := range std {
-			if h != 0 && h != r.worker.nullDevice {
-				windows.CloseHandle(h)
-			}
+		if closeHandles(std[1], std[2]); std[0] != r.worker.nullDevice {
+			closeHandles(std[0])
 		}
 	}()
 	err := r.prepareHandles(&std)
@@ -230,16 +228,13 @@ var ownerOnlyAttributes = sync.OnceValues(func() (*windows.SecurityAttributes, e
 // any time. The command's end is an ordinary handle.
 func createPipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err error) {
 	rights, err := ownerOnlyAttributes()
-	if err != nil {
-		return nil, 0, fmt.Errorf("cannot create a pipe for the job's input or output: %w", err)
-	}
 	name := `\\.\pipe\queuectl-` + rand.Text()
-	name16, err := windows.UTF16PtrFromString(name)
-	if err != nil {
-		return nil, 0, err
+	var h windows.Handle
+	if err == nil {
+		h, err = windows.CreateNamedPipe(windows.StringToUTF16Ptr(name),
+			access|windows.FILE_FLAG_OVERLAPPED|windows.FILE_FLAG_FIRST_PIPE_INSTANCE,
+			windows.PIPE_TYPE_BYTE|windows.PIPE_REJECT_REMOTE_CLIENTS, 1, pipeBytes, pipeBytes, 0, rights)
 	}
-	h, err := windows.CreateNamedPipe(name16, access|windows.FILE_FLAG_OVERLAPPED|windows.FILE_FLAG_FIRST_PIPE_INSTANCE,
-		windows.PIPE_TYPE_BYTE|windows.PIPE_REJECT_REMOTE_CLIENTS, 1, pipeBytes, pipeBytes, 0, rights)
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot create a pipe for the job's input or output: %w", err)
 	}
@@ -294,8 +289,7 @@ func openStdin(path string) (windows.Handle, error) {
 // itself is wrong. In the second case, the exit code is the one that a shell would return.
 func (r *run) startFailed(err error) {
 	r.result.EndedAt, r.result.SessionWasEnding = time.Now(), r.worker.systemCalls.sessionEnding()
-	var nameTaken *nameTakenError
-	if errors.As(err, &nameTaken) || isAny(err, shortageErrors) || isAny(err, memoryErrors) {
+	if errors.As(err, new(*nameTakenError)) || isAny(err, shortageErrors) || isAny(err, memoryErrors) {
 		r.result.Shortage = true
 		r.result.Error = fmt.Sprintf("start: %v", err)
 		return
@@ -320,14 +314,12 @@ func (r *run) startFailed(err error) {
 var (
 	shortageErrors = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED,
-		windows.ERROR_NO_SYSTEM_RESOURCES,
-		windows.ERROR_NONPAGED_SYSTEM_RESOURCES, windows.ERROR_PAGED_SYSTEM_RESOURCES, windows.ERROR_NO_MORE_USER_HANDLES,
-		windows.ERROR_INTERNAL_ERROR,
+		windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_NONPAGED_SYSTEM_RESOURCES, windows.ERROR_PAGED_SYSTEM_RESOURCES,
+		windows.ERROR_NO_MORE_USER_HANDLES, windows.ERROR_INTERNAL_ERROR,
 	}
 	memoryErrors = []syscall.Errno{
 		windows.ERROR_NOT_ENOUGH_MEMORY, windows.ERROR_OUTOFMEMORY, windows.ERROR_WORKING_SET_QUOTA,
-		windows.ERROR_PAGEFILE_QUOTA,
-		windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_NOT_ENOUGH_QUOTA,
+		windows.ERROR_PAGEFILE_QUOTA, windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_NOT_ENOUGH_QUOTA,
 	}
 )
 

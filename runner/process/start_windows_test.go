@@ -245,8 +245,8 @@ func TestLimitTooLowToStart(t *testing.T) {
 	} {
 		sys.freeMemory = func() uint64 { return c.room }
 		var result Result
-		r := &run{worker: w, result: &result, command: &Command{Argv: []string{"x"},
-			Limits: TreeLimits{MemoryBytes: c.limit}}}
+		r := &run{runState: runState{worker: w, result: &result, command: &Command{Argv: []string{"x"},
+			Limits: TreeLimits{MemoryBytes: c.limit}}}}
 		result.ExitCode = -1
 		r.startFailed(r.memoryLimitError(c.errno))
 		if result.Shortage == c.own || c.own && (result.ExitCode != 126 ||

@@ -14,8 +14,7 @@ import (
 func (r *run) recordStuckProcesses(remaining []procfs.Process) {
 	r.result.StuckPID = remaining[0].PID
 	r.result.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d",
-		len(remaining),
-		r.command.UnkillableAfter, r.result.StuckPID)
+		len(remaining), r.command.UnkillableAfter, r.result.StuckPID)
 	r.worker.stuck = remaining
 	for _, p := range remaining {
 		r.endTracer(p.PID)

@@ -135,17 +135,21 @@ func killAll(procs []procfs.Process) {
 	}
 }
 
-// sendSignal sends a signal to a process that was found earlier. If another process has got the pid
-// since, it sends nothing. It also sends nothing if allowed is not nil and returns false.
-func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) {
+// sendSignal sends a signal to a process that was found earlier. It sends nothing if the process has ended, if
+// another process has got the pid since, or if allowed is not nil and returns false.
+func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
-	if err != nil {
-		return // the process has ended
+	if err == nil {
+		defer unix.Close(fd)
+		if now, ok := procfs.Stat(p.PID); !ok || now.StartTicks != p.StartTicks || allowed != nil && !allowed() {
+			return nil
+		}
+		err = unix.PidfdSendSignal(fd, signal, nil, 0)
 	}
-	if now, ok := procfs.Stat(p.PID); ok && now.StartTicks == p.StartTicks && (allowed == nil || allowed()) {
-		unix.PidfdSendSignal(fd, signal, nil, 0)
+	if err == unix.ESRCH {
+		return nil
 	}
-	unix.Close(fd)
+	return err
 }
 
 // EndTrees sends SIGKILL to every process that is known to belong to a dead runner: processes in its
@@ -155,20 +159,20 @@ func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) {
 // cookie. EndTrees returns the processes that it found, and those that still live after the duration
 // patience (stuck). It never ends the caller.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
-	known, numbers := map[string]bool{}, map[string]bool{}
+	ours := map[string]bool{} // cookies, and the ends of cookies
 	for _, c := range d.Cookies {
-		known[c] = true
+		ours[c] = true
 	}
 	mains := map[int]Tree{}
 	for _, t := range d.Trees {
 		if t.Fence != 0 {
-			numbers[fmt.Sprintf(".%d.%d", t.Seq, t.Fence)] = true
+			ours[fmt.Sprintf(".%d.%d", t.Seq, t.Fence)] = true
 		}
 		if t.PID != 0 {
 			mains[t.PID] = t
 		}
 	}
-	isOurs := func(cookie string) bool { return known[cookie] || numbers[seqAndFenceOf(cookie)] }
+	isOurs := func(cookie string) bool { return ours[cookie] || ours[seqAndFenceOf(cookie)] }
 	start := time.Now()
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
 		session := d.PID

@@ -352,7 +352,7 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	defer cmd.Wait() // Wait returns an error, because the process was killed
 	defer cmd.Process.Kill()
 	ownsOrphan := func(uid uint32) bool {
-		r := &run{command: &Command{RunAs: &runas.Identity{UID: uid}}}
+		r := &run{runState: runState{command: &Command{RunAs: &runas.Identity{UID: uid}}}}
 		return r.ownsAnyOrphan([]int{cmd.Process.Pid})
 	}
 	if ownsOrphan(1) || !ownsOrphan(2) {

@@ -228,7 +228,7 @@ func TestLackOfTerminalsIsShortage(t *testing.T) {
 		err      error
 		shortage bool
 	}{{unix.ENOSPC, true}, {unix.EMFILE, true}, {unix.ENOENT, false}, {unix.EACCES, false}} {
-		r := &run{command: command(t, "/bin/true"), result: &Result{ExitCode: -1}}
+		r := &run{runState: runState{command: command(t, "/bin/true"), result: &Result{ExitCode: -1}}}
 		r.startFailed(terminalError(&os.PathError{Op: "open", Path: "/dev/ptmx", Err: c.err}))
 		if r.result.Shortage != c.shortage || c.shortage == (r.result.ExitCode == 126) {
 			t.Errorf("error %v: the result is %+v", c.err, r.result)

@@ -2,7 +2,6 @@ package procfs
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -23,8 +22,6 @@ const memoryReadTimeout = time.Second
 
 // memoryReaders counts the reads that hang. Each occupies a thread.
 type memoryReaders struct {
-	anyHung atomic.Bool // some read hangs
-
 	mu sync.Mutex
 	// hungByUID counts the reads that hang, by account. Until they return, no process of the account is
 	// read.
@@ -33,7 +30,7 @@ type memoryReaders struct {
 
 // read implements ReadMemory with any function that reads.
 func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool) {
-	if m.anyHung.Load() && m.isBlocked(pid) {
+	if m.isBlocked(pid) {
 		return "", false
 	}
 	reply := make(chan string, 1)
@@ -54,9 +51,12 @@ func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool)
 }
 
 func (m *memoryReaders) isBlocked(pid int) bool {
-	uid, _, ok := UIDs(pid)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if len(m.hungByUID) == 0 { // the account of the process does not matter
+		return false
+	}
+	uid, _, ok := UIDs(pid)
 	return ok && m.hungByUID[uid] > 0
 }
 
@@ -66,5 +66,4 @@ func (m *memoryReaders) countHung(uid uint32, n int) {
 	if m.hungByUID[uid] += n; m.hungByUID[uid] == 0 {
 		delete(m.hungByUID, uid)
 	}
-	m.anyHung.Store(len(m.hungByUID) > 0)
 }

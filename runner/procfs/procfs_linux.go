@@ -5,12 +5,12 @@
 package procfs
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
-	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,33 +32,17 @@ const flagKernelThread = 0x200000
 
 // Stat reads the state of one process. It returns ok=false if the process does not exist.
 func Stat(pid int) (p Process, ok bool) {
-	b := procBuffers.Get().(*procBuffer)
-	defer procBuffers.Put(b)
-	raw := b.read(pid, "stat")
-	end := bytes.LastIndexByte(raw, ')') // the name may contain any character
-	if end < 0 {
+	raw := read(pid, "stat")
+	fields := strings.Fields(raw[strings.LastIndexByte(raw, ')')+1:]) // the name may contain any character
+	if len(fields) < 20 {
 		return p, false
 	}
-	p.PID = pid
-	n := 0
-	for f := range bytes.FieldsSeq(raw[end+1:]) {
-		switch n++; n {
-		case 1:
-			p.State = f[0]
-		case 2:
-			p.PPID, _ = strconv.Atoi(string(f))
-		case 3:
-			p.PGID, _ = strconv.Atoi(string(f))
-		case 4:
-			p.SID, _ = strconv.Atoi(string(f))
-		case 7:
-			p.Flags, _ = strconv.ParseUint(string(f), 10, 64)
-		case 20:
-			p.StartTicks, _ = strconv.ParseInt(string(f), 10, 64)
-			return p, true
-		}
+	number := func(i int) int64 {
+		n, _ := strconv.ParseInt(fields[i], 10, 64)
+		return n
 	}
-	return p, false
+	return Process{PID: pid, PPID: int(number(1)), PGID: int(number(2)), SID: int(number(3)), State: fields[0][0],
+		Flags: uint64(number(6)), StartTicks: number(19)}, true
 }
 
 // Alive reports whether the process had not ended.
@@ -73,11 +57,9 @@ func (p Process) StillAlive() bool {
 // statusField returns a field of the status file of a process, without its name; "" if the process does
 // not exist.
 func statusField(pid int, name string) string {
-	b := procBuffers.Get().(*procBuffer)
-	defer procBuffers.Put(b)
-	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\n"+name+":"))
-	line, _, _ = bytes.Cut(line, []byte("\n"))
-	return string(bytes.TrimSpace(line))
+	_, line, _ := strings.Cut(read(pid, "status"), "\n"+name+":")
+	line, _, _ = strings.Cut(line, "\n")
+	return strings.TrimSpace(line)
 }
 
 // UIDs returns the real and the saved user id of a process. It returns ok=false if the process does
@@ -112,77 +94,38 @@ func EnvVar(pid int, name string) string {
 }
 
 func readEnvVar(pid int, name string) string {
-	b := procBuffers.Get().(*procBuffer)
-	defer procBuffers.Put(b)
-	fd, ok := b.open(pid, "environ")
-	if !ok {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	prefix, variables := []byte(name+"="), bufio.NewReaderSize(file, maxEnvVarBytes)
+	for atStart := true; ; {
+		entry, err := variables.ReadSlice(0)
+		if value, found := bytes.CutPrefix(entry, prefix); found && atStart && err == nil {
+			return string(bytes.TrimSuffix(value, []byte{0}))
+		}
+		if err != nil && err != bufio.ErrBufferFull {
+			return ""
+		}
+		atStart = err == nil
+	}
+}
+
+// maxEnvVarBytes is the maximum size of a variable that EnvVar finds, in bytes.
+const maxEnvVarBytes = 4 << 10
+
+// read returns the content of a file in the /proc directory of a process, at most its first 16 KiB. It
+// returns "" if the process does not exist, or if this process may not read the file.
+func read(pid int, name string) string {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/%s", pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
 		return ""
 	}
 	defer unix.Close(fd)
-	var prefix []byte // start of a variable that continues in the next piece, at most maxEnvVarBytes bytes
-	for atStart := true; ; {
-		raw := b.next(fd)
-		if len(raw) == 0 {
-			return ""
-		}
-		for len(raw) > 0 {
-			entry, rest, complete := bytes.Cut(raw, []byte{0})
-			if !atStart {
-				entry = append(prefix, entry...)
-			}
-			if n := len(name); complete && len(entry) > n && string(entry[:n]) == name && entry[n] == '=' {
-				return string(entry[n+1:])
-			}
-			if atStart = complete; !atStart {
-				prefix = bytes.Clone(entry[:min(len(entry), maxEnvVarBytes)])
-			}
-			raw = rest
-		}
-	}
-}
-
-// maxEnvVarBytes is the maximum size of a variable that EnvVar finds, in bytes, unless the kernel returns the
-// whole environment in one read.
-const maxEnvVarBytes = 1024
-
-// procBuffer is a reusable buffer for reading files in /proc. The end of one command may require
-// hundreds of reads, which should create little garbage.
-type procBuffer struct {
-	path [64]byte
-	text [16 << 10]byte
-}
-
-var procBuffers = sync.Pool{New: func() any { return new(procBuffer) }}
-
-// open opens a file in the /proc directory of a process. It returns ok=false if the process does not
-// exist, or if this process may not read the file.
-func (b *procBuffer) open(pid int, name string) (fd int, ok bool) {
-	path := append(strconv.AppendInt(append(b.path[:0], "/proc/"...), int64(pid), 10), '/')
-	path = append(append(path, name...), 0)
-	at := unix.AT_FDCWD
-	n, _, failed := unix.Syscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(&path[0])),
-		unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
-	return int(n), failed == 0
-}
-
-// next reads the next piece of a file. It returns an empty slice at the end of the file.
-func (b *procBuffer) next(fd int) []byte {
-	for {
-		n, err := unix.Read(fd, b.text[:])
-		if err != unix.EINTR {
-			return b.text[:max(n, 0)]
-		}
-	}
-}
-
-// read returns the content of a short file in the /proc directory of a process.
-func (b *procBuffer) read(pid int, name string) []byte {
-	fd, ok := b.open(pid, name)
-	if !ok {
-		return nil
-	}
-	defer unix.Close(fd)
-	return b.next(fd)
+	var content [16 << 10]byte
+	n, _ := unix.Read(fd, content[:])
+	return string(content[:max(n, 0)])
 }
 
 // AllProcesses lists all processes except kernel threads.
@@ -195,9 +138,6 @@ func AllProcesses() []Process {
 	names, _ := dir.Readdirnames(-1)
 	procs := make([]Process, 0, len(names))
 	for _, name := range names {
-		if name[0] < '1' || name[0] > '9' {
-			continue
-		}
 		if pid, err := strconv.Atoi(name); err == nil {
 			if p, ok := Stat(pid); ok && p.Flags&flagKernelThread == 0 {
 				procs = append(procs, p)

@@ -13,15 +13,8 @@ import (
 // LookUpTimeout limits how long a look-up may take.
 const LookUpTimeout = time.Second
 
-// ErrHung means that a file or directory that a command names does not answer.
-var ErrHung error = hungError{}
-
-type hungError struct{}
-
-// Error says how long the look-up was given.
-func (hungError) Error() string {
-	return fmt.Sprintf("the disk of a file or directory did not respond within %v", LookUpTimeout)
-}
+// ErrHung means that a file or directory that a command names does not answer within LookUpTimeout.
+var ErrHung = errors.New("the disk of a file or directory did not respond within 1s")
 
 // maxAbandonedPerUser limits the look-ups of one account that were given up but have not returned. Each of
 // them occupies a thread. maxAbandonedTotal limits those of all accounts together.
@@ -78,7 +71,7 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 		found T
 		err   error
 	}
-	results, timedOut := make(chan result), make(chan struct{})
+	results := make(chan result, 1)
 	// the kernel alone can end a call that hangs, so LookUp does not wait for this goroutine after
 	// the timeout
 	go func() {
@@ -87,25 +80,22 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 			r.found, err = f()
 			return err
 		})
-		select {
-		case results <- r:
-		case <-timedOut:
-			hungLookUps.adjustCount(id.UID, -1)
-			if r.err == nil && release != nil {
-				release(r.found)
-			}
-		}
+		results <- r
 	}()
-	timer := time.NewTimer(LookUpTimeout)
-	defer timer.Stop()
 	select {
 	case r := <-results:
 		return r.found, r.err
-	case <-timer.C:
-		hungLookUps.adjustCount(id.UID, 1)
-		close(timedOut)
-		return found, ErrHung
+	case <-time.After(LookUpTimeout):
 	}
+	hungLookUps.adjustCount(id.UID, 1)
+	go func() { // ends with the goroutine above
+		r := <-results
+		hungLookUps.adjustCount(id.UID, -1)
+		if r.err == nil && release != nil {
+			release(r.found)
+		}
+	}()
+	return found, ErrHung
 }
 
 // LookUpAt runs f as LookUp does, and closes the descriptor dirFD afterwards. A look-up that hangs

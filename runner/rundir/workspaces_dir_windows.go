@@ -33,7 +33,7 @@ func checkParents(path, _ string, _ bool) error {
 		return fmt.Errorf(`%s: belongs to %s; choose another folder, or run in an elevated prompt: `+
 			`icacls "%[1]s" /setowner *S-1-5-32-544`, path, accounts.NameOf(owner))
 	}
-	others, err := accounts.OtherAccountsWithRights(sd, accounts.WriteRights)
+	others, err := accounts.OtherAccountsWithRights(sd, accounts.WriteRights, 0)
 	if err == nil && len(others) > 0 {
 		err = fmt.Errorf(`%s: other accounts can change it (%s); run: icacls "%[1]s" /inheritance:r /grant:r `+
 			`"%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, path, strings.Join(others, ", "))

@@ -19,7 +19,7 @@ func ExaminePaths(p config.Paths, _ fs.FileMode) []store.Finding {
 	var others []string
 	sd, err := accounts.ReadSecurityDescriptor(dir)
 	if err == nil {
-		others, err = accounts.OtherAccountsWithRights(sd, anyAccess)
+		others, err = accounts.OtherAccountsWithRights(sd, anyAccess, 0)
 	}
 	switch {
 	case err != nil:

@@ -45,11 +45,8 @@ func secureStateDir(dir, file string) error {
 
 func secureDir(dir string) error {
 	sd, err := windows.SecurityDescriptorFromString(stateDirDescriptor())
-	if err != nil {
-		return err
-	}
-	name, err := windows.UTF16PtrFromString(dir)
-	if err != nil {
+	name, nameErr := windows.UTF16PtrFromString(dir)
+	if err := errors.Join(err, nameErr); err != nil {
 		return err
 	}
 	attributes := windows.SecurityAttributes{SecurityDescriptor: sd}
@@ -91,12 +88,9 @@ func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) erro
 	if err := checkTrustedOwner("it", have); err != nil {
 		return err
 	}
-	owner, _, err := sd.Owner()
-	if err != nil {
-		return err
-	}
-	dacl, _, err := sd.DACL()
-	if err != nil {
+	owner, _, ownerErr := sd.Owner()
+	dacl, _, daclErr := sd.DACL()
+	if err := errors.Join(ownerErr, daclErr); err != nil {
 		return err
 	}
 	const what = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION | windows.PROTECTED_DACL_SECURITY_INFORMATION
@@ -123,12 +117,9 @@ func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) erro
 // checkTrustedOwner returns an error unless the owner is the system, the administrators, this process's
 // user or the service's account. The parameter what names the file or directory in the error.
 func checkTrustedOwner(what string, sd *windows.SECURITY_DESCRIPTOR) error {
-	owner, _, err := sd.Owner()
-	if err != nil {
-		return err
-	}
-	me, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
+	owner, _, ownerErr := sd.Owner()
+	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()
+	if err := errors.Join(ownerErr, meErr); err != nil {
 		return err
 	}
 	if owner.Equals(me.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) ||

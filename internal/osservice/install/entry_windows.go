@@ -2,7 +2,6 @@ package install
 
 import (
 	"fmt"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -18,10 +17,10 @@ type serviceEntry interface {
 	SetRecoveryActionsOnNonCrashFailures(yes bool) error
 	setPreshutdownTimeout(within time.Duration) error
 	setSIDType(kind uint32) error
-	setPrivileges(names ...string) error
+	setPrivilege(name string) error
 	command() (string, error)
 	setCommand(line string) error
-	stop() error
+	Control(svc.Cmd) (svc.Status, error)
 	status() (windows.SERVICE_STATUS_PROCESS, error)
 	Close() error
 }
@@ -62,17 +61,14 @@ func (m managedService) setSIDType(kind uint32) error {
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_SERVICE_SID_INFO, (*byte)(unsafe.Pointer(&kind)))
 }
 
-func (m managedService) setPrivileges(names ...string) error {
-	list, err := windows.UTF16FromString(strings.Join(names, "\n") + "\n")
+// setPrivilege sets the only privilege that the service keeps.
+func (m managedService) setPrivilege(name string) error {
+	list, err := windows.UTF16FromString(name)
 	if err != nil {
 		return err
 	}
-	for i, c := range list { // a zero ends each name, and another zero ends the list
-		if c == '\n' {
-			list[i] = 0
-		}
-	}
-	first := &list[0] // the layout of SERVICE_REQUIRED_PRIVILEGES_INFO
+	list = append(list, 0) // a zero ends each name, and another zero ends the list
+	first := &list[0]      // the layout of SERVICE_REQUIRED_PRIVILEGES_INFO
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO,
 		(*byte)(unsafe.Pointer(&first)))
 }
@@ -100,11 +96,6 @@ func (m managedService) setCommand(line string) error {
 	}
 	const same = windows.SERVICE_NO_CHANGE
 	return windows.ChangeServiceConfig(m.Handle, same, same, same, p, nil, nil, nil, nil, nil, nil)
-}
-
-func (m managedService) stop() error {
-	_, err := m.Control(svc.Stop)
-	return err
 }
 
 func (m managedService) status() (st windows.SERVICE_STATUS_PROCESS, err error) {

@@ -35,7 +35,7 @@ type manager struct {
 	nonCrash    bool
 	preshut     time.Duration
 	sid         uint32
-	privileges  []string
+	privilege   string
 	st          windows.SERVICE_STATUS_PROCESS
 }
 
@@ -65,21 +65,17 @@ func newManager(own bool) *manager {
 			}
 			return listedService{m}, nil
 		},
-		sources: sources{add: func(string) error { m.record("source"); return nil },
-			remove: func(string) error { m.record("no source"); return windows.ERROR_FILE_NOT_FOUND }},
-		secure:     func(string, string) error { m.record("secure"); return nil },
-		checkTrust: func(string) error { return nil },
-		runner: runner{
-			install: func(client string) error { m.record("runner " + client); return nil },
-			tidy:    func(client string) { m.record("tidy " + client) },
-			remove:  func(client string) error { m.record("no runner " + client); return nil },
-		},
-		profile: func(sid string) error { m.record("no profile " + sid); return m.profile },
-		logon: logonEntry{
-			get:    func() (string, error) { return m.run, nil },
-			set:    func(line string) error { m.run = line; return nil },
-			remove: func() error { m.run = ""; return registry.ErrNotExist },
-		},
+		addSource:          func(string) error { m.record("source"); return nil },
+		removeSource:       func(string) error { m.record("no source"); return windows.ERROR_FILE_NOT_FOUND },
+		secure:             func(string, string) error { m.record("secure"); return nil },
+		checkTrust:         func(string) error { return nil },
+		installRunner:      func(client string) error { m.record("runner " + client); return nil },
+		tidyRunners:        func(client string) { m.record("tidy " + client) },
+		removeRunners:      func(client string) error { m.record("no runner " + client); return nil },
+		profile:            func(sid string) error { m.record("no profile " + sid); return m.profile },
+		logonCommand:       func() (string, error) { return m.run, nil },
+		setLogonCommand:    func(line string) error { m.run = line; return nil },
+		removeLogonCommand: func() error { m.run = ""; return registry.ErrNotExist },
 	}
 	return m
 }
@@ -132,18 +128,18 @@ func (l listedService) setPreshutdownTimeout(within time.Duration) error {
 	l.preshut = within
 	return nil
 }
-func (l listedService) setSIDType(kind uint32) error        { l.sid = kind; return nil }
-func (l listedService) setPrivileges(names ...string) error { l.privileges = names; return nil }
-func (l listedService) command() (string, error)            { return l.line, nil }
-func (l listedService) setCommand(line string) error        { l.record("command"); l.line = line; return nil }
-func (l listedService) Close() error                        { return nil }
-func (l listedService) stop() error {
+func (l listedService) setSIDType(kind uint32) error   { l.sid = kind; return nil }
+func (l listedService) setPrivilege(name string) error { l.privilege = name; return nil }
+func (l listedService) command() (string, error)       { return l.line, nil }
+func (l listedService) setCommand(line string) error   { l.record("command"); l.line = line; return nil }
+func (l listedService) Close() error                   { return nil }
+func (l listedService) Control(svc.Cmd) (svc.Status, error) {
 	l.record("stop")
 	if l.state == svc.Stopped {
-		return windows.ERROR_SERVICE_NOT_ACTIVE
+		return svc.Status{}, windows.ERROR_SERVICE_NOT_ACTIVE
 	}
 	l.state = svc.StopPending
-	return nil
+	return svc.Status{}, nil
 }
 
 func (l listedService) status() (windows.SERVICE_STATUS_PROCESS, error) {

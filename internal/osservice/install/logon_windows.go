@@ -9,33 +9,24 @@ import (
 	"github.com/queuectl/queuectl/internal/osservice"
 )
 
-// logonEntry reads, sets and removes the command that Windows runs when this user logs on. The function get
-// returns "" if there is no such command.
-type logonEntry struct {
-	get    func() (string, error)
-	set    func(line string) error
-	remove func() error
+// setLogonCommand sets the command that Windows runs when this user logs on, in the user's registry.
+func setLogonCommand(line string) error {
+	k, _, err := registry.CreateKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	return k.SetStringValue(Name, line)
 }
 
-// registryRun implements logon: it keeps the command in the user's registry.
-var registryRun = logonEntry{
-	get: osservice.UserServiceCommand,
-	set: func(line string) error {
-		k, _, err := registry.CreateKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
-		if err != nil {
-			return err
-		}
-		defer k.Close()
-		return k.SetStringValue(Name, line)
-	},
-	remove: func() error {
-		k, err := registry.OpenKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
-		if err != nil {
-			return err
-		}
-		defer k.Close()
-		return k.DeleteValue(Name)
-	},
+// removeLogonCommand removes the command. It returns registry.ErrNotExist if there is none.
+func removeLogonCommand() error {
+	k, err := registry.OpenKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	return k.DeleteValue(Name)
 }
 
 // logonCommandText is the name of the command at logon in messages.
@@ -44,7 +35,7 @@ const logonCommandText = "the command that starts your service at logon (value "
 
 // installUserService starts the user's own service now and at each logon.
 func (s *Service) installUserService() error {
-	if err := s.logon.set(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
+	if err := s.setLogonCommand(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
 		return cannot("configure "+logonCommandText, err)
 	}
 	return s.Direct.Start()
@@ -58,7 +49,7 @@ func (s *Service) uninstallUserService() (was bool, err error) {
 	if err := s.stopUserService(false); err != nil {
 		return was, err
 	}
-	err = s.logon.remove()
+	err = s.removeLogonCommand()
 	if errors.Is(err, registry.ErrNotExist) {
 		err = nil
 	}

@@ -32,9 +32,9 @@ const moveAdvice = `; copy queuectl.exe and queuectld.exe to another folder, suc
 // they may change the program or its directory, or may move away one of its parent directories.
 func checkReplaceRights(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
 	for path := program; ; path = filepath.Dir(path) {
-		rights, by := windows.ACCESS_MASK(accounts.WriteRights), accounts.OtherAccountsWithRights
+		rights, without := windows.ACCESS_MASK(accounts.WriteRights), uint8(0)
 		if path != program && path != filepath.Dir(program) {
-			rights, by = accounts.ReplaceRights, accounts.OtherAccountsOnObject
+			rights, without = accounts.ReplaceRights, windows.INHERIT_ONLY_ACE
 		}
 		top := filepath.Dir(path) == path
 		if top {
@@ -44,7 +44,7 @@ func checkReplaceRights(program string, access func(path string) (*windows.SECUR
 		if err != nil {
 			return err
 		}
-		who, err := by(sd, rights)
+		who, err := accounts.OtherAccountsWithRights(sd, rights, without)
 		if err != nil {
 			return fmt.Errorf("cannot read the access rights of %s: %w", path, err)
 		}

@@ -80,5 +80,14 @@ func (s *Service) Uninstall() (was bool, err error) {
 	return true, err
 }
 
+// control starts, stops or restarts the service.
+func (s *Service) control(verb string) error { return kardianos.Control(s.unit, verb) }
+
+// IsRunning reports whether the service runs or is starting.
+func (s *Service) IsRunning() bool {
+	status, err := s.unit.Status()
+	return err == nil && status == kardianos.StatusRunning
+}
+
 // StartCommand returns the command that starts the service.
 func (s *Service) StartCommand() string { return "launchctl load " + s.path() }

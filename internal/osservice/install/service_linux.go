@@ -11,26 +11,24 @@ import (
 	"strings"
 	"syscall"
 
-	kardianos "github.com/kardianos/service"
-
 	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These are the names of the units. The first is the service itself.
+// mainUnit is the name of the unit of the service itself. webUnit exists only for the system's service. It is
+// disabled until an administrator enables it.
 // See docs/decisions/0081.
 const (
-	mainUnit   = Name + ".service"
-	runnerUnit = Name + "-runner@.service"
-	// webUnit exists only for the system's service. It is disabled until an administrator enables it.
-	webUnit = Name + "-web.socket"
+	mainUnit = Name + ".service"
+	webUnit  = Name + "-web.socket"
 )
 
-// socketUnits lists the socket units. sliceUnits lists the slices that contain every runner; the second slice
-// contains the first.
+// units lists the units of every service. The last two are socketUnits. sliceUnits lists the slices that
+// contain every runner; the second slice contains the first.
 var (
-	socketUnits = []string{Name + ".socket", Name + "-runner.socket"}
+	units       = []string{mainUnit, Name + "-runner@.service", Name + ".socket", Name + "-runner.socket"}
+	socketUnits = units[2:]
 	sliceUnits  = []string{Name + "-runner.slice", Name + ".slice"}
 )
 
@@ -39,7 +37,6 @@ type Service struct {
 	Options
 	root string // directory that contains all paths; "" except in tests
 	uid  int    // uid of the caller
-	unit kardianos.Service
 	run  func(name string, args ...string) error
 }
 
@@ -57,15 +54,7 @@ func New(o Options) (*Service, error) {
 			return nil, err
 		}
 	}
-	unit, err := kardianos.New(nil, &kardianos.Config{
-		Name:       Name,
-		Executable: o.Program,
-		Option:     kardianos.KeyValue{"SystemdScript": o.adaptedFile(o.packageFile(mainUnit)), "UserService": o.User},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &Service{Options: o, uid: os.Geteuid(), unit: unit, run: run}, nil
+	return &Service{Options: o, uid: os.Geteuid(), run: run}, nil
 }
 
 // packageFile returns the file of the packages from which a unit is generated.
@@ -131,7 +120,7 @@ func (s *Service) packagedUnit() string {
 		return ""
 	}
 	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
-		for _, name := range append([]string{mainUnit, runnerUnit}, socketUnits...) {
+		for _, name := range units {
 			if path := filepath.Join(dir, name); exists(filepath.Join(s.root, path)) {
 				return path
 			}
@@ -188,69 +177,50 @@ func (s *Service) Install() error {
 			return err
 		}
 	}
-	again, err := s.installMain()
-	if err != nil {
+	if err := s.systemctl("daemon-reload"); err != nil {
 		return err
 	}
 	if err := s.systemctl(slices.Concat([]string{"enable", "--now"}, socketUnits, []string{mainUnit})...); err != nil {
 		return err
 	}
-	if changed || again {
+	if changed {
 		return s.systemctl("try-restart", mainUnit)
 	}
 	return nil
 }
 
-// installMain writes the main unit with the kardianos library, unless the unit is up to date. replaced
-// reports whether installMain replaced another version of the unit.
-func (s *Service) installMain() (replaced bool, err error) {
-	path := filepath.Join(s.unitDir(), mainUnit)
-	have, err := os.ReadFile(path)
-	switch {
-	case err == nil && string(have) == s.adaptedFile(s.packageFile(mainUnit)):
-		return false, s.systemctl("daemon-reload")
-	case err == nil:
-		replaced = true
-		if err := os.Remove(path); err != nil {
-			return false, err
-		}
-	case !errors.Is(err, os.ErrNotExist):
-		return false, err
-	}
-	return replaced, s.unit.Install()
-}
-
 // tmpfilesPath is the path of the settings for systemd-tmpfiles. It is the last file that the method
-// extraFiles returns.
+// files returns.
 const tmpfilesPath = "/etc/tmpfiles.d/queuectl.conf"
 
-// extraFile is a file that is installed in addition to the main unit.
-type extraFile struct {
+// installedFile is a file of the registration.
+type installedFile struct {
 	path, source string
 	keepExisting bool // keep an existing file, because users edit it
 }
 
-// extraFiles returns the files that are installed in addition to the main unit.
-func (s *Service) extraFiles() (list []extraFile) {
-	for _, name := range append([]string{runnerUnit}, socketUnits...) {
-		list = append(list, extraFile{path: filepath.Join(s.unitDir(), name), source: s.packageFile(name)})
+// files returns the files of the registration.
+func (s *Service) files() (list []installedFile) {
+	for _, name := range units {
+		list = append(list, installedFile{path: filepath.Join(s.unitDir(), name), source: s.packageFile(name)})
 	}
 	if s.User {
 		return list
 	}
 	return append(list,
-		extraFile{path: filepath.Join(s.unitDir(), webUnit), source: s.packageFile(webUnit)},
-		extraFile{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml", keepExisting: true},
-		extraFile{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", keepExisting: true},
-		extraFile{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
-		extraFile{path: filepath.Join(s.root, tmpfilesPath), source: "queuectl.tmpfiles"},
+		installedFile{path: filepath.Join(s.unitDir(), webUnit), source: s.packageFile(webUnit)},
+		installedFile{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml",
+			keepExisting: true},
+		installedFile{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", keepExisting: true},
+		installedFile{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
+		installedFile{path: filepath.Join(s.root, tmpfilesPath), source: "queuectl.tmpfiles"},
 	)
 }
 
 // writeFiles writes the files that are missing or out of date. changed reports whether it replaced an
 // existing file.
 func (s *Service) writeFiles() (changed bool, err error) {
-	for _, f := range s.extraFiles() {
+	for _, f := range s.files() {
 		text := s.adaptedFile(f.source)
 		have, err := os.ReadFile(f.path)
 		if err == nil && (f.keepExisting || string(have) == text) {
@@ -284,14 +254,14 @@ func (s *Service) Uninstall() (was bool, err error) {
 	}
 	was = s.IsRegistered()
 	if was {
-		units := append([]string{mainUnit}, socketUnits...)
+		disable := append([]string{"disable", "--now", mainUnit}, socketUnits...)
 		if !s.User {
-			units = append(units, webUnit)
+			disable = append(disable, webUnit)
 		}
-		if err := s.systemctl(append([]string{"disable", "--now"}, units...)...); err != nil {
+		if err := s.systemctl(disable...); err != nil {
 			return was, err
 		}
-		if err := errors.Join(s.systemctl(append([]string{"stop"}, sliceUnits...)...), s.unit.Uninstall()); err != nil {
+		if err := s.systemctl(append([]string{"stop"}, sliceUnits...)...); err != nil {
 			return was, err
 		}
 	}
@@ -306,9 +276,6 @@ func (s *Service) Uninstall() (was bool, err error) {
 // moveToPackage replaces the units of Install with those of a package. The package's units are
 // enabled and running if those of Install were.
 func (s *Service) moveToPackage() error {
-	if err := os.Remove(filepath.Join(s.unitDir(), mainUnit)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
 	if _, err := s.removeFiles(); err != nil {
 		return err
 	}
@@ -326,10 +293,10 @@ func (s *Service) moveToPackage() error {
 	return s.systemctl("try-restart", mainUnit)
 }
 
-// removeFiles removes the files that were installed in addition to the main unit, except those that
-// users edit. It returns whether any of them existed.
+// removeFiles removes the files of the registration, except those that users edit. It returns whether any of
+// them existed.
 func (s *Service) removeFiles() (was bool, err error) {
-	for _, f := range s.extraFiles() {
+	for _, f := range s.files() {
 		if f.keepExisting {
 			continue
 		}
@@ -340,6 +307,19 @@ func (s *Service) removeFiles() (was bool, err error) {
 		was = was || err == nil
 	}
 	return was, nil
+}
+
+// control starts, stops or restarts the service.
+func (s *Service) control(verb string) error { return s.systemctl(verb, mainUnit) }
+
+// IsRunning reports whether the service runs or is starting.
+func (s *Service) IsRunning() bool {
+	args := []string{"is-active", mainUnit}
+	if s.User {
+		args = append(args, "--user")
+	}
+	state, _ := exec.Command("systemctl", args...).Output() // the exit status is 0 only if the service is active
+	return slices.Contains([]string{"active", "activating"}, strings.TrimSpace(string(state)))
 }
 
 // StartCommand returns the command that starts the service.

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	kardianos "github.com/kardianos/service"
-
 	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -18,8 +16,6 @@ import (
 // machine fakes a machine: it has a root directory for files, and it records commands instead of
 // executing them.
 type machine struct {
-	kardianos.Service // nil; the methods below replace those that are called
-
 	s     *Service
 	root  string
 	calls []string
@@ -33,32 +29,8 @@ func newMachine(t *testing.T, o Options) *machine {
 		m.calls = append(m.calls, name+" "+strings.Join(args, " "))
 		return nil
 	}}
-	m.s.unit = m
 	return m
 }
-
-// Install imitates kardianos: it writes the main unit and enables it.
-func (m *machine) Install() error {
-	name := mainUnit
-	if m.s.User {
-		name = "user/" + mainUnit
-	}
-	path := filepath.Join(m.s.unitDir(), mainUnit)
-	if exists(path) {
-		return errors.New("Init already exists: " + path)
-	}
-	m.calls = append(m.calls, "install")
-	return os.WriteFile(path, []byte(m.s.adaptedFile(name)), 0o644)
-}
-
-func (m *machine) Uninstall() error {
-	m.calls = append(m.calls, "uninstall")
-	return os.Remove(filepath.Join(m.s.unitDir(), mainUnit))
-}
-func (m *machine) Start() error                      { m.calls = append(m.calls, "start"); return nil }
-func (m *machine) Stop() error                       { m.calls = append(m.calls, "stop"); return nil }
-func (m *machine) Restart() error                    { m.calls = append(m.calls, "restart"); return nil }
-func (m *machine) Status() (kardianos.Status, error) { return kardianos.StatusStopped, nil }
 
 // takeCalls returns the commands since the previous call.
 func (m *machine) takeCalls() []string {
@@ -102,7 +74,7 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 		[]string{"/etc/sysusers.d/queuectl.conf", "/etc/tmpfiles.d/queuectl.conf"}))))
 	const enable = "systemctl enable --now queuectl.socket queuectl-runner.socket queuectl.service"
 	expect(t, "asked", m.takeCalls(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf",
-		"install", enable})
+		"systemctl daemon-reload", enable})
 
 	if err := m.s.Install(); err != nil {
 		t.Fatal(err)
@@ -117,7 +89,7 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	expect(t, "files afterwards", m.files(t), settings)
 	expect(t, "asked to uninstall", m.takeCalls(),
 		[]string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket queuectl-web.socket",
-			"systemctl stop queuectl-runner.slice queuectl.slice", "uninstall", "systemctl daemon-reload"})
+			"systemctl stop queuectl-runner.slice queuectl.slice", "systemctl daemon-reload"})
 	if was, err := m.s.Uninstall(); err != nil || was {
 		t.Fatal(was, err)
 	}
@@ -133,7 +105,7 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 	userUnits := "/home/.config/systemd/user/"
 	expect(t, "files", m.files(t), []string{userUnits + "queuectl-runner.socket", userUnits + "queuectl-runner@.service",
 		userUnits + "queuectl.service", userUnits + "queuectl.socket"})
-	expect(t, "asked", m.takeCalls(), []string{"install",
+	expect(t, "asked", m.takeCalls(), []string{"systemctl --user daemon-reload",
 		"systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
 	if start, registered := osservice.FindUserService(); !registered || start != "systemctl --user start queuectl" {
 		t.Errorf("got %q, %v", start, registered)
@@ -289,7 +261,8 @@ func TestVerbsAreRefused(t *testing.T) {
 	if err := errors.Join(m.s.Start(), m.s.Restart(), stop()); err != nil {
 		t.Error(err)
 	}
-	expect(t, "asked as root", m.takeCalls(), []string{"start", "restart", "stop"})
+	expect(t, "asked as root", m.takeCalls(), []string{"systemctl start queuectl.service",
+		"systemctl restart queuectl.service", "systemctl stop queuectl.service"})
 	if err := m.s.Stop(true); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "service restart") {
 		t.Errorf("stopped, but not its jobs: got %v", err)
 	}

@@ -26,8 +26,7 @@ const Account = `NT SERVICE\` + Name
 
 // adminOnlyMessage is the message for a caller without the rights to manage the system's service.
 const adminOnlyMessage = "only an administrator can %s the system's service; in an elevated prompt " +
-	"(right-click, Run as " +
-	"administrator), run: queuectl service %[1]s; or use --user for your own service"
+	"(right-click, Run as administrator), run: queuectl service %[1]s; or use --user for your own service"
 
 // Service is queuectl as a service of Windows. A user's own service is not a Windows service: it
 // starts when the user logs on and ends when the user logs off.
@@ -35,37 +34,32 @@ type Service struct {
 	Options
 	unit       kardianos.Service
 	open       func() (serviceEntry, error) // opens the service in the service manager
-	sources    sources
 	secure     func(dir, file string) error // creates the state directory, or restricts the access to it
 	checkTrust func(program string) error
-	runner     runner
 	profile    func(sid string) error // removes an account's profile
-	logon      logonEntry
 	elevated   bool
-}
 
-// runner manages the copies of the runner program in a directory next to the program. The function
-// install adds a copy of the current version, tidy removes unused copies of other versions, and remove
-// removes all copies.
-type runner struct {
-	install func(client string) error
-	tidy    func(client string)
-	remove  func(client string) error
-}
+	addSource, removeSource func(name string) error // add and remove an event log source
 
-// sources adds and removes event log sources.
-type sources struct {
-	add, remove func(name string) error
+	// Copies of the runner program are in a directory next to the program. installRunner adds a copy of the
+	// current version, tidyRunners removes unused copies of other versions, and removeRunners all copies.
+	installRunner, removeRunners func(client string) error
+	tidyRunners                  func(client string)
+
+	// The command that Windows runs when this user logs on; logonCommand returns "" if there is none.
+	logonCommand       func() (string, error)
+	setLogonCommand    func(line string) error
+	removeLogonCommand func() error
 }
 
 // New returns the service that the options select.
 func New(o Options) (*Service, error) {
 	s := &Service{
-		Options: o, secure: secureStateDir, checkTrust: checkProgramTrust, logon: registryRun,
-		elevated: windows.GetCurrentProcessToken().IsElevated(),
-		sources:  sources{add: addEventSource, remove: eventlog.Remove},
-		runner:   runner{install: installRunner, tidy: tidyRunners, remove: removeRunners},
-		profile:  removeProfile,
+		Options: o, secure: secureStateDir, checkTrust: checkProgramTrust, profile: removeProfile,
+		elevated:  windows.GetCurrentProcessToken().IsElevated(),
+		addSource: addEventSource, removeSource: eventlog.Remove,
+		installRunner: installRunner, tidyRunners: tidyRunners, removeRunners: removeRunners,
+		logonCommand: osservice.UserServiceCommand, setLogonCommand: setLogonCommand, removeLogonCommand: removeLogonCommand,
 	}
 	var err error
 	s.unit, err = kardianos.New(nil, &kardianos.Config{
@@ -89,7 +83,7 @@ func (o Options) arguments() []string {
 // IsRegistered reports whether the service is registered.
 func (s *Service) IsRegistered() bool {
 	if s.User {
-		line, err := s.logon.get()
+		line, err := s.logonCommand()
 		return err == nil && line != ""
 	}
 	e, err := s.open()
@@ -182,15 +176,15 @@ func (s *Service) Configure() error {
 		return err
 	}
 	return errors.Join(
-		cannot("configure the runner program", s.runner.install(s.Client)),
+		cannot("configure the runner program", s.installRunner(s.Client)),
 		cannot("configure recovery actions", e.SetRecoveryActions(recoveryActions, uint32(failureResetTime/time.Second))),
 		cannot("configure the recovery from a nonzero exit code",
 			ignoreUnsupported(e.SetRecoveryActionsOnNonCrashFailures(true))),
 		cannot("configure the time that the service gets before a shutdown",
 			ignoreUnsupported(e.setPreshutdownTimeout(preshutdownTimeout))),
 		cannot("configure the service's SID type", ignoreUnsupported(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
-		cannot("configure the service's privileges", ignoreUnsupported(e.setPrivileges(privileges...))),
-		cannot("configure the event log source", s.sources.add(Name)),
+		cannot("configure the service's privileges", ignoreUnsupported(e.setPrivilege(keptPrivilege))),
+		cannot("configure the event log source", s.addSource(Name)),
 	)
 }
 
@@ -205,11 +199,11 @@ var recoveryActions = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Minute},
 }
 
-// privileges lists the only privilege that the service and its jobs keep: to traverse directories,
-// which every user has. Without this list, Windows would give the service SeImpersonatePrivilege and
+// keptPrivilege is the only privilege that the service and its jobs keep: to traverse directories,
+// which every user has. Without this setting, Windows would give the service SeImpersonatePrivilege and
 // others. With that privilege a program can obtain the rights of the system. The service needs no
 // privilege to identify its clients.
-var privileges = []string{"SeChangeNotifyPrivilege"}
+const keptPrivilege = "SeChangeNotifyPrivilege"
 
 const (
 	// failureResetTime is how long the service must run without a failure until Windows counts failures from
@@ -242,7 +236,7 @@ func (s *Service) RemoveOldRunners() error {
 	if err := s.checkAllowed("prepare --tidy", s.elevated); err != nil {
 		return err
 	}
-	s.runner.tidy(s.Client)
+	s.tidyRunners(s.Client)
 	return nil
 }
 
@@ -252,9 +246,9 @@ func (s *Service) UndoConfigure() error {
 	if err := s.checkAllowed("prepare --undo", s.elevated); err != nil {
 		return err
 	}
-	programs := s.runner.remove(s.Client)
+	programs := s.removeRunners(s.Client)
 	profile := s.profile(accounts.ServiceSID(Name))
-	source := s.sources.remove(Name)
+	source := s.removeSource(Name)
 	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
 		source = nil
 	}
@@ -344,7 +338,7 @@ func (s *Service) stop() error {
 	if err != nil {
 		return err
 	}
-	err = e.stop()
+	_, err = e.Control(svc.Stop)
 	e.Close()
 	if err != nil && !errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE) &&
 		!errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL) {

@@ -92,7 +92,7 @@ func TestPrepare(t *testing.T) {
 	for _, seconds := range []time.Duration{1, 1, 5, 15, 60} {
 		want = append(want, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: seconds * time.Second})
 	}
-	expect(t, "privileges", m.privileges, "SeChangeNotifyPrivilege")
+	expect(t, "privileges", []string{m.privilege}, "SeChangeNotifyPrivilege")
 	if !slices.Equal(m.actions, want) || m.reset != 86400 || !m.nonCrash || m.preshut != 3*time.Minute ||
 		m.sid != windows.SERVICE_SID_TYPE_UNRESTRICTED {
 		t.Errorf("got %v, %d, %v, %v, %d", m.actions, m.reset, m.nonCrash, m.preshut, m.sid)
@@ -381,7 +381,7 @@ func asPrepared(t *testing.T) {
 	}
 	if err := windows.QueryServiceConfig2(s.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO,
 		(*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)), &need); err != nil || info.names == nil ||
-		windows.UTF16PtrToString(info.names) != privileges[0] {
+		windows.UTF16PtrToString(info.names) != keptPrivilege {
 		t.Errorf("privileges: %v", err)
 	}
 }
@@ -391,11 +391,11 @@ func TestRunKey(t *testing.T) {
 	if _, there := osservice.FindUserService(); there {
 		skip.Missing(t, "no user service", "needs a user without a registered service; the user of .ci/run has none")
 	}
-	if err := registryRun.set("queuectl-test"); err != nil {
+	if err := setLogonCommand("queuectl-test"); err != nil {
 		t.Fatal(err)
 	}
 	start, there := osservice.FindUserService()
-	if err := registryRun.remove(); !there || start == "" || !osservice.EndsAtLogout() && err != nil {
+	if err := removeLogonCommand(); !there || start == "" || !osservice.EndsAtLogout() && err != nil {
 		t.Errorf("registered: %v %q, %v", there, start, err)
 	}
 	if _, there := osservice.FindUserService(); there {

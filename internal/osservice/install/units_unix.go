@@ -3,6 +3,7 @@
 package install
 
 import (
+	"fmt"
 	"html"
 	"path/filepath"
 	"strings"
@@ -47,9 +48,7 @@ func (o Options) arguments() string {
 	}
 	var b strings.Builder
 	for _, word := range o.serveArguments()[1:] {
-		b.WriteString("\t\t<string>")
-		b.WriteString(html.EscapeString(word)) // escaping for HTML produces valid XML, too
-		b.WriteString("</string>\n")
+		fmt.Fprintf(&b, "\t\t<string>%s</string>\n", html.EscapeString(word)) // escaping for HTML produces valid XML, too
 	}
 	return b.String()
 }
