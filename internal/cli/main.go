@@ -78,6 +78,9 @@ func (a *App) main(ctx context.Context, args []string) int {
 	case leave || v != nil && v.Build == nil:
 		err = a.execDaemon()
 	default:
+		if v != nil && v.ExitsLikeJob && !requestsHelp(args) {
+			a.FailureCode = fault.ExitFailure
+		}
 		root := a.Root(args)
 		var cmd *cobra.Command
 		if cmd, err = root.ExecuteContextC(ctx); err == nil {

@@ -36,7 +36,6 @@ func runVerb(a *App) *cobra.Command {
 		Use:   "run ['COMMAND' | -- PROGRAM ARGS…]",
 		Short: "Add a job to the queue, follow it, exit with its exit code",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.FailureCode = fault.ExitFailure
 			if private.enabled {
 				if a.Program.ServePrivate == nil {
 					return a.execDaemon()
@@ -76,7 +75,6 @@ func runVerb(a *App) *cobra.Command {
 	input.AddSpecFlags(cmd, &spec)
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		a.FailureCode = fault.ExitFailure
 		if private.enabled && files.Exists(filepath.Join(a.PrivateDir(), connect.RunManifestName)) {
 			return nil // this run resumes an earlier run, so a time in its flags may have passed since then
 		}
@@ -87,7 +85,6 @@ func runVerb(a *App) *cobra.Command {
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the ID of the job and do not follow it")
 	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
-	a.setUsageExitCode(cmd)
 	return cmd
 }
 
@@ -101,15 +98,6 @@ func QuoteProgram(program []string) string {
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-// setUsageExitCode makes a command report usage errors with the exit code for queuectl's own failures, because a
-// job can exit with the usual code for usage errors.
-func (a *App) setUsageExitCode(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		a.FailureCode = fault.ExitFailure
-		return a.flagError(cmd, err)
-	})
 }
 
 // run enqueues a job and follows it.
@@ -205,13 +193,9 @@ func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followed
 }
 
 func attachVerb(a *App) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use: "attach ID", Short: "Follow a job or join its terminal; exit with its exit code",
-		Args: func(cmd *cobra.Command, args []string) error {
-			a.FailureCode = fault.ExitFailure
-			return ExactArgs(1, "the id of a job")(cmd, args)
-		},
-		ValidArgsFunction: a.CompleteIDs("processing", "waiting"),
+		Args: ExactArgs(1, "the id of a job"), ValidArgsFunction: a.CompleteIDs("processing", "waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.WithClient(func(c *control.Client) error {
 				job, err := c.Show(cmd.Context(), control.Show{ID: control.JobID(args[0])})
@@ -224,8 +208,6 @@ func attachVerb(a *App) *cobra.Command {
 			})
 		},
 	}
-	a.setUsageExitCode(cmd)
-	return cmd
 }
 
 // continuesText returns the message that a job continues to run, with the command that follows the job
