@@ -54,19 +54,42 @@ var destructiveVerbs = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 // outcome describes a changed job in messages, for example "is held". The parameter states lists the
 // job states that the command accepts; nil means all.
 func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...string) *cobra.Command {
-	var s Selection
-	s.States = states
+	return a.selectionCommand(name+" ID… | --state STATE …", short, &Selection{States: states}, outcome, do)
+}
+
+// selectionCommand builds a command for the jobs of a selection.
+func (a *App) selectionCommand(use, short string, s *Selection, outcome string, do bulkFunc) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: name + " ID… | --state STATE …", Short: short,
-		RunE: func(cmd *cobra.Command, ids []string) error { return a.ActOnSelection(cmd, &s, ids, outcome, do) },
+		Use: use, Short: short, ValidArgsFunction: a.CompleteIDs(s.States...),
+		RunE: func(cmd *cobra.Command, ids []string) error { return a.ActOnSelection(cmd, s, ids, outcome, do) },
 	}
 	stateShort := "s"
-	if name == "kill" {
+	if cmd.Name() == "kill" {
 		stateShort = "" // leave -s to --signal, as in kill(1)
 	}
 	s.AddFlags(cmd, stateShort)
 	s.AddActionFlags(cmd)
-	cmd.ValidArgsFunction = a.CompleteIDs(states...)
+	return cmd
+}
+
+func pauseVerb(a *App) *cobra.Command {
+	return a.pauseCommand("pause", "Pause running jobs, including their timeouts", "is paused", (*control.Client).Pause,
+		"pause all running jobs and start no new jobs until queuectl resume --all",
+		"everything is paused: no job runs or starts until queuectl resume --all")
+}
+
+func resumeVerb(a *App) *cobra.Command {
+	return a.pauseCommand("resume", "Resume paused jobs", "is resumed", (*control.Client).Resume,
+		"undo pause --all; jobs that were paused individually stay paused",
+		"everything is resumed: paused jobs continue and new jobs start")
+}
+
+// pauseCommand builds a command for running jobs or, with --all, for the whole queue. The parameter all is
+// the message for --all.
+func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, all string) *cobra.Command {
+	s := &Selection{States: []string{"processing"}, wholeQueueText: all}
+	cmd := a.selectionCommand(name+" ID… | --label NAME=VALUE … | --all", short, s, outcome, do)
+	cmd.Flags().Lookup("all").Usage = allUsage
 	return cmd
 }
 
@@ -133,15 +156,9 @@ func (a *App) clearCommand(short, what string, do Method[control.ClearParams, co
 }
 
 // RunBulk executes a bulk command in requests of bounded size, and prints which jobs were changed
-// or refused.
-func (a *App) RunBulk(outcome string, ids []string,
-	do func(ids []string, cursor string) (control.BulkResult, error)) error {
-	return a.runBulk(outcome, "", ids, do)
-}
-
-// runBulk implements RunBulk. The parameter everything is the message for a command on the whole queue,
-// which need not find any jobs.
-func (a *App) runBulk(outcome, everything string, ids []string,
+// or refused. The parameter everything is the message for a command on the whole queue, which need not find any
+// jobs. It is "" for other commands.
+func (a *App) RunBulk(outcome, everything string, ids []string,
 	do func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = UniqueIDs(ids)
 	all := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}

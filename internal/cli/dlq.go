@@ -53,7 +53,7 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 				p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
 				return c.DLQRetry(cmd.Context(), p)
 			}
-			return a.confirmBulk(cmd, "is pending again", ids, p.DryRun, p.All && !yes, step)
+			return a.confirmBulk(cmd, "is pending again", "", ids, p.DryRun, p.All && !yes, step)
 		},
 	}
 	cmd.ValidArgsFunction = a.CompleteIDs(queue.Dead.String())

@@ -176,7 +176,7 @@ func (a command) applyTypedChanges(ctx context.Context, c *control.Client, p con
 	}
 	var changed queue.Spec
 	_ = changed.UnmarshalJSON(p.Set) // this cannot fail, because the service has accepted the changes
-	return a.RunBulk("is changed"+present.DueSuffix(&changed, time.Now()), []string{id},
+	return a.RunBulk("is changed"+present.DueSuffix(&changed, time.Now()), "", []string{id},
 		func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
