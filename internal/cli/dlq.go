@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,10 +19,7 @@ func dlqVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List dead jobs, newest first", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.State = []string{queue.Dead.String()}
-			read := func(c *control.Client, ctx context.Context, p control.List) (control.JobPage, error) {
-				return c.DLQList(ctx, p.DeadOnly())
-			}
-			return a.list(cmd, &l, read, deadRow, []string{"ID", "ATTEMPTS", "WHEN" + termtext.ZoneMark, "ERROR", "COMMAND"})
+			return a.list(cmd, &l, deadRow, "ID", "ATTEMPTS", "WHEN"+termtext.ZoneMark, "ERROR", "COMMAND")
 		},
 	}
 	l.add(list)

@@ -54,8 +54,7 @@ func listVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List running, waiting, failed and finished jobs", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.inStartOrder = true
-			return a.list(cmd, &l, (*control.Client).List, present.JobRow,
-				[]string{"ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND"})
+			return a.list(cmd, &l, present.JobRow, "ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND")
 		},
 	}
 	l.add(cmd)
@@ -76,11 +75,9 @@ func psVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-type pageReader = Method[control.List, control.JobPage]
-
-// list prints jobs: all of them as JSON or ids, or the first 50 as a table.
-func (a *App) list(cmd *cobra.Command, l *listFlags, read pageReader, row func(*control.Job) []string,
-	head []string) error {
+// list prints jobs: all of them as JSON or ids, or the first 50 as a table. Unless the user chooses the columns, a
+// table has the headings head and the rows that the function row returns.
+func (a *App) list(cmd *cobra.Command, l *listFlags, row func(*control.Job) []string, head ...string) error {
 	a.MissingIsEmpty = true
 	if cmd.Flags().Changed("limit") && l.Limit < 1 {
 		return fault.Usagef("--limit: %d is too small; use 1 or more (without --limit, a table shows 50 jobs, and other "+
@@ -111,15 +108,23 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pageReader, row func(*
 		}
 	}
 	return a.WithReader(cmd.Context(), l.watch, func(c *control.Client) error {
-		fixed := limit
 		once := func() error {
-			if limit = fixed; l.watch && table && l.Limit == 0 {
-				limit = a.rowsInWindow(limit)
+			shown := limit
+			if l.watch && table && l.Limit == 0 {
+				shown = a.rowsInWindow(limit)
 			}
+			var jobs []control.Job // jobs for a table
+			var more bool          // there are jobs that the table does not show
+			var err error
 			if l.inStartOrder && table && order == nil {
-				return a.listInStartOrder(cmd.Context(), c, l.List, limit, row, head)
+				jobs, more, err = jobsInStartOrder(cmd.Context(), c, l.List, shown)
+			} else {
+				jobs, more, err = a.listOnce(cmd.Context(), c, l.List, shown, order)
 			}
-			return a.listOnce(cmd.Context(), c, l.List, read, limit, order, row, head)
+			if err != nil || !table {
+				return err
+			}
+			return a.printTableAndRest(cmd.Context(), c, jobs, row, head, l.List, more)
 		}
 		if l.watch {
 			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
@@ -140,53 +145,33 @@ func (a *App) rowsInWindow(rows int) int {
 	return rows
 }
 
-// listInStartOrder prints a table of up to limit jobs in the order of the function sortForTable.
-func (a *App) listInStartOrder(ctx context.Context, c *control.Client, p control.List, limit int,
-	row func(*control.Job) []string, head []string) error {
-	var jobs []control.Job
-	var more bool
-	var err error = queue.ErrUnsupported
+// jobsInStartOrder returns up to limit jobs for a table in the order of the function sortForTable.
+func jobsInStartOrder(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
+	err error) {
 	if !hasFilter(p) && limit <= maxRows {
-		jobs, more, err = firstJobs(ctx, c, p, limit)
+		if jobs, more, err = firstJobs(ctx, c, p, limit); !errors.Is(err, errTooFewJobs) {
+			return jobs, more, err
+		}
 	}
-	if errors.Is(err, queue.ErrUnsupported) { // firstJobs or an older service returned this error
-		jobs, more, err = newestJobs(ctx, c, p, limit)
-	}
-	if err != nil {
-		return err
-	}
-	rows := make([][]string, len(jobs))
-	for i := range jobs {
-		rows[i] = row(&jobs[i])
-	}
-	if !a.ChosenColumns {
-		head, rows = present.WithProgress(head, rows, jobs)
-	}
-	return a.printTableAndRest(ctx, c, rows, head, p, more)
+	return newestJobs(ctx, c, p, limit)
 }
 
-// listOnce prints up to limit jobs, or all if limit is 0. Without --sort it prints the newest jobs,
-// with --sort the first ones in that order.
-func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, read pageReader, limit int,
-	order *sorter,
-	row func(*control.Job) []string, head []string) error {
-	var rows [][]string
-	var inTable []control.Job
-	printed, seen, more := 0, 0, true
-	whole := a.JSON && !a.JSONL && !a.Quiet
+// listOnce reads up to limit jobs, or all if limit is 0: without --sort the newest jobs, with --sort the first ones
+// in that order. It returns them for a table, or prints them as JSON or ids.
+func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, limit int, order *sorter) (
+	inTable []control.Job, more bool, err error) {
+	printed, seen := 0, 0
 	out := bufio.NewWriter(a.Writer())
-	list := term.NewJSONArray(out)
+	list := term.NewJSONList(out, a.JSONL)
 	print := func(jobs []control.Job) (err error) {
 		for i := range jobs {
-			switch j := &jobs[i]; {
+			switch {
 			case a.Quiet:
-				_, err = fmt.Fprintln(out, j.ID)
-			case whole:
-				err = list.Add(j)
+				_, err = fmt.Fprintln(out, jobs[i].ID)
 			case a.Structured():
-				err = term.WriteJSON(out, j)
+				err = list.Add(&jobs[i])
 			default:
-				rows, inTable = append(rows, row(j)), append(inTable, *j)
+				inTable = append(inTable, jobs[i])
 			}
 			if err != nil {
 				return err
@@ -195,14 +180,14 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 		}
 		return nil
 	}
-	for more && (limit == 0 || order != nil || printed < limit) {
+	for more = true; more && (limit == 0 || order != nil || printed < limit); {
 		p.Limit = control.MaxSelectedPerRequest
 		if limit > 0 && order == nil {
 			p.Limit = min(control.MaxSelectedPerRequest, limit-printed)
 		}
-		page, err := read(c, ctx, p)
+		page, err := c.List(ctx, p)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		if more = page.Next != nil; more {
 			p.Cursor = *page.Next
@@ -211,25 +196,19 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 		if order != nil {
 			order.add(page.Jobs)
 		} else if err := print(page.Jobs); err != nil {
-			return err
+			return nil, false, err
 		}
 	}
 	if order != nil {
 		if err := print(order.trim()); err != nil {
-			return err
+			return nil, false, err
 		}
 		order.jobs, more = nil, seen > printed
 	}
-	if whole {
+	if a.Structured() && !a.Quiet {
 		list.End() // Flush returns an error of this write
 	}
-	if err := out.Flush(); err != nil || a.Structured() || a.Quiet {
-		return err
-	}
-	if !a.ChosenColumns {
-		head, rows = present.WithProgress(head, rows, inTable)
-	}
-	return a.printTableAndRest(ctx, c, rows, head, p, more)
+	return inTable, more, out.Flush()
 }
 
 // jobsTable prints a table of jobs. On a terminal it marks each job with the sign and colour of its
@@ -250,14 +229,18 @@ func (a *App) jobsTable(head []string, rows [][]string) error {
 	})
 }
 
-// printTableAndRest prints the table, and how many more jobs there are.
-func (a *App) printTableAndRest(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List,
-	more bool) error {
-	if len(rows) == 0 {
+// printTableAndRest prints a table of jobs, and how many more jobs there are.
+func (a *App) printTableAndRest(ctx context.Context, c *control.Client, jobs []control.Job,
+	row func(*control.Job) []string, head []string, p control.List, more bool) error {
+	if len(jobs) == 0 {
 		return a.PrintInfo("no jobs")
 	}
+	rows := make([][]string, len(jobs))
+	for i := range jobs {
+		rows[i] = row(&jobs[i])
+	}
 	if !a.ChosenColumns {
-		head, rows = present.DropPlainColumns(head, rows)
+		head, rows = present.DropPlainColumns(present.WithProgress(head, rows, jobs))
 	}
 	if err := a.jobsTable(head, rows); err != nil {
 		return err

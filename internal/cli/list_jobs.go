@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sort"
 	"strings"
@@ -45,8 +46,8 @@ func sortForTable(jobs []control.Job, now time.Time) {
 const defaultTableRows = 50
 
 // firstJobs returns the first limit jobs of the whole queue, or of some states. It reads them from the
-// reply to the request for the status screen. It returns queue.ErrUnsupported if that reply contains
-// too few jobs of these states.
+// reply to the request for the status screen. It returns errTooFewJobs if that reply contains too few jobs of
+// these states.
 func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
 	err error) {
 	wanted, err := expandStateNames(&p)
@@ -77,10 +78,13 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	open, dead, done := of(slices.Concat(running, s.Ready, s.Delayed, s.HeldOrBlocked)), of(ended), of(s.Done)
 	jobs = selectTableJobs(open, dead, done, limit)
 	if int64(len(jobs)) < min(total, int64(limit)) && (len(p.State) > 0 || p.Failed) {
-		return nil, false, queue.ErrUnsupported
+		return nil, false, errTooFewJobs
 	}
 	return jobs, total > int64(len(jobs)), nil
 }
+
+// errTooFewJobs means that a reply to the request for the status screen contains too few jobs.
+var errTooFewJobs = errors.New("the status screen shows too few of these jobs")
 
 // newestJobs returns the jobs for a table. It reads the newest jobs of each state with a separate
 // request. So it finds running and waiting jobs even if very many jobs have ended.

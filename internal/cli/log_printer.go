@@ -25,8 +25,8 @@ type logPrinter struct {
 	a           *App
 	writers     [2]term.SafeWriter // one for standard output and one for standard error
 	ttyOutputs  [2]term.TTYOutput
-	attempt     int             // number of the attempt whose output is being printed
-	list        *term.JSONArray // the JSON array to print to; nil for text or JSON lines
+	attempt     int            // number of the attempt whose output is being printed
+	list        *term.JSONList // the JSON list to print to; nil for text
 	prefix      string
 	timestamps  bool
 	atLineStart bool   // the next text begins a new line
@@ -49,11 +49,8 @@ func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 }
 
 func (l *logPrinter) printPiece(p *control.OutputPiece) error {
-	switch {
-	case l.list != nil:
+	if l.list != nil {
 		return l.list.Add(p)
-	case l.a.Structured():
-		return l.a.PrintJSON(p)
 	}
 	i := 0
 	if p.Stream == "stderr" {

@@ -85,15 +85,15 @@ type logReader struct {
 	p          control.Logs
 	timestamps bool
 	printMu    sync.Mutex
-	list       *term.JSONArray // the JSON array to print to; nil for text or JSON lines
+	list       *term.JSONList // the JSON list to print to; nil for text
 }
 
 // withLogs calls the function do with a logReader, and completes the output afterwards.
 func (a *App) withLogs(ctx context.Context, p control.Logs, stamps bool, do func(*logReader) error) error {
 	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
 		r := &logReader{a: a, c: c, p: p, timestamps: stamps}
-		if a.JSON && !a.JSONL {
-			r.list = term.NewJSONArray(a.Stdout)
+		if a.Structured() {
+			r.list = term.NewJSONList(a.Stdout, a.JSONL)
 		}
 		err := do(r)
 		if r.list != nil {
@@ -126,7 +126,7 @@ func (r *logReader) read(ctx context.Context, id, prefix string) error {
 	p := r.p
 	p.ID = control.JobID(id)
 	said, err := r.print(ctx, p, prefix)
-	if err == nil && !said && r.list == nil {
+	if err == nil && !said && (r.list == nil || r.a.JSONL) {
 		r.printLostOutput(ctx, id)
 	}
 	return err

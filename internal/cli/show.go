@@ -44,7 +44,7 @@ func showVerb(a *App) *cobra.Command {
 // show prints jobs. It prints one job as an object and several jobs as an array. It reports missing
 // jobs after it has printed the others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
-	list := term.NewJSONArray(a.Stdout)
+	list := term.NewJSONList(a.Stdout, a.JSONL || one)
 	var missing []control.Refusal
 	shown := 0
 	for i := range named {
@@ -57,9 +57,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 			return err
 		case a.Quiet:
 			err = a.Println(job.ID)
-		case a.JSONL || a.JSON && one:
-			err = a.PrintJSON(a.jobForJSON(job))
-		case a.JSON:
+		case a.Structured():
 			err = list.Add(a.jobForJSON(job))
 		default:
 			if shown > 0 {
@@ -76,7 +74,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 	for _, line := range refusalLines(a.Cmd, missing) {
 		failed = errors.Join(failed, queue.Errorf(queue.CodeNotFound, "%s", line))
 	}
-	if a.JSON && !a.JSONL && !one && !a.Quiet {
+	if a.Structured() && !a.Quiet {
 		failed = errors.Join(failed, list.End())
 	}
 	if len(named) == 0 {

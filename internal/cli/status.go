@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/connect"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/present"
-	"github.com/queuectl/queuectl/queue"
 )
 
 func statusVerb(a *App) *cobra.Command {
@@ -77,9 +75,6 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	}
 	rows := a.screenRows()
 	screen, err := c.Screen(ctx, control.ScreenParams{Rows: rows})
-	if errors.Is(err, queue.ErrUnsupported) { // an older service does not know this request
-		screen.Status, err = c.Status(ctx, control.NoParams{})
-	}
 	if err != nil {
 		return err
 	}

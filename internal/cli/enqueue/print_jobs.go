@@ -42,26 +42,19 @@ func (e notPrintedError) Unwrap() error { return e.cause }
 // memory use is bounded. It omits jobs that were removed.
 func PrintJobs(ctx context.Context, o *term.Output, c *control.Client, ids []string) error {
 	out := bufio.NewWriter(o.Writer())
-	list := term.NewJSONArray(out)
+	list := term.NewJSONList(out, o.JSONL)
 	for page := range slices.Chunk(ids, control.MaxSelectedPerRequest) {
 		jobs, err := jobsByID(ctx, c, page)
 		if err != nil {
 			return err
 		}
 		for i := range jobs {
-			if o.JSONL {
-				err = term.WriteJSON(out, &jobs[i])
-			} else {
-				err = list.Add(&jobs[i])
-			}
-			if err != nil {
+			if err := list.Add(&jobs[i]); err != nil {
 				return err
 			}
 		}
 	}
-	if !o.JSONL {
-		list.End() // Flush returns an error of this write
-	}
+	list.End() // Flush returns an error of this write
 	return out.Flush()
 }
 
