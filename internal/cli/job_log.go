@@ -13,13 +13,12 @@ import (
 
 // JobLog is a file with one line for each ended job, in the format of GNU parallel.
 type JobLog struct {
-	f        *os.File
-	ownsFile bool  // OpenJobLog has opened f, so the method Close closes f
-	err      error // the first write error
+	f   *os.File
+	err error // the first write error
 }
 
 // OpenJobLog creates a log. If resume is set, it appends to an existing log. The name - means standard
-// output.
+// output. The file stays open until the process ends.
 func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
 	l := &JobLog{f: out}
 	if name != "-" {
@@ -31,18 +30,13 @@ func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
 		if err != nil {
 			return nil, fault.Usagef("--joblog: cannot %v; choose a file that you can write to", err)
 		}
-		l.f, l.ownsFile = f, true
+		l.f = f
 		if info, err := f.Stat(); err != nil || info.Size() > 0 {
 			return l, err
 		}
 	}
-	return l, l.writeHeader()
-}
-
-// writeHeader writes the line with the names of the columns.
-func (l *JobLog) writeHeader() error {
 	_, l.err = l.f.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
-	return l.err
+	return l, l.err
 }
 
 // Add writes the line of a job. seq is the job's position in the input, starting at 1. received is the
@@ -70,12 +64,4 @@ func (l *JobLog) WriteError() error {
 		return nil
 	}
 	return l.err
-}
-
-// Close closes the file, but not standard output. It need not write anything, because Add has written
-// each line.
-func (l *JobLog) Close() {
-	if l.ownsFile {
-		l.f.Close()
-	}
 }

@@ -59,12 +59,10 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 	w := &waiter{waitFlags: f, a: a, c: c, startedAt: time.Now(), jobs: jobs, index: map[int64]int{},
 		hasEnded: make([]bool, len(jobs)), retryingSeqs: map[int64]bool{}}
 	if f.jobLogPath != "" {
-		log, err := OpenJobLog(f.jobLogPath, a.Stdout, false)
-		if err != nil {
+		var err error
+		if w.log, err = OpenJobLog(f.jobLogPath, a.Stdout, false); err != nil {
 			return err
 		}
-		defer log.Close()
-		w.log = log
 	}
 	for i := range jobs {
 		w.index[jobs[i].Seq] = i

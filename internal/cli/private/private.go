@@ -229,7 +229,6 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 		if fresh && files.Exists(p.JobLogPath) {
 			files.ApplyCallerUmask(p.JobLogPath) // after an error, only the owner can read the file
 		}
-		defer log.Close()
 	}
 	if err := p.storeNewLines(); err != nil {
 		return err
