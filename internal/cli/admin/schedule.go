@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -78,7 +79,7 @@ func scheduleAddVerb(a command) *cobra.Command {
 }
 
 // parseScheduleArgs parses the arguments of schedule add into p.
-func (a command) parseScheduleArgs(p *control.ScheduleAdd, args []string, dash int) ([]queue.Spec, error) {
+func (a command) parseScheduleArgs(p *control.ScheduleAdd, args []string, dash int) ([]json.RawMessage, error) {
 	const right = "queuectl schedule add NAME '0 3 * * *' -- program args"
 	words := args
 	if dash >= 0 {

@@ -82,7 +82,7 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	signal.Notify(signals, append(cli.StopSignals, syscall.SIGHUP)...)
 	enqueue.WarnExpired(&a.Output, common, true)
 	p.storeCtx = storing
-	p.upload = enqueue.NewUpload(storing, a.UploadOptions("", noCwd), common)
+	p.upload = enqueue.NewUpload(storing, a.UploadOptions("line", "", noCwd), common)
 	if begins, err := p.openList(signals); !begins || err != nil {
 		return err
 	}
