@@ -109,9 +109,9 @@ func (a *App) printWorkerCount(got control.WorkerCount) error {
 
 func workerListVerb(a *App) *cobra.Command {
 	head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZoneMark, "HEARTBEAT" + termtext.ZoneMark, "JOB"}
-	all := func(ctx context.Context, c *control.Client) ([]control.Worker, error) {
+	all := func(ctx context.Context, c *control.Client, _ string) ([]control.Worker, string, error) {
 		got, err := c.WorkerList(ctx, control.NoParams{})
-		return got.Workers, err
+		return got.Workers, "", err
 	}
 	return ListVerb(a, "List workers", present.NoWorkersText, head, false, all, func(w *control.Worker) []string {
 		return []string{w.ID, w.Node, w.State, present.DashIfNil(w.PID), present.LocalTime(w.StartedAt),

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/when"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -31,6 +32,13 @@ func addOptionalFlag[T any](f *pflag.FlagSet, to **T, parse func(string) (T, err
 func parseInt(text string) (int, error) {
 	n, err := queue.ParseInteger(text)
 	return int(n), err
+}
+
+func parseNonEmpty(text string) (string, error) {
+	if text == "" {
+		return "", fault.ErrEmpty
+	}
+	return text, nil
 }
 
 func parseRetentionAge(text string) (age control.RetentionAge, err error) {

@@ -22,19 +22,14 @@ import (
 // QueueVerb returns the command queue. Only queuectld links it, to keep queuectl small.
 func QueueVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	list := cli.ListVerb(app, "List queues that have settings or jobs", present.NoQueuesText, present.QueueHeadings(),
-		true,
-		allQueues, queueRow)
-	return cli.GroupCommand("queue", "Configure, pause and list named queues", list, queueSetVerb(a), queuePauseVerb(a),
-		queueResumeVerb(a), queueRmVerb(a))
-}
-
-// allQueues reads all pages of the list of queues.
-func allQueues(ctx context.Context, c *control.Client) ([]control.QueueView, error) {
-	return cli.AllOf(func(after string) ([]control.QueueView, string, error) {
+	queues := func(ctx context.Context, c *control.Client, after string) ([]control.QueueView, string, error) {
 		page, err := c.QueueList(ctx, control.QueueListParams{AfterName: after})
 		return page.Queues, page.Next, err
-	})
+	}
+	list := cli.ListVerb(app, "List queues that have settings or jobs", present.NoQueuesText, present.QueueHeadings(),
+		true, queues, queueRow)
+	return cli.GroupCommand("queue", "Configure, pause and list named queues", list, queueSetVerb(a), queuePauseVerb(a),
+		queueResumeVerb(a), queueRmVerb(a))
 }
 
 func queueRow(q *control.QueueView) []string { return present.QueueRow(q, time.Now()) }
@@ -45,7 +40,7 @@ func queueSetVerb(a command) *cobra.Command {
 	var unset []string
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Configure a queue, even before its first job", Args: cli.ExactArgs(1, "the name of a queue"),
-		ValidArgsFunction: a.CompleteQueues,
+		ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			if hasNoOwnFlags(cmd) {
@@ -111,7 +106,7 @@ func queuePauseVerb(a command) *cobra.Command {
 	var p control.QueuePause
 	cmd := &cobra.Command{
 		Use: "pause NAME… | --all", Short: "Stop starting jobs of a queue; running jobs continue",
-		ValidArgsFunction: a.CompleteQueues,
+		ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.applyToQueues(cmd, args, p.All, func(c *control.Client, ctx context.Context,
 				name string) (control.QueueList,
@@ -137,7 +132,7 @@ func queuePauseVerb(a command) *cobra.Command {
 func queueResumeVerb(a command) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use: "resume NAME… | --all", Short: "Resume paused queues", ValidArgsFunction: a.CompleteQueues,
+		Use: "resume NAME… | --all", Short: "Resume paused queues", ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.applyToQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
 				error) {
@@ -151,7 +146,7 @@ func queueResumeVerb(a command) *cobra.Command {
 
 func queueRmVerb(a command) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.CompleteQueues,
+		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.applyToQueues(cmd, args, false, func(c *control.Client, ctx context.Context,
 				name string) (control.QueueList,

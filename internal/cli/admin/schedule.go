@@ -25,7 +25,11 @@ import (
 // ScheduleVerb returns the command schedule. Only queuectld links it, because it is rarely used.
 func ScheduleVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	list := cli.ListVerb(app, "List schedules", present.NoSchedulesText, present.ScheduleHeadings(), true, allSchedules,
+	schedules := func(ctx context.Context, c *control.Client, cursor string) ([]control.Schedule, string, error) {
+		page, err := c.ScheduleList(ctx, control.ScheduleList{Cursor: cursor})
+		return page.Schedules, queue.ValueOr(page.Next, ""), err
+	}
+	list := cli.ListVerb(app, "List schedules", present.NoSchedulesText, present.ScheduleHeadings(), true, schedules,
 		present.ScheduleRow)
 	return cli.GroupCommand("schedule", "Manage recurring jobs", scheduleAddVerb(a), list, scheduleShowVerb(a),
 		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed",
@@ -138,14 +142,6 @@ func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd 
 	})
 }
 
-// allSchedules reads all pages of the list of schedules.
-func allSchedules(ctx context.Context, c *control.Client) ([]control.Schedule, error) {
-	return cli.AllOf(func(cursor string) ([]control.Schedule, string, error) {
-		page, err := c.ScheduleList(ctx, control.ScheduleList{Cursor: cursor})
-		return page.Schedules, queue.ValueOr(page.Next, ""), err
-	})
-}
-
 // scheduleForJSON returns a schedule for JSON output: without its environment, unless --full is
 // set.
 func (a command) scheduleForJSON(d control.ScheduleDetail) control.ScheduleDetail {
@@ -158,7 +154,7 @@ func (a command) scheduleForJSON(d control.ScheduleDetail) control.ScheduleDetai
 func scheduleShowVerb(a command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "Show a schedule, its next start times and its last results",
-		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)
@@ -205,7 +201,7 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 func (a command) scheduleCommand(name, short, outcome string,
 	do cli.Method[control.ScheduleName, control.Schedule]) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"), ValidArgsFunction: a.completeSchedules,
+		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"), ValidArgsFunction: a.completeSchedules(),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return a.WithClient(func(c *control.Client) error {
 				var list []control.Schedule
@@ -231,7 +227,7 @@ func (a command) scheduleCommand(name, short, outcome string,
 func scheduleRunVerb(a command) *cobra.Command {
 	return &cobra.Command{
 		Use: "run NAME", Short: "Create a job from a schedule now and print its ID",
-		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]},
 				func(got control.EnqueueResult) error {
@@ -243,13 +239,12 @@ func scheduleRunVerb(a command) *cobra.Command {
 }
 
 // completeSchedules completes the names of schedules.
-func (a command) completeSchedules(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.Complete(given, prefix, func(ctx context.Context, c *control.Client, add func(name, about string)) {
+func (a command) completeSchedules() cobra.CompletionFunc {
+	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
 		page, _ := c.ScheduleList(ctx, control.ScheduleList{}) // without an answer, offer nothing
 		for i := range page.Schedules {
 			s := &page.Schedules[i]
 			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.Escape(present.ScheduledTitle(s)), 60))
 		}
-	}), cobra.ShellCompDirectiveNoFileComp
+	})
 }
