@@ -2,14 +2,12 @@ package cli
 
 import (
 	"context"
-	"hash"
 	"io"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -31,14 +29,9 @@ type Program struct {
 	// OpenOffline returns a client that reads the queue's files in dir while no service runs. It returns
 	// fs.ErrNotExist if dir contains no queue.
 	OpenOffline func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	// ReadSettings reads a settings file. A missing file is an error only if required is true.
-	ReadSettings func(path string, required bool) (config.Layer, error)
 	// EachTOMLJob passes every job of a TOML file to the function each. It is a field so that queuectl
 	// does not link the TOML parser. The name is for error messages.
 	EachTOMLJob func(name string, in io.Reader, each func(raw []byte, line int) error) error
-	// NewHash returns a SHA-256 hash, for backups and for the lines of private runs. It is a field so that
-	// queuectl does not link the hash library, which would make it a tenth larger.
-	NewHash func() hash.Hash
 	// HelpFunc returns the function that prints the help of a command, with all of its flags if all is
 	// true. It is a field so that queuectl does not link the help texts.
 	HelpFunc func(all bool) func(*cobra.Command, []string)

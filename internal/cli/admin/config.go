@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/files"
@@ -122,7 +123,7 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	file, err := a.Program.ReadSettings(path, true)
+	file, err := tomlfile.Read(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
 		a.Say("settings file %s does not exist; the defaults apply", path)
 		if a.Structured() {
