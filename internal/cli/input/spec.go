@@ -55,8 +55,8 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 			}
 			AnnotateField(f, name, field.Name)
 			flag.Hidden = i > 0 && name != shortFlag(field.Name)
-			if values := fieldValues(field.Name); values != nil {
-				CompleteValues(cmd, name, values...)
+			if c := queue.ConstraintOf(field.Name); c != nil && c.Enum != nil {
+				CompleteValues(cmd, name, c.Enum...)
 			}
 		}
 	}
@@ -95,22 +95,6 @@ func rejectPastTimes(s *queue.Spec, now time.Time) error {
 // passed reports whether a time is set and lies more than pastGrace in the past.
 func passed(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
-}
-
-// fieldValues returns all values of a field that can have only a few values, for shell completion. It
-// returns nil for other fields.
-func fieldValues(field string) []string {
-	switch field {
-	case "on_lost":
-		return []string{string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)}
-	case "on_dependency_failure":
-		return []string{"cancel", "hold", "run"}
-	case "on_conflict":
-		return []string{"return", "reject", "replace"}
-	case "backoff_strategy":
-		return []string{string(queue.Exponential), string(queue.Linear), string(queue.Fixed)}
-	}
-	return nil
 }
 
 // FlagNames returns the flags of a field. The help shows only the first one and the one in
