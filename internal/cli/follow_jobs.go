@@ -45,8 +45,9 @@ type Follower struct {
 	Client *control.Client
 	Wake   <-chan struct{} // closed when IsDone must be called immediately
 
-	retries retries
-	stall   stallNotice
+	retries       retries
+	progressAt    time.Time // when an event last showed progress, or when Follow was called
+	reasonPrinted bool      // the reason for a wait was printed since progressAt
 }
 
 // ProgressInterval is how often the progress is drawn.
@@ -61,6 +62,7 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 	tick := time.NewTicker(ProgressInterval)
 	defer tick.Stop()
 	wake := f.Wake
+	f.progressAt = time.Now()
 	for isDue := true; ; {
 		if done, err := jobs.IsDone(ctx, isDue); done || err != nil {
 			return err
@@ -76,7 +78,7 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 				return err
 			}
 			if isOurs {
-				f.stall.reset()
+				f.progressAt, f.reasonPrinted = time.Now(), false
 			}
 		case <-tick.C:
 			isDue = true
@@ -88,9 +90,15 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 	}
 }
 
-// showProgress prints why no job makes progress, and draws the progress on a terminal.
+// showProgress draws the progress on a terminal. If there was no progress for waitReasonDelay, it first prints why a
+// job waits, once.
 func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
-	f.stall.print(ctx, f.App, f.Client, func() string { return jobs.WaitingJobID(ctx) })
+	if !f.reasonPrinted && time.Since(f.progressAt) >= waitReasonDelay {
+		f.reasonPrinted = true
+		if id := jobs.WaitingJobID(ctx); id != "" {
+			f.App.printWaitReason(ctx, f.Client, id)
+		}
+	}
 	if !term.IsTerminal(f.App.Stderr) {
 		return
 	}
@@ -98,31 +106,6 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 		p.Suffix = present.JoinTexts(p.Suffix, f.retries.describe(ctx, f.Client, p.RetryCount, p.IsRetrying))
 		p.MinTimeLeft = f.retries.untilFirstRetry()
 		f.App.DrawBar(p.ProgressBar)
-	}
-}
-
-// stallNotice prints why no job makes progress. Its zero value is ready for use. The time without
-// progress begins at the first call of print.
-type stallNotice struct {
-	stalledAt time.Time
-	printed   bool // the reason was printed since the last progress
-}
-
-// reset records that there was progress.
-func (s *stallNotice) reset() { *s = stallNotice{stalledAt: time.Now()} }
-
-// print prints why a job waits, once, if there was no progress for waitReasonDelay. The function waiting
-// returns the id of a waiting job, or "" if a job runs or no job waits.
-func (s *stallNotice) print(ctx context.Context, a *App, c *control.Client, waiting func() string) {
-	if s.stalledAt.IsZero() {
-		s.reset()
-	}
-	if s.printed || time.Since(s.stalledAt) < waitReasonDelay {
-		return
-	}
-	s.printed = true
-	if id := waiting(); id != "" {
-		a.printWaitReason(ctx, c, id)
 	}
 }
 
