@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -272,7 +273,10 @@ const showCursor = "\x1b[?25h"
 // mergePatch returns the JSON merge patch (RFC 7396) that turns before into after.
 func mergePatch(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
-	for name, was := range before {
+	names := maps.Clone(before)
+	maps.Copy(names, after)
+	for name := range names {
+		was := before[name]
 		is, kept := after[name]
 		wasMap, wasObject := was.(map[string]any)
 		isMap, isObject := is.(map[string]any)
@@ -284,11 +288,6 @@ func mergePatch(before, after map[string]any) map[string]any {
 				patch[name] = inner
 			}
 		case !reflect.DeepEqual(was, is):
-			patch[name] = is
-		}
-	}
-	for name, is := range after {
-		if _, had := before[name]; !had {
 			patch[name] = is
 		}
 	}

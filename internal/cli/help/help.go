@@ -43,7 +43,9 @@ func CommonFlags() map[string][]string {
 // command has very many flags, the function prints only the most common ones, unless all is true.
 func HelpFunc(all bool) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, _ []string) {
-		out := localeWriter{cmd.OutOrStdout()}
+		out := new(strings.Builder)
+		// LocaleText replaces signs that the locale cannot show.
+		defer func() { io.WriteString(cmd.OutOrStdout(), termtext.LocaleText(out.String())) }()
 		common := CommonFlags()[commandName(cmd)]
 		if all {
 			common = nil
@@ -95,17 +97,6 @@ func selectFlags(f *pflag.FlagSet, names []string) *pflag.FlagSet {
 		}
 	}
 	return some
-}
-
-// localeWriter writes queuectl's own texts. It replaces signs that the locale cannot show.
-type localeWriter struct{ writer io.Writer }
-
-// Write implements io.Writer.
-func (w localeWriter) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.writer, termtext.LocaleText(string(p))); err != nil {
-		return 0, err
-	}
-	return len(p), nil
 }
 
 // CountVisibleFlags counts the flags that are not hidden.

@@ -13,7 +13,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -35,6 +34,7 @@ type privateJobs struct {
 	cli.PrivateFlags
 	a               *cli.App
 	c               *control.Client
+	socket          string       // path of the socket of the service
 	common          queue.Spec   // job settings from the flags, for every job
 	manifest        *runManifest // everything that determines a job, except its line
 	hashPrefix      []byte       // prefix of each line's hash: the manifest as JSON
@@ -90,7 +90,7 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	if stop == nil || err != nil {
 		return err
 	}
-	p.c = control.NewClient(serviceSocket(a))
+	p.c = control.NewClient(p.socket)
 	defer p.c.Close()
 	p.upload.Client = p.c
 	done := make(chan error, 1)
@@ -123,6 +123,7 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	if err != nil {
 		return false, err
 	}
+	p.socket = config.PathsIn(dir).Socket
 	f, err := p.Open(p.a.Stdin)
 	switch {
 	case err != nil:
@@ -157,35 +158,21 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 // fits the buffer, so the caller can still read the whole list.
 func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	const mark = "\xef\xbb\xbf"
-	blanks := " \t\r\n"
-	switch {
-	case p.NullSeparated:
-		blanks = "\x00"
-	case p.File != "":
-		blanks += "[]"
-	}
 	for n := 1; ; n = in.Buffered() + 1 {
 		begin, err := in.Peek(n)
 		text := strings.TrimPrefix(string(begin), mark)
-		switch blank := strings.Trim(text, blanks) == ""; {
-		case err == io.EOF && p.File != "":
-			list := strings.Join(strings.Fields(text), "")
-			return list == "" || list == "[]"
-		case err != nil: // the buffer is full of blanks, or reading failed, which the next read reports
-			return blank && err == io.EOF
-		case !blank && !strings.HasPrefix(mark, text):
+		if p.NullSeparated {
+			text = strings.Trim(text, "\x00")
+		} else {
+			text = strings.Join(strings.Fields(text), "")
+		}
+		switch isJSON := p.File != ""; {
+		case err != nil: // the list has ended, the buffer is full, or reading failed, which the next read reports
+			return err == io.EOF && (text == "" || isJSON && text == "[]")
+		case !strings.HasPrefix(mark, text) && !(isJSON && strings.HasPrefix("[]", text)):
 			return false
 		}
 	}
-}
-
-// serviceSocket returns the path of the socket of a private run's service.
-func serviceSocket(a *cli.App) string {
-	dir, err := filepath.Abs(a.Dir)
-	if err != nil {
-		dir = a.Dir
-	}
-	return config.PathsIn(dir).Socket
 }
 
 // serve starts the service in this process, without workers. The caller stops the service with stop and

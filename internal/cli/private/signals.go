@@ -39,7 +39,7 @@ func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
 		how.Timeout = new(control.Duration(noTimeout))
 	}
 	// The connection of p.c may be busy with another request.
-	c := control.NewClient(serviceSocket(p.a))
+	c := control.NewClient(p.socket)
 	defer c.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -74,7 +74,7 @@ func (p *privateJobs) stopWorkers(ctx context.Context, how control.WorkerStop) <
 	stopped := make(chan struct{})
 	go func() { // this goroutine ends when the jobs have ended, with the context, or with the process
 		defer close(stopped)
-		c := control.NewClient(serviceSocket(p.a))
+		c := control.NewClient(p.socket)
 		defer c.Close()
 		c.WorkerStop(ctx, how)
 	}()
