@@ -179,7 +179,7 @@ func (l *errorList) err() error {
 }
 
 // DidYouMean returns a suggestion of the known word closest to word, as "; did you mean …?", or "" if
-// none is close. It uses the Levenshtein distance, which may be at most a third of the longer word.
+// none is close. The number of mistakes may be at most a third of the letters of the longer word.
 func DidYouMean(word string, known []string) string {
 	if best := NearestWord(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -194,7 +194,7 @@ func NearestWord(word string, known []string) (best string) {
 		return ""
 	}
 	for _, k := range known {
-		d := levenshteinDistance(strings.ReplaceAll(word, "-", "_"), strings.ReplaceAll(k, "-", "_"))
+		d := editDistance(strings.ReplaceAll(word, "-", "_"), strings.ReplaceAll(k, "-", "_"))
 		if d < bestDistance && 3*d <= max(len(k), len(word))+1 {
 			best, bestDistance = k, d
 		}
@@ -202,25 +202,29 @@ func NearestWord(word string, known []string) (best string) {
 	return best
 }
 
-// levenshteinDistance returns the Levenshtein distance (1965), computed row by row.
-func levenshteinDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+// editDistance counts the mistakes that turn one word into the other: wrong, missing, additional and swapped letters
+// (their Damerau-Levenshtein distance).
+func editDistance(a, b string) int {
+	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
 	}
 	for i := range len(a) {
-		previous := row[0]
+		row := make([]int, len(b)+1)
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := previous
+			wrong := last[j]
 			if a[i] != b[j] {
-				cost++
+				wrong++
 			}
-			previous = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+			row[j+1] = min(wrong, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
+		before, last = last, row
 	}
-	return row[len(b)]
+	return last[len(b)]
 }
 
 // NoJobError returns the error for an id that no job has. A user who types "retry all" or "retry dead" gets this
