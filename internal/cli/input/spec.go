@@ -200,16 +200,9 @@ const maxTracestateBytes = 512
 
 // isTraceparent reports whether a text is a valid traceparent (section 3.2 of the same standard).
 func isTraceparent(text string) bool {
-	parts := strings.Split(text, "-")
-	if len(parts) != 4 || strings.Trim(text, "0123456789abcdef-") != "" {
-		return false
-	}
-	for i, want := range []int{2, 32, 16, 2} {
-		if len(parts[i]) != want {
-			return false
-		}
-	}
-	return true
+	// Four parts of 2, 32, 16 and 2 digits are separated by dashes.
+	return len(text) == 55 && text[2] == '-' && text[35] == '-' && text[52] == '-' && strings.Count(text, "-") == 3 &&
+		strings.Trim(text, "0123456789abcdef-") == ""
 }
 
 // MakePathsAbsolute makes the paths in a spec absolute, relative to the caller's working directory.
@@ -264,11 +257,9 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 		if i := in(inheritedVariables, name); i >= 0 {
 			s.Env[inheritedVariables[i]] = value
 			// queuectl run connects the user's terminal to the job, so the job needs the type of that terminal.
-		} else if name == "TERM" && s.TTY != nil && *s.TTY {
-			s.Env[name] = value
-		} else if inTrace && (name == queue.Traceparent || name == queue.Tracestate) {
-			s.Env[name] = value
-		} else if all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
+		} else if name == "TERM" && s.TTY != nil && *s.TTY ||
+			inTrace && (name == queue.Traceparent || name == queue.Tracestate) ||
+			all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
 			s.Env[name] = value
 		}
 	}
