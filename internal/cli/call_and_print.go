@@ -121,6 +121,20 @@ func RequestVerb[P, R any](a *App, use, short string, method Method[P, R], p *P,
 	}
 }
 
+// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. The parameter
+// what describes the argument, for example "the name of a node".
+func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, method Method[P, R], p *P,
+	print func(R) error) *cobra.Command {
+	cmd := RequestVerb(a, use, short, method, p, print)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			*name = args[0]
+		}
+		return checkCount(cmd, args, 1, what)
+	}
+	return cmd
+}
+
 // ListVerb builds a command that prints a table of all objects of one kind, such as gates. The function in the
 // parameter page returns the objects of the page at a cursor, and the cursor of the next page, which is "" after the
 // last one. If offline is true, the command also lists the objects of a private run that has no running service.

@@ -20,7 +20,6 @@ import (
 
 func logsVerb(a *App) *cobra.Command {
 	var p control.Logs
-	var lines int
 	var stamps bool
 	var s Selection
 	cmd := &cobra.Command{
@@ -30,9 +29,6 @@ func logsVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
 				return fault.Usagef("--attempt: %d is too small; give 1 for the first attempt, or leave out "+
 					"--attempt for the last one", p.Attempt)
-			}
-			if cmd.Flags().Changed("lines") {
-				p.LastLines = &lines
 			}
 			if p.Follow && len(ids) == 0 && s.selectsWholeQueue() && p.Attempt == 0 {
 				of := control.List{Queue: s.Queue, Label: s.Label}
@@ -71,7 +67,7 @@ func logsVerb(a *App) *cobra.Command {
 	f.IntVar(&p.Attempt, "attempt", 0, "print the output of attempt `N` (default: the last one)")
 	f.BoolVar(&p.Stdout, "stdout", false, "print only standard output")
 	f.BoolVar(&p.Stderr, "stderr", false, "print only standard error")
-	f.IntVarP(&lines, "lines", "n", 0, "print only the last `N` lines")
+	input.OptionalVar(f, &p.LastLines, input.ParseInt, "lines", "n", "print only the last `N` lines")
 	input.AnnotateField(f, "lines", "n")
 	input.TimeVar(f, &p.Since, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
 	input.TimeVar(f, &p.Until, "until", "only lines printed before `TIME`; 2h means 2 hours ago")

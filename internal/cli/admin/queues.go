@@ -72,12 +72,12 @@ func queueSetVerb(a command) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	addOptionalFlag(f, &p.Concurrency, parseInt, "concurrency",
+	input.OptionalVar(f, &p.Concurrency, input.ParseInt, "concurrency", "",
 		"run at most `N` jobs of the queue at the same time; 0 means no limit")
-	addOptionalFlag(f, &p.Weight, parseInt, "weight",
+	input.OptionalVar(f, &p.Weight, input.ParseInt, "weight", "",
 		"weight of the queue: with weight 2 it starts twice as many jobs as with 1; "+
 			"`N` from 1 to 1000 (default 1)")
-	addOptionalFlag(f, &p.MaxPending, queue.ParseInteger, "max-pending",
+	input.OptionalVar(f, &p.MaxPending, queue.ParseInteger, "max-pending", "",
 		"reject new jobs while `N` jobs of the queue are waiting; 0 means no limit")
 	f.Func("default", "set the default `FIELD=VALUE` for jobs of the queue that do not set FIELD, such as timeout=2h",
 		func(text string) error {
@@ -91,12 +91,12 @@ func queueSetVerb(a command) *cobra.Command {
 			}
 			return nil
 		})
-	addOptionalFlag(f, &p.Retention, parseRetentionAge, "retention",
+	input.OptionalVar(f, &p.Retention, parseRetentionAge, "retention", "",
 		"when to remove completed and cancelled jobs: after `DURATION`, never, or default (settings retention_completed, "+
 			"retention_cancelled)")
-	addOptionalFlag(f, &p.RetentionMaxJobs, queue.ParseInteger, "retention-max-jobs",
+	input.OptionalVar(f, &p.RetentionMaxJobs, queue.ParseInteger, "retention-max-jobs", "",
 		"keep only the newest `N` completed and cancelled jobs; 0: use the setting retention_max_jobs")
-	addOptionalFlag(f, &p.RetentionOutputBytes, queue.ParseSize, "retention-output",
+	input.OptionalVar(f, &p.RetentionOutputBytes, queue.ParseSize, "retention-output", "",
 		"keep only the newest `SIZE` of output of completed and cancelled jobs; 0: use the setting retention_output")
 	f.StringSliceVar(&unset, "no-default", nil, "remove the queue's default for `FIELD`")
 	return cmd

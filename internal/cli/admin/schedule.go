@@ -225,17 +225,14 @@ func (a command) scheduleCommand(name, short, outcome string,
 }
 
 func scheduleRunVerb(a command) *cobra.Command {
-	return &cobra.Command{
-		Use: "run NAME", Short: "Create a job from a schedule now and print its ID",
-		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]},
-				func(got control.EnqueueResult) error {
-					a.PrintInfo("job %s enqueued", got.ID)
-					return a.Println(got.ID)
-				})
-		},
-	}
+	var p control.ScheduleName
+	cmd := cli.NamedRequestVerb(a.App, "run NAME", "Create a job from a schedule now and print its ID",
+		"the name of a schedule", &p.Name, (*control.Client).ScheduleRun, &p, func(got control.EnqueueResult) error {
+			a.PrintInfo("job %s enqueued", got.ID)
+			return a.Println(got.ID)
+		})
+	cmd.ValidArgsFunction = a.completeSchedules()
+	return cmd
 }
 
 // completeSchedules completes the names of schedules.

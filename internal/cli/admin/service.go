@@ -82,7 +82,7 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	addOptionalFlag(f, &p.Days, queue.ParseNumber, "days", "remove jobs that ended at least `N` days ago (default 7)")
+	input.OptionalVar(f, &p.Days, queue.ParseNumber, "days", "", "remove jobs that ended at least `N` days ago (default 7)")
 	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil,
 		"remove jobs in `STATE`: completed, cancelled or dead (default: completed and cancelled)")
 	f.Int64Var(&p.Keep, "keep", 0, "never remove the newest `N` of the selected jobs, whatever their state")
@@ -106,36 +106,29 @@ func NodeVerb(a *cli.App) *cobra.Command {
 
 func nodeDrainVerb(a *cli.App) *cobra.Command {
 	var p control.NodeDrain
-	cmd := &cobra.Command{
-		Use: "drain NODE [--wait] | NODE --off", Short: "Start no new jobs on a node; other nodes continue",
-		Args: cli.ExactArgs(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p.Name = args[0]
-			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
-				switch {
-				case p.EndDrain:
-					return a.PrintInfo("node %s starts jobs again", n.Name)
-				case n.Running == 0:
-					return a.PrintInfo("node %s is draining; no jobs are running on it", n.Name)
-				}
-				return a.PrintInfo("node %s is draining; %s still running", n.Name, present.JobsText(n.Running))
-			})
-		},
-	}
+	cmd := cli.NamedRequestVerb(a, "drain NODE [--wait] | NODE --off", "Start no new jobs on a node; other nodes continue",
+		"the name of a node", &p.Name, (*control.Client).NodeDrain, &p, func(n control.NodeView) error {
+			switch {
+			case p.EndDrain:
+				return a.PrintInfo("node %s starts jobs again", n.Name)
+			case n.Running == 0:
+				return a.PrintInfo("node %s is draining; no jobs are running on it", n.Name)
+			}
+			return a.PrintInfo("node %s is draining; %s still running", n.Name, present.JobsText(n.Running))
+		})
+	cmd.ValidArgsFunction = a.CompleteNodes()
 	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running on the node")
 	cmd.Flags().BoolVar(&p.EndDrain, "off", false, "end the drain: let the node start jobs again")
 	return cmd
 }
 
 func nodeRemoveVerb(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use: "rm NODE", Short: "Remove a stopped node; its running jobs are recorded as lost",
-		Args: cli.ExactArgs(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).NodeRemove, control.NodeName{Name: args[0]},
-				func(n control.NodeView) error { return a.PrintInfo("node %s was removed", n.Name) })
-		},
-	}
+	var p control.NodeName
+	cmd := cli.NamedRequestVerb(a, "rm NODE", "Remove a stopped node; its running jobs are recorded as lost",
+		"the name of a node", &p.Name, (*control.Client).NodeRemove, &p,
+		func(n control.NodeView) error { return a.PrintInfo("node %s was removed", n.Name) })
+	cmd.ValidArgsFunction = a.CompleteNodes()
+	return cmd
 }
 
 // WebVerb returns the command web. Only queuectld links it, to keep queuectl small.
@@ -172,19 +165,12 @@ func WhoamiVerb(a *cli.App) *cobra.Command {
 
 // HookVerb returns the command hook. Only queuectld links it, because it is rarely used.
 func HookVerb(a *cli.App) *cobra.Command {
-	return cli.GroupCommand("hook", "Test hooks and webhooks", hookTestVerb(a))
-}
-
-func hookTestVerb(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use: "test NAME", Short: "Test a hook or webhook; print the ID of the job that runs it",
-		Args: cli.ExactArgs(1, "the name of a webhook or of a hook setting such as on_dead"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).HookTest, control.HookName{Name: args[0]},
-				func(got control.EnqueueResult) error {
-					a.PrintInfo("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)
-					return a.Println(got.ID)
-				})
-		},
-	}
+	var p control.HookName
+	test := cli.NamedRequestVerb(a, "test NAME", "Test a hook or webhook; print the ID of the job that runs it",
+		"the name of a webhook or of a hook setting such as on_dead", &p.Name, (*control.Client).HookTest, &p,
+		func(got control.EnqueueResult) error {
+			a.PrintInfo("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)
+			return a.Println(got.ID)
+		})
+	return cli.GroupCommand("hook", "Test hooks and webhooks", test)
 }
