@@ -152,26 +152,22 @@ type theme struct {
 
 // flagThemes groups the flags of a command by theme. Flags without a theme come first.
 func flagThemes(f *pflag.FlagSet) (list []theme) {
-	set := func(title string) *pflag.FlagSet {
-		for _, t := range list {
-			if t.title == title {
-				return t.flags
-			}
-		}
-		s := pflag.NewFlagSet(title, pflag.ContinueOnError)
-		list = append(list, theme{title, s})
-		return s
-	}
-	set("Flags")
+	titles := []string{"Flags"}
 	for _, t := range input.Themes {
-		set(t.Title)
+		titles = append(titles, t.Title)
 	}
-	f.VisitAll(func(flag *pflag.Flag) {
-		if !flag.Hidden {
-			set(append(flag.Annotations[input.ThemeAnnotation], "Flags")[0]).AddFlag(flag)
+	for _, title := range titles {
+		t := theme{title, pflag.NewFlagSet(title, pflag.ContinueOnError)}
+		f.VisitAll(func(flag *pflag.Flag) {
+			if !flag.Hidden && title == append(flag.Annotations[input.ThemeAnnotation], "Flags")[0] {
+				t.flags.AddFlag(flag)
+			}
+		})
+		if t.flags.HasFlags() {
+			list = append(list, t)
 		}
-	})
-	return slices.DeleteFunc(list, func(t theme) bool { return !t.flags.HasFlags() })
+	}
+	return list
 }
 
 // Example returns examples of a command, or "" if the command's description contains examples.
