@@ -6,6 +6,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -221,12 +222,7 @@ func (e *editFile) keepIfChanged() bool {
 
 // runEditor runs the editor and returns the changes as a JSON merge patch, or nil without changes.
 func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
-	editor := defaultEditor
-	for _, name := range []string{"EDITOR", "VISUAL"} {
-		if v := os.Getenv(name); v != "" {
-			editor = v
-		}
-	}
+	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), defaultEditor)
 	cmd := editorCommand(ctx, editor, e.file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.Stdin, e.a.Stdout, e.a.Stderr
 	if err := e.a.runInForeground(cmd); err != nil {

@@ -55,8 +55,8 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	input.OptionalVar(f, &p.Lock, input.ParseInt, "lock", "", "run at most `N` jobs with KEY at the same time")
-	input.OptionalVar(f, &p.Rate, parseNonEmpty, "rate", "", "start at most `N/PERIOD` jobs with KEY, such as 5/m (5 per minute); "+
-		"PERIOD is s, m, h or d")
+	input.OptionalVar(f, &p.Rate, parseNonEmpty, "rate", "",
+		"start at most `N/PERIOD` jobs with KEY, such as 5/m (5 per minute); PERIOD is s, m, h or d")
 	f.Var(input.NonEmptyValue(&p.Unset), "unset", "`KIND` of limit to remove: lock or rate")
 	input.CompleteValues(cmd, "unset", "lock", "rate")
 	return cmd

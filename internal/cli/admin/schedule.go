@@ -201,7 +201,8 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 func (a command) scheduleCommand(name, short, outcome string,
 	do cli.Method[control.ScheduleName, control.Schedule]) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"), ValidArgsFunction: a.completeSchedules(),
+		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"),
+		ValidArgsFunction: a.completeSchedules(),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return a.WithClient(func(c *control.Client) error {
 				var list []control.Schedule

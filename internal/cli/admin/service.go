@@ -82,7 +82,8 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	input.OptionalVar(f, &p.Days, queue.ParseNumber, "days", "", "remove jobs that ended at least `N` days ago (default 7)")
+	input.OptionalVar(f, &p.Days, queue.ParseNumber, "days", "",
+		"remove jobs that ended at least `N` days ago (default 7)")
 	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil,
 		"remove jobs in `STATE`: completed, cancelled or dead (default: completed and cancelled)")
 	f.Int64Var(&p.Keep, "keep", 0, "never remove the newest `N` of the selected jobs, whatever their state")

@@ -144,9 +144,7 @@ func (u *Upload) encode(raw []byte) (j pendingJob, err error) {
 	if err := s.Decode(raw, nil); err != nil {
 		return j, err
 	}
-	if s.ID != nil {
-		j.ID = *s.ID
-	}
+	j.ID = queue.ValueOr(s.ID, "")
 	j.parents, j.expiresAt = dependencyIDs(&s), s.ExpiresAt
 	if j.raw, err = u.caller.addTo(raw, &s, u.NoCwd); err != nil {
 		return j, err
