@@ -179,7 +179,7 @@ func (l *errorList) err() error {
 }
 
 // DidYouMean returns a suggestion of the known word closest to word, as "; did you mean …?", or "" if
-// none is close. The number of mistakes may be at most a third of the letters of the longer word.
+// none is close. A word is close if it has at most one mistake for every three letters of the longer word.
 func DidYouMean(word string, known []string) string {
 	if best := NearestWord(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -188,14 +188,19 @@ func DidYouMean(word string, known []string) string {
 }
 
 // NearestWord returns the word that DidYouMean suggests, or "".
-func NearestWord(word string, known []string) (best string) {
+func NearestWord(word string, known []string) string {
+	return NearestWordWithin(word, known, len(word))
+}
+
+// NearestWordWithin is like NearestWord, but returns only a word with at most the given number of mistakes.
+func NearestWordWithin(word string, known []string, maxMistakes int) (best string) {
 	bestDistance := 1 << 30
 	if len(word) > 64 {
 		return ""
 	}
 	for _, k := range known {
 		d := editDistance(strings.ReplaceAll(word, "-", "_"), strings.ReplaceAll(k, "-", "_"))
-		if d < bestDistance && 3*d <= max(len(k), len(word))+1 {
+		if longest := max(len(k), len(word)); d < bestDistance && d <= maxMistakes && 3*d <= longest+1 && 2*d < longest {
 			best, bestDistance = k, d
 		}
 	}

@@ -135,11 +135,11 @@ func ForFlags(verb string, asks bool) (hints string) {
 }
 
 // SimilarWordHint returns a hint that names the known word that the user probably meant, or else the
-// fallback. It accepts an abbreviation of four letters or more, and otherwise tolerates the mistakes that
-// queue.NearestWord tolerates. The first letter must be right, because words with another first letter
-// usually mean something else.
+// fallback. It accepts an abbreviation of four letters or more, and otherwise tolerates up to two mistakes
+// in a word that queue.NearestWordWithin finds close. The first letter must be right, because words with
+// another first letter usually mean something else.
 func SimilarWordHint(word string, known []string, fallback string) string {
-	const shortest = 4 // letters of an abbreviation
+	const shortest, maxMistakes = 4, 2 // letters of an abbreviation, and mistakes in a word
 	typed := strings.TrimLeft(word, "-")
 	var candidates, full []string // without dashes, which all known words have or none
 	dashes := ""
@@ -151,7 +151,7 @@ func SimilarWordHint(word string, known []string, fallback string) string {
 			}
 		}
 	}
-	best := queue.NearestWord(typed, candidates)
+	best := queue.NearestWordWithin(typed, candidates, maxMistakes)
 	if len(full) == 1 {
 		best = full[0]
 	}
