@@ -156,7 +156,7 @@ var law = map[string][]string{
 	"test/posix":       {},
 	"internal/pages":   {"config", "control", "queue"},
 	"internal/release": {},
-	"internal/cli/admin": {"config", "control", "queue", "internal/atomicfile", "internal/cli",
+	"internal/cli/admin": {"config", "config/tomlfile", "control", "queue", "internal/atomicfile", "internal/cli",
 		"internal/cli/enqueue", "internal/cli/fault", "internal/cli/files", "internal/cli/hints",
 		"internal/cli/input", "internal/cli/term", "internal/cli/when", "internal/present", "internal/termtext",
 		"internal/zone"},

@@ -178,7 +178,7 @@ func (l *errorList) err() error {
 }
 
 // DidYouMean returns a suggestion of the known word closest to word, as "; did you mean …?", or "" if
-// none is close. It uses the Levenshtein distance, which may be at most a third of the longer word.
+// none is close. A word is close if it has at most one mistake for every three letters of the longer word.
 func DidYouMean(word string, known []string) string {
 	if best := NearestWord(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -187,39 +187,48 @@ func DidYouMean(word string, known []string) string {
 }
 
 // NearestWord returns the word that DidYouMean suggests, or "".
-func NearestWord(word string, known []string) (best string) {
+func NearestWord(word string, known []string) string {
+	return NearestWordWithin(word, known, len(word))
+}
+
+// NearestWordWithin is like NearestWord, but returns only a word with at most the given number of mistakes.
+func NearestWordWithin(word string, known []string, maxMistakes int) (best string) {
 	bestDistance := 1 << 30
 	if len(word) > 64 {
 		return ""
 	}
 	for _, k := range known {
-		d := levenshteinDistance(strings.ReplaceAll(word, "-", "_"), strings.ReplaceAll(k, "-", "_"))
-		if d < bestDistance && 3*d <= max(len(k), len(word))+1 {
+		d := editDistance(strings.ReplaceAll(word, "-", "_"), strings.ReplaceAll(k, "-", "_"))
+		if longest := max(len(k), len(word)); d < bestDistance && d <= maxMistakes && 3*d <= longest+1 && 2*d < longest {
 			best, bestDistance = k, d
 		}
 	}
 	return best
 }
 
-// levenshteinDistance returns the Levenshtein distance (1965), computed row by row.
-func levenshteinDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+// editDistance counts the mistakes that turn one word into the other: wrong, missing, additional and swapped letters
+// (their Damerau-Levenshtein distance).
+func editDistance(a, b string) int {
+	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
 	}
 	for i := range len(a) {
-		previous := row[0]
+		row := make([]int, len(b)+1)
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := previous
+			wrong := last[j]
 			if a[i] != b[j] {
-				cost++
+				wrong++
 			}
-			previous = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+			row[j+1] = min(wrong, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
+		before, last = last, row
 	}
-	return row[len(b)]
+	return last[len(b)]
 }
 
 // NoJobError returns the error for an id that no job has. A user who types "retry all" or "retry dead" gets this

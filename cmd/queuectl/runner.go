@@ -76,8 +76,9 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	if err := process.Prepare(); err != nil {
 		return err
 	}
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // ignore Ctrl-C in a terminal
-	go reopenLog(a.Stderr, r.logFile)                    // this goroutine ends with this process
+	// Ignore Ctrl-C in a terminal, and the signals on which only the Linux runner reopens its log.
+	signal.Notify(make(chan os.Signal, 1), append([]os.Signal{os.Interrupt}, cli.ReloadSignals...)...)
+	go reopenLog(a.Stderr, r.logFile) // this goroutine ends with this process
 	ctx, end := stopCtx(ctx, log)
 	defer end()
 	o := daemon.Options{Root: a.Dir, Tmpdir: r.tmpdir, Isolated: r.isolated, ServiceUID: os.Geteuid(),

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"io"
 	"os"
 	_ "time/tzdata" // embeds the zone database, for machines without zone files
@@ -74,9 +73,7 @@ func main() {
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
 	cli.Main(cli.Program{Verbs: verbs, ServePrivate: servePrivate, RunPrivate: private.Run, OpenOffline: openOffline,
-		JoinTerminal: (*cli.App).JoinTerminal, ReadSettings: tomlfile.Read, EachTOMLJob: eachTOMLJob, NewHash: sha256.New,
-		HelpFunc: help.HelpFunc,
-		LoadZone: zone.FromTZ})
+		JoinTerminal: (*cli.App).JoinTerminal, EachTOMLJob: eachTOMLJob, HelpFunc: help.HelpFunc, LoadZone: zone.FromTZ})
 }
 
 // openOffline returns a client that reads the queue's files in a directory while no service runs.

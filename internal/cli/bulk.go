@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -54,19 +56,42 @@ var destructiveVerbs = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 // outcome describes a changed job in messages, for example "is held". The parameter states lists the
 // job states that the command accepts; nil means all.
 func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...string) *cobra.Command {
-	var s Selection
-	s.States = states
+	return a.selectionCommand(name+" ID… | --state STATE …", short, &Selection{States: states}, outcome, do)
+}
+
+// selectionCommand builds a command for the jobs of a selection.
+func (a *App) selectionCommand(use, short string, s *Selection, outcome string, do bulkFunc) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: name + " ID… | --state STATE …", Short: short,
-		RunE: func(cmd *cobra.Command, ids []string) error { return a.ActOnSelection(cmd, &s, ids, outcome, do) },
+		Use: use, Short: short, ValidArgsFunction: a.CompleteIDs(s.States...),
+		RunE: func(cmd *cobra.Command, ids []string) error { return a.ActOnSelection(cmd, s, ids, outcome, do) },
 	}
 	stateShort := "s"
-	if name == "kill" {
+	if cmd.Name() == "kill" {
 		stateShort = "" // leave -s to --signal, as in kill(1)
 	}
 	s.AddFlags(cmd, stateShort)
 	s.AddActionFlags(cmd)
-	cmd.ValidArgsFunction = a.CompleteIDs(states...)
+	return cmd
+}
+
+func pauseVerb(a *App) *cobra.Command {
+	return a.pauseCommand("pause", "Pause running jobs, including their timeouts", "is paused", (*control.Client).Pause,
+		"pause all running jobs and start no new jobs until queuectl resume --all",
+		"everything is paused: no job runs or starts until queuectl resume --all")
+}
+
+func resumeVerb(a *App) *cobra.Command {
+	return a.pauseCommand("resume", "Resume paused jobs", "is resumed", (*control.Client).Resume,
+		"undo pause --all; jobs that were paused individually stay paused",
+		"everything is resumed: paused jobs continue and new jobs start")
+}
+
+// pauseCommand builds a command for running jobs or, with --all, for the whole queue. The parameter all is
+// the message for --all.
+func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, all string) *cobra.Command {
+	s := &Selection{States: []string{"processing"}, wholeQueueText: all}
+	cmd := a.selectionCommand(name+" ID… | --label NAME=VALUE … | --all", short, s, outcome, do)
+	cmd.Flags().Lookup("all").Usage = allUsage
 	return cmd
 }
 
@@ -133,15 +158,9 @@ func (a *App) clearCommand(short, what string, do Method[control.ClearParams, co
 }
 
 // RunBulk executes a bulk command in requests of bounded size, and prints which jobs were changed
-// or refused.
-func (a *App) RunBulk(outcome string, ids []string,
-	do func(ids []string, cursor string) (control.BulkResult, error)) error {
-	return a.runBulk(outcome, "", ids, do)
-}
-
-// runBulk implements RunBulk. The parameter everything is the message for a command on the whole queue,
-// which need not find any jobs.
-func (a *App) runBulk(outcome, everything string, ids []string,
+// or refused. The parameter everything is the message for a command on the whole queue, which need not find any
+// jobs. It is "" for other commands.
+func (a *App) RunBulk(outcome, everything string, ids []string,
 	do func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = UniqueIDs(ids)
 	all := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
@@ -235,4 +254,59 @@ func (a *App) printBulkResult(v, all *control.BulkResult, outcome string) error 
 		err = a.PrintDone(id, "job "+id+" "+outcome)
 	}
 	return err
+}
+
+func dlqVerb(a *App) *cobra.Command {
+	var l listFlags
+	list := &cobra.Command{
+		Use: "list", Short: "List dead jobs, newest first", Args: ExactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l.State = []string{queue.Dead.String()}
+			return a.list(cmd, &l, deadRow, "ID", "ATTEMPTS", "WHEN"+termtext.ZoneMark, "ERROR", "COMMAND")
+		},
+	}
+	l.add(list)
+	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear)
+	return GroupCommand("dlq", "List, retry or remove dead jobs (jobs that failed for good)", list, a.dlqRetryVerb(),
+		clear)
+}
+
+func (a *App) dlqRetryVerb() *cobra.Command {
+	var p control.DLQRetry
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "retry ID… | --all | --batch NAME", Short: "Put dead jobs back in the queue",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			switch {
+			case p.All && p.Batch != "":
+				return fault.Usagef("--all: cannot be combined with --batch; use one of them")
+			case len(ids) > 0 && p.All:
+				return fault.Usagef("--all: cannot be combined with job ids; use one of them")
+			case len(ids) > 0 && p.Batch != "":
+				return fault.Usagef("--batch: cannot be combined with job ids; use one of them")
+			case len(ids) == 0 && !p.All && p.Batch == "":
+				return fault.Usagef("%s: no jobs given; give job ids, --batch NAME or --all", cmd.CommandPath())
+			}
+			step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
+				p := p
+				p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
+				return c.DLQRetry(cmd.Context(), p)
+			}
+			return a.confirmBulk(cmd, "is pending again", "", ids, p.DryRun, p.All && !yes, step)
+		},
+	}
+	cmd.ValidArgsFunction = a.CompleteIDs(queue.Dead.String())
+	f := cmd.Flags()
+	f.BoolVar(&p.All, "all", false, "retry all dead jobs")
+	f.Var(input.OnceOnlyValue(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")
+	input.DurationVar(f, "timeout", "set the timeout of the retried jobs to `DURATION`",
+		func(d time.Duration) { p.Timeout = (*control.Duration)(&d) })
+	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
+	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
+	return cmd
+}
+
+func deadRow(j *control.Job) []string {
+	return []string{j.ID, present.AttemptsText(j), present.LocalTime(j.FinishedAt), present.DashIfNil(j.Error),
+		present.JobTitle(j)}
 }

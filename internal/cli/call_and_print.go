@@ -79,27 +79,6 @@ func with(c *control.Client, err error, do func(*control.Client) error) error {
 	return do(c)
 }
 
-// AllOf reads all pages of a list. The function in the parameter page returns the items of the page at
-// a cursor, and the cursor of the next page, which is "" after the last one.
-func AllOf[T any](page func(cursor string) (items []T, next string, err error)) (list []T, err error) {
-	for cursor, more := "", true; more; more = cursor != "" {
-		var items []T
-		if items, cursor, err = page(cursor); err != nil {
-			return nil, err
-		}
-		list = append(list, items...)
-	}
-	return list, nil
-}
-
-// AllNodes reads all pages of the list of nodes.
-func AllNodes(ctx context.Context, c *control.Client) ([]control.NodeView, error) {
-	return AllOf(func(cursor string) ([]control.NodeView, string, error) {
-		page, err := c.NodeList(ctx, control.NodeListParams{Cursor: cursor})
-		return page.Nodes, page.Next, err
-	})
-}
-
 // JobPages reads the pages of a list of jobs one by one. It ends after an error.
 func JobPages(ctx context.Context, c *control.Client, p control.List) iter.Seq2[[]control.Job, error] {
 	return func(yield func([]control.Job, error) bool) {
@@ -142,18 +121,39 @@ func RequestVerb[P, R any](a *App, use, short string, method Method[P, R], p *P,
 	}
 }
 
-// ListVerb builds a command that prints a table of all objects of one kind, such as gates. If offline is
-// true, the command also lists the objects of a private run that has no running service.
+// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. The parameter
+// what describes the argument, for example "the name of a node".
+func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, method Method[P, R], p *P,
+	print func(R) error) *cobra.Command {
+	cmd := RequestVerb(a, use, short, method, p, print)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			*name = args[0]
+		}
+		return checkCount(cmd, args, 1, what)
+	}
+	return cmd
+}
+
+// ListVerb builds a command that prints a table of all objects of one kind, such as gates. The function in the
+// parameter page returns the objects of the page at a cursor, and the cursor of the next page, which is "" after the
+// last one. If offline is true, the command also lists the objects of a private run that has no running service.
 func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
-	all func(context.Context, *control.Client) ([]T, error), row func(*T) []string) *cobra.Command {
+	page func(ctx context.Context, c *control.Client, cursor string) (list []T, next string, err error),
+	row func(*T) []string) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: short, Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.MissingIsEmpty = true
 			return a.WithReader(cmd.Context(), !offline, func(c *control.Client) error {
-				list, err := all(cmd.Context(), c)
-				if err != nil {
-					return err
+				var list []T
+				for cursor, more := "", true; more; more = cursor != "" {
+					var objects []T
+					var err error
+					if objects, cursor, err = page(cmd.Context(), c, cursor); err != nil {
+						return err
+					}
+					list = append(list, objects...)
 				}
 				return term.PrintTable(&a.Output, list, empty, head, row)
 			})

@@ -17,11 +17,12 @@ import (
 // completeWithin bounds how long a shell waits for completions.
 const completeWithin = time.Second
 
-// Complete returns the names that begin with prefix, except those in given. The function in the
-// parameter list passes each name to the function add, with a description, which may be "". Complete
-// returns no names if the service does not answer in time, and it never starts a service.
-func (a *App) Complete(given []string, prefix string,
-	list func(ctx context.Context, c *control.Client, add func(name, about string))) (names []cobra.Completion) {
+// lister passes names to the function add, with a description, which may be "".
+type lister = func(ctx context.Context, c *control.Client, add func(name, about string))
+
+// complete returns the names from list that begin with prefix, except those in given. It returns no names
+// if the service does not answer in time, and it never starts a service.
+func (a *App) complete(given []string, prefix string, list lister) (names []cobra.Completion) {
 	c, err := a.Client()
 	if err != nil {
 		return nil
@@ -43,36 +44,40 @@ func (a *App) Complete(given []string, prefix string,
 	return names
 }
 
+// CompleteNames completes the names from list, in their order.
+func (a *App) CompleteNames(list lister) cobra.CompletionFunc {
+	return func(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.complete(given, prefix, list), keepOrder
+	}
+}
+
 // CompleteIDs completes the ids of jobs in these states, or in any state if states is empty. It offers
 // the newest jobs first, with their commands.
 func (a *App) CompleteIDs(states ...string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return a.idsInStates(states, given, prefix), keepOrder
-	}
+	return a.CompleteNames(jobIDs(states...))
 }
 
 // keepOrder makes the shell offer the names in the given order, and no files.
 const keepOrder = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 
-// idsInStates returns the ids of jobs in these states, except those in given.
-func (a *App) idsInStates(states, given []string, prefix string) []cobra.Completion {
-	return a.Complete(given, prefix, func(ctx context.Context, c *control.Client, add func(name, about string)) {
+// jobIDs lists the ids of jobs in these states.
+func jobIDs(states ...string) lister {
+	return func(ctx context.Context, c *control.Client, add func(name, about string)) {
 		// without an answer, offer nothing
 		page, _ := c.List(ctx, control.List{State: states, Limit: control.MaxSelectedPerRequest})
 		for i := range page.Jobs {
 			j := &page.Jobs[i]
 			add(j.ID, j.State+": "+termtext.Truncate(termtext.Escape(present.JobTitle(j)), 60))
 		}
-	})
+	}
 }
 
 // completeFlags adds completion to the flags of a command, and of its subcommands, that name
 // queues, nodes, batches and jobs.
 func (a *App) completeFlags(cmd *cobra.Command) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
-		"queue": a.CompleteQueues, "where-queue": a.CompleteQueues,
-		"on":    a.CompleteNodes,
-		"batch": a.completeBatches, "after-batch": a.completeBatches,
+		"queue": a.CompleteQueues(), "where-queue": a.CompleteQueues(), "on": a.CompleteNodes(),
+		"batch": a.completeBatches(), "after-batch": a.completeBatches(),
 		"after": a.completeIDList, "after-any": a.completeIDList, "depends-on": a.completeIDList,
 	} {
 		// This call fails if the command does not have the flag, or if the flag has a completion already.
@@ -87,7 +92,8 @@ func (a *App) completeFlags(cmd *cobra.Command) {
 func (a *App) completeIDList(_ *cobra.Command, _ []string, typed string) (lists []cobra.Completion,
 	_ cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
-	for _, id := range a.idsInStates([]string{"waiting", "processing"}, strings.Split(before, ","), typed[len(before):]) {
+	for _, id := range a.complete(strings.Split(before, ","), typed[len(before):],
+		jobIDs("waiting", "processing")) {
 		lists = append(lists, before+id)
 	}
 	return lists, keepOrder
@@ -95,16 +101,15 @@ func (a *App) completeIDList(_ *cobra.Command, _ []string, typed string) (lists 
 
 // completeBatches completes the names of the newest jobs' batches. It omits names that contain control
 // characters.
-func (a *App) completeBatches(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.Complete(nil, typed, func(ctx context.Context, c *control.Client, add func(name, about string)) {
+func (a *App) completeBatches() cobra.CompletionFunc {
+	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
 		page, _ := c.List(ctx, control.List{Limit: control.MaxSelectedPerRequest}) // without an answer, offer nothing
 		for i := range page.Jobs {
 			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.Escape(name) == name {
 				add(name, "")
 			}
 		}
-	}), keepOrder
+	})
 }
 
 // stateValues returns the values of the flag --state.
@@ -117,23 +122,21 @@ func stateValues() []string {
 }
 
 // CompleteNodes completes the names of nodes.
-func (a *App) CompleteNodes(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.Complete(nil, typed, func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		list, _ := AllNodes(ctx, c) // without an answer, offer nothing
-		for i := range list {
-			add(list[i].Name, "")
+func (a *App) CompleteNodes() cobra.CompletionFunc {
+	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
+		list, _ := c.NodeList(ctx, control.NodeListParams{}) // without an answer, offer nothing
+		for i := range list.Nodes {
+			add(list.Nodes[i].Name, "")
 		}
-	}), cobra.ShellCompDirectiveNoFileComp
+	})
 }
 
 // CompleteQueues completes names of queues.
-func (a *App) CompleteQueues(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.Complete(nil, typed, func(ctx context.Context, c *control.Client, add func(name, about string)) {
+func (a *App) CompleteQueues() cobra.CompletionFunc {
+	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
 		list, _ := c.QueueList(ctx, control.QueueListParams{}) // without an answer, offer nothing
 		for i := range list.Queues {
 			add(list.Queues[i].Queue, "")
 		}
-	}), cobra.ShellCompDirectiveNoFileComp
+	})
 }

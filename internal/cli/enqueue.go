@@ -55,7 +55,7 @@ func enqueueVerb(a *App) *cobra.Command {
 				return err
 			}
 			if list != nil {
-				return a.enqueueBatch(ctx, list, noCwd, key)
+				return a.enqueueArray(ctx, list, noCwd, key)
 			}
 			return a.enqueueOne(ctx, &spec, noCwd, key)
 		},
@@ -145,10 +145,10 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	})
 }
 
-// UploadOptions returns the options for enqueuing several jobs.
-func (a *App) UploadOptions(key string, noCwd bool) enqueue.UploadOptions {
+// UploadOptions returns the options for enqueuing several jobs. Each job is a part of the input, for example a line.
+func (a *App) UploadOptions(part, key string, noCwd bool) enqueue.UploadOptions {
 	return enqueue.UploadOptions{
-		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder,
+		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder, Part: part,
 		Key: key, NoCwd: noCwd, RequireLimits: a.RequireLimits, StartNext: a.startNext,
 	}
 }
@@ -157,11 +157,15 @@ func (a *App) UploadOptions(key string, noCwd bool) enqueue.UploadOptions {
 func (a *App) enqueueSource(ctx context.Context, m *input.Source, common *queue.Spec, noCwd bool, key string) error {
 	enqueue.WarnExpired(&a.Output, common, a.Quiet || !term.IsTerminal(a.Stderr))
 	due := present.DueSuffix(common, time.Now())
-	up := enqueue.NewUpload(ctx, a.UploadOptions(key, noCwd), common)
 	f, err := m.Open(a.Stdin)
 	if err != nil {
 		return err
 	}
+	part := "line"
+	if f == nil {
+		part = "argument"
+	}
+	up := enqueue.NewUpload(ctx, a.UploadOptions(part, key, noCwd), common)
 	var in io.Reader
 	if f != nil {
 		defer f.Close()
@@ -190,54 +194,21 @@ func (a *App) enqueueSource(ctx context.Context, m *input.Source, common *queue.
 		m.PrintNoJobs(&a.Output)
 		return enqueue.PrintEnqueued(ctx, &a.Output, nil, nil)
 	}
-	if e, ok := errors.AsType[*fault.LineError](err); ok && f == nil {
-		e.Part = "argument"
-	}
 	return up.FinishAndPrint(err, due)
 }
 
-// enqueueBatch enqueues all the jobs, or none.
-func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, key string) error {
-	if len(specs) == 0 {
+// enqueueArray enqueues all jobs of a JSON array, or none.
+func (a *App) enqueueArray(ctx context.Context, elements []json.RawMessage, noCwd bool, key string) error {
+	if len(elements) == 0 {
 		a.Say("the JSON array contains no jobs")
 		return enqueue.PrintEnqueued(ctx, &a.Output, nil, nil)
 	}
-	if len(specs) > queue.MaxJobsPerRequest {
-		return queue.Errorf(queue.CodeTooLarge, "%d jobs given; a JSON array may have at most %d jobs and %d bytes; split "+
-			"the array, or use --file", len(specs), queue.MaxJobsPerRequest, control.MaxLineBytes)
+	up := enqueue.NewUpload(ctx, a.UploadOptions("entry", key, noCwd), &queue.Spec{})
+	var err error
+	for i := 0; i < len(elements) && err == nil; i++ {
+		err = up.Add(elements[i], i+1)
 	}
-	for i := range specs {
-		if err := input.CompleteAndCheck(&specs[i], noCwd); err != nil {
-			return fault.AtIndex(err, i+1)
-		}
-	}
-	return a.WithStartedService(ctx, func(c *control.Client) error {
-		got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key,
-			RequireLimits: a.RequireLimits, RunNext: a.startNext})
-		if err != nil {
-			return err
-		}
-		files, expired := input.NamedFiles{}, enqueue.Expiries{}
-		for i := range specs {
-			files.Warn(&a.Output, a.Cmd, &specs[i])
-			expired.Add("entry", i+1, specs[i].ExpiresAt)
-		}
-		enqueue.PrintExpired(&a.Output, &expired)
-		enqueue.WarnUnenforced(&a.Output, got.UnenforcedLimits)
-		enqueue.PrintNewQueues(&a.Output, got.NewQueues)
-		for i := range got.FoundIndexes {
-			got.FoundIndexes[i]++
-		}
-		enqueue.PrintNotEnqueued(&a.Output, "entry", got.FoundIndexes, len(got.IDs))
-		enqueue.PrintNotes(&a.Output, a.Cmd, got.Notes)
-		if err := enqueue.PrintEnqueued(ctx, &a.Output, c, got.IDs); err != nil {
-			return err
-		}
-		if expired.Never == len(specs) {
-			got.MaxAttempts = 0
-		}
-		return a.PrintInfo("%d jobs enqueued%s", len(got.IDs)-len(got.FoundIndexes), present.MaxAttemptsText(got.MaxAttempts))
-	})
+	return up.FinishAndPrint(err, "")
 }
 
 // dependOnBatch makes a job depend on all jobs of one of the caller's batches.

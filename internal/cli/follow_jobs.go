@@ -3,9 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
@@ -45,8 +48,9 @@ type Follower struct {
 	Client *control.Client
 	Wake   <-chan struct{} // closed when IsDone must be called immediately
 
-	retries retries
-	stall   stallNotice
+	retries       retries
+	progressAt    time.Time // when an event last showed progress, or when Follow was called
+	reasonPrinted bool      // the reason for a wait was printed since progressAt
 }
 
 // ProgressInterval is how often the progress is drawn.
@@ -61,6 +65,7 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 	tick := time.NewTicker(ProgressInterval)
 	defer tick.Stop()
 	wake := f.Wake
+	f.progressAt = time.Now()
 	for isDue := true; ; {
 		if done, err := jobs.IsDone(ctx, isDue); done || err != nil {
 			return err
@@ -76,7 +81,7 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 				return err
 			}
 			if isOurs {
-				f.stall.reset()
+				f.progressAt, f.reasonPrinted = time.Now(), false
 			}
 		case <-tick.C:
 			isDue = true
@@ -88,9 +93,15 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 	}
 }
 
-// showProgress prints why no job makes progress, and draws the progress on a terminal.
+// showProgress draws the progress on a terminal. If there was no progress for waitReasonDelay, it first prints why a
+// job waits, once.
 func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
-	f.stall.print(ctx, f.App, f.Client, func() string { return jobs.WaitingJobID(ctx) })
+	if !f.reasonPrinted && time.Since(f.progressAt) >= waitReasonDelay {
+		f.reasonPrinted = true
+		if id := jobs.WaitingJobID(ctx); id != "" {
+			f.App.printWaitReason(ctx, f.Client, id)
+		}
+	}
 	if !term.IsTerminal(f.App.Stderr) {
 		return
 	}
@@ -98,31 +109,6 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 		p.Suffix = present.JoinTexts(p.Suffix, f.retries.describe(ctx, f.Client, p.RetryCount, p.IsRetrying))
 		p.MinTimeLeft = f.retries.untilFirstRetry()
 		f.App.DrawBar(p.ProgressBar)
-	}
-}
-
-// stallNotice prints why no job makes progress. Its zero value is ready for use. The time without
-// progress begins at the first call of print.
-type stallNotice struct {
-	stalledAt time.Time
-	printed   bool // the reason was printed since the last progress
-}
-
-// reset records that there was progress.
-func (s *stallNotice) reset() { *s = stallNotice{stalledAt: time.Now()} }
-
-// print prints why a job waits, once, if there was no progress for waitReasonDelay. The function waiting
-// returns the id of a waiting job, or "" if a job runs or no job waits.
-func (s *stallNotice) print(ctx context.Context, a *App, c *control.Client, waiting func() string) {
-	if s.stalledAt.IsZero() {
-		s.reset()
-	}
-	if s.printed || time.Since(s.stalledAt) < waitReasonDelay {
-		return
-	}
-	s.printed = true
-	if id := waiting(); id != "" {
-		a.printWaitReason(ctx, c, id)
 	}
 }
 
@@ -168,4 +154,59 @@ func (r *retries) untilFirstRetry() time.Duration {
 		return 0
 	}
 	return max(0, time.Until(queue.Millis(r.firstRetryAt).Time()))
+}
+
+// JobLog is a file with one line for each ended job, in the format of GNU parallel.
+type JobLog struct {
+	f   *os.File
+	err error // the first write error
+}
+
+// OpenJobLog creates a log. If resume is set, it appends to an existing log. The name - means standard
+// output. The file stays open until the process ends.
+func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
+	l := &JobLog{f: out}
+	if name != "-" {
+		how := os.O_TRUNC
+		if resume {
+			how = os.O_APPEND
+		}
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
+		if err != nil {
+			return nil, fault.Usagef("--joblog: cannot %v; choose a file that you can write to", err)
+		}
+		l.f = f
+		if info, err := f.Stat(); err != nil || info.Size() > 0 {
+			return l, err
+		}
+	}
+	_, l.err = l.f.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
+	return l, l.err
+}
+
+// Add writes the line of a job. seq is the job's position in the input, starting at 1. received is the
+// number of bytes on standard output, the only bytes that GNU parallel counts.
+func (l *JobLog) Add(seq int, j *control.Job, received int64) {
+	if l.err != nil {
+		return
+	}
+	code, sig := queue.ValueOr(j.ExitCode, 0), queue.ValueOr(j.Signal, 0)
+	if j.State != queue.Completed.String() && code == 0 && sig == 0 {
+		code = int64(jobExit(j))
+	}
+	start, took := float64(j.StartedAt)/1000, 0.0
+	if j.StartedAt != 0 {
+		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
+	}
+	// The command is the last column, so its tabs and spaces cannot be mistaken for separators.
+	command := strings.ReplaceAll(present.JobTitle(j), "\n", " ")
+	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", seq, start, took, received, code, sig, command)
+}
+
+// WriteError returns the first write error. It returns nil for a nil log.
+func (l *JobLog) WriteError() error {
+	if l == nil {
+		return nil
+	}
+	return l.err
 }

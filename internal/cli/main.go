@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -78,6 +79,9 @@ func (a *App) main(ctx context.Context, args []string) int {
 	case leave || v != nil && v.Build == nil:
 		err = a.execDaemon()
 	default:
+		if v != nil && v.ExitsLikeJob && !requestsHelp(args) {
+			a.FailureCode = fault.ExitFailure
+		}
 		root := a.Root(args)
 		var cmd *cobra.Command
 		if cmd, err = root.ExecuteContextC(ctx); err == nil {
@@ -251,4 +255,32 @@ func (a *App) verbNames() []string {
 		}
 	}
 	return names
+}
+
+// Program holds the code that only one of the two programs links. A function is nil in the program that
+// does not link it. If a command of queuectl needs such a function, queuectl executes queuectld
+// instead.
+type Program struct {
+	// Verbs are rows for the table of commands. Each replaces the row of the same name, or is appended
+	// if the table has no such row.
+	Verbs []Verb
+	// ServePrivate runs a service in this process, with its data in App.Dir, until ctx ends. It calls ready
+	// when the service accepts requests.
+	ServePrivate func(ctx context.Context, a *App, ready func()) error
+	// RunPrivate runs a list of jobs to their end (run --private). It is a field so that queuectl does not link it.
+	RunPrivate func(ctx context.Context, a *App, f PrivateFlags, common *queue.Spec, noCwd bool, count int) error
+	// JoinTerminal is App.JoinTerminal. It is a field so that queuectl does not link it.
+	JoinTerminal func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
+	// OpenOffline returns a client that reads the queue's files in dir while no service runs. It returns
+	// fs.ErrNotExist if dir contains no queue.
+	OpenOffline func(ctx context.Context, a *App, dir string) (*control.Client, error)
+	// EachTOMLJob passes every job of a TOML file to the function each. It is a field so that queuectl
+	// does not link the TOML parser. The name is for error messages.
+	EachTOMLJob func(name string, in io.Reader, each func(raw []byte, line int) error) error
+	// HelpFunc returns the function that prints the help of a command, with all of its flags if all is
+	// true. It is a field so that queuectl does not link the help texts.
+	HelpFunc func(all bool) func(*cobra.Command, []string)
+	// LoadZone returns the time zone for a value of TZ that the time package cannot read. It is a field so
+	// that queuectl does not link the built-in zone database, which takes 400 KB.
+	LoadZone func(value string) (*time.Location, error)
 }

@@ -26,7 +26,10 @@ type Selection struct {
 	control.Selection
 	LabelFlag string   // name of the label flag; "" means "label"
 	States    []string // states that --state accepts; nil for all
-	confirmed bool
+	// wholeQueueText is the message of a command that acts on the whole queue with --all, even if the queue
+	// contains no jobs. It is "" if --all selects all jobs.
+	wholeQueueText string
+	confirmed      bool
 }
 
 // AddFlags adds the flags that select jobs. short is the one-letter form of --state, or "" for none.
@@ -205,7 +208,11 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 	if err != nil {
 		return err
 	}
-	if p.All && !p.DryRun && !s.confirmed && !a.CanAsk() {
+	everything := ""
+	if p.All {
+		everything = s.wholeQueueText
+	}
+	if p.All && everything == "" && !p.DryRun && !s.confirmed && !a.CanAsk() {
 		return fault.Usagef("--all: selects every job; confirm with --yes, or count the jobs with --dry-run")
 	}
 	step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
@@ -213,17 +220,19 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 		p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
 		return do(c, cmd.Context(), p)
 	}
-	asks := p.SelectsByFilter() && !s.confirmed && (p.All || slices.Contains(destructiveVerbs, cmd.Name()))
-	return a.confirmBulk(cmd, outcome, ids, p.DryRun, asks, step)
+	asks := p.SelectsByFilter() && !s.confirmed && everything == "" &&
+		(p.All || slices.Contains(destructiveVerbs, cmd.Name()))
+	return a.confirmBulk(cmd, outcome, everything, ids, p.DryRun, asks, step)
 }
 
 // confirmBulk executes a bulk command with the function in the parameter step. If asks is true, it first
-// counts the jobs with dry runs, and asks the user for confirmation on a terminal.
-func (a *App) confirmBulk(cmd *cobra.Command, outcome string, ids []string, dryRun, asks bool,
+// counts the jobs with dry runs, and asks the user for confirmation on a terminal. RunBulk explains the parameter
+// everything.
+func (a *App) confirmBulk(cmd *cobra.Command, outcome, everything string, ids []string, dryRun, asks bool,
 	step func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
 	c, err := a.Client()
-	if err == error(connect.ErrNoQueue) && len(ids) == 0 { // the flags select no jobs
-		return a.RunBulk("", nil, func([]string, string) (v control.BulkResult, _ error) {
+	if err == error(connect.ErrNoQueue) && len(ids) == 0 && everything == "" { // the flags select no jobs
+		return a.RunBulk("", "", nil, func([]string, string) (v control.BulkResult, _ error) {
 			if dryRun {
 				v.MatchCount = new(int)
 			}
@@ -245,7 +254,7 @@ func (a *App) confirmBulk(cmd *cobra.Command, outcome string, ids []string, dryR
 				return nil
 			}
 		}
-		return a.RunBulk(outcome, ids, func(ids []string, cursor string) (control.BulkResult, error) {
+		return a.RunBulk(outcome, everything, ids, func(ids []string, cursor string) (control.BulkResult, error) {
 			return step(c, ids, cursor, false)
 		})
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +45,7 @@ func showVerb(a *App) *cobra.Command {
 // show prints jobs. It prints one job as an object and several jobs as an array. It reports missing
 // jobs after it has printed the others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
-	list := term.NewJSONArray(a.Stdout)
+	list := term.NewJSONList(a.Stdout, a.JSONL || one)
 	var missing []control.Refusal
 	shown := 0
 	for i := range named {
@@ -57,9 +58,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 			return err
 		case a.Quiet:
 			err = a.Println(job.ID)
-		case a.JSONL || a.JSON && one:
-			err = a.PrintJSON(a.jobForJSON(job))
-		case a.JSON:
+		case a.Structured():
 			err = list.Add(a.jobForJSON(job))
 		default:
 			if shown > 0 {
@@ -76,7 +75,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 	for _, line := range refusalLines(a.Cmd, missing) {
 		failed = errors.Join(failed, queue.Errorf(queue.CodeNotFound, "%s", line))
 	}
-	if a.JSON && !a.JSONL && !one && !a.Quiet {
+	if a.Structured() && !a.Quiet {
 		failed = errors.Join(failed, list.End())
 	}
 	if len(named) == 0 {
@@ -165,4 +164,23 @@ func (a *App) ttyText(j *control.JobDetail, text string) string {
 		return text
 	}
 	return termtext.RenderText(text, term.UsesColours(a.Stdout))
+}
+
+func whyVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "why ID", Short: "Explain why a job is not running", Args: ExactArgs(1, "the id of a job"),
+		ValidArgsFunction: a.CompleteIDs("waiting"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ReadAndPrint(cmd.Context(), a, (*control.Client).Why, control.WhyParams{ID: control.JobID(args[0])},
+				a.printWhy)
+		},
+	}
+}
+
+// printWhy prints one reason per line, with what to do about it.
+func (a *App) printWhy(w control.Why) (err error) {
+	for _, line := range present.WhyLines(&w, time.Now()) {
+		err = a.Println(a.EscapeFor(a.Stdout, line))
+	}
+	return err
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,7 +12,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli/connect"
 	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -77,9 +78,6 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	}
 	rows := a.screenRows()
 	screen, err := c.Screen(ctx, control.ScreenParams{Rows: rows})
-	if errors.Is(err, queue.ErrUnsupported) { // an older service does not know this request
-		screen.Status, err = c.Status(ctx, control.NoParams{})
-	}
 	if err != nil {
 		return err
 	}
@@ -120,4 +118,262 @@ func (a *App) statusDetails(st *control.Status) error {
 	}
 	a.Println("")
 	return a.PrintPairs(10, lines)
+}
+
+// screenOverheadLines is how many lines of the screen show no job. The other constants bound the number of jobs
+// in each part of the screen.
+const (
+	screenOverheadLines = 12
+	minRows             = 2
+	nonTerminalRows     = 10 // number of jobs in each part if the output is not a terminal
+	maxRows             = 100
+)
+
+// screenRows returns how many rows to request for each part of the screen.
+func (a *App) screenRows() int {
+	height := term.Lines(a.Stdout)
+	if height == 0 {
+		return nonTerminalRows
+	}
+	return min(max(height-screenOverheadLines, minRows), maxRows)
+}
+
+// colourStateSign colours a cell that begins with the sign of a state. If all is true, it colours the whole
+// cell, otherwise only the sign.
+func (a *App) colourStateSign(cell string, all bool) string {
+	sign := present.LeadingSign(cell)
+	if all {
+		return a.Coloured(cell, sign.Colour)
+	}
+	return a.Coloured(sign.Sign, sign.Colour) + cell[len(sign.Sign):]
+}
+
+// screenPrinter prints the screen.
+type screenPrinter struct {
+	a    *App
+	text present.ScreenText
+
+	watched bool   // the screen is printed repeatedly, with a line above it that shows the time
+	service string // line that names the service; "" to omit it
+}
+
+// section is a part of the screen: its rows, and the line about the jobs that have no row.
+type section struct {
+	header     []string
+	rows       [][]string
+	hiddenRows int64 // number of jobs that are not in rows
+	emptyText  string
+
+	footerLines []string // lines to print below the rows
+}
+
+func (p *screenPrinter) print() error {
+	st := &p.text.Screen.Status
+	terminal := term.IsTerminal(p.a.Stdout)
+	if !terminal { // scripts read the output, so keep its form
+		for _, s := range queue.States() {
+			p.a.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()]))
+		}
+		p.a.Println("")
+	}
+	above := []string{p.statusLine()}
+	if st.Reranking {
+		above = append(above, "a setting that affects the order of jobs has changed, so the service is sorting "+
+			"the waiting jobs again")
+	}
+	if st.MaxBytesPerUser > 0 && st.UserBytes >= st.MaxBytesPerUser-st.MaxBytesPerUser/10 {
+		above = append(above, "your storage: "+present.UsageText(st.UserBytes, st.MaxBytesPerUser)+
+			"; remove completed jobs with: queuectl rm --state done")
+	}
+	for _, u := range st.NearQuota {
+		above = append(above, "user "+p.a.EscapeFor(p.a.Stdout, u.User)+
+			" is close to the storage limit (setting max_bytes_per_user): "+present.SizeText(u.Bytes)+" used")
+	}
+	parts, gap := p.sections(), "\n"
+	var counts []string
+	if terminal {
+		counts = append(counts, present.StatusCountsText(st))
+	}
+	if p.service != "" {
+		counts = append(counts, p.service)
+	}
+	if height, width := term.Lines(p.a.Stdout), term.Columns(p.a.Stdout); height > 0 {
+		if height <= lowWindowHeight {
+			gap = ""
+		}
+		fitSectionWidth(parts, width)
+		above, counts = termtext.WrapLines(width, above...), termtext.WrapLines(width, counts...)
+		height -= len(above) + len(counts) + 2*len(gap) + 1 // leave one line for the shell prompt
+		if p.watched {
+			height-- // leave one line for the time
+		}
+		fitSections(parts, height)
+	}
+	err := p.a.Println(strings.Join(above, "\n"))
+	below := gap != "" // an empty line precedes the first part
+	for i := range parts {
+		if len(parts[i].rows) == 0 {
+			continue
+		}
+		if below {
+			p.a.Println("")
+		}
+		below, err = false, p.printSection(&parts[i])
+	}
+	if len(counts) > 0 {
+		err = p.a.Println(gap + strings.Join(counts, "\n"))
+	}
+	return err
+}
+
+// maxPausedQueueLines is the highest number of paused queues that the screen names.
+const maxPausedQueueLines = 3
+
+// lowWindowHeight is the height up to which the screen has no empty lines.
+const lowWindowHeight = 12
+
+// fitSectionWidth shortens the line about the jobs that have no row if it is wider than the window. Of the two
+// commands that the line suggests, fitSectionWidth keeps the first.
+func fitSectionWidth(parts []section, width int) {
+	for i := range parts {
+		if first, _, two := strings.Cut(parts[i].emptyText, termtext.LocaleText(" · ")); two &&
+			len("  100000 more")+termtext.Width(parts[i].emptyText) > width {
+			parts[i].emptyText = first
+		}
+	}
+}
+
+func (p *screenPrinter) printSection(part *section) error {
+	paint := func(column int, cell string) string {
+		if column == 0 {
+			cell = p.a.colourStateSign(cell, false)
+		}
+		return cell
+	}
+	err := p.a.PrintPaintedTable(part.header, part.rows, paint)
+	if part.hiddenRows > 0 && part.emptyText != "" {
+		err = p.a.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.emptyText))
+	}
+	for _, note := range part.footerLines {
+		err = p.a.Println("  " + p.a.EscapeFor(p.a.Stdout, note))
+	}
+	return err
+}
+
+// statusLine returns the status line: the health of the queue and its most important facts.
+func (p *screenPrinter) statusLine() string {
+	level, text := present.HealthText(&p.text.Screen.Status)
+	return p.a.Coloured(level, present.LevelColour(level)) + p.a.EscapeFor(p.a.Stdout, text)
+}
+
+// sections returns the sections of the screen.
+func (p *screenPrinter) sections() []section {
+	s := p.text.Screen
+	count := func(states ...queue.State) (n int64) {
+		for _, state := range states {
+			n += s.Status.Jobs[state.String()]
+		}
+		return n
+	}
+	running := section{header: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}
+	explained := false
+	for i := range s.Running {
+		j := &s.Running[i]
+		last := cmp.Or(j.LastLine, queue.ValueOr(j.Progress, control.JobProgress{}).Text)
+		running.rows = append(running.rows, []string{present.SignedID(&j.Job), j.Queue, j.Node, p.text.RunTimeText(&j.Job),
+			present.TypicalRuntimeOrDash(&j.Job), present.JobTitle(&j.Job), last})
+		explained = explained || j.Progress != nil
+	}
+	if explained {
+		// Put the percentage in the last column, without a heading, so that a narrow window keeps it.
+		running.header = append(running.header, "")
+		for i := range running.rows {
+			running.rows[i] = append(running.rows[i], present.PercentText(&s.Running[i].Job))
+		}
+	}
+	running.hiddenRows, running.emptyText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
+	next := section{header: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
+	for _, list := range [][]control.Job{s.Ready, s.Delayed, s.HeldOrBlocked} {
+		for i := range list {
+			j := &list[i]
+			next.rows = append(next.rows, []string{present.SignedID(j), j.Queue, p.text.StartText(j), present.JobTitle(j)})
+		}
+	}
+	for i := range s.Paused[:min(len(s.Paused), maxPausedQueueLines)] {
+		q := &s.Paused[i]
+		next.footerLines = append(next.footerLines, fmt.Sprintf("queue %s is %s; %s", q.Queue, present.QueuePauseText(q),
+			present.WaitText(present.PlainNumber(q.Waiting))))
+	}
+	next.hiddenRows, next.emptyText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)),
+		": queuectl list -s waiting"
+	failed := section{header: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
+	for i := range s.Dead {
+		j := &s.Dead[i]
+		failed.rows = append(failed.rows, []string{present.SignedID(&j.Job), present.AttemptsText(&j.Job),
+			p.text.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.text.FailureReason(j)})
+	}
+	failed.hiddenRows, failed.emptyText = count(queue.Dead)-int64(len(failed.rows)),
+		termtext.LocaleText(": queuectl list --failed · run again: queuectl retry --failed")
+	done := section{header: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
+	for i := range s.Done {
+		j := &s.Done[i]
+		done.rows = append(done.rows, []string{present.SignedID(j), present.DashIfEmpty(present.DurationText(j.RunTimeMS)),
+			p.text.AgoText(j.FinishedAt),
+			present.JobTitle(j)})
+	}
+	running.header, running.rows = present.DropPlainColumns(running.header, running.rows)
+	next.header, next.rows = present.DropPlainColumns(next.header, next.rows)
+	return []section{running, next, failed, done}
+}
+
+// fitSections removes rows until the parts take no more lines than the parameter most. It first removes a
+// row of the longest part. If the parts do not fit even with one row each, fitSections removes the last
+// parts.
+func fitSections(parts []section, most int) {
+	lines := func() (n int) {
+		for i := range parts {
+			if len(parts[i].rows) > 0 {
+				n += 1 + len(parts[i].rows) + len(parts[i].footerLines)
+				if parts[i].hiddenRows > 0 && parts[i].emptyText != "" {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for lines() > most {
+		longest := 0
+		for i := range parts {
+			if len(parts[i].rows) >= len(parts[longest].rows) {
+				longest = i
+			}
+		}
+		one := &parts[longest]
+		if len(one.rows) <= 1 {
+			last := len(parts) - 1
+			for last > 0 && len(parts[last].rows) == 0 {
+				last--
+			}
+			if last == 0 {
+				return
+			}
+			parts[last] = section{}
+			continue
+		}
+		one.rows = one.rows[:len(one.rows)-1]
+		one.hiddenRows++
+	}
+}
+
+// PrintFinding prints one finding of doctor.
+func (a *App) PrintFinding(f *control.Finding) error {
+	level := f.Level
+	if level != "ok" {
+		level = strings.ToUpper(level)
+	}
+	text := f.Message
+	if f.Advice != "" {
+		text += "\n" + f.Advice
+	}
+	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check, termtext.Indent(a.EscapeFor(a.Stdout, text), 22)))
 }

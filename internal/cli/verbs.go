@@ -17,6 +17,9 @@ type Verb struct {
 	Alias           string                      // second name; "" without one
 	Group           string                      // heading of the command in the help
 	AllowsUnknownTZ bool                        // accept an unknown TZ, because the command uses no local times
+	// ExitsLikeJob says that the command exits with the code of a job. So it reports all failures of queuectl
+	// itself, including usage errors, with the exit code fault.ExitFailure.
+	ExitsLikeJob bool
 }
 
 // These are the headings of the command groups in the help.
@@ -34,9 +37,9 @@ const (
 func verbTable() []Verb {
 	return []Verb{
 		{Group: groupJobs, Name: "enqueue", Build: enqueueVerb, Alias: "add"},
-		{Group: groupJobs, Name: "run", Build: runVerb},
-		{Group: groupJobs, Name: "attach", Build: attachVerb},
-		{Group: groupJobs, Name: "wait", Build: waitVerb},
+		{Group: groupJobs, Name: "run", Build: runVerb, ExitsLikeJob: true},
+		{Group: groupJobs, Name: "attach", Build: attachVerb, ExitsLikeJob: true},
+		{Group: groupJobs, Name: "wait", Build: waitVerb, ExitsLikeJob: true},
 		{Group: groupJobs, Name: "progress", Build: progressVerb, AllowsUnknownTZ: true},
 		{Group: groupJobs, Name: "edit", Short: "Change waiting jobs with flags, JSON or $EDITOR"},
 		{Group: groupJobs, Name: "retry", Build: retryVerb, Alias: "rerun", AllowsUnknownTZ: true},

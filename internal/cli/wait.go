@@ -23,7 +23,6 @@ func waitVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wait ID… | --batch NAME …", Short: "Wait for jobs to end, then exit with their exit code",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.FailureCode = fault.ExitFailure
 			if len(ids) == 0 && !s.SelectsByFilter() {
 				return AtLeastOneArg("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(cmd, ids)
 			}
@@ -41,7 +40,6 @@ func waitVerb(a *App) *cobra.Command {
 		"write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
 	input.DurationVar(cmd.Flags(), "timeout", "give up after `DURATION` with exit code 124",
 		func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
-	a.setUsageExitCode(cmd)
 	return cmd
 }
 

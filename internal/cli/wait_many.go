@@ -15,6 +15,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/present"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -59,12 +60,10 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 	w := &waiter{waitFlags: f, a: a, c: c, startedAt: time.Now(), jobs: jobs, index: map[int64]int{},
 		hasEnded: make([]bool, len(jobs)), retryingSeqs: map[int64]bool{}}
 	if f.jobLogPath != "" {
-		log, err := OpenJobLog(f.jobLogPath, a.Stdout, false)
-		if err != nil {
+		var err error
+		if w.log, err = OpenJobLog(f.jobLogPath, a.Stdout, false); err != nil {
 			return err
 		}
-		defer log.Close()
-		w.log = log
 	}
 	for i := range jobs {
 		w.index[jobs[i].Seq] = i
@@ -300,4 +299,44 @@ func (w *waiter) batchFlag() string {
 		return ""
 	}
 	return "--batch " + queue.QuoteShellWord(w.batch)
+}
+
+// MaxNamedFailures is the highest number of failed jobs that a progress display names.
+const MaxNamedFailures = 100
+
+// PrintFailure prints that a job did not complete, and why.
+func (a *App) PrintFailure(j *control.Job) {
+	a.Say("%s (%s)", termtext.OneLine(a.EscapeFor(a.Stderr, present.FailureText(j))),
+		termtext.Truncate(termtext.OneLine(a.EscapeFor(a.Stderr, present.JobTitle(j))), 60))
+}
+
+// printJobEnd prints how a job ended. About a completed job it prints only on a terminal. About any other
+// job it always prints, and adds the next step. The parameter others is the number of further failed
+// jobs that no line names.
+func (a *App) printJobEnd(j *control.Job, others int) {
+	switch {
+	case j.State == queue.Completed.String():
+		a.PrintInfo("job %s is completed", j.ID)
+		return
+	case a.Quiet:
+		return
+	}
+	text := termtext.OneLine(a.EscapeFor(a.Stderr, present.FailureText(j)))
+	if j.State != "removed" {
+		text += "; details: queuectl show " + j.ID
+	}
+	if others > 0 {
+		text += fmt.Sprintf("; %d more failed", others)
+	}
+	a.Say("%s", text)
+}
+
+// MoreFailuresText returns how to list the failures that were not named, or "" if all were named. The
+// parameter jobs says which jobs failed.
+func MoreFailuresText(bad int, jobs, list string) string {
+	if bad > MaxNamedFailures {
+		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxNamedFailures, bad, jobs,
+			list)
+	}
+	return ""
 }

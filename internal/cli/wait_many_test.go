@@ -25,7 +25,7 @@ func TestJobLogContinuesWithoutTheService(t *testing.T) {
 	}
 	w.recordEnd(t.Context(), 0)
 	w.recordEnd(t.Context(), 1)
-	log.Close()
+	log.f.Close()
 	if err := log.WriteError(); err != nil {
 		t.Errorf("the log reports %v", err)
 	}

@@ -47,18 +47,15 @@ func workerVerb(a *App) *cobra.Command {
 
 func workerStopVerb(a *App) *cobra.Command {
 	var p control.WorkerStop
-	var count int
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "stop -c N | --all", Short: "Remove workers; their running jobs may finish",
 		Args: ExactArgs(0, "no arguments (use -c N or --all)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("count") {
-				p.Count = &count
-				if count < 1 {
-					return fault.Usagef("--count: %d is too small; use 1 or more", count)
-				}
-			} else if !p.All {
+			if p.Count != nil && *p.Count < 1 {
+				return fault.Usagef("--count: %d is too small; use 1 or more", *p.Count)
+			}
+			if p.Count == nil && !p.All {
 				return fault.Usagef("%s: no number of workers given; use -c N, or --all to remove all workers", cmd.CommandPath())
 			}
 			return a.WithClient(func(c *control.Client) error {
@@ -69,7 +66,7 @@ func workerStopVerb(a *App) *cobra.Command {
 					}
 					n := st.Workers.Busy
 					if p.Count != nil {
-						n = min(n, count)
+						n = min(n, *p.Count)
 					}
 					if n > 0 && !a.Confirm("stop and requeue %s?", present.Plural(n, "running job")) {
 						return nil
@@ -80,7 +77,7 @@ func workerStopVerb(a *App) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	cmd.Flags().IntVarP(&count, "count", "c", 0, "remove `N` workers")
+	input.OptionalVar(cmd.Flags(), &p.Count, input.ParseInt, "count", "c", "remove `N` workers")
 	cmd.Flags().BoolVar(&p.All, "all", false, "remove all workers")
 	input.DurationVar(cmd.Flags(), "timeout", "after `DURATION`, put jobs that are still running back in the "+
 		"queue (default 30s)", func(d time.Duration) { p.Timeout = (*control.Duration)(&d) })
@@ -109,9 +106,9 @@ func (a *App) printWorkerCount(got control.WorkerCount) error {
 
 func workerListVerb(a *App) *cobra.Command {
 	head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZoneMark, "HEARTBEAT" + termtext.ZoneMark, "JOB"}
-	all := func(ctx context.Context, c *control.Client) ([]control.Worker, error) {
+	all := func(ctx context.Context, c *control.Client, _ string) ([]control.Worker, string, error) {
 		got, err := c.WorkerList(ctx, control.NoParams{})
-		return got.Workers, err
+		return got.Workers, "", err
 	}
 	return ListVerb(a, "List workers", present.NoWorkersText, head, false, all, func(w *control.Worker) []string {
 		return []string{w.ID, w.Node, w.State, present.DashIfNil(w.PID), present.LocalTime(w.StartedAt),

@@ -95,7 +95,8 @@ type journalOut struct {
 // does not accept them.
 func NewJournal(w io.Writer, o *slog.HandlerOptions) slog.Handler {
 	out := &journalOut{stream: w}
-	return &journal{text: NewUntimed(&out.line, o.Level), output: out, prefix: "QUEUECTL_"}
+	return &journal{text: NewUntimed(&out.line, o.Level), output: out, fields: map[string]string{},
+		prefix: "QUEUECTL_"}
 }
 
 // NewUntimed returns a handler that writes records as text without time and level, for a log that has its own fields
@@ -116,9 +117,6 @@ func (j *journal) Enabled(ctx context.Context, l slog.Level) bool { return j.tex
 // Handle writes a record.
 func (j *journal) Handle(ctx context.Context, r slog.Record) error {
 	fields := maps.Clone(j.fields)
-	if fields == nil {
-		fields = map[string]string{}
-	}
 	r.Attrs(func(a slog.Attr) bool {
 		addField(fields, j.prefix, a)
 		return true
@@ -169,9 +167,6 @@ func addField(fields map[string]string, prefix string, a slog.Attr) {
 // WithAttrs returns a handler that adds these attributes to each record.
 func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
 	fields := maps.Clone(j.fields)
-	if fields == nil {
-		fields = map[string]string{}
-	}
 	for _, a := range attrs {
 		addField(fields, j.prefix, a)
 	}

@@ -10,9 +10,5 @@ import (
 // Dial connects to a socket. It does not wait while the socket's backlog is full, because only Linux
 // distinguishes a full backlog from a socket without a server.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
-	c, err := new(net.Dialer).DialUnix(ctx, "unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return new(net.Dialer).DialContext(ctx, "unix", path)
 }

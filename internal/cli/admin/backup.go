@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -122,7 +123,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 func (a command) receive(ctx context.Context, c *control.Client, to io.Writer) (control.BackupEnd, error) {
 	defer a.ShowProgress("")
 	began := time.Now()
-	sum, bytes := a.Program.NewHash(), int64(0)
+	sum, bytes := sha256.New(), int64(0)
 	end, err := c.Backup(ctx, control.NoParams{}, func(p control.BackupPiece) error {
 		note := "copying"
 		if len(p.Base64) > 0 {

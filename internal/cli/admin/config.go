@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/files"
@@ -42,14 +43,10 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 				control.ConfigSet{Key: args[0], Value: control.SettingValue(settingText(args[0], args[1]))}, a.printChangedSetting)
 		},
 	}
-	unset := &cobra.Command{
-		Use: "unset KEY", ValidArgsFunction: completeSettingKeys, Short: "Undo a change made with config set",
-		Args: cli.ExactArgs(1, "the name of a setting"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]},
-				a.printChangedSetting)
-		},
-	}
+	var p control.ConfigKey
+	unset := cli.NamedRequestVerb(app, "unset KEY", "Undo a change made with config set", "the name of a setting", &p.Key,
+		(*control.Client).ConfigUnset, &p, a.printChangedSetting)
+	unset.ValidArgsFunction = completeSettingKeys
 	list := &cobra.Command{
 		Use: "list", Short: "List all settings and where their values come from", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.configList(cmd) },
@@ -122,7 +119,7 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	file, err := a.Program.ReadSettings(path, true)
+	file, err := tomlfile.Read(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
 		a.Say("settings file %s does not exist; the defaults apply", path)
 		if a.Structured() {

@@ -6,10 +6,12 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -176,7 +178,7 @@ func (a command) applyTypedChanges(ctx context.Context, c *control.Client, p con
 	}
 	var changed queue.Spec
 	_ = changed.UnmarshalJSON(p.Set) // this cannot fail, because the service has accepted the changes
-	return a.RunBulk("is changed"+present.DueSuffix(&changed, time.Now()), []string{id},
+	return a.RunBulk("is changed"+present.DueSuffix(&changed, time.Now()), "", []string{id},
 		func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
@@ -220,12 +222,7 @@ func (e *editFile) keepIfChanged() bool {
 
 // runEditor runs the editor and returns the changes as a JSON merge patch, or nil without changes.
 func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
-	editor := defaultEditor
-	for _, name := range []string{"EDITOR", "VISUAL"} {
-		if v := os.Getenv(name); v != "" {
-			editor = v
-		}
-	}
+	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), defaultEditor)
 	cmd := editorCommand(ctx, editor, e.file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.Stdin, e.a.Stdout, e.a.Stderr
 	if err := e.a.runInForeground(cmd); err != nil {
@@ -272,7 +269,10 @@ const showCursor = "\x1b[?25h"
 // mergePatch returns the JSON merge patch (RFC 7396) that turns before into after.
 func mergePatch(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
-	for name, was := range before {
+	names := maps.Clone(before)
+	maps.Copy(names, after)
+	for name := range names {
+		was := before[name]
 		is, kept := after[name]
 		wasMap, wasObject := was.(map[string]any)
 		isMap, isObject := is.(map[string]any)
@@ -284,11 +284,6 @@ func mergePatch(before, after map[string]any) map[string]any {
 				patch[name] = inner
 			}
 		case !reflect.DeepEqual(was, is):
-			patch[name] = is
-		}
-	}
-	for name, is := range after {
-		if _, had := before[name]; !had {
 			patch[name] = is
 		}
 	}

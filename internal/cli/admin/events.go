@@ -86,20 +86,17 @@ func (a command) restrictToBatch(cmd *cobra.Command, s *cli.Selection, p *contro
 // it prints one JSON array.
 func (a command) events(ctx context.Context, p control.Events) error {
 	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
-		whole := a.JSON && !a.JSONL && !p.Follow
-		list := term.NewJSONArray(a.Stdout)
+		list := term.NewJSONList(a.Stdout, a.JSONL || p.Follow)
 		_, err := c.Events(ctx, p, func(e control.Event) error {
 			switch {
-			case whole:
-				return list.Add(&e)
 			case a.Structured():
-				return a.PrintJSON(e)
+				return list.Add(&e)
 			case a.Quiet:
 				return a.Println(strconv.FormatInt(e.Seq, 10))
 			}
 			return a.Println(a.EscapeJobText(present.EventLine(&e)))
 		})
-		if err != nil || !whole {
+		if err != nil || !a.Structured() {
 			return err
 		}
 		return list.End()

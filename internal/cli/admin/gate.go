@@ -15,24 +15,18 @@ import (
 
 // GateVerb returns the command gate. Only queuectld links it, because it is rarely used.
 func GateVerb(a *cli.App) *cobra.Command {
-	list := cli.ListVerb(a, "List locks, rate limits and resources (shared and your own)",
-		"there are no locks, rate limits or resources; a job creates a lock by using it: queuectl enqueue --lock "+
-			"KEY -- program args", present.GateColumns, false, allGates, present.GateRow)
-	return cli.GroupCommand("gate", "List locks, rate limits and resources; set shared limits", list, gateSetVerb(a))
-}
-
-// allGates reads all pages of the list of gates.
-func allGates(ctx context.Context, c *control.Client) ([]control.GateView, error) {
-	return cli.AllOf(func(cursor string) ([]control.GateView, string, error) {
+	gates := func(ctx context.Context, c *control.Client, cursor string) ([]control.GateView, string, error) {
 		page, err := c.GateList(ctx, control.GateListParams{Cursor: cursor})
 		return page.Gates, page.Next, err
-	})
+	}
+	list := cli.ListVerb(a, "List locks, rate limits and resources (shared and your own)",
+		"there are no locks, rate limits or resources; a job creates a lock by using it: queuectl enqueue --lock "+
+			"KEY -- program args", present.GateColumns, false, gates, present.GateRow)
+	return cli.GroupCommand("gate", "List locks, rate limits and resources; set shared limits", list, gateSetVerb(a))
 }
 
 func gateSetVerb(a *cli.App) *cobra.Command {
 	var p control.GateSet
-	var lock int
-	var rate string
 	cmd := &cobra.Command{
 		Use:   "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate",
 		Short: "Set a lock or rate limit that all users share", Args: cli.ExactArgs(1, "a key that begins with @"),
@@ -41,12 +35,6 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 			if hasNoOwnFlags(cmd) {
 				return fault.Usagef("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl "+
 					"gate set %s --lock 3", cmd.CommandPath(), queue.QuoteShellWord(queue.Clip(p.Key)))
-			}
-			if cmd.Flags().Changed("lock") {
-				p.Lock = &lock
-			}
-			if cmd.Flags().Changed("rate") {
-				p.Rate = &rate
 			}
 			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).GateSet, p, func(g control.GateView) error {
 				if a.Quiet {
@@ -66,9 +54,9 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&lock, "lock", 0, "run at most `N` jobs with KEY at the same time")
-	f.Var(input.NonEmptyValue(&rate), "rate", "start at most `N/PERIOD` jobs with KEY, such as 5/m (5 per minute); "+
-		"PERIOD is s, m, h or d")
+	input.OptionalVar(f, &p.Lock, input.ParseInt, "lock", "", "run at most `N` jobs with KEY at the same time")
+	input.OptionalVar(f, &p.Rate, parseNonEmpty, "rate", "",
+		"start at most `N/PERIOD` jobs with KEY, such as 5/m (5 per minute); PERIOD is s, m, h or d")
 	f.Var(input.NonEmptyValue(&p.Unset), "unset", "`KIND` of limit to remove: lock or rate")
 	input.CompleteValues(cmd, "unset", "lock", "rate")
 	return cmd

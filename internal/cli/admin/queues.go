@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
@@ -22,19 +23,14 @@ import (
 // QueueVerb returns the command queue. Only queuectld links it, to keep queuectl small.
 func QueueVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	list := cli.ListVerb(app, "List queues that have settings or jobs", present.NoQueuesText, present.QueueHeadings(),
-		true,
-		allQueues, queueRow)
-	return cli.GroupCommand("queue", "Configure, pause and list named queues", list, queueSetVerb(a), queuePauseVerb(a),
-		queueResumeVerb(a), queueRmVerb(a))
-}
-
-// allQueues reads all pages of the list of queues.
-func allQueues(ctx context.Context, c *control.Client) ([]control.QueueView, error) {
-	return cli.AllOf(func(after string) ([]control.QueueView, string, error) {
+	queues := func(ctx context.Context, c *control.Client, after string) ([]control.QueueView, string, error) {
 		page, err := c.QueueList(ctx, control.QueueListParams{AfterName: after})
 		return page.Queues, page.Next, err
-	})
+	}
+	list := cli.ListVerb(app, "List queues that have settings or jobs", present.NoQueuesText, present.QueueHeadings(),
+		true, queues, queueRow)
+	return cli.GroupCommand("queue", "Configure, pause and list named queues", list, queueSetVerb(a), queuePauseVerb(a),
+		queueResumeVerb(a), queueRmVerb(a))
 }
 
 func queueRow(q *control.QueueView) []string { return present.QueueRow(q, time.Now()) }
@@ -45,7 +41,7 @@ func queueSetVerb(a command) *cobra.Command {
 	var unset []string
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Configure a queue, even before its first job", Args: cli.ExactArgs(1, "the name of a queue"),
-		ValidArgsFunction: a.CompleteQueues,
+		ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			if hasNoOwnFlags(cmd) {
@@ -77,12 +73,12 @@ func queueSetVerb(a command) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	addOptionalFlag(f, &p.Concurrency, parseInt, "concurrency",
+	input.OptionalVar(f, &p.Concurrency, input.ParseInt, "concurrency", "",
 		"run at most `N` jobs of the queue at the same time; 0 means no limit")
-	addOptionalFlag(f, &p.Weight, parseInt, "weight",
+	input.OptionalVar(f, &p.Weight, input.ParseInt, "weight", "",
 		"weight of the queue: with weight 2 it starts twice as many jobs as with 1; "+
 			"`N` from 1 to 1000 (default 1)")
-	addOptionalFlag(f, &p.MaxPending, queue.ParseInteger, "max-pending",
+	input.OptionalVar(f, &p.MaxPending, queue.ParseInteger, "max-pending", "",
 		"reject new jobs while `N` jobs of the queue are waiting; 0 means no limit")
 	f.Func("default", "set the default `FIELD=VALUE` for jobs of the queue that do not set FIELD, such as timeout=2h",
 		func(text string) error {
@@ -96,12 +92,12 @@ func queueSetVerb(a command) *cobra.Command {
 			}
 			return nil
 		})
-	addOptionalFlag(f, &p.Retention, parseRetentionAge, "retention",
+	input.OptionalVar(f, &p.Retention, parseRetentionAge, "retention", "",
 		"when to remove completed and cancelled jobs: after `DURATION`, never, or default (settings retention_completed, "+
 			"retention_cancelled)")
-	addOptionalFlag(f, &p.RetentionMaxJobs, queue.ParseInteger, "retention-max-jobs",
+	input.OptionalVar(f, &p.RetentionMaxJobs, queue.ParseInteger, "retention-max-jobs", "",
 		"keep only the newest `N` completed and cancelled jobs; 0: use the setting retention_max_jobs")
-	addOptionalFlag(f, &p.RetentionOutputBytes, queue.ParseSize, "retention-output",
+	input.OptionalVar(f, &p.RetentionOutputBytes, queue.ParseSize, "retention-output", "",
 		"keep only the newest `SIZE` of output of completed and cancelled jobs; 0: use the setting retention_output")
 	f.StringSliceVar(&unset, "no-default", nil, "remove the queue's default for `FIELD`")
 	return cmd
@@ -111,7 +107,7 @@ func queuePauseVerb(a command) *cobra.Command {
 	var p control.QueuePause
 	cmd := &cobra.Command{
 		Use: "pause NAME… | --all", Short: "Stop starting jobs of a queue; running jobs continue",
-		ValidArgsFunction: a.CompleteQueues,
+		ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.applyToQueues(cmd, args, p.All, func(c *control.Client, ctx context.Context,
 				name string) (control.QueueList,
@@ -137,7 +133,7 @@ func queuePauseVerb(a command) *cobra.Command {
 func queueResumeVerb(a command) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use: "resume NAME… | --all", Short: "Resume paused queues", ValidArgsFunction: a.CompleteQueues,
+		Use: "resume NAME… | --all", Short: "Resume paused queues", ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.applyToQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
 				error) {
@@ -151,7 +147,7 @@ func queueResumeVerb(a command) *cobra.Command {
 
 func queueRmVerb(a command) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.CompleteQueues,
+		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.applyToQueues(cmd, args, false, func(c *control.Client, ctx context.Context,
 				name string) (control.QueueList,
@@ -206,4 +202,28 @@ func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 		}
 		return err
 	})
+}
+
+// hasNoOwnFlags reports whether a command line contains none of the command's own flags.
+func hasNoOwnFlags(cmd *cobra.Command) bool {
+	nothing := true
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { nothing = nothing && !f.Changed })
+	return nothing
+}
+
+func parseNonEmpty(text string) (string, error) {
+	if text == "" {
+		return "", fault.ErrEmpty
+	}
+	return text, nil
+}
+
+func parseRetentionAge(text string) (age control.RetentionAge, err error) {
+	if text != "never" && text != "default" {
+		if short, ok := when.NormalizeDuration(text); ok {
+			text = short
+		}
+	}
+	raw, _ := json.Marshal(text) // json.Marshal cannot fail for a string
+	return age, age.UnmarshalJSON(raw)
 }

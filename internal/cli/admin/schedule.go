@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -24,7 +25,11 @@ import (
 // ScheduleVerb returns the command schedule. Only queuectld links it, because it is rarely used.
 func ScheduleVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	list := cli.ListVerb(app, "List schedules", present.NoSchedulesText, present.ScheduleHeadings(), true, allSchedules,
+	schedules := func(ctx context.Context, c *control.Client, cursor string) ([]control.Schedule, string, error) {
+		page, err := c.ScheduleList(ctx, control.ScheduleList{Cursor: cursor})
+		return page.Schedules, queue.ValueOr(page.Next, ""), err
+	}
+	list := cli.ListVerb(app, "List schedules", present.NoSchedulesText, present.ScheduleHeadings(), true, schedules,
 		present.ScheduleRow)
 	return cli.GroupCommand("schedule", "Manage recurring jobs", scheduleAddVerb(a), list, scheduleShowVerb(a),
 		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed",
@@ -78,7 +83,7 @@ func scheduleAddVerb(a command) *cobra.Command {
 }
 
 // parseScheduleArgs parses the arguments of schedule add into p.
-func (a command) parseScheduleArgs(p *control.ScheduleAdd, args []string, dash int) ([]queue.Spec, error) {
+func (a command) parseScheduleArgs(p *control.ScheduleAdd, args []string, dash int) ([]json.RawMessage, error) {
 	const right = "queuectl schedule add NAME '0 3 * * *' -- program args"
 	words := args
 	if dash >= 0 {
@@ -137,14 +142,6 @@ func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd 
 	})
 }
 
-// allSchedules reads all pages of the list of schedules.
-func allSchedules(ctx context.Context, c *control.Client) ([]control.Schedule, error) {
-	return cli.AllOf(func(cursor string) ([]control.Schedule, string, error) {
-		page, err := c.ScheduleList(ctx, control.ScheduleList{Cursor: cursor})
-		return page.Schedules, queue.ValueOr(page.Next, ""), err
-	})
-}
-
 // scheduleForJSON returns a schedule for JSON output: without its environment, unless --full is
 // set.
 func (a command) scheduleForJSON(d control.ScheduleDetail) control.ScheduleDetail {
@@ -157,7 +154,7 @@ func (a command) scheduleForJSON(d control.ScheduleDetail) control.ScheduleDetai
 func scheduleShowVerb(a command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "Show a schedule, its next start times and its last results",
-		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)
@@ -204,7 +201,8 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 func (a command) scheduleCommand(name, short, outcome string,
 	do cli.Method[control.ScheduleName, control.Schedule]) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"), ValidArgsFunction: a.completeSchedules,
+		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"),
+		ValidArgsFunction: a.completeSchedules(),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return a.WithClient(func(c *control.Client) error {
 				var list []control.Schedule
@@ -228,27 +226,23 @@ func (a command) scheduleCommand(name, short, outcome string,
 }
 
 func scheduleRunVerb(a command) *cobra.Command {
-	return &cobra.Command{
-		Use: "run NAME", Short: "Create a job from a schedule now and print its ID",
-		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]},
-				func(got control.EnqueueResult) error {
-					a.PrintInfo("job %s enqueued", got.ID)
-					return a.Println(got.ID)
-				})
-		},
-	}
+	var p control.ScheduleName
+	cmd := cli.NamedRequestVerb(a.App, "run NAME", "Create a job from a schedule now and print its ID",
+		"the name of a schedule", &p.Name, (*control.Client).ScheduleRun, &p, func(got control.EnqueueResult) error {
+			a.PrintInfo("job %s enqueued", got.ID)
+			return a.Println(got.ID)
+		})
+	cmd.ValidArgsFunction = a.completeSchedules()
+	return cmd
 }
 
 // completeSchedules completes the names of schedules.
-func (a command) completeSchedules(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.Complete(given, prefix, func(ctx context.Context, c *control.Client, add func(name, about string)) {
+func (a command) completeSchedules() cobra.CompletionFunc {
+	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
 		page, _ := c.ScheduleList(ctx, control.ScheduleList{}) // without an answer, offer nothing
 		for i := range page.Schedules {
 			s := &page.Schedules[i]
 			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.Escape(present.ScheduledTitle(s)), 60))
 		}
-	}), cobra.ShellCompDirectiveNoFileComp
+	})
 }

@@ -82,7 +82,8 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	addOptionalFlag(f, &p.Days, queue.ParseNumber, "days", "remove jobs that ended at least `N` days ago (default 7)")
+	input.OptionalVar(f, &p.Days, queue.ParseNumber, "days", "",
+		"remove jobs that ended at least `N` days ago (default 7)")
 	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil,
 		"remove jobs in `STATE`: completed, cancelled or dead (default: completed and cancelled)")
 	f.Int64Var(&p.Keep, "keep", 0, "never remove the newest `N` of the selected jobs, whatever their state")
@@ -90,4 +91,87 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	input.CompleteValues(cmd, "state", "completed", "cancelled", "dead")
 	return cmd
+}
+
+// NodeVerb returns the command node. Only queuectld links it, because it is rarely used.
+func NodeVerb(a *cli.App) *cobra.Command {
+	nodes := func(ctx context.Context, c *control.Client, cursor string) ([]control.NodeView, string, error) {
+		page, err := c.NodeList(ctx, control.NodeListParams{Cursor: cursor})
+		return page.Nodes, page.Next, err
+	}
+	list := cli.ListVerb(a, "List nodes with their state, running jobs and labels", "", present.NodeColumns, false, nodes,
+		present.NodeRow)
+	return cli.GroupCommand("node", "List, drain and remove the nodes that share a queue", list, nodeDrainVerb(a),
+		nodeRemoveVerb(a))
+}
+
+func nodeDrainVerb(a *cli.App) *cobra.Command {
+	var p control.NodeDrain
+	cmd := cli.NamedRequestVerb(a, "drain NODE [--wait] | NODE --off", "Start no new jobs on a node; other nodes continue",
+		"the name of a node", &p.Name, (*control.Client).NodeDrain, &p, func(n control.NodeView) error {
+			switch {
+			case p.EndDrain:
+				return a.PrintInfo("node %s starts jobs again", n.Name)
+			case n.Running == 0:
+				return a.PrintInfo("node %s is draining; no jobs are running on it", n.Name)
+			}
+			return a.PrintInfo("node %s is draining; %s still running", n.Name, present.JobsText(n.Running))
+		})
+	cmd.ValidArgsFunction = a.CompleteNodes()
+	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running on the node")
+	cmd.Flags().BoolVar(&p.EndDrain, "off", false, "end the drain: let the node start jobs again")
+	return cmd
+}
+
+func nodeRemoveVerb(a *cli.App) *cobra.Command {
+	var p control.NodeName
+	cmd := cli.NamedRequestVerb(a, "rm NODE", "Remove a stopped node; its running jobs are recorded as lost",
+		"the name of a node", &p.Name, (*control.Client).NodeRemove, &p,
+		func(n control.NodeView) error { return a.PrintInfo("node %s was removed", n.Name) })
+	cmd.ValidArgsFunction = a.CompleteNodes()
+	return cmd
+}
+
+// WebVerb returns the command web. Only queuectld links it, to keep queuectl small.
+func WebVerb(a *cli.App) *cobra.Command {
+	var p control.WebStart
+	start := cli.RequestVerb(a, "start", "Start the web dashboard and print its address", (*control.Client).WebStart, &p,
+		func(v control.WebState) error {
+			a.PrintInfo("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.Listen)
+			return a.Println(v.Listen)
+		})
+	start.Flags().Var(input.NonEmptyValue(&p.Listen), "listen",
+		"listen on `ADDRESS:PORT` or unix:/PATH (default: the setting web.listen, or 127.0.0.1:7070)")
+	stop := cli.RequestVerb(a, "stop", "Stop the web dashboard", (*control.Client).WebStop, &control.NoParams{},
+		func(control.WebState) error { return a.PrintInfo("the web dashboard is off") })
+	open := cli.RequestVerb(a, "open", "Print a sign-in link, valid once and for one minute", (*control.Client).WebOpen,
+		&control.NoParams{}, func(v control.WebLink) error {
+			a.PrintInfo("open this link within a minute; it works once:")
+			return a.Println(v.URL)
+		})
+	return cli.GroupCommand("web", "Start, stop and open the web dashboard", start, stop, open)
+}
+
+// WhoamiVerb returns the command whoami. Only queuectld links it, to keep queuectl small.
+func WhoamiVerb(a *cli.App) *cobra.Command {
+	return &cobra.Command{
+		Use: "whoami", Short: "Show your identity and rights", Args: cli.ExactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.MissingIsEmpty = true
+			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).Whoami, control.NoParams{},
+				func(w control.Whoami) error { return a.PrintPairs(13, present.WhoamiRows(&w)) })
+		},
+	}
+}
+
+// HookVerb returns the command hook. Only queuectld links it, because it is rarely used.
+func HookVerb(a *cli.App) *cobra.Command {
+	var p control.HookName
+	test := cli.NamedRequestVerb(a, "test NAME", "Test a hook or webhook; print the ID of the job that runs it",
+		"the name of a webhook or of a hook setting such as on_dead", &p.Name, (*control.Client).HookTest, &p,
+		func(got control.EnqueueResult) error {
+			a.PrintInfo("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)
+			return a.Println(got.ID)
+		})
+	return cli.GroupCommand("hook", "Test hooks and webhooks", test)
 }

@@ -94,3 +94,13 @@ func NewSocketPath(what, path string) (string, error) { return path, checkSocket
 // socketExists always returns false, because testing whether a pipe exists would connect to the pipe.
 // So ChooseTarget relies on the service's directory.
 func socketExists(string) bool { return false }
+
+// Messages contain these commands. The last constant is the message about a service that ends at
+// logoff.
+const (
+	StartSystemCommand = "sc start queuectl"
+	EndsAtLogoutText   = "your service and its jobs end when you log off, and the service does not start at boot"
+	KeepRunningAdvice  = "to keep the service running, install it for all users, in an elevated prompt " +
+		"(right-click, Run as " +
+		"administrator): queuectl service install"
+)

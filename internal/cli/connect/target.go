@@ -47,6 +47,8 @@ type Target struct {
 	IsUserService bool   // the service is the user's own, so a command may start it automatically
 	NoQueue       bool   // neither the user nor the system has a queue yet
 
+	paths config.Paths // paths of the service's files; the zero value if the service's directory is unknown
+
 	// ServeFlags holds the flags that make serve use this service's directory. nil means the user's default
 	// directory, or that the directory is unknown.
 	ServeFlags []string
@@ -71,13 +73,13 @@ func (f *Finder) ChooseTarget() (Target, error) {
 		return targetAtSocket(s), checkSocketPath("QUEUECTL_SOCKET", s)
 	}
 	user, err := config.UserPaths()
-	own := Target{Socket: user.Socket, StartCommand: startCommand, IsUserService: true}
+	own := Target{Socket: user.Socket, StartCommand: startCommand, IsUserService: true, paths: user}
 	if err == nil && files.Exists(user.StateDir) {
 		return own, nil
 	}
 	system := config.SystemPaths()
 	if files.Exists(system.StateDir) || socketExists(system.Socket) {
-		return Target{Socket: system.Socket, StartCommand: StartSystemCommand}, nil
+		return Target{Socket: system.Socket, StartCommand: StartSystemCommand, paths: system}, nil
 	}
 	own.NoQueue = true
 	return own, err
@@ -107,12 +109,12 @@ const startCommand = "queuectl service start"
 // targetInDir returns the service whose files are all in dir. The parameter named is the directory as
 // the user wrote it.
 func targetInDir(dir, named string) Target {
+	paths := config.PathsIn(dir)
 	if user, err := config.UserPaths(); err == nil && dir == user.StateDir {
-		return Target{Socket: user.Socket, StartCommand: startCommand}
+		return Target{Socket: user.Socket, StartCommand: startCommand, paths: paths}
 	}
-	return Target{Socket: config.PathsIn(dir).Socket, StartCommand: "queuectl --dir " + queue.QuoteShellWord(named) +
-		" service start",
-		ServeFlags: []string{"--dir", dir}}
+	return Target{Socket: paths.Socket, StartCommand: "queuectl --dir " + queue.QuoteShellWord(named) + " service start",
+		ServeFlags: []string{"--dir", dir}, paths: paths}
 }
 
 // targetAtSocket returns the service with a socket. It derives the service's directory from the socket's path
@@ -122,12 +124,12 @@ func targetAtSocket(socket string) Target {
 	around, known := config.PathsOfSocket(socket)
 	switch whole, failed := filepath.Abs(around.StateDir); {
 	case socket == config.SystemPaths().Socket:
-		return Target{Socket: socket, StartCommand: StartSystemCommand}
+		return Target{Socket: socket, StartCommand: StartSystemCommand, paths: config.SystemPaths()}
 	case err == nil && socket == user.Socket:
-		return Target{Socket: socket, StartCommand: startCommand}
+		return Target{Socket: socket, StartCommand: startCommand, paths: user}
 	case known && failed == nil:
 		t := targetInDir(whole, around.StateDir)
-		t.Socket = socket
+		t.Socket, t.paths = socket, around
 		return t
 	}
 	return Target{Socket: socket, StartCommand: "queuectl serve --socket " + queue.QuoteShellWord(socket)}
@@ -136,25 +138,10 @@ func targetAtSocket(socket string) Target {
 // Paths returns the paths of the chosen service. It returns an error if they are unknown.
 func (f *Finder) Paths() (config.Paths, error) {
 	t, err := f.ChooseTarget()
-	if err != nil {
-		return config.Paths{}, err
+	if err == nil && t.paths.StateDir == "" {
+		err = fault.Usagef("the directory with the queue of the socket %s is unknown; give it with --dir", t.Socket)
 	}
-	if f.Socket == "" && f.Dir != "" {
-		dir, err := f.AbsDir()
-		return config.PathsIn(dir), err
-	}
-	user, err := config.UserPaths()
-	switch system := config.SystemPaths(); {
-	case t.Socket == system.Socket:
-		return system, nil
-	case err == nil && t.Socket == user.Socket:
-		return user, nil
-	}
-	if around, ok := config.PathsOfSocket(t.Socket); ok {
-		return around, nil
-	}
-	return config.Paths{}, fault.Usagef("the directory with the queue of the socket %s is unknown; give it with --dir",
-		t.Socket)
+	return t.paths, err
 }
 
 // Connect connects to the chosen service. If no service could be chosen, c is nil. If the

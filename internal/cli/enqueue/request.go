@@ -92,30 +92,20 @@ func (f *callerFields) load(noCwd bool) error {
 	return nil
 }
 
-// answers collects the service's answers to the requests of a batch.
-type answers struct {
-	ids              []string
-	foundLines       []int    // lines of jobs that were not enqueued, because a job with their unique key exists
-	unenforcedLimits []string // names of the jobs' limits that the service does not enforce
-	newQueues        []control.NewQueue
-	notes            []string // notes of the service about these jobs
-	maxAttempts      int      // the highest max_attempts of the jobs
-}
-
-// add adds the answer to a request. The parameter lines contains the line of each of the request's
-// jobs.
-func (a *answers) add(got *control.EnqueueBatchResult, lines []int) {
+// addAnswer adds the answer to a request to those of earlier requests of the same batch. The parameter lines contains
+// the line of each of the request's jobs.
+func addAnswer(all, got *control.EnqueueBatchResult, lines []int) {
 	for _, at := range got.FoundIndexes {
 		if at < len(lines) {
-			a.foundLines = append(a.foundLines, lines[at])
+			all.FoundIndexes = append(all.FoundIndexes, lines[at])
 		}
 	}
-	a.ids = append(a.ids, got.IDs...)
-	a.unenforcedLimits = appendNew(a.unenforcedLimits, got.UnenforcedLimits)
-	a.newQueues = appendNew(a.newQueues, got.NewQueues)
-	a.maxAttempts = max(a.maxAttempts, got.MaxAttempts)
-	if len(a.notes) == 0 { // every answer contains the same notes
-		a.notes = got.Notes
+	all.IDs = append(all.IDs, got.IDs...)
+	all.UnenforcedLimits = appendNew(all.UnenforcedLimits, got.UnenforcedLimits)
+	all.NewQueues = appendNew(all.NewQueues, got.NewQueues)
+	all.MaxAttempts = max(all.MaxAttempts, got.MaxAttempts)
+	if len(all.Notes) == 0 { // every answer contains the same notes
+		all.Notes = got.Notes
 	}
 }
 

@@ -36,15 +36,16 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 // The answers to several requests are merged: the ids in order, each limit and each queue once, and the
 // lines of jobs that already existed.
 func TestAnswersAreMerged(t *testing.T) {
-	var a answers
+	var a control.EnqueueBatchResult
 	limits := []string{"memory"}
-	a.add(&control.EnqueueBatchResult{IDs: []string{"1", "2"}, FoundIndexes: []int{1}, UnenforcedLimits: limits,
+	addAnswer(&a, &control.EnqueueBatchResult{IDs: []string{"1", "2"}, FoundIndexes: []int{1}, UnenforcedLimits: limits,
 		Notes:       []string{"n"},
 		MaxAttempts: 3}, []int{10, 11})
-	a.add(&control.EnqueueBatchResult{IDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"}, MaxAttempts: 1},
+	addAnswer(&a, &control.EnqueueBatchResult{IDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"},
+		MaxAttempts: 1},
 		[]int{12})
-	if !slices.Equal(a.ids, []string{"1", "2", "3"}) || !slices.Equal(a.foundLines, []int{11}) ||
-		!slices.Equal(a.unenforcedLimits, limits) || len(a.notes) != 1 || a.maxAttempts != 3 {
+	if !slices.Equal(a.IDs, []string{"1", "2", "3"}) || !slices.Equal(a.FoundIndexes, []int{11}) ||
+		!slices.Equal(a.UnenforcedLimits, limits) || len(a.Notes) != 1 || a.MaxAttempts != 3 {
 		t.Errorf("got %+v", a)
 	}
 }

@@ -41,6 +41,7 @@ type UploadOptions struct {
 	Cmd    *cobra.Command // the command that is running; messages name its flags
 	Finder *connect.Finder
 
+	Part          string // the part of the input that is one job, for messages: "line", "entry" or "argument"
 	Key           string // idempotency key of the request; "" for none
 	NoCwd         bool   // run the jobs in the home directory
 	RequireLimits bool   // reject jobs with limits that the service cannot enforce
@@ -62,13 +63,13 @@ type Upload struct {
 
 	request request // jobs of the next request
 	sorter  depSorter
-	indexes []int // the index in the file of the job with answers.ids[i]
+	indexes []int // the index in the file of the job with answers.IDs[i]
 
 	batch      string
-	sendResult chan error // receives the result of the request in flight; nil if no request is in flight
-	answers    answers
-	startMu    sync.Mutex // held while a request is started
-	commits    bool       // the request in flight commits the batch; guarded by startMu
+	sendResult chan error                 // receives the result of the request in flight; nil if no request is in flight
+	answers    control.EnqueueBatchResult // all answers as one; FoundIndexes contains numbers of lines instead
+	startMu    sync.Mutex                 // held while a request is started
+	commits    bool                       // the request in flight commits the batch; guarded by startMu
 	inFlight   sync.WaitGroup
 }
 
@@ -84,7 +85,7 @@ func (u *Upload) Add(raw []byte, line int) error {
 	if err != nil {
 		return fault.AtLine(err, line)
 	}
-	u.expiries.Add("line", line, j.expiresAt)
+	u.expiries.Add(u.Part, line, j.expiresAt)
 	j.line, j.index = line, u.JobsRead
 	if u.sorter.sentIDs == nil {
 		u.sorter.seed, u.sorter.sentIDs = maphash.MakeSeed(), map[uint64]bool{}
@@ -143,9 +144,7 @@ func (u *Upload) encode(raw []byte) (j pendingJob, err error) {
 	if err := s.Decode(raw, nil); err != nil {
 		return j, err
 	}
-	if s.ID != nil {
-		j.ID = *s.ID
-	}
+	j.ID = queue.ValueOr(s.ID, "")
 	j.parents, j.expiresAt = dependencyIDs(&s), s.ExpiresAt
 	if j.raw, err = u.caller.addTo(raw, &s, u.NoCwd); err != nil {
 		return j, err
@@ -202,7 +201,7 @@ func (u *Upload) send(commit bool) error {
 	u.sendResult = sent
 	u.inFlight.Go(func() {
 		got, err := u.Client.EnqueueBatch(u.ctx, p)
-		u.answers.add(&got, lines) // the sender's goroutine reads the answers only after awaitReply
+		addAnswer(&u.answers, &got, lines) // the sender's goroutine reads the answers only after awaitReply
 		sent <- errorAtLine(err, lines)
 	})
 	u.request = request{}
@@ -225,14 +224,14 @@ func (u *Upload) showProgress(commit bool) {
 
 // sortIDs sorts the ids by the jobs' order in the file.
 func (u *Upload) sortIDs() {
-	if !u.sorter.reordered || len(u.answers.ids) != len(u.indexes) {
+	if !u.sorter.reordered || len(u.answers.IDs) != len(u.indexes) {
 		return
 	}
 	ids := make([]string, len(u.indexes))
 	for i, at := range u.indexes {
-		ids[at] = u.answers.ids[i]
+		ids[at] = u.answers.IDs[i]
 	}
-	u.answers.ids = ids
+	u.answers.IDs = ids
 }
 
 // abort asks the service to drop the batch.
@@ -271,6 +270,9 @@ func (u *Upload) awaitReply() error {
 // start, for example "; due …".
 func (u *Upload) FinishAndPrint(err error, due string) error {
 	err = u.CommitOrAbort(err)
+	if e, ok := errors.AsType[*fault.LineError](err); ok {
+		e.Part = u.Part
+	}
 	if u.Client != nil {
 		defer u.Client.Close()
 	}
@@ -278,14 +280,14 @@ func (u *Upload) FinishAndPrint(err error, due string) error {
 		return err
 	}
 	u.sortIDs()
-	if err := PrintEnqueued(u.ctx, u.Output, u.Client, u.answers.ids); err != nil {
+	if err := PrintEnqueued(u.ctx, u.Output, u.Client, u.answers.IDs); err != nil {
 		return err
 	}
 	if u.expiries.Never == u.JobsRead {
-		u.answers.maxAttempts = 0
+		u.answers.MaxAttempts = 0
 	}
-	return u.Output.PrintInfo("%s enqueued%s%s", present.JobsText(len(u.answers.ids)-len(u.answers.foundLines)), due,
-		present.MaxAttemptsText(u.answers.maxAttempts))
+	return u.Output.PrintInfo("%s enqueued%s%s", present.JobsText(len(u.answers.IDs)-len(u.answers.FoundIndexes)), due,
+		present.MaxAttemptsText(u.answers.MaxAttempts))
 }
 
 // CommitOrAbort commits the batch or, after an error, aborts it.
@@ -302,10 +304,10 @@ func (u *Upload) CommitOrAbort(err error) error {
 	}
 	if err == nil {
 		got := &u.answers
-		WarnUnenforced(u.Output, got.unenforcedLimits)
-		PrintNewQueues(u.Output, got.newQueues)
-		PrintNotEnqueued(u.Output, "line", got.foundLines, len(got.ids))
-		PrintNotes(u.Output, u.Cmd, got.notes)
+		WarnUnenforced(u.Output, got.UnenforcedLimits)
+		PrintNewQueues(u.Output, got.NewQueues)
+		PrintNotEnqueued(u.Output, u.Part, got.FoundIndexes, len(got.IDs))
+		PrintNotes(u.Output, u.Cmd, got.Notes)
 		PrintExpired(u.Output, &u.expiries)
 	}
 	if err == nil || u.batch == "" {

@@ -69,14 +69,6 @@ func Message(err error) string {
 
 var ErrEmpty = errors.New("the value is empty; give one, or leave the flag out")
 
-// AtIndex adds the number n of the job to an error about one of several jobs.
-func AtIndex(err error, n int) error {
-	if e, ok := errors.AsType[*queue.Error](err); ok {
-		return e.WithIndex(n)
-	}
-	return err
-}
-
 // LineError is an error about one line of a file. It counts as a usage error. Line is 0 if the line is
 // unknown.
 type LineError struct {

@@ -43,7 +43,9 @@ func CommonFlags() map[string][]string {
 // command has very many flags, the function prints only the most common ones, unless all is true.
 func HelpFunc(all bool) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, _ []string) {
-		out := localeWriter{cmd.OutOrStdout()}
+		out := new(strings.Builder)
+		// LocaleText replaces signs that the locale cannot show.
+		defer func() { io.WriteString(cmd.OutOrStdout(), termtext.LocaleText(out.String())) }()
 		common := CommonFlags()[commandName(cmd)]
 		if all {
 			common = nil
@@ -95,17 +97,6 @@ func selectFlags(f *pflag.FlagSet, names []string) *pflag.FlagSet {
 		}
 	}
 	return some
-}
-
-// localeWriter writes queuectl's own texts. It replaces signs that the locale cannot show.
-type localeWriter struct{ writer io.Writer }
-
-// Write implements io.Writer.
-func (w localeWriter) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.writer, termtext.LocaleText(string(p))); err != nil {
-		return 0, err
-	}
-	return len(p), nil
 }
 
 // CountVisibleFlags counts the flags that are not hidden.
@@ -161,26 +152,22 @@ type theme struct {
 
 // flagThemes groups the flags of a command by theme. Flags without a theme come first.
 func flagThemes(f *pflag.FlagSet) (list []theme) {
-	set := func(title string) *pflag.FlagSet {
-		for _, t := range list {
-			if t.title == title {
-				return t.flags
-			}
-		}
-		s := pflag.NewFlagSet(title, pflag.ContinueOnError)
-		list = append(list, theme{title, s})
-		return s
-	}
-	set("Flags")
+	titles := []string{"Flags"}
 	for _, t := range input.Themes {
-		set(t.Title)
+		titles = append(titles, t.Title)
 	}
-	f.VisitAll(func(flag *pflag.Flag) {
-		if !flag.Hidden {
-			set(append(flag.Annotations[input.ThemeAnnotation], "Flags")[0]).AddFlag(flag)
+	for _, title := range titles {
+		t := theme{title, pflag.NewFlagSet(title, pflag.ContinueOnError)}
+		f.VisitAll(func(flag *pflag.Flag) {
+			if !flag.Hidden && title == append(flag.Annotations[input.ThemeAnnotation], "Flags")[0] {
+				t.flags.AddFlag(flag)
+			}
+		})
+		if t.flags.HasFlags() {
+			list = append(list, t)
 		}
-	})
-	return slices.DeleteFunc(list, func(t theme) bool { return !t.flags.HasFlags() })
+	}
+	return list
 }
 
 // Example returns examples of a command, or "" if the command's description contains examples.

@@ -5,6 +5,7 @@ package hints
 
 import (
 	_ "embed"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,4 +132,31 @@ func ForFlags(verb string, asks bool) (hints string) {
 		return hints + "--force --assume-yes -y: use --yes\n"
 	}
 	return hints + "--force --assume-yes -y: leave this flag out, because the command asks no questions\n"
+}
+
+// SimilarWordHint returns a hint that names the known word that the user probably meant, or else the
+// fallback. It accepts an abbreviation of four letters or more, and otherwise tolerates up to two mistakes
+// in a word that queue.NearestWordWithin finds close. The first letter must be right, because words with
+// another first letter usually mean something else.
+func SimilarWordHint(word string, known []string, fallback string) string {
+	const shortest, maxMistakes = 4, 2 // letters of an abbreviation, and mistakes in a word
+	typed := strings.TrimLeft(word, "-")
+	var candidates, full []string // without dashes, which all known words have or none
+	dashes := ""
+	for _, k := range known {
+		if meant := strings.TrimLeft(k, "-"); typed != "" && meant != "" && meant[0] == typed[0] {
+			candidates, dashes = append(candidates, meant), strings.TrimSuffix(k, meant)
+			if len(typed) >= shortest && strings.HasPrefix(meant, typed) {
+				full = append(full, meant)
+			}
+		}
+	}
+	best := queue.NearestWordWithin(typed, candidates, maxMistakes)
+	if len(full) == 1 {
+		best = full[0]
+	}
+	if best == "" {
+		return "; " + fallback
+	}
+	return fmt.Sprintf("; did you mean %q?", dashes+best)
 }

@@ -82,6 +82,21 @@ func DurationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	})
 }
 
+// OptionalVar adds an optional flag. If the user sets the flag, *to points to its value. Otherwise *to stays nil.
+func OptionalVar[T any](f *pflag.FlagSet, to **T, parse func(string) (T, error), name, short, usage string) {
+	f.FuncP(name, short, usage, func(text string) error {
+		value, err := parse(text)
+		*to = &value
+		return err
+	})
+}
+
+// ParseInt parses an integer.
+func ParseInt(text string) (int, error) {
+	n, err := queue.ParseInteger(text)
+	return int(n), err
+}
+
 // RejectEmptyLists rejects flags whose value is an empty list, for example because a variable in a script is
 // not set. Such a flag would silently have no effect.
 func RejectEmptyLists(cmd *cobra.Command) (err error) {

@@ -83,7 +83,13 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 		if err != nil && err != io.EOF {
 			return err
 		}
-		if raw = trimLineEnd(raw, end); !isEmptyLine(raw, end) {
+		raw = bytes.TrimSuffix(raw, []byte{end})
+		text := raw
+		if end == '\n' { // lines may end with \r\n, and a line of white space counts as empty
+			raw = bytes.TrimSuffix(raw, []byte("\r"))
+			text = bytes.TrimSpace(raw)
+		}
+		if len(text) > 0 {
 			if failed := each(raw, line); failed != nil {
 				return failed
 			}
@@ -92,24 +98,6 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 			return nil
 		}
 	}
-}
-
-// trimLineEnd returns a line without its line ending, which may be \r\n.
-func trimLineEnd(raw []byte, end byte) []byte {
-	raw = bytes.TrimSuffix(raw, []byte{end})
-	if end == '\n' {
-		raw = bytes.TrimSuffix(raw, []byte("\r"))
-	}
-	return raw
-}
-
-// isEmptyLine reports whether a line is empty. If lines end with \n, a line of white space also counts as
-// empty.
-func isEmptyLine(raw []byte, end byte) bool {
-	if end == '\n' {
-		raw = bytes.TrimSpace(raw)
-	}
-	return len(raw) == 0
 }
 
 // eachElement passes every element of a JSON array to the function in the parameter each. The

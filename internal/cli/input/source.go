@@ -42,7 +42,23 @@ func (src *Source) AddFlags(f *pflag.FlagSet) {
 var singleJobFlags = []string{"id", "command"}
 
 // IsGiven reports whether the command line names a source of several jobs.
-func (src *Source) IsGiven() bool { return src.File+src.Lines+src.argFile != "" || len(src.words) > 0 }
+func (src *Source) IsGiven() bool { return len(src.given()) > 0 }
+
+// givenSource is a source of jobs on the command line: a flag that names a file, or ::: without a file.
+type givenSource struct{ flag, file string }
+
+// given returns the sources that the command line names. ParseArgs accepts only one.
+func (src *Source) given() (list []givenSource) {
+	for _, s := range []givenSource{{"--file", src.File}, {"--lines", src.Lines}, {"--arg-file", src.argFile}} {
+		if s.file != "" {
+			list = append(list, s)
+		}
+	}
+	if len(src.words) > 0 {
+		list = append(list, givenSource{flag: ":::"})
+	}
+	return list
+}
 
 // ParseArgs parses the arguments of the command and validates their combination with the flags. The job's
 // program follows --, and its arguments follow each :::.
@@ -61,25 +77,17 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash 
 		}
 		args = args[:i]
 	}
-	if !src.IsGiven() {
+	sources := src.given()
+	if len(sources) == 0 {
 		if src.NullSeparated {
 			return fault.Usagef("--null: works only with --arg-file; add --arg-file FILE")
 		}
 		return nil
 	}
-	var sources []string
-	for _, s := range src.files() {
-		if s.name != "" {
-			sources = append(sources, s.flag)
-		}
-	}
-	if len(src.words) > 0 {
-		sources = append(sources, ":::")
-	}
 	perArgument := src.argFile != "" || len(src.words) > 0
 	switch {
 	case len(sources) > 1:
-		return fault.Usagef("%s: cannot be combined with %s; use one of them", sources[0], sources[1])
+		return fault.Usagef("%s: cannot be combined with %s; use one of them", sources[0].flag, sources[1].flag)
 	case src.NullSeparated && src.argFile == "":
 		return fault.Usagef("--null: works only with --arg-file; add --arg-file FILE")
 	case perArgument && (dash != 0 || len(args) == 0) && src.argFile != "":
@@ -89,12 +97,12 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash 
 		return fault.Usagef("no program between -- and :::; write it there, with {} for the argument: queuectl %s -- "+
 			"gzip -k {} ::: *.log", verb)
 	case !perArgument && len(args) > 0:
-		return fault.Usagef("%s: cannot be combined with a command; use one of them", sources[0])
+		return fault.Usagef("%s: cannot be combined with a command; use one of them", sources[0].flag)
 	}
 	for _, name := range singleJobFlags {
 		if f.Changed(name) {
 			return fault.Usagef("--%s: cannot be combined with %s, which creates several jobs; leave out --%[1]s", name,
-				sources[0])
+				sources[0].flag)
 		}
 	}
 	if src.Command = args; perArgument {
@@ -102,8 +110,8 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash 
 			return err
 		}
 	}
-	if flag, name := src.sourceFile(); name != "" && name != "-" {
-		return files.CheckReadable(flag, name)
+	if file := sources[0].file; file != "" && file != "-" {
+		return files.CheckReadable(sources[0].flag, file)
 	}
 	return nil
 }
@@ -124,32 +132,16 @@ func rejectForeignSources(verb string, args []string, dash int) error {
 	return nil
 }
 
-// sourceFile returns the file that the jobs come from, and the flag that names the file. The name is "" if
-// the jobs do not come from a file.
-func (src *Source) sourceFile() (flag, name string) {
-	for _, s := range src.files() {
-		if s.name != "" {
-			return s.flag, s.name
-		}
-	}
-	return ":::", ""
-}
-
-// files returns the flags that name a file with jobs, and the names of the files.
-func (src *Source) files() []struct{ flag, name string } {
-	return []struct{ flag, name string }{{"--file", src.File}, {"--lines", src.Lines}, {"--arg-file", src.argFile}}
-}
-
 // Open opens the source file. The name - means stdin. It returns nil if the jobs do not come from a
 // file.
 func (src *Source) Open(stdin *os.File) (*os.File, error) {
-	switch flag, name := src.sourceFile(); name {
+	switch from := src.given()[0]; from.file {
 	case "":
 		return nil, nil
 	case "-":
 		return stdin, nil
 	default:
-		return files.Open(flag, name)
+		return files.Open(from.flag, from.file)
 	}
 }
 
@@ -264,9 +256,9 @@ func (src *Source) HasNoWords() bool {
 
 // PrintNoJobs prints that the source of the jobs is empty.
 func (src *Source) PrintNoJobs(o *term.Output) {
-	flag, name := src.sourceFile()
-	if name == "-" {
-		flag, name = "standard input", ""
+	from := src.given()[0]
+	if from.file == "-" {
+		from = givenSource{flag: "standard input"}
 	}
-	o.Say("%s contains no jobs", strings.TrimSpace(flag+" "+o.EscapeFor(o.Stderr, name)))
+	o.Say("%s contains no jobs", strings.TrimSpace(from.flag+" "+o.EscapeFor(o.Stderr, from.file)))
 }

@@ -55,8 +55,8 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 			}
 			AnnotateField(f, name, field.Name)
 			flag.Hidden = i > 0 && name != shortFlag(field.Name)
-			if values := fieldValues(field.Name); values != nil {
-				CompleteValues(cmd, name, values...)
+			if c := queue.ConstraintOf(field.Name); c != nil && c.Enum != nil {
+				CompleteValues(cmd, name, c.Enum...)
 			}
 		}
 	}
@@ -95,22 +95,6 @@ func rejectPastTimes(s *queue.Spec, now time.Time) error {
 // passed reports whether a time is set and lies more than pastGrace in the past.
 func passed(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
-}
-
-// fieldValues returns all values of a field that can have only a few values, for shell completion. It
-// returns nil for other fields.
-func fieldValues(field string) []string {
-	switch field {
-	case "on_lost":
-		return []string{string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)}
-	case "on_dependency_failure":
-		return []string{"cancel", "hold", "run"}
-	case "on_conflict":
-		return []string{"return", "reject", "replace"}
-	case "backoff_strategy":
-		return []string{string(queue.Exponential), string(queue.Linear), string(queue.Fixed)}
-	}
-	return nil
 }
 
 // FlagNames returns the flags of a field. The help shows only the first one and the one in
@@ -216,16 +200,9 @@ const maxTracestateBytes = 512
 
 // isTraceparent reports whether a text is a valid traceparent (section 3.2 of the same standard).
 func isTraceparent(text string) bool {
-	parts := strings.Split(text, "-")
-	if len(parts) != 4 || strings.Trim(text, "0123456789abcdef-") != "" {
-		return false
-	}
-	for i, want := range []int{2, 32, 16, 2} {
-		if len(parts[i]) != want {
-			return false
-		}
-	}
-	return true
+	// Four parts of 2, 32, 16 and 2 digits are separated by dashes.
+	return len(text) == 55 && text[2] == '-' && text[35] == '-' && text[52] == '-' && strings.Count(text, "-") == 3 &&
+		strings.Trim(text, "0123456789abcdef-") == ""
 }
 
 // MakePathsAbsolute makes the paths in a spec absolute, relative to the caller's working directory.
@@ -280,11 +257,9 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 		if i := in(inheritedVariables, name); i >= 0 {
 			s.Env[inheritedVariables[i]] = value
 			// queuectl run connects the user's terminal to the job, so the job needs the type of that terminal.
-		} else if name == "TERM" && s.TTY != nil && *s.TTY {
-			s.Env[name] = value
-		} else if inTrace && (name == queue.Traceparent || name == queue.Tracestate) {
-			s.Env[name] = value
-		} else if all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
+		} else if name == "TERM" && s.TTY != nil && *s.TTY ||
+			inTrace && (name == queue.Traceparent || name == queue.Tracestate) ||
+			all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
 			s.Env[name] = value
 		}
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // ParseSpecArgs parses the arguments of a command into s. If an argument is a JSON array, ParseSpecArgs returns
-// its elements as a list of specs.
-func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
+// the elements of the array, each of which should be a job.
+func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, dash int) ([]json.RawMessage, error) {
 	given := len(s.GivenFields()) > 0
 	if s.Stdin != nil && *s.Stdin == "-" {
 		text, err := readStdin(in)
@@ -32,12 +32,16 @@ func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, dash
 			"without a shell: queuectl %[2]s -- %[4]s", len(args), verb, queue.QuoteShellWord(strings.Join(args, " ")),
 			queue.CommandText("", args))
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
-		specs, err := parseArray([]byte(args[0]))
-		if err == nil && given {
+		if err := queue.CheckJSON([]byte(args[0])); err != nil {
+			return nil, fault.Usagef(`%v; to run a shell command that begins with "[", use --command`, err)
+		}
+		if given {
 			return nil, fault.Usagef("job flags cannot be combined with a JSON array; put the settings into the " +
 				"objects of the array")
 		}
-		return specs, err
+		elements := []json.RawMessage{}
+		err := json.Unmarshal([]byte(args[0]), &elements)
+		return elements, err
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{"):
 		return nil, mergeJSON(s, args[0])
 	case len(args) == 1 && s.Command != nil:
@@ -72,20 +76,4 @@ func readStdin(in io.Reader) (string, error) {
 			queue.MaxStdinBytes)
 	}
 	return string(raw), nil
-}
-
-func parseArray(raw []byte) ([]queue.Spec, error) {
-	if err := queue.CheckJSON(raw); err != nil {
-		return nil, fault.Usagef(`%v; to run a shell command that begins with "[", use --command`, err)
-	}
-	specs := []queue.Spec{}
-	err := queue.EachElement(raw, func(value json.RawMessage) error {
-		var s queue.Spec
-		if err := s.Decode(value, nil); err != nil {
-			return fault.AtIndex(err, len(specs)+1)
-		}
-		specs = append(specs, s)
-		return nil
-	})
-	return specs, err
 }

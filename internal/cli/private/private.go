@@ -13,7 +13,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -35,6 +34,7 @@ type privateJobs struct {
 	cli.PrivateFlags
 	a               *cli.App
 	c               *control.Client
+	socket          string       // path of the socket of the service
 	common          queue.Spec   // job settings from the flags, for every job
 	manifest        *runManifest // everything that determines a job, except its line
 	hashPrefix      []byte       // prefix of each line's hash: the manifest as JSON
@@ -82,7 +82,7 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	signal.Notify(signals, append(cli.StopSignals, syscall.SIGHUP)...)
 	enqueue.WarnExpired(&a.Output, common, true)
 	p.storeCtx = storing
-	p.upload = enqueue.NewUpload(storing, a.UploadOptions("", noCwd), common)
+	p.upload = enqueue.NewUpload(storing, a.UploadOptions("line", "", noCwd), common)
 	if begins, err := p.openList(signals); !begins || err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	if stop == nil || err != nil {
 		return err
 	}
-	p.c = control.NewClient(serviceSocket(a))
+	p.c = control.NewClient(p.socket)
 	defer p.c.Close()
 	p.upload.Client = p.c
 	done := make(chan error, 1)
@@ -123,6 +123,7 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	if err != nil {
 		return false, err
 	}
+	p.socket = config.PathsIn(dir).Socket
 	f, err := p.Open(p.a.Stdin)
 	switch {
 	case err != nil:
@@ -157,35 +158,21 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 // fits the buffer, so the caller can still read the whole list.
 func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	const mark = "\xef\xbb\xbf"
-	blanks := " \t\r\n"
-	switch {
-	case p.NullSeparated:
-		blanks = "\x00"
-	case p.File != "":
-		blanks += "[]"
-	}
 	for n := 1; ; n = in.Buffered() + 1 {
 		begin, err := in.Peek(n)
 		text := strings.TrimPrefix(string(begin), mark)
-		switch blank := strings.Trim(text, blanks) == ""; {
-		case err == io.EOF && p.File != "":
-			list := strings.Join(strings.Fields(text), "")
-			return list == "" || list == "[]"
-		case err != nil: // the buffer is full of blanks, or reading failed, which the next read reports
-			return blank && err == io.EOF
-		case !blank && !strings.HasPrefix(mark, text):
+		if p.NullSeparated {
+			text = strings.Trim(text, "\x00")
+		} else {
+			text = strings.Join(strings.Fields(text), "")
+		}
+		switch isJSON := p.File != ""; {
+		case err != nil: // the list has ended, the buffer is full, or reading failed, which the next read reports
+			return err == io.EOF && (text == "" || isJSON && text == "[]")
+		case !strings.HasPrefix(mark, text) && !(isJSON && strings.HasPrefix("[]", text)):
 			return false
 		}
 	}
-}
-
-// serviceSocket returns the path of the socket of a private run's service.
-func serviceSocket(a *cli.App) string {
-	dir, err := filepath.Abs(a.Dir)
-	if err != nil {
-		dir = a.Dir
-	}
-	return config.PathsIn(dir).Socket
 }
 
 // serve starts the service in this process, without workers. The caller stops the service with stop and
@@ -229,7 +216,6 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 		if fresh && files.Exists(p.JobLogPath) {
 			files.ApplyCallerUmask(p.JobLogPath) // after an error, only the owner can read the file
 		}
-		defer log.Close()
 	}
 	if err := p.storeNewLines(); err != nil {
 		return err
@@ -251,4 +237,99 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 		return err
 	}
 	return errors.Join(f.run(ctx), log.WriteError())
+}
+
+// awaitServiceEnd waits for the service to stop. The first signal stops the running jobs. After the second signal,
+// awaitServiceEnd returns without waiting. In that case the runner keeps the results of jobs that have ended.
+func (p *privateJobs) awaitServiceEnd(ended <-chan error, signals <-chan os.Signal) error {
+	for p.signalCount < 2 {
+		select {
+		case err := <-ended:
+			return err
+		case <-signals:
+		}
+		p.a.ExitCode = fault.ExitDetached
+		if p.signalCount++; p.signalCount < 2 {
+			p.stopWorkers(context.Background(), control.WorkerStop{Force: true})
+		}
+	}
+	p.a.Say("exiting before all running jobs have stopped; to continue, run the same command again, which also runs the " +
+		"stopped jobs again")
+	return nil
+}
+
+// finishRunning makes the service start no more jobs, and waits until the running jobs end. After Ctrl-C it
+// waits without a limit. After another signal, such as that of a system shutdown, it waits for the
+// service's timeout. A second signal puts the running jobs back in the queue.
+func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
+	p.stopping.Store(true)
+	p.a.ShowProgress("")
+	var how control.WorkerStop
+	if sig == os.Interrupt {
+		how.Timeout = new(control.Duration(noTimeout))
+	}
+	// The connection of p.c may be busy with another request.
+	c := control.NewClient(p.socket)
+	defer c.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	soon, cancelSoon := context.WithTimeout(ctx, leaveTimeout)
+	// Set the number of workers to 0, so that no more jobs start, as the next message says. An error is
+	// harmless, because WorkerStop below stops the workers too.
+	c.WorkerScale(soon, control.WorkerScale{})
+	cancelSoon()
+	p.a.Say("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run " +
+		"the same command again")
+	select {
+	case <-p.stopWorkers(ctx, how):
+	case <-signals:
+		p.signalCount++
+		p.a.Say("stopping running jobs (Ctrl-C again exits without waiting for them)")
+		select {
+		case <-p.stopWorkers(context.Background(), control.WorkerStop{Force: true}):
+		case <-signals:
+			p.signalCount++
+		}
+	}
+	close(p.noneRunning)
+}
+
+// noTimeout is a timeout that never passes while a user waits.
+const noTimeout = 10_000 * time.Hour
+
+// stopWorkers removes all workers and closes the returned channel when their jobs have ended or the context
+// ends. With the field Force, the jobs return to the queue. An error is ignored, because the jobs also end,
+// and return to the queue, when the service stops.
+func (p *privateJobs) stopWorkers(ctx context.Context, how control.WorkerStop) <-chan struct{} {
+	stopped := make(chan struct{})
+	go func() { // this goroutine ends when the jobs have ended, with the context, or with the process
+		defer close(stopped)
+		c := control.NewClient(p.socket)
+		defer c.Close()
+		c.WorkerStop(ctx, how)
+	}()
+	return stopped
+}
+
+// leaveTimeout bounds how long the program waits for the goroutine that stores the jobs after the user
+// asked to stop. That goroutine may be reading a pipe that never ends.
+const leaveTimeout = 500 * time.Millisecond
+
+// awaitResults waits until the results of all ended jobs are printed. It returns earlier if a
+// signal arrives, or after leaveTimeout if the jobs are not stored yet.
+func (p *privateJobs) awaitResults(done <-chan error, signals <-chan os.Signal) error {
+	var timeout <-chan time.Time
+	select {
+	case <-p.allStored:
+	default:
+		timeout = time.After(leaveTimeout)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-signals:
+		p.signalCount++
+	case <-timeout:
+	}
+	return nil
 }

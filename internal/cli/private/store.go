@@ -2,6 +2,7 @@ package private
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -149,7 +150,7 @@ func (p *privateJobs) storeLine(raw []byte, line int) error {
 	if err != nil {
 		return fault.AtLine(err, line)
 	}
-	sum := p.a.Program.NewHash()
+	sum := sha256.New()
 	sum.Write(p.hashPrefix) // writing to a hash never fails
 	sum.Write(raw)
 	id := strconv.Itoa(p.lastLine) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])

@@ -54,29 +54,37 @@ func isControl(r rune) bool {
 	return r >= 0x7f && r < 0xa0 || r >= 0x61c && unicode.Is(unicode.Bidi_Control, r)
 }
 
-// JSONArray prints a JSON array element by element.
-type JSONArray struct {
+// JSONList prints a list as JSON, element by element: as one array, or one element per line.
+type JSONList struct {
 	writer    io.Writer
-	separator string // text to print before the next element: "[" before the first one, ",\n" before all others
+	separator string // text to print before the next element of an array: "[" before the first one, then ",\n"
+	asLines   bool
 }
 
-// NewJSONArray returns an empty array. The array prints to the writer.
-func NewJSONArray(to io.Writer) *JSONArray { return &JSONArray{to, "["} }
+// NewJSONList returns an empty list. The list prints to the writer: one element per line if asLines is true,
+// otherwise an array.
+func NewJSONList(to io.Writer, asLines bool) *JSONList { return &JSONList{to, "[", asLines} }
 
 // Add prints the next element.
-func (a *JSONArray) Add(v any) error {
-	b := bytes.NewBufferString(a.separator)
-	a.separator = ",\n"
+func (l *JSONList) Add(v any) error {
+	if l.asLines {
+		return WriteJSON(l.writer, v)
+	}
+	b := bytes.NewBufferString(l.separator)
+	l.separator = ",\n"
 	if err := WriteJSON(b, v); err != nil {
 		return err
 	}
-	_, err := a.writer.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+	_, err := l.writer.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 	return err
 }
 
-// End prints the end of the array. If no element was added, it prints the beginning too.
-func (a *JSONArray) End() error {
-	_, err := io.WriteString(a.writer, strings.TrimSuffix(a.separator, ",\n")+"]\n")
+// End prints the end of an array. If no element was added, it prints the beginning too.
+func (l *JSONList) End() error {
+	if l.asLines {
+		return nil
+	}
+	_, err := io.WriteString(l.writer, strings.TrimSuffix(l.separator, ",\n")+"]\n")
 	return err
 }
 

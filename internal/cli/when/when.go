@@ -192,13 +192,16 @@ type namedDay struct {
 	isTonight   bool // the day was given as "tonight", so a time of day before noon is invalid
 }
 
+// dayOf returns the day of a time.
+func dayOf(t time.Time) namedDay { return namedDay{year: t.Year(), month: t.Month(), day: t.Day()} }
+
 // maxLeapYears is how many years the method namedDay.timeAt tries in order to find a day. February 29 may
 // not occur for eight years, as from 2096 to 2104.
 const maxLeapYears = 8
 
 // parseDayAndTime parses a day, a time of day, or both in either order.
 func parseDayAndTime(words []string, now time.Time, open direction) (time.Time, bool) {
-	today := namedDay{year: now.Year(), month: now.Month(), day: now.Day()}
+	today := dayOf(now)
 	if clock, ok := parseTimeOfDay(words); ok {
 		today.repeatDays = 1
 		return today.timeAt(clock, now, open)
@@ -276,9 +279,7 @@ func (d namedDay) timeAt(clock, now time.Time, open direction) (time.Time, bool)
 // 30, 30 Nov 2026, 2026-11-30.
 func parseDay(words []string, now time.Time) (d namedDay, ok bool) {
 	inDays := func(n int) namedDay {
-		// Use noon, because a clock change never skips noon.
-		t := time.Date(now.Year(), now.Month(), now.Day()+n, 12, 0, 0, 0, now.Location())
-		return namedDay{year: t.Year(), month: t.Month(), day: t.Day()}
+		return dayOf(time.Date(now.Year(), now.Month(), now.Day()+n, 0, 0, 0, 0, time.UTC))
 	}
 	const week = 7
 	switch n := len(words); {
@@ -291,7 +292,7 @@ func parseDay(words []string, now time.Time) (d namedDay, ok bool) {
 			return inDays(i - 1), true
 		}
 		if t, ok := parseDate(words[0]); ok {
-			return namedDay{year: t.Year(), month: t.Month(), day: t.Day()}, true
+			return dayOf(t), true
 		}
 		w, ok := parseWeekday(words[0])
 		d = inDays(int(w - now.Weekday()))
@@ -333,26 +334,20 @@ func parseDate(word string) (time.Time, bool) {
 
 // parseDayOfMonth parses a day of a month. If the text contains no year, the day recurs every year.
 func parseDayOfMonth(words []string, now time.Time) (d namedDay, ok bool) {
-	name, number := words[0], strings.TrimSuffix(words[1], ",")
-	if name[0] >= '0' && name[0] <= '9' {
-		name, number = strings.TrimSuffix(words[1], ","), name
+	text, year := words[0]+" "+strings.TrimSuffix(words[1], ","), ""
+	if len(words) == 3 {
+		text, year = text+" "+words[2], " 2006"
 	}
-	for m := time.January; m <= time.December; m++ {
-		if full := strings.ToLower(m.String()); name == full || name == full[:3] {
-			d.month = m
+	for _, layout := range []string{"Jan 2", "January 2", "2 Jan", "2 January"} {
+		t, err := time.Parse(layout+year, text)
+		if err == nil && year == "" {
+			return namedDay{year: now.Year(), month: t.Month(), day: t.Day(), repeatYears: 1}, true
+		}
+		if err == nil {
+			return dayOf(t), t.Year() >= 1970
 		}
 	}
-	day, err := strconv.Atoi(number)
-	if d.month == 0 || err != nil || day < 1 || day > 31 {
-		return d, false
-	}
-	d.day, d.year, d.repeatYears = day, now.Year(), 1
-	if len(words) == 3 {
-		d.year, err = strconv.Atoi(words[2])
-		d.repeatYears = 0
-		return d, err == nil && len(words[2]) == len("2006") && d.year >= 1970
-	}
-	return d, true
+	return d, false
 }
 
 // parseTimeOfDay parses a time of day: 15:04, 15:04:05, 1504, 3am, 3:30 pm, 0330pm, noon, midnight,
