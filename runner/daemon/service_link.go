@@ -67,11 +67,11 @@ func (s *server) isDisconnected() bool {
 func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 	if h.Epoch == wire.NoEpoch {
 		k, _ := s.helloReplyLocked()
-		c.Send(wire.Append(nil, k))
+		c.SendFrames(k)
 		return false
 	}
 	if h.Epoch <= s.link.epoch || s.life.phase == phaseEnded {
-		c.Send(wire.Append(nil, &wire.HelloRefusal{Epoch: s.link.epoch}))
+		c.SendFrames(&wire.HelloRefusal{Epoch: s.link.epoch})
 		return false
 	}
 	s.link.connectLocked(c, h.Epoch)
