@@ -46,7 +46,7 @@ func newTestServer(t *testing.T) *server {
 		Options:      Options{Log: slog.New(slog.DiscardHandler)},
 		orphanHint:   make(chan struct{}, 1),
 		life:         lifetime{done: make(chan struct{})},
-		link:         newServiceLink(),
+		link:         serviceLink{lastBusyAt: time.Now()},
 		attempts:     map[wire.Lease]*attempt{},
 		slots:        slotUses{reservedCount: 1},
 		workers:      workers{target: 1, count: 1},
