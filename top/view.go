@@ -192,7 +192,8 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 		if m.search != "" {
 			empty = "no match for " + termtext.SafeText(m.search)
 			if t.hiddenRows != 0 { // some rows were not fetched
-				empty = "no match for " + termtext.SafeText(m.search) + " in the rows shown; to see all: " + t.listAllCommand
+				empty = "no match for " + termtext.SafeText(m.search) + " in the rows shown; to see all: " +
+					listings()[m.list].listAllCommand
 			}
 		}
 		return []string{termtext.Truncate("  "+empty, m.width)}
@@ -234,13 +235,13 @@ func (m *model) moreText(t *table, from, to int) string {
 	if below := len(t.rows) - to; below > 0 {
 		parts = append(parts, fmt.Sprintf("%d more below", below))
 	}
-	switch {
+	switch command := listings()[m.list].listAllCommand; {
 	case t.hiddenRows == unknownCount:
-		parts = append(parts, "more: "+t.listAllCommand)
+		parts = append(parts, "more: "+command)
 	case t.hiddenRows > 0 && m.search != "":
-		parts = append(parts, fmt.Sprintf("%d not searched; see: %s", t.hiddenRows, t.listAllCommand))
+		parts = append(parts, fmt.Sprintf("%d not searched; see: %s", t.hiddenRows, command))
 	case t.hiddenRows > 0:
-		parts = append(parts, fmt.Sprintf("%d more: %s", t.hiddenRows, t.listAllCommand))
+		parts = append(parts, fmt.Sprintf("%d more: %s", t.hiddenRows, command))
 	}
 	return strings.Join(parts, termtext.LocaleText(" · "))
 }
