@@ -124,8 +124,8 @@ func (c *Client) readReply(epoch int64) error {
 		}
 		return ErrNewerDatabase
 	}
-	return errors.New("cannot connect to the runner: it sent an unexpected reply; check which program uses the socket in " +
-		"the runner's directory")
+	return errors.New("cannot connect to the runner: it sent an unexpected reply; check which program uses the socket " +
+		"in the runner's directory")
 }
 
 // Run reads frames until the connection or ctx ends. If several frames arrive together, it passes them

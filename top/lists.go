@@ -146,7 +146,7 @@ func (m *model) jobsTable(list []row, columns []column) (t table) {
 	}
 	for _, r := range list {
 		r.id = r.job.ID
-		_, r.colour = present.SignedIDAndColour(r.job)
+		r.colour = present.SignOfState(r.job.State).Colour
 		for _, c := range columns {
 			r.cells = append(r.cells, c.text(r.job, &r))
 		}
@@ -157,10 +157,7 @@ func (m *model) jobsTable(list []row, columns []column) (t table) {
 
 // These columns occur in several lists.
 var (
-	idColumn = column{heading: "JOB", text: func(j *control.Job, _ *row) string {
-		text, _ := present.SignedIDAndColour(j)
-		return text
-	}}
+	idColumn    = column{heading: "JOB", text: func(j *control.Job, _ *row) string { return present.SignedID(j) }}
 	queueColumn = column{heading: "QUEUE", minWidth: narrowWindowWidth,
 		text: func(j *control.Job, _ *row) string { return j.Queue }}
 	userColumn = column{heading: "USER", minWidth: narrowWindowWidth,
@@ -175,7 +172,8 @@ func (m *model) runningTable() table {
 			list[i].lastLine = r.job.Progress.Text
 		}
 	}
-	worker := column{"WORKER", wideWindowWidth, 0, func(j *control.Job, _ *row) string { return present.DashIfNil(j.WorkerID) }}
+	worker := column{"WORKER", wideWindowWidth, 0,
+		func(j *control.Job, _ *row) string { return present.DashIfNil(j.WorkerID) }}
 	if slices.ContainsFunc(list, func(r row) bool { return r.job.Node != "" }) {
 		// If several nodes share the queue, jobs have a node, which is more useful than the worker.
 		worker = column{"NODE", 0, 0, func(j *control.Job, _ *row) string { return cmp.Or(j.Node, "-") }}

@@ -91,7 +91,9 @@ func jobsAction(method func(control.API, context.Context, control.Selection) (co
 
 // eachNameAction returns an action that calls a method for each name in turn. The function params returns the
 // parameters of the method. The action stops at the first error.
-func eachNameAction[P, R any](method func(control.API, context.Context, P) (R, error), params func(name string) P) action {
+func eachNameAction[P, R any](
+	method func(control.API, context.Context, P) (R, error), params func(name string) P,
+) action {
 	return func(ctx context.Context, c Client, a *act) (r control.BulkResult, err error) {
 		for _, name := range a.ids {
 			if _, err := method(c, ctx, params(name)); err != nil {

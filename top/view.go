@@ -280,7 +280,6 @@ func (m *model) lineWithTime(l line) string {
 
 // jobLine describes the state and the progress of a job in one line.
 func (m *model) jobLine(j *control.Job) string {
-	mark, colour := present.SignedIDAndColour(j)
 	text := termtext.SafeText(present.StateWithReason(j))
 	if j.StartedAt != 0 {
 		text += fmt.Sprintf(", attempt %d of %d", max(present.UsedAttempts(j), 1), j.MaxAttempts)
@@ -297,8 +296,8 @@ func (m *model) jobLine(j *control.Job) string {
 	if j.Progress != nil {
 		text += "  " + progressBar(j, longBar) + " " + termtext.SafeText(j.Progress.Text)
 	}
-	return paint(termtext.SafeText(mark), colour) + " " + text + "  " + paint(termtext.SafeText(present.JobTitle(j)),
-		faint)
+	id := paint(termtext.SafeText(present.SignedID(j)), present.SignOfState(j.State).Colour)
+	return id + " " + text + "  " + paint(termtext.SafeText(present.JobTitle(j)), faint)
 }
 
 // pageView returns the lines of a full-screen page.
