@@ -48,8 +48,8 @@ func (l *attributes) addScheduling(own, first procStatus) {
 	}
 	l.addIf(own.setSize("Cpus_allowed") < first.setSize("Cpus_allowed"), "jobs can use only the processors %s of %s",
 		own["Cpus_allowed_list"], first["Cpus_allowed_list"])
-	l.addIf(own.setSize("Mems_allowed") < first.setSize("Mems_allowed"), "jobs can use only the memory (NUMA) nodes %s of %s",
-		own["Mems_allowed_list"], first["Mems_allowed_list"])
+	l.addIf(own.setSize("Mems_allowed") < first.setSize("Mems_allowed"),
+		"jobs can use only the memory (NUMA) nodes %s of %s", own["Mems_allowed_list"], first["Mems_allowed_list"])
 	raw, _ := os.ReadFile("/proc/self/oom_score_adj")
 	score, _ := strconv.Atoi(strings.TrimSpace(string(raw))) // 0 if the file cannot be read
 	l.addIf(score > commandOOMScore, "when memory runs out, the kernel ends the service and its runner before their "+
@@ -95,8 +95,8 @@ func (l *attributes) addRights(own, first procStatus) {
 	l.addIf(err == nil && securebits != 0,
 		"jobs that run as root can lack capabilities, because securebits is %#x instead of 0", securebits)
 	mdwe, err := unix.PrctlRetInt(unix.PR_GET_MDWE, 0, 0, 0, 0)
-	l.addIf(err == nil && mdwe != 0, "programs with a just-in-time compiler fail in jobs, because writable memory cannot be "+
-		"made executable (PR_SET_MDWE)")
+	l.addIf(err == nil && mdwe != 0, "programs with a just-in-time compiler fail in jobs, because writable memory "+
+		"cannot be made executable (PR_SET_MDWE)")
 }
 
 // addGroups adds how the groups of this process differ from those that /etc/passwd and /etc/group list for
