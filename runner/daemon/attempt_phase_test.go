@@ -131,18 +131,3 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 	s.startClosingLocked() // closing a second time must not close the channel again
 	s.mu.Unlock()
 }
-
-// A runner goes through its phases in order, and through each of them once.
-func TestRunnerPhases(t *testing.T) {
-	l := lifetime{done: make(chan struct{})}
-	for i, step := range []struct {
-		to runnerPhase
-		ok bool
-	}{{phaseEnded, false}, {phaseClosing, true}, {phaseClosing, false}, {phaseServing, false}, {phaseEnded, true},
-		{phaseEnded, false}} {
-		if ok := l.enterPhaseLocked(step.to); ok != step.ok {
-			t.Errorf("step %d, to phase %d: got %t, want %t", i, step.to, ok, step.ok)
-		}
-	}
-	<-l.done
-}

@@ -25,22 +25,11 @@ type lifetime struct {
 	dismissed bool
 }
 
-// enterPhaseLocked enters a phase. It returns false and changes nothing unless it is the next one.
-func (l *lifetime) enterPhaseLocked(next runnerPhase) bool {
-	if next != l.phase+1 {
-		return false
-	}
-	l.phase = next
-	if next == phaseEnded {
-		close(l.done)
-	}
-	return true
-}
-
 // startClosingLocked ends the runner once all its attempts have ended. From now on, workers start no waiting
 // attempt.
 func (s *server) startClosingLocked() {
-	if s.life.enterPhaseLocked(phaseClosing) {
+	if s.life.phase == phaseServing {
+		s.life.phase = phaseClosing
 		s.workers.cond.Broadcast()
 	}
 	s.endIfDoneLocked()
@@ -49,7 +38,8 @@ func (s *server) startClosingLocked() {
 // endIfDoneLocked ends a closing runner if no attempt is left to run.
 func (s *server) endIfDoneLocked() {
 	if s.life.phase == phaseClosing && !s.hasUnendedLocked() {
-		s.life.enterPhaseLocked(phaseEnded)
+		s.life.phase = phaseEnded
+		close(s.life.done)
 	}
 }
 
