@@ -296,8 +296,9 @@ func (r *Renderer) applySequence(params string, final byte) {
 	case 'P', '@':
 		r.shift(n, final == '@')
 	case 'b':
-		for range n {
-			r.putRune(r.lastCharacter)
+		char, _ := utf8.DecodeRuneInString(r.lastCharacter)
+		for i := 0; i < n && r.lastCharacter != ""; i++ {
+			r.putCharacter(r.lastCharacter, Columns(char))
 		}
 	}
 }
@@ -354,12 +355,6 @@ func (r *Renderer) moveToOtherLine(column int) {
 func (r *Renderer) finishLine(end string, column int) {
 	r.output.WriteString(r.Line() + end)
 	r.cells, r.column = r.cells[:0], column
-}
-
-func (r *Renderer) putRune(text string) {
-	if char, _ := utf8.DecodeRuneInString(text); text != "" {
-		r.putCharacter(text, Columns(char))
-	}
 }
 
 // putCharacter puts a character at the cursor.

@@ -28,7 +28,7 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 	r := w.Run(c)
 	ws.collectReports(&r)
 	if r.UnenforcedLimits != "" {
-		s.warnings.unenforcedLimits.Do(func() {
+		s.warnedUnenforced.Do(func() {
 			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor",
 				"limits", r.UnenforcedLimits, "job", a.startFrame.Seq)
 		})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/accounts"
@@ -44,11 +45,14 @@ type server struct {
 	accounts     *launcher.Accounts // nil unless the runner runs as root
 	watchdog     *launcher.Watchdog // nil unless the runner runs as root
 	socket       *socket
-	diskQueue    diskQueue     // disk operations, which must not run while mu is held
-	sweeper      sweeper       // removes the private directories of ended attempts
-	orphanHint   chan struct{} // receives a hint that an attempt may have left orphans
-	warnings     warnings
+	diskQueue    diskQueue      // disk operations, which must not run while mu is held
+	sweeper      sweeper        // removes the private directories of ended attempts
+	orphanHint   chan struct{}  // receives a hint that an attempt may have left orphans
 	goroutines   sync.WaitGroup // workers and what they have started
+	workDirCount atomic.Int64   // number of names of private directories handed out
+
+	warnedUnenforced sync.Once // logs once that limits are not enforced
+	warnedUnbounded  sync.Once // logs once that the runner's own memory is not limited
 
 	mu               sync.Mutex
 	life             lifetime
@@ -59,14 +63,8 @@ type server struct {
 	stuckAttempts    []wire.Attempt // ended attempts with processes that outlive SIGKILL; each keeps its slot
 	slots            slotUses
 	workers          workers
-	workDirs         workDirs
+	idleTimer        *time.Timer // runs wakeIdleWorkers; nil before its first use
 	leases           leaseTerm
-}
-
-// warnings holds the messages that a runner logs once.
-type warnings struct {
-	unenforcedLimits sync.Once // limits are not enforced
-	unboundedMemory  sync.Once // the runner's own memory is not limited
 }
 
 // Serve runs a runner process. It creates the runner's directory below Root. It serves until ctx ends,

@@ -112,18 +112,15 @@ func (s *server) serve(c *conn) {
 	}
 	s.mu.Lock()
 	if s.link.disconnectLocked(c) {
-		time.AfterFunc(disconnectSyncDelay, s.syncWhileDisconnected)
+		time.AfterFunc(disconnectSyncDelay, func() {
+			if s.isDisconnected() {
+				s.diskQueue.add(s.syncJournal)
+			}
+		})
 	}
 	s.mu.Unlock()
 	c.close()
 	loops.Wait()
-}
-
-// syncWhileDisconnected flushes the journal if no service is connected.
-func (s *server) syncWhileDisconnected() {
-	if s.isDisconnected() {
-		s.diskQueue.add(s.syncJournal)
-	}
 }
 
 // handleFrame executes one frame. It rejects frames from connections other than that of the newest

@@ -56,10 +56,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 		io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	go func() { // this goroutine ends when Launch returns, because that cancels ctx
-		<-ctx.Done()
-		l.Close()
-	}()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
 	for {
 		c, err := l.AcceptUnix()
 		if ctx.Err() != nil {
