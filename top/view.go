@@ -2,7 +2,6 @@ package top
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -28,9 +27,6 @@ const (
 	faint = "2"
 	amber = "33"
 )
-
-// styleSequences matches the escape sequences that paint adds.
-var styleSequences = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 func paint(text, style string) string {
 	if style == "" || text == "" {
@@ -91,7 +87,7 @@ func (m *model) view() string {
 	lines = lines[:m.height-len(footer)]
 	if m.outage != nil {
 		for i := range lines {
-			lines[i] = paint(styleSequences.ReplaceAllString(lines[i], ""), faint)
+			lines[i] = paint(termtext.WithoutColours(lines[i]), faint)
 		}
 		lines[0] = paint(m.outageLine(), amber)
 	}

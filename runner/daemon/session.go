@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -64,10 +63,7 @@ func (s *server) accept() {
 			time.Sleep(acceptPause)
 			continue
 		}
-		uid, err := rundir.PeerUID(c)
-		if err == nil && uid != 0 && uid != s.ServiceUID {
-			err = fmt.Errorf("only the service (uid %d) and root may connect", s.ServiceUID)
-		}
+		uid, err := rundir.CheckPeer(c, s.ServiceUID)
 		if err != nil {
 			s.Log.Warn("the runner rejected a connection", "uid", uid, "error", err)
 			c.Close()

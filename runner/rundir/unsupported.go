@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// PeerUID returns the uid of this process: no other account can enter the directory of the socket.
-func PeerUID(net.Conn) (int, error) { return os.Geteuid(), nil }
+// CheckPeer returns the uid of this process: no other account can enter the directory of the socket.
+func CheckPeer(net.Conn, int) (uid int, err error) { return os.Geteuid(), nil }
 
 // PeerPID returns 0, which means that the pid is unknown.
 func PeerPID(net.Conn) int64 { return 0 }
