@@ -81,8 +81,7 @@ func (ws *workspace) HandleProgress(data []byte) (callAgain bool) {
 		return len(p.line) > 0
 	}
 	const interval = int64(progressInterval / time.Millisecond)
-	if p.last.ReportedAtMillis-sent.ReportedAtMillis < interval &&
-		time.Now().UnixMilli()-sent.ReportedAtMillis < interval {
+	if time.Now().UnixMilli()-sent.ReportedAtMillis < interval {
 		return true
 	}
 	ws.server.mu.Lock()
