@@ -1,10 +1,10 @@
 package runner
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"path/filepath"
 	"sync"
@@ -23,13 +23,14 @@ type Client struct {
 	HelloReply wire.HelloReply
 
 	conn   net.Conn
+	reader *bufio.Reader // reads from conn
 	outbox *wire.Outbox
 
 	mu     sync.Mutex
-	lastID int64 // id of the last request; guarded by mu
+	lastID wire.RequestID // id of the last request; guarded by mu
 	// pendingReplies holds the channel that receives each answer, by the id of the request. It is nil once
 	// the connection has ended. Guarded by mu.
-	pendingReplies map[int64]chan<- wire.Frame
+	pendingReplies map[wire.RequestID]chan<- wire.Frame
 }
 
 // ErrNewerDatabase means that a newer service has connected to the runner.
@@ -57,7 +58,8 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
 	}
-	c := &Client{Dir: dir, conn: conn, outbox: wire.NewOutbox(conn), pendingReplies: map[int64]chan<- wire.Frame{}}
+	c := &Client{Dir: dir, conn: conn, reader: wire.NewReader(conn), outbox: wire.NewOutbox(conn),
+		pendingReplies: map[wire.RequestID]chan<- wire.Frame{}}
 	hello := wire.Append(nil, &wire.Hello{ProtocolVersion: wire.ProtocolVersion, Epoch: epoch, Version: version})
 	if _, err := c.conn.Write(hello); err != nil {
 		c.conn.Close()
@@ -103,28 +105,14 @@ func (c *Client) NewestJobSeq() (seq int64) {
 // Close closes a connection for which Run is not called.
 func (c *Client) Close() { c.conn.Close() }
 
-// checkSocketAdvice is the advice after a reply that no known version of a runner sends.
-const checkSocketAdvice = "check which program uses the socket in the runner's directory"
-
-// readReply reads the answer to a Hello with the given epoch. It reads no byte beyond that answer.
+// readReply reads the answer to a Hello with the given epoch.
 func (c *Client) readReply(epoch int64) error {
 	c.conn.SetReadDeadline(time.Now().Add(helloTimeout))
 	defer c.conn.SetReadDeadline(time.Time{})
-	head := make([]byte, 4)
-	if _, err := io.ReadFull(c.conn, head); err != nil {
-		return fmt.Errorf("cannot connect to the runner: it sent no reply: %w", err)
-	}
-	n := int(head[0]) | int(head[1])<<8 | int(head[2])<<16 | int(head[3])<<24
-	if n < 1 || n > wire.MaxFrameBytes {
-		return fmt.Errorf("cannot connect to the runner: its reply has the invalid length %d; %s", n, checkSocketAdvice)
-	}
-	frame := append(head, make([]byte, n)...)
-	if _, err := io.ReadFull(c.conn, frame[4:]); err != nil {
-		return fmt.Errorf("cannot connect to the runner: it sent only a part of its reply: %w", err)
-	}
-	f, _, err := wire.Parse(frame)
+	f, err := wire.ReadFrame(c.reader)
 	if err != nil {
-		return fmt.Errorf("cannot connect to the runner: its reply cannot be read: %w", err)
+		return fmt.Errorf("cannot connect to the runner: it sent no valid reply; if this repeats, check which program uses "+
+			"the socket in the runner's directory: %w", err)
 	}
 	switch f := f.(type) {
 	case *wire.HelloReply:
@@ -136,7 +124,8 @@ func (c *Client) readReply(epoch int64) error {
 		}
 		return ErrNewerDatabase
 	}
-	return errors.New("cannot connect to the runner: it sent an unexpected reply; " + checkSocketAdvice)
+	return errors.New("cannot connect to the runner: it sent an unexpected reply; check which program uses the socket " +
+		"in the runner's directory")
 }
 
 // Run reads frames until the connection or ctx ends. If several frames arrive together, it passes them
@@ -149,30 +138,19 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	defer writer.Wait()
 	writer.Go(c.outbox.Run)
 	var batch []wire.Frame
-	reader := &batchReader{r: c.conn, beforeRead: func() {
-		if len(batch) > 0 {
+	f, err := wire.ReadFrame(c.reader)
+	for ; err == nil; f, err = wire.ReadFrame(c.reader) {
+		if reply, ok := f.(wire.Exchange); ok {
+			c.deliverReply(reply)
+		} else {
+			batch = append(batch, f)
+		}
+		if len(batch) > 0 && !wire.IsBuffered(c.reader) {
 			failpoint.Hit("result-received")
 			deliver(batch)
 			batch = nil
 		}
-	}}
-	err := wire.ReadFrames(reader, func(f wire.Frame) bool {
-		switch f := f.(type) {
-		case *wire.ReadOutputReply:
-			c.deliverReply(f.RequestID, f)
-		case *wire.RecoverReply:
-			c.deliverReply(f.RequestID, f)
-		case *wire.PurgeOutputsReply:
-			c.deliverReply(f.RequestID, f)
-		case *wire.TypeInputReply:
-			c.deliverReply(f.RequestID, f)
-		case *wire.PauseReply:
-			c.deliverReply(f.RequestID, f)
-		default:
-			batch = append(batch, f)
-		}
-		return true
-	})
+	}
 	if len(batch) > 0 {
 		deliver(batch)
 	}
@@ -184,18 +162,6 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	c.pendingReplies = nil
 	c.mu.Unlock()
 	return err
-}
-
-// batchReader is a reader that calls beforeRead ahead of every Read.
-type batchReader struct {
-	r          io.Reader
-	beforeRead func()
-}
-
-// Read implements io.Reader.
-func (b *batchReader) Read(p []byte) (int, error) {
-	b.beforeRead()
-	return b.r.Read(p)
 }
 
 // maxUnsentBytes bounds the bytes that are queued for a runner that does not read. Beyond it, the
@@ -210,19 +176,19 @@ func (c *Client) Send(frames ...wire.Frame) {
 	}
 }
 
-func (c *Client) deliverReply(id int64, answer wire.Frame) {
+func (c *Client) deliverReply(answer wire.Exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if to := c.pendingReplies[id]; to != nil {
+	if to := c.pendingReplies[*answer.ID()]; to != nil {
 		to <- answer // does not block: the channel is buffered, and each request gets one answer
-		delete(c.pendingReplies, id)
+		delete(c.pendingReplies, *answer.ID())
 	}
 }
 
-// request sends a request, built with a new id, and waits for the answer. It returns ErrNoReply if the
-// connection ends, or stop is closed, before the answer arrives.
-func request[T wire.Frame](
-	ctx context.Context, c *Client, stop <-chan struct{}, build func(id int64) wire.Frame,
+// request sends a request with a new id, and waits for the answer. It returns ErrNoReply if the connection
+// ends, or stop is closed, before the answer arrives.
+func request[T wire.Exchange](
+	ctx context.Context, c *Client, stop <-chan struct{}, message wire.Exchange,
 ) (answer T, err error) {
 	answers := make(chan wire.Frame, 1)
 	c.mu.Lock()
@@ -232,6 +198,7 @@ func request[T wire.Frame](
 	}
 	c.lastID++
 	id := c.lastID
+	*message.ID() = id
 	c.pendingReplies[id] = answers
 	c.mu.Unlock()
 	defer func() {
@@ -239,7 +206,7 @@ func request[T wire.Frame](
 		defer c.mu.Unlock()
 		delete(c.pendingReplies, id)
 	}()
-	c.Send(build(id))
+	c.Send(message)
 	select {
 	case f := <-answers: // nil if the connection has ended
 		if answer, ok := f.(T); ok {
@@ -258,18 +225,14 @@ func request[T wire.Frame](
 // no longer has it. ReadOutput returns ErrNoReply if the connection ends or stop is closed.
 func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
 	stop <-chan struct{}) (*wire.ReadOutputReply, error) {
-	return request[*wire.ReadOutputReply](ctx, c, stop, func(id int64) wire.Frame {
-		return &wire.ReadOutput{Lease: l, RequestID: id, Cursor: cursor, Wait: stop != nil}
-	})
+	return request[*wire.ReadOutputReply](ctx, c, stop, &wire.ReadOutput{Lease: l, Cursor: cursor, Wait: stop != nil})
 }
 
 // TypeInput writes to the terminal of a running attempt, and returns how many bytes the terminal took. The
 // caller can try the rest again once the attempt's program has read some input. TypeInput returns ErrNoReply if
 // the attempt does not run in that runner, has no terminal, or the connection ends.
 func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (typed wire.TypeInputReply, err error) {
-	t, err := request[*wire.TypeInputReply](ctx, c, nil, func(id int64) wire.Frame {
-		return &wire.TypeInput{Lease: l, RequestID: id, Data: data}
-	})
+	t, err := request[*wire.TypeInputReply](ctx, c, nil, &wire.TypeInput{Lease: l, Data: data})
 	switch {
 	case err != nil:
 		return typed, err
@@ -284,9 +247,7 @@ func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (type
 // have not changed yet. It returns ErrAttemptEnding if the attempt does not run in that runner or is being
 // ended, and ErrNoReply if the connection ends.
 func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged int, err error) {
-	paused, err := request[*wire.PauseReply](ctx, c, nil, func(id int64) wire.Frame {
-		return &wire.Pause{Lease: l, RequestID: id, Paused: on}
-	})
+	paused, err := request[*wire.PauseReply](ctx, c, nil, &wire.Pause{Lease: l, Paused: on})
 	switch {
 	case err != nil:
 		return 0, err
@@ -298,9 +259,7 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged in
 
 // PurgeOutputs makes the runner delete output files. It returns after the runner has tried.
 func (c *Client) PurgeOutputs(ctx context.Context, refs []string) error {
-	_, err := request[*wire.PurgeOutputsReply](ctx, c, nil,
-		func(id int64) wire.Frame { return &wire.PurgeOutputs{RequestID: id, Refs: refs} })
-	if err != nil {
+	if _, err := request[*wire.PurgeOutputsReply](ctx, c, nil, &wire.PurgeOutputs{Refs: refs}); err != nil {
 		return fmt.Errorf("cannot delete output files: %w", err)
 	}
 	return nil

@@ -137,9 +137,7 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	if dir != "" {
 		name = filepath.Base(dir)
 	}
-	r, err := request[*wire.RecoverReply](ctx, c, nil, func(id int64) wire.Frame {
-		return &wire.Recover{RequestID: id, RunnerName: name, Attempts: sent}
-	})
+	r, err := request[*wire.RecoverReply](ctx, c, nil, &wire.Recover{RunnerName: name, Attempts: sent})
 	switch {
 	case err == ErrNoReply:
 		return wire.RecoverReply{}, errors.New("the service lost its connection to the runner that should end the jobs of " +

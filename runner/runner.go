@@ -61,12 +61,7 @@ func OutputRef(l wire.Lease) string {
 // IsOutputRef reports whether a reference is valid. A valid reference names only files in the output
 // directory.
 func IsOutputRef(ref string) bool {
-	for _, c := range []byte(ref) {
-		if (c < '0' || c > '9') && c != '-' {
-			return false
-		}
-	}
-	return ref != ""
+	return ref != "" && strings.Trim(ref, "0123456789-") == ""
 }
 
 // RemoveOutputs deletes output files below root.

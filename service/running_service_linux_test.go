@@ -65,7 +65,8 @@ func serveRunner(words []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return daemon.Serve(ctx, daemon.Options{
-		Root: dir, Isolated: alone, ServiceUID: os.Geteuid(), OnReady: runner.ReportReady, Version: "test",
+		RunnerSettings: launcher.RunnerSettings{Root: dir, Isolated: alone, ServiceUID: os.Geteuid()},
+		OnReady:        runner.ReportReady, Version: "test",
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), WatchdogCommand: []string{os.Args[0], runnerWord, "--watchdog"},
 	})
 }

@@ -31,16 +31,20 @@ type listing struct {
 	states          []queue.State // states of the jobs in the list; nil if the list contains no jobs
 	buildTable      func(*model) table
 	emptyText       string
+	listAllCommand  string // command that prints the whole list
 }
 
 func listings() [listCount]listing {
 	return [listCount]listing{
-		{"Running", "run", []queue.State{queue.Processing}, (*model).runningTable, "nothing running"},
+		{"Running", "run", []queue.State{queue.Processing}, (*model).runningTable, "nothing running",
+			"queuectl ps"},
 		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waitingTable,
-			"nothing waiting"},
-		{"Failed", "fail", []queue.State{queue.Failed, queue.Dead}, (*model).failedTable, "nothing failed"},
-		{"Queues", "queues", nil, (*model).queuesTable, present.NoQueuesText},
-		{"Schedules", "cron", nil, (*model).schedulesTable, present.NoSchedulesText},
+			"nothing waiting", "queuectl list -s waiting"},
+		{"Failed", "fail", []queue.State{queue.Failed, queue.Dead}, (*model).failedTable, "nothing failed",
+			"queuectl list --failed"},
+		{"Queues", "queues", nil, (*model).queuesTable, present.NoQueuesText, "queuectl queue list"},
+		{"Schedules", "cron", nil, (*model).schedulesTable, present.NoSchedulesText,
+			"queuectl schedule list"},
 	}
 }
 
@@ -64,10 +68,9 @@ type row struct {
 
 // table is a list in the form in which it is displayed.
 type table struct {
-	headings       []string
-	rows           []row
-	hiddenRows     int64  // number of jobs that are not in rows, or unknown
-	listAllCommand string // command that prints all jobs of the list
+	headings   []string
+	rows       []row
+	hiddenRows int64 // number of entries that are not in rows, or unknownCount
 }
 
 // unknownCount is the value of table.hiddenRows if there are more rows but the service does not say how many.
@@ -85,6 +88,9 @@ func (m *model) countOf(id listID) (n int64) {
 func (m *model) table() table {
 	l := listings()[m.list]
 	t := l.buildTable(m)
+	if l.states == nil && m.snapshot.hasMore {
+		t.hiddenRows = unknownCount
+	}
 	if m.search == "" {
 		return t
 	}
@@ -118,8 +124,16 @@ type column struct {
 	text                 func(*control.Job, *row) string
 }
 
-// jobsTable returns a list of jobs with the columns that fit in the window.
+// jobsTable returns the current list, which contains jobs, with the columns that fit in the window. The jobs
+// that the service has found for the search text follow the others.
 func (m *model) jobsTable(list []row, columns []column) (t table) {
+	t.hiddenRows = m.countOf(m.list) - int64(len(list))
+	for _, r := range jobRows(m.snapshot.matches) {
+		if m.search != "" && m.snapshot.list == m.list &&
+			!slices.ContainsFunc(list, func(other row) bool { return other.job.ID == r.job.ID }) {
+			list = append(list, r)
+		}
+	}
 	columns = slices.DeleteFunc(columns, func(c column) bool {
 		return m.width < c.minWidth || c.widthBelow > 0 && m.width >= c.widthBelow || c.heading == "QUEUE" &&
 			!slices.ContainsFunc(list, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
@@ -132,7 +146,7 @@ func (m *model) jobsTable(list []row, columns []column) (t table) {
 	}
 	for _, r := range list {
 		r.id = r.job.ID
-		_, r.colour = present.SignedIDAndColour(r.job)
+		r.colour = present.SignOfState(r.job.State).Colour
 		for _, c := range columns {
 			r.cells = append(r.cells, c.text(r.job, &r))
 		}
@@ -143,10 +157,7 @@ func (m *model) jobsTable(list []row, columns []column) (t table) {
 
 // These columns occur in several lists.
 var (
-	idColumn = column{heading: "JOB", text: func(j *control.Job, _ *row) string {
-		text, _ := present.SignedIDAndColour(j)
-		return text
-	}}
+	idColumn    = column{heading: "JOB", text: func(j *control.Job, _ *row) string { return present.SignedID(j) }}
 	queueColumn = column{heading: "QUEUE", minWidth: narrowWindowWidth,
 		text: func(j *control.Job, _ *row) string { return j.Queue }}
 	userColumn = column{heading: "USER", minWidth: narrowWindowWidth,
@@ -154,47 +165,37 @@ var (
 	commandColumn = column{heading: "COMMAND", text: func(j *control.Job, _ *row) string { return present.JobTitle(j) }}
 )
 
-// withSearchResults returns the jobs of a list, followed by the jobs that the service has found for
-// the search text.
-func (m *model) withSearchResults(list []row) []row {
-	for i := range m.snapshot.matches {
-		j := &m.snapshot.matches[i]
-		if m.search != "" && m.snapshot.list == m.list &&
-			!slices.ContainsFunc(list, func(r row) bool { return r.job.ID == j.ID }) {
-			list = append(list, row{job: j})
-		}
-	}
-	return list
-}
-
 func (m *model) runningTable() table {
-	var list []row
-	for i := range m.snapshot.screen.Running {
-		j := &m.snapshot.screen.Running[i]
-		r := row{job: &j.Job, lastLine: j.LastLine}
-		if r.lastLine == "" && j.Progress != nil {
-			r.lastLine = j.Progress.Text
+	list := screenRows(m.snapshot.screen.Running)
+	for i, r := range list {
+		if r.lastLine == "" && r.job.Progress != nil {
+			list[i].lastLine = r.job.Progress.Text
 		}
-		list = append(list, r)
 	}
-	n := len(list)
-	worker := column{"WORKER", wideWindowWidth, 0, func(j *control.Job, _ *row) string { return orDash(j.WorkerID) }}
+	worker := column{"WORKER", wideWindowWidth, 0,
+		func(j *control.Job, _ *row) string { return present.DashIfNil(j.WorkerID) }}
 	if slices.ContainsFunc(list, func(r row) bool { return r.job.Node != "" }) {
 		// If several nodes share the queue, jobs have a node, which is more useful than the worker.
 		worker = column{"NODE", 0, 0, func(j *control.Job, _ *row) string { return cmp.Or(j.Node, "-") }}
 	}
-	t := m.jobsTable(m.withSearchResults(list), []column{
-		idColumn,
-		worker,
-		queueColumn, userColumn,
+	return m.jobsTable(list, []column{
+		idColumn, worker, queueColumn, userColumn,
 		{"FOR", 0, 0, func(j *control.Job, _ *row) string { return m.runTime(j) }},
 		{"%", 0, narrowWindowWidth, func(j *control.Job, _ *row) string { return present.PercentText(j) }},
 		{"PROGRESS", narrowWindowWidth, 0, func(j *control.Job, _ *row) string { return progressBar(j, m.barWidth()) }},
 		commandColumn,
 		{"LAST LINE", narrowWindowWidth, 0, func(_ *control.Job, r *row) string { return r.lastLine }},
 	})
-	t.hiddenRows, t.listAllCommand = m.countOf(runningList)-int64(n), "queuectl ps"
-	return t
+}
+
+// screenRows returns a row for each job in the lists, with the last line of its output.
+func screenRows(lists ...[]control.ScreenJob) (rows []row) {
+	for _, list := range lists {
+		for i := range list {
+			rows = append(rows, row{job: &list[i].Job, lastLine: list[i].LastLine})
+		}
+	}
+	return rows
 }
 
 // jobRows returns a row for each job in the lists.
@@ -209,28 +210,20 @@ func jobRows(lists ...[]control.Job) (rows []row) {
 
 func (m *model) waitingTable() table {
 	s := &m.snapshot.screen
-	list := jobRows(s.Ready, s.Delayed, s.HeldOrBlocked)
-	n := len(list)
-	t := m.jobsTable(m.withSearchResults(list), []column{
+	return m.jobsTable(jobRows(s.Ready, s.Delayed, s.HeldOrBlocked), []column{
 		idColumn, queueColumn, userColumn,
 		{"WHEN", 0, 0, func(j *control.Job, _ *row) string { return m.screenTexts().StartText(j) }},
 		{"PRIORITY", narrowWindowWidth, 0, func(j *control.Job, _ *row) string { return fmt.Sprint(j.EffectivePriority) }},
 		commandColumn,
 	})
-	t.hiddenRows, t.listAllCommand = m.countOf(waitingList)-int64(n), "queuectl list -s waiting"
-	return t
 }
 
 func (m *model) failedTable() table {
 	s := &m.snapshot.screen
 	list := slices.DeleteFunc(jobRows(s.Ready, s.Delayed),
 		func(r row) bool { return r.job.State != queue.Failed.String() })
-	for i := range s.Dead {
-		list = append(list, row{job: &s.Dead[i].Job, lastLine: s.Dead[i].LastLine})
-	}
-	n := len(list)
 	texts := m.screenTexts()
-	t := m.jobsTable(m.withSearchResults(list), []column{
+	return m.jobsTable(append(list, screenRows(s.Dead)...), []column{
 		idColumn, queueColumn, userColumn,
 		{"ATTEMPTS", narrowWindowWidth, 0, func(j *control.Job, _ *row) string { return present.AttemptsText(j) }},
 		{"WHEN", 0, 0, func(j *control.Job, _ *row) string {
@@ -244,8 +237,6 @@ func (m *model) failedTable() table {
 			return texts.FailureReason(&control.ScreenJob{Job: *j, LastLine: r.lastLine})
 		}},
 	})
-	t.hiddenRows, t.listAllCommand = m.countOf(failedList)-int64(n), "queuectl list --failed"
-	return t
 }
 
 func (m *model) queuesTable() table {
@@ -257,9 +248,6 @@ func (m *model) queuesTable() table {
 			r.colour = amber
 		}
 		t.rows = append(t.rows, r)
-	}
-	if m.snapshot.hasMore {
-		t.hiddenRows, t.listAllCommand = unknownCount, "queuectl queue list"
 	}
 	return t
 }
@@ -278,9 +266,6 @@ func (m *model) schedulesTable() table {
 		}
 		t.rows = append(t.rows, r)
 	}
-	if m.snapshot.hasMore {
-		t.hiddenRows, t.listAllCommand = unknownCount, "queuectl schedule list"
-	}
 	return t
 }
 
@@ -294,13 +279,6 @@ func (m *model) pickColumns(cells []string, narrow ...int) (list []string) {
 		list = append(list, cells[i])
 	}
 	return list
-}
-
-func orDash(text *string) string {
-	if text == nil {
-		return "-"
-	}
-	return *text
 }
 
 // runTime returns how long a job has been running or paused. The pane below the list shows which

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -226,17 +227,10 @@ func (m *model) handleFetched(msg *fetchResult) []effect {
 func (m *model) keepSelection() {
 	rows := m.table().rows
 	p := &m.selections[m.list]
-	for i := range rows {
-		if rows[i].id == p.id {
-			p.index = i
-			break
-		}
+	if i := slices.IndexFunc(rows, func(r row) bool { return r.id == p.id }); i >= 0 {
+		p.index = i
 	}
-	p.index = max(min(p.index, len(rows)-1), 0)
-	p.id = ""
-	if len(rows) > 0 {
-		p.id = rows[p.index].id
-	}
+	m.move(0)
 	_, shown := m.listLayout()
 	if p.index < p.offset {
 		p.offset = p.index
@@ -265,18 +259,10 @@ func (m *model) selectedRow() *row {
 // job.
 func (m *model) job(id string) *control.Job {
 	s := &m.snapshot.screen
-	for _, list := range [][]control.ScreenJob{s.Running, s.Dead} {
-		for i := range list {
-			if list[i].ID == id {
-				return &list[i].Job
-			}
-		}
-	}
-	for _, list := range [][]control.Job{s.Ready, s.Delayed, s.HeldOrBlocked, s.Done, m.snapshot.matches} {
-		for i := range list {
-			if list[i].ID == id {
-				return &list[i]
-			}
+	others := jobRows(s.Ready, s.Delayed, s.HeldOrBlocked, s.Done, m.snapshot.matches)
+	for _, r := range append(screenRows(s.Running, s.Dead), others...) {
+		if r.job.ID == id {
+			return r.job
 		}
 	}
 	return nil

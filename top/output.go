@@ -1,6 +1,7 @@
 package top
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -94,7 +95,7 @@ func (o *output) add(p *newOutput) {
 	o.ended = true
 	switch {
 	case p.err == nil:
-	case isUnreachable(p.err):
+	case errors.Is(p.err, queue.ErrUnavailable):
 		o.connectionLost = true
 	default:
 		o.readError = errorText(p.err)

@@ -27,6 +27,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// Client is a caller's connection to a queue.
+type Client struct {
+	control.API
+	io.Closer
+}
+
 // Options contains the functions with which the screen reaches a queue, and the terminal. See
 // docs/decisions/0092.
 type Options struct {
@@ -96,8 +102,7 @@ func limitReportedSize(_ tea.Model, msg tea.Msg) tea.Msg {
 func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // cancels pending requests
-	s := &shell{ctx: ctx, opt: o, api: o.Connect(), stopFollowing: func() {}}
-	defer s.api.Close()
+	s := &shell{ctx: ctx, opt: o, stopFollowing: func() {}}
 	first := s.fetch(fetch{rows: minFetchedRows, who: true})
 	if first.err != nil {
 		return first.err
@@ -121,7 +126,6 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 type shell struct {
 	ctx           context.Context
 	opt           Options
-	api           Client
 	m             *model
 	size          tea.WindowSizeMsg // size of the terminal, reduced to the limits
 	reader        *outputReader     // reader of the followed output; nil if no output is followed
@@ -293,19 +297,15 @@ func (s *shell) explain(e explain) explainResult {
 	return explainResult{e.id, why, err}
 }
 
-// fetch reads the state of the queue from the service. After an error, such as a timeout, it closes
-// the connection of the client.
+// fetch reads the state of the queue from the service.
 func (s *shell) fetch(f fetch) fetchResult {
-	ctx, cancel := context.WithTimeout(s.ctx, fetchTimeout)
-	defer cancel()
-	got, err := snapshotOf(ctx, s.api, f)
-	if err != nil {
-		s.api.Close()
-	}
-	return fetchResult{got, s.withNextStep(err)}
+	got, err := request(s, fetchTimeout, func(ctx context.Context, c Client) (snapshot, error) {
+		return snapshotOf(ctx, c, f)
+	})
+	return fetchResult{got, err}
 }
 
-func snapshotOf(ctx context.Context, api Reader, f fetch) (s snapshot, err error) {
+func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err error) {
 	s.list = f.list
 	if f.who {
 		who, err := api.Whoami(ctx, control.NoParams{})

@@ -20,7 +20,7 @@ import (
 
 // fake is a queue with one running job that supports only reading. Other calls panic.
 type fake struct {
-	Reader
+	control.API
 
 	onFetch func(n int) error                   // called for the nth fetch
 	logs    func(context.Context, string) error // called when the output of a job is read
@@ -32,7 +32,7 @@ type fake struct {
 
 func (f *fake) connect() Client {
 	f.open.Add(1)
-	return Client{Reader: f, Closer: closer(sync.OnceFunc(f.open.Done))}
+	return Client{API: f, Closer: closer(sync.OnceFunc(f.open.Done))}
 }
 
 // closer is a function that implements io.Closer.

@@ -2,8 +2,6 @@ package top
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,19 +14,19 @@ import (
 // verb is an action that a key applies to rows or to the service.
 type verb struct {
 	key, name   string
-	object      string // kind of the objects to which the action applies
-	resultWord  string // word that describes the result
-	method      string // API method whose right the user needs
-	needsNumber bool   // the user must enter a number first; otherwise, the user must confirm an action on rows
-	appliesTo   func(*row) bool
+	object      string          // kind of the objects to which the action applies
+	resultWord  string          // word that describes the result
+	method      string          // API method whose right the user needs
+	needsNumber bool            // the user must enter a number first; otherwise, the user must confirm an action on rows
+	appliesTo   func(*row) bool // nil for an action on the service, which needs no selected row
 	run         action
 }
 
 // action executes a verb on its objects.
 type action func(ctx context.Context, c Client, a *act) (control.BulkResult, error)
 
-// verbs returns the table of actions on rows. If several actions have the same key, the first
-// action that applies to the row is used.
+// verbs returns the table of actions. If several actions have the same key, the first action that applies
+// to the row is used.
 func verbs() []verb {
 	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.ActsIn()...)
 	queueWith := func(paused bool) func(*row) bool {
@@ -40,29 +38,23 @@ func verbs() []verb {
 	anySchedule := func(r *row) bool { return r.schedule != nil }
 	return []verb{
 		{"r", "retry", "job", "pending again", "retry", false, inStates(queue.VerbRetry.ActsIn()...), retryJobs},
-		{"c", "cancel", "job", "cancelled", "cancel", false, inStates(cancellable...), jobsAction(JobActions.Cancel)},
-		{"p", "pause", "job", "paused", "pause", false, runningRows(false), jobsAction(JobActions.Pause)},
-		{"p", "resume", "job", "resumed", "resume", false, runningRows(true), jobsAction(JobActions.Resume)},
-		{"h", "hold", "job", "held", "hold", false, inStates(queue.VerbHold.ActsIn()...), jobsAction(JobActions.Hold)},
+		{"c", "cancel", "job", "cancelled", "cancel", false, inStates(cancellable...), jobsAction(control.API.Cancel)},
+		{"p", "pause", "job", "paused", "pause", false, runningRows(false), jobsAction(control.API.Pause)},
+		{"p", "resume", "job", "resumed", "resume", false, runningRows(true), jobsAction(control.API.Resume)},
+		{"h", "hold", "job", "held", "hold", false, inStates(queue.VerbHold.ActsIn()...), jobsAction(control.API.Hold)},
 		{"h", "release", "job", "released", "release", false, inStates(queue.VerbRelease.ActsIn()...),
-			jobsAction(JobActions.Release)},
+			jobsAction(control.API.Release)},
 		{"P", "priority", "job", "changed", "edit", true, inStates(queue.VerbEdit.ActsIn()...), setPriority},
-		{"p", "pause", "queue", "paused", "queue.pause", false, queueWith(false), eachNameAction(Controls.QueuePause,
+		{"p", "pause", "queue", "paused", "queue.pause", false, queueWith(false), eachNameAction(control.API.QueuePause,
 			func(name string) control.QueuePause { return control.QueuePause{Name: name} })},
-		{"p", "resume", "queue", "resumed", "queue.resume", false, queueWith(true), eachNameAction(Controls.QueueResume,
+		{"p", "resume", "queue", "resumed", "queue.resume", false, queueWith(true), eachNameAction(control.API.QueueResume,
 			func(name string) control.QueueName { return control.QueueName{Name: name} })},
 		{"p", "pause", "schedule", "paused", "schedule.pause", false, scheduleWith(false),
-			eachNameAction(Controls.SchedulePause, scheduleName)},
+			eachNameAction(control.API.SchedulePause, scheduleName)},
 		{"p", "resume", "schedule", "resumed", "schedule.resume", false, scheduleWith(true),
-			eachNameAction(Controls.ScheduleResume, scheduleName)},
+			eachNameAction(control.API.ScheduleResume, scheduleName)},
 		{"r", "run", "schedule", "job enqueued", "schedule.run", false, anySchedule,
-			eachNameAction(Controls.ScheduleRun, scheduleName)},
-	}
-}
-
-// scalingVerbs returns the actions on workers. They need no selected row.
-func scalingVerbs() []verb {
-	return []verb{
+			eachNameAction(control.API.ScheduleRun, scheduleName)},
 		{key: "+", name: "add a worker", method: "worker.start", run: addWorker},
 		{key: "-", name: "remove a worker", method: "worker.scale", run: removeWorker},
 	}
@@ -88,14 +80,10 @@ func retryJobs(ctx context.Context, c Client, a *act) (control.BulkResult, error
 
 // setPriority sets the priority of jobs to the number that the user has entered.
 func setPriority(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
-	set, err := json.Marshal(map[string]int64{"priority": a.number})
-	if err != nil {
-		return control.BulkResult{}, err
-	}
-	return c.Edit(ctx, control.Edit{Selection: a.selection(), Set: set})
+	return c.Edit(ctx, control.Edit{Selection: a.selection(), Set: fmt.Appendf(nil, `{"priority":%d}`, a.number)})
 }
 
-func jobsAction(method func(JobActions, context.Context, control.Selection) (control.BulkResult, error)) action {
+func jobsAction(method func(control.API, context.Context, control.Selection) (control.BulkResult, error)) action {
 	return func(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
 		return method(c, ctx, a.selection())
 	}
@@ -103,7 +91,9 @@ func jobsAction(method func(JobActions, context.Context, control.Selection) (con
 
 // eachNameAction returns an action that calls a method for each name in turn. The function params returns the
 // parameters of the method. The action stops at the first error.
-func eachNameAction[P, R any](method func(Controls, context.Context, P) (R, error), params func(name string) P) action {
+func eachNameAction[P, R any](
+	method func(control.API, context.Context, P) (R, error), params func(name string) P,
+) action {
 	return func(ctx context.Context, c Client, a *act) (r control.BulkResult, err error) {
 		for _, name := range a.ids {
 			if _, err := method(c, ctx, params(name)); err != nil {
@@ -183,15 +173,10 @@ func (a *actResult) text() string {
 // verbForKey returns the action of a key in the current state. It returns nil if the key has no
 // action that the user may use.
 func (m *model) verbForKey(name string) *verb {
-	if r := m.selectedRow(); r != nil {
-		for _, v := range verbs() {
-			if v.key == name && v.appliesTo(r) && m.isAllowed(v.method, m.ownsRow(r)) {
-				return &v
-			}
-		}
-	}
-	for _, v := range scalingVerbs() {
-		if v.key == name && m.isAllowed(v.method, true) {
+	r := m.selectedRow()
+	for _, v := range verbs() {
+		if v.key == name && (v.appliesTo == nil || r != nil && v.appliesTo(r)) &&
+			m.isAllowed(v.method, v.appliesTo == nil || m.ownsRow(r)) {
 			return &v
 		}
 	}
@@ -212,25 +197,22 @@ func (m *model) ownsRow(r *row) bool {
 // selected row. If the action needs a confirmation or a number, it first asks the user.
 func (m *model) askOrStart(v *verb) []effect {
 	a := act{verb: v}
-	if v.appliesTo != nil {
-		for _, r := range m.table().rows {
-			if m.markedIDs[r.id] {
-				a.ids = append(a.ids, r.id)
-			}
-		}
-		if len(a.ids) == 0 {
-			a.ids = []string{m.selectedRow().id}
+	if v.appliesTo == nil {
+		return m.startAct(a)
+	}
+	for _, r := range m.table().rows {
+		if m.markedIDs[r.id] {
+			a.ids = append(a.ids, r.id)
 		}
 	}
-	switch {
-	case v.needsNumber:
-		m.question = &question{kind: askNumber, act: a}
-		return nil
-	case v.appliesTo != nil:
-		m.question = &question{kind: askConfirmation, act: a}
-		return nil
+	if len(a.ids) == 0 {
+		a.ids = []string{m.selectedRow().id}
 	}
-	return m.startAct(a)
+	m.question = &question{kind: askConfirmation, act: a}
+	if v.needsNumber {
+		m.question.kind = askNumber
+	}
+	return nil
 }
 
 // maxPendingActs is the maximum number of running and waiting actions. It limits what a key that is held
@@ -247,27 +229,17 @@ func (m *model) startAct(a act) []effect {
 	if m.pendingActs = append(m.pendingActs, a); len(m.pendingActs) > 1 {
 		return nil
 	}
-	return m.nextAct()
-}
-
-// nextAct returns the first queued action as an effect, if one exists.
-func (m *model) nextAct() []effect {
-	if len(m.pendingActs) == 0 {
-		return nil
-	}
-	return []effect{m.pendingActs[0]}
+	return []effect{a}
 }
 
 // handleActed handles the result of an action and starts the next action. It also requests a fetch,
 // because the displayed state is outdated.
 func (m *model) handleActed(msg *actResult) []effect {
 	m.pendingActs, m.notice = m.pendingActs[1:], msg.text()
-	todo := m.nextAct()
 	m.fetchAgain = true
-	return append(todo, m.requestFetch()...)
-}
-
-// isUnreachable reports whether an error means that the service does not reply.
-func isUnreachable(err error) bool {
-	return errors.Is(err, queue.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+	todo := m.requestFetch()
+	if len(m.pendingActs) > 0 {
+		todo = append(todo, m.pendingActs[0])
+	}
+	return todo
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// fakeControls records the schedules that were run and the numbers of workers that were set. Other
-// calls panic.
+// fakeControls is a queue with a given number of workers. It records the schedules that were run and the
+// numbers of workers that were set. Other calls panic.
 type fakeControls struct {
-	Controls
+	control.API
+	total            int // number of workers
 	ran              []string
 	rejectedSchedule string // name of the schedule that the fake rejects
 	counts           []int
@@ -37,22 +38,16 @@ func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (co
 // before that one as done.
 func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 	c := &fakeControls{rejectedSchedule: "b"}
-	run := eachNameAction(Controls.ScheduleRun, scheduleName)
-	r, err := run(t.Context(), Client{Controls: c}, &act{ids: []string{"a", "b", "c"}})
+	run := eachNameAction(control.API.ScheduleRun, scheduleName)
+	r, err := run(t.Context(), Client{API: c}, &act{ids: []string{"a", "b", "c"}})
 	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.DoneIDs, want) ||
 		!slices.Equal(c.ran, want) {
 		t.Errorf("ran %q, reported %q, %v; want %q and the rejection", c.ran, r.DoneIDs, err, want)
 	}
 }
 
-// workersOf is a queue with a given number of workers. Calls of methods other than Status panic.
-type workersOf struct {
-	Reader
-	total int
-}
-
-func (w workersOf) Status(context.Context, control.NoParams) (control.Status, error) {
-	return control.Status{Workers: control.WorkerSummary{Total: w.total}}, nil
+func (c *fakeControls) Status(context.Context, control.NoParams) (control.Status, error) {
+	return control.Status{Workers: control.WorkerSummary{Total: c.total}}, nil
 }
 
 // Removing a worker subtracts one from the number of workers that the service reports. The number
@@ -60,7 +55,8 @@ func (w workersOf) Status(context.Context, control.NoParams) (control.Status, er
 func TestRemoveWorkerUsesCurrentNumber(t *testing.T) {
 	c := &fakeControls{}
 	for _, total := range []int{4, 1, 0} {
-		if _, err := removeWorker(t.Context(), Client{Reader: workersOf{total: total}, Controls: c}, &act{}); err != nil {
+		c.total = total
+		if _, err := removeWorker(t.Context(), Client{API: c}, &act{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,7 +2,6 @@ package top
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -28,9 +27,6 @@ const (
 	faint = "2"
 	amber = "33"
 )
-
-// styleSequences matches the escape sequences that paint adds.
-var styleSequences = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 func paint(text, style string) string {
 	if style == "" || text == "" {
@@ -91,7 +87,7 @@ func (m *model) view() string {
 	lines = lines[:m.height-len(footer)]
 	if m.outage != nil {
 		for i := range lines {
-			lines[i] = paint(styleSequences.ReplaceAllString(lines[i], ""), faint)
+			lines[i] = paint(termtext.WithoutColours(lines[i]), faint)
 		}
 		lines[0] = paint(m.outageLine(), amber)
 	}
@@ -192,7 +188,8 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 		if m.search != "" {
 			empty = "no match for " + termtext.SafeText(m.search)
 			if t.hiddenRows != 0 { // some rows were not fetched
-				empty = "no match for " + termtext.SafeText(m.search) + " in the rows shown; to see all: " + t.listAllCommand
+				empty = "no match for " + termtext.SafeText(m.search) + " in the rows shown; to see all: " +
+					listings()[m.list].listAllCommand
 			}
 		}
 		return []string{termtext.Truncate("  "+empty, m.width)}
@@ -234,13 +231,13 @@ func (m *model) moreText(t *table, from, to int) string {
 	if below := len(t.rows) - to; below > 0 {
 		parts = append(parts, fmt.Sprintf("%d more below", below))
 	}
-	switch {
+	switch command := listings()[m.list].listAllCommand; {
 	case t.hiddenRows == unknownCount:
-		parts = append(parts, "more: "+t.listAllCommand)
+		parts = append(parts, "more: "+command)
 	case t.hiddenRows > 0 && m.search != "":
-		parts = append(parts, fmt.Sprintf("%d not searched; see: %s", t.hiddenRows, t.listAllCommand))
+		parts = append(parts, fmt.Sprintf("%d not searched; see: %s", t.hiddenRows, command))
 	case t.hiddenRows > 0:
-		parts = append(parts, fmt.Sprintf("%d more: %s", t.hiddenRows, t.listAllCommand))
+		parts = append(parts, fmt.Sprintf("%d more: %s", t.hiddenRows, command))
 	}
 	return strings.Join(parts, termtext.LocaleText(" · "))
 }
@@ -279,7 +276,6 @@ func (m *model) lineWithTime(l line) string {
 
 // jobLine describes the state and the progress of a job in one line.
 func (m *model) jobLine(j *control.Job) string {
-	mark, colour := present.SignedIDAndColour(j)
 	text := termtext.SafeText(present.StateWithReason(j))
 	if j.StartedAt != 0 {
 		text += fmt.Sprintf(", attempt %d of %d", max(present.UsedAttempts(j), 1), j.MaxAttempts)
@@ -296,8 +292,8 @@ func (m *model) jobLine(j *control.Job) string {
 	if j.Progress != nil {
 		text += "  " + progressBar(j, longBar) + " " + termtext.SafeText(j.Progress.Text)
 	}
-	return paint(termtext.SafeText(mark), colour) + " " + text + "  " + paint(termtext.SafeText(present.JobTitle(j)),
-		faint)
+	id := paint(termtext.SafeText(present.SignedID(j)), present.SignOfState(j.State).Colour)
+	return id + " " + text + "  " + paint(termtext.SafeText(present.JobTitle(j)), faint)
 }
 
 // pageView returns the lines of a full-screen page.

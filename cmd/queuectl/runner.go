@@ -81,8 +81,8 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	go reopenLog(a.Stderr, r.logFile) // this goroutine ends with this process
 	ctx, end := stopCtx(ctx, log)
 	defer end()
-	o := daemon.Options{Root: a.Dir, Tmpdir: r.tmpdir, Isolated: r.isolated, ServiceUID: os.Geteuid(),
-		OnReady: runner.ReportReady}
+	own := launcher.RunnerSettings{Root: a.Dir, Tmpdir: r.tmpdir, Isolated: r.isolated, ServiceUID: os.Geteuid()}
+	o := daemon.Options{RunnerSettings: own, OnReady: runner.ReportReady}
 	refuse := func(error) {} // reports an error to the service
 	if r.readsRequest {
 		grant, err := launcher.Accept(a.Dir, r.policyFile, r.serviceUnit != "")
@@ -94,11 +94,7 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 		}
 		refuse = grant.ReplyError
 		warnNoCgroups(log, grant.NoCgroupsReason)
-		o = daemon.Options{
-			Root: grant.Root, Tmpdir: grant.Tmpdir, Isolated: grant.Isolated, ServiceUID: grant.ServiceUID,
-			PolicyFile: grant.PolicyFile, Credentials: grant.Credentials, Cgroups: grant.Cgroups,
-			OnReady: grant.ReplyReady,
-		}
+		o = daemon.Options{RunnerSettings: grant.RunnerSettings, OnReady: grant.ReplyReady}
 	}
 	if r.cgroupDelegated {
 		var err error

@@ -39,7 +39,7 @@ characters; without one, use: queuectl status --watch`,
 			return top.Run(cmd.Context(), top.Options{
 				Connect: func() top.Client {
 					c := control.NewClient(t.Socket)
-					return top.Client{Reader: c, JobActions: c, Controls: c, Closer: c}
+					return top.Client{API: c, Closer: c}
 				},
 				Edit:    a.editFromTop,
 				Explain: func(err error) error { return t.ConnectError(err) },

@@ -65,6 +65,27 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 	return owner, isTrustedAccount(owner, me.User.Sid), nil
 }
 
+// CheckFolder returns an error if accounts that isTrustedAccount does not accept can change the folder with a
+// security descriptor. It also returns an error if such an account owns the folder, because an owner can change
+// the access list. subject names the folder in the error. alternative says what the user can do instead of
+// changing the folder.
+func CheckFolder(path, subject, alternative string, sd *windows.SECURITY_DESCRIPTOR) error {
+	owner, trusted, err := Owner(sd)
+	if err != nil {
+		return fmt.Errorf("cannot determine the owner of %s (%w); %s", subject, err, alternative)
+	}
+	if !trusted {
+		return fmt.Errorf(`%s belongs to %s; %s, or run in an elevated prompt: icacls "%s" /setowner *S-1-5-32-544`,
+			subject, NameOf(owner), alternative, path)
+	}
+	others, err := OtherAccountsWithRights(sd, WriteRights, 0)
+	if err == nil && len(others) > 0 {
+		err = fmt.Errorf(`%s can be changed by other users (%s); run: icacls "%s" /inheritance:r /grant:r `+
+			`"%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, subject, strings.Join(others, ", "), path)
+	}
+	return err
+}
+
 // isTrustedAccount reports whether an account may change the object: it is the system, the administrators, a
 // service's virtual account, or the account in the parameter me.
 func isTrustedAccount(sid, me *windows.SID) bool {

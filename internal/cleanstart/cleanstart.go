@@ -14,27 +14,23 @@ import (
 	"strings"
 )
 
-// systemdVariables are the variables that systemd sets for one process or unit. A service that
-// inherited them would act as its caller's unit, for example in messages to systemd.
-var systemdVariables = []string{
+// variablesOfOneProcess are the variables that a process must not inherit. systemd sets most of them for one
+// process or unit. A service that inherited them would act as its caller's unit, for example in messages to
+// systemd. The last ones are the variables that the Go runtime reads at its start, as documented in package
+// runtime. A caller's values would affect the service for all its users.
+var variablesOfOneProcess = []string{
 	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "MAINPID",
-	"INVOCATION_ID",
-	"JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "FDSTORE", "SYSTEMD_EXEC_PID", "MEMORY_PRESSURE_WATCH",
-	"MEMORY_PRESSURE_WRITE",
-	"OLDPWD",
+	"INVOCATION_ID", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "FDSTORE", "SYSTEMD_EXEC_PID",
+	"MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE", "OLDPWD",
+	"GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "GORACE", "GOTRACEBACK",
 }
 
-// runtimeVariables are the variables that the Go runtime reads at its start, as documented in package
-// runtime. A caller's values would affect the service for all its users.
-var runtimeVariables = []string{"GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "GORACE", "GOTRACEBACK"}
-
 // Environ returns the environment for a process that outlives this one. It is the environment of
-// this process without systemdVariables and runtimeVariables.
+// this process without variablesOfOneProcess.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
 		// Windows ignores the case of a variable's name.
-		dropped := func(n string) bool { return strings.EqualFold(n, name) }
-		return slices.ContainsFunc(systemdVariables, dropped) || slices.ContainsFunc(runtimeVariables, dropped)
+		return slices.ContainsFunc(variablesOfOneProcess, func(n string) bool { return strings.EqualFold(n, name) })
 	})
 }

@@ -15,9 +15,6 @@ const (
 	noClamp                = ^uint32(0) // this value resets a utilization clamp
 )
 
-// sameAsHard is a value of limit.soft. It means that the soft limit equals the hard limit.
-const sameAsHard = 0
-
 // limit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
 // include/asm-generic/resource.h.
 type limit struct {
@@ -25,7 +22,7 @@ type limit struct {
 	// name and unit appear in the report of InheritedAttributes. name is "" if the report omits the limit, because
 	// no job fails when the limit is lower than usual.
 	name, unit string
-	soft, hard uint64 // hard is 0 if the default differs between systems
+	soft, hard uint64 // the soft limit is at most the hard limit; hard is 0 if the default differs between systems
 }
 
 var limits = []limit{
@@ -33,18 +30,18 @@ var limits = []limit{
 	{unix.RLIMIT_FSIZE, "file size", " bytes", unlimited, unlimited},
 	{unix.RLIMIT_DATA, "data segment", " bytes", unlimited, unlimited},
 	{unix.RLIMIT_STACK, "stack", " bytes", 8 << 20, unlimited},
-	{unix.RLIMIT_CORE, "", "", sameAsHard, unlimited},
+	{unix.RLIMIT_CORE, "", "", 0, unlimited},
 	{unix.RLIMIT_RSS, "", "", unlimited, unlimited},
 	{unix.RLIMIT_AS, "address space", " bytes", unlimited, unlimited},
 	{unix.RLIMIT_LOCKS, "", "", unlimited, unlimited},
 	{unix.RLIMIT_RTTIME, "real-time CPU time", " microseconds", unlimited, unlimited},
 	{unix.RLIMIT_NOFILE, "open files", "", 1024, 4096},
-	{unix.RLIMIT_NPROC, "processes", "", sameAsHard, 0},
-	{unix.RLIMIT_SIGPENDING, "", "", sameAsHard, 0},
-	{unix.RLIMIT_MEMLOCK, "", "", sameAsHard, 0},
-	{unix.RLIMIT_MSGQUEUE, "", "", sameAsHard, 0},
-	{unix.RLIMIT_NICE, "", "", sameAsHard, 0},
-	{unix.RLIMIT_RTPRIO, "", "", sameAsHard, 0},
+	{unix.RLIMIT_NPROC, "processes", "", unlimited, 0},
+	{unix.RLIMIT_SIGPENDING, "", "", unlimited, 0},
+	{unix.RLIMIT_MEMLOCK, "", "", unlimited, 0},
+	{unix.RLIMIT_MSGQUEUE, "", "", unlimited, 0},
+	{unix.RLIMIT_NICE, "", "", unlimited, 0},
+	{unix.RLIMIT_RTPRIO, "", "", unlimited, 0},
 }
 
 // Reset gives the calling thread those attributes of a fresh process that the account may set. The
@@ -114,15 +111,7 @@ func resetLimits() {
 }
 
 // defaultSoft returns the soft limit of a fresh process with the given hard limit.
-func (l limit) defaultSoft(hard uint64) uint64 {
-	switch {
-	case l.resource == unix.RLIMIT_CORE:
-		return 0
-	case l.soft == sameAsHard:
-		return hard
-	}
-	return min(l.soft, hard)
-}
+func (l limit) defaultSoft(hard uint64) uint64 { return min(l.soft, hard) }
 
 // resetScheduling resets policy, nice value, utilization clamps, processors and I/O class.
 func resetScheduling() {

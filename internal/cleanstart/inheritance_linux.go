@@ -22,31 +22,38 @@ const commandOOMScore = 200
 // Each description says what the attribute means for jobs.
 func InheritedAttributes() []string {
 	own, first := readProcStatus("self"), readProcStatus("1")
-	return slices.Concat(inheritedScheduling(own, first), inheritedLimits(), inheritedRights(own, first),
-		inheritedGroups(), inheritedUnit())
+	var list attributes
+	list.addScheduling(own, first)
+	list.addLimits()
+	list.addRights(own, first)
+	list.addGroups()
+	return append(list, inheritedUnit()...)
 }
 
-func inheritedScheduling(own, first procStatus) (list []string) {
-	if nice := Nice(); nice != 0 {
-		list = append(list, fmt.Sprintf("every job starts with the nice value %d and can only raise it", nice))
+// attributes contains the descriptions of attributes.
+type attributes []string
+
+// addIf adds the description of an attribute if the attribute was inherited.
+func (l *attributes) addIf(inherited bool, format string, args ...any) {
+	if inherited {
+		*l = append(*l, fmt.Sprintf(format, args...))
 	}
-	if policy, err := unix.SchedGetAttr(0, 0); err == nil && policy.Policy != unix.SCHED_NORMAL {
-		list = append(list, fmt.Sprintf("every job runs with the scheduling policy %s", policyName(policy.Policy)))
+}
+
+func (l *attributes) addScheduling(own, first procStatus) {
+	nice := Nice()
+	l.addIf(nice != 0, "every job starts with the nice value %d and can only raise it", nice)
+	if policy, err := unix.SchedGetAttr(0, 0); err == nil {
+		l.addIf(policy.Policy != unix.SCHED_NORMAL, "every job runs with the scheduling policy %s", policyName(policy.Policy))
 	}
-	if own.setSize("Cpus_allowed") < first.setSize("Cpus_allowed") {
-		list = append(list, fmt.Sprintf("jobs can use only the processors %s of %s", own["Cpus_allowed_list"],
-			first["Cpus_allowed_list"]))
-	}
-	if own.setSize("Mems_allowed") < first.setSize("Mems_allowed") {
-		list = append(list, fmt.Sprintf("jobs can use only the memory (NUMA) nodes %s of %s", own["Mems_allowed_list"],
-			first["Mems_allowed_list"]))
-	}
-	raw, err := os.ReadFile("/proc/self/oom_score_adj")
-	if score, bad := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && bad == nil && score > commandOOMScore {
-		list = append(list, fmt.Sprintf("when memory runs out, the kernel ends the service and its runner before their "+
-			"jobs, because oom_score_adj is %d", score))
-	}
-	return list
+	l.addIf(own.setSize("Cpus_allowed") < first.setSize("Cpus_allowed"), "jobs can use only the processors %s of %s",
+		own["Cpus_allowed_list"], first["Cpus_allowed_list"])
+	l.addIf(own.setSize("Mems_allowed") < first.setSize("Mems_allowed"),
+		"jobs can use only the memory (NUMA) nodes %s of %s", own["Mems_allowed_list"], first["Mems_allowed_list"])
+	raw, _ := os.ReadFile("/proc/self/oom_score_adj")
+	score, _ := strconv.Atoi(strings.TrimSpace(string(raw))) // 0 if the file cannot be read
+	l.addIf(score > commandOOMScore, "when memory runs out, the kernel ends the service and its runner before their "+
+		"jobs, because oom_score_adj is %d", score)
 }
 
 func policyName(policy uint32) string {
@@ -54,18 +61,14 @@ func policyName(policy uint32) string {
 	return cmp.Or(names[policy], strconv.Itoa(int(policy)))
 }
 
-func inheritedLimits() (list []string) {
-	for _, l := range limits {
+func (l *attributes) addLimits() {
+	for _, limit := range limits {
 		var now unix.Rlimit
-		if l.name == "" || unix.Prlimit(0, l.resource, nil, &now) != nil {
-			continue
-		}
-		if now.Max < l.defaultHard() {
-			list = append(list, fmt.Sprintf("no job can raise its limit for %s above the hard limit of %d%s", l.name, now.Max,
-				l.unit))
+		if limit.name != "" && unix.Prlimit(0, limit.resource, nil, &now) == nil {
+			l.addIf(now.Max < limit.defaultHard(), "no job can raise its limit for %s above the hard limit of %d%s", limit.name,
+				now.Max, limit.unit)
 		}
 	}
-	return list
 }
 
 // defaultHard returns the hard limit of a fresh process.
@@ -79,62 +82,49 @@ func (l limit) defaultHard() uint64 {
 	return most / 2
 }
 
-// inheritedRights reports what this process may not do although the machine's first process may. In a
-// container, both processes have the container's restrictions, which are not reported.
-func inheritedRights(own, first procStatus) (list []string) {
-	if own["NoNewPrivs"] == "1" && first["NoNewPrivs"] == "0" {
-		list = append(list, "sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")
-	}
-	if first != nil && own["Seccomp_filters"] != first["Seccomp_filters"] && own["Seccomp"] != "0" {
-		list = append(list, "every job runs with a seccomp filter, so the system calls that it blocks fail")
-	}
-	if own.setSize("CapBnd") < first.setSize("CapBnd") {
-		list = append(list, fmt.Sprintf("jobs that run as root lack capabilities, because the bounding set "+
-			"is %s instead of %s", own["CapBnd"], first["CapBnd"]))
-	}
-	if securebits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0); err == nil && securebits != 0 {
-		list = append(list, fmt.Sprintf("jobs that run as root can lack capabilities, because securebits is %#x instead of 0",
-			securebits))
-	}
-	if mdwe, err := unix.PrctlRetInt(unix.PR_GET_MDWE, 0, 0, 0, 0); err == nil && mdwe != 0 {
-		list = append(list, "programs with a just-in-time compiler fail in jobs, because writable memory cannot be made "+
-			"executable (PR_SET_MDWE)")
-	}
-	return list
+// addRights adds what this process may not do although the machine's first process may. In a container, both
+// processes have the container's restrictions, which are not reported.
+func (l *attributes) addRights(own, first procStatus) {
+	l.addIf(own["NoNewPrivs"] == "1" && first["NoNewPrivs"] == "0",
+		"sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")
+	l.addIf(first != nil && own["Seccomp_filters"] != first["Seccomp_filters"] && own["Seccomp"] != "0",
+		"every job runs with a seccomp filter, so the system calls that it blocks fail")
+	l.addIf(own.setSize("CapBnd") < first.setSize("CapBnd"), "jobs that run as root lack capabilities, because the "+
+		"bounding set is %s instead of %s", own["CapBnd"], first["CapBnd"])
+	securebits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
+	l.addIf(err == nil && securebits != 0,
+		"jobs that run as root can lack capabilities, because securebits is %#x instead of 0", securebits)
+	mdwe, err := unix.PrctlRetInt(unix.PR_GET_MDWE, 0, 0, 0, 0)
+	l.addIf(err == nil && mdwe != 0, "programs with a just-in-time compiler fail in jobs, because writable memory "+
+		"cannot be made executable (PR_SET_MDWE)")
 }
 
-// inheritedGroups reports how the groups of this process differ from those that /etc/passwd and
-// /etc/group list for the account. It ignores accounts and groups from other sources.
-func inheritedGroups() (list []string) {
+// addGroups adds how the groups of this process differ from those that /etc/passwd and /etc/group list for
+// the account. It ignores accounts and groups from other sources.
+func (l *attributes) addGroups() {
 	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
 	if err != nil {
-		return nil
+		return
 	}
 	given, err := account.GroupIds()
 	if err != nil {
-		return nil
+		return
 	}
-	if primary := strconv.Itoa(os.Getegid()); primary != account.Gid {
-		list = append(list, fmt.Sprintf("files that jobs create belong to the group %s instead of the group %s, because "+
-			"%[1]s is the primary group of the service's process", groupName(primary), groupName(account.Gid)))
-	}
+	primary := strconv.Itoa(os.Getegid())
+	l.addIf(primary != account.Gid, "files that jobs create belong to the group %s instead of the group %s, because "+
+		"%[1]s is the primary group of the service's process", groupName(primary), groupName(account.Gid))
 	groups, _ := os.Getgroups()
 	for _, gid := range groups {
 		id := strconv.Itoa(gid)
-		if _, err := user.LookupGroupId(id); err == nil && id != account.Gid && gid != os.Getegid() &&
-			!slices.Contains(given, id) {
-			list = append(list, fmt.Sprintf("jobs have the rights of the group %s, although the user %s is not a member",
-				groupName(id), account.Username))
-		}
+		_, err := user.LookupGroupId(id)
+		l.addIf(err == nil && id != account.Gid && id != primary && !slices.Contains(given, id),
+			"jobs have the rights of the group %s, although the user %s is not a member", groupName(id), account.Username)
 	}
 	for _, id := range given {
 		gid, _ := strconv.Atoi(id)
-		if id != account.Gid && gid != os.Getegid() && !slices.Contains(groups, gid) {
-			list = append(list, fmt.Sprintf("jobs lack the rights of the group %s, although the user %s is a member",
-				groupName(id), account.Username))
-		}
+		l.addIf(id != account.Gid && id != primary && !slices.Contains(groups, gid),
+			"jobs lack the rights of the group %s, although the user %s is a member", groupName(id), account.Username)
 	}
-	return list
 }
 
 func groupName(id string) string {
@@ -147,10 +137,7 @@ func groupName(id string) string {
 // inheritedUnit reports the caller's systemd unit and its limits. When that unit ends, systemd also
 // ends this process.
 func inheritedUnit() []string {
-	raw, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return nil
-	}
+	raw, _ := os.ReadFile("/proc/self/cgroup") // without this file, no unit is reported
 	return describeUnit(string(raw), func(file string) string {
 		raw, _ := os.ReadFile("/sys/fs/cgroup" + file)
 		return strings.TrimSpace(string(raw))

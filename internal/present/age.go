@@ -32,20 +32,21 @@ func HasExpired(at *queue.Millis, now time.Time) bool {
 
 // dueText returns the time at which something is due, and how much time is left.
 func dueText(due, now time.Time) string {
-	text, passed := FullTime(due, now)
-	if passed {
-		text += ", so the job can start now"
-	}
-	return "due " + text
+	return timeWithResult("due ", due, now, ", so the job can start now")
 }
 
 // ExpiryText returns when something expires, with the time left.
-func ExpiryText(expires, now time.Time) string {
-	text, passed := FullTime(expires, now)
+func ExpiryText(at, now time.Time) string {
+	return timeWithResult("expires ", at, now, ", so it will not run")
+}
+
+// timeWithResult formats a time like FullTime. If the time has passed, it adds the result of that.
+func timeWithResult(name string, at, now time.Time, result string) string {
+	text, passed := FullTime(at, now)
 	if passed {
-		text += ", so it will not run"
+		text += result
 	}
-	return "expires " + text
+	return name + text
 }
 
 // FullTime formats a time with its day, its zone and the time left. passed reports whether the time
@@ -170,20 +171,21 @@ func dateLayout(t, now time.Time) string {
 	return ""
 }
 
-func RunTimeText(ms *int64) string {
-	if ms == nil {
+// formatIfKnown formats a value with the given function. It returns "" for nil.
+func formatIfKnown[T any](p *T, format func(T) string) string {
+	if p == nil {
 		return ""
 	}
-	return ApproxDuration(*ms)
+	return format(*p)
 }
+
+// RunTimeText formats a duration in milliseconds like ApproxDuration. It returns "" if the duration is unknown.
+func RunTimeText(ms *int64) string { return formatIfKnown(ms, ApproxDuration) }
 
 // DurationText formats a duration in milliseconds like RoughDuration. It returns "" if the duration is unknown.
 func DurationText(ms *int64) string {
-	switch {
-	case ms == nil:
-		return ""
-	case *ms < 1000:
-		return fmt.Sprintf("%dms", *ms)
+	if ms == nil || *ms < 1000 {
+		return RunTimeText(ms)
 	}
 	return RoughDuration(time.Duration(*ms) * time.Millisecond)
 }

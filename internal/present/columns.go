@@ -57,10 +57,7 @@ func timeCell(t control.Time) Cell { return Cell{Text: LocalTime(t), sortNumber:
 // SignalName returns the name of the signal that ended a job. It returns the parameter absent if no
 // signal ended the job.
 func SignalName(j *control.Job, absent string) string {
-	if j.Signal == nil {
-		return absent
-	}
-	return queue.SignalName(*j.Signal)
+	return cmp.Or(formatIfKnown(j.Signal, queue.SignalName), absent)
 }
 
 // Columns returns the table of columns, in the order of the help.
@@ -87,12 +84,11 @@ func Columns() []Column {
 		}},
 		{"ran", "RAN", func(j *control.Job) Cell { return optionalCell(DashIfEmpty(RunTimeText(j.RunTimeMS)), j.RunTimeMS) }},
 		{"typical", "TYPICAL", func(j *control.Job) Cell {
-			return optionalCell(TypicalRuntimeOrDash(j),
-				j.TypicalRuntimeMS)
+			return optionalCell(TypicalRuntimeOrDash(j), j.TypicalRuntimeMS)
 		}},
 		{"progress", "PROGRESS", func(j *control.Job) Cell {
-			return textAndNumber(DashIfEmpty(ProgressText(j)),
-				percentKey(j))
+			unknown := control.JobProgress{Percent: -1} // a job that has not reported any progress comes first
+			return textAndNumber(DashIfEmpty(ProgressText(j)), queue.ValueOr(j.Progress, unknown).Percent)
 		}},
 		{"exit_code", "EXIT", func(j *control.Job) Cell { return optionalCell(DashIfNil(j.ExitCode), j.ExitCode) }},
 		{"signal", "SIGNAL", func(j *control.Job) Cell { return optionalCell(SignalName(j, "-"), j.Signal) }},
@@ -104,19 +100,10 @@ func Columns() []Column {
 		{"user", "USER", func(j *control.Job) Cell { return textCell(j.User) }},
 		{"labels", "LABELS", func(j *control.Job) Cell { return dashCell(LabelsText(j.Labels)) }},
 		{"error", "ERROR", func(j *control.Job) Cell {
-			return Cell{Text: DashIfNil(j.Error), sortText: queue.ValueOr(j.Error,
-				"")}
+			return Cell{Text: DashIfNil(j.Error), sortText: queue.ValueOr(j.Error, "")}
 		}},
 		{"command", "COMMAND", func(j *control.Job) Cell { return textCell(JobTitle(j)) }},
 	}
-}
-
-// percentKey returns the progress of a job in percent, or -1 if it has not reported any.
-func percentKey(j *control.Job) int64 {
-	if j.Progress == nil {
-		return -1
-	}
-	return int64(j.Progress.Percent)
 }
 
 // reasonText returns why a job ended or, if the job has not ended, what it waits for.

@@ -11,14 +11,9 @@ import (
 func CountsText(all int, count func(state string) int64, states ...string) string {
 	var parts []string
 	for _, state := range states {
-		if n := count(state); n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
-		}
+		parts = append(parts, CountText(count(state), state))
 	}
-	if len(parts) == 0 {
-		return JobsText(all)
-	}
-	return JobsText(all) + ": " + strings.Join(parts, ", ")
+	return strings.TrimSuffix(JobsText(all)+": "+JoinTexts(parts...), ": ")
 }
 
 // JoinTexts joins the texts next to a progress bar. It omits empty texts.

@@ -34,8 +34,9 @@ func WaitReason(j *control.Job) string {
 func DetailRows(j *control.JobDetail) [][2]string {
 	ran, typical := runTimes(j)
 	rows := [][2]string{
-		{"Priority", priorityText(&j.Job)}, {"Attempts", usedAttemptsText(j)}, {"User", j.User}, {"Submitter", j.Submitter},
-		{"Schedule", j.Schedule}, {"Directory", j.Cwd}, {"Created", LocalTime(j.CreatedAt)}, {"Due", LocalTime(j.RunAt)},
+		{"Priority", priorityText(&j.Job, "%[3]d (set to %[1]d, plus %[2]d for waiting time)")},
+		{"Attempts", usedAttemptsText(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule},
+		{"Directory", j.Cwd}, {"Created", LocalTime(j.CreatedAt)}, {"Due", LocalTime(j.RunAt)},
 		{"Next retry", localOrNone(j.NextRetryAt)}, {"Expires", localOrNone(j.ExpiresAt)},
 		{"Started", localOrNone(j.StartedAt)}, {"Finished", localOrNone(j.FinishedAt)},
 		{"Waited", ApproxDuration(j.QueueTimeMS)}, {"Ran", ran},
@@ -87,7 +88,7 @@ func limitRows(j *control.JobDetail) (rows [][2]string) {
 // settingRows returns the settings of a job that differ from the defaults and that no other row shows.
 func settingRows(j *control.JobDetail) (rows [][2]string) {
 	add := func(name, field, before, after string, usual ...string) {
-		text := specText(j.Spec[field])
+		text := valueText(j.Spec[field], ", ")
 		if text == "" || slices.Contains(usual, text) {
 			return
 		}
@@ -125,35 +126,34 @@ func settingRows(j *control.JobDetail) (rows [][2]string) {
 	var backoff []string
 	for _, f := range []struct{ field, before string }{{"backoff_strategy", ""}, {"backoff_base", "base "},
 		{"backoff_max", "at most "}, {"jitter", "jitter "}} {
-		if text := specText(j.Spec[f.field]); text != "" {
+		if text := valueText(j.Spec[f.field], ", "); text != "" {
 			backoff = append(backoff, f.before+text)
 		}
 	}
 	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
 }
 
-// specText formats the value of a spec's field after JSON decoding. It returns "" if the field is not
-// set.
-func specText(v any) string {
+// valueText formats a value after JSON decoding. The separator is between the entries of a list or map. It
+// returns "" for nil.
+func valueText(v any, separator string) string {
+	var texts []string
 	switch v := v.(type) {
-	case string:
-		return v
+	case nil:
+		return ""
 	case float64:
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	case []any:
-		texts := make([]string, len(v))
-		for i := range v {
-			texts[i] = specText(v[i])
+		for _, entry := range v {
+			texts = append(texts, valueText(entry, separator))
 		}
-		return strings.Join(texts, ", ")
+		return strings.Join(texts, separator)
 	case map[string]any:
-		texts := make([]string, 0, len(v))
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			texts = append(texts, name+"="+specText(v[name]))
+			texts = append(texts, name+"="+valueText(v[name], separator))
 		}
-		return strings.Join(texts, ", ")
+		return strings.Join(texts, separator)
 	}
-	return ""
+	return fmt.Sprint(v)
 }
 
 // runTimes returns the run time of a job, with its timeout and, while the job runs, its typical run time.

@@ -70,32 +70,31 @@ func waitsForText(j *control.Job) string {
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
 		return dependencyText(j)
 	}
-	full := queue.ValueOr(r.Limit, 0) > 0
+	isFull := queue.ValueOr(r.Limit, 0) > 0
 	switch r.Kind {
 	case "", "time", "retry":
 		return ""
 	case "held", "paused", "draining":
 		return r.Kind
 	case "workers":
-		switch {
-		case full:
-			return ""
-		case r.Limit == nil:
+		if r.Limit == nil {
 			return "no service"
 		}
-		return "no workers"
+		return choose(isFull, "", "no workers")
 	case "queue":
-		if full {
-			return "queue limit"
-		}
-		return "queue paused"
+		return choose(isFull, "queue limit", "queue paused")
 	case "user":
-		if full {
-			return "user limit"
-		}
-		return "no account"
+		return choose(isFull, "user limit", "no account")
 	}
 	return r.Kind + " " + r.Key
+}
+
+// choose returns the first text if a condition is true, and otherwise the second one.
+func choose(condition bool, first, second string) string {
+	if condition {
+		return first
+	}
+	return second
 }
 
 // dependencyText names the first dependency of a job, and says how many others there are.
@@ -121,20 +120,15 @@ func AttemptsText(j *control.Job) string {
 }
 
 // RankText formats a job's priority and the bonus for its waiting time.
-func RankText(j *control.Job) string {
-	if j.WaitingTime == 0 {
-		return strconv.FormatInt(j.Priority, 10)
-	}
-	return fmt.Sprintf("%d+%d=%d", j.Priority, j.WaitingTime, j.EffectivePriority)
-}
+func RankText(j *control.Job) string { return priorityText(j, "%d+%d=%d") }
 
-// priorityText formats a job's effective priority, with the priority that was set and the bonus for
-// its waiting time.
-func priorityText(j *control.Job) string {
+// priorityText formats a job's priority, the bonus for its waiting time and their sum. If there is no bonus,
+// it returns only the priority.
+func priorityText(j *control.Job, format string) string {
 	if j.WaitingTime == 0 {
 		return strconv.FormatInt(j.Priority, 10)
 	}
-	return fmt.Sprintf("%d (set to %d, plus %d for waiting time)", j.EffectivePriority, j.Priority, j.WaitingTime)
+	return fmt.Sprintf(format, j.Priority, j.WaitingTime, j.EffectivePriority)
 }
 
 // CommandText returns the text of a command for display. An empty command is one that the caller may not
@@ -151,12 +145,7 @@ func JobTitle(j *control.Job) string {
 }
 
 // stateWithPause returns a job's state for people.
-func stateWithPause(j *control.Job) string {
-	if j.PausedAt != 0 {
-		return j.State + " (paused)"
-	}
-	return j.State
-}
+func stateWithPause(j *control.Job) string { return j.State + choose(j.PausedAt != 0, " (paused)", "") }
 
 // PercentText formats the progress of a job, or returns "" if it has not reported any.
 func PercentText(j *control.Job) string {
@@ -181,9 +170,7 @@ func WithProgress(head []string, rows [][]string, jobs []control.Job) (newHead [
 		return head, rows
 	}
 	last := len(head) - 1
-	insert := func(row []string, cell string) []string {
-		return append(append(append([]string{}, row[:last]...), cell), row[last])
-	}
+	insert := func(row []string, cell string) []string { return slices.Insert(slices.Clone(row), last, cell) }
 	for i := range rows {
 		newRows = append(newRows, insert(rows[i], DashIfEmpty(PercentText(&jobs[i]))))
 	}

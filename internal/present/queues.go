@@ -3,9 +3,6 @@ package present
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -28,17 +25,11 @@ func QueueRow(q *control.QueueView, now time.Time) []string {
 		oldest = AgeText(q.OldestReadySince, now)
 	}
 	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), oldest,
-		fmt.Sprint(q.ThroughputPerMinute), numberOrUnlimited(int64(q.Concurrency)), fmt.Sprint(q.Weight), numberOrUnlimited(
-			q.MaxPending),
-		defaultsText(q.Defaults), QueuePauseText(q)}
+		fmt.Sprint(q.ThroughputPerMinute), numberOrUnlimited(int64(q.Concurrency)), fmt.Sprint(q.Weight),
+		numberOrUnlimited(q.MaxPending), defaultsText(q.Defaults), QueuePauseText(q)}
 }
 
-func numberOrUnlimited(n int64) string {
-	if n == 0 {
-		return "unlimited"
-	}
-	return fmt.Sprint(n)
-}
+func numberOrUnlimited(n int64) string { return choose(n == 0, "unlimited", fmt.Sprint(n)) }
 
 // defaultsText formats a queue's defaults as FIELD=VALUE.
 func defaultsText(raw json.RawMessage) string {
@@ -46,23 +37,11 @@ func defaultsText(raw json.RawMessage) string {
 	if json.Unmarshal(raw, &fields) != nil || len(fields) == 0 {
 		return "-"
 	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		parts = append(parts, name+"="+formatFlagValue(fields[name]))
+	texts := map[string]string{}
+	for name, value := range fields {
+		texts[name] = valueText(value, ",")
 	}
-	return strings.Join(parts, " ")
-}
-
-// formatFlagValue formats a JSON value in the syntax of a flag.
-func formatFlagValue(value any) string {
-	text := fmt.Sprint(value)
-	switch v := value.(type) {
-	case []any: // the value is a list of numbers
-		return strings.ReplaceAll(text[1:len(text)-1], " ", ",")
-	case map[string]any:
-		return formatMap(v, ",")
-	}
-	return text
+	return formatMap(texts, " ")
 }
 
 // QueuePauseText describes the pause of a queue: its end, the user who paused the queue, and the reason. It
@@ -71,10 +50,7 @@ func QueuePauseText(q *control.QueueView) string {
 	if !q.Paused {
 		return "-"
 	}
-	text := "paused"
-	if q.RunningJobsPaused {
-		text = "frozen"
-	}
+	text := choose(q.RunningJobsPaused, "frozen", "paused")
 	if q.PausedUntil != 0 {
 		text += " until " + clockWithZone(queue.Millis(q.PausedUntil).Time(), time.Now())
 	}

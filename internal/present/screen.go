@@ -61,11 +61,6 @@ func (t ScreenText) FailureReason(j *control.ScreenJob) string {
 // AgoText formats how long ago a time was, in words.
 func (t ScreenText) AgoText(at control.Time) string { return agoText(at, t.CurrentTime) }
 
-// SignedIDAndColour returns the sign of a job's state followed by the job's id, and the state's colour code.
-func SignedIDAndColour(j *control.Job) (text, colour string) {
-	return SignedID(j), SignOfState(j.State).Colour
-}
-
 // stateSign says how a state is displayed: a sign, for terminals without colours, and a colour code.
 type stateSign struct{ Sign, Colour string }
 

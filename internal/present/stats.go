@@ -23,8 +23,5 @@ func StatsRow(name string, f *control.AttemptStatistics) []string {
 
 // PercentageText formats a fraction as a percentage. It returns "" if the fraction is unknown.
 func PercentageText(part *float64) string {
-	if part == nil {
-		return ""
-	}
-	return fmt.Sprintf("%.1f %%", 100**part)
+	return formatIfKnown(part, func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) })
 }

@@ -68,9 +68,8 @@ type dependency struct {
 func writeBOM(out io.Writer, args []string) error {
 	version, date, modules, goroot, files := args[0], args[1], args[2], args[3], args[4:]
 	b := bill{Format: "CycloneDX", Spec: "1.5", Version: 1}
-	root := component{Type: "application", Name: "queuectl", Version: version, Licences: spdx("MIT")}
-	root.PURL = "pkg:golang/github.com/queuectl/queuectl@" + version
-	root.Ref = root.PURL
+	root := newComponent("application", "queuectl", "github.com/queuectl/queuectl", version)
+	root.Licences = spdx("MIT")
 	all := dependency{Ref: root.Ref}
 	seen := map[string]bool{}
 	for _, file := range files {
@@ -106,6 +105,12 @@ func writeBOM(out io.Writer, args []string) error {
 	return e.Encode(b)
 }
 
+// newComponent returns a component of a type, without licences. path is the path of its Go package or module.
+func newComponent(componentType, name, path, version string) component {
+	purl := "pkg:golang/" + path + "@" + version
+	return component{Type: componentType, Ref: purl, Name: name, Version: version, PURL: purl}
+}
+
 // program returns the component for one of queuectl's programs.
 func program(file, version string, info *debug.BuildInfo) (component, error) {
 	raw, err := os.ReadFile(file)
@@ -114,9 +119,8 @@ func program(file, version string, info *debug.BuildInfo) (component, error) {
 	}
 	sum := sha256.Sum256(raw)
 	name := strings.TrimSuffix(filepath.Base(file), ".exe")
-	c := component{Type: "application", Name: name, Version: version, Licences: spdx("MIT")}
-	c.PURL = "pkg:golang/" + info.Path + "@" + version
-	c.Ref = c.PURL
+	c := newComponent("application", name, info.Path, version)
+	c.Licences = spdx("MIT")
 	c.Hashes = []hash{{"SHA-256", hex.EncodeToString(sum[:])}}
 	for _, s := range info.Settings {
 		if s.Key == "GOOS" || s.Key == "GOARCH" || s.Key == "-tags" {
@@ -129,9 +133,7 @@ func program(file, version string, info *debug.BuildInfo) (component, error) {
 // linkedParts returns the components for Go's standard library and for each module that is linked
 // into a program.
 func linkedParts(info *debug.BuildInfo, modules, goroot string) ([]component, error) {
-	std := component{Type: "library", Name: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}
-	std.PURL = "pkg:golang/std@" + std.Version
-	std.Ref = std.PURL
+	std := newComponent("library", "std", "std", strings.TrimPrefix(info.GoVersion, "go"))
 	var err error
 	if std.Licences, err = identifyLicences(goroot); err != nil {
 		return nil, err
@@ -204,8 +206,7 @@ func linked(m *debug.Module) *debug.Module {
 // module returns the component for a module, without its licences.
 func module(m *debug.Module) component {
 	m = linked(m)
-	purl := "pkg:golang/" + m.Path + "@" + m.Version
-	c := component{Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl}
+	c := newComponent("library", m.Path, m.Path, m.Version)
 	if m.Sum != "" {
 		c.Properties = []property{{"go:sum", m.Sum}}
 	}

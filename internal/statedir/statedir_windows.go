@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -61,21 +60,5 @@ func Check(dir string) error {
 // checkAccess returns an error if the access list lets other accounts change the directory. It also
 // returns an error if the owner is not trusted, because an owner can change the access list.
 func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
-	owner, trusted, err := accounts.Owner(sd)
-	if err != nil {
-		return fmt.Errorf("cannot determine the owner of the state folder %s (%w); choose another one with --dir", dir, err)
-	}
-	if !trusted {
-		return fmt.Errorf(
-			`the state folder %s belongs to %s; choose another one with --dir, or run in an elevated prompt: icacls "%[1]s" /setowner *S-1-5-32-544`, dir, accounts.NameOf(owner))
-	}
-	others, err := accounts.OtherAccountsWithRights(sd, accounts.WriteRights, 0)
-	if err != nil {
-		return err
-	}
-	if len(others) > 0 {
-		return fmt.Errorf(
-			`the state folder %s can be changed by other users (%s); run: icacls "%[1]s" /inheritance:r /grant:r "%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir, strings.Join(others, ", "))
-	}
-	return nil
+	return accounts.CheckFolder(dir, "the state folder "+dir, "choose another one with --dir", sd)
 }

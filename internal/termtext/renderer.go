@@ -193,41 +193,39 @@ func (r *Renderer) escape(text string) int {
 		r.lineDrawing, r.charset, r.onAlternate, r.style = [2]bool{}, 0, false, ""
 		r.moveToOtherLine(0)
 	default:
-		if c < ' ' || c > '~' {
-			return 1
+		end, complete := sequenceEnd(text, 1, '0')
+		if complete && (c == '(' || c == ')') {
+			r.lineDrawing[c-'('] = text[end-1] == '0'
 		}
-		end := 1
-		for end < len(text) && text[end] >= ' ' && text[end] <= '/' {
-			if end++; end > maxSequenceBytes {
-				return end
-			}
-		}
-		if end == len(text) {
-			return 0
-		}
-		if text[end] < ' ' || text[end] > '~' {
-			return end
-		}
-		if c == '(' || c == ')' {
-			r.lineDrawing[c-'('] = text[end] == '0'
-		}
-		return end + 1
+		return end
 	}
 	return 2
 }
 
 // sequence processes a control sequence whose parameters begin at offset at.
 func (r *Renderer) sequence(text string, at int) int {
+	end, complete := sequenceEnd(text, at, '@')
+	if complete {
+		r.applySequence(text[at:end-1], text[end-1])
+	}
+	return end
+}
+
+// sequenceEnd returns the end of a sequence whose parameters begin at offset at. The sequence is complete with
+// the first byte from minFinal to '~'. If the sequence is invalid or too long, the end is that of the bytes to
+// drop. The end is 0 if the text ends first.
+func sequenceEnd(text string, at int, minFinal byte) (end int, complete bool) {
 	for i := at; i < len(text); i++ {
 		switch c := text[i]; {
-		case c >= 0x40 && c <= 0x7e:
-			r.applySequence(text[at:i], c)
-			return i + 1
-		case c < ' ' || c > '~', i > maxSequenceBytes:
-			return i
+		case c < ' ' || c > '~':
+			return i, false
+		case c >= minFinal:
+			return i + 1, true
+		case i > maxSequenceBytes:
+			return i, false
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // skipString skips a string for the terminal, up to its end or up to a byte that it cannot contain, and
@@ -296,8 +294,9 @@ func (r *Renderer) applySequence(params string, final byte) {
 	case 'P', '@':
 		r.shift(n, final == '@')
 	case 'b':
-		for range n {
-			r.putRune(r.lastCharacter)
+		char, _ := utf8.DecodeRuneInString(r.lastCharacter)
+		for i := 0; i < n && r.lastCharacter != ""; i++ {
+			r.putCharacter(r.lastCharacter, Columns(char))
 		}
 	}
 }
@@ -354,12 +353,6 @@ func (r *Renderer) moveToOtherLine(column int) {
 func (r *Renderer) finishLine(end string, column int) {
 	r.output.WriteString(r.Line() + end)
 	r.cells, r.column = r.cells[:0], column
-}
-
-func (r *Renderer) putRune(text string) {
-	if char, _ := utf8.DecodeRuneInString(text); text != "" {
-		r.putCharacter(text, Columns(char))
-	}
 }
 
 // putCharacter puts a character at the cursor.

@@ -46,7 +46,7 @@ func newTestServer(t *testing.T) *server {
 		Options:      Options{Log: slog.New(slog.DiscardHandler)},
 		orphanHint:   make(chan struct{}, 1),
 		life:         lifetime{done: make(chan struct{})},
-		link:         newServiceLink(),
+		link:         serviceLink{lastBusyAt: time.Now()},
 		attempts:     map[wire.Lease]*attempt{},
 		slots:        slotUses{reservedCount: 1},
 		workers:      workers{target: 1, count: 1},
@@ -130,19 +130,4 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 	s.mu.Lock()
 	s.startClosingLocked() // closing a second time must not close the channel again
 	s.mu.Unlock()
-}
-
-// A runner goes through its phases in order, and through each of them once.
-func TestRunnerPhases(t *testing.T) {
-	l := lifetime{done: make(chan struct{})}
-	for i, step := range []struct {
-		to runnerPhase
-		ok bool
-	}{{phaseEnded, false}, {phaseClosing, true}, {phaseClosing, false}, {phaseServing, false}, {phaseEnded, true},
-		{phaseEnded, false}} {
-		if ok := l.enterPhaseLocked(step.to); ok != step.ok {
-			t.Errorf("step %d, to phase %d: got %t, want %t", i, step.to, ok, step.ok)
-		}
-	}
-	<-l.done
 }

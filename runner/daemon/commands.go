@@ -23,8 +23,7 @@ func (s *server) typeInputLocked(f *wire.TypeInput) (t process.TypeInputResult, 
 // it starts.
 func (s *server) pauseLocked(c *conn, f *wire.Pause) {
 	answer := func(unchanged int, ok bool) {
-		c.Send(wire.Append(nil, &wire.PauseReply{RequestID: f.RequestID, UnchangedProcesses: int64(unchanged),
-			NotRunning: !ok}))
+		c.SendFrames(&wire.PauseReply{RequestID: f.RequestID, UnchangedProcesses: int64(unchanged), NotRunning: !ok})
 	}
 	a := s.attempts[f.Lease]
 	if a == nil || a.hasEnded() {

@@ -28,7 +28,7 @@ func (s *server) recover(c *conn, f *wire.Recover) {
 	if answer.RequestID = f.RequestID; err != nil {
 		answer.Error = err.Error()
 	}
-	c.Send(wire.Append(nil, &answer))
+	c.SendFrames(&answer)
 }
 
 func (s *server) removeDeadRunner(name string) {

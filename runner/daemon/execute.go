@@ -28,7 +28,7 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 	r := w.Run(c)
 	ws.collectReports(&r)
 	if r.UnenforcedLimits != "" {
-		s.warnings.unenforcedLimits.Do(func() {
+		s.warnedUnenforced.Do(func() {
 			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor",
 				"limits", r.UnenforcedLimits, "job", a.startFrame.Seq)
 		})
@@ -57,16 +57,14 @@ func (s *server) newCommand(a *attempt) *process.Command {
 			a.recordForkLocked(pid, at)
 			s.mu.Unlock()
 		},
-		OnStarted: func(int, time.Time) { s.reportStarted(a) },
+		// The start is sent together with the next results. If the attempt ends before those results are
+		// sent, the service records start and end together.
+		OnStarted: func(int, time.Time) {
+			s.mu.Lock()
+			s.sendLocked(&wire.StartReport{Attempt: wireAttempt(a)}, a.sendsImmediately)
+			s.mu.Unlock()
+		},
 	}
-}
-
-// reportStarted reports a running attempt to the service, together with the next results. If the
-// attempt ends before those results are sent, the service records start and end together.
-func (s *server) reportStarted(a *attempt) {
-	s.mu.Lock()
-	s.sendLocked(&wire.StartReport{Attempt: wireAttempt(a)}, a.sendsImmediately)
-	s.mu.Unlock()
 }
 
 // prepareCommand adds to a command what only the runner knows: the account, the secrets and the private

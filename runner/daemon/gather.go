@@ -16,9 +16,8 @@ import (
 
 // gatherState describes the frames that a connection has gathered since its last flush.
 type gatherState struct {
-	flushScheduled bool      // a timer will flush the outbox
-	frameCount     int       // number of frames gathered since the timer was set
-	startedAt      time.Time // when the timer was set
+	frameCount int       // number of gathered frames; if it is not 0, a timer will flush the outbox
+	startedAt  time.Time // when the timer was set
 }
 
 // maxGatherDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service sends
@@ -37,9 +36,8 @@ func (s *server) sendEncodedLocked(frame []byte, now bool) {
 		c.Send(frame)
 	default:
 		c.Buffer(frame)
-		c.gathered.frameCount++
-		if !c.gathered.flushScheduled {
-			c.gathered = gatherState{flushScheduled: true, frameCount: 1, startedAt: time.Now()}
+		if c.gathered.frameCount++; c.gathered.frameCount == 1 {
+			c.gathered.startedAt = time.Now()
 			time.AfterFunc(delay, func() { s.flushGathered(c, true) })
 		}
 	}
@@ -60,7 +58,7 @@ func (s *server) flushGathered(c *conn, mayExtend bool) {
 			return
 		}
 	}
-	c.gathered.flushScheduled = false
+	c.gathered.frameCount = 0
 	s.mu.Unlock()
 	c.FlushNow()
 }

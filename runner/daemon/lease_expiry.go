@@ -48,11 +48,18 @@ func (l *leaseTerm) awaitsWatchdogLocked() bool {
 	return l.canExpireLocked() && l.watchdogPhase != watchdogDecided
 }
 
-// hasExpiredLocked reports whether the leases have expired.
-func (l *leaseTerm) hasExpiredLocked() bool {
-	return l.canExpireLocked() &&
-		(!time.Now().Before(l.endsAt) || l.endsSinceBoot != 0 && runner.TimeSinceBoot() >= l.endsSinceBoot)
+// remainingLocked returns how long the leases still last, if they are limited in time. It is not positive if
+// they have expired.
+func (l *leaseTerm) remainingLocked() time.Duration {
+	remaining := time.Until(l.endsAt)
+	if l.endsSinceBoot != 0 {
+		remaining = min(remaining, l.endsSinceBoot-runner.TimeSinceBoot())
+	}
+	return remaining
 }
+
+// hasExpiredLocked reports whether the leases have expired.
+func (l *leaseTerm) hasExpiredLocked() bool { return l.canExpireLocked() && l.remainingLocked() <= 0 }
 
 // extendLeasesLocked sets a new end of the leases, or none if f.Duration is 0. See docs/decisions/0030.
 func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
@@ -87,12 +94,7 @@ const watchdogKillDelay = 150 * time.Millisecond
 
 // armWatchdogLocked sets the time at which the watchdog kills this process if it hangs.
 func (l *leaseTerm) armWatchdogLocked() {
-	now := runner.TimeSinceBoot()
-	due := now + time.Until(l.endsAt)
-	if l.endsSinceBoot != 0 {
-		due = min(due, l.endsSinceBoot)
-	}
-	l.watchdog.SetDeadline(max(due, now) + watchdogKillDelay)
+	l.watchdog.SetDeadline(runner.TimeSinceBoot() + max(l.remainingLocked(), 0) + watchdogKillDelay)
 }
 
 // leaseCheckInterval bounds the time between two checks of the leases' end. Timers stop while a machine
@@ -101,11 +103,7 @@ const leaseCheckInterval = time.Second
 
 // untilCheckLocked returns how long to wait before the next check of the leases' end.
 func (l *leaseTerm) untilCheckLocked() time.Duration {
-	wait := time.Until(l.endsAt)
-	if l.endsSinceBoot != 0 {
-		wait = min(wait, l.endsSinceBoot-runner.TimeSinceBoot(), leaseCheckInterval)
-	}
-	return max(wait, 0)
+	return max(0, min(l.remainingLocked(), leaseCheckInterval))
 }
 
 // checkLeases ends all jobs if the leases have expired. Otherwise it schedules the next check.
@@ -124,11 +122,6 @@ func (s *server) checkLeases() {
 // watchdogStartLimit is how long the start of a watchdog may take before a message is logged.
 const watchdogStartLimit = 5 * time.Second
 
-func (s *server) warnNoWatchdog() {
-	s.Log.Error("the watchdog, a process that ends the runner's jobs if the runner dies, has not started yet; until it " +
-		"runs, this runner starts no jobs; the machine may be overloaded")
-}
-
 // startLeaseWatchdog starts a watchdog once the service has leases that expire. If the runner dies, the
 // watchdog ends its jobs in time even if the service hangs or is dead. startLeaseWatchdog returns when
 // the runner ends.
@@ -138,7 +131,10 @@ func (s *server) startLeaseWatchdog() {
 	case <-s.life.done:
 		return
 	}
-	warning := time.AfterFunc(watchdogStartLimit, s.warnNoWatchdog)
+	warning := time.AfterFunc(watchdogStartLimit, func() {
+		s.Log.Error("the watchdog, a process that ends the runner's jobs if the runner dies, has not started yet; until it " +
+			"runs, this runner starts no jobs; the machine may be overloaded")
+	})
 	w, err := launcher.StartWatchdog(s.WatchdogCommand, s.dir.path, false, s.Log)
 	warning.Stop()
 	if err != nil && !errors.Is(err, process.ErrUnsupported) {

@@ -25,22 +25,11 @@ type lifetime struct {
 	dismissed bool
 }
 
-// enterPhaseLocked enters a phase. It returns false and changes nothing unless it is the next one.
-func (l *lifetime) enterPhaseLocked(next runnerPhase) bool {
-	if next != l.phase+1 {
-		return false
-	}
-	l.phase = next
-	if next == phaseEnded {
-		close(l.done)
-	}
-	return true
-}
-
 // startClosingLocked ends the runner once all its attempts have ended. From now on, workers start no waiting
 // attempt.
 func (s *server) startClosingLocked() {
-	if s.life.enterPhaseLocked(phaseClosing) {
+	if s.life.phase == phaseServing {
+		s.life.phase = phaseClosing
 		s.workers.cond.Broadcast()
 	}
 	s.endIfDoneLocked()
@@ -49,7 +38,8 @@ func (s *server) startClosingLocked() {
 // endIfDoneLocked ends a closing runner if no attempt is left to run.
 func (s *server) endIfDoneLocked() {
 	if s.life.phase == phaseClosing && !s.hasUnendedLocked() {
-		s.life.enterPhaseLocked(phaseEnded)
+		s.life.phase = phaseEnded
+		close(s.life.done)
 	}
 }
 
@@ -96,34 +86,28 @@ func (s *server) stopAll(grace time.Duration) {
 // calls that return true.
 const unwantedInterval = 2 * time.Second
 
-// watchServiceUnit ends the runner once the operating system has stopped the service for good. This matters if
-// the service was not running then, and so could not send Shutdown to the runner.
-func (s *server) watchServiceUnit(stop chan<- struct{}) {
-	tick := time.NewTicker(unwantedInterval)
-	defer tick.Stop()
-	for seen := 0; ; {
-		select {
-		case <-s.life.done:
-			return
-		case <-s.whenDisconnected():
+// watchServiceUnit closes stopped once the operating system has stopped the service for good. This matters
+// if the service was not running then, and so could not send Shutdown to the runner. It checks only while
+// no service is connected.
+func (s *server) watchServiceUnit(stopped chan<- struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	count := 0 // successive calls of IsUnwanted that returned true
+	s.link.unitTimer = time.AfterFunc(unwantedInterval, func() {
+		isUnwanted := s.isDisconnected() && s.IsUnwanted()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if count++; !isUnwanted {
+			count = 0
 		}
-		select {
-		case <-s.life.done:
-			return
-		case <-tick.C:
-		}
-		if s.isDisconnected() && s.IsUnwanted() {
-			seen++
-		} else {
-			seen = 0
-		}
-		if seen == 2 {
+		if count == 2 {
 			s.Log.Info("the service is stopped, so this runner ends; its running jobs may finish within the setting " +
 				"stop_timeout")
-			stop <- struct{}{}
-			return
+			close(stopped)
+		} else if s.link.conn == nil && s.life.phase != phaseEnded {
+			s.link.unitTimer.Reset(unwantedInterval)
 		}
-	}
+	})
 }
 
 // endingInterval is the time between two calls of OnEnding.
@@ -168,7 +152,10 @@ func (s *server) housekeep() {
 		case <-tick.C:
 			isRound = true
 		}
-		if nextReap = reapOrphans(); !isRound {
+		if nextReap = nil; process.ReapEnded() {
+			nextReap = time.After(reapPause)
+		}
+		if !isRound {
 			continue
 		}
 		if s.Cgroups != nil {
@@ -188,12 +175,3 @@ func (s *server) housekeep() {
 
 // reapPause is the time between two checks for ended orphans while some orphans are still running.
 const reapPause = 100 * time.Millisecond
-
-// reapOrphans reaps orphans that have ended. It returns a channel that delivers when to call reapOrphans again, or
-// nil if no orphans are left.
-func reapOrphans() (next <-chan time.Time) {
-	if process.ReapEnded() {
-		return time.After(reapPause)
-	}
-	return nil
-}

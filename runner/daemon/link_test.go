@@ -17,11 +17,11 @@ func hello(t *testing.T, s *server, epoch int64) (c *conn, accepted bool) {
 	t.Cleanup(c.close)
 	t.Cleanup(func() { service.Close() })
 	got := make(chan bool, 1)
-	go wire.ReadFrames(service, func(f wire.Frame) bool { // ends after the first frame
+	go func() { // ends after the first frame
+		f, _ := wire.ReadFrame(service)
 		_, ok := f.(*wire.HelloReply)
 		got <- ok
-		return false
-	})
+	}()
 	s.handleFrame(c, &wire.Hello{ProtocolVersion: wire.ProtocolVersion, Epoch: epoch})
 	select {
 	case accepted = <-got:
@@ -59,10 +59,5 @@ func TestNewestServiceIsConnected(t *testing.T) {
 	}
 	if !s.link.disconnectLocked(second) || s.link.conn != nil {
 		t.Error("the newest connection has not ended")
-	}
-	select {
-	case <-s.link.disconnectSignal:
-	default:
-		t.Error("the runner is not disconnected")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
@@ -30,20 +29,14 @@ type progressParser struct {
 
 // parse parses the next bytes from the FIFO. It reports whether they completed a valid line.
 func (p *progressParser) parse(data []byte) (valid bool) {
-	for len(data) > 0 {
-		end := bytes.IndexByte(data, '\n')
-		part := data
-		if end >= 0 {
-			part = data[:end]
-		}
+	for part := range bytes.Lines(data) {
+		part, ended := bytes.CutSuffix(part, []byte("\n"))
 		if p.skip = p.skip || len(p.line)+len(part) > maxProgressLineBytes; !p.skip {
 			p.line = append(p.line, part...)
 		}
-		if end < 0 {
-			return valid
+		if ended {
+			valid = p.flush() || valid
 		}
-		valid = p.flush() || valid
-		data = data[end+1:]
 	}
 	return valid
 }
@@ -67,16 +60,11 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 	if err != nil || percent < 0 || percent > 100 || number[0] == '+' {
 		return 0, "", false
 	}
-	text = strings.TrimSpace(text)
+	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
 	if len(text) > queue.MaxProgressTextBytes {
-		text = text[:queue.MaxProgressTextBytes]
-		for range utf8.UTFMax - 1 { // drop the bytes of a character that was cut in two
-			if r, size := utf8.DecodeLastRuneInString(text); r == utf8.RuneError && size == 1 {
-				text = text[:len(text)-1]
-			}
-		}
+		text = strings.ToValidUTF8(text[:queue.MaxProgressTextBytes], "") // without a character that was cut in two
 	}
-	return percent, strings.ToValidUTF8(text, "?"), true
+	return percent, text, true
 }
 
 // HandleProgress implements process.ProgressHandler. It parses the bytes that the command wrote to its FIFO, and sends
@@ -93,8 +81,7 @@ func (ws *workspace) HandleProgress(data []byte) (callAgain bool) {
 		return len(p.line) > 0
 	}
 	const interval = int64(progressInterval / time.Millisecond)
-	if p.last.ReportedAtMillis-sent.ReportedAtMillis < interval &&
-		time.Now().UnixMilli()-sent.ReportedAtMillis < interval {
+	if time.Now().UnixMilli()-sent.ReportedAtMillis < interval {
 		return true
 	}
 	ws.server.mu.Lock()

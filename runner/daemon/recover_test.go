@@ -1,10 +1,12 @@
 package daemon
 
 import (
-	"github.com/queuectl/queuectl/runner/rundir"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/queuectl/queuectl/runner/launcher"
+	"github.com/queuectl/queuectl/runner/rundir"
 )
 
 // A runner accepts only names of dead runners in its own parent directory. It rejects every path that
@@ -17,7 +19,7 @@ func TestDeadDirAcceptsOnlyRunnerNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := &server{Options: Options{Root: root}}
+	s := &server{Options: Options{RunnerSettings: launcher.RunnerSettings{Root: root}}}
 	if dir, err := s.deadRunnerDir("1.a"); err != nil || dir != filepath.Join(root, "1.a") {
 		t.Errorf("a dead runner: got %q, %v", dir, err)
 	}

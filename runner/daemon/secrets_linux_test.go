@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -12,7 +13,8 @@ import (
 // A secret names a file, or a credential of the runner. A credential that the account may not use is an
 // error that names the variable.
 func TestSecretsComeFromFilesOrCredentials(t *testing.T) {
-	s := &server{Options: Options{Credentials: map[string][]byte{"db": []byte("p4ss")}}}
+	s := &server{Options: Options{RunnerSettings: launcher.RunnerSettings{
+		Credentials: map[string][]byte{"db": []byte("p4ss")}}}}
 	list, err := s.readSecrets(&wire.Start{UID: -1, Secrets: []string{"A=/etc/a=b"}})
 	equal := func(a, b process.Secret) bool {
 		return a.Name == b.Name && a.Path == b.Path && string(a.Value) == string(b.Value)

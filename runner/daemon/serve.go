@@ -7,31 +7,20 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/launcher"
-	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
 // Options configure a runner process.
 type Options struct {
-	Root     string // directory that contains the directories of all runners
-	Tmpdir   string // job_tmpdir: holds the private directories of jobs; "" is a directory below Root
-	Version  string
-	Isolated bool // the runner runs one isolated job only
-	// ServiceUID is the uid of the service. The runner accepts connections from this uid and from root.
-	ServiceUID int
-	// PolicyFile is the path of the policy file, which says whose jobs the runner may run. If it is set,
-	// the runner runs as root and starts each job under the account that its Start frame names. It is
-	// "" for a runner without root privileges.
-	PolicyFile string
-	// Credentials holds the systemd credentials that jobs may use, by name. It is set for a runner that
-	// started as root and then switched to the account of its jobs for good.
-	Credentials map[string][]byte
+	launcher.RunnerSettings
+	Version string
 	// WatchdogCommand is the command line that starts this program as a watchdog.
 	WatchdogCommand []string
 	// IsUnwanted reports whether the operating system has stopped the service for good. The runner calls
@@ -40,9 +29,7 @@ type Options struct {
 	// OnEnding is called every endingInterval while the runner shuts down after ctx has ended and still
 	// waits for jobs. It may be nil.
 	OnEnding func()
-	// Cgroups manages the control groups of the jobs. It is nil if the runner has none.
-	Cgroups *process.Cgroups
-	Log     *slog.Logger
+	Log      *slog.Logger
 	// OnReady is called once the runner's socket accepts connections.
 	OnReady func(dir string)
 }
@@ -58,11 +45,14 @@ type server struct {
 	accounts     *launcher.Accounts // nil unless the runner runs as root
 	watchdog     *launcher.Watchdog // nil unless the runner runs as root
 	socket       *socket
-	diskQueue    diskQueue     // disk operations, which must not run while mu is held
-	sweeper      sweeper       // removes the private directories of ended attempts
-	orphanHint   chan struct{} // receives a hint that an attempt may have left orphans
-	warnings     warnings
+	diskQueue    diskQueue      // disk operations, which must not run while mu is held
+	sweeper      sweeper        // removes the private directories of ended attempts
+	orphanHint   chan struct{}  // receives a hint that an attempt may have left orphans
 	goroutines   sync.WaitGroup // workers and what they have started
+	workDirCount atomic.Int64   // number of names of private directories handed out
+
+	warnedUnenforced sync.Once // logs once that limits are not enforced
+	warnedUnbounded  sync.Once // logs once that the runner's own memory is not limited
 
 	mu               sync.Mutex
 	life             lifetime
@@ -73,14 +63,8 @@ type server struct {
 	stuckAttempts    []wire.Attempt // ended attempts with processes that outlive SIGKILL; each keeps its slot
 	slots            slotUses
 	workers          workers
-	workDirs         workDirs
+	idleTimer        *time.Timer // runs wakeIdleWorkers; nil before its first use
 	leases           leaseTerm
-}
-
-// warnings holds the messages that a runner logs once.
-type warnings struct {
-	unenforcedLimits sync.Once // limits are not enforced
-	unboundedMemory  sync.Once // the runner's own memory is not limited
 }
 
 // Serve runs a runner process. It creates the runner's directory below Root. It serves until ctx ends,
@@ -97,7 +81,7 @@ func Serve(ctx context.Context, o Options) error {
 		dir:        directory{name: name, path: filepath.Join(o.Root, name)},
 		orphanHint: make(chan struct{}, 1),
 		life:       lifetime{done: make(chan struct{})},
-		link:       newServiceLink(),
+		link:       serviceLink{lastBusyAt: time.Now()},
 		attempts:   map[wire.Lease]*attempt{},
 		leases:     leaseTerm{watchdogNeeded: make(chan struct{})},
 	}
@@ -147,9 +131,9 @@ func (s *server) run(ctx context.Context) {
 			close(dirRemoved)
 		}
 	})
-	stop := make(chan struct{}, 1)
+	serviceStopped := make(chan struct{})
 	if s.IsUnwanted != nil {
-		loops.Go(func() { s.watchServiceUnit(stop) })
+		s.watchServiceUnit(serviceStopped)
 	}
 	select {
 	case <-ctx.Done():
@@ -157,7 +141,7 @@ func (s *server) run(ctx context.Context) {
 			loops.Go(s.reportEnding)
 		}
 		s.stopAll(runner.StopGraceOf(ctx))
-	case <-stop:
+	case <-serviceStopped:
 		s.stopAll(runner.StopGrace())
 	case <-dirRemoved:
 		s.Log.Error("this runner's directory was removed, so no service can find this runner; "+

@@ -13,27 +13,19 @@ import (
 type serviceLink struct {
 	epoch int64
 	conn  *conn // connection to the service with the newest epoch; nil while none is connected
-	// disconnectSignal is closed while conn is nil. Each connection of a service replaces it.
-	disconnectSignal chan struct{}
-	lastBusyAt       time.Time     // when the runner last had a service or a running attempt
-	settleDelay      time.Duration // how long results are gathered before they are sent; set by a Setup frame
+	// unitTimer checks the service's unit unwantedInterval after a service has disconnected. It is nil if
+	// the runner has no IsUnwanted.
+	unitTimer   *time.Timer
+	lastBusyAt  time.Time     // when the runner last had a service or a running attempt
+	settleDelay time.Duration // how long results are gathered before they are sent; set by a Setup frame
 	// stopTimeout is how long running attempts may continue when the operating system ends the runner
 	// while no service is connected. A Setup frame sets it.
 	stopTimeout time.Duration
 }
 
-// newServiceLink returns the link of a runner to which no service has connected yet.
-func newServiceLink() serviceLink {
-	l := serviceLink{lastBusyAt: time.Now(), disconnectSignal: make(chan struct{})}
-	close(l.disconnectSignal)
-	return l
-}
-
 // connectLocked makes c the only connection whose frames are executed.
 func (l *serviceLink) connectLocked(c *conn, epoch int64) {
-	if l.conn == nil {
-		l.disconnectSignal = make(chan struct{})
-	} else {
+	if l.conn != nil {
 		l.conn.close()
 	}
 	l.epoch, c.epoch, l.conn = epoch, epoch, c
@@ -45,16 +37,10 @@ func (l *serviceLink) disconnectLocked(c *conn) bool {
 		return false
 	}
 	l.conn, l.lastBusyAt = nil, time.Now()
-	close(l.disconnectSignal)
+	if l.unitTimer != nil {
+		l.unitTimer.Reset(unwantedInterval)
+	}
 	return true
-}
-
-// whenDisconnected returns a channel that is closed while no service is connected.
-func (s *server) whenDisconnected() <-chan struct{} {
-	s.mu.Lock()
-	disconnected := s.link.disconnectSignal
-	s.mu.Unlock()
-	return disconnected
 }
 
 func (s *server) isDisconnected() bool {
@@ -67,11 +53,11 @@ func (s *server) isDisconnected() bool {
 func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 	if h.Epoch == wire.NoEpoch {
 		k, _ := s.helloReplyLocked()
-		c.Send(wire.Append(nil, k))
+		c.SendFrames(k)
 		return false
 	}
 	if h.Epoch <= s.link.epoch || s.life.phase == phaseEnded {
-		c.Send(wire.Append(nil, &wire.HelloRefusal{Epoch: s.link.epoch}))
+		c.SendFrames(&wire.HelloRefusal{Epoch: s.link.epoch})
 		return false
 	}
 	s.link.connectLocked(c, h.Epoch)

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -64,10 +63,7 @@ func (s *server) accept() {
 			time.Sleep(acceptPause)
 			continue
 		}
-		uid, err := rundir.PeerUID(c)
-		if err == nil && uid != 0 && uid != s.ServiceUID {
-			err = fmt.Errorf("only the service (uid %d) and root may connect", s.ServiceUID)
-		}
+		uid, err := rundir.CheckPeer(c, s.ServiceUID)
 		if err != nil {
 			s.Log.Warn("the runner rejected a connection", "uid", uid, "error", err)
 			c.Close()
@@ -90,36 +86,37 @@ func (s *server) serve(c *conn) {
 		case <-c.closed:
 		}
 	})
-	err := wire.ReadFrames(c.netConn, func(f wire.Frame) bool {
+	reader := wire.NewReader(c.netConn)
+	f, err := wire.ReadFrame(reader)
+	for ; err == nil; f, err = wire.ReadFrame(reader) {
 		switch f := f.(type) {
 		case *wire.ReadOutput:
 			loops.Go(func() { s.answerRead(c, f) })
-			return true
+			continue
 		case *wire.Recover:
 			loops.Go(func() { s.recover(c, f) })
-			return true
+			continue
 		case *wire.Start:
 			failpoint.Hit("runner-start")
 		}
-		return s.handleFrame(c, f)
-	})
+		if !s.handleFrame(c, f) {
+			break
+		}
+	}
 	if err != nil && err != io.EOF {
 		s.Log.Debug("service connection ended", "error", err)
 	}
 	s.mu.Lock()
 	if s.link.disconnectLocked(c) {
-		time.AfterFunc(disconnectSyncDelay, s.syncWhileDisconnected)
+		time.AfterFunc(disconnectSyncDelay, func() {
+			if s.isDisconnected() {
+				s.diskQueue.add(s.syncJournal)
+			}
+		})
 	}
 	s.mu.Unlock()
 	c.close()
 	loops.Wait()
-}
-
-// syncWhileDisconnected flushes the journal if no service is connected.
-func (s *server) syncWhileDisconnected() {
-	if s.isDisconnected() {
-		s.diskQueue.add(s.syncJournal)
-	}
 }
 
 // handleFrame executes one frame. It rejects frames from connections other than that of the newest
@@ -141,8 +138,8 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 		s.addAttemptLocked(f)
 	case *wire.TypeInput:
 		t, ok := s.typeInputLocked(f)
-		c.Send(wire.Append(nil, &wire.TypeInputReply{RequestID: f.RequestID, WrittenBytes: int64(t.WrittenBytes),
-			ModeControls: t.ModeControls, NoTerminal: !ok}))
+		c.SendFrames(&wire.TypeInputReply{RequestID: f.RequestID, WrittenBytes: int64(t.WrittenBytes),
+			ModeControls: t.ModeControls, NoTerminal: !ok})
 	case *wire.Resize:
 		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() {
 			a.worker.Resize(a.pid, int(f.Rows), int(f.Cols))
@@ -209,7 +206,7 @@ func (s *server) answerRead(c *conn, f *wire.ReadOutput) {
 	s.mu.Unlock()
 	if a == nil || tooMany {
 		answer.AttemptGone = true
-		c.Send(wire.Append(nil, answer))
+		c.SendFrames(answer)
 		return
 	}
 	for {
@@ -218,7 +215,7 @@ func (s *server) answerRead(c *conn, f *wire.ReadOutput) {
 		if len(chunks) > 0 || done || err != nil || !f.Wait {
 			answer.Data, _ = output.AppendChunks(nil, 0, chunks)
 			answer.Cursor, answer.LogComplete, answer.AttemptGone = next, done, err != nil
-			c.Send(wire.Append(nil, answer))
+			c.SendFrames(answer)
 			return
 		}
 		select {
@@ -232,5 +229,5 @@ func (s *server) answerRead(c *conn, f *wire.ReadOutput) {
 // purgeOutputs answers a PurgeOutputs request: it deletes output files.
 func (s *server) purgeOutputs(c *conn, f *wire.PurgeOutputs) {
 	runner.RemoveOutputs(s.Root, f.Refs)
-	c.Send(wire.Append(nil, &wire.PurgeOutputsReply{RequestID: f.RequestID}))
+	c.SendFrames(&wire.PurgeOutputsReply{RequestID: f.RequestID})
 }

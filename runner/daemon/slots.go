@@ -1,6 +1,10 @@
 package daemon
 
-import "github.com/queuectl/queuectl/runner/rundir"
+import (
+	"slices"
+
+	"github.com/queuectl/queuectl/runner/rundir"
+)
 
 // spareSlotCount is the number of slots with disk space that the table has in addition to one for each
 // worker. A result that could not be written to the journal keeps its slot, so its worker needs
@@ -18,12 +22,7 @@ type slotUses struct {
 
 // firstFreeLocked returns the first free slot, or 0 if no slot is free.
 func (l *slotUses) firstFreeLocked() int64 {
-	for slot := 1; slot <= l.reservedCount; slot++ {
-		if l.useCounts[slot] == 0 {
-			return int64(slot)
-		}
-	}
-	return 0
+	return int64(slices.Index(l.useCounts[1:l.reservedCount+1], 0) + 1)
 }
 
 // freeSlotLocked frees the slot of an attempt whose result is in the journal or acknowledged.

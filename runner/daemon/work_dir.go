@@ -14,15 +14,6 @@ type workDir struct {
 	lastEnd time.Time // end of the worker's last attempt
 }
 
-// environment returns the environment variables that name the parts of the workspace.
-func (d *workDir) environment() []string {
-	return []string{
-		"QUEUECTL_TMPDIR=" + d.Path,
-		"QUEUECTL_RESULT=" + filepath.Join(d.Path, resultName),
-		"QUEUECTL_PROGRESS=" + d.ProgressPath,
-	}
-}
-
 // A worker removes the private directory when its attempt ends. But creating and removing a directory
 // takes a fifth of a short job's time. The worker therefore keeps an empty directory for its next
 // attempt in two cases: the attempt started within maxReuseGap after the previous one ended, or other
@@ -33,21 +24,11 @@ const (
 	idleRemoveDelay = 50 * time.Millisecond
 )
 
-// workDirs is the state that the private directories of all workers share.
-type workDirs struct {
-	nameCount int         // number of directory names handed out
-	idleTimer *time.Timer // runs wakeIdleWorkers; nil before its first use
-}
-
 // newWorkDir returns the private directory of one new worker, under a new name. It does not create the
-// directory yet. The caller does not hold mu.
+// directory yet.
 func (s *server) newWorkDir() *workDir {
-	s.mu.Lock()
-	s.workDirs.nameCount++
-	name := strconv.Itoa(s.workDirs.nameCount)
-	s.mu.Unlock()
-	path := filepath.Join(s.dir.workspacesDir, name)
-	return &workDir{Dir: privdir.New(path)}
+	name := strconv.FormatInt(s.workDirCount.Add(1), 10)
+	return &workDir{Dir: privdir.New(filepath.Join(s.dir.workspacesDir, name))}
 }
 
 // removeIdleDirLocked removes the private directory of an idle worker, if idleRemoveDelay has passed
@@ -55,10 +36,10 @@ func (s *server) newWorkDir() *workDir {
 // whether it removed the directory. It releases mu during the removal.
 func (s *server) removeIdleDirLocked(f *workDir) bool {
 	if time.Since(f.lastEnd) < idleRemoveDelay {
-		if s.workDirs.idleTimer == nil {
-			s.workDirs.idleTimer = time.AfterFunc(idleRemoveDelay, s.wakeIdleWorkers)
+		if s.idleTimer == nil {
+			s.idleTimer = time.AfterFunc(idleRemoveDelay, s.wakeIdleWorkers)
 		}
-		s.workDirs.idleTimer.Reset(idleRemoveDelay)
+		s.idleTimer.Reset(idleRemoveDelay)
 		return false
 	}
 	s.mu.Unlock()

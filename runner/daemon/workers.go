@@ -14,7 +14,7 @@ type workers struct {
 	count     int        // workers, running or idle
 	target    int        // workers that the service wants
 	busyCount int        // attempts that are running on a worker
-	cond      *sync.Cond // signals changes of what mustIdleLocked checks
+	cond      *sync.Cond // signals changes of what nextAttempt waits for
 	threads   int        // number of threads that the Go runtime was made to create
 }
 
@@ -80,16 +80,16 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 	defer s.mu.Unlock()
 	for {
 		slot := s.slots.firstFreeLocked()
-		for s.mustIdleLocked(slot) {
+		switch {
+		case s.workers.count > s.workers.target || s.life.phase != phaseServing:
+			s.workers.count--
+			return nil
+		case len(s.waitingAttempts) == 0 || slot == 0 || s.leases.awaitsWatchdogLocked():
 			s.slots.hasWaiter = s.slots.hasWaiter || slot == 0
 			if !f.IsOpen() || !s.removeIdleDirLocked(f) {
 				s.workers.cond.Wait()
 			}
-			slot = s.slots.firstFreeLocked()
-		}
-		if s.workers.count > s.workers.target || s.life.phase != phaseServing {
-			s.workers.count--
-			return nil
+			continue
 		}
 		if a := s.takeWaitingLocked(slot); a != nil {
 			a.assignWorkerLocked(w)
@@ -100,15 +100,6 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 			return a
 		}
 	}
-}
-
-// mustIdleLocked reports whether a worker can neither start an attempt nor end. slot is a free
-// slot, or 0 if all slots are taken.
-func (s *server) mustIdleLocked(slot int64) bool {
-	if s.workers.count > s.workers.target || s.life.phase != phaseServing {
-		return false
-	}
-	return len(s.waitingAttempts) == 0 || slot == 0 || s.leases.awaitsWatchdogLocked()
 }
 
 // takeWaitingLocked removes the first waiting attempt from the list, and stores it in a slot. It drops

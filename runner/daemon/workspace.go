@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -70,7 +71,8 @@ func (ws *workspace) openDir(c *process.Command) error {
 		return err
 	}
 	c.PrivateDir, c.ProgressHandler = f.Dir, ws
-	c.Env = append(c.Env, f.environment()...)
+	c.Env = append(c.Env, "QUEUECTL_TMPDIR="+f.Path, "QUEUECTL_RESULT="+filepath.Join(f.Path, resultName),
+		"QUEUECTL_PROGRESS="+f.ProgressPath)
 	if len(deps) == 0 {
 		return nil
 	}

@@ -45,7 +45,7 @@ func Accept(base, policy string, delegated bool) (*Grant, error) {
 	if err := unix.Dup3(int(null.Fd()), 0, 0); err != nil {
 		return nil, err
 	}
-	g := &Grant{Conn: c, Root: base, PolicyFile: policy}
+	g := &Grant{Conn: c, RunnerSettings: RunnerSettings{Root: base, PolicyFile: policy}}
 	c.SetDeadline(time.Now().Add(runner.StartTimeout))
 	if err := g.handleRequest(delegated); err != nil {
 		g.ReplyError(err)
@@ -153,7 +153,7 @@ func killNamedRunner(base, name string) error {
 func (g *Grant) switchAccount(name, policy string, gid int) error {
 	known := &Accounts{PolicyFile: policy, ServiceUID: g.ServiceUID,
 		Directory: &accounts.Directory{AlwaysQueryRemote: true}}
-	account, err := known.byName(name)
+	account, err := known.authorize(known.Directory.UserByName(name))
 	if err != nil {
 		return err
 	}

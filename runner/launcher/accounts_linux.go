@@ -1,10 +1,10 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -12,39 +12,18 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// policyCache holds the policy that was read last.
-type policyCache struct {
-	mu     sync.Mutex
-	stamp  accounts.FileStamp // identifies the version of the policy file that was read; guarded by mu
-	policy *policy            // never modified; nil if none was read; guarded by mu
-}
-
 // ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of that
 // account.
 func (a *Accounts) ByUID(uid uint32) (accounts.Account, error) {
-	account, err := a.Directory.UserByUID(uid)
-	return a.authorize(account, err)
-}
-
-// byName returns the account with a name. It returns an error if the policy does not allow jobs of that
-// account.
-func (a *Accounts) byName(name string) (accounts.Account, error) {
-	account, err := a.Directory.UserByName(name)
-	return a.authorize(account, err)
+	return a.authorize(a.Directory.UserByUID(uid))
 }
 
 // RefusalReason returns the reason why the policy does not allow jobs of a uid. It returns "" if the policy
 // allows them. It also returns "" if it cannot find out, because the runner checks again.
 func (a *Accounts) RefusalReason(uid uint32) string {
-	account, err := a.Directory.UserByUID(uid)
-	if err != nil {
-		return ""
-	}
-	_, reason, err := a.checkPolicy(account)
-	if err != nil {
-		return ""
-	}
-	return reason
+	_, err := a.ByUID(uid)
+	reason, _ := errors.AsType[refusalError](err)
+	return string(reason)
 }
 
 // authorize gets the account and the error of a look-up, and adds the groups to the account. It returns
@@ -53,42 +32,17 @@ func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Acco
 	if err != nil {
 		return accounts.Account{}, err
 	}
-	account, reason, err := a.checkPolicy(account)
-	if err == nil && reason != "" {
+	p, err := readPolicy(a.PolicyFile)
+	if err != nil {
+		return accounts.Account{}, err
+	}
+	if account, err = a.Directory.WithGroups(account); err != nil {
+		return accounts.Account{}, err
+	}
+	if reason := p.refusalReason(&account, a.ServiceUID, a.Directory.Group); reason != "" {
 		err = refusalError(reason)
 	}
 	return account, err
-}
-
-// checkPolicy adds the groups to an account. reason says why the policy does not allow jobs of the
-// account; it is "" if the policy allows them.
-func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Account, reason string, err error) {
-	p, err := a.currentPolicy()
-	if err != nil {
-		return accounts.Account{}, "", err
-	}
-	if account, err = a.Directory.WithGroups(account); err != nil {
-		return accounts.Account{}, "", err
-	}
-	return account, p.refusalReason(&account, a.ServiceUID, a.Directory.Group), nil
-}
-
-// currentPolicy returns the policy. It reads the file again if it has changed.
-func (a *Accounts) currentPolicy() (*policy, error) {
-	a.Cache.mu.Lock()
-	defer a.Cache.mu.Unlock() // keep mu while the file is read, because concurrent callers need the same result
-	stamp, err := accounts.FileStampOf(a.PolicyFile)
-	if err != nil {
-		return nil, err
-	}
-	if a.Cache.policy == nil || stamp != a.Cache.stamp {
-		p, err := readPolicy(a.PolicyFile)
-		if err != nil {
-			return nil, err
-		}
-		a.Cache.stamp, a.Cache.policy = stamp, &p
-	}
-	return a.Cache.policy, nil
 }
 
 // maxPolicyBytes bounds the size of a policy file, in bytes.

@@ -79,22 +79,3 @@ func TestPolicyMustBelongToRoot(t *testing.T) {
 	}
 	checkRefused("a file of another owner", path)
 }
-
-// The policy file is read again only after it has changed.
-func TestPolicyIsCached(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "runner.conf")
-	a := &Accounts{PolicyFile: path}
-	first, err := a.currentPolicy()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := a.currentPolicy(); err != nil || again != first {
-		t.Errorf("the policy of an unchanged file was read again: %v", err)
-	}
-	if err := errors.Join(os.WriteFile(path, []byte("accounts = *\n"), 0o644), os.Chmod(path, 0o666)); err != nil {
-		t.Fatal(err)
-	}
-	if p, err := a.currentPolicy(); err == nil {
-		t.Errorf("a new file that everyone can change: got %+v, want an error", p)
-	}
-}

@@ -35,7 +35,7 @@ func AllowedCredential(a *Accounts, read map[string][]byte, name string, uid int
 	if err != nil {
 		return nil, err
 	}
-	p, err := a.currentPolicy()
+	p, err := readPolicy(a.PolicyFile)
 	if err != nil {
 		return nil, err
 	}

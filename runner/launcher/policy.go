@@ -139,7 +139,7 @@ func (e refusalError) Error() string { return string(e) }
 // IsPermanent reports whether an error is final: the policy does not allow the account's jobs, or the
 // account does not exist. Other errors may go away.
 func IsPermanent(err error) bool {
-	var refused refusalError
-	var none accounts.NoAccountError
-	return errors.As(err, &refused) || errors.As(err, &none)
+	_, isRefused := errors.AsType[refusalError](err)
+	_, isMissing := errors.AsType[accounts.NoAccountError](err)
+	return isRefused || isMissing
 }

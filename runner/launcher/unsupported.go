@@ -3,6 +3,7 @@
 package launcher
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -13,14 +14,16 @@ import (
 // Accept returns process.ErrUnsupported.
 func Accept(string, string, bool) (*Grant, error) { return nil, process.ErrUnsupported }
 
+// Launch returns process.ErrUnsupported, because only Linux has runners of root.
+func Launch(context.Context, []string, string, string, int, int, *slog.Logger) error {
+	return process.ErrUnsupported
+}
+
 // ReplyReady does nothing.
 func (g *Grant) ReplyReady(string) {}
 
 // ReplyError does nothing.
 func (g *Grant) ReplyError(error) {}
-
-// policyCache is empty: this system has no policy.
-type policyCache struct{}
 
 // ByUID returns process.ErrUnsupported.
 func (a *Accounts) ByUID(uint32) (accounts.Account, error) {

@@ -211,7 +211,8 @@ func (w *watchdogState) readMessages() (more bool) {
 		time.Sleep(startCheckInterval) // words that arrive in the meantime stay in the pipe
 		wait = 0
 	case w.killAt != NoDeadline:
-		wait = ceilMilliseconds(max(0, min(w.killAt-start, deadlineCheckInterval)))
+		left := max(0, min(w.killAt-start, deadlineCheckInterval))
+		wait = (left + time.Millisecond - 1) / time.Millisecond // rounded up
 	}
 	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
 	unix.Poll(stdin, int(wait)) // the only possible error is an interrupting signal
@@ -233,11 +234,6 @@ func (w *watchdogState) readMessages() (more bool) {
 		w.killAt = NoDeadline // this process, and perhaps the machine, was stopped, so the time is outdated
 	}
 	return true
-}
-
-// ceilMilliseconds returns a duration in milliseconds, rounded up.
-func ceilMilliseconds(d time.Duration) time.Duration {
-	return (d + time.Millisecond - 1) / time.Millisecond
 }
 
 // checkStarts checks whether a child that was just started hangs, and kills it.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -19,25 +19,16 @@ import (
 // maxSegmentBytes is the size of a segment after which the journal continues in a new file. A segment
 // without unacknowledged results is truncated only if it is larger than minTruncateBytes: a smaller one is
 // not worth a system call.
-// See docs/decisions/0057.
 const (
 	maxSegmentBytes  = 64 << 20
 	minTruncateBytes = 1 << 20
 )
 
-// windowBytes is the size of the mapped part of a segment.
-const windowBytes = 128 << 10
-
-// zeroWindow fills the part of a segment that has no records yet. A reader of the journal stops at that
-// part.
-var zeroWindow [windowBytes]byte
-
 // Journal stores the results that the service has not acknowledged, in files. It does not sync them:
 // written data survives the death of any process, but not a power cut.
 //
-// A record is a CRC-32 (IEEE) followed by the frame that it covers. On file systems where that is safe,
-// records are copied into a window, which is a shared mapping of the end of the segment. This takes no
-// system call. Otherwise each record is one write. The methods may be called concurrently.
+// A record is a CRC-32 (IEEE) followed by the frame that it covers. Each record is one write. The methods may
+// be called concurrently.
 type Journal struct {
 	dir  string
 	mode os.FileMode // mode of the segment files
@@ -49,9 +40,6 @@ type Journal struct {
 	file             *os.File
 	segmentNumber    int // number of the current segment
 	segmentSize      int64
-	window           []byte        // mapped part of the segment; nil if nothing is mapped
-	windowStart      int64         // offset of the window in the segment
-	canMap           bool          // the current segment can be memory-mapped
 	unackedCounts    map[int]int   // number of unacknowledged results by segment
 	olderSizes       map[int]int64 // sizes in bytes of the earlier segments that still hold results
 	unsyncedSegments map[int]bool  // segments with data that a power cut may lose
@@ -93,8 +81,7 @@ func (j *Journal) nextSegmentLocked() error {
 			j.olderSizes[j.segmentNumber] = j.segmentSize
 		}
 	}
-	j.unmapLocked()
-	j.file, j.segmentSize, j.canMap = f, 0, isSafeToMap(f)
+	j.file, j.segmentSize = f, 0
 	j.segmentNumber++
 	j.reportSizeLocked()
 	return nil
@@ -120,67 +107,15 @@ func (j *Journal) Append(frame []byte) (segment int, err error) {
 	}
 	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
 	j.buf = append(j.buf, frame...)
-	if !j.ensureWindowLocked(len(j.buf)) || !j.copyToWindowLocked(j.buf) {
-		if _, err := j.file.WriteAt(j.buf, j.segmentSize); err != nil {
-			// Remove an incomplete record, because it would hide the records after it.
-			return 0, errors.Join(err, j.file.Truncate(j.segmentSize))
-		}
+	if _, err := j.file.WriteAt(j.buf, j.segmentSize); err != nil {
+		// Remove an incomplete record, because it would hide the records after it.
+		return 0, errors.Join(err, j.file.Truncate(j.segmentSize))
 	}
 	j.segmentSize += int64(len(j.buf))
 	j.unackedCounts[j.segmentNumber]++
 	j.unsyncedSegments[j.segmentNumber] = true
 	j.reportSizeLocked()
 	return j.segmentNumber, nil
-}
-
-// copyToWindowLocked copies a record into the window. It returns false if that fails, for example
-// because another process has truncated the file. The journal then stops using windows for this
-// segment. The caller holds mu.
-func (j *Journal) copyToWindowLocked(record []byte) (ok bool) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if !ok {
-			recover()
-			j.unmapLocked()
-			j.canMap = false
-		}
-	}()
-	copy(j.window[j.segmentSize-j.windowStart:], record)
-	return true
-}
-
-// ensureWindowLocked reports whether the window has room for a record of n bytes. If necessary, it moves the
-// window to the end of the segment. It first fills that part of the file with zeros, to reserve disk
-// space: writing to a mapping without disk space would kill the runner (SIGBUS). The caller holds mu.
-func (j *Journal) ensureWindowLocked(n int) bool {
-	if j.segmentSize+int64(n) <= j.windowStart+int64(len(j.window)) {
-		return true
-	}
-	j.unmapLocked()
-	start := j.segmentSize - j.segmentSize%int64(os.Getpagesize())
-	used := int(j.segmentSize - start)
-	if !j.canMap || used+n > windowBytes {
-		return false
-	}
-	_, err := j.file.WriteAt(zeroWindow[used:], j.segmentSize)
-	if err == nil {
-		j.window, err = mapFile(j.file, start, windowBytes)
-	}
-	if err != nil {
-		j.file.Truncate(j.segmentSize) // release the reserved space, as the disk may be full
-		j.canMap, j.window = false, nil
-		return false
-	}
-	j.windowStart = start
-	return true
-}
-
-// unmapLocked removes the window. The caller holds mu.
-func (j *Journal) unmapLocked() {
-	if j.window != nil {
-		unmapFile(j.window) // an error can be ignored, because there is nothing to do about it
-		j.window, j.windowStart = nil, 0
-	}
 }
 
 // Ack records that one result of a segment was acknowledged. It removes the file of a segment that
@@ -209,7 +144,6 @@ func (j *Journal) release(segment int) bool {
 	if j.segmentSize > minTruncateBytes {
 		size := j.segmentSize
 		j.segmentSize = 0
-		j.unmapLocked() // the window must not extend beyond the end of the file
 		j.reportSizeLocked()
 		if j.file.Truncate(0) != nil {
 			j.segmentSize = size
@@ -222,13 +156,9 @@ func (j *Journal) release(segment int) bool {
 // Sync flushes all segments that hold new data, so that they survive a power cut.
 func (j *Journal) Sync() error {
 	j.mu.Lock()
-	var segments []int
-	for n := range j.unsyncedSegments {
-		segments = append(segments, n)
-	}
+	segments := slices.Sorted(maps.Keys(j.unsyncedSegments))
 	j.unsyncedSegments = map[int]bool{}
 	j.mu.Unlock()
-	slices.Sort(segments)
 	for i, n := range segments {
 		err := syncFile(j.path(n))
 		if err == nil && i == len(segments)-1 {
@@ -258,8 +188,6 @@ func syncFile(path string) error {
 
 func (j *Journal) Close() error {
 	j.mu.Lock()
-	j.unmapLocked()
-	err := j.file.Close()
-	j.mu.Unlock()
-	return err
+	defer j.mu.Unlock()
+	return j.file.Close()
 }

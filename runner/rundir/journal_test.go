@@ -3,7 +3,6 @@ package rundir
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"os"
 	"slices"
@@ -65,32 +64,7 @@ func TestJournalIsReadAsWritten(t *testing.T) {
 	checkJournal(t, t.TempDir(), "no journal")
 }
 
-// Results are read back in order when the window moves, when one result is larger than a window, and
-// when no window is used.
-func TestJournalMovesWindow(t *testing.T) {
-	for _, windows := range []bool{true, false} {
-		j := newJournal(t)
-		j.canMap = windows && j.canMap
-		var want []int64
-		for seq := int64(1); j.segmentSize < 3*windowBytes; seq++ {
-			put(t, j, seq)
-			if j.canMap != (j.window != nil) {
-				t.Fatalf("result %d: canMap is %v, but a window exists: %v", seq, j.canMap, j.window != nil)
-			}
-			if want = append(want, seq); seq%1000 == 0 {
-				a := wire.Attempt{Lease: wire.Lease{Seq: -seq, Fence: 1}}
-				large := wire.Append(nil, &wire.Result{Attempt: a, Output: make([]byte, windowBytes)})
-				if _, err := j.Append(large); err != nil {
-					t.Fatal(err)
-				}
-				want = append(want, -seq)
-			}
-		}
-		checkJournal(t, j.dir, fmt.Sprintf("windows: %v", windows), want...)
-	}
-}
-
-// If another process truncates a segment while it is mapped, the runner survives and writes later
+// If another process truncates the current segment, the runner survives and writes later
 // results.
 func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
 	j := newJournal(t)

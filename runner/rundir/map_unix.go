@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapFile maps a part of a file. Writes to the mapping change the file immediately, and they survive
+// mapFile maps the first bytes of a file. Writes to the mapping change the file immediately, and they survive
 // the death of this process.
-func mapFile(f *os.File, offset int64, size int) ([]byte, error) {
-	return unix.Mmap(int(f.Fd()), offset, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+func mapFile(f *os.File, size int) ([]byte, error) {
+	return unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
 // unmapFile removes a mapping.

@@ -7,17 +7,16 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// mapFile maps a part of a file. Writes to the mapping change the file immediately, and they survive
+// mapFile maps the first bytes of a file. Writes to the mapping change the file immediately, and they survive
 // the death of this process.
-func mapFile(f *os.File, offset int64, size int) ([]byte, error) {
-	file, end := windows.Handle(f.Fd()), offset+int64(size)
-	m, err := windows.CreateFileMapping(file, nil, windows.PAGE_READWRITE, uint32(end>>32), uint32(end), nil)
+func mapFile(f *os.File, size int) ([]byte, error) {
+	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, 0, uint32(size), nil)
 	if err != nil {
 		return nil, err
 	}
 	defer windows.CloseHandle(m) // the view keeps the mapping object alive
 	const access = windows.FILE_MAP_READ | windows.FILE_MAP_WRITE
-	at, err := windows.MapViewOfFile(m, access, uint32(offset>>32), uint32(offset), uintptr(size))
+	at, err := windows.MapViewOfFile(m, access, 0, 0, uintptr(size))
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package rundir
 
 import (
 	"errors"
+	"fmt"
 	"net"
 
 	"golang.org/x/sys/unix"
@@ -32,11 +33,15 @@ func PeerPID(c net.Conn) int64 {
 	return int64(cred.Pid)
 }
 
-// PeerUID returns the uid of the process at the other end of a socket.
-func PeerUID(c net.Conn) (int, error) {
+// CheckPeer returns the uid of the process at the other end of a socket, or -1 if it is unknown. It returns an
+// error unless that is the service's uid or root.
+func CheckPeer(c net.Conn, serviceUID int) (uid int, err error) {
 	cred, err := PeerCredentials(c)
 	if err != nil {
 		return -1, err
 	}
-	return int(cred.Uid), nil
+	if uid = int(cred.Uid); uid != 0 && uid != serviceUID {
+		err = fmt.Errorf("only the service (uid %d) and root may connect", serviceUID)
+	}
+	return uid, err
 }

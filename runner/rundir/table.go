@@ -34,7 +34,7 @@ func CreateTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, er
 		return nil, fmt.Errorf("the runner cannot start, because it cannot enlarge its list of running jobs to %d bytes: "+
 			"%w; check the disk and the limit of file sizes (ulimit -f)", (MaxSlots+1)*slotBytes, err)
 	}
-	mem, err := mapFile(f, 0, (MaxSlots+1)*slotBytes)
+	mem, err := mapFile(f, (MaxSlots+1)*slotBytes)
 	if err != nil {
 		return nil, fmt.Errorf("the runner cannot start, because it cannot map its list of running jobs, %s; check the free "+
 			"memory and the disk: %w", f.Name(), err)

@@ -29,11 +29,7 @@ const maxPathBytes = 8 << 10
 
 // StoreTmpdir stores the job_tmpdir of a runner in the runner's directory, so that it survives a power cut.
 func StoreTmpdir(dir, tmpdir string, mode os.FileMode) error {
-	note := filepath.Join(dir, tmpdirFileName)
-	if err := os.WriteFile(note, []byte(WithChecksum(tmpdir)), mode); err != nil {
-		return err
-	}
-	return errors.Join(syncFile(note), atomicfile.SyncDir(dir))
+	return atomicfile.Write(filepath.Join(dir, tmpdirFileName), []byte(WithChecksum(tmpdir)), mode)
 }
 
 // ReadTmpdir returns the job_tmpdir with which the runner of a directory was started. It returns ""

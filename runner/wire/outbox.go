@@ -29,10 +29,8 @@ func (o *Outbox) Buffer(b []byte) {
 
 // Send writes the gathered bytes, then b. It does not block.
 func (o *Outbox) Send(b []byte) {
-	o.mu.Lock()
-	o.unsent = append(o.unsent, b...)
-	o.flushLocked(writeNow)
-	o.mu.Unlock()
+	o.Buffer(b)
+	o.FlushNow()
 }
 
 // SendFrames sends frames together and in order, as Send does. It returns how many bytes are still to be

@@ -51,6 +51,15 @@ type Lease struct {
 // the encoded frame, so it never changes.
 type Frame any
 
+// RequestID identifies a request of the service. The runner's reply has the same RequestID.
+type RequestID int64
+
+// ID returns the RequestID of a frame that contains one.
+func (id *RequestID) ID() *RequestID { return id }
+
+// Exchange is a request or a reply, which the service and the runner match by its RequestID.
+type Exchange interface{ ID() *RequestID }
+
 // Frames that the service sends.
 type (
 	// Hello opens a connection. From then on, the runner rejects frames of connections with a lower
@@ -116,8 +125,8 @@ type (
 	// TypeInput writes a person's input to the terminal of a running attempt. TypeInputReply answers it.
 	TypeInput struct {
 		Lease
-		RequestID int64
-		Data      []byte
+		RequestID
+		Data []byte
 	}
 	// Resize changes the size of a running attempt's terminal.
 	Resize struct {
@@ -151,14 +160,14 @@ type (
 	// answers only when there is output or the log is complete. Otherwise it answers immediately.
 	ReadOutput struct {
 		Lease
-		RequestID int64
-		Cursor    [2]int64
-		Wait      bool
+		RequestID
+		Cursor [2]int64
+		Wait   bool
 	}
 	// PurgeOutputs deletes output files. PurgeOutputsReply answers it.
 	PurgeOutputs struct {
-		RequestID int64
-		Refs      []string
+		RequestID
+		Refs []string
 	}
 	// Signal sends a signal to every process of a running attempt.
 	Signal struct {
@@ -169,8 +178,8 @@ type (
 	// answers it. An attempt that has not started yet is frozen when it starts.
 	Pause struct {
 		Lease
-		RequestID int64
-		Paused    bool
+		RequestID
+		Paused bool
 	}
 	// Shutdown ends the runner once all its attempts have ended. The runner then removes its directory,
 	// unless it has results that the service has not acknowledged.
@@ -179,7 +188,7 @@ type (
 	// directory has the name RunnerName, unless RunnerName is "", and those of Attempts, which the service
 	// knows. RecoverReply answers it.
 	Recover struct {
-		RequestID  int64
+		RequestID
 		RunnerName string
 		Attempts   []Attempt
 	}
@@ -253,7 +262,7 @@ type (
 	}
 	// ReadOutputReply answers ReadOutput. Data is encoded by output.AppendChunks, starting from time 0.
 	ReadOutputReply struct {
-		RequestID   int64
+		RequestID
 		Cursor      [2]int64
 		LogComplete bool
 		AttemptGone bool // the runner does not have the attempt, or no longer has it
@@ -263,18 +272,18 @@ type (
 	// dead runner started. Survivors lists the processes that outlive SIGKILL. LeasesWithProcesses lists
 	// those of the request's Attempts that still had processes.
 	RecoverReply struct {
-		RequestID           int64
+		RequestID
 		SameBoot            bool
 		Survivors           []Survivor
 		LeasesWithProcesses []Lease
 		Error               string // "" after success
 	}
 	// PurgeOutputsReply answers PurgeOutputs after the files were deleted or could not be deleted.
-	PurgeOutputsReply struct{ RequestID int64 }
+	PurgeOutputsReply struct{ RequestID }
 	// PauseReply answers Pause. UnchangedProcesses is the number of processes of the tree that have not
 	// changed yet. NotRunning reports that the attempt is not running, or is being ended.
 	PauseReply struct {
-		RequestID          int64
+		RequestID
 		UnchangedProcesses int64
 		NotRunning         bool
 	}
@@ -282,7 +291,7 @@ type (
 	// takes no more until the program reads. ModeControls contains the control sequences that have set the
 	// terminal's modes. NoTerminal reports that the attempt is not running, or has no terminal.
 	TypeInputReply struct {
-		RequestID    int64
+		RequestID
 		WrittenBytes int64
 		NoTerminal   bool
 		ModeControls string
@@ -378,6 +387,9 @@ func Append(b []byte, f Frame) []byte {
 	return b
 }
 
+// headBytes is the size of a frame's length and type, in bytes.
+const headBytes = 5
+
 // ErrIncompleteFrame means that the end of a frame has not been read yet.
 var ErrIncompleteFrame = errors.New("incomplete frame")
 
@@ -385,7 +397,7 @@ var ErrIncompleteFrame = errors.New("incomplete frame")
 // After ErrIncompleteFrame, the caller must read more bytes. After any other error, the rest of the input
 // cannot be read either. A frame with unknown bytes at its end is an error.
 func Parse(b []byte) (Frame, int, error) {
-	if len(b) < 5 {
+	if len(b) < headBytes {
 		return nil, 0, ErrIncompleteFrame
 	}
 	n := int(binary.LittleEndian.Uint32(b))
@@ -402,7 +414,7 @@ func Parse(b []byte) (Frame, int, error) {
 			"the same version", k)
 	}
 	frame := reflect.New(reflect.TypeOf(frameTypes[k]).Elem())
-	d := decoder{raw: b[5 : 4+n], text: string(b[5 : 4+n])}
+	d := decoder{raw: b[headBytes : 4+n], text: string(b[headBytes : 4+n])}
 	v := frame.Elem()
 	for i := range v.NumField() {
 		optional := i >= v.NumField()-optionalFields[k]

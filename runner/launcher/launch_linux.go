@@ -1,5 +1,3 @@
-//go:build unix
-
 package launcher
 
 import (
@@ -58,10 +56,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 		io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	go func() { // this goroutine ends when Launch returns, because that cancels ctx
-		<-ctx.Done()
-		l.Close()
-	}()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
 	for {
 		c, err := l.AcceptUnix()
 		if ctx.Err() != nil {
@@ -73,10 +68,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			time.Sleep(acceptPause)
 			continue
 		}
-		peer, err := rundir.PeerUID(c)
-		if err == nil && peer != uid && peer != 0 {
-			err = fmt.Errorf("only the service (uid %d) and root may connect", uid)
-		}
+		peer, err := rundir.CheckPeer(c, uid)
 		if err != nil {
 			log.Warn("rejected a connection to the socket that starts runners of root", "uid", peer, "error", err)
 			c.Close()

@@ -1,0 +1,37 @@
+package wire
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+)
+
+// readBufferBytes is the size of the buffer of a connection, in bytes.
+const readBufferBytes = 64 << 10
+
+// NewReader returns a buffer from which ReadFrame reads the frames of a connection.
+func NewReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, readBufferBytes) }
+
+// ReadFrame reads the next frame. It reads no byte after that frame from r.
+func ReadFrame(r io.Reader) (Frame, error) {
+	frame := make([]byte, headBytes)
+	if _, err := io.ReadFull(r, frame); err != nil {
+		return nil, err
+	}
+	f, _, err := Parse(frame) // detects an invalid length
+	if err == ErrIncompleteFrame {
+		frame = append(frame, make([]byte, binary.LittleEndian.Uint32(frame)-1)...)
+		if _, err := io.ReadFull(r, frame[headBytes:]); err != nil {
+			return nil, err
+		}
+		f, _, err = Parse(frame)
+	}
+	return f, err
+}
+
+// IsBuffered reports whether ReadFrame would return the next frame without waiting for the connection. It
+// returns false for a frame that is larger than the buffer.
+func IsBuffered(r *bufio.Reader) bool {
+	head, _ := r.Peek(min(headBytes, r.Buffered()))
+	return len(head) == headBytes && r.Buffered()-4 >= int(binary.LittleEndian.Uint32(head))
+}
