@@ -202,8 +202,11 @@ func jobSchema(set *fieldSet) schema {
 		if !set.isNewJob && r.Requires || len(own) == 0 || len(others) == 0 && !r.Requires {
 			continue // an existing job may already have the required field
 		}
-		g := fieldRuleCondition(r)
-		rules = append(rules, g.toSchema(anyFieldGivenSchema(own, properties), anyFieldGivenSchema(others, properties)))
+		kind := notTogether
+		if r.Requires {
+			kind = onlyWith
+		}
+		rules = append(rules, kind.toSchema(anyFieldGivenSchema(own, properties), anyFieldGivenSchema(others, properties)))
 	}
 	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
 	if set.isNewJob {
@@ -380,7 +383,7 @@ func paramsSchema(t reflect.Type) schema {
 	}
 	all, _ := s["allOf"].([]schema)
 	for _, g := range rules.conditions {
-		all = append(all, g.toSchema(rules.givenSchema(g.setA, own), rules.givenSchema(g.setB, own)))
+		all = append(all, g.kind.toSchema(rules.givenSchema(g.setA, own), rules.givenSchema(g.setB, own)))
 	}
 	if all != nil {
 		s["allOf"] = all
