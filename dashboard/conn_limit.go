@@ -140,10 +140,7 @@ func (l *connLimit) remove(c *pageConn) {
 	}
 	c.list.Remove(c.element)
 	if c.list == &l.unidentifiedConns {
-		select {
-		case l.slotFreed <- struct{}{}:
-		default: // a wake-up is already pending
-		}
+		queue.TrySend(l.slotFreed, struct{}{})
 	} else {
 		l.users.Release(fair.Request{User: c.uid})
 	}

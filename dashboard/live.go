@@ -168,7 +168,7 @@ func (p *livePages) publish(page *livePage, parts map[string]string) {
 	}
 	for r := range page.readers {
 		r.unsentParts = r.unsentParts.merge(changed)
-		r.wakeUp()
+		queue.TrySend(r.wake, struct{}{})
 	}
 }
 
@@ -179,14 +179,7 @@ func (p *livePages) disconnectReaders(key string, page *livePage) {
 	page.isClosed = true
 	p.removePageLocked(key, page)
 	for r := range page.readers {
-		r.wakeUp()
-	}
-}
-
-func (r *pageReader) wakeUp() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // a wake-up is already pending
+		queue.TrySend(r.wake, struct{}{})
 	}
 }
 

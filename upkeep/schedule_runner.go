@@ -218,8 +218,5 @@ func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store
 	r.mu.Lock()
 	delete(r.replacedSchedules, plan.Name)
 	r.mu.Unlock()
-	select {
-	case r.replacementDone <- struct{}{}:
-	default:
-	}
+	queue.TrySend(r.replacementDone, struct{}{})
 }
