@@ -31,9 +31,6 @@ type serverConn struct {
 	activeRequests  int       // number of requests that have not ended; guarded by mu
 	activeChangedAt time.Time // when active last changed; guarded by mu
 	evicted         bool      // guarded by mu
-	// userIdleCount counts the user's connections without a request, including this connection. It is
-	// nil while the connection is not in the connTable. The pointer is guarded by mu.
-	userIdleCount *atomic.Int64
 }
 
 // readLine reads a line without its newline, at most MaxLineBytes bytes, into a new buffer. The buffer's
@@ -133,25 +130,8 @@ func (c *serverConn) endRequest()   { c.addActive(-1) }
 func (c *serverConn) addActive(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wasIdle := c.activeRequests == 0
 	c.activeRequests += n
 	c.activeChangedAt = time.Now()
-	if isIdle := c.activeRequests == 0; c.userIdleCount != nil && isIdle != wasIdle {
-		c.userIdleCount.Add(int64(-n))
-	}
-}
-
-// setIdleCounter makes counter include the connection while it is idle. A nil counter ends the
-// counting.
-func (c *serverConn) setIdleCounter(counter *atomic.Int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.activeRequests == 0 && c.userIdleCount != nil {
-		c.userIdleCount.Add(-1)
-	}
-	if c.userIdleCount = counter; c.activeRequests == 0 && counter != nil {
-		counter.Add(1)
-	}
 }
 
 // idleSince returns the time since which the connection has had no request in progress. ok is false
