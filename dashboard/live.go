@@ -73,15 +73,12 @@ type pageReader struct {
 
 // encodedParts contains parts of a page. Readers that need the same parts share the encoded bytes.
 type encodedParts struct {
-	parts map[string]string
-	once  sync.Once
-	bytes []byte
+	parts      map[string]string
+	eventBytes func() []byte // returns the parts as a server-sent event; encodes them at the first call
 }
 
-// eventBytes returns the frame as a server-sent event.
-func (p *encodedParts) eventBytes() []byte {
-	p.once.Do(func() { p.bytes = encodeEvent("fragments", p.parts) })
-	return p.bytes
+func newEncodedParts(parts map[string]string) *encodedParts {
+	return &encodedParts{parts, sync.OnceValue(func() []byte { return encodeEvent("fragments", parts) })}
 }
 
 // merge returns a copy of the frame in which newer parts replace older parts.
@@ -91,7 +88,7 @@ func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
 	}
 	parts := maps.Clone(p.parts)
 	maps.Copy(parts, newer.parts)
-	return &encodedParts{parts: parts}
+	return newEncodedParts(parts)
 }
 
 // addReader adds a reader to a page. The first reader starts the render loop of the page.
@@ -156,13 +153,13 @@ func (p *livePages) publish(page *livePage, parts map[string]string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	changed := &encodedParts{parts: map[string]string{}}
+	changed := newEncodedParts(map[string]string{})
 	for name, html := range parts {
 		if page.lastParts[name] != plain[name] {
 			changed.parts[name] = html
 		}
 	}
-	page.lastFrame, page.lastParts = &encodedParts{parts: parts}, plain
+	page.lastFrame, page.lastParts = newEncodedParts(parts), plain
 	if len(changed.parts) == 0 {
 		return
 	}
