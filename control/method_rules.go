@@ -110,7 +110,8 @@ var (
 	rateFormat = &queue.TextFormat{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
 		Description: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
 	scheduleNameFormat = &queue.TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
-		Description: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
+		Description: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the " +
+			"first a letter or digit"}
 )
 
 func signalFormat() *queue.TextFormat {
@@ -219,7 +220,8 @@ func conditionRows() []conditionRow {
 		{"EnqueueBatch", anyOf, "jobs commit abort", "", noJobs},
 		{"EnqueueBatch", anyOf, "jobs batch", "", noJobs},
 		{"EnqueueBatch", onlyWith, classManyJobs, "commit",
-			fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch", MaxBatchRequestJobs)},
+			fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch",
+				MaxBatchRequestJobs)},
 		{"EnqueueBatch", onlyWith, "abort", "batch", `works only with parameter "batch"; name the batch to discard`},
 		{"EnqueueBatch", notTogether, "abort", "commit jobs",
 			`cannot be combined with parameter "commit" or "jobs"; leave them out`},

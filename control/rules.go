@@ -195,7 +195,8 @@ func buildRulesets() map[reflect.Type]*ruleset {
 		}
 		for _, c := range rows {
 			if slices.Contains(strings.Fields(c.types), t.Name()) {
-				r.conditions = append(r.conditions, paramCondition{c.kind, strings.Fields(c.a), strings.Fields(c.b), c.message})
+				a, b := strings.Fields(c.a), strings.Fields(c.b)
+				r.conditions = append(r.conditions, paramCondition{c.kind, a, b, c.message})
 			}
 		}
 		all[t] = r

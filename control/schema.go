@@ -205,7 +205,8 @@ func jobSchema(set *fieldSet) schema {
 		if r.Requires {
 			kind = onlyWith
 		}
-		rules = append(rules, kind.toSchema(anyFieldGivenSchema(own, properties), anyFieldGivenSchema(others, properties)))
+		a, b := anyFieldGivenSchema(own, properties), anyFieldGivenSchema(others, properties)
+		rules = append(rules, kind.toSchema(a, b))
 	}
 	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
 	if set.isNewJob {

@@ -111,8 +111,8 @@ func findVerb(name string) (*verb, error) {
 	if i := slices.IndexFunc(verbs, func(vb verb) bool { return vb.Name == name }); i >= 0 {
 		return &verbs[i], nil
 	}
-	return nil, queue.Invalid("verb", "%q is not an action; use pause, resume, hold, release, retry, requeue, cancel or rm",
-		queue.Clip(name))
+	return nil, queue.Invalid("verb",
+		"%q is not an action; use pause, resume, hold, release, retry, requeue, cancel or rm", queue.Clip(name))
 }
 
 // actOnJob applies an action to the job in the path of the request.

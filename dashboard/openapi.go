@@ -16,7 +16,10 @@ var openAPIFuncs = template.FuncMap{
 		raw, err := json.Marshal(v)
 		return string(raw), err
 	},
-	"contains":    func(names any, name string) bool { list, _ := names.([]string); return slices.Contains(list, name) },
+	"contains": func(names any, name string) bool { // names is nil if no parameter is required
+		list, _ := names.([]string)
+		return slices.Contains(list, name)
+	},
 	"querySchema": func(v any) map[string]any { return control.QuerySchema(v.(map[string]any)) },
 }
 
@@ -28,7 +31,8 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, _ *visitor
 	methods := slices.DeleteFunc(control.Schemas(), func(m control.MethodSchema) bool {
 		return control.ReadOnlyMethod(m.Method) == nil
 	})
-	t, err := template.New("openapi.json.tmpl").Funcs(openAPIFuncs).ParseFS(templateFiles, "templates/openapi.json.tmpl")
+	const name = "openapi.json.tmpl"
+	t, err := template.New(name).Funcs(openAPIFuncs).ParseFS(templateFiles, "templates/"+name)
 	var text bytes.Buffer
 	if err == nil {
 		err = t.Execute(&text, map[string]any{"Methods": methods, "Cookie": s.sessionCookie(r)})
