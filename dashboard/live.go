@@ -47,8 +47,7 @@ type livePages struct {
 
 func newLivePages() *livePages {
 	return &livePages{readers: fair.NewLimiter(fair.Bound{Max: maxUserReaders}),
-		pages: fair.NewLimiter(fair.Bound{Max: maxUserLivePages}),
-		byKey: map[string]*livePage{}}
+		pages: fair.NewLimiter(fair.Bound{Max: maxUserLivePages}), byKey: map[string]*livePage{}}
 }
 
 // livePage is one page as one user sees it, together with the readers of the page.
