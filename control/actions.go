@@ -41,22 +41,22 @@ type ActionAPI interface {
 // processes at most MaxSelectedPerRequest jobs selected by the other fields in a request, the newest first.
 // BulkResult.Next is then the Cursor for the remaining jobs.
 type Selection struct {
-	ID  JobID  `json:"id,omitempty"`
-	IDs JobIDs `json:"ids,omitempty"`
+	ID  JobID  `json:"id,omitempty" rule:"nonEmpty"`
+	IDs JobIDs `json:"ids,omitempty" rule:"selectedIDs"`
 	All bool   `json:"all,omitempty"` // every job whose state the method accepts
 	// State selects jobs in any of these states. Empty means the states that the method accepts.
-	State  TextList `json:"state,omitempty"`
-	Failed bool     `json:"failed,omitempty"` // the same as the states dead and failed
-	Label  Labels   `json:"label,omitempty"`  // only jobs that have all of these labels
-	Queue  string   `json:"queue,omitempty"`
-	Batch  string   `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
-	User   string   `json:"user,omitempty"`  // user who enqueued the jobs
+	State  TextList `json:"state,omitempty" rule:"selectedStates"`
+	Failed bool     `json:"failed,omitempty"`                      // the same as the states dead and failed
+	Label  Labels   `json:"label,omitempty" rule:"selectedLabels"` // only jobs that have all of these labels
+	Queue  string   `json:"queue,omitempty" rule:"queue"`
+	Batch  string   `json:"batch,omitempty" rule:"label"` // value of the label batch; selects only the caller's jobs
+	User   string   `json:"user,omitempty" rule:"name"`   // user who enqueued the jobs
 	// OlderThan selects jobs that ended at least this long ago. An unfinished job is selected if it
 	// was enqueued at least this long ago.
-	OlderThan Duration `json:"older_than,omitempty"`
-	IDGlob    string   `json:"id_glob,omitempty"` // pattern; wildcards: *, ? and sets such as [a-z]
-	DryRun    bool     `json:"dry_run,omitempty"` // count the jobs without changing them
-	Cursor    string   `json:"cursor,omitempty"`
+	OlderThan Duration `json:"older_than,omitempty" rule:"positiveDuration"`
+	IDGlob    string   `json:"id_glob,omitempty" rule:"glob"` // pattern; wildcards: *, ? and sets such as [a-z]
+	DryRun    bool     `json:"dry_run,omitempty"`             // count the jobs without changing them
+	Cursor    string   `json:"cursor,omitempty" rule:"jobCursor"`
 }
 
 // PauseSelection selects jobs for the methods pause and resume. For these methods, All means the
@@ -78,13 +78,13 @@ func (s Selection) AllIDs() []string {
 // without SIG; "" means TERM.
 type Kill struct {
 	Selection
-	Signal string `json:"signal,omitempty"`
+	Signal string `json:"signal,omitempty" rule:"signal"`
 }
 
 // Edit changes waiting jobs. Set is an object of job fields; null restores the default of a field.
 type Edit struct {
 	Selection
-	Set json.RawMessage `json:"set"`
+	Set json.RawMessage `json:"set" rule:"editedFields,required"`
 }
 
 // Retry runs ended jobs again, and failed jobs without waiting for their retry time. It also
@@ -104,7 +104,7 @@ type Remove struct {
 // batch of the caller.
 type ClearParams struct {
 	Confirmed bool   `json:"yes"` // confirms the removal; required unless DryRun is set
-	Batch     string `json:"batch,omitempty"`
+	Batch     string `json:"batch,omitempty" rule:"label"`
 	DryRun    bool   `json:"dry_run,omitempty"`
 }
 

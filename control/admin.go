@@ -26,9 +26,9 @@ type AdminAPI interface {
 // Cleanup removes jobs in the given states (default: completed and cancelled) that ended at least
 // Days days ago (nil means 7). It keeps at least the Keep newest jobs in these states.
 type Cleanup struct {
-	Days   *float64 `json:"days,omitempty"`
-	State  TextList `json:"state,omitempty"`
-	Keep   int64    `json:"keep,omitempty"`
+	Days   *float64 `json:"days,omitempty" rule:"days"`
+	State  TextList `json:"state,omitempty" rule:"endedStates"`
+	Keep   int64    `json:"keep,omitempty" rule:"jobCount"`
 	DryRun bool     `json:"dry_run,omitempty"` // count the jobs without removing them
 }
 
@@ -73,7 +73,7 @@ type Finding struct {
 
 // HookName is the name of a webhook, or of a hook in the settings such as on_dead.
 type HookName struct {
-	Name string `json:"name"`
+	Name string `json:"name" rule:"nonEmpty,required"`
 }
 
 // Drain starts or ends a drain. With Wait, the response is sent once no job is running.

@@ -17,9 +17,8 @@ func callMethod[R any](ctx context.Context, c *Client, method string, params any
 
 // callStream sends the request of a stream and calls the function each for every piece. It returns
 // the answer at the end of the stream.
-func callStream[N, R any](
-	ctx context.Context, c *Client, method string, params any, each func(N) error,
-) (r R, err error) {
+func callStream[N, R any](ctx context.Context, c *Client, method string, params any,
+	each func(N) error) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
 		var n N
 		if err := decodeAnswer(method, raw, &n); err != nil {

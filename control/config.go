@@ -19,13 +19,13 @@ type ConfigAPI interface {
 
 // ConfigKey is the name of a setting.
 type ConfigKey struct {
-	Key string `json:"key"`
+	Key string `json:"key" rule:"nonEmpty,required"`
 }
 
 // ConfigSet stores a setting.
 type ConfigSet struct {
-	Key   string       `json:"key"`
-	Value SettingValue `json:"value"`
+	Key   string       `json:"key" rule:"nonEmpty,required"`
+	Value SettingValue `json:"value" rule:"setting,required"`
 }
 
 // ConfigValue is a setting and the origin of its value.

@@ -31,9 +31,6 @@ type serverConn struct {
 	activeRequests  int       // number of requests that have not ended; guarded by mu
 	activeChangedAt time.Time // when active last changed; guarded by mu
 	evicted         bool      // guarded by mu
-	// userIdleCount counts the user's connections without a request, including this connection. It is
-	// nil while the connection is not in the connTable. The pointer is guarded by mu.
-	userIdleCount *atomic.Int64
 }
 
 // readLine reads a line without its newline, at most MaxLineBytes bytes, into a new buffer. The buffer's
@@ -133,25 +130,8 @@ func (c *serverConn) endRequest()   { c.addActive(-1) }
 func (c *serverConn) addActive(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wasIdle := c.activeRequests == 0
 	c.activeRequests += n
 	c.activeChangedAt = time.Now()
-	if isIdle := c.activeRequests == 0; c.userIdleCount != nil && isIdle != wasIdle {
-		c.userIdleCount.Add(int64(-n))
-	}
-}
-
-// setIdleCounter makes counter include the connection while it is idle. A nil counter ends the
-// counting.
-func (c *serverConn) setIdleCounter(counter *atomic.Int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.activeRequests == 0 && c.userIdleCount != nil {
-		c.userIdleCount.Add(-1)
-	}
-	if c.userIdleCount = counter; c.activeRequests == 0 && counter != nil {
-		counter.Add(1)
-	}
 }
 
 // idleSince returns the time since which the connection has had no request in progress. ok is false
@@ -189,11 +169,10 @@ type activeRequest struct {
 	inStreamStep      bool          // while a stream step runs, sendPiece only stores pieces
 
 	// Resources that releaseResources releases.
-	hasRoom          bool        // the request has room in its user's share
-	releaseList      func()      // releases the room of a request about many jobs; nil if it has none
-	slotClass        SlotClass   // class of the slot for decoding the request
-	releaseSlot      func()      // releases that slot; nil if the request has none
-	slotReleaseTimer *time.Timer // calls releaseSlot earlier, after maxLargeSlotTime; nil for small requests
+	hasRoom     bool      // the request has room in its user's share
+	releases    []func()  // release the slot, the timer and the list room of the request when it has ended
+	slotClass   SlotClass // class of the slot for decoding the request
+	releaseSlot func()    // releases that slot earlier; nil if the request has none
 }
 
 type activeRequestKey struct{}
@@ -206,14 +185,8 @@ func activeRequestOf(ctx context.Context) *activeRequest {
 
 // releaseResources releases everything that the request holds.
 func (t *activeRequest) releaseResources() {
-	if t.releaseSlot != nil {
-		t.releaseSlot()
-	}
-	if t.slotReleaseTimer != nil {
-		t.slotReleaseTimer.Stop()
-	}
-	if t.releaseList != nil {
-		t.releaseList()
+	for _, release := range t.releases {
+		release()
 	}
 	t.conn.endRequest()
 	t.conn.fairConn.EndRequest(t.hasRoom, int(t.chargedBytes)+len(t.answerLine)+len(t.pieces))
@@ -233,8 +206,10 @@ func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, size int
 		return err
 	}
 	t.releaseSlot = sync.OnceFunc(func() { s.slots.Release(r) })
+	t.releases = append(t.releases, t.releaseSlot)
 	if t.slotClass == classLarge {
-		t.slotReleaseTimer = time.AfterFunc(maxLargeSlotTime, t.releaseSlot)
+		timer := time.AfterFunc(maxLargeSlotTime, t.releaseSlot)
+		t.releases = append(t.releases, func() { timer.Stop() })
 	}
 	return nil
 }
@@ -247,7 +222,7 @@ func (t *activeRequest) finishDecoding(params any) {
 	}); ok {
 		t.jobIDs, t.setting = p.logSubject()
 	}
-	if t.releaseSlot != nil && t.slotClass == classDecoding {
+	if t.slotClass == classDecoding {
 		t.releaseSlot()
 	}
 }

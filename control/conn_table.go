@@ -18,16 +18,10 @@ type connTable struct {
 	openCount atomic.Int64 // number of connections
 
 	mu     sync.Mutex
-	byUser map[int]*userConns // by uid; guarded by mu
+	byUser map[int]map[*serverConn]bool // by uid; each user has at least one connection; guarded by mu
 	// connsWithoutAccess is the number of connections whose users had no access when they connected. It
 	// is guarded by mu.
 	connsWithoutAccess int
-}
-
-// userConns holds one user's connections. It has at least one.
-type userConns struct {
-	idleCount atomic.Int64         // number of connections without a request
-	conns     map[*serverConn]bool // guarded by the table's mu
 }
 
 // errTooManyWithoutAccess rejects a connection of a user without access because the limit for such connections,
@@ -53,26 +47,25 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	full := func() bool { return t.openCount.Load() >= int64(limit) }
 	own := t.byUser[c.peer.UID]
 	if own == nil {
-		own = &userConns{conns: map[*serverConn]bool{}}
+		own = map[*serverConn]bool{}
 	}
 	switch {
 	case c.lacksAccess() && (t.connsWithoutAccess >= maxConnsWithoutAccess || full()):
 		return nil, errTooManyWithoutAccess
-	case len(own.conns) >= share && (own.idleCount.Load() == 0 || !evict(maps.Keys(own.conns))):
+	case len(own) >= share && !evict(maps.Keys(own)):
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d open connections to the service, all in use; close one, or raise the setting max_connections_per_user",
-			len(own.conns))
+			len(own))
 	case full() && !evict(t.allConnsLocked()):
 		return evicted, queue.Errorf(queue.CodeUnavailable,
 			"the service has %d open connections, all in use; try again later, or raise the setting max_connections",
 			t.openCount.Load())
 	}
 	if t.byUser == nil {
-		t.byUser = map[int]*userConns{}
+		t.byUser = map[int]map[*serverConn]bool{}
 	}
 	t.byUser[c.peer.UID] = own
-	own.conns[c] = true
-	c.setIdleCounter(&own.idleCount)
+	own[c] = true
 	t.adjustCountsLocked(c, 1)
 	return evicted, nil
 }
@@ -105,12 +98,11 @@ func (t *connTable) remove(c *serverConn) {
 
 func (t *connTable) removeLocked(c *serverConn) {
 	own := t.byUser[c.peer.UID]
-	if own == nil || !own.conns[c] {
+	if !own[c] {
 		return
 	}
-	c.setIdleCounter(nil)
-	delete(own.conns, c)
-	if len(own.conns) == 0 {
+	delete(own, c)
+	if len(own) == 0 {
 		delete(t.byUser, c.peer.UID)
 	}
 	t.adjustCountsLocked(c, -1)
@@ -127,7 +119,7 @@ func (t *connTable) adjustCountsLocked(c *serverConn, n int) {
 func (t *connTable) allConnsLocked() iter.Seq[*serverConn] {
 	return func(yield func(*serverConn) bool) {
 		for _, own := range t.byUser {
-			for c := range own.conns {
+			for c := range own {
 				if !yield(c) {
 					return
 				}

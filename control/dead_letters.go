@@ -19,15 +19,15 @@ type DeadLetterAPI interface {
 
 // DLQList selects dead jobs, newest first.
 type DLQList struct {
-	Label  Labels `json:"label,omitempty"` // the job must have all of these labels
-	Queue  string `json:"queue,omitempty"`
-	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
-	User   string `json:"user,omitempty"`
-	IDGlob string `json:"id_glob,omitempty"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
-	Since  Time   `json:"since,omitzero"`    // only jobs that ended at this time or later
-	Until  Time   `json:"until,omitzero"`    // only jobs that ended before this time
-	Limit  int    `json:"limit,omitempty"`   // 1 to 1000; 0 means 1000
-	Cursor string `json:"cursor,omitempty"`
+	Label  Labels `json:"label,omitempty" rule:"labels"` // the job must have all of these labels
+	Queue  string `json:"queue,omitempty" rule:"queue"`
+	Batch  string `json:"batch,omitempty" rule:"label"` // value of the label batch; selects only the caller's jobs
+	User   string `json:"user,omitempty" rule:"name"`
+	IDGlob string `json:"id_glob,omitempty" rule:"glob"`   // pattern for the id; wildcards: *, ? and sets such as [a-z]
+	Since  Time   `json:"since,omitzero"`                  // only jobs that ended at this time or later
+	Until  Time   `json:"until,omitzero"`                  // only jobs that ended before this time
+	Limit  int    `json:"limit,omitempty" rule:"pageRows"` // 1 to 1000; 0 means 1000
+	Cursor string `json:"cursor,omitempty" rule:"jobCursor"`
 }
 
 // List returns the equivalent parameters for the method list.
@@ -46,11 +46,11 @@ func (p List) DeadOnly() DLQList {
 // dead jobs in a batch of the caller. Like a Selection, it processes at most MaxSelectedPerRequest jobs in a
 // request.
 type DLQRetry struct {
-	ID      JobID     `json:"id,omitempty"`
-	IDs     JobIDs    `json:"ids,omitempty"`
+	ID      JobID     `json:"id,omitempty" rule:"nonEmpty"`
+	IDs     JobIDs    `json:"ids,omitempty" rule:"selectedIDs"`
 	All     bool      `json:"all,omitempty"`
-	Batch   string    `json:"batch,omitempty"`
-	Timeout *Duration `json:"timeout,omitempty"` // replaces the timeout of the jobs
-	DryRun  bool      `json:"dry_run,omitempty"` // count the jobs without changing them
-	Cursor  string    `json:"cursor,omitempty"`
+	Batch   string    `json:"batch,omitempty" rule:"label"`
+	Timeout *Duration `json:"timeout,omitempty" rule:"duration"` // replaces the timeout of the jobs
+	DryRun  bool      `json:"dry_run,omitempty"`                 // count the jobs without changing them
+	Cursor  string    `json:"cursor,omitempty" rule:"jobCursor"`
 }

@@ -169,8 +169,7 @@ func jsonTypeName(t reflect.Type) string {
 func fieldsByName(v reflect.Value) map[string]reflect.Value {
 	named := map[string]reflect.Value{}
 	for f, value := range v.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
+		switch name := jsonName(f); {
 		case f.Anonymous:
 			maps.Copy(named, fieldsByName(value))
 		case name != "-":
@@ -178,4 +177,10 @@ func fieldsByName(v reflect.Value) map[string]reflect.Value {
 		}
 	}
 	return named
+}
+
+// jsonName returns the name of a field in JSON, or - for a field that is not in it.
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }

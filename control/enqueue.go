@@ -23,7 +23,7 @@ type EnqueueAPI interface {
 // members of one object.
 type Enqueue struct {
 	Spec queue.Spec `json:"-"`
-	Key  string     `json:"key"` // idempotency key; at most queue.MaxKeyBytes bytes
+	Key  string     `json:"key" rule:"key"` // idempotency key; at most queue.MaxKeyBytes bytes
 	// RequireLimits rejects the job if it has a limit that this machine cannot enforce.
 	RequireLimits bool `json:"require_limits"`
 	// RunNext makes the service choose the priority. With that priority, the job starts before all
@@ -60,10 +60,11 @@ type EnqueueResult struct {
 // jobs are invisible until the commit, but their ids are already taken. A rejected request adds no
 // jobs. Abort discards the batch.
 type EnqueueBatch struct {
-	Batch  string       `json:"batch,omitempty"` // name chosen by the caller, at most queue.MaxKeyBytes bytes
-	Jobs   []queue.Spec `json:"jobs,omitempty"`
+	// Batch is a name that the caller chooses, of at most queue.MaxKeyBytes bytes.
+	Batch  string       `json:"batch,omitempty" rule:"batchKey"`
+	Jobs   []queue.Spec `json:"jobs,omitempty" rule:"jobs"`
 	Commit bool         `json:"commit"`
-	Key    string       `json:"key,omitempty"` // idempotency key of the request with Commit
+	Key    string       `json:"key,omitempty" rule:"batchKey"` // idempotency key of the request with Commit
 	Abort  bool         `json:"abort,omitempty"`
 	// RequireLimits does the same as Enqueue.RequireLimits for the jobs of this request.
 	RequireLimits bool `json:"require_limits,omitempty"`

@@ -12,12 +12,12 @@ type EventAPI interface {
 // Events requests events with a number higher than Since. If Since is nil, the service sends all
 // stored events or, with Follow, only future ones.
 type Events struct {
-	Since    *int64   `json:"since,omitempty"`
+	Since    *int64   `json:"since,omitempty" rule:"eventSeq"`
 	Follow   bool     `json:"follow,omitempty"`
-	FromTime Time     `json:"from,omitzero"`   // only events that happened at this time or later
-	Until    Time     `json:"until,omitzero"`  // only events that happened before this time
-	IDs      JobIDs   `json:"id,omitempty"`    // only events of these jobs
-	Kinds    TextList `json:"event,omitempty"` // only events of these kinds
+	FromTime Time     `json:"from,omitzero"`                     // only events that happened at this time or later
+	Until    Time     `json:"until,omitzero"`                    // only events that happened before this time
+	IDs      JobIDs   `json:"id,omitempty" rule:"eventIDs"`      // only events of these jobs
+	Kinds    TextList `json:"event,omitempty" rule:"eventKinds"` // only events of these kinds
 	// Audit requests the events that users caused, also those that only an audit shows. Each event
 	// then has the user, the command and its target. Audit is for admins only.
 	Audit bool `json:"audit,omitempty"`

@@ -14,7 +14,7 @@ type ExplainAPI interface {
 
 // WhyParams requests the reasons why a job is not running.
 type WhyParams struct {
-	ID JobID `json:"id"`
+	ID JobID `json:"id" rule:"nonEmpty,required"`
 }
 
 // Why lists the reasons why a job is not running. Reasons is empty if the job is running, has
@@ -63,7 +63,7 @@ type AheadOfUser struct {
 
 // Simulate requests the next jobs to start: 1 to 100 of them; 0 means 20.
 type Simulate struct {
-	JobCount int `json:"next,omitempty"`
+	JobCount int `json:"next,omitempty" rule:"simulatedJobs"`
 }
 
 // SimulateResult lists jobs in the order in which they would start. Incomplete is true if the
@@ -81,7 +81,7 @@ func (p *Simulate) isForManyJobs() bool { return true }
 
 // Tree requests the direct and indirect dependencies and dependants of a job.
 type Tree struct {
-	ID JobID `json:"id"`
+	ID JobID `json:"id" rule:"nonEmpty,required"`
 }
 
 // TreeView is a graph of jobs. Its first node is the requested job. It has at most 1,000 nodes;

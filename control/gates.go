@@ -36,15 +36,15 @@ type GateView struct {
 
 // GateSet sets or removes the rule of a shared key, which begins with @.
 type GateSet struct {
-	Key   string  `json:"key"`
-	Lock  *int    `json:"lock,omitempty"`  // maximum number of running jobs, 1 to 10000
-	Rate  *string `json:"rate,omitempty"`  // maximum rate of starts, as n/period
-	Unset string  `json:"unset,omitempty"` // the rule to remove: lock or rate
+	Key   string  `json:"key" rule:"sharedKey,required"`
+	Lock  *int    `json:"lock,omitempty" rule:"lock"`      // maximum number of running jobs, 1 to 10000
+	Rate  *string `json:"rate,omitempty" rule:"rate"`      // maximum rate of starts, as n/period
+	Unset string  `json:"unset,omitempty" rule:"gateRule"` // the rule to remove: lock or rate
 }
 
 // GateListParams requests the gates after a cursor.
 type GateListParams struct {
-	Cursor string `json:"cursor,omitempty"`
+	Cursor string `json:"cursor,omitempty" rule:"gateCursor"`
 }
 
 // GateList is a page of gates, with shared ones first. Next is the cursor of the next page, "" on

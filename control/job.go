@@ -216,12 +216,11 @@ func dependencyIDs(list []queue.Dependency) (names []string) {
 // ViewAttempt converts an attempt to its form in answers.
 func ViewAttempt(a *queue.Attempt) Attempt {
 	return Attempt{
-		Attempt: a.Number, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: Time(a.StartedAt), FinishedAt: Time(
-			a.EndedAt),
-		RunTimeMS: durationMillis(a.StartedAt,
-			a.EndedAt), ExitCode: exitCodeOrNil(a.ExitCode), Signal: queue.NonZeroPtr(a.Signal),
-		Reason: queue.NonZeroPtr(string(a.Reason)),
-		Error:  queue.NonZeroPtr(a.Error), Counted: a.Counted, CPUMS: a.CPUTime.Milliseconds(), PeakRSS: a.PeakRSS,
+		Attempt: a.Number, Worker: a.Worker, Node: a.Node, PID: a.PID,
+		StartedAt: Time(a.StartedAt), FinishedAt: Time(a.EndedAt), RunTimeMS: durationMillis(a.StartedAt, a.EndedAt),
+		ExitCode: exitCodeOrNil(a.ExitCode), Signal: queue.NonZeroPtr(a.Signal),
+		Reason: queue.NonZeroPtr(string(a.Reason)), Error: queue.NonZeroPtr(a.Error),
+		Counted: a.Counted, CPUMS: a.CPUTime.Milliseconds(), PeakRSS: a.PeakRSS,
 		PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, DroppedBytes: a.DroppedBytes,
 		ResultError: queue.NonZeroPtr(a.ResultError),
 	}

@@ -17,8 +17,8 @@ type JobAPI interface {
 // Show requests one job and its newest attempts. If HistoryBefore is set, only attempts with a
 // lower number are returned.
 type Show struct {
-	ID            JobID `json:"id"`
-	HistoryBefore int   `json:"history_before,omitempty"`
+	ID            JobID `json:"id" rule:"nonEmpty,required"`
+	HistoryBefore int   `json:"history_before,omitempty" rule:"attempt"`
 	// WithoutEnv hides the values of environment variables. A request that shows the values of
 	// another user's job is recorded as an audit event.
 	WithoutEnv bool `json:"without_env,omitempty"`
@@ -28,19 +28,19 @@ type Show struct {
 type List struct {
 	// State selects jobs in any of these states. "waiting" means blocked, held, pending and failed;
 	// "done" means completed.
-	State  TextList `json:"state,omitempty"`
-	Failed bool     `json:"failed,omitempty"` // the same as the states dead and failed
-	Label  Labels   `json:"label,omitempty"`  // the job must have all of these labels
-	Queue  string   `json:"queue,omitempty"`
-	Batch  string   `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
-	User   string   `json:"user,omitempty"`
-	IDGlob string   `json:"id_glob,omitempty"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
+	State  TextList `json:"state,omitempty" rule:"states"`
+	Failed bool     `json:"failed,omitempty"`              // the same as the states dead and failed
+	Label  Labels   `json:"label,omitempty" rule:"labels"` // the job must have all of these labels
+	Queue  string   `json:"queue,omitempty" rule:"queue"`
+	Batch  string   `json:"batch,omitempty" rule:"label"` // value of the label batch; selects only the caller's jobs
+	User   string   `json:"user,omitempty" rule:"name"`
+	IDGlob string   `json:"id_glob,omitempty" rule:"glob"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
 	// Since and Until select the jobs that ended at the time Since or later, and before the time
 	// Until. For an unfinished job, the time at which it was enqueued counts instead.
 	Since  Time   `json:"since,omitzero"`
 	Until  Time   `json:"until,omitzero"`
-	Limit  int    `json:"limit,omitempty"` // 1 to 1000; 0 means 1000
-	Cursor string `json:"cursor,omitempty"`
+	Limit  int    `json:"limit,omitempty" rule:"pageRows"` // 1 to 1000; 0 means 1000
+	Cursor string `json:"cursor,omitempty" rule:"jobCursor"`
 }
 
 // JobPage is one page of a list. Next is the cursor of the next page, nil on the last page.
@@ -51,10 +51,10 @@ type JobPage struct {
 
 // Wait waits until all of the given jobs have ended or, with Any, until one has.
 type Wait struct {
-	ID      JobID    `json:"id,omitempty"`
-	IDs     JobIDs   `json:"ids,omitempty"`
+	ID      JobID    `json:"id,omitempty" rule:"nonEmpty"`
+	IDs     JobIDs   `json:"ids,omitempty" rule:"waitIDs"`
 	Any     bool     `json:"any,omitempty"`
-	Timeout Duration `json:"timeout,omitempty"` // longest wait; 0 means unlimited
+	Timeout Duration `json:"timeout,omitempty" rule:"duration"` // longest wait; 0 means unlimited
 }
 
 // JobEndNotice is sent when a job has ended.

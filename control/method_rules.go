@@ -26,211 +26,119 @@ const (
 	MaxScheduleNameBytes = 100 // maximum length of a schedule's name in bytes
 )
 
-// Constraints that several parameters share.
-var (
-	nonEmptyConstraint  = queue.Constraint{NotEmpty: true}
-	queueNameConstraint = matchingFormat(queue.QueueNameFormat)
-	// name of a user, a node or a schedule
-	entityNameConstraint       = queue.Constraint{NotEmpty: true, MaxBytes: maxUserNameBytes}
-	labelConstraint            = queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxLabelBytes}
-	durationConstraint         = numberBetween(0, queue.MaxDuration.Seconds())
-	positiveDurationConstraint = queue.Constraint{Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(),
-		ExclusiveMin: true}}
-	jobCursorConstraint = matchingFormat(&queue.TextFormat{Pattern: `^[1-9][0-9]{0,17}$`, Valid: isJobCursor,
-		Description: `a cursor; use field "next" of the previous answer`})
-	stateListConstraint = queue.Constraint{Enum: stateNames(queue.States(), "waiting", "done"), MaxItems: MaxTextListItems}
-)
-
-// globConstraint is a function because a variable's initializer would link the glob parser into the client.
-func globConstraint() queue.Constraint {
-	return queue.Constraint{NotEmpty: true, TextFormat: queue.GlobFormat, MaxBytes: queue.MaxGlobBytes}
-}
+// quoteNames returns names, which are separated by spaces, in quotes and separated by commas.
+func quoteNames(names string) string { return `"` + strings.Join(strings.Fields(names), `", "`) + `"` }
 
 func numberBetween(low, high float64) queue.Constraint {
 	return queue.Constraint{Range: &queue.Range{Min: low, Max: high}}
 }
 
-func maxTextBytes(bytes int) queue.Constraint { return queue.Constraint{MaxBytes: bytes} }
+// constraints returns the constraints on parameters. The tag "rule" of a parameter names one of them.
+// constraints is a function because the initializer of a variable would link the glob parser into the client.
+func constraints() map[string]queue.Constraint {
+	states := append(queue.StateNames(queue.States()), "waiting", "done")
+	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
+	var kinds []string
+	for _, k := range queue.EventKinds() {
+		kinds = append(kinds, string(k))
+	}
+	return map[string]queue.Constraint{
+		"nonEmpty": {NotEmpty: true},
+		"name":     {NotEmpty: true, MaxBytes: maxUserNameBytes}, // name of a user, a node or a schedule
+		"queue":    {TextFormat: queue.QueueNameFormat},
+		"label":    {NotEmpty: true, MaxBytes: queue.MaxLabelBytes},
+		"glob":     {NotEmpty: true, TextFormat: queue.GlobFormat, MaxBytes: queue.MaxGlobBytes},
+		"key":      {MaxBytes: queue.MaxKeyBytes},
+		"batchKey": {NotEmpty: true, MaxBytes: queue.MaxKeyBytes}, // the conditions would count an empty text as given
+		"reason":   {MaxBytes: queue.MaxLabelBytes},
+		"typed":    {MaxBytes: MaxTypedBytes},
+		"setting": {NotEmpty: true, MaxBytes: MaxSettingValueBytes,
+			MessageSuffix: "; use config.unset to restore the default"},
+		"signal":         {TextFormat: signalFormat()},
+		"sharedKey":      {TextFormat: sharedKeyFormat},
+		"rate":           {TextFormat: rateFormat},
+		"scheduleName":   {TextFormat: scheduleNameFormat},
+		"jobCursor":      {TextFormat: jobCursorFormat},
+		"gateCursor":     {TextFormat: gateCursorFormat, MaxBytes: maxGateCursorBytes},
+		"scheduleCursor": {MaxBytes: maxUserNameBytes},
 
-func maxListItems(entries int) queue.Constraint { return queue.Constraint{MaxItems: entries} }
+		"jobs":           {MaxItems: queue.MaxJobsPerRequest},
+		"selectedIDs":    {MinItems: 1, MaxItems: MaxJobIDs},
+		"waitIDs":        {MinItems: 1, MaxItems: MaxWaitIDs},
+		"eventIDs":       {MaxItems: MaxWaitIDs},
+		"labels":         {MaxItems: queue.MaxLabels},
+		"selectedLabels": {MinItems: 1, MaxItems: queue.MaxLabels},
+		"states":         {Enum: states, MaxItems: MaxTextListItems},
+		"selectedStates": {Enum: states, MinItems: 1, MaxItems: MaxTextListItems},
+		"endedStates":    {Enum: append(queue.StateNames(ended), "done"), MaxItems: MaxTextListItems},
+		"eventKinds":     {Enum: kinds, MaxItems: MaxTextListItems},
+		"grain":          {Enum: []string{"minute", "hour", "day"}},
+		"gateRule":       {Enum: []string{"lock", "rate"}},
+		"catchUp":        {Enum: []string{"none", "one", "all"}},
+		"overlap":        {Enum: []string{"skip", "queue", "replace"}},
 
-func matchingFormat(form *queue.TextFormat) queue.Constraint {
-	return queue.Constraint{TextFormat: form}
+		"duration":         numberBetween(0, queue.MaxDuration.Seconds()),
+		"positiveDuration": {Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), ExclusiveMin: true}},
+		"jitter":           numberBetween(0, MaxJitter.Seconds()),
+		"pageRows":         numberBetween(1, MaxPageRows),
+		"screenRows":       numberBetween(1, MaxScreenRows),
+		"simulatedJobs":    numberBetween(1, MaxSimulatedJobs),
+		"attempt":          numberBetween(1, maxAttemptNumber),
+		"outputLines":      numberBetween(0, MaxOutputLines),
+		"terminalSize":     numberBetween(1, maxTerminalSize),
+		"concurrency":      numberBetween(0, queue.MaxDemandAmount),
+		"lock":             numberBetween(1, queue.MaxDemandAmount),
+		"weight":           numberBetween(1, maxWeight),
+		"jobCount":         numberBetween(0, maxJobCount),
+		"bytes":            numberBetween(0, maxBytes),
+		"workers":          numberBetween(0, MaxWorkers),
+		"someWorkers":      numberBetween(1, MaxWorkers),
+		"eventSeq":         numberBetween(0, maxEventSeq),
+		"days":             numberBetween(0, maxCleanupDays),
+	}
 }
 
-func oneOfWords(list ...string) queue.Constraint { return queue.Constraint{Enum: list} }
+// Text formats of parameters.
+var (
+	jobCursorFormat = &queue.TextFormat{Pattern: `^[1-9][0-9]{0,17}$`, Valid: isJobCursor,
+		Description: `a cursor; use field "next" of the previous answer`}
+	gateCursorFormat = &queue.TextFormat{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`,
+		Valid: validGateCursor, Description: `a cursor from gate.list; use field "next" of its answer`}
+	sharedKeyFormat = &queue.TextFormat{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: validSharedKey,
+		Description: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the " +
+			"first a letter or digit"}
+	rateFormat = &queue.TextFormat{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
+		Description: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
+	scheduleNameFormat = &queue.TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
+		Description: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the " +
+			"first a letter or digit"}
+)
+
+func signalFormat() *queue.TextFormat {
+	return &queue.TextFormat{Pattern: queue.SignalPattern(), Check: func(text string) error {
+		_, err := queue.ParseSignal(text)
+		return err
+	}}
+}
 
 func isJobCursor(s string) bool {
 	n, err := strconv.ParseInt(s, 10, 64)
 	return err == nil && n > 0 && n < 1e18 && s[0] >= '1' && s[0] <= '9'
 }
 
-func stateNames(states []queue.State, more ...string) []string {
-	return append(queue.StateNames(states), more...)
+func validGateCursor(s string) bool {
+	at, err := (&GateListParams{Cursor: s}).Position()
+	return err == nil && s == GateCursor(at)
 }
 
-// nonEmptyList returns a constraint on a list or a map that must not be empty.
-func nonEmptyList(c queue.Constraint) queue.Constraint {
-	c.MinItems = 1
-	return c
+func validSharedKey(s string) bool { return strings.HasPrefix(s, "@") && queue.ValidID(s[1:]) }
+
+func validRate(s string) bool {
+	_, err := queue.ParseRate("key=" + s)
+	return err == nil && s[0] >= '1' && s[0] <= '9'
 }
 
-var (
-	requiredJobID   = requiredParam("id", nonEmptyConstraint)
-	pageCursorParam = optionalParam("cursor", jobCursorConstraint)
-	batchParam      = optionalParam("batch", labelConstraint)
-)
-
-// quoteNames returns names in quotes, separated by commas.
-func quoteNames(names []string) string { return `"` + strings.Join(names, `", "`) + `"` }
-
-// jobFilterParams returns the constrained parameters that select jobs of a list.
-func jobFilterParams(more ...param) *ruleset {
-	return &ruleset{params: append(more,
-		optionalParam("label", maxListItems(queue.MaxLabels)), optionalParam("queue",
-			queueNameConstraint), batchParam, optionalParam("user", entityNameConstraint),
-		optionalParam("id_glob", globConstraint()), optionalParam("limit", numberBetween(1, MaxPageRows)), pageCursorParam)}
-}
-
-var selectorNames = []string{"all", "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"}
-
-// selectionRules returns the rules of a method that acts on jobs, with its additional parameters.
-func selectionRules(more ...param) *ruleset {
-	pick := `no jobs given; set parameter "id", "ids" or "all", or select jobs with ` + quoteNames(selectorNames[1:])
-	return &ruleset{append(more,
-		optionalParam("id", nonEmptyConstraint), optionalParam("ids",
-			nonEmptyList(maxListItems(MaxJobIDs))), optionalParam("state", nonEmptyList(stateListConstraint)),
-		optionalParam("label", nonEmptyList(maxListItems(queue.MaxLabels))), optionalParam("queue",
-			queueNameConstraint), batchParam, optionalParam("user", entityNameConstraint),
-		optionalParam("older_than", positiveDurationConstraint), optionalParam("id_glob", globConstraint()), pageCursorParam,
-	), []paramCondition{requireOneSet(pick, []string{"ids", "id"}, selectorNames)}}
-}
-
-// classManyJobs marks a request with more jobs than MaxBatchRequestJobs, which only the last request
-// of a batch may have.
-const classManyJobs = "jobs:many"
-
-// classWithPriority marks a request in which a job has a priority. The parameter "next" would override
-// that priority.
-const classWithPriority = "jobs:priority"
-
-// hasPriority reports whether a job has a priority.
-func hasPriority(s queue.Spec) bool { return s.Priority != nil }
-
-// enqueueRules returns the rulesets of methods that enqueue jobs.
-func enqueueRules() map[reflect.Type]*ruleset {
-	// filledKey rejects an empty text, because the groups would count it as given.
-	filledKey := queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxKeyBytes}
-	const twoPriorities = `cannot be combined with field "priority"; use one of them`
-	jobs := optionalParam("jobs", maxListItems(queue.MaxJobsPerRequest))
-	jobs.valueClasses = []valueClass{{
-		classManyJobs, func(
-			v reflect.Value) bool {
-			return v.Len() > MaxBatchRequestJobs
-		}, schema{"minItems": MaxBatchRequestJobs + 1},
-	}, {
-		classWithPriority, func(v reflect.Value) bool {
-			return slices.ContainsFunc(v.Interface().([]queue.Spec),
-				hasPriority)
-		},
-		schema{"contains": jobWithPrioritySchema()},
-	}}
-	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Enqueue](): {[]param{optionalParam("key", maxTextBytes(queue.MaxKeyBytes))},
-			[]paramCondition{forbidTogether(twoPriorities, []string{"next"}, []string{"priority"})}},
-		reflect.TypeFor[EnqueueBatch](): {[]param{
-			optionalParam("batch", filledKey), jobs, optionalParam("key", filledKey),
-		}, []paramCondition{
-			requireAnyOf(`must be true if the batch is a single request; to send several requests, set parameter "batch"`,
-				"commit",
-				"batch"),
-			requireAnyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "commit", "abort"),
-			requireAnyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "batch"),
-			requireWith(fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch",
-				MaxBatchRequestJobs),
-				[]string{classManyJobs}, []string{"commit"}),
-			requireWith(`works only with parameter "batch"; name the batch to discard`, []string{"abort"}, []string{"batch"}),
-			forbidTogether(`cannot be combined with parameter "commit" or "jobs"; leave them out`,
-				[]string{"abort"}, []string{"commit", "jobs"}),
-			requireWith(`works only with parameter "commit"; give the key only in the last request of a batch`,
-				[]string{"key"}, []string{"commit"}),
-			forbidTogether(twoPriorities, []string{"next"}, []string{classWithPriority}),
-		}},
-	}
-}
-
-// listRules returns the rulesets of methods that show jobs or wait for them.
-func listRules() map[reflect.Type]*ruleset {
-	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Show](): {params: []param{requiredJobID, optionalParam("history_before",
-			numberBetween(1, maxAttemptNumber))}},
-		reflect.TypeFor[List]():         jobFilterParams(optionalParam("state", stateListConstraint)),
-		reflect.TypeFor[DLQList]():      jobFilterParams(),
-		reflect.TypeFor[ScreenParams](): {params: []param{optionalParam("rows", numberBetween(1, MaxScreenRows))}},
-		reflect.TypeFor[Wait](): {[]param{
-			optionalParam("id", nonEmptyConstraint), optionalParam("ids",
-				nonEmptyList(maxListItems(MaxWaitIDs))), optionalParam("timeout", durationConstraint),
-		}, []paramCondition{requireAnyOf(`no jobs given; set parameter "id" or "ids"`, "ids", "id")}},
-		reflect.TypeFor[Tree]():      {params: []param{requiredJobID}},
-		reflect.TypeFor[WhyParams](): {params: []param{requiredJobID}},
-		reflect.TypeFor[Simulate]():  {params: []param{optionalParam("next", numberBetween(1, MaxSimulatedJobs))}},
-	}
-}
-
-// outputRules returns the rulesets of methods for the output and the terminals of jobs.
-func outputRules() map[reflect.Type]*ruleset {
-	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Logs](): {[]param{
-			requiredJobID, optionalParam("attempt", numberBetween(1, maxAttemptNumber)), optionalParam("n",
-				numberBetween(0, MaxOutputLines)),
-		}, []paramCondition{
-			forbidTogether(`works only for past output; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
-			requireWith(`works only with parameter "follow"; set both`, []string{"all"}, []string{"follow"}),
-			forbidTogether(`prints all output from the first attempt on; leave out parameters "attempt" and "n"`,
-				[]string{"all"}, []string{"attempt", "n"}),
-		}},
-		reflect.TypeFor[Attach](): {[]param{
-			requiredJobID, optionalParam("attempt", numberBetween(1, maxAttemptNumber)), optionalParam("rows",
-				numberBetween(1, maxTerminalSize)),
-			optionalParam("cols", numberBetween(1, maxTerminalSize)), optionalParam("text",
-				maxTextBytes(MaxTypedBytes)), optionalParam("base64", maxTextBytes(MaxTypedBytes)),
-		}, []paramCondition{
-			requireWith(`works only with parameter "cols"; give both to change the size`,
-				[]string{"rows"}, []string{"cols"}),
-			requireWith(`works only with parameter "rows"; give both to change the size`,
-				[]string{"cols"}, []string{"rows"}),
-			forbidTogether(`cannot be combined with parameter "base64"; use one of them`, []string{"text"}, []string{"base64"}),
-		}},
-	}
-}
-
-// verbRules returns the rulesets of methods that change jobs.
-func verbRules() map[reflect.Type]*ruleset {
-	signal := &queue.TextFormat{Pattern: queue.SignalPattern(), Check: func(text string) error {
-		_, err := queue.ParseSignal(text)
-		return err
-	}}
-	everything := selectionRules()
-	everything.conditions = append(everything.conditions,
-		forbidTogether("selects all jobs; leave out the other parameters that select jobs", selectorNames[:1],
-			selectorNames[1:]))
-	clearAll := "must be true to remove the jobs permanently, with their history; use dry_run to count them"
-	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Selection]():      selectionRules(),
-		reflect.TypeFor[PauseSelection](): everything,
-		reflect.TypeFor[Kill]():           selectionRules(optionalParam("signal", matchingFormat(signal))),
-		reflect.TypeFor[Edit](): selectionRules(param{name: "set", required: true,
-			fields: &fieldSet{excludedFields: []string{queue.UneditableField}, isEdit: true}}),
-		reflect.TypeFor[Retry]():  selectionRules(),
-		reflect.TypeFor[Remove](): selectionRules(),
-		reflect.TypeFor[DLQRetry](): {[]param{
-			optionalParam("id", nonEmptyConstraint), optionalParam("ids",
-				nonEmptyList(maxListItems(MaxJobIDs))), batchParam, optionalParam("timeout", durationConstraint), pageCursorParam,
-		}, []paramCondition{requireOneSet(`no jobs given; set parameter "id", "ids", "batch" or "all"`,
-			[]string{"ids", "id"}, []string{"all", "batch"})}},
-		reflect.TypeFor[ClearParams](): {[]param{batchParam}, []paramCondition{requireAnyOf(clearAll, "yes", "dry_run")}},
-	}
-}
+func validSchedule(s string) bool { return queue.ValidID(s) && len(s) <= MaxScheduleNameBytes }
 
 // fieldsWithoutQueueDefault lists the fields for which a queue cannot have a default: fields that define
 // what is executed, that choose the account, or that belong to a single job.
@@ -247,153 +155,109 @@ func CheckQueueDefault(field string) error {
 	return nil
 }
 
-// queueRules returns the rulesets of methods for queues and their statistics.
-func queueRules() map[reflect.Type]*ruleset {
-	keep := numberBetween(0, maxJobCount)
-	settings := []string{"concurrency", "weight", "max_pending", "default", "retention", "retention_max_jobs",
-		"retention_output"}
-	nothing := "no changes given; set at least one of the parameters " + quoteNames(settings)
-	oneOrAll := requireOneSet(`no queue given; set parameter "name", or set parameter "all" to true`,
-		[]string{"name"}, []string{"all"})
-	needName, name := requiredParam("name", queueNameConstraint), optionalParam("name", queueNameConstraint)
-	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[QueueListParams](): {params: []param{optionalParam("after", queueNameConstraint)}},
-		reflect.TypeFor[QueueSet](): {[]param{
-			needName, optionalParam("concurrency", numberBetween(0, queue.MaxDemandAmount)), optionalParam("weight",
-				numberBetween(1, maxWeight)),
-			optionalParam("max_pending", keep), {name: "default", fields: &fieldSet{excludedFields: fieldsWithoutQueueDefault}},
-			optionalParam("retention_max_jobs", keep), optionalParam("retention_output", numberBetween(0, maxBytes)),
-		}, []paramCondition{requireAnyOf(nothing, settings...)}},
-		reflect.TypeFor[QueuePause](): {[]param{
-			name, optionalParam("reason", maxTextBytes(queue.MaxLabelBytes)), optionalParam("for", positiveDurationConstraint),
-		}, []paramCondition{
-			oneOrAll,
-			forbidTogether(`cannot be combined with parameter "until"; use one of them`, []string{"for"}, []string{"until"}),
-			forbidTogether(`a pause that freezes jobs lasts until the queue is resumed; leave out parameters "until" and "for"`,
-				[]string{"freeze"}, []string{"until", "for"}),
-		}},
-		reflect.TypeFor[QueueName]():   {[]param{name}, []paramCondition{oneOrAll}},
-		reflect.TypeFor[QueueRemove](): {params: []param{needName}},
-		reflect.TypeFor[StatsParams](): {[]param{optionalParam("queue", queueNameConstraint), optionalParam("by",
-			oneOfWords("minute", "hour", "day"))},
-			[]paramCondition{forbidTogether(
-				`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`,
-				[]string{"ever"}, []string{"queue", "since", "until", "by"})}},
+// fieldSets returns the sets of job fields that parameters accept, by the names in their tags "rule".
+func fieldSets() map[string]*fieldSet {
+	return map[string]*fieldSet{
+		"editedFields":  {excludedFields: []string{queue.UneditableField}, isEdit: true},
+		"queueDefaults": {excludedFields: fieldsWithoutQueueDefault},
 	}
 }
 
-// gateRules returns the rulesets of methods for locks, rates and resources.
-func gateRules() map[reflect.Type]*ruleset {
-	gateCursor := &queue.TextFormat{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`, Valid: validGateCursor,
-		Description: `a cursor from gate.list; use field "next" of its answer`}
-	key := &queue.TextFormat{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: validSharedKey,
-		Description: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the " +
-			"first a letter or digit"}
-	rate := &queue.TextFormat{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
-		Description: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
-	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[GateSet](): {[]param{
-			requiredParam("key", matchingFormat(key)), optionalParam("lock",
-				numberBetween(1, queue.MaxDemandAmount)), optionalParam("rate", matchingFormat(rate)),
-			optionalParam("unset", oneOfWords("lock", "rate")),
-		}, []paramCondition{
-			requireOneSet(`no rule given; set parameter "lock", "rate" or "unset"`,
-				[]string{"lock"}, []string{"rate", "unset"}),
-			forbidTogether(`cannot be combined with parameter "unset"; use one of them`, []string{"rate"}, []string{"unset"}),
-		}},
-		reflect.TypeFor[GateListParams](): {params: []param{optionalParam("cursor", queue.Constraint{TextFormat: gateCursor,
-			MaxBytes: maxGateCursorBytes})}},
+// Names of value classes.
+const (
+	// classManyJobs marks a request with more jobs than MaxBatchRequestJobs, which only the last request
+	// of a batch may have.
+	classManyJobs = "jobs:many"
+	// classWithPriority marks a request in which a job has a priority. The parameter "next" would override
+	// that priority.
+	classWithPriority = "jobs:priority"
+	// classAudit marks a value of the parameter "event" that includes the kind "audit".
+	classAudit = "event:audit"
+)
+
+// hasPriority reports whether a job has a priority.
+func hasPriority(s queue.Spec) bool { return s.Priority != nil }
+
+// valueClasses returns the value classes of parameters, by the names in their tags "rule".
+func valueClasses() map[string][]valueClass {
+	many := func(v reflect.Value) bool { return v.Len() > MaxBatchRequestJobs }
+	withPriority := func(v reflect.Value) bool { return slices.ContainsFunc(v.Interface().([]queue.Spec), hasPriority) }
+	audit := func(v reflect.Value) bool { return slices.Contains(v.Interface().(TextList), string(queue.EventAudit)) }
+	auditSchema := schema{"const": string(queue.EventAudit)}
+	return map[string][]valueClass{
+		"jobs": {
+			{classManyJobs, many, schema{"minItems": MaxBatchRequestJobs + 1}},
+			{classWithPriority, withPriority, schema{"contains": jobWithPrioritySchema()}},
+		},
+		"eventKinds": {{classAudit, audit,
+			schema{"anyOf": []schema{auditSchema, {"type": "array", "contains": auditSchema}}}}},
 	}
 }
 
-// workerRules returns the rulesets of methods for workers and nodes.
-func workerRules() map[reflect.Type]*ruleset {
-	drain := []paramCondition{forbidTogether(`cannot be combined with parameter "off"; use one of them`,
-		[]string{"wait"}, []string{"off"})}
-	needName := requiredParam("name", entityNameConstraint)
-	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[NodeListParams](): {params: []param{optionalParam("cursor", entityNameConstraint)}},
-		reflect.TypeFor[WorkerStart]():    {params: []param{optionalParam("count", numberBetween(1, MaxWorkers))}},
-		reflect.TypeFor[WorkerScale]():    {params: []param{requiredParam("count", numberBetween(0, MaxWorkers))}},
-		reflect.TypeFor[WorkerStop](): {[]param{optionalParam("count", numberBetween(1, MaxWorkers)), optionalParam("timeout",
-			durationConstraint)},
-			[]paramCondition{forbidTogether(`cannot be combined with parameter "all"; use one of them`, []string{"count"},
-				[]string{"all"})}},
-		reflect.TypeFor[NodeName]():  {params: []param{needName}},
-		reflect.TypeFor[NodeDrain](): {[]param{needName}, drain},
-		reflect.TypeFor[Drain]():     {conditions: drain},
+// conditionRow is a condition on the parameters of some types. Its lists of names are separated by spaces.
+type conditionRow struct {
+	types   string
+	kind    *conditionKind
+	a, b    string // the two sets of parameters
+	message string
+}
+
+// conditionRows returns the conditions on parameters. An earlier condition of a type is checked first.
+func conditionRows() []conditionRow {
+	const (
+		selectors     = "state failed label queue batch user older_than id_glob"
+		queueSettings = "concurrency weight max_pending default retention retention_max_jobs retention_output"
+		noJobs        = "no jobs given; only the last request of a batch may leave them out"
+		twoPriorities = `cannot be combined with field "priority"; use one of them`
+	)
+	insteadOf := func(name string) string {
+		return fmt.Sprintf("cannot be combined with parameter %q; use one of them", name)
 	}
-}
-
-func validGateCursor(s string) bool {
-	at, err := (&GateListParams{Cursor: s}).Position()
-	return err == nil && s == GateCursor(at)
-}
-
-func validSharedKey(s string) bool { return strings.HasPrefix(s, "@") && queue.ValidID(s[1:]) }
-
-func validRate(s string) bool {
-	_, err := queue.ParseRate("key=" + s)
-	return err == nil && s[0] >= '1' && s[0] <= '9'
-}
-
-// scheduleRules returns the rulesets of methods for schedules and hooks.
-func scheduleRules() map[reflect.Type]*ruleset {
-	form := &queue.TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
-		Description: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
-	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[ScheduleAdd](): {params: []param{
-			requiredParam("name", matchingFormat(form)), requiredParam("cron", nonEmptyConstraint), optionalParam("tz",
-				nonEmptyConstraint),
-			optionalParam("jitter", numberBetween(0, MaxJitter.Seconds())), optionalParam("catch_up", oneOfWords("none", "one",
-				"all")),
-			optionalParam("overlap", oneOfWords("skip", "queue", "replace")),
-		}},
-		reflect.TypeFor[ScheduleName](): {params: []param{requiredParam("name", entityNameConstraint)}},
-		reflect.TypeFor[ScheduleList](): {params: []param{optionalParam("cursor", maxTextBytes(maxUserNameBytes))}},
-		reflect.TypeFor[HookName]():     {params: []param{requiredParam("name", nonEmptyConstraint)}},
-	}
-}
-
-func validSchedule(s string) bool { return queue.ValidID(s) && len(s) <= MaxScheduleNameBytes }
-
-// classAudit marks a value of the parameter "event" that includes the kind "audit".
-const classAudit = "event:audit"
-
-// containsWordSchema returns the schema of a text equal to the word, or a list of texts that contains it.
-func containsWordSchema(word string) schema {
-	return schema{"anyOf": []schema{{"const": word}, {"type": "array", "contains": schema{"const": word}}}}
-}
-
-// serviceRules returns the rulesets of methods for the service itself.
-func serviceRules() map[reflect.Type]*ruleset {
-	needKey := requiredParam("key", nonEmptyConstraint)
-	var kinds []string
-	for _, k := range queue.EventKinds() {
-		kinds = append(kinds, string(k))
-	}
-	event := optionalParam("event", queue.Constraint{Enum: kinds, MaxItems: MaxTextListItems})
-	event.valueClasses = []valueClass{{classAudit, func(v reflect.Value) bool {
-		texts, _ := v.Interface().(TextList)
-		return slices.Contains(texts, string(queue.EventAudit))
-	}, containsWordSchema(string(queue.EventAudit))}}
-	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
-	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[ConfigKey](): {params: []param{needKey}},
-		reflect.TypeFor[ConfigSet](): {params: []param{needKey, requiredParam("value",
-			queue.Constraint{NotEmpty: true, MaxBytes: MaxSettingValueBytes,
-				MessageSuffix: "; use config.unset to restore the default"})}},
-		reflect.TypeFor[Events](): {[]param{optionalParam("since", numberBetween(0, maxEventSeq)), optionalParam("id",
-			maxListItems(MaxWaitIDs)), event},
-			[]paramCondition{
-				forbidTogether(`works only for past events; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
-				requireWith(`the kind "audit" works only with parameter "audit"; set both (admins only)`,
-					[]string{classAudit}, []string{"audit"}),
-			}},
-		reflect.TypeFor[Cleanup](): {params: []param{
-			optionalParam("days", numberBetween(0, maxCleanupDays)),
-			optionalParam("state", queue.Constraint{Enum: stateNames(ended, "done"), MaxItems: MaxTextListItems}),
-			optionalParam("keep", numberBetween(0, maxJobCount)),
-		}},
+	return []conditionRow{
+		{"Enqueue", notTogether, "next", "priority", twoPriorities},
+		{"EnqueueBatch", anyOf, "commit batch", "",
+			`must be true if the batch is a single request; to send several requests, set parameter "batch"`},
+		{"EnqueueBatch", anyOf, "jobs commit abort", "", noJobs},
+		{"EnqueueBatch", anyOf, "jobs batch", "", noJobs},
+		{"EnqueueBatch", onlyWith, classManyJobs, "commit",
+			fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch",
+				MaxBatchRequestJobs)},
+		{"EnqueueBatch", onlyWith, "abort", "batch", `works only with parameter "batch"; name the batch to discard`},
+		{"EnqueueBatch", notTogether, "abort", "commit jobs",
+			`cannot be combined with parameter "commit" or "jobs"; leave them out`},
+		{"EnqueueBatch", onlyWith, "key", "commit",
+			`works only with parameter "commit"; give the key only in the last request of a batch`},
+		{"EnqueueBatch", notTogether, "next", classWithPriority, twoPriorities},
+		{"Selection PauseSelection Kill Edit Retry Remove", oneSet, "ids id", "all " + selectors,
+			`no jobs given; set parameter "id", "ids" or "all", or select jobs with ` + quoteNames(selectors)},
+		{"PauseSelection", notTogether, "all", selectors,
+			"selects all jobs; leave out the other parameters that select jobs"},
+		{"DLQRetry", oneSet, "ids id", "all batch", `no jobs given; set parameter "id", "ids", "batch" or "all"`},
+		{"ClearParams", anyOf, "yes dry_run", "",
+			"must be true to remove the jobs permanently, with their history; use dry_run to count them"},
+		{"Wait", anyOf, "ids id", "", `no jobs given; set parameter "id" or "ids"`},
+		{"Logs", notTogether, "until", "follow", `works only for past output; leave out parameter "follow"`},
+		{"Logs", onlyWith, "all", "follow", `works only with parameter "follow"; set both`},
+		{"Logs", notTogether, "all", "attempt n",
+			`prints all output from the first attempt on; leave out parameters "attempt" and "n"`},
+		{"Attach", onlyWith, "rows", "cols", `works only with parameter "cols"; give both to change the size`},
+		{"Attach", onlyWith, "cols", "rows", `works only with parameter "rows"; give both to change the size`},
+		{"Attach", notTogether, "text", "base64", insteadOf("base64")},
+		{"QueueSet", anyOf, queueSettings, "",
+			"no changes given; set at least one of the parameters " + quoteNames(queueSettings)},
+		{"QueuePause QueueName", oneSet, "name", "all",
+			`no queue given; set parameter "name", or set parameter "all" to true`},
+		{"QueuePause", notTogether, "for", "until", insteadOf("until")},
+		{"QueuePause", notTogether, "freeze", "until for",
+			`a pause that freezes jobs lasts until the queue is resumed; leave out parameters "until" and "for"`},
+		{"StatsParams", notTogether, "ever", "queue since until by",
+			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`},
+		{"GateSet", oneSet, "lock", "rate unset", `no rule given; set parameter "lock", "rate" or "unset"`},
+		{"GateSet", notTogether, "rate", "unset", insteadOf("unset")},
+		{"WorkerStop", notTogether, "count", "all", insteadOf("all")},
+		{"NodeDrain Drain", notTogether, "wait", "off", insteadOf("off")},
+		{"Events", notTogether, "until", "follow", `works only for past events; leave out parameter "follow"`},
+		{"Events", onlyWith, classAudit, "audit",
+			`the kind "audit" works only with parameter "audit"; set both (admins only)`},
 	}
 }

@@ -32,7 +32,7 @@ type NodeView struct {
 
 // NodeListParams requests the nodes after a cursor.
 type NodeListParams struct {
-	Cursor string `json:"cursor,omitempty"`
+	Cursor string `json:"cursor,omitempty" rule:"name"`
 }
 
 // NodeList is a page of nodes in the order of their names. Next is the cursor of the next page, ""
@@ -44,12 +44,12 @@ type NodeList struct {
 
 // NodeName is the name of a node.
 type NodeName struct {
-	Name string `json:"name"`
+	Name string `json:"name" rule:"name,required"`
 }
 
 // NodeDrain stops a node from claiming jobs or, with EndDrain, lets it claim jobs again.
 type NodeDrain struct {
-	Name     string `json:"name"`
+	Name     string `json:"name" rule:"name,required"`
 	EndDrain bool   `json:"off,omitempty"`
 	Wait     bool   `json:"wait,omitempty"` // send the response once no job is running on the node
 }

@@ -17,15 +17,15 @@ type OutputAPI interface {
 
 // Logs requests the output of an attempt or, with Follow, of the job's attempts.
 type Logs struct {
-	ID               JobID `json:"id"`
-	Attempt          int   `json:"attempt,omitempty"` // number of the attempt; 0 means the latest
-	FromFirstAttempt bool  `json:"all,omitempty"`     // with Follow: start with the first attempt
-	Follow           bool  `json:"follow,omitempty"`  // keep sending output until the job has ended
-	Stdout           bool  `json:"stdout,omitempty"`  // standard output only
-	Stderr           bool  `json:"stderr,omitempty"`  // standard error only
-	LastLines        *int  `json:"n,omitempty"`       // number of last lines; at most MaxOutputLines
-	Since            Time  `json:"since,omitzero"`    // only output printed at this time or later
-	Until            Time  `json:"until,omitzero"`    // only output printed before this time
+	ID               JobID `json:"id" rule:"nonEmpty,required"`
+	Attempt          int   `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the latest
+	FromFirstAttempt bool  `json:"all,omitempty"`                    // with Follow: start with the first attempt
+	Follow           bool  `json:"follow,omitempty"`                 // keep sending output until the job has ended
+	Stdout           bool  `json:"stdout,omitempty"`                 // standard output only
+	Stderr           bool  `json:"stderr,omitempty"`                 // standard error only
+	LastLines        *int  `json:"n,omitempty" rule:"outputLines"`   // number of last lines; at most MaxOutputLines
+	Since            Time  `json:"since,omitzero"`                   // only output printed at this time or later
+	Until            Time  `json:"until,omitzero"`                   // only output printed before this time
 	// ReportAttemptEnds requests a report each time an attempt has ended and another one will follow. It works
 	// only with Follow.
 	ReportAttemptEnds bool `json:"ends,omitempty"`
@@ -111,13 +111,13 @@ const MaxTypedBytes = 64 << 10
 // which must be set together, change the terminal's size. Controls requests the control sequences
 // with which the job has changed the modes of its terminal.
 type Attach struct {
-	ID       JobID  `json:"id"`
-	Attempt  int    `json:"attempt,omitempty"` // number of the attempt; 0 means the running one
-	Wait     bool   `json:"wait,omitempty"`    // wait until the attempt has started
-	Rows     int    `json:"rows,omitempty"`
-	Cols     int    `json:"cols,omitempty"`
-	Text     string `json:"text,omitempty"`
-	Base64   []byte `json:"base64,omitempty"`
+	ID       JobID  `json:"id" rule:"nonEmpty,required"`
+	Attempt  int    `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the running one
+	Wait     bool   `json:"wait,omitempty"`                   // wait until the attempt has started
+	Rows     int    `json:"rows,omitempty" rule:"terminalSize"`
+	Cols     int    `json:"cols,omitempty" rule:"terminalSize"`
+	Text     string `json:"text,omitempty" rule:"typed"`
+	Base64   []byte `json:"base64,omitempty" rule:"typed"`
 	Controls bool   `json:"controls,omitempty"`
 }
 

@@ -64,7 +64,7 @@ type QueueList struct {
 
 // QueueListParams requests the queues whose names come after AfterName.
 type QueueListParams struct {
-	AfterName string `json:"after,omitempty"`
+	AfterName string `json:"after,omitempty" rule:"queue"`
 }
 
 // MaxQueuesPage is the maximum number of queues in an answer. MaxQueueDefaultsBytes is the maximum size
@@ -77,17 +77,17 @@ const (
 // QueueSet changes the settings of a queue. Fields that are nil stay unchanged. Default is an
 // object of job fields; null removes the default of a field.
 type QueueSet struct {
-	Name        string          `json:"name"`
-	Concurrency *int            `json:"concurrency,omitempty"`
-	Weight      *int            `json:"weight,omitempty"` // 1 to 1000
-	MaxPending  *int64          `json:"max_pending,omitempty"`
-	Default     json.RawMessage `json:"default,omitempty"`
+	Name        string          `json:"name" rule:"queue,required"`
+	Concurrency *int            `json:"concurrency,omitempty" rule:"concurrency"`
+	Weight      *int            `json:"weight,omitempty" rule:"weight"` // 1 to 1000
+	MaxPending  *int64          `json:"max_pending,omitempty" rule:"jobCount"`
+	Default     json.RawMessage `json:"default,omitempty" rule:"queueDefaults"`
 	// Retention is how long completed and cancelled jobs are kept; "default" means the value in the
 	// settings. RetentionMaxJobs limits their number, and RetentionOutputBytes the bytes of their
 	// outputs; 0 means the value in the settings.
 	Retention            *RetentionAge `json:"retention,omitempty"`
-	RetentionMaxJobs     *int64        `json:"retention_max_jobs,omitempty"`
-	RetentionOutputBytes *int64        `json:"retention_output,omitempty"`
+	RetentionMaxJobs     *int64        `json:"retention_max_jobs,omitempty" rule:"jobCount"`
+	RetentionOutputBytes *int64        `json:"retention_output,omitempty" rule:"bytes"`
 }
 
 // RetentionAge is how long something is kept. Its JSON is a duration like that of Duration, "never" or
@@ -125,21 +125,21 @@ func (a *RetentionAge) UnmarshalJSON(raw []byte) error {
 // QueuePause prevents jobs of one queue, or of all queues, from starting: until the queue is
 // resumed, until a given time, or for a given duration.
 type QueuePause struct {
-	Name             string   `json:"name,omitempty"`
+	Name             string   `json:"name,omitempty" rule:"queue"`
 	All              bool     `json:"all,omitempty"`
-	Reason           string   `json:"reason,omitempty"` // at most 256 bytes
+	Reason           string   `json:"reason,omitempty" rule:"reason"` // at most 256 bytes
 	Until            Time     `json:"until,omitzero"`
-	For              Duration `json:"for,omitempty"`
+	For              Duration `json:"for,omitempty" rule:"positiveDuration"`
 	PauseRunningJobs bool     `json:"freeze,omitempty"` // also freeze running jobs; not with Until or For
 }
 
 // QueueName selects one queue, or all queues.
 type QueueName struct {
-	Name string `json:"name,omitempty"`
+	Name string `json:"name,omitempty" rule:"queue"`
 	All  bool   `json:"all,omitempty"`
 }
 
 // QueueRemove removes the settings of a queue.
 type QueueRemove struct {
-	Name string `json:"name"`
+	Name string `json:"name" rule:"queue,required"`
 }

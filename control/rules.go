@@ -3,8 +3,8 @@ package control
 import (
 	"cmp"
 	_ "embed"
-	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,10 +16,11 @@ import (
 // which parameters belong together. The server checks requests with it, and Schemas generates the
 // published schemas from it, so the two always agree.
 //
-// For example, {requiredParam("name", …)} rejects the parameters {} with "name: required; give the name of
-// the queue", and adds {"required": ["name"]} to the schema. parameters.txt describes the parameters.
+// For example, a field Name with the tag `rule:"queue,required"` rejects the parameters {} with "name: required;
+// give the name of the queue", and adds {"required": ["name"]} to the schema. The first word of the tag names a
+// constraint, a set of job fields or value classes. parameters.txt describes the parameters.
 type ruleset struct {
-	params     []param // in the tables of rulesets, only those that do not accept every value of their type
+	params     []param
 	conditions []paramCondition
 }
 
@@ -47,12 +48,6 @@ type valueClass struct {
 	schema    schema // the schema that accepts exactly these values
 }
 
-func optionalParam(name string, c queue.Constraint) param { return param{name: name, Constraint: c} }
-
-func requiredParam(name string, c queue.Constraint) param {
-	return param{name: name, required: true, Constraint: c}
-}
-
 // param returns the parameter with a name, or nil.
 func (r *ruleset) param(name string) *param {
 	for i := range r.params {
@@ -67,53 +62,35 @@ func (r *ruleset) param(name string) *param {
 // given. A parameter that is false or an empty list counts as not given. An error names the first
 // given parameter of set a or, if none is given, the first in the set.
 type paramCondition struct {
+	kind       *conditionKind
 	setA, setB []string
-	accepts    func(a, b bool) bool
-	toSchema   func(a, b schema) schema
 	message    string // error message, without the parameter's name
-	// exclusive means that a request with parameters of both sets gets a different message. That
-	// message names one parameter of each set.
-	exclusive bool
 }
 
-// fieldRuleCondition returns the group that checks a rule about a job's fields.
-func fieldRuleCondition(r *queue.FieldRule) paramCondition {
-	if r.Requires {
-		return requireWith(r.Message, []string{r.Field}, r.Others)
-	}
-	return forbidTogether(r.Message, []string{r.Field}, r.Others)
+// conditionKind is a kind of condition. Its functions get whether a parameter of each set is given, or the
+// schemas of requests in which one is given.
+type conditionKind struct {
+	accepts  func(a, b bool) bool
+	toSchema func(a, b schema) schema
 }
 
-// requireAnyOf requires at least one of the parameters.
-func requireAnyOf(message string, names ...string) paramCondition {
-	accepts := func(a, _ bool) bool { return a }
-	return paramCondition{setA: names, accepts: accepts, toSchema: func(a, _ schema) schema { return a }, message: message}
-}
-
-// requireOneSet requires parameters of exactly one of the two sets. A request without parameters of
-// either set gets the message.
-func requireOneSet(message string, a, b []string) paramCondition {
-	accepts := func(a, b bool) bool { return a != b }
-	declare := func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }
-	return paramCondition{a, b, accepts, declare, message, true}
-}
-
-// forbidTogether rejects a request that has parameters of both sets.
-func forbidTogether(message string, a, b []string) paramCondition {
-	accepts := func(a, b bool) bool { return !a || !b }
-	declare := func(a, b schema) schema { return schema{"not": schema{"allOf": []schema{a, b}}} }
-	return paramCondition{a, b, accepts, declare, message, false}
-}
-
-// requireWith makes a parameter of set b mandatory if one of set a is given.
-func requireWith(message string, a, b []string) paramCondition {
-	accepts := func(a, b bool) bool { return !a || b }
-	declare := func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }
-	return paramCondition{a, b, accepts, declare, message, false}
-}
+var (
+	// anyOf requires at least one of the parameters of set a.
+	anyOf = &conditionKind{func(a, _ bool) bool { return a }, func(a, _ schema) schema { return a }}
+	// oneSet requires parameters of exactly one of the two sets. A request without parameters of either set gets
+	// the message. A request with parameters of both gets a message that names one of each set.
+	oneSet = &conditionKind{func(a, b bool) bool { return a != b },
+		func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }}
+	// notTogether rejects a request that has parameters of both sets.
+	notTogether = &conditionKind{func(a, b bool) bool { return !a || !b },
+		func(a, b schema) schema { return schema{"not": schema{"allOf": []schema{a, b}}} }}
+	// onlyWith makes a parameter of set b mandatory if one of set a is given.
+	onlyWith = &conditionKind{func(a, b bool) bool { return !a || b },
+		func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }}
+)
 
 // check returns an error if a required parameter is missing, or if the given parameters violate a
-// group.
+// condition.
 func (r *ruleset) check(given map[string]bool) error {
 	for _, p := range r.params {
 		if _, is := given[p.name]; p.required && !is {
@@ -130,8 +107,8 @@ func (r *ruleset) check(given map[string]bool) error {
 	}
 	for _, g := range r.conditions {
 		switch a, b := some(g.setA), some(g.setB); {
-		case g.accepts(a != "", b != ""):
-		case g.exclusive && a != "":
+		case g.kind.accepts(a != "", b != ""):
+		case g.kind == oneSet && a != "":
 			return queue.Invalid(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
 			// The name of a mark is the name of its parameter, a colon and a word.
@@ -189,44 +166,42 @@ var rulesets struct {
 
 // rulesOf returns the ruleset of the parameters of a method.
 func rulesOf(t reflect.Type) *ruleset {
-	rulesets.once.Do(func() {
-		rulesets.all = map[reflect.Type]*ruleset{}
-		for _, part := range []map[reflect.Type]*ruleset{
-			enqueueRules(), listRules(), outputRules(), verbRules(), queueRules(), gateRules(), workerRules(),
-			scheduleRules(), serviceRules(),
-		} {
-			maps.Copy(rulesets.all, part)
-		}
-		docs := parameterDocs()
-		for _, m := range Methods() {
-			rulesets.all[m.endpoint.params] = rulesets.all[m.endpoint.params].complete(m.endpoint.params, docs)
-		}
-	})
+	rulesets.once.Do(func() { rulesets.all = buildRulesets() })
 	return rulesets.all[t]
 }
 
-// complete returns a ruleset with all parameters of type t and their descriptions. A nil ruleset has none.
-func (r *ruleset) complete(t reflect.Type, docs map[string]string) *ruleset {
-	if r == nil {
-		r = &ruleset{}
-	}
-	for name := range fieldsByName(reflect.New(t).Elem()) {
-		if r.param(name) == nil {
-			r.params = append(r.params, param{name: name})
+// buildRulesets returns the ruleset of each type of parameters.
+func buildRulesets() map[reflect.Type]*ruleset {
+	all, docs, rows := map[reflect.Type]*ruleset{}, parameterDocs(), conditionRows()
+	constraints, fields, classes := constraints(), fieldSets(), valueClasses()
+	for _, m := range Methods() {
+		t, r := m.endpoint.params, &ruleset{}
+		for _, f := range reflect.VisibleFields(t) {
+			name := jsonName(f)
+			if f.Anonymous || name == "-" {
+				continue
+			}
+			rule, required := strings.CutSuffix(f.Tag.Get("rule"), ",required")
+			p := param{name: name, doc: docs[t.Name()+"."+name], required: required, Constraint: constraints[rule],
+				fields: fields[rule], valueClasses: classes[rule]}
+			switch {
+			case !p.NotEmpty || p.MessageSuffix != "":
+			case required:
+				p.MessageSuffix = "; give the " + p.doc
+			default:
+				p.MessageSuffix = "; leave the parameter out"
+			}
+			r.params = append(r.params, p)
 		}
-	}
-	for i := range r.params {
-		p := &r.params[i]
-		p.doc = docs[t.Name()+"."+p.name]
-		switch {
-		case !p.NotEmpty || p.MessageSuffix != "":
-		case p.required:
-			p.MessageSuffix = "; give the " + p.doc
-		default:
-			p.MessageSuffix = "; leave the parameter out"
+		for _, c := range rows {
+			if slices.Contains(strings.Fields(c.types), t.Name()) {
+				a, b := strings.Fields(c.a), strings.Fields(c.b)
+				r.conditions = append(r.conditions, paramCondition{c.kind, a, b, c.message})
+			}
 		}
+		all[t] = r
 	}
-	return r
+	return all
 }
 
 // parameterText has, for each list of parameter types, the lines NAME: DESCRIPTION.

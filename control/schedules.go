@@ -30,16 +30,16 @@ type ScheduleAPI interface {
 // ScheduleAdd adds a recurring job. Its JSON object has the members below and the fields of the
 // job's spec. In that object, the job's field jitter is called backoff_jitter.
 type ScheduleAdd struct {
-	Name string `json:"name"`
-	Cron string `json:"cron"`
-	TZ   string `json:"tz"` // time zone; "" means that of the service's machine
+	Name string `json:"name" rule:"scheduleName,required"`
+	Cron string `json:"cron" rule:"nonEmpty,required"`
+	TZ   string `json:"tz" rule:"nonEmpty"` // time zone; "" means that of the service's machine
 	// Jitter is the maximum delay of a start. The actual delay is computed from the schedule's name
 	// and the planned time.
-	Jitter        Duration   `json:"jitter"`
-	CatchUp       string     `json:"catch_up"`       // none (default), one or all
-	Overlap       string     `json:"overlap"`        // skip (default), queue or replace
-	Replace       bool       `json:"replace"`        // replace an existing schedule with this name
-	RequireLimits bool       `json:"require_limits"` // same as Enqueue.RequireLimits
+	Jitter        Duration   `json:"jitter" rule:"jitter"`
+	CatchUp       string     `json:"catch_up" rule:"catchUp"` // none (default), one or all
+	Overlap       string     `json:"overlap" rule:"overlap"`  // skip (default), queue or replace
+	Replace       bool       `json:"replace"`                 // replace an existing schedule with this name
+	RequireLimits bool       `json:"require_limits"`          // same as Enqueue.RequireLimits
 	Spec          queue.Spec `json:"-"`
 }
 
@@ -112,12 +112,12 @@ var excludedScheduleFields = []string{"id", "run_at", "next_run_at", "expires_at
 
 // ScheduleName is the name of a schedule.
 type ScheduleName struct {
-	Name string `json:"name"`
+	Name string `json:"name" rule:"name,required"`
 }
 
 // ScheduleList requests a page of schedules in the order of their names.
 type ScheduleList struct {
-	Cursor string `json:"cursor,omitempty"`
+	Cursor string `json:"cursor,omitempty" rule:"scheduleCursor"`
 }
 
 // SchedulePage is one page of schedules. Next is the cursor of the next page, nil on the last page.

@@ -177,18 +177,17 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 // includes the rules about fields that belong together.
 func jobSchema(set *fieldSet) schema {
 	properties := schema{}
-	names := func(name string) []string { // returns the names by which a field may be given
-		return slices.DeleteFunc([]string{name, aliasOf(name)}, func(n string) bool { return properties[n] == nil })
-	}
+	names := map[string][]string{} // the names by which a field may be given
 	var rules []schema
 	for _, f := range queue.Fields() {
 		for _, name := range []string{f.Name, f.Alias} {
 			// The client resolves env_pass, so the service does not accept it.
 			if name != "" && name != "env_pass" && !slices.Contains(set.excludedFields, name) {
 				properties[name] = fieldSchema(&f, !set.isNewJob)
+				names[f.Name] = append(names[f.Name], name)
 			}
 		}
-		if all := names(f.Name); len(all) == 2 {
+		if all := names[f.Name]; len(all) == 2 {
 			rules = append(rules, schema{"not": schema{"required": all}})
 		}
 	}
@@ -196,14 +195,18 @@ func jobSchema(set *fieldSet) schema {
 		r := &queue.FieldRules()[i]
 		var others []string
 		for _, other := range r.Others {
-			others = append(others, names(other)...)
+			others = append(others, names[other]...)
 		}
-		own := names(r.Field)
+		own := names[r.Field]
 		if !set.isNewJob && r.Requires || len(own) == 0 || len(others) == 0 && !r.Requires {
 			continue // an existing job may already have the required field
 		}
-		g := fieldRuleCondition(r)
-		rules = append(rules, g.toSchema(anyFieldGivenSchema(own, properties), anyFieldGivenSchema(others, properties)))
+		kind := notTogether
+		if r.Requires {
+			kind = onlyWith
+		}
+		a, b := anyFieldGivenSchema(own, properties), anyFieldGivenSchema(others, properties)
+		rules = append(rules, kind.toSchema(a, b))
 	}
 	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
 	if set.isNewJob {
@@ -213,20 +216,17 @@ func jobSchema(set *fieldSet) schema {
 		s["minProperties"] = 1
 		s["dependentRequired"] = schema{queue.JointEditFields.Field: []string{queue.JointEditFields.With}}
 	}
-	if rules != nil {
-		s["allOf"] = rules
-	}
+	setNonZero(s, schema{"allOf": rules})
 	return s
 }
 
-// aliasOf returns the alias of a job field, "" if it has none.
-func aliasOf(name string) string {
-	for _, f := range queue.Fields() {
-		if f.Name == name {
-			return f.Alias
+// setNonZero sets the members whose values are not zero.
+func setNonZero(s, members schema) {
+	for name, value := range members {
+		if !reflect.ValueOf(value).IsZero() {
+			s[name] = value
 		}
 	}
-	return ""
 }
 
 // anyFieldGivenSchema returns the schema of an object in which at least one of these fields is given: not
@@ -313,24 +313,11 @@ func addTextConstraint(s schema, c *queue.Constraint) {
 
 // addEntryConstraint adds the parts of a constraint that apply to a list or a map and to its entries.
 func addEntryConstraint(s schema, c *queue.Constraint, entries, least, most string) {
-	if c.MinItems > 0 {
-		s[least] = c.MinItems
-	}
-	if c.MaxItems > 0 {
-		s[most] = c.MaxItems
-	}
-	if c.NoDuplicates {
-		s["uniqueItems"] = true
-	}
+	setNonZero(s, schema{least: c.MinItems, most: c.MaxItems, "uniqueItems": c.NoDuplicates})
 	entry, _ := s[entries].(schema)
-	if c.Enum != nil {
-		entry["enum"] = c.Enum
-	}
+	setNonZero(entry, schema{"enum": c.Enum, "maxLength": c.MaxBytes})
 	if c.EntryFormat != nil {
 		entry["pattern"] = c.EntryFormat.Pattern
-	}
-	if c.MaxBytes > 0 {
-		entry["maxLength"] = c.MaxBytes
 	}
 	if c.NotEmpty && entries == "items" {
 		first := maps.Clone(entry)
@@ -341,9 +328,7 @@ func addEntryConstraint(s schema, c *queue.Constraint, entries, least, most stri
 		return
 	}
 	names := schema{"pattern": c.NameFormat.Pattern}
-	if c.MaxNameBytes > 0 {
-		names["maxLength"] = c.MaxNameBytes
-	}
+	setNonZero(names, schema{"maxLength": c.MaxNameBytes})
 	if c.ReservedNames != nil {
 		names["not"] = schema{"enum": c.ReservedNames}
 	}
@@ -375,16 +360,11 @@ func paramsSchema(t reflect.Type) schema {
 			required = append(required, p.name)
 		}
 	}
-	if required != nil {
-		s["required"] = required
-	}
 	all, _ := s["allOf"].([]schema)
 	for _, g := range rules.conditions {
-		all = append(all, g.toSchema(rules.givenSchema(g.setA, own), rules.givenSchema(g.setB, own)))
+		all = append(all, g.kind.toSchema(rules.givenSchema(g.setA, own), rules.givenSchema(g.setB, own)))
 	}
-	if all != nil {
-		s["allOf"] = all
-	}
+	setNonZero(s, schema{"required": required, "allOf": all})
 	return s
 }
 
@@ -468,26 +448,19 @@ func schemaOf(t reflect.Type) schema {
 }
 
 func structSchema(t reflect.Type) schema {
-	properties, required := schema{}, []string{}
-	var add func(t reflect.Type)
-	add = func(t reflect.Type) {
-		for f := range t.Fields() {
-			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-			switch {
-			case f.Anonymous:
-				add(f.Type)
-			case name != "-":
-				properties[name] = schemaOf(f.Type)
-				if !strings.Contains(options, "omit") {
-					required = append(required, name)
-				}
-			}
+	properties := schema{}
+	var required []string
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous || name == "-" {
+			continue
+		}
+		properties[name] = schemaOf(f.Type)
+		if !strings.Contains(options, "omit") {
+			required = append(required, name)
 		}
 	}
-	add(t)
 	s := schema{"type": "object", "properties": properties}
-	if len(required) > 0 {
-		s["required"] = required
-	}
+	setNonZero(s, schema{"required": required})
 	return s
 }

@@ -111,6 +111,29 @@ func TestSchemasDescribeEveryParameter(t *testing.T) {
 	}
 }
 
+// Every name in a tag "rule" and every type in a row of conditions exists.
+func TestRulesNameConstraintsAndTypes(t *testing.T) {
+	constraints, fields, classes, types := constraints(), fieldSets(), valueClasses(), map[string]bool{}
+	for _, m := range Methods() {
+		types[m.endpoint.params.Name()] = true
+		for _, f := range reflect.VisibleFields(m.endpoint.params) {
+			tag, given := f.Tag.Lookup("rule")
+			rule := strings.TrimSuffix(tag, ",required")
+			_, known := constraints[rule]
+			if given && !known && fields[rule] == nil && classes[rule] == nil {
+				t.Errorf("%s.%s: there is no rule %q", m.endpoint.params.Name(), f.Name, rule)
+			}
+		}
+	}
+	for _, row := range conditionRows() {
+		for name := range strings.FieldsSeq(row.types) {
+			if !types[name] {
+				t.Errorf("a condition names %s, which is not a type of parameters", name)
+			}
+		}
+	}
+}
+
 // The ruleset of a method has exactly the parameters of its parameter type. parameters.txt describes exactly
 // these parameters.
 func TestRulesetsNameEveryParameter(t *testing.T) {

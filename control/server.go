@@ -376,9 +376,11 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		defer context.AfterFunc(s.stopping, cancel)()
 	}
 	if t.finishDecoding(params); isForManyJobs(params) {
-		if t.releaseList, err = c.fairConn.BeginList(ctx); err != nil {
+		end, err := c.fairConn.BeginList(ctx)
+		if err != nil {
 			return nil, err
 		}
+		t.releases = append(t.releases, end)
 	}
 	return m.endpoint.call(ctx, s.api, params, t.sendPiece)
 }

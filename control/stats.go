@@ -15,7 +15,7 @@ type StatsAPI interface {
 // StatsParams requests statistics about the attempts of one queue, or of all queues, in a time
 // range.
 type StatsParams struct {
-	Queue string `json:"queue,omitempty"`
+	Queue string `json:"queue,omitempty" rule:"queue"`
 	// Since and Until are the time range, rounded to whole periods. By default, it is the last 24
 	// hours.
 	Since Time `json:"since,omitzero"`
@@ -23,7 +23,7 @@ type StatsParams struct {
 	// Grain also requests statistics for each minute, hour or day. The store keeps minutes for 2 days,
 	// hours for 60 days and days for 3 years. Without Grain, the statistics are computed from the
 	// finest periods that are kept for the whole range.
-	Grain string `json:"by,omitempty"`
+	Grain string `json:"by,omitempty" rule:"grain"`
 	// Buckets also requests histograms, of at most MaxBucketPeriods periods.
 	Buckets bool `json:"buckets,omitempty"`
 	// AllTime requests all statistics ever recorded, instead of a time range. A queue with its own

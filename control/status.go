@@ -83,7 +83,7 @@ type WorkerSummary struct {
 
 // ScreenParams sets the number of jobs in each section of the screen: 1 to 100; 0 means 10.
 type ScreenParams struct {
-	Rows int `json:"rows,omitempty"`
+	Rows int `json:"rows,omitempty" rule:"screenRows"`
 }
 
 // Screen is an overview of the queue: its status and the first jobs of each section. Commands and

@@ -71,12 +71,12 @@ type rpcErrorData struct {
 
 func rpcErrorOf(err error) *rpcError {
 	row := ErrorCodeInfoOf(err)
-	f := &rpcError{Code: row.RPCCode, Message: err.Error(), Data: rpcErrorData{Code: row.Code}}
-	if e, ok := errors.AsType[*queue.Error](err); ok {
-		f.Message, f.Data.Field, f.Data.Index = e.Message, queue.Clip(e.Field), e.Index
+	e, ok := errors.AsType[*queue.Error](err)
+	if !ok {
+		e = &queue.Error{Message: err.Error()}
 	}
-	f.Message = queue.ClipJSON(f.Message, 2*queue.MaxErrorBytes)
-	return f
+	return &rpcError{row.RPCCode, queue.ClipJSON(e.Message, 2*queue.MaxErrorBytes),
+		rpcErrorData{row.Code, queue.Clip(e.Field), e.Index}}
 }
 
 func (e *rpcError) toError() error {
@@ -236,27 +236,29 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 		id = json.RawMessage("null")
 	}
 	if err == nil {
-		line, failed := json.Marshal(struct {
-			JSONRPC string          `json:"jsonrpc"`
-			ID      json.RawMessage `json:"id"`
-			Result  any             `json:"result"`
-		}{"2.0", id, result})
+		line, failed := json.Marshal(answer{JSONRPC: "2.0", ID: id, Result: result})
 		if failed == nil && len(line) < MaxLineBytes {
 			return append(line, '\n')
 		}
-		err = queue.Errorf(queue.CodeTooLarge, "the response is longer than %d bytes; request fewer items or lines",
-			MaxLineBytes)
+		err = errAnswerTooLong
 	}
-	line, failed := json.Marshal(struct {
-		JSONRPC string          `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id"`
-		Error   *rpcError       `json:"error"`
-	}{"2.0", id, rpcErrorOf(err)})
+	line, failed := json.Marshal(answer{JSONRPC: "2.0", ID: id, Error: rpcErrorOf(err)})
 	if failed != nil {
 		panic("control: cannot encode an error as JSON: " + failed.Error())
 	}
 	return append(line, '\n')
 }
+
+// answer is the answer to a request. It has either a result or an error.
+type answer struct {
+	JSONRPC string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Result  any             `json:"result,omitempty"`
+	Error   *rpcError       `json:"error,omitempty"`
+}
+
+var errAnswerTooLong = queue.Errorf(queue.CodeTooLarge,
+	"the response is longer than %d bytes; request fewer items or lines", MaxLineBytes)
 
 // appendNotification appends the line of a notification. The line carries the id of the request
 // that opened the stream. Most notifications are output pieces, so their text is encoded
@@ -296,8 +298,7 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 			limit++ // the newline
 		}
 		if len(buf)+len(part) > limit {
-			return nil, queue.Errorf(queue.CodeTooLarge, "the response is longer than %d bytes; request fewer items or lines",
-				MaxLineBytes)
+			return nil, errAnswerTooLong
 		}
 		buf = append(buf, part...)
 		switch {

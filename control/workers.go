@@ -20,16 +20,16 @@ type WorkerAPI interface {
 
 // WorkerStart is the number of workers to add. nil means 1.
 type WorkerStart struct {
-	Count *int `json:"count,omitempty"`
+	Count *int `json:"count,omitempty" rule:"someWorkers"`
 }
 
 // WorkerStop removes Count workers, or all of them. Running jobs get Timeout (nil means
 // DefaultStopTimeout) to finish. Jobs that are still running after that time are ended and put back
 // in the queue.
 type WorkerStop struct {
-	Count   *int      `json:"count,omitempty"`
+	Count   *int      `json:"count,omitempty" rule:"someWorkers"`
 	All     bool      `json:"all,omitempty"`
-	Timeout *Duration `json:"timeout,omitempty"`
+	Timeout *Duration `json:"timeout,omitempty" rule:"duration"`
 	Force   bool      `json:"force,omitempty"`
 }
 
@@ -38,7 +38,7 @@ const DefaultStopTimeout = 30 * time.Second
 
 // WorkerScale sets the number of workers.
 type WorkerScale struct {
-	Count int `json:"count"`
+	Count int `json:"count" rule:"workers,required"`
 }
 
 // WorkerCount holds the configured number of workers after the change.

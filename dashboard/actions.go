@@ -94,27 +94,25 @@ func (v *verb) states() control.TextList { return queue.StateNames(v.acceptedSta
 
 // verbsForJob returns the actions that apply to a job in its current state.
 func verbsForJob(j control.Job) (list []verb) {
+	useless := "resume"
+	if j.PausedAt != 0 {
+		useless = "pause"
+	}
 	for _, vb := range verbs {
-		switch {
-		case !slices.Contains(vb.states(), j.State), vb.Name == "pause" && j.PausedAt != 0, vb.Name == "resume" &&
-			j.PausedAt == 0:
-			continue
+		if slices.Contains(vb.states(), j.State) && vb.Name != useless {
+			list = append(list, vb)
 		}
-		list = append(list, vb)
 	}
 	return list
 }
 
 // findVerb returns the action with the given name, which comes from a form.
 func findVerb(name string) (*verb, error) {
-	for i := range verbs {
-		if verbs[i].Name == name {
-			return &verbs[i], nil
-		}
+	if i := slices.IndexFunc(verbs, func(vb verb) bool { return vb.Name == name }); i >= 0 {
+		return &verbs[i], nil
 	}
-	return nil, queue.Invalid("verb", "%q is not an action; use pause, resume, hold, release, retry, "+
-		"requeue, cancel or rm",
-		queue.Clip(name))
+	return nil, queue.Invalid("verb",
+		"%q is not an action; use pause, resume, hold, release, retry, requeue, cancel or rm", queue.Clip(name))
 }
 
 // actOnJob applies an action to the job in the path of the request.
@@ -186,18 +184,20 @@ func attemptPath(id string, n int) string {
 	return urlPath + "?attempt=" + strconv.Itoa(n)
 }
 
-// doAll applies an action to all selected jobs, in as many requests as needed.
-func (v *visitor) doAll(ctx context.Context, vb *verb, sel control.Selection) (all bulkOutcome, err error) {
-	for {
-		got, err := vb.apply(v.client, ctx, sel)
-		if err != nil {
-			return all, err
-		}
-		all.add(&got)
-		if sel.Cursor = present.EmptyIfNil(got.Next); sel.Cursor == "" {
-			return all, nil
+// doAll applies an action to all selected jobs, in as many requests as needed. It returns an error if the
+// action was refused for some of them.
+func (v *visitor) doAll(ctx context.Context, vb *verb, selections ...control.Selection) (all bulkOutcome, err error) {
+	for _, sel := range selections {
+		for more := true; more; more = sel.Cursor != "" {
+			got, err := vb.apply(v.client, ctx, sel)
+			if err != nil {
+				return all, err
+			}
+			all.add(&got)
+			sel.Cursor = present.EmptyIfNil(got.Next)
 		}
 	}
+	return all, all.refusalError(vb.Name)
 }
 
 // countSelected returns the number of jobs to which an action would apply.
@@ -244,21 +244,26 @@ func bulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error
 	}
 	again := q.Has("n")
 	q.Del("n")
-	p.Content = previewData{Label: p.Title, AffectedCount: int64(n), UnaffectedCount: int64(max(0, len(sel.IDs)-n)),
-		AcceptedStates: strings.Join(vb.states(), ", "), JobsChanged: again, Jobs: sample, Fields: q, BackPath: f.path()}
+	p.Content = previewData{preview: preview{p.Title, int64(n), int64(max(0, len(sel.IDs)-n)), again, sample},
+		AcceptedStates: strings.Join(vb.states(), ", "), Fields: q, BackPath: f.path()}
 	return nil
+}
+
+// preview is what all previews of an action on jobs show.
+type preview struct {
+	Label           string // name of the action
+	AffectedCount   int64  // number of jobs to which the action would apply
+	UnaffectedCount int64  // number of selected jobs to which it would not, or that the visitor may not change
+	JobsChanged     bool   // the jobs have changed since the previous preview
+	Jobs            []control.Job
 }
 
 // previewData is the data of the preview of an action on many jobs.
 type previewData struct {
-	Label           string // name of the action
-	AffectedCount   int64  // number of jobs to which the action would apply
-	UnaffectedCount int64  // number of selected jobs to which the action does not apply
-	AcceptedStates  string // states to which the action applies
-	JobsChanged     bool   // the jobs have changed since the previous preview
-	Jobs            []control.Job
-	Fields          url.Values // hidden fields of the form
-	BackPath        string     // path of the list
+	preview
+	AcceptedStates string     // states to which the action applies
+	Fields         url.Values // hidden fields of the form
+	BackPath       string     // path of the list
 }
 
 // actOnMany applies an action to the jobs that a preview has counted. If the filter now matches
@@ -291,9 +296,6 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	}
 	all, err := v.doAll(ctx, vb, sel)
 	if err != nil {
-		return "", err
-	}
-	if err := all.refusalError(vb.Name); err != nil {
 		return "", err
 	}
 	if len(sel.IDs) == 1 && vb.Name != "rm" {
@@ -347,21 +349,17 @@ func deadPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error
 	if err != nil {
 		return err
 	}
-	p.Content = previewDeadData{Verb: vb.Name, Label: p.Title, Cause: c, AffectedCount: int64(len(jobs)),
-		UnaffectedCount: int64(others),
-		JobsDigest:      digestOf(jobs), JobsChanged: u.Query().Has("again"), Jobs: jobs[:min(len(jobs), sampleRows)]}
+	p.Content = previewDeadData{preview{p.Title, int64(len(jobs)), int64(others), u.Query().Has("again"),
+		jobs[:min(len(jobs), sampleRows)]}, vb.Name, c, digestOf(jobs)}
 	return nil
 }
 
 // previewDeadData is the data of the preview of an action on dead jobs.
 type previewDeadData struct {
-	Verb, Label string // name of the action in requests, and its label on the page
-	Cause       deathCause
-	// number of jobs that the visitor may change, and of those that the visitor may not change
-	AffectedCount, UnaffectedCount int64
-	JobsDigest                     string // digest of the jobs
-	JobsChanged                    bool   // the jobs have changed since the previous preview
-	Jobs                           []control.Job
+	preview
+	Verb       string // name of the action in requests
+	Cause      deathCause
+	JobsDigest string // digest of the jobs
 }
 
 // digestOf returns a hash of a list of jobs. Different lists have different hashes.
@@ -402,9 +400,6 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	for _, j := range jobs {
 		ids = append(ids, j.ID)
 	}
-	do := func(ids control.JobIDs) (control.BulkResult, error) {
-		return vb.apply(v.client, ctx, control.Selection{IDs: ids})
-	}
 	one := false
 	if vb.Name == "retry" {
 		params := control.DLQRetry{}
@@ -415,25 +410,23 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 			}
 			params.Timeout = new(control.Duration(d))
 		}
-		do = func(ids control.JobIDs) (control.BulkResult, error) {
-			params.IDs = ids
+		vb = &verb{Name: vb.Name, apply: func(_ control.ActionAPI, ctx context.Context,
+			p control.Selection) (control.BulkResult, error) {
+			params.IDs = p.IDs
 			return v.client.DLQRetry(ctx, params)
-		}
+		}}
 		if one = r.PostFormValue("n") == "1"; one {
 			ids = ids[:min(len(ids), 1)]
 		}
 	} else if r.PostFormValue("shown") != digestOf(jobs) {
 		return c.Path(r.URL.Path) + "&again=", nil
 	}
-	var all bulkOutcome
+	var parts []control.Selection
 	for part := range slices.Chunk(ids, control.MaxSelectedPerRequest) {
-		got, err := do(part)
-		if err != nil {
-			return "", err
-		}
-		all.add(&got)
+		parts = append(parts, control.Selection{IDs: part})
 	}
-	if err := all.refusalError(vb.Name); err != nil {
+	all, err := v.doAll(ctx, vb, parts...)
+	if err != nil {
 		return "", err
 	}
 	if one && len(ids) == 1 {

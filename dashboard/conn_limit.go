@@ -68,9 +68,7 @@ func (c *pageConn) Write(p []byte) (int, error) {
 // batchWrites calls write and sends all bytes that write produces in one system call. If each part
 // were sent separately, each part would wake the client.
 func (c *pageConn) batchWrites(write func() error) error {
-	all := writeBuffers.Get().(*bytes.Buffer)
-	defer writeBuffers.Put(all)
-	all.Reset()
+	all := new(bytes.Buffer)
 	c.writeMu.Lock()
 	c.buffer = all
 	c.writeMu.Unlock()
@@ -84,9 +82,6 @@ func (c *pageConn) batchWrites(write func() error) error {
 	}
 	return err
 }
-
-// writeBuffers is a pool of the buffers used by batchWrites.
-var writeBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // limitedListener is a listener that passes its connections to a connLimit.
 type limitedListener struct {
@@ -140,10 +135,7 @@ func (l *connLimit) remove(c *pageConn) {
 	}
 	c.list.Remove(c.element)
 	if c.list == &l.unidentifiedConns {
-		select {
-		case l.slotFreed <- struct{}{}:
-		default: // a wake-up is already pending
-		}
+		queue.TrySend(l.slotFreed, struct{}{})
 	} else {
 		l.users.Release(fair.Request{User: c.uid})
 	}

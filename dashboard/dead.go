@@ -161,8 +161,7 @@ func deadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	jobs, more, err := v.deadJobs(ctx, opened)
 	groups := groupDead(jobs)
 	main := deadData{GroupCount: int64(len(groups)), Groups: groups[:min(len(groups), maxShownGroups)], More: more,
-		MaxGroupedJobs: maxDeadJobs,
-		Cause:          opened}
+		MaxGroupedJobs: maxDeadJobs, Cause: opened}
 	if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil && q.Get("did") != "" {
 		main.LastAction, main.LastActionCount = q.Get("did"), n
 	}

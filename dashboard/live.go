@@ -47,8 +47,7 @@ type livePages struct {
 
 func newLivePages() *livePages {
 	return &livePages{readers: fair.NewLimiter(fair.Bound{Max: maxUserReaders}),
-		pages: fair.NewLimiter(fair.Bound{Max: maxUserLivePages}),
-		byKey: map[string]*livePage{}}
+		pages: fair.NewLimiter(fair.Bound{Max: maxUserLivePages}), byKey: map[string]*livePage{}}
 }
 
 // livePage is one page as one user sees it, together with the readers of the page.
@@ -73,15 +72,12 @@ type pageReader struct {
 
 // encodedParts contains parts of a page. Readers that need the same parts share the encoded bytes.
 type encodedParts struct {
-	parts map[string]string
-	once  sync.Once
-	bytes []byte
+	parts      map[string]string
+	eventBytes func() []byte // returns the parts as a server-sent event; encodes them at the first call
 }
 
-// eventBytes returns the frame as a server-sent event.
-func (p *encodedParts) eventBytes() []byte {
-	p.once.Do(func() { p.bytes = encodeEvent("fragments", p.parts) })
-	return p.bytes
+func newEncodedParts(parts map[string]string) *encodedParts {
+	return &encodedParts{parts, sync.OnceValue(func() []byte { return encodeEvent("fragments", parts) })}
 }
 
 // merge returns a copy of the frame in which newer parts replace older parts.
@@ -91,7 +87,7 @@ func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
 	}
 	parts := maps.Clone(p.parts)
 	maps.Copy(parts, newer.parts)
-	return &encodedParts{parts: parts}
+	return newEncodedParts(parts)
 }
 
 // addReader adds a reader to a page. The first reader starts the render loop of the page.
@@ -156,19 +152,19 @@ func (p *livePages) publish(page *livePage, parts map[string]string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	changed := &encodedParts{parts: map[string]string{}}
+	changed := newEncodedParts(map[string]string{})
 	for name, html := range parts {
 		if page.lastParts[name] != plain[name] {
 			changed.parts[name] = html
 		}
 	}
-	page.lastFrame, page.lastParts = &encodedParts{parts: parts}, plain
+	page.lastFrame, page.lastParts = newEncodedParts(parts), plain
 	if len(changed.parts) == 0 {
 		return
 	}
 	for r := range page.readers {
 		r.unsentParts = r.unsentParts.merge(changed)
-		r.wakeUp()
+		queue.TrySend(r.wake, struct{}{})
 	}
 }
 
@@ -179,14 +175,7 @@ func (p *livePages) disconnectReaders(key string, page *livePage) {
 	page.isClosed = true
 	p.removePageLocked(key, page)
 	for r := range page.readers {
-		r.wakeUp()
-	}
-}
-
-func (r *pageReader) wakeUp() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // a wake-up is already pending
+		queue.TrySend(r.wake, struct{}{})
 	}
 }
 

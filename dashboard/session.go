@@ -71,8 +71,7 @@ func (s *sessions) signIn(secret, host string) (string, error) {
 
 // errInvalidLink is the error of a link that does not exist, was used or has expired.
 var errInvalidLink = queue.Errorf(queue.CodeDenied,
-	"the link is invalid, was used already or is older than a minute; get "+
-		"another: queuectl web open")
+	"the link is invalid, was used already or is older than a minute; get another: queuectl web open")
 
 // countFailure counts an invalid secret and returns the error. The caller holds mu.
 func (s *sessions) countFailure() error {

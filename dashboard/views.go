@@ -57,8 +57,7 @@ func overviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
 	kind, text := verdict(&screen.Status)
 	p.Title = text
 	p.Content = overviewData{Screen: screen, Queues: queues.Queues, LastHour: drawPlot(&hour, time.Minute),
-		VerdictKind: kind,
-		Headline:    text}
+		VerdictKind: kind, Headline: text}
 	return err
 }
 

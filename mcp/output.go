@@ -1,26 +1,17 @@
 package mcp
 
 import (
+	"cmp"
 	"maps"
-
-	"github.com/queuectl/queuectl/control"
 )
 
 // outputSchema returns the schema of a tool's structured result. It derives the schema from the results
 // of the API methods. Only the members that an abbreviated job always has are required. The members
 // error and code belong to failed calls.
 func (t *tool) outputSchema(results map[string]map[string]any) map[string]any {
-	properties := map[string]any{}
-	switch t.name {
-	case "list":
-		properties["jobs"], properties["next"] = jobListSchema(results), map[string]any{"type": []string{"string", "null"}}
-	case "wait":
-		maps.Copy(properties, schemaMembers(results["wait"]))
-		properties["ended"] = jobListSchema(results)
-	case "run_and_wait":
-		maps.Copy(properties, schemaMembers(results["show"]))
-	default:
-		maps.Copy(properties, schemaMembers(results[t.method]))
+	properties := maps.Clone(schemaMembers(results[cmp.Or(t.resultMethod, t.method)]))
+	if t.jobList != "" {
+		properties[t.jobList] = jobListSchema(results)
 	}
 	maps.Copy(properties, t.extraResults)
 	properties["error"] = map[string]any{"type": []string{"string", "null"},
@@ -41,13 +32,4 @@ func jobListSchema(results map[string]map[string]any) map[string]any {
 func schemaMembers(schema map[string]any) map[string]any {
 	properties, _ := schema["properties"].(map[string]any)
 	return properties
-}
-
-// resultSchemas returns the schemas of the results of all methods, by method.
-func resultSchemas(methods []control.MethodSchema) map[string]map[string]any {
-	results := map[string]map[string]any{}
-	for _, m := range methods {
-		results[m.Method] = m.Result
-	}
-	return results
 }

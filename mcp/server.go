@@ -54,11 +54,10 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands",
 		Version: o.Version}, &mcp.ServerOptions{Instructions: description("instructions"),
 		Capabilities: &mcp.ServerCapabilities{}})
-	methods, schemas := control.Schemas(), map[string]map[string]any{}
-	for _, method := range methods {
-		schemas[method.Method] = method.Params
+	schemas, results := map[string]map[string]any{}, map[string]map[string]any{}
+	for _, method := range control.Schemas() {
+		schemas[method.Method], results[method.Method] = method.Params, method.Result
 	}
-	results := resultSchemas(methods)
 	withheld := map[string]bool{}
 	open := newRequestTracker()
 	defer open.stopWaiting()

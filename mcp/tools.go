@@ -47,6 +47,8 @@ type tool struct {
 	waits    bool // the tool replies when jobs have ended
 	// extraResults contains the schemas of the members that the result has in addition to the result of the method.
 	extraResults map[string]any
+	resultMethod string // method whose result the tool returns; "" means the field method
+	jobList      string // member of the result that lists jobs, which may be abbreviated; "" if none
 	call         func(s *server, ctx context.Context, a arguments) (any, error)
 }
 
@@ -74,18 +76,18 @@ var fullParamSchema = map[string]any{"type": "boolean",
 	"description": "return complete objects instead of abbreviated ones"}
 
 var tools = []tool{
-	{name: "list", method: "list", extraParams: map[string]any{fullParam: fullParamSchema},
+	{name: "list", method: "list", jobList: "jobs", extraParams: map[string]any{fullParam: fullParamSchema},
 		bounds: map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, call: (*server).list},
 	{name: "show", method: "show", extraParams: map[string]any{fullParam: fullParamSchema},
 		extraResults: map[string]any{"attempts_in_history": typeSchema("integer")}, call: (*server).show},
 	{name: "logs", method: "logs", omitParams: []string{"all", "follow", "ends"}, extraResults: outputMemberSchemas,
 		call: (*server).logs},
-	{name: "wait", method: "wait", waits: true, extraParams: map[string]any{fullParam: fullParamSchema},
-		bounds: map[string]any{"ids": idListBounds, "timeout": waitBounds}, call: (*server).wait},
+	{name: "wait", method: "wait", jobList: "ended", extraParams: map[string]any{fullParam: fullParamSchema},
+		waits: true, bounds: map[string]any{"ids": idListBounds, "timeout": waitBounds}, call: (*server).wait},
 	{name: "why", method: "why", call: (*server).why},
 	{name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true, call: (*server).enqueue},
 	{name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true,
-		extraResults: endMemberSchemas,
+		resultMethod: "show", extraResults: endMemberSchemas,
 		extraParams: map[string]any{fullParam: fullParamSchema,
 			waitParam: waitTimeSchema("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
 		call: (*server).runAndWait},

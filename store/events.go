@@ -114,8 +114,5 @@ func (w *JobWatch) noteLocked(seq int64) {
 		w.isChanged[seq] = true
 		w.changed = append(w.changed, seq)
 	}
-	select {
-	case w.notify <- struct{}{}:
-	default: // nothing to send: an unread value is already in the channel
-	}
+	queue.TrySend(w.notify, struct{}{})
 }

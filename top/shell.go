@@ -410,12 +410,7 @@ func (r *outputReader) finish(err error) {
 	r.wakeUp()
 }
 
-func (r *outputReader) wakeUp() {
-	select {
-	case r.updateSignal <- struct{}{}:
-	default: // a wake-up is already pending
-	}
-}
+func (r *outputReader) wakeUp() { queue.TrySend(r.updateSignal, struct{}{}) }
 
 // nextMessage waits for output and returns it as a message.
 func (r *outputReader) nextMessage() tea.Msg {

@@ -210,8 +210,5 @@ func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store
 		leased = fired.LeasedSeqs
 	}
 	r.replacedSchedules.Delete(plan.Name)
-	select {
-	case r.replacementDone <- struct{}{}:
-	default:
-	}
+	queue.TrySend(r.replacementDone, struct{}{})
 }

@@ -161,12 +161,7 @@ func New(s store.Session, cfg Config, workers int) *Pool {
 }
 
 // wake wakes Run.
-func (p *Pool) wake() {
-	select {
-	case p.wakeUp <- struct{}{}:
-	default: // a wake-up is already pending
-	}
-}
+func (p *Pool) wake() { queue.TrySend(p.wakeUp, struct{}{}) }
 
 // WantedWorkers returns how many workers are wanted.
 func (p *Pool) WantedWorkers() int { return locked(p, &p.wantedWorkers) }

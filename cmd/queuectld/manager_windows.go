@@ -15,6 +15,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/connect"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/osservice/install"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service"
 )
 
@@ -70,8 +71,8 @@ func (h *serviceHandler) Execute(
 	go func() { // this goroutine ends before Execute returns
 		ended <- h.serve(ctx, &manager{
 			Manager: service.Manager{
-				OnListening:       func() { trySend(listening) },
-				ExtendStopTimeout: func() { trySend(extendStop) },
+				OnListening:       func() { queue.TrySend(listening, struct{}{}) },
+				ExtendStopTimeout: func() { queue.TrySend(extendStop, struct{}{}) },
 				LogHandler:        h.events,
 			},
 			reloadRequests: reload,
@@ -106,10 +107,7 @@ func (h *serviceHandler) Execute(
 				status.reportState(svc.StopPending)
 				stop()
 			case svc.ParamChange:
-				select {
-				case reload <- os.Interrupt: // reload the settings, as SIGHUP does on Unix
-				default: // a reload is already pending and will read this change
-				}
+				queue.TrySend(reload, os.Interrupt) // reload the settings, as SIGHUP does on Unix
 			}
 		case err := <-ended:
 			h.events.reportEnd(err)
@@ -142,14 +140,6 @@ func (r *statusReporter) reportState(state svc.State) {
 	}
 	r.last = next
 	r.states <- next
-}
-
-// trySend sends a value to a channel, unless the channel still holds the previous value.
-func trySend(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // installerVerbs returns the subcommands of the command service that installers use.

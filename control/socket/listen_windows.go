@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/queuectl/queuectl/internal/pipe"
 	"github.com/queuectl/queuectl/queue"
@@ -55,7 +54,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 
 // Listener is the control pipe that a service listens on. No other process can remove it. Its methods
 // are safe for concurrent use.
-type Listener struct{ listener *pipe.Listener }
+type Listener struct{ *pipe.Listener }
 
 // Perms determines which users may connect to a pipe. It is a security descriptor.
 type Perms struct{ SDDL string }
@@ -73,19 +72,7 @@ func Listen(path string, to Perms) (*Listener, error) {
 }
 
 // SetPermissions changes the accounts that may connect. The change applies to later connections.
-func (s *Listener) SetPermissions(to Perms) error { return s.listener.SetPermissions(to.SDDL) }
-
-// Accept returns the next connection.
-func (s *Listener) Accept() (net.Conn, error) { return s.listener.Accept() }
-
-// Close closes the pipe.
-func (s *Listener) Close() error { return s.listener.Close() }
-
-// Addr returns the name of the pipe.
-func (s *Listener) Addr() net.Addr { return s.listener.Addr() }
-
-// SetDeadline sets the deadline for Accept.
-func (s *Listener) SetDeadline(t time.Time) error { return s.listener.SetDeadline(t) }
+func (s *Listener) SetPermissions(to Perms) error { return s.Listener.SetPermissions(to.SDDL) }
 
 // WatchFile does nothing, because no other process can take the name of a pipe that is being served.
 func (s *Listener) WatchFile(context.Context, *slog.Logger) {}

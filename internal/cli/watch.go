@@ -6,6 +6,7 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // minRedrawInterval is the shortest time between two prints of a watched list.
@@ -29,10 +30,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	// The stream begins with the events since the status was read, so it includes changes before the first
 	// print.
 	ended := FollowEvents(ctx, c, control.Events{Since: &st.LastEventSeq}, func(control.Event) error {
-		select {
-		case changed <- struct{}{}:
-		default: // the list is already about to be printed again
-		}
+		queue.TrySend(changed, struct{}{})
 		return nil
 	})
 	for {

@@ -146,12 +146,7 @@ func (o *Owners) FormerNames() map[int]string {
 }
 
 // RequestOwnerCheck requests a look-up of all uids.
-func (o *Owners) RequestOwnerCheck() {
-	select {
-	case o.ownerCheckRequest <- struct{}{}:
-	default: // a look-up is already requested
-	}
-}
+func (o *Owners) RequestOwnerCheck() { queue.TrySend(o.ownerCheckRequest, struct{}{}) }
 
 // mayChangeOwner reports whether another account may get a uid. Root and the service's own account always
 // keep their uids.

@@ -79,21 +79,13 @@ func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	k.nodes.Pool.SetLeaseDeadline(deadline)
 	recordDrain(m.Drained)
 	if m.HasOrphans {
-		select {
-		case k.takeoverRequest <- struct{}{}:
-		default: // a take-over is already requested
-		}
+		queue.TrySend(k.takeoverRequest, struct{}{})
 	}
 	return nil
 }
 
 // AnnounceWorkers renews the node lease soon, because the renewal also stores the number of workers.
-func (k *LeaseKeeper) AnnounceWorkers() {
-	select {
-	case k.workersChanged <- struct{}{}:
-	default: // a wake-up is already pending; the next lease renewal will send this number too
-	}
-}
+func (k *LeaseKeeper) AnnounceWorkers() { queue.TrySend(k.workersChanged, struct{}{}) }
 
 // RenewalFailure returns why the last renewal of the node lease failed; nil if it succeeded.
 func (k *LeaseKeeper) RenewalFailure() *renewalFailure { return k.renewalFailure.Load() }

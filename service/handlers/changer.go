@@ -55,10 +55,7 @@ func (ch *SettingsChanger) applySettings(ctx context.Context) (pending string) {
 func (ch *SettingsChanger) applyLocally() (pending string) {
 	ch.Endpoint.UpdateAccess()
 	pending = cmp.Or(ch.Page.ApplySettings(), ch.ApplyTraceSettings())
-	select {
-	case ch.settingsChanged <- struct{}{}:
-	default: // a wake-up is already pending; upkeep will then see this change too
-	}
+	queue.TrySend(ch.settingsChanged, struct{}{})
 	if n := ch.Settings.Current().WorkerCount(); n != ch.Pool.WantedWorkers() {
 		ch.Pool.SetWantedWorkers(n)
 		ch.LeaseKeeper.AnnounceWorkers()

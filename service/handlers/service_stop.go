@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // ServiceStop implements control.API.
@@ -12,10 +13,7 @@ func (h *Administration) ServiceStop(ctx context.Context, p control.ServiceStop)
 	if err := h.Guard.Audit(ctx, "service.stop", "", nil); err != nil {
 		h.Log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
 	}
-	select {
-	case h.StopRequests <- p.KeepJobs:
-	default: // the service is already stopping
-	}
+	queue.TrySend(h.StopRequests, p.KeepJobs) // at the second request, the service is already stopping
 	stopping := control.ServiceStopResult{PID: os.Getpid(), Dir: h.Paths.StateDir}
 	if h.RunnerLocation.External() {
 		stopping.RunnerDir = h.RunnerLocation.Dir

@@ -20,6 +20,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // Layers of settings, weakest first.
@@ -89,10 +90,7 @@ func (k *Keeper) mergeLocked() error {
 	k.LogLevel.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
 		"error": slog.LevelError}[c.LogLevel])
 	k.config.Store(&c)
-	select {
-	case k.RolesChanged <- struct{}{}:
-	default: // a wake-up is already pending
-	}
+	queue.TrySend(k.RolesChanged, struct{}{})
 	return nil
 }
 

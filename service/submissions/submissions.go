@@ -187,10 +187,7 @@ func (p *poller) enqueueInOrder(ctx context.Context, r *roleState, jobs []store.
 			delay)
 	}
 	if enqueued > 0 {
-		select {
-		case p.enqueuedSignal <- struct{}{}:
-		default:
-		}
+		queue.TrySend(p.enqueuedSignal, struct{}{})
 	}
 }
 

@@ -319,7 +319,8 @@ func (e *Engine) watchForeignTimer(now, due queue.Millis) {
 		return
 	}
 	e.foreignTimerAt = min(due, now.Add(time.Hour)).Add(foreignTimerGrace)
-	time.AfterFunc(time.Duration(e.foreignTimerAt-now)*time.Millisecond, func() { SendHint(e.promoteHints) })
+	wait := time.Duration(e.foreignTimerAt-now) * time.Millisecond
+	time.AfterFunc(wait, func() { queue.TrySend(e.promoteHints, struct{}{}) })
 }
 
 // foreignTimerGrace is how long a node has to handle its own timers before another node handles them.

@@ -15,7 +15,7 @@ func (t *Tx) publish(grant *claimResult) {
 	s := t.s
 	if next := earliest(t.earliestTimer, s.mem.nextDue); next != s.mem.nextDue {
 		s.mem.nextDue = next
-		SendHint(s.promoteHints)
+		queue.TrySend(s.promoteHints, struct{}{})
 	}
 	for _, f := range t.afterCommit {
 		f()
@@ -58,7 +58,7 @@ func (t *Tx) publish(grant *claimResult) {
 		s.waiter = nil
 	}
 	if t.cutShort != nil {
-		SendHint(t.cutShort.retry)
+		queue.TrySend(t.cutShort.retry, struct{}{})
 	}
 }
 
@@ -99,14 +99,6 @@ func (e *Engine) publishLease(state *reads.State, seq int64) {
 		state.ReservedFences[seq] = database.Reservation{Fence: l.Job.Fence, Node: l.Job.Node}
 	} else {
 		delete(state.ReservedFences, seq)
-	}
-}
-
-// SendHint sends a value to a channel of capacity 1, unless one is already waiting there.
-func SendHint(bell chan<- struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default: // a value is already in the channel
 	}
 }
 

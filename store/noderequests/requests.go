@@ -48,10 +48,7 @@ const replyInterval = 250 * time.Millisecond
 
 // Wake makes the node read its requests and answers.
 func (r *Requests) Wake() {
-	select {
-	case r.hints <- struct{}{}:
-	default: // a value is already in the channel
-	}
+	queue.TrySend(r.hints, struct{}{})
 	close(*r.woken.Swap(new(make(chan struct{}))))
 }
 

@@ -127,7 +127,7 @@ func (s *Store) SubmissionHints(ctx context.Context) <-chan struct{} {
 		err := c.Listen(ctx, pgdb.SubmissionsChannel)
 		worked = err == nil
 		for ; err == nil; err = c.WaitForNotification(ctx) {
-			engine.SendHint(hint)
+			queue.TrySend(hint, struct{}{})
 		}
 		return worked
 	})

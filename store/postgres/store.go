@@ -258,7 +258,7 @@ func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, e
 func (b backend) OnCommit(changed bool) {
 	b.appliedCommits.Store(b.Counters().Commits)
 	if changed && b.HasOtherNodes() {
-		engine.SendHint(b.commitHints)
+		queue.TrySend(b.commitHints, struct{}{})
 	}
 }
 

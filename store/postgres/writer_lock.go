@@ -54,7 +54,7 @@ func (b backend) BeginTx(t *engine.Tx) error {
 		return errNodeLeaseLost
 	}
 	if commits != applied {
-		engine.SendHint(b.changeHints)
+		queue.TrySend(b.changeHints, struct{}{})
 	}
 	return t.CatchUp(commits, list)
 }

@@ -48,7 +48,7 @@ func (b backend) CheckSpace() error {
 			b.maintainReserve() // may create the reserve, so that new jobs need not wait for the next call
 		}
 		if b.space.refusal = b.SpaceError(); b.space.refusal != nil {
-			engine.SendHint(b.needsSpace)
+			queue.TrySend(b.needsSpace, struct{}{})
 			if _, err := b.countPages(); err != nil {
 				return err
 			}
@@ -168,7 +168,7 @@ func (s *Store) DiskCapacity() int64 {
 }
 
 // OnSpaceFreed implements DiskSpace. It starts compaction if the file has enough free pages.
-func (b backend) OnSpaceFreed() { engine.SendHint(b.needsSpace) }
+func (b backend) OnSpaceFreed() { queue.TrySend(b.needsSpace, struct{}{}) }
 
 // MaintainReserve implements DiskSpace.
 func (b backend) MaintainReserve() { b.maintainReserve() }
