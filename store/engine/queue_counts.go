@@ -25,14 +25,6 @@ func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
 	return q
 }
 
-// retainedCounts returns the counts of a queue.
-func (t *Tx) retainedCounts(name string) records.QueueCounts {
-	if q := t.s.mem.lanes.Queues[name]; q != nil {
-		return q.Count()
-	}
-	return records.QueueCounts{}
-}
-
 // AdjustRetainedCount implements rules.Tx.
 func (t *Tx) AdjustRetainedCount(j *rules.Job, by int) {
 	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(by), RetainedBytes: int64(by) * j.OutputBytes})
@@ -58,7 +50,7 @@ func (t *Tx) countWaitingIn(name string, uid int, n int64) {
 
 // updateQueueList updates the list in meta with the counts that the transaction changed, as updateUserList does for
 // users.
-func (t *Tx) updateQueueList() error {
+func (t *Tx) updateQueueList() {
 	m := &t.s.mem
 	var changed []string
 	for q, old := range t.queues {
@@ -66,8 +58,7 @@ func (t *Tx) updateQueueList() error {
 			changed = append(changed, q.Name)
 		}
 	}
-	return updateList(&m.listedQueues, &m.queueList, changed,
-		func(name string) error { return t.writeQueue(m.lanes.Queue(name)) },
+	updateList(&m.listedQueues, &m.queueList, changed, func(name string) { t.writeQueue(m.lanes.Queue(name)) },
 		func(name string) string {
 			c := m.lanes.Queue(name).Count()
 			return fmt.Sprintf("%s=%d/%d/%d/%d ", name, c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes)
@@ -75,11 +66,12 @@ func (t *Tx) updateQueueList() error {
 }
 
 // writeQueue stores the counts of a queue in its row.
-func (t *Tx) writeQueue(q *lanes.Queue) error {
+func (t *Tx) writeQueue(q *lanes.Queue) {
 	if !q.HasRow() {
-		return t.Exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
+		t.Exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
+		return
 	}
-	return t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
+	t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
 		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes)
 }

@@ -198,7 +198,7 @@ func (b backend) BeforeCommit() error {
 func (b backend) BeginTx(*engine.Tx) error { return nil }
 
 // ReadReservations implements Backend.
-func (b backend) ReadReservations(*database.QueryBatch, func(database.Row) (bool, error)) {}
+func (b backend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
 // WriteReservations implements Backend.
 func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
