@@ -4,9 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/lanes"
-	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -55,37 +53,29 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 		other = t.findClosedLanes(search, closedHere)
 		t.cacheClosedLanes(search, other)
 	}
-	if len(other) > 0 && (!found || l.Head.After(other[0].Head)) {
-		l, found = other[0], true
+	for _, candidate := range other {
+		if (search.allUsers || candidate.UID == search.uid) && (!found || l.Head.After(candidate.Head)) {
+			l, found = candidate, true
+			l.ClosedBy = gate
+		}
 	}
 	return l, found, t.err
 }
 
-// findClosedLanes finds the best lane with demands that a gate has closed. closedHere lists the ids of lanes that
-// are closed only for this node.
-func (t *Tx) findClosedLanes(search closedLaneSearch, closedHere string) (list []rules.Lane) {
-	best := func(r database.Row) (bool, error) {
-		l, err := records.ReadLane(r)
-		if err == nil && (search.allUsers || l.UID == search.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
-			l.ClosedBy = search.gate
-			list = []rules.Lane{l}
-		}
-		return closedHere != "", err
-	}
+// findClosedLanes returns lanes with demands that a gate has closed. If closedHere lists lanes that are closed only for
+// this node, it returns those of the queue. If closedHere is empty, it returns only the best lane.
+func (t *Tx) findClosedLanes(search closedLaneSearch, closedHere string) []rules.Lane {
 	switch {
 	case closedHere != "":
-		t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes WHERE `+t.InNumbersSQL("id")+` AND queue = ?`,
-			closedHere, search.queue)
+		return t.storedLanes(`WHERE `+t.InNumbersSQL("id")+` AND queue = ?`, closedHere, search.queue)
 	case search.allUsers:
-		t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut
+		return t.storedLanes(`INDEXED BY lanes_shut
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`,
 			search.gate, search.queue)
-	default:
-		t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut_user
-			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`,
-			search.gate, search.queue, int64(search.uid))
 	}
-	return list
+	return t.storedLanes(`INDEXED BY lanes_shut_user
+		WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`,
+		search.gate, search.queue, int64(search.uid))
 }
 
 // uidOfGate returns the uid of the user whose quota is represented by a gate; see rules.UserGate.
@@ -102,6 +92,7 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(ru
 	ls := t.s.mem.lanes
 	best := map[rules.ClosedLaneList]rules.Lane{}
 	take := func(l rules.Lane) {
+		l.ClosedBy = gate
 		if first, found := best[l.ClosedList()]; l.ClosedList().Compare(after) > 0 && (!found || first.Head.After(l.Head)) {
 			best[l.ClosedList()] = l
 		}
@@ -141,12 +132,7 @@ func (t *Tx) closedListLanes(gate int64, after rules.ClosedLaneList, closedHere 
 		return known, len(known) == maxListsPerCall && closedHere == ""
 	}
 	if closedHere != "" {
-		t.Query(func(r database.Row) (bool, error) {
-			l, err := records.ReadLane(r)
-			l.ClosedBy = gate
-			list = append(list, l)
-			return true, err
-		}, `SELECT `+records.LaneColumns+` FROM lanes WHERE `+t.InNumbersSQL("id"), closedHere)
+		list = t.storedLanes(`WHERE `+t.InNumbersSQL("id"), closedHere)
 	} else {
 		for last := after; len(list) < maxListsPerCall; last = list[len(list)-1].ClosedList() {
 			l, found := t.firstLaneOfNextList(gate, last)

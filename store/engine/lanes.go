@@ -98,16 +98,14 @@ const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND l
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
-		if l := ls.Plain[lanes.Name{Queue: j.Queue, UID: j.UID}]; l != nil {
-			t.addLaneToDelta(l) // other nodes may still have cached the lane as empty
-			return *l, nil
+		l := ls.Plain[lanes.Name{Queue: j.Queue, UID: j.UID}]
+		if l == nil {
+			l = new(emptyLane(j))
+			t.newLane(l, "", "")
+			ls.Add(l)
+			t.undo = append(t.undo, func() { ls.Remove(l) })
 		}
-		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
-			ClosedBy: rules.Empty, HeapIndex: -1}
-		t.newLane(l, "", "")
-		ls.Add(l)
-		t.addLaneToDelta(l)
-		t.undo = append(t.undo, func() { ls.Remove(l) })
+		t.addLaneToDelta(l) // other nodes may still have cached the lane as empty
 		return *l, t.err
 	}
 	demands := queue.GateSignature(j.Demands)
@@ -119,8 +117,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 		}
 		return l, err
 	}
-	l = rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
-		ClosedBy: rules.Empty, HeapIndex: -1}
+	l = emptyLane(j)
 	needs := ""
 	for _, d := range j.Demands {
 		gate, err := t.Gate(j.UID, d)
@@ -136,14 +133,37 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	return l, t.err
 }
 
-// storedLane reads the first lane that a query returns. The parameter rest is the query after FROM lanes.
-func (t *Tx) storedLane(rest string, args ...any) (l rules.Lane, found bool, err error) {
-	err = t.Query(func(r database.Row) (_ bool, err error) {
-		l, err = records.ReadLane(r)
-		found = err == nil
-		return false, err
+// emptyLane returns a lane for a job, which no job has entered yet.
+func emptyLane(j *rules.Job) rules.Lane {
+	return rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
+		ClosedBy: rules.Empty, HeapIndex: -1}
+}
+
+// eachLane calls the function each for the lanes that a query returns, until it returns false. The parameter rest is
+// the query after FROM lanes.
+func (t *Tx) eachLane(each func(l rules.Lane) (more bool), rest string, args ...any) {
+	t.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
+		return err == nil && each(l), err
 	}, `SELECT `+records.LaneColumns+` FROM lanes `+rest, args...)
-	return l, found, err
+}
+
+// storedLanes reads the lanes that a query returns; see eachLane.
+func (t *Tx) storedLanes(rest string, args ...any) (list []rules.Lane) {
+	t.eachLane(func(l rules.Lane) bool {
+		list = append(list, l)
+		return true
+	}, rest, args...)
+	return list
+}
+
+// storedLane reads the first lane that a query returns; see eachLane.
+func (t *Tx) storedLane(rest string, args ...any) (l rules.Lane, found bool, err error) {
+	t.eachLane(func(first rules.Lane) bool {
+		l, found = first, true
+		return false
+	}, rest, args...)
+	return l, found, t.err
 }
 
 // countLanes adds by to the number of lanes of a queue.
@@ -182,14 +202,12 @@ func (t *Tx) tidyLanes() (more bool, err error) {
 			empty = append(empty, l)
 		}
 	}
-	t.Query(func(r database.Row) (bool, error) {
-		l, err := records.ReadLane(r)
+	for _, l := range t.storedLanes(`INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
+		rules.Empty, int64(moveStep+len(leased))) {
 		if !leased[l.ID] && len(empty) < moveStep {
 			empty = append(empty, &l)
 		}
-		return len(empty) < moveStep, err
-	}, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ?
-		LIMIT ?`, rules.Empty, int64(moveStep+len(leased)))
+	}
 	for _, l := range empty {
 		t.removeLane(l)
 	}

@@ -35,7 +35,8 @@ type Config struct {
 // Start unless the engine is read-only.
 func New(c Config) *Engine {
 	e := &Engine{
-		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now, log: c.Log,
+		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now,
+		log:          cmp.Or(c.Log, slog.New(slog.DiscardHandler)),
 		thresholds:   thresholds{maxEmptyLanes: 1000, prefetchThreshold: minClaimPrefetch},
 		writerToken:  make(chan struct{}, 1),
 		broken:       make(chan struct{}),
@@ -45,9 +46,6 @@ func New(c Config) *Engine {
 		e.now = func() queue.Millis { return queue.MillisOf(time.Now()) }
 	}
 	e.Reads = reads.New(c.Backend, func() queue.Millis { return e.now() }, ErrClosed)
-	if e.log == nil {
-		e.log = slog.New(slog.DiscardHandler)
-	}
 	var seed [32]byte
 	crand.Read(seed[:]) // crypto/rand.Read never returns an error
 	e.rng = rand.New(rand.NewChaCha8(seed))
@@ -83,13 +81,16 @@ func (e *Engine) Start(ctx context.Context, order queue.Order,
 	return e.finishBatches(ctx)
 }
 
-// Load reads the cache from the writer's connection, for the first time. id is the identifier of the database.
+// Load reads the cache from the writer's connection, for the first time. id is the identifier of the database. If the
+// stored identifier differs, the database is a copy or was moved.
 func (e *Engine) Load(conn database.Conn, id string) error {
-	e.db = conn
+	e.db, e.databaseID = conn, id
 	if err := e.load(); err != nil {
 		return err
 	}
-	return e.loadDatabaseID(id)
+	old, err := database.ReadNote(e.db, database.NoteDatabaseID)
+	e.isCopy = old != "" && old != id
+	return err
 }
 
 // LoadReadOnly does what Load does, for a store that refuses every change. orderOf, if set, derives the order

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"encoding/json"
 	"fmt"
 
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
@@ -65,15 +67,19 @@ func (t *Tx) updateQueueList() {
 		})
 }
 
-// writeQueue stores the counts of a queue in its row.
+// writeQueue stores the counts and the rule of a queue in its row, or deletes the row if it would hold no information.
 func (t *Tx) writeQueue(q *lanes.Queue) {
 	if !q.HasRow() {
-		t.Exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
+		t.Exec(`DELETE FROM queues WHERE name = ?`, q.Name)
 		return
 	}
-	t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
-		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
-		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes)
+	var rule []byte
+	if q.Rule != store.DefaultQueueRule {
+		rule, _ = json.Marshal(q.Rule) // cannot fail: a rule has only numbers and booleans
+	}
+	t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
+		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(rule))
 }
 
 // loadQueueCounts brings the counts that readQueues read up to date with the list in meta, and counts the leases.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/queuectl/queuectl/queue"
@@ -24,7 +23,6 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 
 func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	m := &t.s.mem
-	t.writeRule(q, rule)
 	t.requireReload()
 	old, weights, served, from := q.Rule, m.lanes.Weights, q.LastTurns, q.FixedTurns
 	passes, turn := map[*lanes.Queue]int64{}, m.lastServedTurn
@@ -48,24 +46,10 @@ func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	t.publishTurns(q)
 	m.lanes.Weights += int(records.BoolToInt(rule.Weight != 1) - records.BoolToInt(q.Weight != 1))
 	q.SetRule(rule)
+	t.writeQueue(q)
 	m.lanes.UpdateQueue(q)
 	t.WakeAt(rule.PausedUntil)
 	t.rules.MadeJobsReady = true
-}
-
-// writeRule writes the row of a queue, or deletes the row if it would hold no information.
-func (t *Tx) writeRule(q *lanes.Queue, rule store.QueueRule) {
-	var text []byte
-	switch {
-	case rule != store.DefaultQueueRule:
-		text, _ = json.Marshal(rule) // cannot fail: a rule has only numbers and booleans
-	case q.Waiting == 0 && q.RetainedJobs == 0 && q.RetainedBytes == 0:
-		t.Exec(`DELETE FROM queues WHERE name = ?`, q.Name)
-		return
-	}
-	t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
-		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
-		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(text))
 }
 
 // resumeQueues ends the pauses that are over.

@@ -21,11 +21,3 @@ func (e *Engine) StoreRunnerDirs(ctx context.Context, dirs []string) error {
 		return t.err
 	})
 }
-
-// loadDatabaseID sets the id of the database. If the stored id differs, the database is a copy or was moved.
-func (e *Engine) loadDatabaseID(id string) error {
-	e.databaseID = id
-	old, err := database.ReadNote(e.db, database.NoteDatabaseID)
-	e.isCopy = old != "" && old != e.databaseID
-	return err
-}

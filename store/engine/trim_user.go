@@ -87,7 +87,7 @@ func (t *Tx) removeParts(uid int, list []removablePart) {
 	}
 }
 
-// removeInput removes the input of a user's job, and subtracts its size from the job. An input begins with {"env": if it has an environment, and
+// removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and
 // ends in ]} if it has nothing else, as records.EncodeInput writes it.
 func (t *Tx) removeInput(uid int, part removablePart) {
 	parts := queue.InputParts(0)
@@ -100,9 +100,7 @@ func (t *Tx) removeInput(uid int, part removablePart) {
 		}
 	}, `SELECT substr(input, 1, 7), substr(input, length(input) - 1) FROM inputs WHERE seq = ?`, part.seq)
 	t.AddUserBytes(uid, -part.bytes, 0)
-	t.Exec(`DELETE FROM inputs WHERE seq = ?`, part.seq)
-	t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), part.bytes,
-		part.seq)
+	t.removeStoredInput(part.seq, part.bytes, parts)
 }
 
 // DeleteOldestAttempt implements rules.Tx.

@@ -177,6 +177,12 @@ func (t *Tx) writeInput(seq int64, text *records.Texts) error {
 		seq, text.Input)
 }
 
+// removeStoredInput removes the input of a job from the table inputs, and subtracts its size from the job.
+func (t *Tx) removeStoredInput(seq, bytes int64, parts queue.InputParts) {
+	t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
+	t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes, seq)
+}
+
 // AddAttempt implements rules.Tx.
 func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt
@@ -196,13 +202,10 @@ func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 			return err
 		}
 	}
-	return t.insertAttempt(e.Seq, &queue.Attempt{Number: j.StartedAttempts, Fence: e.Fence, Worker: a.Worker, Node: a.Node,
-		PID:       a.PID,
-		StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
-		Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPUTime: a.CPUTime, PeakRSS: a.PeakRSS,
-		PeakTasks: a.PeakTasks,
-		Leftovers: a.Leftovers, DroppedBytes: a.DroppedBytes, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size,
-		Result: a.Result, ResultError: a.ResultError})
+	row := e.Attempt
+	row.Number, row.Fence, row.OutputBytes = j.StartedAttempts, e.Fence, size
+	row.Reason, row.Error, row.Counted = d.Reason, d.Error, d.UsesAttempt
+	return t.insertAttempt(e.Seq, &row)
 }
 
 // AddDeletableOutput implements rules.Tx.

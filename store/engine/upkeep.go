@@ -3,12 +3,12 @@ package engine
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
-	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -102,13 +102,10 @@ func (t *Tx) deleteOldKeys() (more bool, err error) {
 
 // cancelExpired cancels jobs that have not started before their expiry time, up to moveStep of them.
 func (t *Tx) cancelExpired() (more bool, err error) {
-	var list []rules.Job
-	t.Query(func(r database.Row) (bool, error) {
-		if t.s.mem.leases[r.Num(0)] == nil {
-			list = append(list, records.ReadRulesJob(r, records.HeadColumns))
-		}
-		return len(list) < moveStep, nil
-	}, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.startTime), int64(moveStep+len(t.s.mem.leases)))
+	list, err := t.jobs(moveStep+len(t.s.mem.leases), `jobs INDEXED BY jobs_expiry
+		WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.startTime))
+	list = slices.DeleteFunc(list, func(j rules.Job) bool { return t.s.mem.leases[j.Seq] != nil })
+	list = list[:min(len(list), moveStep)]
 	for i := range list {
 		if t.rules.HookBytes >= rules.MaxHookBytes {
 			return true, nil // more jobs may have expired
@@ -117,7 +114,7 @@ func (t *Tx) cancelExpired() (more bool, err error) {
 			return false, err
 		}
 	}
-	return len(list) == moveStep, t.err
+	return len(list) == moveStep, err
 }
 
 // nextDue returns how long to wait until something is due, at most an hour.

@@ -5,9 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/lanes"
-	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -97,15 +95,14 @@ func (t *Tx) openLanesOfUsers(q *lanes.Queue) error {
 // nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It
 // returns nil if no user meets it.
 func (t *Tx) nextOpenLanes(q *lanes.Queue, condition string, uidArg int) (uid *int) {
-	t.Query(func(r database.Row) (bool, error) {
-		l, err := records.ReadLane(r)
-		if err != nil || uid != nil && l.UID != *uid {
-			return false, err
+	t.eachLane(func(l rules.Lane) bool {
+		if uid != nil && l.UID != *uid {
+			return false
 		}
 		uid = &l.UID
 		q.AddOpen(l)
-		return true, nil
-	}, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+
-		condition+` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(uidArg), int64(lanes.MaxOpenPerUser+1))
+		return true
+	}, `INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+condition+
+		` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(uidArg), int64(lanes.MaxOpenPerUser+1))
 	return uid
 }

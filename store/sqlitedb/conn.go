@@ -52,8 +52,8 @@ var configureSQLite = sync.OnceFunc(func() {
 	sqlite.StrictPragmas(true)
 })
 
-// An SQLite older than 3.51.3 can lose a commit in WAL mode when a checkpoint and a writer run concurrently (sqlite.org,
-// "WAL-reset bug"). With such a version, this constant is negative, and the package does not compile.
+// An SQLite older than 3.51.3 can lose a commit in WAL mode when a checkpoint and a writer run concurrently
+// (sqlite.org, "WAL-reset bug"). With such a version, this constant is negative, and the package does not compile.
 const _ uint = sqlite3.SQLITE_VERSION_NUMBER - 3_051_003
 
 // Open opens a database, creates it if it does not exist, and executes the pragmas.

@@ -102,7 +102,8 @@ func (w *Writer) put(p *period) (err error) {
 func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	if w.Cache.namedQueues == nil {
 		known := map[string]bool{}
-		err := database.Each(w, func(r database.Row) { known[r.Text(0)] = true }, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(records.AllTime),
+		err := database.Each(w, func(r database.Row) { known[r.Text(0)] = true },
+			`SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(records.AllTime),
 			int64(store.Minute), int64(w.Progress.SummedUpTo[store.Hour]))
 		if err != nil {
 			return false, err
