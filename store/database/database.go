@@ -104,6 +104,14 @@ func (r *QueryBatch) Add(each func(r Row) (more bool, err error), sql string, ar
 	r.Queries = append(r.Queries, Query{each, sql, args})
 }
 
+// Each adds a query, and calls read with each of its rows.
+func (r *QueryBatch) Each(read func(r Row), sql string, args ...any) {
+	r.Add(func(row Row) (bool, error) {
+		read(row)
+		return true, nil
+	}, sql, args...)
+}
+
 // Row is the current row of a statement. A column that holds another type than the requested one reads as
 // zero.
 type Row interface {

@@ -22,17 +22,12 @@ type State struct {
 // Read adds the statements that find out whether any job waits or has waited for another one, and how
 // many ended jobs have undecided dependants.
 func (s *State) Read(all *database.QueryBatch) {
-	all.Add(func(r database.Row) (bool, error) {
-		s.HasEdges = true
-		return false, nil
-	}, `SELECT 1 FROM edges LIMIT 1`)
-	all.Add(func(r database.Row) (bool, error) {
-		s.UndecidedJobs = r.Num(0)
-		return false, nil
-	}, `SELECT count(*) FROM ended`)
+	all.Each(func(database.Row) { s.HasEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
+	all.Each(func(r database.Row) { s.UndecidedJobs = r.Num(0) }, `SELECT count(*) FROM ended`)
 }
 
-// Tables implements rules.Dependencies on the tables edges and ended, in one transaction.
+// Tables implements rules.Dependencies on the tables edges and ended, in one transaction. If a statement of the
+// transaction fails, later statements do nothing and return the same error.
 type Tables struct {
 	conn  database.Statements
 	state *State
@@ -60,12 +55,9 @@ func (t Tables) HasEdgeWithStatus(child int64, met store.DependencyStatus) (bool
 }
 
 // Parents implements rules.Tx.
-func (t Tables) Parents(child int64, n int) (list []int64, err error) {
-	err = t.conn.Query(func(r database.Row) (bool, error) {
-		list = append(list, r.Num(0))
-		return len(list) < n, nil
-	}, `SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, child, int64(n))
-	return list, err
+func (t Tables) Parents(child int64, n int) ([]int64, error) {
+	return database.Rows(t.conn, database.NumOf,
+		`SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, child, int64(n))
 }
 
 // DeleteEdges implements rules.Tx.
@@ -82,10 +74,9 @@ func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentCh
 	if t.state.UndecidedJobs == 0 {
 		return 0, newest, nil
 	}
-	err = t.conn.Query(func(r database.Row) (bool, error) {
+	_, err = database.First(t.conn, func(r database.Row) {
 		n, newest = r.Num(0), rules.ParentChange{ID: r.Num(1), Parent: parent, State: queue.State(r.Num(2)),
 			LastEdgeID: r.Num(3)}
-		return false, nil
 	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto
 		FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parent)
 	return n, newest, err
@@ -112,13 +103,10 @@ func (t Tables) ExtendRerunChange(parent int64) (was bool, err error) {
 	if err != nil || last == 0 {
 		return false, err
 	}
-	n, err := t.conn.ExecCount(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, last)
+	n, _ := t.conn.ExecCount(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, last)
 	t.state.UndecidedJobs -= n
-	if err == nil {
-		err = t.conn.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges INDEXED BY edges_parent
-			WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
-	}
-	return true, err
+	return true, t.conn.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges
+		INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
 }
 
 // NextParentChange implements rules.Tx.
@@ -127,12 +115,11 @@ func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error)
 		return e, false, nil
 	}
 	last, uid := t.state.LastDecidedUID, int64(0)
-	err = t.conn.Query(func(r database.Row) (bool, error) {
+	err = database.Each(t.conn, func(r database.Row) {
 		if !found || uid <= last {
 			e, uid, found = rules.ParentChange{ID: r.Num(0), Parent: r.Num(1), State: queue.State(r.Num(2)),
 				LastEdgeID: r.Num(3)}, r.Num(4), true
 		}
-		return true, nil
 	}, `SELECT id, parent, state, upto, uid
 		FROM (SELECT * FROM ended INDEXED BY ended_uid WHERE uid > ? ORDER BY uid, id LIMIT 1) n
 		UNION ALL SELECT id, parent, state, upto, uid
@@ -142,18 +129,16 @@ func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error)
 }
 
 // EdgesToDecide implements rules.Tx.
-func (t Tables) EdgesToDecide(e rules.ParentChange, n int) (list []rules.Edge, err error) {
+func (t Tables) EdgesToDecide(e rules.ParentChange, n int) ([]rules.Edge, error) {
 	met := store.Unresolved
 	if e.State == rules.Rerun {
 		met = store.Broken
 	}
-	err = t.conn.Query(func(r database.Row) (bool, error) {
-		list = append(list, rules.Edge{ID: r.Num(0), Child: r.Num(1), Condition: queue.DependencyCondition(r.Num(2)),
-			OnFailure: queue.OnDependencyFailure(r.Num(3))})
-		return len(list) < n, nil
+	return database.Rows(t.conn, func(r database.Row) rules.Edge {
+		return rules.Edge{ID: r.Num(0), Child: r.Num(1), Condition: queue.DependencyCondition(r.Num(2)),
+			OnFailure: queue.OnDependencyFailure(r.Num(3))}
 	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent
 		WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.Parent, int64(met), e.LastEdgeID, int64(n))
-	return list, err
 }
 
 // DeleteParentChange implements rules.Tx.
@@ -164,15 +149,10 @@ func (t Tables) DeleteParentChange(id int64) error {
 
 // PostponeParentChanges implements rules.Tx. It keeps the order of a parent's notes.
 func (t Tables) PostponeParentChanges(parent int64) error {
-	last, err := t.conn.QueryNumber(`SELECT max(id) FROM ended`)
-	if err == nil {
-		err = t.conn.Exec(`INSERT INTO ended (parent, uid, state, upto)
-			SELECT parent, uid, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
-	}
-	if err == nil {
-		err = t.conn.Exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)
-	}
-	return err
+	last, _ := t.conn.QueryNumber(`SELECT max(id) FROM ended`)
+	t.conn.Exec(`INSERT INTO ended (parent, uid, state, upto)
+		SELECT parent, uid, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
+	return t.conn.Exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)
 }
 
 // SetEdgeStatus implements rules.Tx.

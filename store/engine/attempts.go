@@ -8,23 +8,20 @@ import (
 )
 
 // insertLastAttempt inserts a row for the last attempt of a completed job that changes to another state.
-func (t *Tx) insertLastAttempt(j *rules.Job) error {
+func (t *Tx) insertLastAttempt(j *rules.Job) {
 	var a queue.Attempt
 	found := false
-	err := t.Query(func(r database.Row) (bool, error) {
-		a, found = records.ReadJobAttempt(r)
-		return false, nil
-	}, `SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, j.Seq)
-	if err == nil && found {
-		err = t.insertAttempt(j.Seq, &a)
+	database.First(t, func(r database.Row) { a, found = records.ReadJobAttempt(r) },
+		`SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, j.Seq)
+	if found {
+		t.insertAttempt(j.Seq, &a)
 	}
 	j.LastAttempt = ""
-	return err
 }
 
 // insertAttempt inserts a row for an attempt.
 func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
-	err := t.WriteRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
+	t.WriteRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		seq, int64(a.Number), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode,
 		int64(a.Signal),
@@ -32,9 +29,9 @@ func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
 		a.DroppedBytes,
 		orNull(a.Output), orNull(a.OutputRef), a.OutputBytes)
 	// Write these values with a second statement, because few jobs have them.
-	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) {
-		err = t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
+	if len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0 {
+		t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
 			orNull(string(a.Result)), orNull(a.ResultError), a.PeakTasks, seq, int64(a.Number))
 	}
-	return err
+	return t.err
 }

@@ -25,7 +25,7 @@ type Backend interface {
 	// ReadReservations adds a statement that reads the reserved leases (not known to have started) that are
 	// stored outside of meta. WriteReservations stores the reserved leases, and returns the new text for meta if
 	// it changes. The writer calls both inside a transaction, or while it loads its cache.
-	ReadReservations(all *database.QueryBatch, each func(database.Row) (bool, error))
+	ReadReservations(all *database.QueryBatch, read func(database.Row))
 	WriteReservations(t *Tx) (inMeta string, changed bool, err error)
 	// OnCommit is called by the writer after each commit; changed reports whether the row of meta changed.
 	OnCommit(changed bool)

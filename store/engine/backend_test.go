@@ -90,7 +90,7 @@ func (s fileBackend) BeforeCommit() error { return nil }
 
 func (s fileBackend) BeginTx(*Tx) error { return nil }
 
-func (s fileBackend) ReadReservations(*database.QueryBatch, func(database.Row) (bool, error)) {}
+func (s fileBackend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
 func (s fileBackend) WriteReservations(t *Tx) (inMeta string, changed bool, err error) {
 	return t.Reservations(), true, nil

@@ -46,12 +46,7 @@ func (e *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	var receipt store.Receipt
-	err = e.Do(ctx, Normal, func(t *Tx) (err error) {
-		receipt, err = t.stageFrame(r, list)
-		return err
-	})
-	return receipt, err
+	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (store.Receipt, error) { return t.stageFrame(r, list) })
 }
 
 // setBatch changes the cached data of a batch and of its user. A batch whose number is 0 removes the entry.
@@ -115,8 +110,8 @@ func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Re
 		if m.users[r.UID].batches >= store.MaxStagedBatches {
 			return receipt, store.ErrTooManyBatches
 		}
-		if err := t.checkNotDiscarded(r); err != nil {
-			return receipt, err
+		if t.isDiscarded(r) {
+			return receipt, store.ErrBatchDiscarded
 		}
 	}
 	names := int64(0)
@@ -136,23 +131,19 @@ func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Re
 	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
 		return receipt, err
 	}
-	newQueues := t.newQueues(rules.CountByQueue(r.Drafts))
 	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
-	receipt.NewQueues = newQueues
 	switch {
 	case !open:
-		b.number, err = t.beginBatch(&b, len(r.Drafts))
+		b.node = t.s.node
+		b.number = t.number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
+			int64(b.uid), b.name, int64(t.startTime), b.node)
+		t.auditBatch(&b, "begun", int64(len(r.Drafts)))
 	case b.node != t.s.node: // the client sent earlier frames of this batch to another node
-		err = t.takeBatch(&b)
+		t.takeBatch(&b)
 	}
-	if err != nil {
-		return receipt, err
-	}
-	if err := t.recordOwner(r.UID, r.Owner); err != nil {
-		return receipt, err
-	}
+	t.recordOwner(r.UID, r.Owner)
 	if err := t.addFrame(b.number, r.Drafts, list, &receipt); err != nil {
 		return receipt, err
 	}
@@ -177,17 +168,13 @@ func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names 
 	case u.chosenIDs+names > store.MaxStagedIDs:
 		return store.ErrTooManyIDs
 	}
-	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
+	if err := cmp.Or(rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser),
+		rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesPerUser)); err != nil {
 		return err
 	}
-	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesPerUser); err != nil {
-		return err
-	}
-	for i := range r.Drafts {
-		if r.Drafts[i].Unique != "" {
-			return queue.Invalid("unique", "jobs with unique keys must fit in one request; enqueue at most %d jobs "+
-				"at a time, or leave the unique keys out", queue.MaxJobsPerRequest)
-		}
+	if slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" }) {
+		return queue.Invalid("unique", "jobs with unique keys must fit in one request; enqueue at most %d jobs "+
+			"at a time, or leave the unique keys out", queue.MaxJobsPerRequest)
 	}
 	return nil
 }
@@ -201,41 +188,24 @@ func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt
 		if frame, err = f.Append(frame); err != nil {
 			return err
 		}
-		if !f.HasChosenID() {
-			continue
-		}
-		if err := t.Exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, n, receipt.Seqs[i]); err != nil {
-			return err
+		if f.HasChosenID() {
+			t.Exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, n, receipt.Seqs[i])
 		}
 	}
 	return t.Exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
 		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], records.TotalSize(drafts, list), frame)
 }
 
-// checkNotDiscarded returns an error if the request continues a batch that was forgotten. If the service
-// began a new batch of the same name instead, it would commit that batch without the forgotten frames.
-func (t *Tx) checkNotDiscarded(r store.Request) error {
-	forgotten, err := t.QueryNumber(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID),
-		r.Batch)
-	if err == nil && forgotten != 0 {
-		err = store.ErrBatchDiscarded
-	}
-	return err
-}
-
-func (t *Tx) beginBatch(b *batch, jobs int) (n int64, err error) {
-	b.node = t.s.node
-	if n, err = t.QueryNumber(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
-		int64(b.uid), b.name, int64(t.startTime), b.node); err != nil {
-		return 0, err
-	}
-	return n, t.auditBatch(b, "begun", int64(jobs))
+// isDiscarded reports whether the request continues a batch that was forgotten. If the service began a new batch of
+// the same name instead, it would commit that batch without the forgotten frames.
+func (t *Tx) isDiscarded(r store.Request) bool {
+	return t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch) != 0
 }
 
 // auditBatch records an event about an uncommitted batch. Its jobs have no other events.
-func (t *Tx) auditBatch(b *batch, what string, jobs int64) error {
+func (t *Tx) auditBatch(b *batch, what string, jobs int64) {
 	target := store.BatchAuditTarget(b.name, what, jobs)
-	return t.record(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchAuditVerb, Target: target})
+	t.record(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchAuditVerb, Target: target})
 }
 
 // commitBatch commits a batch, including the given drafts. Its jobs are part of the queue from now on, and
@@ -243,10 +213,8 @@ func (t *Tx) auditBatch(b *batch, what string, jobs int64) error {
 func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, _ := m.openBatch(r.UID, r.Batch)
-	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
-		return receipt, err
-	}
-	if err := rules.AdmitAll(t, b.jobs+int64(len(r.Drafts)), r.MaxPending); err != nil {
+	if err := cmp.Or(t.admitQueues(r.UID, b.perQueue),
+		rules.AdmitAll(t, b.jobs+int64(len(r.Drafts)), r.MaxPending)); err != nil {
 		return receipt, err
 	}
 	if len(r.Drafts) > 0 {
@@ -257,26 +225,21 @@ func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.R
 	} else if err := rules.AdmitUser(t, r.UID, 0, r.MaxPendingPerUser); err != nil {
 		return receipt, err
 	}
-	if err := t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.startTime), b.number); err != nil {
-		return receipt, err
-	}
+	t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.startTime), b.number)
 	b.committed = true
 	t.setBatch(b.number, b)
 	receipt.Staged, receipt.Batch = true, b.number
-	return receipt, nil
+	return receipt, t.err
 }
 
 // ApplyBatch moves the next frame of a committed batch into the queue.
 func (e *Engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
-	err = e.Do(ctx, Normal, func(t *Tx) (err error) {
-		b := e.mem.batches[n]
-		if more = b.committed; !more {
-			return nil
+	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (more bool, err error) {
+		if b := e.mem.batches[n]; b.committed {
+			return t.enqueueFirstFrame(b)
 		}
-		more, err = t.enqueueFirstFrame(b)
-		return err
+		return false, nil
 	})
-	return more, err
 }
 
 // enqueueFirstFrame moves the first frame of a batch into the queue. It reports whether there may be more
@@ -285,12 +248,10 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	if err := t.s.space.CheckSpace(); err != nil {
 		return true, err // the disk reserve is for running jobs
 	}
-	f, found, err := t.firstFrame(b.number)
-	if err != nil {
-		return false, err
-	}
+	f, found := t.firstFrame(b.number)
 	if !found {
-		return false, t.removeEmptyBatch(b.number)
+		t.removeEmptyBatch(b.number)
+		return false, t.err
 	}
 	t.drafts = make([]records.Texts, len(f.jobs))
 	for i := range f.jobs {
@@ -313,52 +274,47 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	b.jobs -= f.count // the frame's jobs are counted as jobs of the queue now
 	b.bytes -= f.bytes
 	t.setBatch(b.number, b)
-	if !f.complete {
-		return true, t.detachFrame(&b, &f)
+	if f.complete {
+		t.dropFrame(&f)
+	} else {
+		t.detachFrame(&b, &f)
 	}
-	return true, t.dropFrame(&f)
+	return true, t.err
 }
 
 // readBatches adds the statements that read all batches, and the number and size of the jobs in their
 // frames.
 func (e *Engine) readBatches(all *database.QueryBatch) {
 	m := &e.mem
-	all.Add(func(r database.Row) (bool, error) {
+	all.Each(func(r database.Row) {
 		if stage := r.Num(3); stage != 2 {
 			m.batches[r.Num(0)] = batch{number: r.Num(0), uid: int(r.Num(1)), name: r.Text(2), node: r.Num(4),
 				committed: stage == 1,
 				removing:  stage == 3}
 		}
-		return true, nil
 	}, `SELECT n, uid, name, stage, node FROM batches`)
-	all.Add(func(r database.Row) (bool, error) {
+	all.Each(func(r database.Row) {
 		if b, there := m.batches[r.Num(0)]; there && !b.removing {
 			b.jobs, b.bytes = r.Num(1), r.Num(2)
 			m.batches[b.number] = b
 		}
-		return true, nil
 	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
 }
 
 // finishBatches finishes the batches that were committed before the engine was opened, and forgets uncommitted
 // ones. A full disk ends it early, without an error.
 func (e *Engine) finishBatches(ctx context.Context) error {
-	for more := true; more; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		err := e.Do(ctx, Prompt, func(t *Tx) (err error) {
-			more, err = t.continueBatches(e.acceptsFramesHere)
-			return err
+	for {
+		more, err := resultOf(ctx, e, &op{class: Prompt}, func(t *Tx) (more bool, err error) {
+			return t.continueBatches(e.acceptsFramesHere)
 		})
 		if errors.Is(err, queue.ErrNoSpace) { // a statement or the commit has filled the disk
 			return nil // upkeep continues later; until then, the stored jobs can run
 		}
-		if err != nil {
+		if err != nil || !more {
 			return err
 		}
 	}
-	return nil
 }
 
 // chosenIDsSQL returns a statement that reads the ids chosen by users, among those that satisfy the condition in
@@ -397,12 +353,9 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 		of, args = of+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`,
 			append(args, list, t.submission)
 	}
-	err := t.Query(func(r database.Row) (bool, error) {
-		there[r.Text(0)] = true
-		return true, nil
-	}, of, args...)
-	if err != nil || len(m.batches) == 0 {
-		return there, err
+	database.Each(t, func(r database.Row) { there[r.Text(0)] = true }, of, args...)
+	if len(m.batches) == 0 {
+		return there, t.err
 	}
 	for _, id := range ids {
 		seq := reads.NumberOfID(id)
@@ -410,12 +363,8 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 			continue
 		}
 		// The id may be the seq of a job in a frame. Frames have disjoint ranges of seqs.
-		last, err := t.QueryNumber(
+		there[id] = seq <= t.number(
 			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
-		if err != nil {
-			return there, err
-		}
-		there[id] = seq <= last
 	}
-	return there, nil
+	return there, t.err
 }

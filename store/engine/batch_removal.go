@@ -16,15 +16,14 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 		if n = b.number; !open {
 			return nil
 		}
-		if err := t.auditBatch(&b, "aborted", b.jobs); err != nil {
-			return err
-		}
-		return t.markBatchRemoved(b)
+		t.markBatchRemoved(b)
+		t.auditBatch(&b, "aborted", b.jobs)
+		return t.err
 	})
 	for more := n != 0; more && err == nil; { // the batch's ids must be free when AbortBatch returns
-		err = e.Do(ctx, Normal, func(t *Tx) (err error) {
-			more, err = t.removeNextFrame(n)
-			return err
+		err = e.Do(ctx, Normal, func(t *Tx) error {
+			more = t.removeNextFrame(n)
+			return t.err
 		})
 	}
 	return err
@@ -32,67 +31,49 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 
 // discardBatch drops a batch whose client may still be sending. The batch's name is kept, so that later frames
 // are rejected.
-func (t *Tx) discardBatch(b batch) error {
-	if err := t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name,
-		int64(t.startTime)); err != nil {
-		return err
-	}
-	if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
-		return err
-	}
-	return t.markBatchRemoved(b)
+func (t *Tx) discardBatch(b batch) {
+	t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name, int64(t.startTime))
+	t.markBatchRemoved(b)
+	t.auditBatch(&b, "forgotten", b.jobs)
 }
 
 // markBatchRemoved marks a batch as removed; removeNextFrame removes its frames.
-func (t *Tx) markBatchRemoved(b batch) error {
-	if err := t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.number); err != nil {
-		return err
-	}
+func (t *Tx) markBatchRemoved(b batch) {
+	t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.number)
 	b.removing, b.jobs, b.bytes = true, 0, 0
 	t.setBatch(b.number, b)
 	t.WakeAt(t.startTime)
-	return nil
 }
 
 // removeNextFrame removes the first frame of a batch and the ids of the frame's jobs. If no frame is left, it
 // removes the batch. It reports whether there is more to remove.
-func (t *Tx) removeNextFrame(n int64) (more bool, err error) {
-	f, found, err := t.firstFrame(n)
-	if err != nil {
-		return false, err
-	}
+func (t *Tx) removeNextFrame(n int64) (more bool) {
+	f, found := t.firstFrame(n)
 	if !found {
-		return false, t.removeEmptyBatch(n)
+		t.removeEmptyBatch(n)
+		return false
 	}
 	if !f.complete { // some of the frame's ids are unreadable
-		if err = t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n); err != nil {
-			return false, err
-		}
+		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
 	}
-	return true, t.dropFrame(&f)
+	t.dropFrame(&f)
+	return true
 }
 
 // removeEmptyBatch removes a batch that has no frames. If a damaged frame was detached from the batch, it also
 // removes the ids that could not be read from that frame.
-func (t *Tx) removeEmptyBatch(n int64) error {
-	detached, err := t.QueryNumber(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n)
-	if err == nil && detached != 0 {
-		err = t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
-	}
-	if err != nil {
-		return err
+func (t *Tx) removeEmptyBatch(n int64) {
+	if detached := t.number(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n); detached != 0 {
+		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
 	}
 	t.setBatch(n, batch{})
-	return t.Exec(`DELETE FROM batches WHERE n = ?`, n)
+	t.Exec(`DELETE FROM batches WHERE n = ?`, n)
 }
 
 // tidyBatches does one step of upkeep. It forgets the batches whose clients have stopped sending. It reports whether
 // there is more to do.
 func (t *Tx) tidyBatches() (more bool, err error) {
-	if err := t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`,
-		int64(t.startTime.Add(-store.DiscardedNameRetention))); err != nil {
-		return false, err
-	}
+	t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.startTime.Add(-store.DiscardedNameRetention)))
 	return t.continueBatches(func(b *batch) bool {
 		return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StagingTimeout) < t.startTime
 	})
@@ -104,11 +85,12 @@ func (t *Tx) tidyBatches() (more bool, err error) {
 func (t *Tx) continueBatches(abandoned func(*batch) bool) (more bool, err error) {
 	m := &t.s.mem
 	if b, found := m.firstBatch(abandoned); found {
-		return true, t.discardBatch(b)
+		t.discardBatch(b)
+		return true, t.err
 	}
 	if b, found := m.firstBatch(func(b *batch) bool { return b.removing }); found {
-		_, err := t.removeNextFrame(b.number)
-		return true, err
+		t.removeNextFrame(b.number)
+		return true, t.err
 	}
 	b, found := m.firstBatch(func(b *batch) bool { return b.committed })
 	if found {

@@ -370,14 +370,14 @@ func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	// The row contains what this transaction wrote before it held the writer lock, not what the rules have
 	// decided.
 	if t.prewrite.covers(l.Job.Seq) {
-		return nil, errPrewrite
+		return l, errPrewrite
 	}
 	j, err := t.Job(l.Job.Seq, rules.ReadSummary)
 	if errors.Is(err, queue.ErrNotFound) { // the row is lost
 		return l, nil
 	}
 	if err != nil {
-		return nil, err
+		return l, err
 	}
 	j.Fence, j.Node = l.Job.Fence, l.Job.Node
 	l = &rules.Lease{Job: j, Running: l.Running, Needs: l.Needs, Turn: l.Turn}

@@ -4,9 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/lanes"
-	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -30,20 +28,19 @@ func (t *Tx) cacheClosedLanes(search closedLaneSearch, list []rules.Lane) {
 
 // BestClosedInQueue implements rules.Tx.
 func (t *Tx) BestClosedInQueue(gate int64, queueName string) (l rules.Lane, found bool, err error) {
-	return t.findFirstClosedLane(gate, queueName, nil)
+	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: queueName, allUsers: true})
 }
 
 // BestClosedInList implements rules.Tx.
 func (t *Tx) BestClosedInList(gate int64, list rules.ClosedLaneList) (l rules.Lane, found bool, err error) {
-	return t.findFirstClosedLane(gate, list.Queue, &list.UID)
+	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: list.Queue, uid: list.UID})
 }
 
-// findFirstClosedLane returns the best lane in a queue that a gate has closed: of one user, or of all users if uid is
-// nil.
-func (t *Tx) findFirstClosedLane(gate int64, queueName string, uid *int) (l rules.Lane, found bool, err error) {
-	ls := t.s.mem.lanes
+// firstClosedLane returns the best lane in a queue that a gate has closed.
+func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool, err error) {
+	gate, ls := search.gate, t.s.mem.lanes
 	if gate < 0 {
-		if plain := ls.Plain[lanes.Name{Queue: queueName, UID: uidOfGate(gate)}]; plain != nil && plain.ClosedBy == gate {
+		if plain := ls.Plain[lanes.Name{Queue: search.queue, UID: uidOfGate(gate)}]; plain != nil && plain.ClosedBy == gate {
 			l, found = *plain, true
 		}
 	}
@@ -51,49 +48,34 @@ func (t *Tx) findFirstClosedLane(gate int64, queueName string, uid *int) (l rule
 	if closedHere == "" && (!t.s.mem.gates.Exist || gate < 0 && ls.OverQuota[gate] == 0) {
 		return l, found, nil
 	}
-	search := closedLaneSearch{gate: gate, queue: queueName, allUsers: uid == nil}
-	if uid != nil {
-		search.uid = *uid
-	}
 	other, known := t.closedLanes[search]
 	if !known {
-		if other, err = t.findClosedLanes(search, closedHere); err != nil {
-			return l, found, err
-		}
+		other = t.findClosedLanes(search, closedHere)
 		t.cacheClosedLanes(search, other)
 	}
-	if len(other) > 0 && (!found || l.Head.After(other[0].Head)) {
-		l, found = other[0], true
+	for _, candidate := range other {
+		if (search.allUsers || candidate.UID == search.uid) && (!found || l.Head.After(candidate.Head)) {
+			l, found = candidate, true
+			l.ClosedBy = gate
+		}
 	}
-	return l, found, nil
+	return l, found, t.err
 }
 
-// findClosedLanes finds the best lane with demands that a gate has closed. closedHere lists the ids of lanes that
-// are closed only for this node.
-func (t *Tx) findClosedLanes(search closedLaneSearch, closedHere string) (list []rules.Lane, err error) {
-	best := func(r database.Row) (bool, error) {
-		l, err := records.ReadLane(r)
-		if err == nil && (search.allUsers || l.UID == search.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
-			l.ClosedBy = search.gate
-			list = []rules.Lane{l}
-		}
-		return closedHere != "", err
-	}
+// findClosedLanes returns lanes with demands that a gate has closed. If closedHere lists lanes that are closed only for
+// this node, it returns those of the queue. If closedHere is empty, it returns only the best lane.
+func (t *Tx) findClosedLanes(search closedLaneSearch, closedHere string) []rules.Lane {
 	switch {
 	case closedHere != "":
-		err = t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes WHERE `+t.InNumbersSQL("id")+` AND queue = ?`,
-			closedHere,
-			search.queue)
+		return t.storedLanes(`WHERE `+t.InNumbersSQL("id")+` AND queue = ?`, closedHere, search.queue)
 	case search.allUsers:
-		err = t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut
+		return t.storedLanes(`INDEXED BY lanes_shut
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`,
 			search.gate, search.queue)
-	default:
-		err = t.Query(best, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut_user
-			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`,
-			search.gate, search.queue, int64(search.uid))
 	}
-	return list, err
+	return t.storedLanes(`INDEXED BY lanes_shut_user
+		WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`,
+		search.gate, search.queue, int64(search.uid))
 }
 
 // uidOfGate returns the uid of the user whose quota is represented by a gate; see rules.UserGate.
@@ -110,6 +92,7 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(ru
 	ls := t.s.mem.lanes
 	best := map[rules.ClosedLaneList]rules.Lane{}
 	take := func(l rules.Lane) {
+		l.ClosedBy = gate
 		if first, found := best[l.ClosedList()]; l.ClosedList().Compare(after) > 0 && (!found || first.Head.After(l.Head)) {
 			best[l.ClosedList()] = l
 		}
@@ -123,10 +106,7 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(ru
 	}
 	closedHere := ls.ClosedHereBy(gate)
 	if closedHere != "" || t.s.mem.gates.Exist && (gate > 0 || ls.OverQuota[gate] > 0) {
-		list, more, err := t.closedListLanes(gate, after, closedHere)
-		if err != nil {
-			return err
-		}
+		list, more := t.closedListLanes(gate, after, closedHere)
 		for _, l := range list {
 			take(l)
 		}
@@ -140,58 +120,49 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(ru
 			return err
 		}
 	}
-	return nil
+	return t.err
 }
 
 // closedListLanes returns lanes with demands that a gate has closed. If closedHere lists lanes that are closed
 // only for this node, it returns exactly these lanes. If closedHere is empty, it returns the best lane of
 // each list that follows the list after. more is true if there may be further lists.
-func (t *Tx) closedListLanes(gate int64, after rules.ClosedLaneList, closedHere string) (list []rules.Lane, more bool,
-	err error) {
+func (t *Tx) closedListLanes(gate int64, after rules.ClosedLaneList, closedHere string) (list []rules.Lane, more bool) {
 	search := closedLaneSearch{gate: gate, allUsers: true, perList: true}
 	if known, found := t.closedLanes[search]; found && after == (rules.ClosedLaneList{}) {
-		return known, len(known) == maxListsPerCall && closedHere == "", nil
+		return known, len(known) == maxListsPerCall && closedHere == ""
 	}
 	if closedHere != "" {
-		err = t.Query(func(r database.Row) (bool, error) {
-			l, err := records.ReadLane(r)
-			l.ClosedBy = gate
-			list = append(list, l)
-			return true, err
-		}, `SELECT `+records.LaneColumns+` FROM lanes WHERE `+t.InNumbersSQL("id"), closedHere)
+		list = t.storedLanes(`WHERE `+t.InNumbersSQL("id"), closedHere)
 	} else {
 		for last := after; len(list) < maxListsPerCall; last = list[len(list)-1].ClosedList() {
-			l, found, err := t.firstLaneOfNextList(gate, last)
-			if err != nil {
-				return nil, false, err
-			}
+			l, found := t.firstLaneOfNextList(gate, last)
 			if !found {
 				break
 			}
 			list = append(list, l)
 		}
 	}
-	if err == nil && after == (rules.ClosedLaneList{}) {
+	if after == (rules.ClosedLaneList{}) {
 		t.cacheClosedLanes(search, list)
 	}
-	return list, len(list) == maxListsPerCall && closedHere == "", err
+	return list, len(list) == maxListsPerCall && closedHere == ""
 }
 
 // firstLaneOfNextList returns the best lane in the gate's list that follows the list last. The zero list comes before
 // all others. It uses two queries, one for the rest of the last list's queue and one for later queues. With a
 // single condition on the pair (queue, uid), SQLite would use the index only for the queue, and read all
 // lanes of the last list.
-func (t *Tx) firstLaneOfNextList(gate int64, last rules.ClosedLaneList) (l rules.Lane, found bool, err error) {
+func (t *Tx) firstLaneOfNextList(gate int64, last rules.ClosedLaneList) (l rules.Lane, found bool) {
 	const shut = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if last != (rules.ClosedLaneList{}) {
-		l, found, err = t.storedLane(shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
+		l, found, _ = t.storedLane(shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
 			gate, last.Queue, int64(last.UID))
 	}
-	if err == nil && !found {
-		l, found, err = t.storedLane(shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate,
+	if !found {
+		l, found, _ = t.storedLane(shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate,
 			last.Queue)
 	}
-	return l, found, err
+	return l, found
 }
 
 // maxListsPerCall is the number of lists of one gate that a single call of EachClosedList visits.

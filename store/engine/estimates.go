@@ -18,10 +18,10 @@ func (t *Tx) writeEstimatesEachMinute() (more bool, err error) {
 	if e.WriteDue(store.Minute.PeriodStart(t.startTime)) {
 		if list := e.Encode(); list != nil {
 			t.undo = append(t.undo, e.MarkUnwritten)
-			err = t.Exec(estimates.PutEstimatesSQL, list)
+			t.Exec(estimates.PutEstimatesSQL, list)
 		}
 	}
-	return false, err
+	return false, t.err
 }
 
 // writeEstimates writes the estimates when the engine is closed.

@@ -246,7 +246,8 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	must(s.Do(ctx, Urgent, func(t *Tx) error {
 		b, _ := t.s.mem.openBatch(0, "d")
-		return t.discardBatch(b)
+		t.discardBatch(b)
+		return nil
 	}))
 	batch, err := s.Enqueue(ctx, store.Request{Batch: "b"})
 	must(err)
@@ -321,7 +322,7 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.TrimUserData(ctx, 0, -1)
 	must(err)
 	must(s.Change(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbRemove, UID: 0}))
-	must(s.Do(ctx, Urgent, func(t *Tx) error { return t.writeUser(1<<30, user{}) })) // a user without jobs
+	must(s.Do(ctx, Urgent, func(t *Tx) error { t.writeUser(1<<30, user{}); return nil })) // a user without jobs
 	other, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "other" })}})
 	must(err)
 	for _, id := range []string{"missing", fmt.Sprint(other.Seqs[0])} {

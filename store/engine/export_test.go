@@ -44,7 +44,7 @@ func (e *Engine) SetClock(now func() queue.Millis) { e.now = now }
 func (e *Engine) SetPrefetchThreshold(jobs int) { e.prefetchThreshold = jobs }
 
 func (e *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
-	return e.doFreeingSpace(ctx, c, run)
+	return e.doOp(ctx, &op{class: c, mayUseWholeReserve: true, freesSpace: true, run: run})
 }
 
 // DoExpecting carries out an operation that will record the given ends of attempts and claim as many jobs as

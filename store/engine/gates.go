@@ -64,14 +64,12 @@ func (t *Tx) recheckDueGates() (more bool, err error) {
 
 // RecheckClosedLanes starts a recheck of all gates that close a lane. It is called when it is unknown which
 // of these gates have room. Each call of Promote rechecks some of them.
-func (t *Tx) RecheckClosedLanes() error {
-	if !t.s.mem.gates.Exist {
-		return nil
+func (t *Tx) RecheckClosedLanes() {
+	if t.s.mem.gates.Exist {
+		t.recheckClosedHere()
+		t.s.mem.recheckedUpTo = math.MinInt64 + 1
+		t.WakeAt(t.startTime)
 	}
-	t.recheckClosedHere()
-	t.s.mem.recheckedUpTo = math.MinInt64 + 1
-	t.WakeAt(t.startTime)
-	return nil
 }
 
 // recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, if another node's changes may
@@ -105,17 +103,14 @@ func (t *Tx) continueRecheck() (more bool, err error) {
 		if n == moveStep {
 			return true, nil
 		}
-		gate, err := t.QueryNumber(
+		gate := t.number(
 			`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`,
 			m.recheckedUpTo)
-		if err != nil {
-			return false, err
-		}
 		if m.recheckedUpTo = gate; gate != 0 {
 			t.rules.MarkGateDirty(gate)
 		}
 	}
-	return false, nil
+	return false, t.err
 }
 
 // resumeLanes computes which gates the leases hold, and rechecks all gates that close lanes. Rules may have
@@ -125,10 +120,8 @@ func (e *Engine) resumeLanes(ctx context.Context) error {
 		return nil
 	}
 	return e.Do(ctx, Urgent, func(t *Tx) error {
-		if err := t.computeLeaseNeeds(nil); err != nil {
-			return err
-		}
-		return t.RecheckClosedLanes()
+		t.RecheckClosedLanes()
+		return t.computeLeaseNeeds(nil)
 	})
 }
 
@@ -141,18 +134,17 @@ func (t *Tx) computeLeaseNeeds(before map[int64]*rules.Lease) error {
 		if len(l.Job.Demands) == 0 {
 			continue
 		}
+		needs := []rules.Need(nil)
 		if was := before[seq]; was != nil && was.Job.Fence == l.Job.Fence {
-			t.PutLease(&rules.Lease{Job: l.Job, Running: l.Running, Needs: was.Needs})
-			continue
+			needs = was.Needs
+		} else {
+			lane, found, _ := t.storedLane(`WHERE id = ?`, l.Job.Lane)
+			if !found {
+				lane, _ = t.Lane(&l.Job)
+			}
+			needs = lane.Needs
 		}
-		lane, found, err := t.storedLane(`WHERE id = ?`, l.Job.Lane)
-		if err == nil && !found {
-			lane, err = t.Lane(&l.Job)
-		}
-		if err != nil {
-			return err
-		}
-		t.PutLease(&rules.Lease{Job: l.Job, Running: l.Running, Needs: lane.Needs})
+		t.PutLease(&rules.Lease{Job: l.Job, Running: l.Running, Needs: needs})
 	}
-	return nil
+	return t.err
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -23,12 +24,10 @@ func (t *Tx) RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err 
 		return 0, 0, "", err
 	}
 	if h := &t.s.mem.hooks; draft.UID == h.UID {
-		if err := t.recordOwner(draft.UID, h.Owner); err != nil {
-			return 0, 0, "", err
-		}
+		t.recordOwner(draft.UID, h.Owner)
 	}
 	t.drafts = append(slices.Clip(t.drafts), text)
-	return len(t.drafts) - 1, receipt.Seqs[0], receipt.IDs[0], nil
+	return len(t.drafts) - 1, receipt.Seqs[0], receipt.IDs[0], t.err
 }
 
 // assignIDs assigns a seq and an id to each draft. If an id is taken, it returns an error for all.
@@ -44,25 +43,22 @@ func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 // finds a hook from the settings only if the hook runs as that user.
 func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	hidden := false
-	err = t.Query(func(r database.Row) (bool, error) {
+	t.Query(func(r database.Row) (bool, error) {
 		if hidden = r.Num(1) == 0; !hidden {
 			seq = r.Num(0)
 		}
 		return hidden, nil
 	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.HasIDCondition,
 		append([]any{int64(queue.HookFromSettings), int64(uid)}, reads.HasIDArgs(id)...)...)
-	if seq != 0 || err != nil {
-		return seq, err
-	}
-	if len(t.s.mem.batches) > 0 {
-		seq, err = t.QueryNumber(
+	if seq == 0 && len(t.s.mem.batches) > 0 {
+		seq = t.number(
 			`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
 			int64(uid))
 	}
-	if seq == 0 && err == nil && !hidden {
+	if seq == 0 && t.err == nil && !hidden {
 		err = reads.CheckMissing(t.Conn, id)
 	}
-	return seq, err
+	return seq, cmp.Or(t.err, err)
 }
 
 // UniqueKeyHolder implements rules.Tx.

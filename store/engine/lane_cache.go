@@ -31,18 +31,15 @@ func (t *Tx) cacheLane(l rules.Lane) {
 
 // writeLanes begins the transaction if necessary, and writes the changed lanes.
 func (t *Tx) writeLanes() error {
-	if err := t.EnsureBegun(); err != nil || len(t.unwritten) == 0 {
-		return err
+	if t.EnsureBegun() != nil || len(t.unwritten) == 0 {
+		return t.err
 	}
 	lanes := t.unwritten
 	t.unwritten = nil
 	for _, id := range slices.Sorted(maps.Keys(lanes)) {
 		l := lanes[id]
-		err := t.Conn.WriteRow(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`,
+		t.WriteRow(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`,
 			l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy, l.ID)
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return t.err
 }

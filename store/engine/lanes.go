@@ -38,11 +38,7 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 	known := q.Knows(&l)
 	old, written := t.unwritten[l.ID]
 	if !known && !written { // a lane that is in the cache is open, so its stored gate is known
-		shut, err := t.QueryNumber(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
-		if err != nil {
-			return err
-		}
-		old.ClosedBy = shut
+		old.ClosedBy = t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 	}
 	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
 	stored := t.storedGate(&l)
@@ -60,7 +56,7 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 	}
 	l.ClosedBy = stored
 	t.cacheLane(l)
-	return nil
+	return t.err
 }
 
 // storedGate returns the gate to be stored for a lane: the one that closes it, or rules.Open if only this
@@ -102,19 +98,15 @@ const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND l
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
-		if l := ls.Plain[lanes.Name{Queue: j.Queue, UID: j.UID}]; l != nil {
-			t.addLaneToDelta(l) // other nodes may still have cached the lane as empty
-			return *l, nil
-		}
-		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
-			ClosedBy: rules.Empty, HeapIndex: -1}
-		err := t.newLane(l, "", "")
-		if err == nil {
+		l := ls.Plain[lanes.Name{Queue: j.Queue, UID: j.UID}]
+		if l == nil {
+			l = new(emptyLane(j))
+			t.newLane(l, "", "")
 			ls.Add(l)
-			t.addLaneToDelta(l)
 			t.undo = append(t.undo, func() { ls.Remove(l) })
 		}
-		return *l, err
+		t.addLaneToDelta(l) // other nodes may still have cached the lane as empty
+		return *l, t.err
 	}
 	demands := queue.GateSignature(j.Demands)
 	t.addStaleUserToDelta(ls.Queue(j.Queue), j.UID) // a job is about to enter or leave the lane
@@ -125,8 +117,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 		}
 		return l, err
 	}
-	l = rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
-		ClosedBy: rules.Empty, HeapIndex: -1}
+	l = emptyLane(j)
 	needs := ""
 	for _, d := range j.Demands {
 		gate, err := t.Gate(j.UID, d)
@@ -136,21 +127,43 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 		n := rules.Need{Gate: gate, Kind: d.Kind, Units: d.Units()}
 		l.Needs = append(l.Needs, n)
 		needs += fmt.Sprintf("%d/%d/%d ", n.Gate, n.Kind, n.Units)
-		if err := t.CountLane(gate, 1); err != nil {
-			return l, err
-		}
+		t.CountLane(gate, 1)
 	}
-	return l, t.newLane(&l, demands, needs)
+	t.newLane(&l, demands, needs)
+	return l, t.err
 }
 
-// storedLane reads the first lane that a query returns. The parameter rest is the query after FROM lanes.
-func (t *Tx) storedLane(rest string, args ...any) (l rules.Lane, found bool, err error) {
-	err = t.Query(func(r database.Row) (_ bool, err error) {
-		l, err = records.ReadLane(r)
-		found = err == nil
-		return false, err
+// emptyLane returns a lane for a job, which no job has entered yet.
+func emptyLane(j *rules.Job) rules.Lane {
+	return rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
+		ClosedBy: rules.Empty, HeapIndex: -1}
+}
+
+// eachLane calls the function each for the lanes that a query returns, until it returns false. The parameter rest is
+// the query after FROM lanes.
+func (t *Tx) eachLane(each func(l rules.Lane) (more bool), rest string, args ...any) {
+	t.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
+		return err == nil && each(l), err
 	}, `SELECT `+records.LaneColumns+` FROM lanes `+rest, args...)
-	return l, found, err
+}
+
+// storedLanes reads the lanes that a query returns; see eachLane.
+func (t *Tx) storedLanes(rest string, args ...any) (list []rules.Lane) {
+	t.eachLane(func(l rules.Lane) bool {
+		list = append(list, l)
+		return true
+	}, rest, args...)
+	return list
+}
+
+// storedLane reads the first lane that a query returns; see eachLane.
+func (t *Tx) storedLane(rest string, args ...any) (l rules.Lane, found bool, err error) {
+	t.eachLane(func(first rules.Lane) bool {
+		l, found = first, true
+		return false
+	}, rest, args...)
+	return l, found, t.err
 }
 
 // countLanes adds by to the number of lanes of a queue.
@@ -161,13 +174,12 @@ func (t *Tx) countLanes(name string, by int) {
 	t.undo = append(t.undo, func() { q.Lanes -= by })
 }
 
-func (t *Tx) newLane(l *rules.Lane, demands, needs string) (err error) {
+func (t *Tx) newLane(l *rules.Lane, demands, needs string) {
 	t.s.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)
-	l.ID, err = t.QueryNumber(
+	l.ID = t.number(
 		`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
-	return err
 }
 
 // tidyLanes removes one step of the lanes without jobs if there are more than maxEmptyLanes. It reports whether
@@ -190,29 +202,25 @@ func (t *Tx) tidyLanes() (more bool, err error) {
 			empty = append(empty, l)
 		}
 	}
-	err = t.Query(func(r database.Row) (bool, error) {
-		l, err := records.ReadLane(r)
+	for _, l := range t.storedLanes(`INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
+		rules.Empty, int64(moveStep+len(leased))) {
 		if !leased[l.ID] && len(empty) < moveStep {
 			empty = append(empty, &l)
 		}
-		return len(empty) < moveStep, err
-	}, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ?
-		LIMIT ?`, rules.Empty, int64(moveStep+len(leased)))
-	for i := 0; i < len(empty) && err == nil; i++ {
-		err = t.removeLane(empty[i])
 	}
-	return len(empty) == moveStep, err
+	for _, l := range empty {
+		t.removeLane(l)
+	}
+	return len(empty) == moveStep, t.err
 }
 
 // removeLane deletes a lane without jobs.
-func (t *Tx) removeLane(l *rules.Lane) error {
+func (t *Tx) removeLane(l *rules.Lane) {
 	m := &t.s.mem
 	m.emptyLanes--
 	t.countLanes(l.Queue, -1)
 	for _, need := range l.Needs {
-		if err := t.CountLane(need.Gate, -1); err != nil {
-			return err
-		}
+		t.CountLane(need.Gate, -1)
 	}
 	// A lane with demands whose stored needs are lost looks like a plain lane, so compare it with the cached one.
 	if m.lanes.Plain[lanes.NameOf(l)] == l {
@@ -220,7 +228,7 @@ func (t *Tx) removeLane(l *rules.Lane) error {
 		t.addLaneToDelta(l)
 		t.undo = append(t.undo, func() { m.lanes.Add(l) })
 	}
-	return t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID)
+	t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID)
 }
 
 // clearClosedHere forgets which lanes are closed for this node alone, so that all of them are checked again.
@@ -254,21 +262,19 @@ func (e *Engine) loadLanes(all *database.QueryBatch) (addPlain func()) {
 		plain = append(plain, l)
 		return true, err
 	}, `SELECT `+records.LaneColumns+`, (SELECT rank `+firstJobOfLaneSQL+`), (SELECT seq `+firstJobOfLaneSQL+`) FROM lanes WHERE demands = ''`)
-	all.Add(func(r database.Row) (bool, error) {
+	all.Each(func(r database.Row) {
 		q := ls.Queue(r.Text(0))
 		q.Lanes += int(r.Num(1))
 		if r.Num(2) > 0 {
 			ls.MarkStale(q)
 		}
-		return true, nil
 	}, `SELECT queue, count(*), sum(CASE shut WHEN 0 THEN 1 ELSE 0 END) FROM lanes WHERE demands <> '' GROUP BY queue`)
-	all.Add(func(r database.Row) (bool, error) {
+	all.Each(func(r database.Row) {
 		if shut, n := r.Num(0), r.Num(1); shut == rules.Empty {
 			e.mem.emptyLanes += n
 		} else {
 			ls.CountOverQuota(shut, int(n))
 		}
-		return true, nil
 	}, `SELECT shut, count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut < 0 GROUP BY shut`)
 	return func() {
 		for i := range plain {
@@ -299,7 +305,8 @@ func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 		for uid := range m.lanes.ByUID {
 			t.rules.MarkGateDirty(rules.UserGate(uid))
 		}
-		return t.recheckNow()
+		t.recheckNow()
+		return t.err
 	})
 }
 
@@ -325,15 +332,13 @@ func (e *Engine) SetNode(ctx context.Context, node store.Node) error {
 				return err
 			}
 		}
-		return t.recheckNow()
+		t.recheckNow()
+		return t.err
 	})
 }
 
 // recheckNow rechecks all gates that close a lane, and begins immediately.
-func (t *Tx) recheckNow() error {
-	if err := t.RecheckClosedLanes(); err != nil {
-		return err
-	}
-	_, err := t.continueRecheck()
-	return err
+func (t *Tx) recheckNow() {
+	t.RecheckClosedLanes()
+	t.continueRecheck()
 }

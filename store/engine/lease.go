@@ -38,16 +38,9 @@ func (e *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant
 
 // exchange implements Exchange. It calls the function report inside the transaction to learn what to record
 // and claim. The operation o holds the data of that report that is known before the transaction begins.
-func (e *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (grant store.Grant, err error) {
+func (e *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (store.Grant, error) {
 	o.class = Urgent
-	o.run = func(t *Tx) (err error) {
-		grant, err = t.rules.Exchange(report(t))
-		return err
-	}
-	if err := e.doOp(ctx, o); err != nil {
-		return store.Grant{}, err
-	}
-	return grant, nil
+	return resultOf(ctx, e, o, func(t *Tx) (store.Grant, error) { return t.rules.Exchange(report(t)) })
 }
 
 // ExchangeLater is like Exchange, but learns what to record and claim only inside the transaction, from the
@@ -174,7 +167,7 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 
 // PreviousSession returns the leases and runners that an earlier service of this node has left.
 func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
-	err = e.Do(ctx, Urgent, func(t *Tx) error {
+	return resultOf(ctx, e, &op{class: Urgent}, func(t *Tx) (left store.PreviousSession, err error) {
 		left = store.PreviousSession{LastSeq: e.mem.nextSeq - 1, IsCopy: e.isCopy}
 		for _, seq := range slices.Sorted(maps.Keys(e.mem.leases)) {
 			if e.mem.leases[seq].Job.Node != e.node {
@@ -182,28 +175,23 @@ func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 			}
 			j, err := t.Job(seq, rules.ReadFull)
 			if err != nil {
-				return err
+				return left, err
 			}
 			j.Fence = e.mem.leases[seq].Job.Fence
 			left.LeasedJobs = append(left.LeasedJobs, j.Job)
 		}
 		text, err := database.ReadNote(t, database.RunnerDirsNoteKey(e.node))
-		if err != nil || text == "" {
-			return err
+		if err == nil && text != "" {
+			err = json.Unmarshal([]byte(text), &left.RunnerDirs)
 		}
-		return json.Unmarshal([]byte(text), &left.RunnerDirs)
+		return left, err
 	})
-	return left, err
 }
 
 // NextEpoch raises and returns the service's epoch.
 func (e *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	err = e.Do(ctx, Urgent, func(t *Tx) error {
-		if err := t.Exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
-			return err
-		}
-		epoch, err = t.QueryNumber(`SELECT epoch FROM meta`)
-		return err
+	return resultOf(ctx, e, &op{class: Urgent}, func(t *Tx) (epoch int64, err error) {
+		t.Exec(`UPDATE meta SET epoch = epoch + 1`)
+		return t.QueryNumber(`SELECT epoch FROM meta`)
 	})
-	return epoch, err
 }

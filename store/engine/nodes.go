@@ -84,9 +84,7 @@ func (t *Tx) SetReservedInMeta(some bool) (changed bool) {
 // OrphanLeases assigns the leases of a node to no node, so that the next takeover by any node gets them. This
 // node takes over the node's uncommitted batches.
 func (t *Tx) OrphanLeases(former int64) error {
-	if err := t.TakeBatches(func(node int64) bool { return node == former }); err != nil {
-		return err
-	}
+	t.TakeBatches(func(node int64) bool { return node == former })
 	for _, l := range t.s.mem.leases {
 		if l.Job.Node == former {
 			if err := t.TransferLease(l, NoNode); err != nil {
@@ -94,28 +92,25 @@ func (t *Tx) OrphanLeases(former int64) error {
 			}
 		}
 	}
-	return nil
+	return t.err
 }
 
 // TakeBatches makes this node the owner of the uncommitted batches of the nodes for which gone returns true,
 // and resets the age of these batches to 0.
 func (t *Tx) TakeBatches(gone func(node int64) bool) error {
 	for _, b := range t.s.mem.batches {
-		if !b.acceptsFrames() || !gone(b.node) {
-			continue
-		}
-		if err := t.takeBatch(&b); err != nil {
-			return err
+		if b.acceptsFrames() && gone(b.node) {
+			t.takeBatch(&b)
 		}
 	}
-	return nil
+	return t.err
 }
 
 // takeBatch makes this node the owner of a batch, and resets the age of the batch to 0.
-func (t *Tx) takeBatch(b *batch) error {
+func (t *Tx) takeBatch(b *batch) {
 	b.node, b.lastFrameAt = t.s.node, t.startTime
 	t.setBatch(b.number, *b)
-	return t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.number)
+	t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.number)
 }
 
 // TransferLease gives a lease to another node, with a new fence.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"fmt"
@@ -34,7 +35,8 @@ type Config struct {
 // Start unless the engine is read-only.
 func New(c Config) *Engine {
 	e := &Engine{
-		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now, log: c.Log,
+		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now,
+		log:          cmp.Or(c.Log, slog.New(slog.DiscardHandler)),
 		thresholds:   thresholds{maxEmptyLanes: 1000, prefetchThreshold: minClaimPrefetch},
 		writerToken:  make(chan struct{}, 1),
 		broken:       make(chan struct{}),
@@ -44,9 +46,6 @@ func New(c Config) *Engine {
 		e.now = func() queue.Millis { return queue.MillisOf(time.Now()) }
 	}
 	e.Reads = reads.New(c.Backend, func() queue.Millis { return e.now() }, ErrClosed)
-	if e.log == nil {
-		e.log = slog.New(slog.DiscardHandler)
-	}
 	var seed [32]byte
 	crand.Read(seed[:]) // crypto/rand.Read never returns an error
 	e.rng = rand.New(rand.NewChaCha8(seed))
@@ -82,13 +81,16 @@ func (e *Engine) Start(ctx context.Context, order queue.Order,
 	return e.finishBatches(ctx)
 }
 
-// Load reads the cache from the writer's connection, for the first time. id is the identifier of the database.
+// Load reads the cache from the writer's connection, for the first time. id is the identifier of the database. If the
+// stored identifier differs, the database is a copy or was moved.
 func (e *Engine) Load(conn database.Conn, id string) error {
-	e.db = conn
+	e.db, e.databaseID = conn, id
 	if err := e.load(); err != nil {
 		return err
 	}
-	return e.loadDatabaseID(id)
+	old, err := database.ReadNote(e.db, database.NoteDatabaseID)
+	e.isCopy = old != "" && old != id
+	return err
 }
 
 // LoadReadOnly does what Load does, for a store that refuses every change. orderOf, if set, derives the order
@@ -128,20 +130,17 @@ func (e *Engine) loadHeads() error {
 		gates: gates.State{UsedUnits: map[int64]int{}}, users: map[int]user{}, owners: map[int]string{},
 		batches: map[int64]batch{}, lanes: lanes.New()}
 	var first database.QueryBatch
-	var moved moveNotes
-	moved.read(&first)
+	notes := map[string]string{}
+	first.Each(func(r database.Row) { notes[r.Text(0)] = r.Text(1) }, `SELECT key, value FROM notes WHERE key IN (?, ?)`,
+		database.NoteMoved, database.NoteMoving)
 	reserved := ""
 	e.readMeta(&first, &reserved)
-	leased := func(r database.Row) (bool, error) {
+	leased := func(r database.Row) {
 		j := records.ReadRulesJob(r, records.HeadColumns)
 		e.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
-		return true, nil
 	}
-	first.Add(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
-	e.backend.ReadReservations(&first, func(r database.Row) (bool, error) {
-		reserved += r.Text(0)
-		return true, nil
-	})
+	first.Each(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
+	e.backend.ReadReservations(&first, func(r database.Row) { reserved += r.Text(0) })
 	e.readUsers(&first)
 	e.readQueues(&first)
 	e.readOwners(&first)
@@ -152,20 +151,14 @@ func (e *Engine) loadHeads() error {
 	if err := e.db.QueryAll(first.Queries); err != nil {
 		return err
 	}
-	if err := moved.checkNotMoved(); err != nil {
+	if err := checkNotMoved(notes[database.NoteMoved], notes[database.NoteMoving]); err != nil {
 		return err
 	}
 	if e.mem.nextSeq < 1 || e.mem.nextEvent < 1 {
 		return fmt.Errorf("the database has lost its counters: %w",
 			database.DamageError(`the row of the table "meta" is damaged`))
 	}
-	if err := e.loadReserved(reserved, leased); err != nil {
-		return err
-	}
-	if err := e.loadUserCounts(); err != nil {
-		return err
-	}
-	if err := e.loadQueueCounts(); err != nil {
+	if err := cmp.Or(e.loadReserved(reserved, leased), e.loadUserCounts(), e.loadQueueCounts()); err != nil {
 		return err
 	}
 	lanesTaken()
@@ -177,7 +170,7 @@ func (e *Engine) loadHeads() error {
 
 // readMeta adds the query that reads the row of meta. It appends the reserved leases to the list reserved.
 func (e *Engine) readMeta(all *database.QueryBatch, reserved *string) {
-	all.Add(func(r database.Row) (bool, error) {
+	all.Each(func(r database.Row) {
 		e.mem.nextSeq, e.mem.enqueuedTotal, e.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
 		for i, state := range queue.States() {
 			e.mem.counts[state] = r.Num(3 + i)
@@ -188,19 +181,18 @@ func (e *Engine) readMeta(all *database.QueryBatch, reserved *string) {
 		e.mem.commits, e.mem.queueList, e.mem.order = r.Num(15), r.Text(16), parseOrder(r.Text(19))
 		upTo := &e.mem.statistics.SummedUpTo
 		upTo[store.Hour], upTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
-		return false, nil
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled,
 		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
 }
 
 // loadReserved reads the jobs of a list of reserved leases (not known to have started) with the callback
 // leased, and sets the fences and nodes of these leases.
-func (e *Engine) loadReserved(reserved string, leased func(database.Row) (bool, error)) error {
+func (e *Engine) loadReserved(reserved string, leased func(database.Row)) error {
 	reservations, err := database.ParseReservations(reserved)
 	if err != nil || len(reservations) == 0 {
 		return err
 	}
-	if err := e.db.Query(leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+e.db.InNumbersSQL("seq"),
+	if err := database.Each(e.db, leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+e.db.InNumbersSQL("seq"),
 		database.JoinNumbers(maps.Keys(reservations))); err != nil {
 		return err
 	}

@@ -48,73 +48,52 @@ func (t *Tx) recordOwner(uid int, name string) error {
 	if _, known := owners[uid]; known || name == "" {
 		return nil
 	}
-	if err := t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name); err != nil {
-		return err
-	}
 	owners[uid] = name
 	t.requireReload()
 	t.undo = append(t.undo, func() { delete(owners, uid) })
-	return nil
+	return t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name)
 }
 
 // Disown moves the jobs of a uid to a former owner, if owner is the recorded name of the uid. Each call takes
 // one step, and reports whether another call is needed.
 func (e *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
-	err = e.Do(ctx, Prompt, func(t *Tx) error {
+	return resultOf(ctx, e, &op{class: Prompt}, func(t *Tx) (more bool, err error) {
 		m := &t.s.mem
-		more = false
 		m.disownments = slices.Clone(m.disownments)
 		index := slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && !d.done() })
 		if index < 0 {
 			if name, known := m.owners[uid]; !known || name != owner {
-				return nil
+				return false, nil
 			}
-			if err := t.beginDisowning(uid); err != nil {
-				return err
-			}
+			t.beginDisowning(uid)
 			index = len(m.disownments) - 1
 		}
 		d := &m.disownments[index]
 		if err := t.disownStep(d); err != nil {
-			return err
+			return false, err
 		}
 		more = !d.done()
-		return t.endDisownings()
+		t.endDisownings()
+		return more, t.err
 	})
-	return more, err
 }
 
 // beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the schedules
 // and batches now. The jobs follow in steps.
-func (t *Tx) beginDisowning(uid int) error {
+func (t *Tx) beginDisowning(uid int) {
 	t.requireReload()
 	m := &t.s.mem
-	least, err := t.QueryNumber(`SELECT min(uid) FROM owners`)
-	if err != nil {
-		return err
-	}
-	keys, err := t.QueryNumber(`SELECT max(n) FROM keys`)
-	if err != nil {
-		return err
-	}
+	least := t.number(`SELECT min(uid) FROM owners`)
+	keys := t.number(`SELECT max(n) FROM keys`)
 	d := disownment{former: int(min(0, least)) - 1, uid: uid, beforeSeq: m.nextSeq, keysUpTo: keys}
-	if err := t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former),
-		m.owners[uid], int64(uid), d.beforeSeq, d.keysUpTo); err != nil {
-		return err
-	}
-	if err := t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
-		return err
-	}
-	bytes, err := t.QueryNumber(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
-	if err != nil {
-		return err
-	}
+	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former),
+		m.owners[uid], int64(uid), d.beforeSeq, d.keysUpTo)
+	t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid))
+	bytes := t.number(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
 	t.AddUserBytes(uid, -bytes, 0)
 	t.AddUserBytes(d.former, bytes, 0)
-	if err := t.Exec(
-		`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.startTime), store.DisownedNote, int64(uid)); err != nil {
-		return err
-	}
+	t.Exec(
+		`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.startTime), store.DisownedNote, int64(uid))
 	owners, name := m.owners, m.owners[uid]
 	delete(owners, uid)
 	t.undo = append(t.undo, func() { owners[uid] = name })
@@ -123,32 +102,22 @@ func (t *Tx) beginDisowning(uid int) error {
 			continue
 		}
 		if b.acceptsFrames() {
-			if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
-				return err
-			}
-			if err := t.markBatchRemoved(b); err != nil {
-				return err
-			}
+			t.auditBatch(&b, "forgotten", b.jobs)
+			t.markBatchRemoved(b)
 			b = m.batches[n]
 		}
-		if err := t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.former), n); err != nil {
-			return err
-		}
+		t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.former), n)
 		b.uid = d.former
 		t.setBatch(n, b)
 	}
 	m.disownments = append(m.disownments, d)
-	return nil
 }
 
 // disownStep deletes the next keys and batch names of a disownment. Once all are deleted, it moves the next jobs.
 func (t *Tx) disownStep(d *disownment) error {
 	t.requireReload()
-	keys, err := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
+	keys, _ := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
 		int64(d.uid), d.keysUpTo)
-	if err != nil {
-		return err
-	}
 	batches, err := t.ExecCount(
 		`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
 		int64(d.uid))
@@ -185,7 +154,7 @@ func (t *Tx) disownStep(d *disownment) error {
 
 // endDisownings ends the disownments that are done. A leased job of the uid delays the end: it moves when its
 // lease ends.
-func (t *Tx) endDisownings() error {
+func (t *Tx) endDisownings() {
 	t.requireReload()
 	m := &t.s.mem
 	var remaining []disownment
@@ -198,12 +167,9 @@ func (t *Tx) endDisownings() error {
 			remaining = append(remaining, d)
 			continue
 		}
-		if err := t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.former)); err != nil {
-			return err
-		}
+		t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.former))
 	}
 	m.disownments = remaining
-	return nil
 }
 
 // tidyOwners continues the disownments. It reports whether there is more to do now.
@@ -215,14 +181,15 @@ func (t *Tx) tidyOwners() (more bool, err error) {
 	m.disownments = slices.Clone(m.disownments)
 	at := slices.IndexFunc(m.disownments, func(d disownment) bool { return !d.done() })
 	if at < 0 {
-		return false, t.endDisownings()
+		t.endDisownings()
+		return false, t.err
 	}
 	return true, t.disownStep(&m.disownments[at])
 }
 
 // readOwners reads the owners, and the disownments that were unfinished when the engine was closed.
 func (e *Engine) readOwners(all *database.QueryBatch) {
-	all.Add(func(r database.Row) (bool, error) {
+	all.Each(func(r database.Row) {
 		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4),
 			keysUpTo: r.Num(5)}
 		if d.former >= 0 {
@@ -230,7 +197,6 @@ func (e *Engine) readOwners(all *database.QueryBatch) {
 		} else if d.beforeSeq > 0 {
 			e.mem.disownments = append(e.mem.disownments, d)
 		}
-		return true, nil
 	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
 }
 
@@ -240,23 +206,14 @@ const unownedStep = 500
 // MarkUnownedOutputs returns the output files in refs that belong to no attempt. It adds them to the table garbage.
 func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
 	for part := range slices.Chunk(refs, unownedStep) {
-		var found []string
-		err = e.Do(ctx, Normal, func(t *Tx) error {
-			found = nil
+		found, err := resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (found []string, err error) {
 			for _, ref := range part {
-				owned, err := t.isOutputOwned(ref)
-				if err != nil {
-					return err
+				if !t.isOutputOwned(ref) {
+					t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.s.mem.thisNode.Name)
+					found = append(found, ref)
 				}
-				if owned {
-					continue
-				}
-				if err := t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.s.mem.thisNode.Name); err != nil {
-					return err
-				}
-				found = append(found, ref)
 			}
-			return nil
+			return found, t.err
 		})
 		if err != nil {
 			return unowned, err
@@ -268,18 +225,17 @@ func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned
 
 // isOutputOwned reports whether an output file belongs to an attempt or a lease, or is in the table garbage
 // already. It also reports true for a name that is not SEQ-FENCE, so that files of other programs are kept.
-func (t *Tx) isOutputOwned(ref string) (bool, error) {
+func (t *Tx) isOutputOwned(ref string) bool {
 	first, second, _ := strings.Cut(ref, "-")
 	seq, err := strconv.ParseInt(first, 10, 64)
 	fence, err2 := strconv.ParseInt(second, 10, 64)
 	if err != nil || err2 != nil || ref != strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10) {
-		return true, nil
+		return true
 	}
 	if l := t.s.mem.leases[seq]; l != nil && l.Job.Fence == fence {
-		return true, nil
+		return true
 	}
-	n, err := t.QueryNumber(
+	return t.number(
 		`SELECT 1 FROM attempts INDEXED BY attempts_ref WHERE output_ref = ? UNION ALL SELECT 1 FROM garbage WHERE ref = ?`,
-		ref, ref)
-	return n != 0, err
+		ref, ref) != 0
 }

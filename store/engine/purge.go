@@ -22,11 +22,7 @@ func (e *Engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, 
 	if by != nil {
 		detail = rules.UserDetail(*by)
 	}
-	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) (err error) {
-		removed, err = t.purge(&ended, limit, detail)
-		return err
-	})
-	return removed, err
+	return resultOf(ctx, e, removal(Normal), func(t *Tx) (int, error) { return t.purge(&ended, limit, detail) })
 }
 
 // purge removes up to limit jobs, starting with those that ended first.
@@ -59,18 +55,15 @@ func (e *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 	if queueName == "" && e.Reads.Counts().UnderGeneralRetention() <= keep {
 		return false, nil
 	}
-	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) error {
-		more = false
+	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
 		excess := t.endedCount(queueName) - keep
 		if excess <= 0 {
-			return nil
+			return false, nil
 		}
 		ended := store.EndedFilter{States: store.RetentionStates, Cutoff: math.MaxInt64, RetentionQueue: &queueName}
 		removed, err := t.purge(&ended, int(min(excess, int64(limit))), noUserDetail)
-		more = removed > 0 && int64(removed) < excess
-		return err
+		return removed > 0 && int64(removed) < excess, err
 	})
-	return more, err
 }
 
 // endedCount returns the number of ended jobs that TrimJobs compares with keep.
@@ -79,7 +72,7 @@ func (t *Tx) endedCount(queueName string) int64 {
 	if queueName == "" {
 		return store.Counts{States: m.counts, UnderOwnRetention: m.retainedJobs}.UnderGeneralRetention()
 	}
-	return t.retainedCounts(queueName).RetainedJobs
+	return m.lanes.Queue(queueName).RetainedJobs
 }
 
 // OwnRetentionQueues lists the queues with jobs that ended while the queue had its own retention.
@@ -87,14 +80,13 @@ func (e *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetent
 	if e.Reads.Counts().UnderOwnRetention == 0 {
 		return nil, nil
 	}
-	err = e.Do(ctx, Normal, func(t *Tx) error {
-		list = nil
+	list, err = resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (list []store.OwnRetentionQueue, err error) {
 		for _, q := range t.s.mem.lanes.Queues {
 			if q.RetainedJobs > 0 {
 				list = append(list, store.OwnRetentionQueue{Name: q.Name, Jobs: q.RetainedJobs, OutputBytes: q.RetainedBytes})
 			}
 		}
-		return nil
+		return list, nil
 	})
 	slices.SortFunc(list, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
 	return list, err
@@ -102,10 +94,10 @@ func (e *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetent
 
 // TrimEvents removes the oldest events.
 func (e *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
-	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) error {
+	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
 		last, n := int64(0), 0
 		newest := t.s.mem.nextEvent - 1
-		err := t.Query(func(r database.Row) (bool, error) {
+		t.Query(func(r database.Row) (bool, error) {
 			if queue.Millis(r.Num(1)) >= before && r.Num(0) > newest-keep {
 				return false, nil
 			}
@@ -113,13 +105,11 @@ func (e *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 			n++
 			return n < promoteStep, nil
 		}, `SELECT seq, at FROM events WHERE seq > 0 ORDER BY seq LIMIT ?`, int64(promoteStep))
-		if err != nil || n == 0 {
-			return err
+		if n > 0 {
+			t.Exec(`DELETE FROM events WHERE seq <= ?`, last)
 		}
-		more = n == promoteStep
-		return t.Exec(`DELETE FROM events WHERE seq <= ?`, last)
+		return n == promoteStep, t.err
 	})
-	return more, err
 }
 
 // TrimOutputs implements store.Store.
@@ -127,29 +117,24 @@ func (e *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	if e.Reads.Counts().OutputBytes <= keep {
 		return false, nil
 	}
-	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) error {
-		more = false
+	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
 		excess, limit := t.s.mem.outputBytes-keep, maxOutputsPerStep
 		if excess <= 0 {
-			return nil
+			return false, nil
 		}
 		above, share := t.usersAboveShare(excess)
 		for _, u := range above {
-			n, bytes, err := t.trim(min(excess, u.Bytes-share), limit, queue.OutputOverRetention,
+			n, bytes := t.trim(min(excess, u.Bytes-share), limit, queue.OutputOverRetention,
 				`SELECT jobs.seq, n, output_bytes
 				FROM jobs INDEXED BY jobs_user_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, int64(u.UID))
-			if err != nil {
-				return err
-			}
 			excess, limit = excess-bytes, limit-n
-			if more = excess > 0 && limit == 0; more || excess <= 0 {
-				return nil
+			if excess <= 0 || limit == 0 {
+				break
 			}
 		}
-		return nil
+		return excess > 0 && limit == 0, t.err
 	})
-	return more, err
 }
 
 // usersAboveShare returns how many bytes of outputs each user may keep, so that the total decreases by
@@ -174,53 +159,43 @@ func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64
 
 // TrimQueueOutputs does the same as TrimOutputs for jobs of a queue that ended while the queue had its own retention.
 func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, keep int64) (more bool, err error) {
-	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) error {
-		more = false
-		excess := t.retainedCounts(name).RetainedBytes - keep
+	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
+		excess := t.s.mem.lanes.Queue(name).RetainedBytes - keep
 		if excess <= 0 {
-			return nil
+			return false, nil
 		}
-		n, bytes, err := t.trim(excess, maxOutputsPerStep, queue.OutputOverRetention,
+		n, bytes := t.trim(excess, maxOutputsPerStep, queue.OutputOverRetention,
 			`SELECT jobs.seq, n, output_bytes
 			FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 			WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, name)
-		more = n == maxOutputsPerStep && bytes < excess
-		return err
+		return n == maxOutputsPerStep && bytes < excess, t.err
 	})
-	return more, err
 }
 
 // trim removes outputs in the order in which a query returns them: up to limit outputs, until they have the bytes of
 // excess. The query must select job, number and size. newSize is the value to store as the size of a removed output.
 // trim returns the number of removed outputs, and their bytes.
-func (t *Tx) trim(excess int64, limit int, newSize int64, oldest string, args ...any) (n int, bytes int64, err error) {
+func (t *Tx) trim(excess int64, limit int, newSize int64, oldest string, args ...any) (n int, bytes int64) {
 	var list []removablePart
-	err = t.Query(func(r database.Row) (bool, error) {
+	t.Query(func(r database.Row) (bool, error) {
 		list = append(list, removablePart{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2)})
 		bytes += r.Num(2)
 		return bytes < excess, nil
 	}, oldest, append(slices.Clip(args), int64(limit))...)
-	for i := 0; i < len(list) && err == nil; i++ {
-		err = t.removeOutputPart(list[i], newSize)
+	for _, output := range list {
+		t.removeOutputPart(output, newSize)
 	}
-	return len(list), bytes, err
+	return len(list), bytes
 }
 
 // removeOutputPart removes the output of an attempt, and stores newSize as its size.
-func (t *Tx) removeOutputPart(output removablePart, newSize int64) error {
-	if err := t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
-		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt); err != nil {
-		return err
-	}
-	if err := t.Exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
-		WHERE seq = ? AND n = ?`, newSize, output.seq, output.attempt); err != nil {
-		return err
-	}
-	if err := t.subtractOutput(output.seq, output.bytes); err != nil {
-		return err
-	}
+func (t *Tx) removeOutputPart(output removablePart, newSize int64) {
+	t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
+		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt)
+	t.Exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
+		WHERE seq = ? AND n = ?`, newSize, output.seq, output.attempt)
+	t.subtractOutput(output.seq, output.bytes)
 	t.s.mem.outputBytes -= output.bytes
-	return nil
 }
 
 // maxOutputsPerStep is the maximum number of outputs and inputs that one operation of upkeep removes.

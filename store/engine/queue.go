@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -18,15 +19,7 @@ func (e *Engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, e
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	var receipt store.Receipt
-	err = e.Do(ctx, Normal, func(t *Tx) (err error) {
-		receipt, err = t.enqueue(r, list)
-		return err
-	})
-	if err != nil {
-		return store.Receipt{}, err
-	}
-	return receipt, nil
+	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (store.Receipt, error) { return t.enqueue(r, list) })
 }
 
 // encodeAllTexts returns the encoded texts of each draft.
@@ -53,19 +46,17 @@ func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, erro
 		return receipt, err
 	}
 	if receipt, err = t.enqueueAll(r, list); err != nil {
-		return store.Receipt{}, err
+		return receipt, err
 	}
 	if r.IdempotencyKey != "" {
 		ids, err := json.Marshal(receipt)
 		if err != nil {
-			return store.Receipt{}, err
+			return receipt, err
 		}
-		if err := t.Exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
-			int64(r.UID), r.IdempotencyKey, int64(t.startTime), r.Checksum[:], string(ids)); err != nil {
-			return store.Receipt{}, err
-		}
+		t.Exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
+			int64(r.UID), r.IdempotencyKey, int64(t.startTime), r.Checksum[:], string(ids))
 	}
-	return receipt, nil
+	return receipt, t.err
 }
 
 // enqueueAll stores the drafts as jobs. If they complete a staged batch, it commits the batch.
@@ -74,30 +65,23 @@ func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Re
 		if _, open := t.s.mem.openBatch(r.UID, r.Batch); open {
 			return t.commitBatch(r, list)
 		}
-		if err := t.checkNotDiscarded(r); err != nil {
-			return receipt, err
+		if t.isDiscarded(r) {
+			return receipt, store.ErrBatchDiscarded
 		}
 	}
 	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxJobsPerRequest {
 		return receipt, draftCountError(len(r.Drafts))
 	}
-	if err := rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingPerUser); err != nil {
+	if err := cmp.Or(
+		rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingPerUser),
+		rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesPerUser),
+		t.admitQueues(r.UID, rules.CountByQueue(r.Drafts))); err != nil {
 		return receipt, err
 	}
-	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesPerUser); err != nil {
-		return receipt, err
-	}
-	if err := t.admitQueues(r.UID, rules.CountByQueue(r.Drafts)); err != nil {
-		return receipt, err
-	}
-	newQueues := t.newQueues(rules.CountByQueue(r.Drafts))
 	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
-	receipt.NewQueues = newQueues
-	if err := t.recordOwner(r.UID, r.Owner); err != nil {
-		return receipt, err
-	}
+	t.recordOwner(r.UID, r.Owner)
 	insert := func() error { return t.insertAll(r, list, receipt) }
 	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts,
 		func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
@@ -132,8 +116,8 @@ func (t *Tx) insertAll(r store.Request, list []records.Texts, receipt store.Rece
 	return nil
 }
 
-// admitDrafts checks that the drafts may be stored and that there is space for them. It assigns their numbers
-// and ids.
+// admitDrafts checks that the drafts may be stored and that there is space for them. It returns a receipt with the
+// numbers and ids that it assigns to the drafts, and with the queues that they create.
 func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
 	if err := t.s.space.CheckSpace(); err != nil {
 		return receipt, err
@@ -145,9 +129,11 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 	if err != nil {
 		return receipt, err
 	}
-	if receipt, err = t.assignIDs(drafts); err != nil {
+	receipt, err = t.assignIDs(drafts)
+	if err != nil {
 		return store.Receipt{}, err
 	}
+	receipt.NewQueues = t.newQueues(rules.CountByQueue(drafts))
 	for i, other := range instead {
 		if receipt.Found == nil {
 			receipt.Found = make([]bool, len(drafts))
@@ -182,11 +168,9 @@ func (t *Tx) receiptForKey(r store.Request) (known store.Receipt, err error) {
 		return known, nil
 	}
 	var sum, ids string
-	err = t.Query(func(r database.Row) (bool, error) {
-		sum, ids = r.Text(0), r.Text(1)
-		return false, nil
-	}, `SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.IdempotencyKey)
-	if err != nil || ids == "" {
+	found, err := database.First(t, func(r database.Row) { sum, ids = r.Text(0), r.Text(1) },
+		`SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.IdempotencyKey)
+	if !found {
 		return known, err
 	}
 	if sum != string(r.Checksum[:]) {
@@ -204,10 +188,9 @@ func draftCountError(n int) error {
 
 // Change executes a verb on a job.
 func (e *Engine) Change(ctx context.Context, seq int64, c store.Change) error {
-	// A full disk must not prevent ending a job that fills it.
-	reserve := c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel
 	return e.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, class: Prompt,
-		mayUseWholeReserve: reserve})
+		// A full disk must not prevent ending a job that fills it.
+		mayUseWholeReserve: c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel})
 }
 
 // Pause records that a running job was paused or resumed.

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"encoding/json"
 	"fmt"
 
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
@@ -23,14 +25,6 @@ func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
 		t.queues[q] = q.Count()
 	}
 	return q
-}
-
-// retainedCounts returns the counts of a queue.
-func (t *Tx) retainedCounts(name string) records.QueueCounts {
-	if q := t.s.mem.lanes.Queues[name]; q != nil {
-		return q.Count()
-	}
-	return records.QueueCounts{}
 }
 
 // AdjustRetainedCount implements rules.Tx.
@@ -58,7 +52,7 @@ func (t *Tx) countWaitingIn(name string, uid int, n int64) {
 
 // updateQueueList updates the list in meta with the counts that the transaction changed, as updateUserList does for
 // users.
-func (t *Tx) updateQueueList() error {
+func (t *Tx) updateQueueList() {
 	m := &t.s.mem
 	var changed []string
 	for q, old := range t.queues {
@@ -66,22 +60,26 @@ func (t *Tx) updateQueueList() error {
 			changed = append(changed, q.Name)
 		}
 	}
-	return updateList(&m.listedQueues, &m.queueList, changed,
-		func(name string) error { return t.writeQueue(m.lanes.Queue(name)) },
+	updateList(&m.listedQueues, &m.queueList, changed, func(name string) { t.writeQueue(m.lanes.Queue(name)) },
 		func(name string) string {
 			c := m.lanes.Queue(name).Count()
 			return fmt.Sprintf("%s=%d/%d/%d/%d ", name, c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes)
 		})
 }
 
-// writeQueue stores the counts of a queue in its row.
-func (t *Tx) writeQueue(q *lanes.Queue) error {
+// writeQueue stores the counts and the rule of a queue in its row, or deletes the row if it would hold no information.
+func (t *Tx) writeQueue(q *lanes.Queue) {
 	if !q.HasRow() {
-		return t.Exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
+		t.Exec(`DELETE FROM queues WHERE name = ?`, q.Name)
+		return
 	}
-	return t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
-		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
-		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes)
+	var rule []byte
+	if q.Rule != store.DefaultQueueRule {
+		rule, _ = json.Marshal(q.Rule) // cannot fail: a rule has only numbers and booleans
+	}
+	t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
+		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(rule))
 }
 
 // loadQueueCounts brings the counts that readQueues read up to date with the list in meta, and counts the leases.

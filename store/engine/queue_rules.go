@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/queuectl/queuectl/queue"
@@ -16,14 +15,14 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
 		return errors.New("weight must be at least 1, and concurrency and max_pending at least 0")
 	}
-	return e.Do(ctx, Prompt, func(t *Tx) error { return t.setRule(t.s.mem.lanes.Queue(name), rule) })
+	return e.Do(ctx, Prompt, func(t *Tx) error {
+		t.setRule(t.s.mem.lanes.Queue(name), rule)
+		return t.err
+	})
 }
 
-func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) error {
+func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	m := &t.s.mem
-	if err := t.writeRule(q, rule); err != nil {
-		return err
-	}
 	t.requireReload()
 	old, weights, served, from := q.Rule, m.lanes.Weights, q.LastTurns, q.FixedTurns
 	passes, turn := map[*lanes.Queue]int64{}, m.lastServedTurn
@@ -47,26 +46,10 @@ func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) error {
 	t.publishTurns(q)
 	m.lanes.Weights += int(records.BoolToInt(rule.Weight != 1) - records.BoolToInt(q.Weight != 1))
 	q.SetRule(rule)
+	t.writeQueue(q)
 	m.lanes.UpdateQueue(q)
 	t.WakeAt(rule.PausedUntil)
 	t.rules.MadeJobsReady = true
-	return nil
-}
-
-// writeRule writes the row of a queue, or deletes the row if it would hold no information.
-func (t *Tx) writeRule(q *lanes.Queue, rule store.QueueRule) (err error) {
-	var text []byte
-	switch {
-	case rule != store.DefaultQueueRule:
-		if text, err = json.Marshal(rule); err != nil {
-			return err
-		}
-	case q.Waiting == 0 && q.RetainedJobs == 0 && q.RetainedBytes == 0:
-		return t.Exec(`DELETE FROM queues WHERE name = ?`, q.Name)
-	}
-	return t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
-		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
-		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(text))
 }
 
 // resumeQueues ends the pauses that are over.
@@ -75,14 +58,10 @@ func (t *Tx) resumeQueues() (more bool, err error) {
 		if until := q.Rule.PausedUntil; until == 0 || until > t.startTime {
 			continue
 		}
-		if err := t.setRule(q, q.Rule.WithoutPause()); err != nil {
-			return false, err
-		}
-		if err := t.record(queue.EventAudit, nil, queue.EventDetail{Verb: "queue.resume", Target: q.Name}); err != nil {
-			return false, err
-		}
+		t.setRule(q, q.Rule.WithoutPause())
+		t.record(queue.EventAudit, nil, queue.EventDetail{Verb: "queue.resume", Target: q.Name})
 	}
-	return false, nil
+	return false, t.err
 }
 
 // nextResume returns when the next pause of a queue ends, or 0 if none does.

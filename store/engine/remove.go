@@ -25,9 +25,9 @@ type attemptRange struct {
 
 // firstAttempts reads the sizes of the first attempts of a job: up to limit attempts, or removeBytes of
 // output.
-func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
+func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange) {
 	a.isComplete = true
-	err = t.Query(func(r database.Row) (bool, error) {
+	t.Query(func(r database.Row) (bool, error) {
 		if a.count == limit || a.storedBytes >= removeBytes {
 			a.isComplete = false
 			return false, nil
@@ -36,76 +36,53 @@ func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
 		a.lastNumber, a.outputBytes, a.storedBytes = r.Num(0), a.outputBytes+max(0, r.Num(1)), a.storedBytes+r.Num(2)
 		return true, nil
 	}, `SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, seq, int64(limit)+1)
-	return a, err
+	return a
 }
 
 // removeAttempts deletes attempts of a job, and adds their output files to the table garbage.
-func (t *Tx) removeAttempts(seq int64, a attemptRange) error {
+func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 	if a.count == 0 {
-		return nil
+		return
 	}
-	if err := t.Exec(
-		`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.lastNumber); err != nil {
-		return err
-	}
-	if err := t.Exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, seq, a.lastNumber); err != nil {
-		return err
-	}
+	t.Exec(
+		`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.lastNumber)
+	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, seq, a.lastNumber)
 	t.s.mem.outputBytes -= a.outputBytes
 	t.removedRows += a.count
 	t.readBytes += int(a.storedBytes)
-	return nil
 }
 
 // Remove implements rules.Tx. If a job has many attempts or dependencies, tidyRemoved deletes them later.
 // Readers do not see them in the meantime.
 func (t *Tx) Remove(seq int64) error {
-	n, all, err := t.DropSome(seq, min(removeWithJob, maxRemoved-t.removedRows))
+	n, all, _ := t.DropSome(seq, min(removeWithJob, maxRemoved-t.removedRows))
 	t.removedRows += n
-	if err != nil {
-		return err
-	}
-	a, err := t.firstAttempts(seq, removeWithJob)
-	if err != nil {
-		return err
-	}
+	a := t.firstAttempts(seq, removeWithJob)
 	if all && a.isComplete && t.removedRows+a.count <= maxRemoved {
-		err = t.removeAttempts(seq, a)
+		t.removeAttempts(seq, a)
 	} else {
-		err = t.Exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
+		t.Exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
 		t.WakeAt(t.startTime)
 	}
-	if err != nil {
-		return err
-	}
-	if err := t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
-		return err
-	}
+	t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
 	return t.Exec(`DELETE FROM jobs WHERE seq = ?`, seq)
 }
 
 // tidyRemoved deletes the next attempts and dependencies of a removed job. It reports whether it must be
 // called again.
 func (t *Tx) tidyRemoved() (more bool, err error) {
-	var seq int64
-	err = t.Query(func(r database.Row) (bool, error) {
-		seq, more = r.Num(0), true
-		return false, nil
-	}, `SELECT seq FROM removed ORDER BY seq LIMIT 1`)
-	if err != nil || !more {
-		return false, err
+	seq := t.number(`SELECT seq FROM removed ORDER BY seq LIMIT 1`)
+	if seq == 0 {
+		return false, t.err
 	}
 	n, all, err := t.DropSome(seq, removeStep)
 	t.removedRows += n
 	if err != nil || !all {
 		return true, err
 	}
-	a, err := t.firstAttempts(seq, removeStep)
-	if err == nil {
-		err = t.removeAttempts(seq, a)
+	a := t.firstAttempts(seq, removeStep)
+	if t.removeAttempts(seq, a); a.isComplete {
+		t.Exec(`DELETE FROM removed WHERE seq = ?`, seq)
 	}
-	if err == nil && a.isComplete {
-		err = t.Exec(`DELETE FROM removed WHERE seq = ?`, seq)
-	}
-	return true, err
+	return true, t.err
 }

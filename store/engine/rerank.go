@@ -68,9 +68,7 @@ func (e *Engine) resumeRanking(ctx context.Context) error {
 // beginRanking computes new ranks for the leased jobs. Rerank handles the waiting jobs.
 func (t *Tx) beginRanking() error {
 	t.s.mem.ranking, t.s.mem.rankedByOrder = rankingProgress{state: queue.Blocked}, ""
-	if err := t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, formatOrder(t.s.mem.order)); err != nil {
-		return err
-	}
+	t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, formatOrder(t.s.mem.order))
 	for seq := range t.s.mem.leases {
 		j := t.Lease(seq).Job
 		if err := t.rules.Rerank(&j); err != nil {
@@ -79,14 +77,14 @@ func (t *Tx) beginRanking() error {
 	}
 	c := &t.s.mem.counts
 	if c[queue.Blocked]+c[queue.Held]+c[queue.Pending]+c[queue.Failed] == 0 {
-		return t.endRanking()
+		t.endRanking()
 	}
-	return nil
+	return t.err
 }
 
-func (t *Tx) endRanking() error {
+func (t *Tx) endRanking() {
 	t.s.mem.ranking, t.s.mem.rankedByOrder = rankingProgress{}, formatOrder(t.s.mem.order)
-	return t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedByOrder)
+	t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedByOrder)
 }
 
 // Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
@@ -95,32 +93,29 @@ func (e *Engine) Rerank(ctx context.Context) (more bool, err error) {
 	if !e.Reads.Counts().Reranking {
 		return false, nil
 	}
-	err = e.Do(ctx, Normal, func(t *Tx) error {
+	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (more bool, err error) {
 		at := &t.s.mem.ranking
-		more = at.state != 0
-		if !more {
-			return nil
+		if at.state == 0 {
+			return false, nil
 		}
 		list, err := t.jobs(rankStep, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`, int64(at.state),
 			at.seq)
 		if err != nil {
-			return err
+			return false, err
 		}
 		for i := range list {
 			if err := t.rules.Rerank(&list[i]); err != nil {
-				return err
+				return false, err
 			}
 			at.seq = list[i].Seq
 		}
 		switch {
 		case len(list) == rankStep:
-			return nil
 		case at.state < queue.Failed:
 			*at = rankingProgress{state: at.state + 1}
-			return nil
+		default:
+			t.endRanking()
 		}
-		more = false
-		return t.endRanking()
+		return at.state != 0, t.err
 	})
-	return more, err
 }

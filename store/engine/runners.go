@@ -16,19 +16,8 @@ func (e *Engine) StoreRunnerDirs(ctx context.Context, dirs []string) error {
 	return e.Do(ctx, Urgent, func(t *Tx) error {
 		for key, value := range map[string]string{database.RunnerDirsNoteKey(e.node): string(list),
 			database.NoteDatabaseID: e.databaseID} {
-			if err := t.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key,
-				value); err != nil {
-				return err
-			}
+			t.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, value)
 		}
-		return nil
+		return t.err
 	})
-}
-
-// loadDatabaseID sets the id of the database. If the stored id differs, the database is a copy or was moved.
-func (e *Engine) loadDatabaseID(id string) error {
-	e.databaseID = id
-	old, err := database.ReadNote(e.db, database.NoteDatabaseID)
-	e.isCopy = old != "" && old != e.databaseID
-	return err
 }

@@ -24,18 +24,13 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		if err := t.s.space.CheckSpace(); err != nil {
 			return err
 		}
-		old, err := t.storedSchedule(put.Name)
-		if err != nil {
-			return err
-		} else if old.gen != p.ReplacedGeneration {
-			return store.ErrScheduleChanged
-		}
-		own, err := t.QueryNumber(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
+		old := t.storedSchedule(put.Name)
+		own := t.number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
 			int64(put.UID), put.Name)
-		if err != nil {
-			return err
-		}
-		if own >= store.MaxSchedules {
+		switch {
+		case old.gen != p.ReplacedGeneration:
+			return store.ErrScheduleChanged
+		case own >= store.MaxSchedules:
 			return store.ErrTooManySchedules
 		}
 		more := bytes
@@ -52,7 +47,7 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		}
 		stored = put
 		stored.Generation = t.s.mem.nextEvent
-		if err := t.Exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, draft, input, spec, stored)
+		t.Exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, draft, input, spec, stored)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET gen = excluded.gen, uid = excluded.uid, cron = excluded.cron, zone = excluded.zone, jitter = excluded.jitter, catch_up = excluded.catch_up, overlap = excluded.overlap,
 			at_boot = excluded.at_boot, boot = excluded.boot, at = excluded.at, last_at = excluded.last_at, next_at = excluded.next_at, due_at = excluded.due_at, paused_at = 0, paused_by = NULL, note = '',
@@ -60,15 +55,11 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 			put.Name, stored.Generation, int64(put.UID), put.Cron, put.TimeZone, put.Jitter.Milliseconds(), string(put.CatchUp),
 			string(put.Overlap), records.BoolToInt(put.AtBoot), put.BootID,
 			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec,
-			bytes); err != nil {
-			return err
-		}
+			bytes)
 		t.AddUserBytes(old.uid, -old.bytes, 0)
 		t.AddUserBytes(put.UID, bytes, 0)
 		if put.PausedAt != 0 {
-			if err := t.SetScheduleState(&put); err != nil {
-				return err
-			}
+			t.SetScheduleState(&put)
 		}
 		t.WakeAt(put.DueAt)
 		return t.record(queue.EventScheduleAdded, nil, queue.EventDetail{UID: &p.RequestedBy, Schedule: put.Name})
@@ -83,21 +74,17 @@ type storedSchedule struct {
 	bytes int64 // bytes charged to the user
 }
 
-func (t *Tx) storedSchedule(name string) (s storedSchedule, err error) {
-	err = t.Query(func(r database.Row) (bool, error) {
-		s = storedSchedule{r.Num(0), int(r.Num(1)), r.Num(2)}
-		return false, nil
-	}, `SELECT gen, uid, stored FROM schedules WHERE name = ?`, name)
-	return s, err
+func (t *Tx) storedSchedule(name string) (s storedSchedule) {
+	database.First(t, func(r database.Row) { s = storedSchedule{r.Num(0), int(r.Num(1)), r.Num(2)} },
+		`SELECT gen, uid, stored FROM schedules WHERE name = ?`, name)
+	return s
 }
 
 // Schedule implements rules.Tx.
 func (t *Tx) Schedule(name string) (s store.Schedule, err error) {
-	err = t.Query(func(r database.Row) (bool, error) {
-		s = records.ReadSchedule(r, true)
-		return false, nil
-	}, `SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
-	if err == nil && s.Generation == 0 {
+	found, err := database.First(t, func(r database.Row) { s = records.ReadSchedule(r, true) },
+		`SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
+	if err == nil && !found {
 		err = reads.NoScheduleError(name)
 	}
 	return s, err
@@ -105,13 +92,9 @@ func (t *Tx) Schedule(name string) (s store.Schedule, err error) {
 
 // SetScheduleState implements rules.Tx.
 func (t *Tx) SetScheduleState(s *store.Schedule) error {
-	var by any
-	if s.PausedBy != nil {
-		by = int64(*s.PausedBy)
-	}
 	return t.Exec(
 		`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ? WHERE name = ?`,
-		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.BootID, int64(s.PausedAt), by, s.Note, s.Name)
+		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.BootID, int64(s.PausedAt), uidOrNull(s.PausedBy), s.Note, s.Name)
 }
 
 // UnfinishedJobs implements rules.Tx.
@@ -122,15 +105,10 @@ func (t *Tx) UnfinishedJobs(schedule string, limit int) ([]rules.Job, error) {
 
 // AddOccurrenceRecord implements rules.Tx.
 func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error {
-	var by any
-	if r.RequestedBy != nil {
-		by = int64(*r.RequestedBy)
-	}
-	if err := t.Exec(
+	t.Exec(
 		`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		schedule, int64(r.OccurrenceAt), int64(t.startTime), string(r.Outcome), r.JobSeq, r.JobID, by, r.Note); err != nil {
-		return err
-	}
+		schedule, int64(r.OccurrenceAt), int64(t.startTime), string(r.Outcome), r.JobSeq, r.JobID, uidOrNull(r.RequestedBy),
+		r.Note)
 	return t.Exec(
 		`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxOccurrenceRecords))
 }
@@ -144,22 +122,16 @@ func (t *Tx) IDTaken(id string) (bool, error) {
 // RemoveSchedule removes a schedule and its runs.
 func (e *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		old, err := t.storedSchedule(name)
+		old := t.storedSchedule(name)
 		switch {
-		case err != nil:
-			return err
 		case old.gen == 0:
 			return reads.NoScheduleError(name)
 		case old.gen != gen:
 			return store.ErrScheduleChanged
 		}
 		t.AddUserBytes(old.uid, -old.bytes, 0)
-		if err := t.Exec(`DELETE FROM schedules WHERE name = ?`, name); err != nil {
-			return err
-		}
-		if err := t.Exec(`DELETE FROM schedule_runs WHERE name = ?`, name); err != nil {
-			return err
-		}
+		t.Exec(`DELETE FROM schedules WHERE name = ?`, name)
+		t.Exec(`DELETE FROM schedule_runs WHERE name = ?`, name)
 		return t.record(queue.EventScheduleRemoved, nil, queue.EventDetail{UID: &by, Schedule: name})
 	})
 }
@@ -183,9 +155,7 @@ func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 			is.LastAt, is.NextAt, is.DueAt, is.BootID = max(is.LastAt, p.LastAt), p.NextAt, p.DueAt, p.BootID
 			t.WakeAt(p.DueAt)
 		}
-		if err := t.SetScheduleState(&is); err != nil {
-			return err
-		}
+		t.SetScheduleState(&is)
 		kind := queue.EventScheduleResumed
 		if p.Pause {
 			kind = queue.EventSchedulePaused
@@ -197,16 +167,14 @@ func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 // RunOccurrences carries out and records occurrences of a schedule.
 func (e *Engine) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult,
 	err error) {
-	err = e.Do(ctx, Prompt, func(t *Tx) (err error) {
+	return resultOf(ctx, e, &op{class: Prompt}, func(t *Tx) (fired store.OccurrenceResult, err error) {
 		if err := t.s.space.CheckSpace(); err != nil && len(f.Occurrences) > 0 {
-			return err
+			return fired, err
 		}
-		fired, err = t.rules.RunOccurrences(&f, func(draft queue.Job) (int64, string, error) {
+		return t.rules.RunOccurrences(&f, func(draft queue.Job) (int64, string, error) {
 			return t.enqueueFor(&f, draft)
 		})
-		return err
 	})
-	return fired, err
 }
 
 // enqueueFor enqueues a job of a schedule. If it rejects the job because another job has the unique key, it

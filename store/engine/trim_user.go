@@ -12,15 +12,11 @@ import (
 
 // TrimUserData implements store.Store.
 func (e *Engine) TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error) {
-	err = e.doFreeingSpace(ctx, Normal, func(t *Tx) error {
-		list, enough, err := t.removableParts(uid, t.s.mem.users[uid].totalBytes()-keep, maxOutputsPerStep)
-		if err != nil {
-			return err
-		}
-		more = !enough && len(list) == maxOutputsPerStep
-		return t.removeParts(uid, list)
+	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
+		list, enough := t.removableParts(uid, t.s.mem.users[uid].totalBytes()-keep, maxOutputsPerStep)
+		t.removeParts(uid, list)
+		return !enough && len(list) == maxOutputsPerStep, t.err
 	})
-	return more, err
 }
 
 // TrimUserData implements rules.Tx.
@@ -29,15 +25,14 @@ func (t *Tx) TrimUserData(uid int, keep int64) error {
 		return errPrewrite
 	}
 	needed, limit := t.s.mem.users[uid].totalBytes()-keep, store.RemovalLimit(t.examinedCount)
-	list, enough, err := t.removableParts(uid, needed, store.MaxRemovedEach) // usually a few parts are enough
-	if err == nil && !enough && len(list) == store.MaxRemovedEach && limit > len(list) {
-		list, enough, err = t.removableParts(uid, needed, limit)
+	list, enough := t.removableParts(uid, needed, store.MaxRemovedEach) // usually a few parts are enough
+	if !enough && len(list) == store.MaxRemovedEach && limit > len(list) {
+		list, enough = t.removableParts(uid, needed, limit)
 	}
-	t.examinedCount += len(list)
-	if err != nil || !enough {
-		return err
+	if t.examinedCount += len(list); enough {
+		t.removeParts(uid, list)
 	}
-	return t.removeParts(uid, list)
+	return t.err
 }
 
 // removablePart is a part of a user's job that can be removed: the output of attempt n, or the input if n is 0.
@@ -50,96 +45,80 @@ type removablePart struct {
 // and reports whether they have. First come the parts of jobs that have not ended, then those of the job that
 // ended first. The input of each job comes before its outputs. Each of the two queries reads at most limit
 // rows, in the order of an index.
-func (t *Tx) removableParts(uid int, needed int64, limit int) (list []removablePart, enough bool, err error) {
+func (t *Tx) removableParts(uid int, needed int64, limit int) (list []removablePart, enough bool) {
 	if needed <= 0 {
-		return nil, true, nil
+		return nil, true
 	}
-	read := func(query string) error {
+	read := func(query string) {
 		missing := needed
-		return t.Query(func(r database.Row) (bool, error) {
+		t.Query(func(r database.Row) (bool, error) {
 			list = append(list, removablePart{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2), endedAt: r.Num(3)})
 			missing -= r.Num(2)
 			return missing > 0, nil
 		}, query, int64(uid), int64(limit))
 	}
-	err = read(`SELECT jobs.seq, 0, octet_length(i.input), ended_at
+	read(`SELECT jobs.seq, 0, octet_length(i.input), ended_at
 		FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq
 		WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 ORDER BY ended_at, jobs.seq LIMIT ?`)
-	if err == nil {
-		err = read(`SELECT jobs.seq, n, output_bytes, jobs.ended_at
-			FROM jobs INDEXED BY jobs_user_outputs
-			CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
-			WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`)
-	}
+	read(`SELECT jobs.seq, n, output_bytes, jobs.ended_at
+		FROM jobs INDEXED BY jobs_user_outputs
+		CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
+		WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`)
 	slices.SortFunc(list, func(a, b removablePart) int {
 		return cmp.Or(cmp.Compare(a.endedAt, b.endedAt), cmp.Compare(a.seq, b.seq), cmp.Compare(a.attempt, b.attempt))
 	})
 	list = list[:min(len(list), limit)]
 	for i := range list {
 		if needed -= list[i].bytes; needed <= 0 {
-			return list[:i+1], true, err
+			return list[:i+1], true
 		}
 	}
-	return list, false, err
+	return list, false
 }
 
 // removeParts removes parts of a user's jobs.
-func (t *Tx) removeParts(uid int, list []removablePart) error {
+func (t *Tx) removeParts(uid int, list []removablePart) {
 	for _, part := range list {
-		var err error
 		if part.attempt == 0 {
-			err = t.removeInput(uid, part)
+			t.removeInput(uid, part)
 		} else {
-			err = t.removeOutputPart(part, queue.OutputOverQuota)
-		}
-		if err != nil {
-			return err
+			t.removeOutputPart(part, queue.OutputOverQuota)
 		}
 	}
-	return nil
 }
 
 // removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and
 // ends in ]} if it has nothing else, as records.EncodeInput writes it.
-func (t *Tx) removeInput(uid int, part removablePart) error {
+func (t *Tx) removeInput(uid int, part removablePart) {
 	parts := queue.InputParts(0)
-	err := t.Query(func(r database.Row) (bool, error) {
+	database.First(t, func(r database.Row) {
 		if r.Text(0) == `{"env":` {
 			parts |= queue.InputEnv
 		}
 		if r.Text(1) != `]}` {
 			parts |= queue.InputStdin
 		}
-		return false, nil
 	}, `SELECT substr(input, 1, 7), substr(input, length(input) - 1) FROM inputs WHERE seq = ?`, part.seq)
-	if err != nil {
-		return err
-	}
 	t.AddUserBytes(uid, -part.bytes, 0)
-	return t.removeStoredInput(part.seq, part.bytes, parts)
+	t.removeStoredInput(part.seq, part.bytes, parts)
 }
 
 // DeleteOldestAttempt implements rules.Tx.
 func (t *Tx) DeleteOldestAttempt(seq int64) error {
 	n, record := int64(0), int64(0)
-	err := t.Query(func(r database.Row) (bool, error) {
+	database.First(t, func(r database.Row) {
 		// The caller has added the size of the next record, but not subtracted that of this one.
 		n, record = r.Num(0), r.Num(1)+store.AttemptBytes
-		return false, nil
 	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT 1`, seq)
-	if err != nil || n == 0 {
-		return err
+	if n == 0 {
+		return t.err
 	}
-	if _, _, err := t.trim(1, 1, queue.OutputOverQuota, `SELECT seq, n, output_bytes FROM attempts
-		WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq, n); err != nil {
-		return err
-	}
-	if err := t.Exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n); err != nil {
-		return err
-	}
+	t.trim(1, 1, queue.OutputOverQuota, `SELECT seq, n, output_bytes FROM attempts
+		WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq, n)
+	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n)
 	with := *t.Lease(seq)
 	with.Job.StoredBytes -= record // no write here: the job's row is written when the lease ends
 	t.PutLease(&with)
 	t.AddUserBytes(with.Job.UID, -record, 0)
-	return nil
+	return t.err
 }

@@ -59,14 +59,11 @@ func (t *Tx) FormerOwnerUID(uid int, seq int64) int {
 
 // Job implements rules.Tx.
 func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
-	found := false
 	columns := records.ColumnsOf(part)
-	err = t.Query(func(r database.Row) (bool, error) {
-		found = true
+	found, err := database.First(t, func(r database.Row) {
 		// a change makes SQLite move the whole row, so count all of it
 		t.readBytes += int(r.Num(records.ColumnCount(columns)))
 		j = records.ReadRulesJob(r, columns)
-		return false, nil
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
 		err = reads.MissingJobError(t.Conn, seq)
@@ -76,12 +73,9 @@ func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 
 // jobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
 // table, its condition and its order.
-func (t *Tx) jobs(limit int, from string, args ...any) (list []rules.Job, err error) {
-	err = t.Query(func(r database.Row) (bool, error) {
-		list = append(list, records.ReadRulesJob(r, records.HeadColumns))
-		return len(list) < limit, nil
-	}, `SELECT `+records.HeadColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
-	return list, err
+func (t *Tx) jobs(limit int, from string, args ...any) ([]rules.Job, error) {
+	return database.Rows(t, func(r database.Row) rules.Job { return records.ReadRulesJob(r, records.HeadColumns) },
+		`SELECT `+records.HeadColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 }
 
 // Insert implements rules.Tx.
@@ -93,7 +87,7 @@ func (t *Tx) Insert(j *rules.Job, draft int) error {
 	}
 	t.discardPrefetchedRows()
 	j.StoredBytes = text.Size(j.ParentCount)
-	err = t.WriteRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
+	t.WriteRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank,
@@ -102,10 +96,10 @@ func (t *Tx) Insert(j *rules.Job, draft int) error {
 		int64(j.ExpiresAt), int64(j.HookEvents), int64(j.HookUID), int64(
 			j.ParentCount), j.UniqueFor.Milliseconds(), j.StoredBytes,
 		j.Unique, demands, j.Schedule, text.Labels, text.Terms, text.InlineInput())
-	if err == nil && text.InlineInput() == nil {
-		err = t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.Input)
+	if text.InlineInput() == nil {
+		t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.Input)
 	}
-	return err
+	return t.err
 }
 
 // Put implements rules.Tx. Only this method writes a job's row.
@@ -114,9 +108,7 @@ func (t *Tx) Put(j *rules.Job) error {
 		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
 		worker = ?, units = ?, reason = ?, ran = ?, error = coalesce(?, error)`
 	if j.LastAttempt != "" && j.State != queue.Completed {
-		if err := t.insertLastAttempt(j); err != nil {
-			return err
-		}
+		t.insertLastAttempt(j)
 	}
 	if t.prewrite.confirmJob(j) {
 		return nil
@@ -138,10 +130,8 @@ func (t *Tx) Put(j *rules.Job) error {
 		return err
 	}
 	all := set + `, terms = ?, labels = ?, input = ?, queue = ?, demands = ?, unique_key = ?, unique_for = ?, hooks = ?, parents = ? WHERE seq = ?`
-	if err = t.Exec(all, append(args, text.Terms, text.Labels, text.InlineInput(), j.Queue, demands, j.Unique,
-		j.UniqueFor.Milliseconds(), int64(j.HookEvents), int64(j.ParentCount), j.Seq)...); err != nil {
-		return err
-	}
+	t.Exec(all, append(args, text.Terms, text.Labels, text.InlineInput(), j.Queue, demands, j.Unique,
+		j.UniqueFor.Milliseconds(), int64(j.HookEvents), int64(j.ParentCount), j.Seq)...)
 	return t.writeInput(j.Seq, &text)
 }
 
@@ -160,25 +150,21 @@ func (t *Tx) PutProgress(j *rules.Job) error {
 
 // subtractOutput subtracts the size of a removed output from a job, and from its queue if the queue's own
 // retention bounds the job.
-func (t *Tx) subtractOutput(seq, bytes int64) error {
+func (t *Tx) subtractOutput(seq, bytes int64) {
 	if l := t.Lease(seq); l != nil {
 		with := *l
 		with.Job.OutputBytes -= bytes
 		t.PutLease(&with)
 	}
 	name, kept := "", false
-	err := t.Query(func(r database.Row) (bool, error) { // a removed job has no row and needs no change
+	database.First(t, func(r database.Row) { // a removed job has no row and needs no change
 		name, kept = r.Text(0), r.Num(1) != 0
 		t.AddUserBytes(int(r.Num(2)), 0, -bytes)
-		return false, nil
 	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
-	if err != nil {
-		return err
-	}
 	if kept {
 		t.adjustRetainedCounts(name, records.QueueCounts{RetainedBytes: -bytes})
 	}
-	return t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
+	t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
 }
 
 // writeInput stores a job's env and stdin in the table inputs, or removes them from it if they fit into the
@@ -192,12 +178,9 @@ func (t *Tx) writeInput(seq int64, text *records.Texts) error {
 }
 
 // removeStoredInput removes the input of a job from the table inputs, and subtracts its size from the job.
-func (t *Tx) removeStoredInput(seq, bytes int64, parts queue.InputParts) error {
-	if err := t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
-		return err
-	}
-	return t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes,
-		seq)
+func (t *Tx) removeStoredInput(seq, bytes int64, parts queue.InputParts) {
+	t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
+	t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes, seq)
 }
 
 // AddAttempt implements rules.Tx.
@@ -219,13 +202,10 @@ func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 			return err
 		}
 	}
-	return t.insertAttempt(e.Seq, &queue.Attempt{Number: j.StartedAttempts, Fence: e.Fence, Worker: a.Worker, Node: a.Node,
-		PID:       a.PID,
-		StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
-		Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPUTime: a.CPUTime, PeakRSS: a.PeakRSS,
-		PeakTasks: a.PeakTasks,
-		Leftovers: a.Leftovers, DroppedBytes: a.DroppedBytes, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size,
-		Result: a.Result, ResultError: a.ResultError})
+	row := e.Attempt
+	row.Number, row.Fence, row.OutputBytes = j.StartedAttempts, e.Fence, size
+	row.Reason, row.Error, row.Counted = d.Reason, d.Error, d.UsesAttempt
+	return t.insertAttempt(e.Seq, &row)
 }
 
 // AddDeletableOutput implements rules.Tx.
@@ -240,21 +220,15 @@ func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 	if j == nil {
 		j = &noJob
 	}
-	var private any
-	if uid := j.RestrictedToUID(); uid != nil {
-		private = int64(*uid)
-	}
 	return t.WriteRow(
 		`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		n, int64(t.startTime), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
+		n, int64(t.startTime), string(kind), j.Seq, j.ID, int64(state), string(detail), uidOrNull(j.RestrictedToUID()))
 }
 
 // record adds an event about a job, or about none if j is nil.
 func (t *Tx) record(kind queue.EventKind, j *queue.Job, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
+	t.err = cmp.Or(t.err, err)
 	return t.AddEvent(kind, j, 0, raw)
 }
 
@@ -307,7 +281,7 @@ func (t *Tx) AddUserBytes(uid int, stored, outputs int64) {
 // Lease implements rules.Tx.
 func (t *Tx) Lease(seq int64) *rules.Lease {
 	l, err := t.loadFullLease(t.s.mem.leases[seq])
-	t.firstErr = cmp.Or(t.firstErr, err)
+	t.err = cmp.Or(t.err, err)
 	return l
 }
 
@@ -389,6 +363,14 @@ func estimateJobBytes(j *queue.Job) int {
 		}
 	}
 	return n
+}
+
+// uidOrNull returns a uid as an argument: NULL if it is nil.
+func uidOrNull(uid *int) any {
+	if uid == nil {
+		return nil
+	}
+	return int64(*uid)
 }
 
 // orNull returns a text or blob as an argument: NULL if it is empty.

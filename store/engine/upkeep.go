@@ -3,12 +3,12 @@ package engine
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
-	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -25,28 +25,20 @@ func (e *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
 	return readInWriter(ctx, e, func(t *Tx) ([]store.Setting, error) { return readSettings(t.Conn) })
 }
 
-func readSettings(c database.Conn) (list []store.Setting, err error) {
-	err = c.Query(func(r database.Row) (bool, error) {
-		list = append(list, store.Setting{
-			Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), SetAt: queue.Millis(r.Num(3))})
-		return true, nil
+func readSettings(c database.Conn) ([]store.Setting, error) {
+	return database.Rows(c, func(r database.Row) store.Setting {
+		return store.Setting{Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), SetAt: queue.Millis(r.Num(3))}
 	}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
-	return list, err
 }
 
 // SetSetting stores one setting. An empty value removes the setting.
 func (e *Engine) SetSetting(ctx context.Context, set store.Setting) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		var n int64
-		var err error
-		if set.Value == "" {
-			n, err = t.ExecCount(`DELETE FROM settings WHERE key = ?`, set.Key)
-		} else {
-			n, err = t.ExecCount(
+		if set.Value != "" {
+			t.Exec(
 				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
 				set.Key, set.Value, int64(set.UID), int64(t.startTime))
-		}
-		if err != nil || n == 0 {
+		} else if n, err := t.ExecCount(`DELETE FROM settings WHERE key = ?`, set.Key); n == 0 {
 			return err
 		}
 		return t.record(cmp.Or(set.Kind, queue.EventSettingChanged), nil,
@@ -64,7 +56,7 @@ const (
 // Promote makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
 // a bounded part of each duty, and returns how long to wait before the next call.
 func (e *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
-	err = e.doOp(ctx, &op{class: Prompt, mayUseWholeReserve: true, run: func(t *Tx) error {
+	return resultOf(ctx, e, &op{class: Prompt, mayUseWholeReserve: true}, func(t *Tx) (next time.Duration, err error) {
 		e.space.MaintainReserve()
 		unfinished := false
 		for _, duty := range []func() (more bool, err error){t.makeDueReady, t.cancelExpired, t.deleteOldKeys, t.tidyRemoved,
@@ -72,39 +64,36 @@ func (e *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
 			t.statistics().Tidy, t.writeEstimatesEachMinute, t.resumeQueues, t.rules.DecideDependants} {
 			more, err := duty()
 			if err != nil {
-				return err
+				return 0, err
 			}
 			unfinished = unfinished || more
 		}
-		if err := t.rules.OpenLanes(); err != nil {
-			return err
+		if err := t.rules.OpenLanes(); err != nil || unfinished || e.rechecks.DirtyGateCount() > 0 {
+			return 0, err
 		}
-		if next = 0; unfinished || e.rechecks.DirtyGateCount() > 0 {
-			return nil
-		}
-		next, err = t.nextDue()
-		return err
-	}})
-	return next, err
+		return t.nextDue()
+	})
 }
 
 // makeDueReady makes due jobs ready, up to moveStep of them.
 func (t *Tx) makeDueReady() (more bool, err error) {
-	due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
+	due, _ := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
 		int64(t.startTime))
-	for i := 0; i < len(due) && err == nil; i++ {
-		err = t.rules.MarkDue(&due[i])
+	for i := range due {
+		if err := t.rules.MarkDue(&due[i]); err != nil {
+			return false, err
+		}
 	}
-	return len(due) == moveStep, err
+	return len(due) == moveStep, t.err
 }
 
 // deleteOldKeys deletes up to promoteStep keys that are older than IdempotencyKeyRetention. Keys are
 // stored in the order of their age, so the age of the first one shows whether any must be deleted.
 func (t *Tx) deleteOldKeys() (more bool, err error) {
 	before := int64(t.startTime.Add(-store.IdempotencyKeyRetention))
-	oldest, err := t.QueryNumber(`SELECT at FROM keys ORDER BY n LIMIT 1`)
-	if err != nil || oldest == 0 || oldest >= before {
-		return false, err
+	oldest := t.number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
+	if oldest == 0 || oldest >= before {
+		return false, t.err
 	}
 	n, err := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT ?) AND at < ?`,
 		int64(promoteStep), before)
@@ -113,16 +102,10 @@ func (t *Tx) deleteOldKeys() (more bool, err error) {
 
 // cancelExpired cancels jobs that have not started before their expiry time, up to moveStep of them.
 func (t *Tx) cancelExpired() (more bool, err error) {
-	var list []rules.Job
-	err = t.Query(func(r database.Row) (bool, error) {
-		if t.s.mem.leases[r.Num(0)] == nil {
-			list = append(list, records.ReadRulesJob(r, records.HeadColumns))
-		}
-		return len(list) < moveStep, nil
-	}, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.startTime), int64(moveStep+len(t.s.mem.leases)))
-	if err != nil {
-		return false, err
-	}
+	list, err := t.jobs(moveStep+len(t.s.mem.leases), `jobs INDEXED BY jobs_expiry
+		WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.startTime))
+	list = slices.DeleteFunc(list, func(j rules.Job) bool { return t.s.mem.leases[j.Seq] != nil })
+	list = list[:min(len(list), moveStep)]
 	for i := range list {
 		if t.rules.HookBytes >= rules.MaxHookBytes {
 			return true, nil // more jobs may have expired
@@ -131,17 +114,14 @@ func (t *Tx) cancelExpired() (more bool, err error) {
 			return false, err
 		}
 	}
-	return len(list) == moveStep, nil
+	return len(list) == moveStep, err
 }
 
 // nextDue returns how long to wait until something is due, at most an hour.
 func (t *Tx) nextDue() (time.Duration, error) {
-	timer, err := t.QueryNumber(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
-	if err != nil {
-		return 0, err
-	}
+	timer := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
 	due := earliest(t.nextResume(), queue.Millis(timer))
-	err = t.Query(func(r database.Row) (bool, error) {
+	t.Query(func(r database.Row) (bool, error) {
 		_, leased := t.s.mem.leases[r.Num(1)]
 		if !leased {
 			due = earliest(due, queue.Millis(r.Num(0)))
@@ -149,9 +129,6 @@ func (t *Tx) nextDue() (time.Duration, error) {
 		return leased, nil
 	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5
 		ORDER BY expires_at LIMIT ?`, int64(1+len(t.s.mem.leases)))
-	if err != nil {
-		return 0, err
-	}
 	opens, err := t.NextOpen()
 	if err != nil {
 		return 0, err
@@ -167,31 +144,26 @@ func (t *Tx) nextDue() (time.Duration, error) {
 // DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database
 // is being made, because the copy may refer to them.
 func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
-	err = e.Do(ctx, Prompt, func(t *Tx) error {
+	return resultOf(ctx, e, &op{class: Prompt}, func(t *Tx) (refs []string, err error) {
 		// A copy begins between two transactions, so either before this one or after it.
-		if refs = nil; e.copyInProgress.Load() {
-			return nil
+		if e.copyInProgress.Load() {
+			return nil, nil
 		}
 		if e.shared != nil && e.node != 0 {
-			refs, err = e.shared.OwnDeletableOutputs(t, limit)
-			return err
+			return e.shared.OwnDeletableOutputs(t, limit)
 		}
-		return t.Query(func(r database.Row) (bool, error) {
-			refs = append(refs, r.Text(0))
-			return len(refs) < limit, nil
-		}, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
+		return database.Rows(t, database.TextOf, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
 	})
-	return refs, err
 }
 
 // ForgetDeletedOutputs removes deleted output files from the table garbage, which lists the files to delete.
 func (e *Engine) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
-	return e.doFreeingSpace(ctx, Prompt, func(t *Tx) error {
+	o := removal(Prompt)
+	o.run = func(t *Tx) error {
 		for _, ref := range refs {
-			if err := t.Exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
-				return err
-			}
+			t.Exec(`DELETE FROM garbage WHERE ref = ?`, ref)
 		}
-		return nil
-	})
+		return t.err
+	}
+	return e.doOp(ctx, o)
 }

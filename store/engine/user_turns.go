@@ -5,9 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/lanes"
-	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -73,19 +71,14 @@ func (t *Tx) openLanes(q *lanes.Queue) error {
 	}
 	if !q.Stale {
 		for uid := range q.StaleUsers {
-			if _, err := t.nextOpenLanes(q, `uid = ?`, uid); err != nil {
-				return err
-			}
+			t.nextOpenLanes(q, `uid = ?`, uid)
 		}
-		return nil
+		return t.err
 	}
-	for last := math.MinInt; ; {
-		uid, err := t.nextOpenLanes(q, `uid > ?`, last)
-		if err != nil || uid == nil {
-			return err
-		}
-		last = *uid
+	for last := new(math.MinInt); last != nil; {
+		last = t.nextOpenLanes(q, `uid > ?`, *last)
 	}
+	return t.err
 }
 
 // openLanesOfUsers reads the open lanes of all the users in one query, where openLanes needs one query for
@@ -101,16 +94,15 @@ func (t *Tx) openLanesOfUsers(q *lanes.Queue) error {
 
 // nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It
 // returns nil if no user meets it.
-func (t *Tx) nextOpenLanes(q *lanes.Queue, condition string, uidArg int) (uid *int, err error) {
-	err = t.Query(func(r database.Row) (bool, error) {
-		l, err := records.ReadLane(r)
-		if err != nil || uid != nil && l.UID != *uid {
-			return false, err
+func (t *Tx) nextOpenLanes(q *lanes.Queue, condition string, uidArg int) (uid *int) {
+	t.eachLane(func(l rules.Lane) bool {
+		if uid != nil && l.UID != *uid {
+			return false
 		}
 		uid = &l.UID
 		q.AddOpen(l)
-		return true, nil
-	}, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+
-		condition+` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(uidArg), int64(lanes.MaxOpenPerUser+1))
-	return uid, err
+		return true
+	}, `INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+condition+
+		` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(uidArg), int64(lanes.MaxOpenPerUser+1))
+	return uid
 }

@@ -89,10 +89,9 @@ const maxListedEntries = 32
 // updateList adds the keys whose counts the transaction changed to the list in the table meta, and encodes the
 // list. The list holds the counts whose own rows are out of date. Once it has more than maxListedEntries keys,
 // updateList writes the rows of all of them and empties the list.
-func updateList[K comparable](listed *[]K, text *string, changed []K, write func(K) error,
-	entry func(K) string) error {
+func updateList[K comparable](listed *[]K, text *string, changed []K, write func(K), entry func(K) string) {
 	if len(changed) == 0 {
-		return nil
+		return
 	}
 	keys := slices.Clip(*listed)
 	for _, k := range changed {
@@ -102,9 +101,7 @@ func updateList[K comparable](listed *[]K, text *string, changed []K, write func
 	}
 	if len(keys) > maxListedEntries {
 		for _, k := range keys {
-			if err := write(k); err != nil {
-				return err
-			}
+			write(k)
 		}
 		keys = nil
 	}
@@ -113,12 +110,11 @@ func updateList[K comparable](listed *[]K, text *string, changed []K, write func
 		list.WriteString(entry(k))
 	}
 	*listed, *text = keys, list.String()
-	return nil
 }
 
 // updateUserList records the changed counts of users in meta.users, because every commit writes that row anyway.
 // See docs/decisions/0019.
-func (t *Tx) updateUserList() error {
+func (t *Tx) updateUserList() {
 	m := &t.s.mem
 	var changed []int
 	for uid, before := range t.users {
@@ -127,19 +123,19 @@ func (t *Tx) updateUserList() error {
 			changed = append(changed, uid)
 		}
 	}
-	return updateList(&m.listedUsers, &m.userList, changed,
-		func(uid int) error { return t.writeUser(int64(uid), m.users[uid]) },
+	updateList(&m.listedUsers, &m.userList, changed, func(uid int) { t.writeUser(int64(uid), m.users[uid]) },
 		func(uid int) string {
 			u := m.users[uid]
 			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.waiting, u.bytes, u.outputBytes)
 		})
 }
 
-func (t *Tx) writeUser(uid int64, u user) error {
+func (t *Tx) writeUser(uid int64, u user) {
 	if u.waiting == 0 && u.bytes == 0 {
-		return t.Exec(`DELETE FROM users WHERE uid = ?`, uid)
+		t.Exec(`DELETE FROM users WHERE uid = ?`, uid)
+		return
 	}
-	return t.Exec(`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (?, ?, ?, ?)
+	t.Exec(`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (?, ?, ?, ?)
 		ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes, outputs = excluded.outputs`, uid,
 		u.waiting, u.bytes, u.outputBytes)
 }
@@ -147,13 +143,11 @@ func (t *Tx) writeUser(uid int64, u user) error {
 // readUsers reads the users' counts.
 func (e *Engine) readUsers(all *database.QueryBatch) {
 	m := &e.mem
-	all.Add(func(r database.Row) (bool, error) {
+	all.Each(func(r database.Row) {
 		m.users[int(r.Num(0))] = user{waiting: r.Num(1), bytes: r.Num(2), outputBytes: r.Num(3)}
-		return true, nil
 	}, `SELECT uid, waiting, bytes, outputs FROM users`)
-	all.Add(func(r database.Row) (bool, error) {
+	all.Each(func(r database.Row) {
 		m.changeUser(int(r.Num(0)), func(u *user) { u.hooks = r.Num(1) })
-		return true, nil
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }
 

@@ -327,9 +327,8 @@ func (t *Tx) anything(dice *rand.Rand) (err error) {
 			}
 		}
 	case 7:
-		if err = t.RecheckClosedLanes(); err == nil {
-			_, err = t.continueRecheck()
-		}
+		t.RecheckClosedLanes()
+		_, err = t.continueRecheck()
 	}
 	return err
 }

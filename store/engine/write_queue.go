@@ -31,6 +31,7 @@ type op struct {
 	// mayUseWholeReserve allows the operation to use the last part of the reserve when the disk is full. It is set
 	// for removals, and for cancel and Promote, because these write little and end jobs that use disk space.
 	mayUseWholeReserve bool
+	freesSpace         bool // removes rows or outputs, so that the database may have free space afterwards
 	readOnly           bool // changes nothing; the caller may stop waiting when its context ends
 }
 
@@ -44,27 +45,27 @@ func (e *Engine) Do(ctx context.Context, c Class, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{run: run, class: c})
 }
 
-// doFreeingSpace is like Do, for an operation that frees space.
-func (e *Engine) doFreeingSpace(ctx context.Context, c Class, run func(*Tx) error) error {
-	err := e.doOp(ctx, &op{run: run, class: c, mayUseWholeReserve: true})
-	if err == nil {
-		e.space.OnSpaceFreed()
+// resultOf carries out the operation o, for which it sets run, and returns its result. After an error, the result is
+// the zero value.
+func resultOf[T any](ctx context.Context, e *Engine, o *op, run func(*Tx) (T, error)) (T, error) {
+	var result, none T // a running transaction may still write to result after resultOf has returned an error
+	o.run = func(t *Tx) (err error) {
+		result, err = run(t)
+		return err
 	}
-	return err
+	if err := e.doOp(ctx, o); err != nil {
+		return none, err
+	}
+	return result, nil
 }
+
+// removal returns an operation that removes rows or outputs, and so frees space.
+func removal(c Class) *op { return &op{class: c, mayUseWholeReserve: true, freesSpace: true} }
 
 // readInWriter returns the result of an operation that only reads, but needs the writer's memory. It returns
 // early if ctx ends, because a disk, a server or another program may block the writer for long.
-func readInWriter[T any](ctx context.Context, s *Engine, run func(*Tx) (T, error)) (T, error) {
-	var found, none T // a running transaction may still write to found after readInWriter has returned an error
-	err := s.doOp(ctx, &op{class: Prompt, readOnly: true, run: func(t *Tx) (err error) {
-		found, err = run(t)
-		return err
-	}})
-	if err != nil {
-		return none, err
-	}
-	return found, nil
+func readInWriter[T any](ctx context.Context, e *Engine, run func(*Tx) (T, error)) (T, error) {
+	return resultOf(ctx, e, &op{class: Prompt, readOnly: true}, run)
 }
 
 // doOp runs an operation. Its caller waits for the commit of a group of operations, or commits the group
@@ -93,6 +94,9 @@ func (e *Engine) doOp(ctx context.Context, o *op) error {
 	for {
 		select {
 		case err := <-o.result:
+			if err == nil && o.freesSpace {
+				e.space.OnSpaceFreed()
+			}
 			return err
 		case <-ended:
 			e.ops.Withdraw(o)

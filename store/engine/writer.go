@@ -29,6 +29,11 @@ const (
 
 // Tx is the transaction of one group of operations. It begins a database transaction only with its first
 // statement. Operations that need only the writer's memory begin none.
+//
+// Like a bufio.Writer, a Tx keeps the first error of its statements in its field err. Later statements do nothing and
+// return the same error, and the transaction is rolled back. So a function that executes several statements need not
+// check the error of each. After an error, queries find nothing, and what the function computes from their results is
+// not used.
 type Tx struct {
 	database.Conn
 	hasBegun      bool
@@ -40,7 +45,7 @@ type Tx struct {
 	afterCommit   []func()        // functions to call after the commit
 	drafts        []records.Texts // texts of the jobs that are being enqueued, by draft number
 	earliestTimer queue.Millis    // earliest timer that was set; 0 if none
-	firstErr      error           // first error of a method that cannot return one
+	err           error           // first error of a statement; the transaction is rolled back if there is one
 	cutShort      *waiter         // waiter that must claim again, because its claim was cut short
 	submission    int64           // number of the submission that is being enqueued
 
@@ -258,10 +263,10 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, 
 		func() (err error) { grant, err = t.serveWaiter(); return err },
 		t.rules.OpenLanes,
 		t.prewrite.checkAllConfirmed,
-		func() error { return t.firstErr },
 		t.WriteNamed, t.writeStatistics, t.writeLanes, t.writeMeta,
 	} {
-		if err = step(); err != nil {
+		err = step()
+		if err = cmp.Or(t.err, err); err != nil {
 			return n, nil, nil, err
 		}
 	}
@@ -293,6 +298,7 @@ func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 		}
 		n++
 		o.err = o.run(t)
+		o.err = cmp.Or(t.err, o.err)
 		ended := time.Now()
 		if o.class == Urgent {
 			users = ended
@@ -314,49 +320,57 @@ func (t *Tx) transferredBytes() int {
 	return int(t.Conn.ArgumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.ClaimedBytes
 }
 
-func (t *Tx) EnsureBegun() (err error) {
-	if !t.hasBegun {
-		err = t.Conn.Begin()
-		t.hasBegun = err == nil
+// EnsureBegun begins the database transaction, unless it has begun already.
+func (t *Tx) EnsureBegun() error {
+	if !t.hasBegun && t.err == nil {
+		t.err = t.Conn.Begin()
+		t.hasBegun = t.err == nil
 	}
-	return err
+	return t.err
 }
 
+// Exec implements database.Statements, as the next methods do.
 func (t *Tx) Exec(sql string, args ...any) error {
-	if err := t.writeLanes(); err != nil {
-		return err
+	if t.writeLanes() == nil {
+		t.discardPrefetchedRows() // the statement may change any row
+		t.err = t.Conn.Exec(sql, args...)
 	}
-	t.discardPrefetchedRows() // the statement may change any row
-	return t.Conn.Exec(sql, args...)
+	return t.err
 }
 
 func (t *Tx) WriteRow(sql string, args ...any) error {
-	if err := t.EnsureBegun(); err != nil {
-		return err
+	if t.EnsureBegun() == nil {
+		t.err = t.Conn.WriteRow(sql, args...)
 	}
-	return t.Conn.WriteRow(sql, args...)
+	return t.err
 }
 
-func (t *Tx) ExecCount(sql string, args ...any) (int64, error) {
-	if err := t.writeLanes(); err != nil {
-		return 0, err
+func (t *Tx) ExecCount(sql string, args ...any) (n int64, err error) {
+	if t.writeLanes() == nil {
+		t.discardPrefetchedRows()
+		n, t.err = t.Conn.ExecCount(sql, args...)
 	}
-	t.discardPrefetchedRows()
-	return t.Conn.ExecCount(sql, args...)
+	return n, t.err
 }
 
 func (t *Tx) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
-	if err := t.writeLanes(); err != nil {
-		return err
+	if t.writeLanes() == nil {
+		t.err = t.Conn.Query(each, sql, args...)
 	}
-	return t.Conn.Query(each, sql, args...)
+	return t.err
 }
 
-func (t *Tx) QueryNumber(sql string, args ...any) (int64, error) {
-	if err := t.writeLanes(); err != nil {
-		return 0, err
+func (t *Tx) QueryNumber(sql string, args ...any) (n int64, err error) {
+	if t.writeLanes() == nil {
+		n, t.err = t.Conn.QueryNumber(sql, args...)
 	}
-	return t.Conn.QueryNumber(sql, args...)
+	return n, t.err
+}
+
+// number returns the integer in the first row of a query, or 0 if there is no row.
+func (t *Tx) number(sql string, args ...any) int64 {
+	n, _ := t.QueryNumber(sql, args...)
+	return n
 }
 
 func (t *Tx) rollback() {
@@ -381,12 +395,8 @@ func (t *Tx) rollback() {
 
 // writeMeta writes what the transaction changed of the counts and numbers.
 func (t *Tx) writeMeta() error {
-	if err := t.updateUserList(); err != nil {
-		return err
-	}
-	if err := t.updateQueueList(); err != nil {
-		return err
-	}
+	t.updateUserList()
+	t.updateQueueList()
 	m, b := &t.s.mem, &t.memoryAtStart
 	if !(t.hasBegun && t.Conn.HasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq &&
 		m.enqueuedTotal == b.enqueuedTotal && m.nextEvent == b.nextEvent && m.outputBytes == b.outputBytes &&
@@ -403,18 +413,19 @@ func (t *Tx) writeMeta() error {
 	}
 	m.commits++
 	c := &m.counts
-	err := t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
+	t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
 		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, records.BoolToInt(changed),
 		inMeta, m.commits, m.nextSeq, m.enqueuedTotal, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled],
 		m.outputBytes)
-	if err == nil && t.delta != nil {
-		var delta []byte
-		if delta, err = t.buildDelta(); err == nil {
-			err = t.s.shared.StoreDelta(t, m.commits, delta)
-		}
+	if t.delta == nil {
+		return t.err
 	}
-	return err
+	delta, err := t.buildDelta()
+	if err != nil {
+		return err
+	}
+	return t.s.shared.StoreDelta(t, m.commits, delta)
 }
 
 // Reservations lists the leases that are not known to have started.

@@ -16,7 +16,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Tx is the transaction that reads and changes the tables.
+// Tx is the transaction that reads and changes the tables. If a statement fails, later statements do nothing and return
+// the same error. So a function that executes several statements returns the error of the last one.
 type Tx interface {
 	database.Statements
 	rules.Clock
@@ -34,14 +35,9 @@ type State struct {
 
 // Read adds the statements that read the state, except UsedUnits.
 func (s *State) Read(all *database.QueryBatch) {
-	all.Add(func(r database.Row) (bool, error) {
-		s.ResourceList = append(s.ResourceList, r.Num(0))
-		return true, nil
-	}, `SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
-	all.Add(func(r database.Row) (bool, error) {
-		s.Exist = true
-		return false, nil
-	}, `SELECT 1 FROM gates LIMIT 1`)
+	all.Each(func(r database.Row) { s.ResourceList = append(s.ResourceList, r.Num(0)) },
+		`SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
+	all.Each(func(database.Row) { s.Exist = true }, `SELECT 1 FROM gates LIMIT 1`)
 }
 
 // Tables implements rules.Gates, except TakenUnits, on the tables gates and starts, in one transaction.
@@ -75,14 +71,11 @@ func (t *Tables) Gate(uid int, d queue.Demand) (id int64, err error) {
 	}
 	id, err = t.tx.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
 		int64(d.Kind), d.Key, int64(d.Amount), d.Period.Milliseconds())
-	if err != nil {
-		return 0, err
-	}
 	t.state.Exist = true
 	if d.Kind == queue.GateResource {
 		t.state.ResourceList = append(slices.Clip(t.state.ResourceList), id)
 	}
-	return id, nil
+	return id, err
 }
 
 // ResourceGates implements rules.Gates.
@@ -99,30 +92,20 @@ func (t *Tables) Tidy(limit int) (more bool, err error) {
 	if !t.state.Exist {
 		return false, nil
 	}
-	if err := t.WriteNamed(); err != nil {
-		return false, err
-	}
+	t.WriteNamed()
 	periods := map[int64]int64{} // of the gates that nothing needs, in milliseconds
-	err = t.tx.Query(func(r database.Row) (bool, error) {
-		periods[r.Num(0)] = r.Num(1)
-		return true, nil
-	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`,
+	err = database.Each(t.tx, func(r database.Row) { periods[r.Num(0)] = r.Num(1) },
+		`SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`,
 		int64(limit))
-	if err != nil {
-		return false, err
-	}
 	for _, id := range slices.Sorted(maps.Keys(periods)) {
-		last, err := t.tx.QueryNumber(`SELECT max(at) FROM starts WHERE gate = ?`, id)
-		if opens := last + periods[id] + 1; err == nil && opens > int64(t.tx.Now()) && last > 0 {
+		last, _ := t.tx.QueryNumber(`SELECT max(at) FROM starts WHERE gate = ?`, id)
+		if opens := last + periods[id] + 1; opens > int64(t.tx.Now()) && last > 0 {
 			err = t.setOpens(id, opens)
-		} else if err == nil {
+		} else {
 			err = t.remove(id)
 		}
-		if err != nil {
-			return false, err
-		}
 	}
-	return len(periods) == limit, nil
+	return len(periods) == limit, err
 }
 
 // remove deletes a gate and its starts.
@@ -131,27 +114,22 @@ func (t *Tables) remove(id int64) error {
 	if at := slices.Index(t.state.ResourceList, id); at >= 0 {
 		t.state.ResourceList = slices.Delete(slices.Clone(t.state.ResourceList), at, at+1)
 	}
-	err := t.tx.Exec(`DELETE FROM starts WHERE gate = ?`, id)
-	if err == nil {
-		err = t.tx.Exec(`DELETE FROM gates WHERE id = ?`, id)
-	}
-	return err
+	t.tx.Exec(`DELETE FROM starts WHERE gate = ?`, id)
+	return t.tx.Exec(`DELETE FROM gates WHERE id = ?`, id)
 }
 
 // GateRule implements rules.Gates.
 func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
 	rule, found := t.limits[gate]
 	if !found {
-		err := t.tx.Query(func(r database.Row) (bool, error) {
-			found = true
+		found, err := database.First(t.tx, func(r database.Row) {
 			rule.Amount, rule.Period, rule.Key = int(r.Num(0)), time.Duration(r.Num(1))*time.Millisecond, r.Text(2)
-			return false, nil
 		}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
+		if err == nil && !found {
+			err = database.DamageError(fmt.Sprintf(`the table "gates" lacks the row with the id %d`, gate))
+		}
 		if err != nil {
 			return rule, err
-		}
-		if !found {
-			return rule, database.DamageError(fmt.Sprintf(`the table "gates" lacks the row with the id %d`, gate))
 		}
 		if t.limits == nil {
 			t.limits = map[int64]rules.GateRule{}
@@ -166,9 +144,7 @@ func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
 func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
 	now := int64(t.tx.Now())
-	if err := t.tx.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gate, now); err != nil {
-		return 0, err
-	}
+	t.tx.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gate, now)
 	starts, err := t.tx.QueryNumber(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
 	return int(starts), err
 }
@@ -196,19 +172,13 @@ func (t *Tables) setOpens(gate, at int64) error {
 func (t *Tables) TakeOpen(limit int, setBack bool) (list []int64, err error) {
 	now := int64(t.tx.Now())
 	if setBack {
-		if err := t.tx.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens
-			WHERE opens > 0 AND opens > ? + per + 1)`, now, now); err != nil {
-			return nil, err
-		}
+		t.tx.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens
+			WHERE opens > 0 AND opens > ? + per + 1)`, now, now)
 	}
-	err = t.tx.Query(func(r database.Row) (bool, error) {
-		list = append(list, r.Num(0))
-		return true, nil
-	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, now, int64(limit))
+	list, err = database.Rows(t.tx, database.NumOf,
+		`SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, now, int64(limit))
 	for _, id := range list {
-		if err == nil {
-			err = t.setOpens(id, 0)
-		}
+		err = t.setOpens(id, 0)
 	}
 	return list, err
 }
@@ -223,19 +193,14 @@ func (t *Tables) NextOpen() (at int64, err error) {
 
 // RecordStart implements rules.Gates.
 func (t *Tables) RecordStart(gate int64, at queue.Millis) error {
-	if err := t.deleteOldStarts(gate); err != nil {
-		return err
-	}
+	t.deleteOldStarts(gate)
 	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
 }
 
 // SetRuleFromJob implements rules.Gates.
 // See docs/decisions/0018.
 func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
-	id, err := t.Gate(j.UID, d)
-	if err != nil {
-		return 0, err
-	}
+	id, _ := t.Gate(j.UID, d)
 	n, per := int64(d.Amount), d.Period.Milliseconds()
 	fixed, err := t.tx.QueryNumber(
 		`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
@@ -249,9 +214,7 @@ func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 // putRule changes the limit and the period of a lock or rate.
 func (t *Tables) putRule(gate, n, per int64) error {
 	delete(t.limits, gate)
-	if err := t.deleteOldStarts(gate); err != nil { // a longer period must not count them later
-		return err
-	}
+	t.deleteOldStarts(gate) // a longer period must not count them later
 	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
 }
 
@@ -274,52 +237,43 @@ func (t *Tables) SetFixedRule(d queue.Demand) (id int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if id, err = t.Gate(queue.SharedOwner, d); err != nil {
-		return 0, err
-	}
-	if err := t.tx.Exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id); err != nil {
-		return 0, err
-	}
+	id, _ = t.Gate(queue.SharedOwner, d)
+	t.tx.Exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id)
 	return id, t.putRule(id, int64(d.Amount), d.Period.Milliseconds())
 }
 
 // deleteOldStarts deletes the starts that are older than a rate's period.
-func (t *Tables) deleteOldStarts(gate int64) error {
-	return t.tx.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
+func (t *Tables) deleteOldStarts(gate int64) {
+	t.tx.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
 		int64(t.tx.Now()), gate)
 }
 
 // AdjustNamingCounts implements rules.Gates.
-func (t *Tables) AdjustNamingCounts(j *rules.Job, by int) error {
+func (t *Tables) AdjustNamingCounts(j *rules.Job, by int) (err error) {
 	for _, d := range j.Demands {
 		if !d.HasLimit() {
 			continue
 		}
 		if by > 0 {
-			if _, err := t.Gate(j.UID, d); err != nil {
-				return err
-			}
+			_, err = t.Gate(j.UID, d)
 		}
 		if t.named == nil {
 			t.named = map[name]int64{}
 		}
 		t.named[name{d.Owner(j.UID), d.Kind, d.Key}] += int64(by)
 	}
-	return nil
+	return err
 }
 
 // WriteNamed writes the changed numbers of jobs that name a gate. It writes each gate once, however many jobs have
 // changed.
-func (t *Tables) WriteNamed() error {
+func (t *Tables) WriteNamed() (err error) {
 	for g, by := range t.named {
-		if by == 0 {
-			continue
-		}
-		if err := t.tx.Exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.owner),
-			int64(g.kind), g.key); err != nil {
-			return err
+		if by != 0 {
+			err = t.tx.Exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.owner),
+				int64(g.kind), g.key)
 		}
 	}
 	clear(t.named)
-	return nil
+	return err
 }

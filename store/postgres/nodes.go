@@ -128,9 +128,7 @@ func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error
 			return err
 		}
 		if len(expired) > 0 {
-			if err := t.RecheckClosedLanes(); err != nil {
-				return err
-			}
+			t.RecheckClosedLanes()
 		}
 		for seq, l := range t.Leases() {
 			if !isGone(l.Job.Node) {

@@ -232,8 +232,8 @@ func (b backend) OpenReader() (database.ReadConn, error) {
 func (b backend) BeforeCommit() error { return nil }
 
 // ReadReservations implements Backend. Each node lists its own leases in its row of the table nodes.
-func (b backend) ReadReservations(all *database.QueryBatch, each func(database.Row) (bool, error)) {
-	all.Add(each, `SELECT reserved FROM nodes WHERE reserved <> ''`)
+func (b backend) ReadReservations(all *database.QueryBatch, read func(database.Row)) {
+	all.Each(read, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
 // WriteReservations implements Backend. The table meta lists the leases that belong to no node. After a move, it

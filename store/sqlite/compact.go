@@ -73,26 +73,18 @@ func (s *Store) Compact(ctx context.Context) {
 // pauseCompaction waits until the next step is due, or less if new jobs are refused for lack of space. It
 // reports whether compaction continues.
 func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
-	spaceHint := s.needsSpace
-	if wait < compactRetryPause {
-		spaceHint = nil
-	}
-	earliest := time.Now().Add(compactRetryPause)
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-s.Broken():
-		return false
-	case <-timer.C:
-	case <-spaceHint:
-		timer.Reset(time.Until(earliest))
+	first := min(wait, compactRetryPause)
+	var hint chan struct{} // nil at first, so that no hint shortens the first pause
+	for _, pause := range []time.Duration{first, wait - first} {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-timer.C:
+		case <-s.Broken():
+			return false
+		case <-time.After(pause):
+		case <-hint:
 		}
+		hint = s.needsSpace
 	}
 	return true
 }

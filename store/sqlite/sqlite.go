@@ -85,9 +85,6 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sqlitedb.CheckVersion(sqlite3.SQLITE_VERSION_NUMBER); err != nil {
-		return nil, err
-	}
 	s := newStore(o)
 	if failpoint.IsEnabled("smallwal") {
 		s.wal = walCheck{keepBytes: 1 << 20, alarmBytes: 4 << 20}
@@ -198,7 +195,7 @@ func (b backend) BeforeCommit() error {
 func (b backend) BeginTx(*engine.Tx) error { return nil }
 
 // ReadReservations implements Backend.
-func (b backend) ReadReservations(*database.QueryBatch, func(database.Row) (bool, error)) {}
+func (b backend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
 // WriteReservations implements Backend.
 func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
@@ -242,13 +239,8 @@ func (b backend) OnFailure() {
 
 // DatabaseBytes implements DiskSpace.
 func (b backend) DatabaseBytes() int64 {
-	if b.statesAtOpen != (fileStates{}) {
-		return b.statesAtOpen[0].size + max(0, b.statesAtOpen[1].size)
-	}
-	if files, err := statFiles(filepath.Join(b.dir, sqlitedb.DatabaseName)); err == nil {
-		return files[0].Size() + files[1].Size()
-	}
-	return 0
+	states := statFileStates(filepath.Join(b.dir, sqlitedb.DatabaseName))
+	return max(0, states[0].size) + max(0, states[1].size)
 }
 
 // ConvertReadError implements Backend. An error of the file or the disk stops the store for good, as in a write.

@@ -43,7 +43,18 @@ type Conn struct {
 // maxKeptTextMemory is how much memory for texts is kept between statements, in bytes.
 const maxKeptTextMemory = 64 << 10
 
-var setLockingOnce sync.Once
+// configureSQLite sets options that apply to all connections. POSIX locks vanish when this process closes any
+// descriptor of the file; open-file-description locks do not. On systems without them, OFDLocking reports that and
+// SQLite keeps using POSIX locks.
+// See docs/decisions/0034.
+var configureSQLite = sync.OnceFunc(func() {
+	sqlite.OFDLocking(true)
+	sqlite.StrictPragmas(true)
+})
+
+// An SQLite older than 3.51.3 can lose a commit in WAL mode when a checkpoint and a writer run concurrently
+// (sqlite.org, "WAL-reset bug"). With such a version, this constant is negative, and the package does not compile.
+const _ uint = sqlite3.SQLITE_VERSION_NUMBER - 3_051_003
 
 // Open opens a database, creates it if it does not exist, and executes the pragmas.
 func Open(path string, pragmas ...string) (*Conn, error) {
@@ -54,14 +65,8 @@ func Open(path string, pragmas ...string) (*Conn, error) {
 const ReadWriteFlags = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_CREATE
 
 // OpenWithFlags opens a database with the given SQLite flags and executes the pragmas.
-// See docs/decisions/0034.
 func OpenWithFlags(path string, flags int32, pragmas ...string) (_ *Conn, err error) {
-	// POSIX locks vanish when this process closes any descriptor of the file; open-file-description locks
-	// do not. On systems without them, OFDLocking reports that and SQLite keeps using POSIX locks.
-	setLockingOnce.Do(func() {
-		sqlite.OFDLocking(true)
-		sqlite.StrictPragmas(true)
-	})
+	configureSQLite()
 	c := &Conn{TLS: libc.NewTLS(), Stmts: map[string]uintptr{}}
 	defer func() {
 		if err != nil {
@@ -250,8 +255,8 @@ func (c *Conn) HasWritten() bool { return false }
 
 // IsInterruption reports whether err is an interruption by InterruptWhenDone.
 func (c *Conn) IsInterruption(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Code&0xff == sqlite3.SQLITE_INTERRUPT
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code&0xff == sqlite3.SQLITE_INTERRUPT
 }
 
 // ArgumentBytes implements database.Conn.
@@ -398,16 +403,6 @@ func (e *Error) Kind() database.ErrorKind {
 	return database.RequestFailed
 }
 
-// CheckVersion rejects an SQLite older than 3.51.3. Older versions can lose a commit in WAL mode when a
-// checkpoint and a writer run concurrently (sqlite.org, "WAL-reset bug").
-func CheckVersion(number int64) error {
-	if number < 3_051_003 {
-		return fmt.Errorf("this program was built with SQLite %d.%d.%d, but needs 3.51.3 or later", number/1_000_000,
-			number/1000%1000, number%1000)
-	}
-	return nil
-}
-
 // Row is the current row of a statement on an SQLite connection.
 type Row struct {
 	tls  *libc.TLS
@@ -427,9 +422,8 @@ func (r *Row) Text(column int) string { return string(r.View(column)) }
 
 // View implements database.Row.
 func (r *Row) View(column int) []byte {
-	switch sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column)) {
-	case sqlite3.SQLITE_TEXT, sqlite3.SQLITE_BLOB:
-	default:
+	kind := sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column))
+	if kind != sqlite3.SQLITE_TEXT && kind != sqlite3.SQLITE_BLOB {
 		return nil
 	}
 	from := sqlite3.Xsqlite3_column_blob(r.tls, r.stmt, int32(column))

@@ -95,13 +95,3 @@ func TestFailedStatementsSayWhyAndRunAgain(t *testing.T) {
 		t.Errorf("got %d rows, %v, want 2", n, err)
 	}
 }
-
-// SQLite versions that can lose a commit are rejected.
-func TestOldSQLiteIsRefused(t *testing.T) {
-	for number, ok := range map[int64]bool{3_051_002: false, 3_050_004: false, 2_999_999: false, 3_051_003: true,
-		3_052_000: true} {
-		if err := CheckVersion(number); (err == nil) != ok {
-			t.Errorf("%d: %v", number, err)
-		}
-	}
-}

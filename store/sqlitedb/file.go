@@ -1,6 +1,7 @@
 package sqlitedb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -66,13 +67,14 @@ func writerPragmas() []string {
 // CheckDir refuses to create a database where one was lost, and rejects files that other users can access.
 // It creates an empty file if there was no database before.
 func CheckDir(dir, path string) error {
+	mark := filepath.Join(dir, HighWaterName)
+	_, noMark := os.Stat(mark)
 	info, err := os.Lstat(path)
 	switch {
+	case errors.Is(err, os.ErrNotExist) && noMark == nil:
+		return fmt.Errorf("the database %s is missing, but existed before; put the file back, or remove %s to start "+
+			"with an empty queue", path, mark)
 	case errors.Is(err, os.ErrNotExist):
-		if _, err := os.Stat(filepath.Join(dir, HighWaterName)); err == nil {
-			return fmt.Errorf("the database %s is missing, but existed before; put the file back, or remove %s to start "+
-				"with an empty queue", path, filepath.Join(dir, HighWaterName))
-		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
 			return fmt.Errorf("cannot create the database: %w", err)
@@ -83,16 +85,11 @@ func CheckDir(dir, path string) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("the database %s must be a regular file, not a symbolic link or a directory; to use another "+
 			"directory, give it with --dir", path)
-	case info.Size() == 0:
-		if _, err := os.Stat(filepath.Join(dir, HighWaterName)); err == nil {
-			return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start "+
-				"with an empty queue", path, filepath.Join(dir, HighWaterName))
-		}
+	case info.Size() == 0 && noMark == nil:
+		return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start "+
+			"with an empty queue", path, mark)
 	}
-	if err := CheckPrivate(path, info, 0o077); err != nil {
-		return fmt.Errorf("the database %w", err)
-	}
-	if err := CheckWritable(path, info); err != nil {
+	if err := cmp.Or(CheckPrivate(path, info, 0o077), CheckWritable(path, info)); err != nil {
 		return fmt.Errorf("the database %w", err)
 	}
 	return nil

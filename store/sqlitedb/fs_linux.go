@@ -2,6 +2,7 @@ package sqlitedb
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -50,12 +51,11 @@ func FileSystemOf(dir string) (fileSystem, error) {
 
 // RefusedFileSystems lists the file systems that are refused.
 func RefusedFileSystems() string {
-	var names []string
+	names := map[string]bool{}
 	for _, f := range fileSystems {
-		if f.Refused && !slices.Contains(names, f.Name) {
-			names = append(names, f.Name)
+		if f.Refused {
+			names[f.Name] = true
 		}
 	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 }

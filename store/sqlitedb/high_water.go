@@ -48,10 +48,7 @@ func (f HighWaterFile) Close() error {
 
 // Write writes the high-water mark. It ignores errors, because the older content of the file remains valid.
 func (f HighWaterFile) Write(p HighWater) {
-	b := make([]byte, 0, highWaterNumbers+4)
-	for _, n := range [...]int64{p.Commits, p.NextSeq, p.NextEvent} {
-		b = binary.LittleEndian.AppendUint64(b, uint64(n))
-	}
+	b, _ := binary.Append(nil, binary.LittleEndian, p) // a struct of numbers can always be encoded
 	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 	f.File.WriteAt(b, p.Commits%2*highWaterSlot)
 }
@@ -60,12 +57,11 @@ func (f HighWaterFile) Write(p HighWater) {
 func ReadHighWater(dir string) (p HighWater) {
 	raw, _ := os.ReadFile(filepath.Join(dir, HighWaterName))
 	for at := 0; at+highWaterNumbers+4 <= len(raw); at += highWaterSlot {
+		var got HighWater
 		b := raw[at:]
-		if crc32.ChecksumIEEE(b[:highWaterNumbers]) != binary.LittleEndian.Uint32(b[highWaterNumbers:]) {
-			continue
-		}
-		number := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[8*i:])) }
-		if got := (HighWater{number(0), number(1), number(2)}); got.Commits > p.Commits {
+		binary.Decode(b, binary.LittleEndian, &got)
+		if crc32.ChecksumIEEE(b[:highWaterNumbers]) == binary.LittleEndian.Uint32(b[highWaterNumbers:]) &&
+			got.Commits > p.Commits {
 			p = got
 		}
 	}
@@ -82,9 +78,8 @@ func CheckHighWater(c *Conn, dir string) error {
 	if err == nil && hasMeta > 0 {
 		commits, err = c.QueryNumber(`SELECT commits FROM meta`)
 	}
-	var e *Error
 	// SQLITE_ERROR means that the column does not exist.
-	if err != nil && (!errors.As(err, &e) || e.Code&0xff != sqlite3.SQLITE_ERROR) {
+	if e, ok := errors.AsType[*Error](err); err != nil && (!ok || e.Code&0xff != sqlite3.SQLITE_ERROR) {
 		return err
 	}
 	if commits >= marked.Commits {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,23 +13,22 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// checkSchema returns an error if the schema is newer than these migrations, unless the database states that
-// this version may use it.
-func checkSchema(c *Conn, steps [][]string) error {
-	version, err := c.QueryNumber(`PRAGMA user_version`)
+// checkSchema returns the version of the schema. It returns an error if the schema is newer than these migrations,
+// unless the database states that this version may use it.
+func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
+	version, err = c.QueryNumber(`PRAGMA user_version`)
 	if err != nil || version >= 0 && version <= int64(len(steps)) {
-		return err
+		return version, err
 	}
 	oldest, err := c.QueryNumber(`SELECT min_reader FROM meta`)
 	if err == nil && oldest <= int64(len(steps)) && oldest > 0 {
-		return nil
+		return version, nil
 	}
-	var e *Error
 	// A mistake means that the table or column does not exist.
-	if errors.As(err, &e) && database.ErrorKindOf(err) != database.RequestFailed {
-		return err
+	if err != nil && database.ErrorKindOf(err) != database.RequestFailed {
+		return version, err
 	}
-	return queue.Errorf(store.ErrNewerSchema.Code,
+	return version, queue.Errorf(store.ErrNewerSchema.Code,
 		"the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again",
 		version, len(steps))
 }
@@ -36,7 +36,7 @@ func checkSchema(c *Conn, steps [][]string) error {
 // CheckUsable returns an error if this program cannot use the database in a directory; see checkTables and
 // CheckHighWater. It must be called before anything reads the tables.
 func CheckUsable(c *Conn, dir string) error {
-	if err := checkTables(c); err != nil {
+	if err := checkTables(c, dir); err != nil {
 		return err
 	}
 	return CheckHighWater(c, dir)
@@ -51,11 +51,8 @@ func OldSchema(dir string, version int64) error {
 
 // checkTables returns an error if the schema is newer or if a table lacks a column. A program older than the
 // first release may have created different tables under the same version number.
-func checkTables(c *Conn) error {
-	if err := checkSchema(c, database.Migrations); err != nil {
-		return err
-	}
-	version, err := c.QueryNumber(`PRAGMA user_version`)
+func checkTables(c *Conn, dir string) error {
+	version, err := checkSchema(c, database.Migrations)
 	if err != nil || version != int64(len(database.Migrations)) {
 		return err
 	}
@@ -68,19 +65,17 @@ func checkTables(c *Conn) error {
 	}
 	defer fresh.Close()
 	want, err := listColumns(fresh)
-	if err != nil {
+	got, err2 := listColumns(c)
+	if err := cmp.Or(err, err2); err != nil {
 		return err
 	}
-	got, err := listColumns(c)
-	if err != nil {
-		return err
+	missing := slices.IndexFunc(want, func(column string) bool { return !slices.Contains(got, column) })
+	if missing < 0 {
+		return nil
 	}
-	for _, name := range want {
-		if !slices.Contains(got, name) {
-			return otherTablesError(c, name)
-		}
-	}
-	return nil
+	return queue.Errorf(store.ErrNewerSchema.Code,
+		"the database %s was created by another version of queuectl: it has no column %s; use that version, or move the "+
+			"directory away to start with an empty queue", filepath.Join(dir, DatabaseName), want[missing])
 }
 
 // OpenFresh returns a new database in memory that has the newest schema and no rows.
@@ -93,14 +88,6 @@ func OpenFresh() (*Conn, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
-}
-
-// otherTablesError returns the error for a database that lacks a column.
-func otherTablesError(c *Conn, column string) error {
-	file, err := database.QueryText(c, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
-	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
-		"the database %s was created by another version of queuectl: it has no column %s; use that version, or move the "+
-			"directory away to start with an empty queue", file, column)))
 }
 
 // hasTables reports whether all tables were created by exactly these statements. If so, no column is missing,
@@ -121,10 +108,7 @@ func listColumns(c *Conn) ([]string, error) {
 // Migrate updates the schema to the newest version. Each version is one transaction, so a crash leaves either
 // the old version or the new one.
 func Migrate(c *Conn, steps [][]string) error {
-	if err := checkSchema(c, steps); err != nil {
-		return err
-	}
-	version, err := c.QueryNumber(`PRAGMA user_version`)
+	version, err := checkSchema(c, steps)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Writer writes the statistics of one transaction.
+// Writer writes the statistics of one transaction. If a statement of the transaction fails, later statements do nothing
+// and return the same error.
 //
 // Statistics are stored per queue and period. The grain of a period is a minute, an hour or a day. Upkeep
 // sums up the minutes of a past hour in one row per queue, and the hours of a past day likewise. A
@@ -75,29 +76,23 @@ func (p *period) row(name string) *store.AttemptStatistics {
 }
 
 // put writes the changed rows of a period.
-func (w *Writer) put(p *period) error {
+func (w *Writer) put(p *period) (err error) {
 	for name, stored := range p.changed {
 		var others int64
 		if p.grain == store.Minute && !stored {
-			named, err := w.isNamedAllTime(name)
-			if err != nil {
-				return err
-			}
+			named, _ := w.isNamedAllTime(name)
 			others = records.BoolToInt(!named)
 		}
 		f := p.rows[name]
-		err := w.Exec(`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits,
+		err = w.Exec(`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits,
 			runs, others) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (grain, at, queue) DO UPDATE SET started = excluded.started, completed = excluded.completed,
 			failed = excluded.failed, dead = excluded.dead, cancelled = excluded.cancelled, returned = excluded.returned,
 			waits = excluded.waits, runs = excluded.runs`,
 			int64(p.grain), int64(p.at), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned,
 			f.WaitTimes.Append(nil), f.RunTimes.Append(nil), others)
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return err
 }
 
 // isNamedAllTime reports whether a queue has its own name in the all-time statistics. A queue gets its name with its
@@ -107,10 +102,8 @@ func (w *Writer) put(p *period) error {
 func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	if w.Cache.namedQueues == nil {
 		known := map[string]bool{}
-		err := w.Query(func(r database.Row) (bool, error) {
-			known[r.Text(0)] = true
-			return true, nil
-		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(records.AllTime),
+		err := database.Each(w, func(r database.Row) { known[r.Text(0)] = true },
+			`SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(records.AllTime),
 			int64(store.Minute), int64(w.Progress.SummedUpTo[store.Hour]))
 		if err != nil {
 			return false, err
@@ -127,11 +120,10 @@ func (w *Writer) isNamedAllTime(name string) (bool, error) {
 // read returns the statistics from one instant until before another, by queue.
 func (w *Writer) read(g store.Grain, from, before queue.Millis) (map[string]*store.AttemptStatistics, error) {
 	rows := map[string]*store.AttemptStatistics{}
-	err := w.Query(func(r database.Row) (bool, error) {
+	err := database.Each(w, func(r database.Row) {
 		var f store.AttemptStatistics
 		records.ReadStatistics(r, &f)
 		records.AddStatistics(rows, r.Text(0), &f)
-		return true, nil
 	}, `SELECT `+records.StatisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from),
 		int64(before))
 	return rows, err
@@ -192,10 +184,7 @@ func (w *Writer) Add(measured []rules.Measurement) (changed []string, err error)
 
 // addToStored adds measurements to a period that was summed up earlier.
 func (w *Writer) addToStored(g store.Grain, at queue.Millis, measured []rules.Measurement) error {
-	rows, err := w.read(g, at, at+1)
-	if err != nil {
-		return err
-	}
+	rows, _ := w.read(g, at, at+1)
 	return w.addTo(&period{grain: g, at: at, rows: rows}, measured)
 }
 
@@ -231,30 +220,22 @@ func (w *Writer) Tidy() (more bool, err error) {
 	if w.Progress.LastTidyHour == hour {
 		return false, nil
 	}
-	hours, err := w.rollUp(store.Hour, hour)
-	if err != nil {
-		return false, err
-	}
+	hours, _ := w.rollUp(store.Hour, hour)
 	by := hour // periods that end by this time are summed up
 	if hours {
 		by = w.Progress.SummedUpTo[store.Hour]
 	}
-	days, err := w.rollUp(store.Day, by)
-	if err != nil {
-		return false, err
-	}
+	days, _ := w.rollUp(store.Day, by)
 	removed := int64(0)
 	for g := store.Minute; g <= store.Day; g++ {
 		old := store.Hour.PeriodStart(g.OldestPeriodStart(w.Now)) // remove at most once an hour
 		if g < store.Day {
 			old = min(old, w.Progress.SummedUpTo[g+1])
 		}
-		n, err := w.ExecCount(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN
+		n := int64(0)
+		n, err = w.ExecCount(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN
 			(SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT ?)`,
 			int64(g), int64(g), int64(old), int64(maxDeleted))
-		if err != nil {
-			return false, err
-		}
 		removed = max(removed, n)
 		if n > 0 && g == store.Minute {
 			w.Cache.rows = nil // discard the cache: the current minute's row is removed if the clock was ahead
@@ -263,7 +244,7 @@ func (w *Writer) Tidy() (more bool, err error) {
 	if more = hours || days || removed == maxDeleted; !more {
 		w.Progress.LastTidyHour = hour
 	}
-	return more, nil
+	return more, err
 }
 
 // rollUp sums up the first period that is not summed up yet, if it ends by the given instant. It reports
@@ -283,21 +264,14 @@ func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 		return false, nil
 	}
 	if g == store.Hour {
-		if err := w.addAllTime(at, end); err != nil {
-			return false, err
-		}
+		w.addAllTime(at, end)
 	}
-	rows, err := w.read(g-1, at, end)
-	if err != nil {
-		return false, err
-	}
+	rows, _ := w.read(g-1, at, end)
 	sum := &period{grain: g, at: at, rows: map[string]*store.AttemptStatistics{}}
 	for name, f := range w.foldQueues(rows) {
 		sum.row(name).Add(f)
 	}
-	if err := w.put(sum); err != nil {
-		return false, err
-	}
+	w.put(sum)
 	upTo[g] = end
 	// A day is summed up only after all of its minutes, so its hours are summed up too.
 	upTo[store.Hour] = max(upTo[store.Hour], end)
@@ -305,23 +279,16 @@ func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 }
 
 // addAllTime adds minutes to the all-time statistics.
-func (w *Writer) addAllTime(from, before queue.Millis) error {
-	rows, err := w.read(records.AllTime, 0, 1)
-	if err != nil {
-		return err
-	}
+func (w *Writer) addAllTime(from, before queue.Millis) {
+	rows, _ := w.read(records.AllTime, 0, 1)
 	all := &period{grain: records.AllTime, rows: rows}
-	err = w.Query(func(r database.Row) (bool, error) {
+	database.Each(w, func(r database.Row) {
 		var f store.AttemptStatistics
 		records.ReadStatistics(r, &f)
 		all.row(records.AllTimeName(r)).Add(&f)
-		return true, nil
 	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`,
 		int64(store.Minute), int64(from), int64(before))
-	if err != nil {
-		return err
-	}
-	return w.put(all)
+	w.put(all)
 }
 
 // foldQueues reduces the queues to the number that one period may name. It keeps those with the most starts, and

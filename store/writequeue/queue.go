@@ -17,10 +17,9 @@ import (
 type Class uint8
 
 const (
-	Urgent     Class = iota // from the worker pool: committed first and never refused
-	Prompt                  // commands on stored jobs, settings and upkeep
-	Normal                  // new jobs and removals: refused while too many operations wait
-	classCount = iota
+	Urgent Class = iota // from the worker pool: committed first and never refused
+	Prompt              // commands on stored jobs, settings and upkeep
+	Normal              // new jobs and removals: refused while too many operations wait
 )
 
 // Limits of a queue.
@@ -61,7 +60,7 @@ type Op interface {
 // Return, Served, IsSlow, CommitAlone and Shared.
 type Queue[O Op] struct {
 	mu      sync.Mutex
-	waiting [classCount][]O // by class; guarded by mu
+	waiting []O // in the order of their classes, and of their arrival within a class; guarded by mu
 
 	lastServed   map[Owner]int64 // when operations were last carried out, as values of serveClock
 	serveClock   int64           // number of operations carried out for users
@@ -74,13 +73,24 @@ type Queue[O Op] struct {
 func (q *Queue[O]) Add(o O) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n, c := q.lenLocked(), o.Owner().Class
+	n, c := len(q.waiting), o.Owner().Class
 	if c == Normal && n >= maxWaitingOps-promptCapacity || c == Prompt && n >= maxWaitingOps {
 		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the "+
 			"disk; try again later", n)
 	}
-	q.waiting[c] = append(q.waiting[c], o)
+	q.insertLocked(o, c+1)
 	return nil
+}
+
+// insertLocked inserts an operation before the first one of a class.
+func (q *Queue[O]) insertLocked(o O, before Class) {
+	q.waiting = slices.Insert(q.waiting, q.firstLocked(before), o)
+}
+
+// firstLocked returns the index of the first operation of a class, or of a later one.
+func (q *Queue[O]) firstLocked(c Class) int {
+	at, _ := slices.BinarySearchFunc(q.waiting, c, func(o O, c Class) int { return cmp.Compare(o.Owner().Class, c) })
+	return at
 }
 
 // Withdraw removes an operation, unless Take has taken it.
@@ -92,10 +102,9 @@ func (q *Queue[O]) Withdraw(o O) {
 
 // removeLocked removes an operation, and reports whether it was waiting.
 func (q *Queue[O]) removeLocked(o O) bool {
-	list := &q.waiting[o.Owner().Class]
-	at := slices.Index(*list, o)
+	at := slices.Index(q.waiting, o)
 	if at >= 0 {
-		*list = slices.Delete(*list, at, at+1)
+		q.waiting = slices.Delete(q.waiting, at, at+1)
 	}
 	return at >= 0
 }
@@ -104,14 +113,7 @@ func (q *Queue[O]) removeLocked(o O) bool {
 func (q *Queue[O]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.lenLocked()
-}
-
-func (q *Queue[O]) lenLocked() (n int) {
-	for _, list := range q.waiting {
-		n += len(list)
-	}
-	return n
+	return len(q.waiting)
 }
 
 // Take removes and returns the operations of the next commit.
@@ -124,74 +126,52 @@ func (q *Queue[O]) Take() (group []O) {
 			return []O{*solo}
 		}
 	}
-	group, q.waiting[Urgent] = q.waiting[Urgent], nil
-	if q.severalUsersWaitLocked() {
+	urgent := q.firstLocked(Prompt)
+	n := min(len(q.waiting), max(urgent, MaxGroup))
+	others := q.waiting[urgent:]
+	if slices.ContainsFunc(others, func(o O) bool { return o.Owner().UID != others[0].Owner().UID }) {
 		q.lastSharedAt = time.Now()
-		return q.takeFairLocked(group)
+		return q.takeFairLocked(urgent, n)
 	}
-	for c := Prompt; c < classCount; c++ {
-		n := min(len(q.waiting[c]), max(0, MaxGroup-len(group)))
-		group = append(group, q.waiting[c][:n]...)
-		q.waiting[c] = slices.Delete(q.waiting[c], 0, n)
-	}
+	group = slices.Clone(q.waiting[:n])
+	q.waiting = slices.Delete(q.waiting, 0, n)
 	return group
 }
 
-// severalUsersWaitLocked reports whether operations of several users are waiting, not counting urgent ones.
-func (q *Queue[O]) severalUsersWaitLocked() bool {
-	var first *Owner
-	for c := Prompt; c < classCount; c++ {
-		for _, o := range q.waiting[c] {
-			owner := o.Owner()
-			if first == nil {
-				first = &owner
-			}
-			if owner.UID != first.UID {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// takeFairLocked takes a group in which users take turns, and the classes of one user take turns too. Without
-// turns, a user who fills every commit with operations of the first class would block all others. The user
-// who was served most recently comes last. Within one turn, users whose last operation was slow come after
-// the others.
+// takeFairLocked takes a group of n operations in which users take turns, and the classes of one user take turns too.
+// The urgent operations at the start of the queue come first. Without turns, a user who fills every commit with
+// operations of the first class would block all others. The user who was served most recently comes last. Within one
+// turn, users whose last operation was slow come after the others.
 // See docs/decisions/0006.
-func (q *Queue[O]) takeFairLocked(group []O) []O {
-	var all []opTurn[O]
+func (q *Queue[O]) takeFairLocked(urgent, n int) []O {
+	var order []opTurn[O]
 	turns := map[Owner]int{}
-	for c := Prompt; c < classCount; c++ {
-		for _, o := range q.waiting[c] {
-			owner := o.Owner()
-			key := opTurn[O]{op: o, class: c, turn: turns[owner], lastServed: q.lastServed[owner]}
-			if q.slowUsers[owner.UID] {
-				key.slow = 1
-			}
-			all = append(all, key)
-			turns[owner]++
+	for _, o := range q.waiting[urgent:] {
+		owner := o.Owner()
+		key := opTurn[O]{op: o, turn: turns[owner], lastServed: q.lastServed[owner]}
+		if q.slowUsers[owner.UID] {
+			key.slow = 1
 		}
+		order = append(order, key)
+		turns[owner]++
 	}
-	slices.SortStableFunc(all, func(a, b opTurn[O]) int {
-		return cmp.Or(a.turn-b.turn, a.slow-b.slow, cmp.Compare(a.lastServed, b.lastServed), int(a.class)-int(b.class))
+	slices.SortStableFunc(order, func(a, b opTurn[O]) int {
+		return cmp.Or(a.turn-b.turn, a.slow-b.slow, cmp.Compare(a.lastServed, b.lastServed))
 	})
-	all = all[:min(len(all), max(0, MaxGroup-len(group)))]
-	chosen := make(map[O]bool, len(all))
-	for _, t := range all {
-		group = append(group, t.op)
-		chosen[t.op] = true
+	group, chosen := slices.Clone(q.waiting[:urgent]), make(map[O]bool, n)
+	for _, next := range order[:n-urgent] {
+		group = append(group, next.op)
 	}
-	for c := Prompt; c < classCount; c++ {
-		q.waiting[c] = slices.DeleteFunc(q.waiting[c], func(o O) bool { return chosen[o] })
+	for _, o := range group {
+		chosen[o] = true
 	}
+	q.waiting = slices.DeleteFunc(q.waiting, func(o O) bool { return chosen[o] })
 	return group
 }
 
 // opTurn is an operation with its sort keys.
 type opTurn[O Op] struct {
 	op         O
-	class      Class
 	turn       int   // number of earlier operations of the same user and class
 	slow       int   // 1 if the user's last operation was slow
 	lastServed int64 // when an operation of this user and class was last served, as a value of serveClock
@@ -199,18 +179,10 @@ type opTurn[O Op] struct {
 
 // Return puts operations that Take has taken back, before all others of their class.
 func (q *Queue[O]) Return(ops []O) {
-	if len(ops) == 0 {
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var returned [classCount][]O
-	for _, o := range ops {
-		c := o.Owner().Class
-		returned[c] = append(returned[c], o)
-	}
-	for c, list := range returned {
-		q.waiting[c] = append(list, q.waiting[c]...)
+	for _, o := range slices.Backward(ops) {
+		q.insertLocked(o, o.Owner().Class)
 	}
 }
 
