@@ -315,7 +315,7 @@ func (t *Tx) transferredBytes() int {
 }
 
 func (t *Tx) EnsureBegun() (err error) {
-	if !t.hasBegun {
+	if err = t.rules.Err(); err == nil && !t.hasBegun {
 		err = t.Conn.Begin()
 		t.hasBegun = err == nil
 	}

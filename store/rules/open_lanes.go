@@ -80,46 +80,39 @@ func (k *laneKeeper) openingOutOfSteps() bool {
 // OpenLanes opens closed lanes that have room now. If it runs out of steps, Promote continues. Every transaction
 // ends with OpenLanes. Apart from OpenLanes, only checkResourceOrder and joinLane open closed lanes.
 func (k *laneKeeper) OpenLanes() error {
-	for len(k.mem.dirtyGates) > 0 {
+	for len(k.mem.dirtyGates) > 0 && k.err == nil {
 		for gate, progress := range k.mem.dirtyGates {
 			if k.openingOutOfSteps() {
 				k.clock.WakeAt(k.clock.Now())
-				return nil
+				return k.err
 			}
 			// Deleted first, because the code below may add the gate again.
 			delete(k.mem.dirtyGates, gate)
-			if err := k.openLanesOfGate(gate, progress); err != nil {
-				return err
-			}
+			k.openLanesOfGate(gate, progress)
 		}
 	}
-	return nil
+	return k.err
 }
 
 // openLanesOfGate continues a round: it opens the best lane of each list of a gate if the lane has room. The rest of
 // the list stays closed behind this lane. A lane that another gate holds back moves to the list of that gate.
-func (k *laneKeeper) openLanesOfGate(gate int64, progress recheckRound) error {
+func (k *laneKeeper) openLanesOfGate(gate int64, progress recheckRound) {
 	var lanes []Lane
-	err := k.lanes.EachClosedList(gate, progress.lastChecked, func(l Lane) (bool, error) {
+	k.check(k.lanes.EachClosedList(gate, progress.lastChecked, func(l Lane) (bool, error) {
 		lanes = append(lanes, l)
 		return len(lanes) < MaxSteps, nil
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	k.otherSteps++
 	if len(lanes) > 0 {
 		if need := needAt(&lanes[0], gate); need.Kind != queue.GateResource {
-			if g, err := k.gatekeeper.GateRoom(lanes[0].UID, need); err != nil || g.Free < need.Units {
-				return err // the gate itself has no room, so no lane can open
+			if g, err := k.gatekeeper.GateRoom(lanes[0].UID, need); k.failed(err) || g.Free < need.Units {
+				return // the gate itself has no room, so no lane can open
 			}
 		}
 	}
 	done := 0
 	for ; done < len(lanes) && !k.openingOutOfSteps() && !progress.endsBefore(lanes[done].ClosedList()); done++ {
-		if err := k.openBestOfList(&lanes[done], gate); err != nil {
-			return err
-		}
+		k.openBestOfList(&lanes[done], gate)
 		progress.lastChecked = lanes[done].ClosedList()
 	}
 	switch _, requested := k.mem.dirtyGates[gate]; {
@@ -127,13 +120,12 @@ func (k *laneKeeper) openLanesOfGate(gate int64, progress recheckRound) error {
 		progress.startedBehind, progress.wrapped = progress.lastChecked, false
 	case done < len(lanes) && progress.endsBefore(lanes[done].ClosedList()),
 		done == len(lanes) && len(lanes) < MaxSteps && (progress.startedBehind == ClosedLaneList{} || progress.wrapped):
-		return nil
+		return
 	}
 	if done == len(lanes) && len(lanes) < MaxSteps { // the last list was checked; the first is next
 		progress.lastChecked, progress.wrapped = ClosedLaneList{}, progress.startedBehind != ClosedLaneList{}
 	}
 	k.mem.dirtyGates[gate] = progress
-	return nil
 }
 
 // endsBefore reports whether the round has come back to where it started, so that it ends before this list.
@@ -142,37 +134,31 @@ func (r *recheckRound) endsBefore(list ClosedLaneList) bool {
 }
 
 // openBestOfList opens the best lane of one list if the lane has room.
-func (k *laneKeeper) openBestOfList(l *Lane, gate int64) error {
+func (k *laneKeeper) openBestOfList(l *Lane, gate int64) {
 	list := l.ClosedList()
 	for {
 		k.otherSteps++
-		moved, err := k.advanceHead(l, gate)
-		if err != nil {
-			return err
-		}
-		if !moved {
-			n, fullGate, err := k.laneRoom(l)
-			if err != nil || n == 0 && fullGate == gate {
-				return err // the gate has no room for this lane, so the lanes behind it stay closed too
+		if !k.advanceHead(l, gate) {
+			n, fullGate := k.laneRoom(l)
+			if n == 0 && fullGate == gate {
+				return // the gate has no room for this lane, so the lanes behind it stay closed too
 			}
 			if n > 0 {
 				k.MadeJobsReady = true
-				return k.moveHead(l, l.Head, Open)
+				k.moveHead(l, l.Head, Open)
+				return
 			}
 			if fullGate != chooseAgain {
-				err = k.moveHead(l, l.Head, fullGate)
-			}
-			if err != nil {
-				return err
+				k.moveHead(l, l.Head, fullGate)
 			}
 		}
 		if k.openingOutOfSteps() {
 			k.MarkGateDirty(gate)
-			return nil
+			return
 		}
 		next, found, err := k.lanes.BestClosedInList(gate, list)
-		if err != nil || !found {
-			return err
+		if k.failed(err) || !found {
+			return
 		}
 		l = &next
 	}
