@@ -33,7 +33,7 @@ type Rules struct {
 // its address afterwards. An engine may restore an earlier copy of r at the same address.
 func (r *Rules) Init(tx Tx, mem *RecheckState) {
 	if mem.dirtyGates == nil {
-		mem.dirtyGates = map[int64]recheckRound{}
+		mem.dirtyGates = map[int64]recheckPass{}
 	}
 	r.tx = tx
 	r.gatekeeper = gatekeeper{clock: tx, settings: tx, counters: tx, gates: tx}
