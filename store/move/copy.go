@@ -2,7 +2,7 @@ package move
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
+
 	"fmt"
 	"hash"
 	"strings"
@@ -179,22 +179,8 @@ func (m *move) checksumTable(c database.Conn, t *table) (sum [sha256.Size]byte, 
 // hashValue adds a value to a checksum. It cleans texts as a server does when it stores them, so that a copy
 // on a server gets the checksum of the original.
 func hashValue(h hash.Hash, v any) {
-	var head [9]byte
-	var text []byte
-	switch v := v.(type) {
-	case nil:
-	case int64:
-		head[0] = 1
-		binary.LittleEndian.PutUint64(head[1:], uint64(v))
-	case string:
-		text = []byte(pgdb.CleanText(v))
-		head[0] = 2
-		binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
-	case []byte:
-		text = v
-		head[0] = 3
-		binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
+	if text, isText := v.(string); isText {
+		v = pgdb.CleanText(text)
 	}
-	h.Write(head[:])
-	h.Write(text)
+	fmt.Fprintf(h, "%T %x\n", v, v) // each value is on its own line, since the hexadecimal form has no line break
 }
