@@ -293,6 +293,7 @@ func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 		}
 		n++
 		o.err = o.run(t)
+		o.err = cmp.Or(t.rules.Err(), o.err)
 		ended := time.Now()
 		if o.class == Urgent {
 			users = ended

@@ -102,9 +102,7 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	if err := AdmitQueues(r.tx, map[string]int64{j.Queue: 1}); err != nil {
 		return err
 	}
-	if other, taken, err := r.successorWithKey(j); err != nil {
-		return err
-	} else if taken {
+	if other, taken := r.successorWithKey(j); taken {
 		return queue.Errorf(queue.CodeExists, "job %[1]s cannot run again, because job %[2]s was enqueued later with the "+
 			"same unique key, %[3]q; wait for job %[2]s, or cancel it", j.ID, other.ID, j.Unique)
 	}
@@ -133,11 +131,7 @@ func (r *Rules) checkEdit(old, j *Job) error {
 		}
 	}
 	if old.Unique != j.Unique && j.Unique != "" {
-		other, found, err := r.keyHolder(j.UID, j.Unique)
-		if err != nil {
-			return err
-		}
-		if found && other.Seq != j.Seq {
+		if other, found := r.keyHolder(j.UID, j.Unique); found && other.Seq != j.Seq {
 			return keyTakenError("the unique key %q is already used by job %s", j.Unique, other.ID)
 		}
 	}
@@ -176,7 +170,7 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	}
 	if j.DependsOn != nil {
 		j.ParentCount = len(j.DependsOn)
-		r.check(r.replaceEdges(j))
+		r.replaceEdges(j)
 	}
 	if j.Delay != 0 {
 		j.RunAt = r.tx.Now().Add(j.Delay)

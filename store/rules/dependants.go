@@ -137,7 +137,7 @@ func (r *Rules) reopenChild(j *Job) {
 	if broken, err := r.tx.HasEdgeWithStatus(j.Seq, store.Broken); r.failed(err) || broken {
 		return
 	}
-	if _, taken, err := r.successorWithKey(j); r.failed(err) || taken {
+	if _, taken := r.successorWithKey(j); taken {
 		return
 	}
 	r.restartWait(j, r.tx.Now())

@@ -31,8 +31,7 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 		if l == nil || l.Running {
 			continue
 		}
-		var rejection *queue.Error
-		if err := r.Change(c.Seq, c.Change); errors.As(err, &rejection) || errors.Is(err, store.ErrStateChanged) {
+		if err := r.Change(c.Seq, c.Change); errors.As(err, new(*queue.Error)) || errors.Is(err, store.ErrStateChanged) {
 			if g.RejectedChanges == nil {
 				g.RejectedChanges = map[queue.Lease]error{}
 			}
@@ -110,10 +109,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		return
 	}
 	if e.Decision.RecordsAttempt {
-		var err error
-		if e, err = r.makeRoomForAttempt(e, &l.Job, maxBytes); r.failed(err) {
-			return
-		}
+		e = r.makeRoomForAttempt(e, &l.Job, maxBytes)
 		// Read the lease again, because making room may have removed output or a record of earlier attempts.
 		l = r.currentLease(e.Lease)
 	}

@@ -35,8 +35,7 @@ func (r *Rules) enqueueHooks(j *Job) {
 	for _, draft := range h.MakeHooks(&fullJob.Job, moments) {
 		r.HookBytes += 2 * store.InputSize(&draft.Execution) // twice, because the input is read and written
 		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.IsHook, j.UID
-		fits, err := r.hookFits(j, &draft, h.MaxBytesPerUser)
-		if r.failed(err) || !fits {
+		if !r.hookFits(j, &draft, h.MaxBytesPerUser) {
 			r.dropHook(j)
 			continue
 		}
@@ -56,15 +55,10 @@ func (r *Rules) dropHook(j *Job) {
 // hookFits reports whether a hook can be created: whether the job's user may have one more waiting hook, and
 // whether the hook's own user may use the bytes that it needs. maxBytes limits the bytes that the hook's user
 // may hold. If the bytes are not available, hookFits tries to free some.
-func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) (bool, error) {
-	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxHooks {
-		return false, nil
-	}
+func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) bool {
 	size, err := r.tx.StoredSize(draft)
-	if err != nil {
-		return false, err
-	}
-	return r.makeRoom(draft.UID, size, maxBytes)
+	r.check(err)
+	return r.tx.UserCounts(j.UID).Hooks < queue.MaxHooks && r.makeRoom(draft.UID, size, maxBytes)
 }
 
 var noDetail = []byte(`{}`)

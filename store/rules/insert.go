@@ -19,8 +19,7 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 	j.Rank = rankOf(r.tx, &j.Job)
 	r.applyDeclaredLimits(j)
 	r.check(r.tx.AdjustNamingCounts(j, 1))
-	statuses, unresolved, broken, err := r.edgeStatuses(draft)
-	r.check(err)
+	statuses, unresolved, broken := r.edgeStatuses(draft)
 	if unresolved || broken {
 		j.State = queue.Blocked
 	}

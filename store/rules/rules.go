@@ -45,9 +45,9 @@ func (r *Rules) Init(tx Tx, mem *RecheckState) {
 		failure: &r.failure, settings: tx, jobs: tx, leases: tx, queues: tx, lanes: tx, turns: tx, gates: tx,
 		keeper: &r.laneKeeper, dropper: r,
 	}
-	r.parentChecker = parentChecker{jobs: tx, edges: tx}
-	r.uniqueKeys = uniqueKeys{clock: tx, jobs: tx, leases: tx}
-	r.roomMaker = roomMaker{clock: tx, counters: tx, history: tx}
+	r.parentChecker = parentChecker{failure: &r.failure, jobs: tx, edges: tx}
+	r.uniqueKeys = uniqueKeys{failure: &r.failure, clock: tx, jobs: tx, leases: tx}
+	r.roomMaker = roomMaker{failure: &r.failure, clock: tx, counters: tx, history: tx}
 }
 
 // failure holds the first error of a transaction that does more than reject an operation. After it, the engine refuses
