@@ -24,18 +24,11 @@ type Queue struct {
 	OwnRetention bool  // the queue has its own retention
 }
 
-// claimer chooses jobs and leases them.
+// claimer chooses jobs and leases them. It also opens and closes lanes.
 type claimer struct {
-	*failure
-	settings Settings
-	jobs     Jobs
-	leases   Leases
-	queues   Queues
-	lanes    Lanes
-	turns    UserTurns
-	gates    Gates
-	keeper   *laneKeeper
-	dropper  jobDropper
+	*laneKeeper
+	jobs  Jobs
+	turns UserTurns
 
 	contenders []contender // used by pickLane, which reuses the memory
 	// turnSteps counts the steps that the current claim has taken to check contenders.
@@ -50,34 +43,34 @@ type claimer struct {
 func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 	bytes := 0
 	c.turnSteps = 0
-	clear(c.keeper.skippedPriorities)
+	clear(c.skippedPriorities)
 	for len(jobs) < want && bytes < MaxClaimBytes {
-		c.check(c.keeper.OpenLanes())
+		c.check(c.OpenLanes())
 		q, scan := c.chooseQueue()
 		if c.err != nil {
 			return nil, false, c.err
 		}
 		if q == nil {
-			more = c.keeper.mem.DirtyGateCount() > 0 // a gate that is still to be checked may open a lane
+			more = c.mem.DirtyGateCount() > 0 // a gate that is still to be checked may open a lane
 			break
 		}
-		if more = c.keeper.claimSteps >= MaxSteps; more {
+		if more = c.claimSteps >= MaxSteps; more {
 			break
 		}
-		c.keeper.claimSteps++
+		c.claimSteps++
 		n := c.pickLane(q, &scan, want-len(jobs))
 		if n == 0 {
 			continue
 		}
 		l := &scan.Lane
 		scan.ExpectedJobs = min(n, scan.ExpectedJobs)
-		scan.Scope, scan.MaxDamagedJobs, scan.BytesRead = ReadFull, MaxSteps-c.keeper.claimSteps, bytes
+		scan.Scope, scan.MaxDamagedJobs, scan.BytesRead = ReadFull, MaxSteps-c.claimSteps, bytes
 		scan.WantedJobs = min(n, scan.WantedJobs, want-len(jobs), q.Room)
 		c.limitScan(&scan)
 		c.check(c.lanes.ScanLane(&scan))
 		bytes = scan.BytesRead
 		for i := range scan.DamagedJobs {
-			c.keeper.claimSteps++
+			c.claimSteps++
 			c.check(c.dropper.HoldDamaged(&scan.DamagedJobs[i]))
 		}
 		closedBy := Open
@@ -85,11 +78,11 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			closedBy = Empty
 		}
 		l.Priority = scan.NextPriority
-		c.keeper.setHead(l, scan.NextPosition, closedBy)
+		c.setHead(l, scan.NextPosition, closedBy)
 		countBefore := len(jobs)
 		jobs = c.leaseFound(jobs, &scan, q)
 		if len(jobs)-countBefore == n { // the claim has taken all the room, so a gate is full now
-			c.keeper.markResourcesDirty()
+			c.markResourcesDirty()
 		}
 	}
 	c.ClaimedBytes += bytes
@@ -101,8 +94,8 @@ func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) []queue
 	jobs = slices.Grow(jobs, len(scan.Jobs))
 	for i := range scan.Jobs {
 		j := &scan.Jobs[i]
-		if c.keeper.hasExpired(j) {
-			c.keeper.claimSteps++
+		if c.hasExpired(j) {
+			c.claimSteps++
 			c.check(c.dropper.Expire(j))
 			continue
 		}
@@ -179,7 +172,7 @@ func (c *claimer) limitScan(scan *LaneScan) {
 	}
 	limitAtGate := func(gate int64, sameQueueOnly bool) {
 		if sameQueueOnly {
-			c.keeper.claimSteps++
+			c.claimSteps++
 			other, found, err := c.lanes.BestClosedInQueue(gate, l.Queue)
 			c.check(err)
 			if found {
@@ -188,7 +181,7 @@ func (c *claimer) limitScan(scan *LaneScan) {
 			return
 		}
 		c.check(c.lanes.EachClosedList(gate, ClosedLaneList{}, func(other Lane) (bool, error) {
-			c.keeper.claimSteps++
+			c.claimSteps++
 			if other.Queue == l.Queue || c.queues.Queue(other.Queue).Room > 0 {
 				stopBefore(other)
 			}
@@ -221,7 +214,7 @@ func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
 	lease.Job.Execution = queue.Execution{}
 	c.leases.PutLease(lease)
 	if len(l.Needs) > 0 { // the job has taken room at gates that other lanes need too
-		clear(c.keeper.skippedPriorities)
+		clear(c.skippedPriorities)
 	}
 	if j.HeldUnits != "" {
 		c.check(c.jobs.Put(j))

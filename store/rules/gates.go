@@ -172,7 +172,7 @@ func checkGate(d queue.Demand) error {
 func (k *laneKeeper) recordRateStarts(l *Lease, at queue.Millis) {
 	for _, n := range l.Needs {
 		if n.Kind == queue.GateRate {
-			k.check(k.gatekeeper.recordStart(n.Gate, at))
+			k.check(k.recordStart(n.Gate, at))
 			k.MarkGateDirty(n.Gate)
 		}
 	}

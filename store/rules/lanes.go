@@ -96,14 +96,12 @@ func (l *Lane) ClosedList() ClosedLaneList { return ClosedLaneList{l.Queue, l.UI
 // laneKeeper opens and closes lanes, and moves their heads.
 type laneKeeper struct {
 	*failure
-	clock      Clock
-	lanes      Lanes
-	leases     Leases
-	queues     Queues
-	gates      Gates
-	gatekeeper *gatekeeper
-	dropper    jobDropper
-	mem        *RecheckState
+	*gatekeeper
+	lanes   Lanes
+	leases  Leases
+	queues  Queues
+	dropper jobDropper
+	mem     *RecheckState
 
 	// MadeJobsReady reports whether the transaction made a job runnable, or gave a queue room for one.
 	MadeJobsReady bool
@@ -183,7 +181,7 @@ func (k *laneKeeper) roomAtGate(l *Lane, need Need) (n int, fullGate int64) {
 			return 0, fullGate
 		}
 	}
-	g, err := k.gatekeeper.GateRoom(l.UID, need)
+	g, err := k.GateRoom(l.UID, need)
 	k.check(err)
 	if n = max(0, g.Free) / need.Units; n == 0 {
 		return 0, need.Gate

@@ -103,7 +103,7 @@ func (k *laneKeeper) openLanesOfGate(gate int64, pass recheckPass) {
 	k.otherSteps++
 	if len(lanes) > 0 {
 		if need := needAt(&lanes[0], gate); need.Kind != queue.GateResource {
-			if g, err := k.gatekeeper.GateRoom(lanes[0].UID, need); k.failed(err) || g.Free < need.Units {
+			if g, err := k.GateRoom(lanes[0].UID, need); k.failed(err) || g.Free < need.Units {
 				return // the gate itself has no room, so no lane can open
 			}
 		}

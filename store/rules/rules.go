@@ -38,13 +38,10 @@ func (r *Rules) Init(tx Tx, mem *RecheckState) {
 	r.tx = tx
 	r.gatekeeper = gatekeeper{clock: tx, settings: tx, counters: tx, gates: tx}
 	r.laneKeeper = laneKeeper{
-		failure: &r.failure, clock: tx, lanes: tx, leases: tx, queues: tx, gates: tx, gatekeeper: &r.gatekeeper, dropper: r,
-		mem: mem, steps: &r.otherSteps,
+		failure: &r.failure, gatekeeper: &r.gatekeeper, lanes: tx, leases: tx, queues: tx, dropper: r, mem: mem,
+		steps: &r.otherSteps,
 	}
-	r.claimer = claimer{
-		failure: &r.failure, settings: tx, jobs: tx, leases: tx, queues: tx, lanes: tx, turns: tx, gates: tx,
-		keeper: &r.laneKeeper, dropper: r,
-	}
+	r.claimer = claimer{laneKeeper: &r.laneKeeper, jobs: tx, turns: tx}
 	r.parentChecker = parentChecker{failure: &r.failure, jobs: tx, edges: tx}
 	r.uniqueKeys = uniqueKeys{failure: &r.failure, clock: tx, jobs: tx, leases: tx}
 	r.roomMaker = roomMaker{failure: &r.failure, clock: tx, counters: tx, history: tx}

@@ -42,14 +42,14 @@ type contender struct {
 // claim takes up to want more jobs. pickLane returns how many jobs of the lane may be leased. It returns 0 if
 // lanes have changed; the caller must then choose again.
 func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int) {
-	c.keeper.steps = &c.keeper.claimSteps
-	defer func() { c.keeper.steps = &c.keeper.otherSteps }()
+	c.steps = &c.claimSteps
+	defer func() { c.steps = &c.otherSteps }()
 	n = c.roomOrClose(&scan.Lane)
 	if order, _ := c.settings.Order(); n == 0 || order.Scheduling == queue.ByArrival || !c.turns.HasSeveralUsers(q) {
 		return n
 	}
 	first := &scan.Lane
-	if c.keeper.ensurePriority(first) {
+	if c.ensurePriority(first) {
 		return 0
 	}
 	scan.WantedJobs, scan.PeekPriority = 1, true
@@ -75,17 +75,17 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int) {
 		if l.UID == first.UID {
 			break
 		}
-		steps := c.keeper.claimSteps
+		steps := c.claimSteps
 		n := c.contenderRoom(&l)
-		c.turnSteps += c.keeper.claimSteps - steps
+		c.turnSteps += c.claimSteps - steps
 		if n == 0 {
 			return 0
 		}
 		if l.Priority != first.Priority {
-			if c.keeper.skippedPriorities == nil {
-				c.keeper.skippedPriorities = map[int64]int64{}
+			if c.skippedPriorities == nil {
+				c.skippedPriorities = map[int64]int64{}
 			}
-			c.keeper.skippedPriorities[l.ID] = l.Priority
+			c.skippedPriorities[l.ID] = l.Priority
 			continue
 		}
 		if c.closeOvertakenLanes(&l, list) {
@@ -127,11 +127,11 @@ func (c *claimer) nextContender(list []contender, first *Lane) int {
 	best := -1
 	for i := range list {
 		l := list[i].lane
-		priority, checked := c.keeper.skippedPriorities[l.ID]
+		priority, checked := c.skippedPriorities[l.ID]
 		if !checked {
 			priority = l.Priority
 		}
-		outOfSteps := c.turnSteps >= maxTurnSteps || c.keeper.claimSteps >= MaxSteps ||
+		outOfSteps := c.turnSteps >= maxTurnSteps || c.claimSteps >= MaxSteps ||
 			len(l.Needs) > 0 && c.turnSteps >= maxDemandSteps
 		if l.UID != first.UID && priority != first.Priority && (checked || outOfSteps) {
 			continue
@@ -154,7 +154,7 @@ func (c contender) compare(other contender) int {
 func (c *claimer) closeOvertakenLanes(l *Lane, others []contender) (changed bool) {
 	for i := range others {
 		other := *others[i].lane
-		_, skipped := c.keeper.skippedPriorities[other.ID]
+		_, skipped := c.skippedPriorities[other.ID]
 		if skipped || !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
 			return n.Kind == queue.GateResource && needsResource(&other, n.Gate)
 		}) {
@@ -170,20 +170,20 @@ func (c *claimer) closeOvertakenLanes(l *Lane, others []contender) (changed bool
 // contenderRoom finds the priority of a lane and returns how many of its jobs may be leased. It returns 0 if
 // lanes have changed.
 func (c *claimer) contenderRoom(l *Lane) (n int) {
-	if c.keeper.ensurePriority(l) {
+	if c.ensurePriority(l) {
 		return 0
 	}
 	if len(l.Needs) > 0 {
-		c.keeper.claimSteps++
+		c.claimSteps++
 	}
 	return c.roomOrClose(l)
 }
 
 // roomOrClose returns how many jobs of an open lane may be leased. It closes a lane without room.
 func (c *claimer) roomOrClose(l *Lane) (n int) {
-	n, fullGate := c.keeper.laneRoom(l)
+	n, fullGate := c.laneRoom(l)
 	if n == 0 && fullGate != chooseAgain {
-		c.keeper.moveHead(l, l.Head, fullGate)
+		c.moveHead(l, l.Head, fullGate)
 	}
 	return n
 }
