@@ -191,19 +191,17 @@ func (m *move) connectServer(p Location) (c *pgdb.Conn, hasTables bool, err erro
 	if err == nil {
 		err = pgdb.CheckOwners(c)
 	}
+	version := int64(0)
 	if err == nil {
-		hasTables, err = pgdb.HasTables(c)
+		version, err = pgdb.CheckTables(c)
 	}
-	if err == nil && hasTables {
-		_, err = pgdb.CheckTables(c)
-	}
-	if err == nil && hasTables {
+	if err == nil && version > 0 {
 		err = m.checkNoOtherNodes(c)
 	}
 	if err != nil {
 		return nil, false, errors.Join(err, c.Close())
 	}
-	return c, hasTables, nil
+	return c, version > 0, nil
 }
 
 // openTarget opens the target. It begins a copy there, or finds the one that an interrupted move has begun.
@@ -249,8 +247,8 @@ func (m *move) openTargetServer() error {
 	return m.checkTargetFree(c)
 }
 
-// checkTargetFree returns an error if the database of the target already contains a queue. A queue that has moved away may be
-// overwritten. If this move was completed earlier, checkTargetFree sets result.AlreadyDone.
+// checkTargetFree returns an error if the database of the target already contains a queue. A queue that has moved away
+// may be overwritten. If this move was completed earlier, checkTargetFree sets result.AlreadyDone.
 func (m *move) checkTargetFree(c database.Conn) error {
 	moving, err := database.ReadNote(c, database.NoteMoving)
 	if err != nil || moving != "" {
