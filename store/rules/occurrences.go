@@ -23,9 +23,7 @@ func (r *Rules) RunOccurrences(f *store.OccurrenceRequest, enqueue enqueueFunc) 
 		return fired, nil
 	}
 	unfinished, err := r.tx.UnfinishedJobs(f.Name, store.MaxUnfinishedJobs)
-	if err != nil {
-		return fired, err
-	}
+	r.check(err)
 	b := occurrenceEnqueuer{r: r, f: f, s: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
 	if len(unfinished) > 0 {
 		b.newestSeq, b.newestID = unfinished[0].Seq, unfinished[0].ID
@@ -59,17 +57,6 @@ func (r *Rules) RunOccurrences(f *store.OccurrenceRequest, enqueue enqueueFunc) 
 	s.LastAt, s.NextAt, s.DueAt, s.BootID = f.LastAt, f.NextAt, f.DueAt, f.NextBootID
 	r.check(r.tx.SetScheduleState(&s))
 	return fired, r.err
-}
-
-// cancelReplaced cancels a waiting job of a schedule that is replaced by a newer one.
-func (r *Rules) cancelReplaced(seq int64) error {
-	j, err := r.tx.Job(seq, ReadSummary)
-	if err != nil {
-		return err
-	}
-	j.Reason = queue.ReasonReplaced
-	r.Move(&j, queue.Cancelled, queue.EventCancelled, replacedDetail)
-	return r.err
 }
 
 // recordMissed records the occurrences that were missed, with one event for all.
@@ -192,9 +179,13 @@ func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	err = e.r.tx.WithSavepoint(func() error {
 		bytesBefore := e.r.HookBytes
 		for i := range e.toReplace {
-			if err := e.r.cancelReplaced(e.toReplace[i].Seq); err != nil {
+			// Read the job again: the hooks of the job before it may have made it expire.
+			j, err := e.r.tx.Job(e.toReplace[i].Seq, ReadSummary)
+			if err != nil {
 				return err
 			}
+			j.Reason = queue.ReasonReplaced
+			e.r.Move(&j, queue.Cancelled, queue.EventCancelled, replacedDetail)
 			if err := CheckReplacedHooks(i+1, e.r.HookBytes-bytesBefore); err != nil {
 				return err
 			}
