@@ -1,8 +1,8 @@
 package store
 
 import (
+	"encoding/json"
 	"slices"
-	"unicode/utf8"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -10,52 +10,27 @@ import (
 // JobTextSize returns how many bytes the texts of a job take in a page of JSON, including quotes, commas and
 // escapes. A page does not contain Env and Stdin.
 func JobTextSize(j *queue.Job) int {
-	n := 0
-	for _, s := range slices.Concat([]string{
+	texts := slices.Concat([]string{
 		j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID,
-	}, j.Argv, j.Secrets) {
-		n += jsonSize(s)
-	}
+	}, j.Argv, j.Secrets)
 	if j.Progress != nil {
-		n += jsonSize(j.Progress.Text)
+		texts = append(texts, j.Progress.Text)
 	}
 	for name, value := range j.Labels {
-		n += jsonSize(name) + jsonSize(value)
+		texts = append(texts, name, value)
 	}
-	return n
+	return jsonSize(texts...)
 }
 
 // AttemptTextSize returns how many bytes the texts of an attempt take in a page of JSON.
 func AttemptTextSize(a *queue.Attempt) int {
-	return jsonSize(a.Worker) + jsonSize(a.Node) + jsonSize(a.Error) + jsonSize(string(a.Reason)) +
-		jsonSize(a.ResultError)
+	return jsonSize(a.Worker, a.Node, a.Error, string(a.Reason), a.ResultError)
 }
 
-// jsonSize returns how many bytes JSON needs for a string and the comma or colon after it.
-func jsonSize(s string) int {
-	n := len(`"",`)
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
-			i += size
-			if r == '\u2028' || r == '\u2029' || r == utf8.RuneError && size == 1 {
-				size = len(`\u2028`)
-			}
-			n += size
-			continue
-		}
-		i++
-		switch {
-		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t' || c == '\b' || c == '\f':
-			n += len(`\n`)
-		case c < ' ' || c == '<' || c == '>' || c == '&':
-			n += len(`\u0000`)
-		default:
-			n++
-		}
-	}
-	return n
+// jsonSize returns how many bytes JSON needs for texts, each with the comma or colon after it.
+func jsonSize(texts ...string) int {
+	raw, _ := json.Marshal(texts) // cannot fail for texts
+	return len(raw) - 1           // the list has two brackets, but no comma after the last text
 }
 
 // InputSize returns the bytes of a job's environment and standard input.

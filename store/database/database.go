@@ -138,11 +138,10 @@ const (
 // ErrorKindOf returns the kind of an error.
 func ErrorKindOf(err error) ErrorKind {
 	var known interface{ Kind() ErrorKind }
-	var refused *queue.Error
 	switch {
 	case errors.As(err, &known):
 		return known.Kind()
-	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrStateChanged),
+	case errors.As(err, new(*queue.Error)), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrStateChanged),
 		errors.Is(err, store.ErrScheduleChanged):
 		return RequestRejected
 	}

@@ -72,7 +72,8 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 		err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 			j, err := t.Job(seq, 0)
 			if err == nil {
-				err = t.rules.Move(&j, queue.Pending, "", nil)
+				t.rules.Move(&j, queue.Pending, "", nil)
+				err = t.rules.Err()
 			}
 			return err
 		})

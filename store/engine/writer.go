@@ -298,7 +298,7 @@ func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 		}
 		n++
 		o.err = o.run(t)
-		o.err = cmp.Or(t.err, o.err)
+		o.err = cmp.Or(t.err, t.rules.Err(), o.err)
 		ended := time.Now()
 		if o.class == Urgent {
 			users = ended
@@ -320,9 +320,10 @@ func (t *Tx) transferredBytes() int {
 	return int(t.Conn.ArgumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.ClaimedBytes
 }
 
-// EnsureBegun begins the database transaction, unless it has begun already.
+// EnsureBegun begins the database transaction, unless it has begun already. After an error of an earlier
+// statement, it returns that error.
 func (t *Tx) EnsureBegun() error {
-	if !t.hasBegun && t.err == nil {
+	if t.err = cmp.Or(t.err, t.rules.Err()); t.err == nil && !t.hasBegun {
 		t.err = t.Conn.Begin()
 		t.hasBegun = t.err == nil
 	}

@@ -49,11 +49,11 @@ func CounterFaults(c database.Conn) (faults []string, err error) {
 
 // GateFaults compares the counts of lanes and jobs that gates store with the rows.
 func GateFaults(c database.Conn) (faults []string, err error) {
-	g := newGateCounts(c)
+	g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
 	if err := g.read(); err != nil {
 		return nil, err
 	}
-	needed, named := map[int64]int64{}, g.jobs
+	needed := map[int64]int64{} // number of lanes that need each gate, by id
 	err = c.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
 		for _, n := range l.Needs {
@@ -61,21 +61,16 @@ func GateFaults(c database.Conn) (faults []string, err error) {
 		}
 		return true, err
 	}, `SELECT `+records.LaneColumns+` FROM lanes WHERE demands <> ''`)
-	if err != nil {
-		return nil, err
-	}
-	err = database.Each(c, func(r database.Row) {
-		id, gate := r.Num(0), gateName{r.Num(1), r.Num(2), r.Text(3)}
-		if lanes, jobs := r.Num(4), r.Num(5); lanes != needed[id] || jobs != named[gate] {
-			faults = append(faults, fmt.Sprintf("gate %[3]q (a limit such as a lock): the stored counts are %[2]d jobs and "+
-				"%[1]d groups of waiting jobs, but %[5]d jobs and %[4]d groups use the gate", lanes, jobs, gate.key, needed[id],
-				named[gate]))
+	for gate, u := range g.gates {
+		switch {
+		case u.id == 0 && u.jobs > 0:
+			faults = append(faults, fmt.Sprintf("%d jobs need the gate %q (a limit such as a lock), which is missing in the "+
+				"database, so these jobs may never start", u.jobs, gate.key))
+		case u.id != 0 && (u.storedLanes != needed[u.id] || u.storedJobs != u.jobs):
+			faults = append(faults, fmt.Sprintf("gate %q (a limit such as a lock): the stored counts are %d jobs and "+
+				"%d groups of waiting jobs, but %d jobs and %d groups use the gate", gate.key, u.storedJobs, u.storedLanes,
+				u.jobs, needed[u.id]))
 		}
-		delete(named, gate)
-	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
-	for gate, n := range named {
-		faults = append(faults, fmt.Sprintf("%d jobs need the gate %q (a limit such as a lock), which is missing in the "+
-			"database, so these jobs may never start", n, gate.key))
 	}
 	return faults, err
 }
@@ -90,7 +85,7 @@ type gateName struct {
 // opens all lanes, so that the next claims check them again.
 func recountGates(c *sqlitedb.Conn) error {
 	return database.InTx(c, func() error {
-		g := newGateCounts(c)
+		g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
 		for _, step := range []func() error{g.read, g.fixLanes, g.write} {
 			if err := step(); err != nil {
 				return err
@@ -100,50 +95,55 @@ func recountGates(c *sqlitedb.Conn) error {
 	})
 }
 
-// gateCounts holds the existing gates and what uses them.
+// gateCounts holds the gates that exist or are used.
 type gateCounts struct {
-	conn    database.Conn
-	ids     map[gateName]int64
-	lanes   map[gateName]int64 // number of lanes that need each gate
-	jobs    map[gateName]int64 // number of jobs that name each lock or rate
-	demands map[gateName]queue.Demand
+	conn  database.Conn
+	gates map[gateName]*gateUse
 }
 
-func newGateCounts(c database.Conn) *gateCounts {
-	return &gateCounts{conn: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{},
-		demands: map[gateName]queue.Demand{}}
+// gateUse is a gate and what uses it.
+type gateUse struct {
+	id                      int64        // 0 if the gate does not exist
+	storedLanes, storedJobs int64        // the counts in the gate's row
+	lanes                   int64        // number of lanes that need the gate, counted by fixLanes
+	jobs                    int64        // number of jobs that name the gate, if it is a lock or rate
+	demand                  queue.Demand // of a job that names the gate
+}
+
+// use returns the entry of a gate, and adds it if necessary.
+func (g *gateCounts) use(gate gateName) *gateUse {
+	if g.gates[gate] == nil {
+		g.gates[gate] = &gateUse{}
+	}
+	return g.gates[gate]
 }
 
 // read reads the gates, and the demands of all unfinished jobs.
 func (g *gateCounts) read() error {
-	err := database.Each(g.conn, func(r database.Row) { g.ids[gateName{r.Num(1), r.Num(2), r.Text(3)}] = r.Num(0) },
-		`SELECT id, uid, kind, key FROM gates`)
+	err := database.Each(g.conn, func(r database.Row) {
+		u := g.use(gateName{r.Num(1), r.Num(2), r.Text(3)})
+		u.id, u.storedLanes, u.storedJobs = r.Num(0), r.Num(4), r.Num(5)
+	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
 	if err != nil {
 		return err
 	}
 	return database.Each(g.conn, func(r database.Row) {
 		for _, d := range records.DecodeDemands(r.View(1)) {
-			gate := gateNameOf(d, int(r.Num(0)))
-			g.demands[gate] = d
-			if d.HasLimit() {
-				g.jobs[gate]++
-			}
+			u := g.use(gateNameOf(d, int(r.Num(0))))
+			u.demand = d
+			u.jobs += records.BoolToInt(d.HasLimit())
 		}
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
 }
 
-// id returns the number of a gate, and creates the gate if it does not exist.
-func (g *gateCounts) id(gate gateName) (int64, error) {
-	if id := g.ids[gate]; id != 0 {
-		return id, nil
+// create creates a gate if it does not exist. If no job names the gate, its rule is unknown. The next job that names
+// it sets the rule.
+func (g *gateCounts) create(gate gateName) (u *gateUse, err error) {
+	if u = g.use(gate); u.id == 0 {
+		u.id, err = g.conn.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`,
+			gate.uid, gate.kind, gate.key, int64(max(1, u.demand.Amount)), u.demand.Period.Milliseconds())
 	}
-	// If no job names the gate, its rule is unknown. The next job that names it sets the rule.
-	d := g.demands[gate]
-	id, err := g.conn.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`,
-		gate.uid,
-		gate.kind, gate.key, int64(max(1, d.Amount)), d.Period.Milliseconds())
-	g.ids[gate] = id
-	return id, err
+	return u, err
 }
 
 // fixLanes writes the numbers of the gates that each lane needs. It opens the lanes and resets their heads.
@@ -156,13 +156,12 @@ func (g *gateCounts) fixLanes() error {
 			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.Amount, &d.Key); err != nil {
 				return true, nil // a damaged lane has no readable needs
 			}
-			gate := gateNameOf(d, int(r.Num(1)))
-			id, err := g.id(gate)
+			u, err := g.create(gateNameOf(d, int(r.Num(1))))
 			if err != nil {
 				return false, err
 			}
-			g.lanes[gate]++
-			fmt.Fprintf(&list, "%d/%d/%d ", id, d.Kind, d.Units())
+			u.lanes++
+			fmt.Fprintf(&list, "%d/%d/%d ", u.id, d.Kind, d.Units())
 		}
 		needs[r.Num(0)] = list.String()
 		return true, nil
@@ -181,20 +180,12 @@ func (g *gateCounts) fixLanes() error {
 }
 
 func (g *gateCounts) write() error {
-	if err := g.conn.Exec(`UPDATE gates SET lanes = 0, jobs = 0`); err != nil {
-		return err
-	}
-	for gate := range g.demands {
-		if _, err := g.id(gate); err != nil {
-			return err
+	for gate := range g.gates {
+		u, err := g.create(gate)
+		if err == nil {
+			err = g.conn.Exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, u.lanes, u.jobs, u.id)
 		}
-	}
-	for gate, id := range g.ids {
-		if g.lanes[gate]+g.jobs[gate] == 0 {
-			continue
-		}
-		if err := g.conn.Exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, g.lanes[gate], g.jobs[gate],
-			id); err != nil {
+		if err != nil {
 			return err
 		}
 	}

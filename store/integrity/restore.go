@@ -76,8 +76,7 @@ func DeleteUnfinishedRestore(path string) {
 // notBackupError returns the error for a file that is not a valid backup. An error for the user is returned
 // unchanged.
 func notBackupError(file string, err error) error {
-	var e *queue.Error
-	if err == nil || errors.As(err, &e) {
+	if err == nil || errors.As(err, new(*queue.Error)) {
 		return err
 	}
 	return queue.Errorf(queue.CodeInvalid, "%s is not a valid backup of a queue (%v); nothing was changed", file, err)

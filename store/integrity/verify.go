@@ -337,23 +337,18 @@ const maxFaults = 10
 
 // countQuery is a query for wrong rows. It selects their number and the name of one of them. text is the
 // format of the message with both values.
-type countQuery struct {
-	text, sql string
-	args      []any
-}
+type countQuery struct{ text, sql string }
 
 // FutureDateFaults returns descriptions of rows with dates after the time now.
 func FutureDateFaults(c database.Conn, now queue.Millis) ([]string, error) {
-	future := int64(now.Add(maxClockAhead))
 	return findWrongRows(c, []countQuery{
 		{"%d jobs have dates in the future, for example job %s",
-			`SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`,
-			[]any{future}},
+			`SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`},
 		{"%d attempts have dates in the future, for example one of job number %s (column seq)",
-			`SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
+			`SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`},
 		{"%d events have dates in the future, for example event %s",
-			`SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
-	})
+			`SELECT count(*), min(seq) || '' FROM events WHERE at > ?`},
+	}, int64(now.Add(maxClockAhead)))
 }
 
 // RowFaults returns descriptions of rows that contradict each other.
@@ -361,54 +356,54 @@ func RowFaults(c database.Conn) ([]string, error) {
 	return findWrongRows(c, []countQuery{
 		{"%d jobs have a place in the queue that contradicts their state, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE CASE state
-				WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
+				WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`},
 		{"%d jobs are ready but would never start, because they are in no lane (a group of waiting jobs), for " +
 			"example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes
-				WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
+				WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`},
 		{"%d jobs, for example job %s, start too late, because another job is wrongly first in their lane (a group of " +
 			"waiting jobs)",
 			`SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1
 				AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
-				AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
+				AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`},
 		{"%d groups of waiting jobs (lanes) may never start, because they wait for a gate (a limit such as a lock) that " +
 			"is missing, for example lane %s",
 			`SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0
-				AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
+				AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`},
 		{"%d jobs are blocked but have no open dependency, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE state = 1
-				AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
+				AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`},
 		{"%d dependencies remain of jobs that are missing in the database, for example of job number %s (column seq)",
 			`SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child)
-				AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
+				AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`},
 		{"%d jobs, for example job %s, depend on a job that does not exist",
 			`SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0
 				AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent)
 				AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent)
-				AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
+				AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`},
 		{"%d attempts remain of jobs that are missing in the database, for example of job number %s (column seq)",
 			`SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq)
-				AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
+				AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`},
 		{"%d jobs, for example job %s, have a number (seq) above the last one that was assigned",
-			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
+			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`},
 		{"%d ids belong to two jobs each (the id of one job is the number of the other), for example id %s",
 			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs
-				INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
+				INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`},
 		{"the last attempt of %d jobs, for example of job %s, is stored twice, or in a place that only completed jobs use",
 			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6
-				OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+				OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`},
 		{"the last attempt of %d jobs cannot be read, for example of job %s",
-			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
+			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`},
 		{"%d jobs have more attempts than their attempt counter says, for example job %s",
 			`SELECT count(*), min(id) FROM jobs
-				WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
+				WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`},
 	})
 }
 
-// findWrongRows runs queries, and describes the rows that they count.
-func findWrongRows(c database.Conn, queries []countQuery) (faults []string, err error) {
+// findWrongRows runs queries with the same arguments, and describes the rows that they count.
+func findWrongRows(c database.Conn, queries []countQuery, args ...any) (faults []string, err error) {
 	for _, q := range queries {
 		n, example := int64(0), ""
-		_, err := database.First(c, func(r database.Row) { n, example = r.Num(0), r.Text(1) }, q.sql, q.args...)
+		_, err := database.First(c, func(r database.Row) { n, example = r.Num(0), r.Text(1) }, q.sql, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -2,7 +2,7 @@ package move
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
+
 	"fmt"
 	"hash"
 	"strings"
@@ -16,43 +16,37 @@ import (
 type table struct {
 	name    string
 	columns []string
-	key     []int // indexes in columns of the primary-key columns; empty without a primary key
+	key     []string // columns of the primary key; empty without a primary key
 }
 
-// schemaTables returns the tables of the schema. It reads them from a new SQLite database in memory.
+// schemaTables returns the tables of the schema except notes, which differs between databases. It reads them from a new
+// SQLite database in memory.
 func schemaTables() (list []table, err error) {
 	c, err := sqlitedb.OpenFresh()
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	list, err = database.Rows(c, func(r database.Row) table { return table{name: r.Text(0)} },
-		`SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name`)
-	for i := 0; i < len(list) && err == nil; i++ {
-		t := &list[i]
-		key := map[int64]int{}
-		err = database.Each(c, func(r database.Row) {
-			if at := r.Num(1); at > 0 {
-				key[at] = len(t.columns)
-			}
-			t.columns = append(t.columns, r.Text(0))
-		}, `SELECT name, pk FROM pragma_table_info('`+t.name+`')`)
-		for at := int64(1); at <= int64(len(key)); at++ {
-			t.key = append(t.key, key[at])
+	err = database.Each(c, func(r database.Row) {
+		if name := r.Text(0); len(list) == 0 || list[len(list)-1].name != name {
+			list = append(list, table{name: name})
 		}
-	}
+		t := &list[len(list)-1]
+		t.columns = append(t.columns, r.Text(1))
+		if r.Num(2) > 0 {
+			t.key = append(t.key, r.Text(1))
+		}
+	}, `SELECT t.name, c.name, c.pk FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
+		WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%' AND t.name <> 'notes' ORDER BY t.name, c.cid`)
 	return list, err
 }
 
 // sortColumns returns the columns by which the rows of a table are sorted.
-func (t *table) sortColumns() (names []string) {
+func (t *table) sortColumns() []string {
 	if len(t.key) == 0 {
 		return t.columns
 	}
-	for _, at := range t.key {
-		names = append(names, t.columns[at])
-	}
-	return names
+	return t.key
 }
 
 // copyRowsPerTx is the number of rows that one transaction copies.
@@ -62,9 +56,6 @@ const copyRowsPerTx = 5000
 func (m *move) copy() error {
 	for i := range m.tables {
 		t := &m.tables[i]
-		if t.name == "notes" {
-			continue // skip the notes, because they differ between the two databases
-		}
 		if err := m.copyTable(t); err != nil {
 			return fmt.Errorf("cannot copy the table %q: %w; the queue was not moved, so run the command again", t.name, err)
 		}
@@ -138,9 +129,6 @@ func (m *move) copyTable(t *table) error {
 func (m *move) compareTables() error {
 	for i := range m.tables {
 		t := &m.tables[i]
-		if t.name == "notes" {
-			continue
-		}
 		was, n, err := m.checksumTable(m.sourceConn, t)
 		if err != nil {
 			return err
@@ -179,22 +167,8 @@ func (m *move) checksumTable(c database.Conn, t *table) (sum [sha256.Size]byte, 
 // hashValue adds a value to a checksum. It cleans texts as a server does when it stores them, so that a copy
 // on a server gets the checksum of the original.
 func hashValue(h hash.Hash, v any) {
-	var head [9]byte
-	var text []byte
-	switch v := v.(type) {
-	case nil:
-	case int64:
-		head[0] = 1
-		binary.LittleEndian.PutUint64(head[1:], uint64(v))
-	case string:
-		text = []byte(pgdb.CleanText(v))
-		head[0] = 2
-		binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
-	case []byte:
-		text = v
-		head[0] = 3
-		binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
+	if text, isText := v.(string); isText {
+		v = pgdb.CleanText(text)
 	}
-	h.Write(head[:])
-	h.Write(text)
+	fmt.Fprintf(h, "%T %x\n", v, v) // each value is on its own line, since the hexadecimal form has no line break
 }

@@ -95,9 +95,9 @@ type move struct {
 	result                         Result
 
 	sourceConn, targetConn database.Conn
-	targetFile             *sqlitedb.Conn // targetConn, if the target is a file; nil otherwise
-	tables                 []table
-	source                 sourceState
+
+	tables []table
+	source sourceState
 	// movedTo is the queue's new location according to a note in the source, "" without such a note. An
 	// interrupted move may have written this note.
 	movedTo string
@@ -191,19 +191,17 @@ func (m *move) connectServer(p Location) (c *pgdb.Conn, hasTables bool, err erro
 	if err == nil {
 		err = pgdb.CheckOwners(c)
 	}
+	version := int64(0)
 	if err == nil {
-		hasTables, err = pgdb.HasTables(c)
+		version, err = pgdb.CheckTables(c)
 	}
-	if err == nil && hasTables {
-		_, err = pgdb.CheckTables(c)
-	}
-	if err == nil && hasTables {
+	if err == nil && version > 0 {
 		err = m.checkNoOtherNodes(c)
 	}
 	if err != nil {
 		return nil, false, errors.Join(err, c.Close())
 	}
-	return c, hasTables, nil
+	return c, version > 0, nil
 }
 
 // openTarget opens the target. It begins a copy there, or finds the one that an interrupted move has begun.
@@ -224,7 +222,7 @@ func (m *move) openTarget() (err error) {
 	if err != nil || was == m.source {
 		return err
 	}
-	for _, t := range m.tables { // the queue has changed since the interrupted copy
+	for _, t := range append(m.tables, table{name: "notes"}) { // the queue has changed since the interrupted copy
 		if err := m.targetConn.Exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}
@@ -246,17 +244,17 @@ func (m *move) openTargetServer() error {
 	if !hasTables {
 		return pgdb.EnsureTables(c, database.Migrations, pgdb.Migrations)
 	}
-	return m.checkTargetFree()
+	return m.checkTargetFree(c)
 }
 
-// checkTargetFree returns an error if the target already contains a queue. A queue that has moved away may be
-// overwritten. If this move was completed earlier, checkTargetFree sets result.AlreadyDone.
-func (m *move) checkTargetFree() error {
-	moving, err := database.ReadNote(m.targetConn, database.NoteMoving)
+// checkTargetFree returns an error if the database of the target already contains a queue. A queue that has moved away
+// may be overwritten. If this move was completed earlier, checkTargetFree sets result.AlreadyDone.
+func (m *move) checkTargetFree(c database.Conn) error {
+	moving, err := database.ReadNote(c, database.NoteMoving)
 	if err != nil || moving != "" {
 		return err
 	}
-	moved, err := database.ReadNote(m.targetConn, database.NoteMoved)
+	moved, err := database.ReadNote(c, database.NoteMoved)
 	// The source's note says that this move was completed. If the target has moved back to the source since,
 	// the target's content is outdated.
 	if err == nil && m.movedTo != "" && moved != m.sourceLocation.String() {
@@ -266,7 +264,7 @@ func (m *move) checkTargetFree() error {
 	if err != nil || moved != "" {
 		return err
 	}
-	jobs, err := m.targetConn.QueryNumber(`SELECT next_seq FROM meta`)
+	jobs, err := c.QueryNumber(`SELECT next_seq FROM meta`)
 	if err == nil && jobs > 1 {
 		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database",
 			m.targetLocation.quoted())
@@ -283,10 +281,7 @@ func (m *move) openTargetFile() error {
 		if err != nil {
 			return sqlitedb.ExplainOpenError(path, err)
 		}
-		m.targetConn = c
-		err = m.checkTargetFree()
-		m.targetConn = nil
-		if err = errors.Join(err, c.Close()); err != nil || m.result.AlreadyDone {
+		if err = errors.Join(m.checkTargetFree(c), c.Close()); err != nil || m.result.AlreadyDone {
 			return err
 		}
 	}
@@ -302,7 +297,7 @@ func (m *move) openTargetFile() error {
 	if err != nil {
 		return err
 	}
-	m.targetConn, m.targetFile = c, c
+	m.targetConn = c
 	return sqlitedb.Migrate(c, database.Migrations)
 }
 
@@ -323,8 +318,8 @@ func (m *move) finishMove() error {
 	if err != nil {
 		return err
 	}
-	id := ""
-	if m.targetFile == nil {
+	id, toServer := "", m.targetLocation.URL != ""
+	if toServer {
 		if err := m.raiseSequences(); err != nil {
 			return err
 		}
@@ -347,7 +342,7 @@ func (m *move) finishMove() error {
 		}
 		return err
 	})
-	if err != nil || m.targetFile == nil {
+	if err != nil || toServer {
 		return err
 	}
 	return m.installCopy()
@@ -359,7 +354,7 @@ func (m *move) raiseSequences() error {
 		if len(t.key) != 1 {
 			continue
 		}
-		column := t.columns[t.key[0]]
+		column := t.key[0]
 		counts, err := m.targetConn.QueryNumber(`SELECT count(*) FROM pg_attribute WHERE attrelid = '` + t.name +
 			`'::regclass AND attname = '` + column + `' AND attidentity <> ''`)
 		if err == nil && counts > 0 {
@@ -375,8 +370,8 @@ func (m *move) raiseSequences() error {
 
 // installCopy makes the copied file the queue of its directory.
 func (m *move) installCopy() error {
-	err := m.targetFile.Close()
-	m.targetConn, m.targetFile = nil, nil
+	err := m.targetConn.Close()
+	m.targetConn = nil
 	if err != nil {
 		return err
 	}
@@ -397,7 +392,7 @@ func (m *move) installCopy() error {
 // node lease that does not expire. So no other node takes over the jobs before this node's service has
 // started.
 func (m *move) assignLeases() (node int64, err error) {
-	if m.targetFile == nil {
+	if m.targetLocation.URL != "" {
 		if node, err = m.targetConn.QueryNumber(
 			`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false

@@ -60,17 +60,7 @@ func (c *Conn) ExecCount(sql string, args ...any) (n int64, err error) {
 
 // Query implements database.Conn.
 func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
-	var refused error // the error that the callback returned
-	err := c.sendThen(func() error {
-		// Leave two replies: the one with the rows, and that of the Sync.
-		if _, err := c.fetch(2); err != nil {
-			return err
-		}
-		err := c.readRows(each, &refused)
-		_, err2 := c.readReplies(0)
-		return cmp.Or(err, err2)
-	}, sql, args)
-	return cmp.Or(err, refused)
+	return c.QueryAll([]database.Query{{Each: each, SQL: sql, Args: args}})
 }
 
 // StartQuery sends a query and makes the server start it, without waiting for its rows. The method

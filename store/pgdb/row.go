@@ -16,16 +16,10 @@ type Row struct {
 
 // Clone returns a copy of the row that stays valid after the call that received the row.
 func (r *Row) Clone() Row {
-	n := 0
-	for _, v := range r.values {
-		n += len(v)
-	}
-	room, values := make([]byte, 0, n), make([][]byte, len(r.values))
+	rest, values := bytes.Join(r.values, nil), make([][]byte, len(r.values)) // one copy for all values
 	for i, v := range r.values {
 		if v != nil {
-			at := len(room)
-			room = append(room, v...)
-			values[i] = room[at:len(room):len(room)]
+			values[i], rest = rest[:len(v):len(v)], rest[len(v):]
 		}
 	}
 	return Row{fields: r.fields, values: values}

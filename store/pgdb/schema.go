@@ -283,16 +283,14 @@ func EnsureTables(c *Conn, steps, own [][]string) (err error) {
 	if err != nil || version >= int64(len(steps)) {
 		return cmp.Or(err, checkExistingTables(c, version, steps, own))
 	}
-	err = run(`BEGIN; SET LOCAL lock_timeout = ` + tablesTimeout + `; SET LOCAL search_path = ` + Schema)
-	if err != nil {
-		return err
-	}
 	defer func() {
 		if err != nil {
 			run(`ROLLBACK`) // report the first error, not that of the rollback
 		}
 	}()
-	if err := run(`SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLockID) + `)`); err != nil {
+	err = run(`BEGIN; SET LOCAL lock_timeout = ` + tablesTimeout + `; SET LOCAL search_path = ` + Schema +
+		`; SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLockID) + `)`)
+	if err != nil {
 		return err
 	}
 	if version, err = schemaVersion(c, all); err != nil {

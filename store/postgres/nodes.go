@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -216,9 +217,7 @@ func (s *Store) LastNodeNames(ctx context.Context, seqs []int64) (names map[int6
 // DrainNode implements store.Cluster.
 func (s *Store) DrainNode(ctx context.Context, name string, on bool) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
-		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true",
-			false: "false"}[on],
-			name)
+		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, strconv.FormatBool(on), name)
 		return cmp.Or(err, checkNodeFound(n, name))
 	})
 }

@@ -33,10 +33,15 @@ func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.Wa
 	}
 	err = s.Read(ctx, func(r *Reader) error {
 		b := bestSearch{reader: r, uid: int64(uid), leasedFences: s.reserved()}
-		for _, search := range []func() error{b.searchRetryingJobs, b.searchPlainLanes, b.searchDemandLanes} {
-			if err := search(); err != nil {
-				return err
-			}
+		err := b.takeFirstOf(`jobs_retried WHERE place = 2 AND state = 4 AND uid = ?`, b.uid)
+		if err == nil {
+			err = b.searchPlainLanes()
+		}
+		if err == nil {
+			err = b.searchDemandLanes()
+		}
+		if err != nil {
+			return err
 		}
 		order, now := s.Order(), s.Now()
 		if b.found {
@@ -85,11 +90,6 @@ func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
 		return false, nil
 	}, `SELECT rank, seq, priority, arrival, since FROM jobs INDEXED BY `+rows+` ORDER BY rank, seq LIMIT ?`,
 		append(args, int64(len(b.leasedFences)+1))...)
-}
-
-// searchRetryingJobs searches the jobs that wait to be retried.
-func (b *bestSearch) searchRetryingJobs() error {
-	return b.takeFirstOf(`jobs_retried WHERE place = 2 AND state = 4 AND uid = ?`, b.uid)
 }
 
 // searchLane searches the jobs of a lane.

@@ -30,11 +30,8 @@ func (s *Reads) ReadOldest(ctx context.Context, list []store.QueueState) error {
 
 // readOldest sets the field OldestReadySince of a queue. It reads up to limit lanes and returns how many it read.
 func (r *Reader) readOldest(q *store.QueueState, limit int) (n int, err error) {
-	var lanes []int64
-	err = r.Query(func(r database.Row) (bool, error) {
-		lanes = append(lanes, r.Num(0))
-		return len(lanes) < limit, nil
-	}, `SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(limit))
+	lanes, err := database.Rows(r, database.NumOf,
+		`SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(limit))
 	q.OldestReadySince = 0
 	for _, id := range lanes {
 		if err != nil {

@@ -11,12 +11,11 @@ import (
 func (s *Reads) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		names, moving = map[int]string{}, nil
-		return r.Query(func(r database.Row) (bool, error) {
+		return database.Each(r, func(r database.Row) {
 			names[int(r.Num(0))] = r.Text(1)
 			if r.Num(3) > 0 {
 				moving = append(moving, int(r.Num(2)))
 			}
-			return true, nil
 		}, `SELECT uid, name, was, upto FROM owners`)
 	})
 	return names, moving, err

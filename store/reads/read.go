@@ -258,9 +258,21 @@ func (m *matcher) matchState(r *Reader, state queue.State, result *store.RefPage
 	for piece, before := min(maxScanned, max(r.ReadLimit(0, 0), m.Limit+1)), m.BeforeSeq; more; piece *= 4 {
 		rows := 0
 		err := r.Query(func(r database.Row) (bool, error) {
+			if queue.Millis(r.Num(4)) < m.Since && !state.Ended() {
+				more = false
+				return false, nil
+			}
 			rows++
+			scanned++
 			before = r.Num(0)
-			more = m.takeIfMatching(r, state, &scanned, &selected, result)
+			if m.matches(r) {
+				result.Refs = append(result.Refs, store.JobRef{Seq: before, ID: r.Text(1), State: queue.State(r.Num(2)),
+					UID: int(r.Num(3))})
+				selected++
+			}
+			if more = selected <= m.Limit && scanned < maxScanned; !more {
+				result.Next = max(result.Next, before)
+			}
 			return more, nil
 		}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks
 			FROM jobs `+from+` seq < ? ORDER BY seq DESC LIMIT ?`, append(slices.Clip(args), before, int64(piece))...)
@@ -270,25 +282,6 @@ func (m *matcher) matchState(r *Reader, state queue.State, result *store.RefPage
 		more = more && rows == piece
 	}
 	return nil
-}
-
-// takeIfMatching adds a job to the result if it matches. It reports whether to continue with the next job.
-func (m *matcher) takeIfMatching(r database.Row, state queue.State, scanned, selected *int,
-	result *store.RefPage) bool {
-	if queue.Millis(r.Num(4)) < m.Since && !state.Ended() {
-		return false
-	}
-	*scanned++
-	if m.matches(r) {
-		result.Refs = append(result.Refs, store.JobRef{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
-			UID: int(r.Num(3))})
-		*selected++
-	}
-	if *selected > m.Limit || *scanned >= maxScanned {
-		result.Next = max(result.Next, r.Num(0))
-		return false
-	}
-	return true
 }
 
 func (m *matcher) matches(r database.Row) bool {

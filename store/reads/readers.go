@@ -7,7 +7,7 @@ package reads
 import (
 	"context"
 	"errors"
-	"sync"
+
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -20,11 +20,7 @@ type readerPool struct {
 	closedErr error         // error of reads after close
 	slots     chan struct{} // semaphore: one element for each connection in use
 	closed    chan struct{}
-
-	mu sync.Mutex
-	// idle holds the connections that are not in use. The last one was used most recently and is taken next.
-	// Guarded by mu.
-	idle []database.ReadConn
+	idle      chan database.ReadConn // the open connections that are not in use
 }
 
 // MaxReaders is the maximum number of concurrent reads.
@@ -33,7 +29,7 @@ const MaxReaders = 4
 // newReaders returns a pool whose connections are created by open.
 func newReaders(open func() (database.ReadConn, error), closedErr error) *readerPool {
 	return &readerPool{open: open, closedErr: closedErr, slots: make(chan struct{}, MaxReaders),
-		closed: make(chan struct{})}
+		closed: make(chan struct{}), idle: make(chan database.ReadConn, MaxReaders)}
 }
 
 // take waits for a free connection, and opens one if necessary.
@@ -42,25 +38,17 @@ func (r *readerPool) take(ctx context.Context) (database.ReadConn, error) {
 		return nil, err
 	}
 	select {
-	case <-r.closed:
-		return nil, r.closedErr
-	default:
-	}
-	select {
 	case r.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-r.closed:
 		return nil, r.closedErr
 	}
-	r.mu.Lock()
-	if n := len(r.idle); n > 0 {
-		c := r.idle[n-1]
-		r.idle = r.idle[:n-1]
-		r.mu.Unlock()
+	select {
+	case c := <-r.idle:
 		return c, nil
+	default:
 	}
-	r.mu.Unlock()
 	c, err := r.open()
 	if err != nil {
 		<-r.slots
@@ -71,9 +59,7 @@ func (r *readerPool) take(ctx context.Context) (database.ReadConn, error) {
 // put returns a connection to the pool. It closes a connection that is not sound.
 func (r *readerPool) put(c database.ReadConn, sound bool) {
 	if sound {
-		r.mu.Lock()
-		r.idle = append(r.idle, c)
-		r.mu.Unlock()
+		r.idle <- c
 	} else {
 		c.Close() // ignore an error: the caller has reported why the connection is not sound
 	}
@@ -86,12 +72,10 @@ func (r *readerPool) close() (err error) {
 	for range MaxReaders {
 		r.slots <- struct{}{}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.idle {
+	close(r.idle)
+	for c := range r.idle {
 		err = errors.Join(err, c.Close())
 	}
-	r.idle = nil
 	return err
 }
 

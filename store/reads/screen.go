@@ -24,7 +24,10 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			store.MaxScreenRows)
 	}
 	err = s.Read(ctx, func(r *Reader) error {
-		reserved := s.reserved()
+		reserved, columns, args := s.reserved(), records.JobColumns, []any(nil)
+		if f.DetailsForUID != nil { // leave out the settings of other users' jobs
+			columns, args = records.RestrictedColumns, []any{int64(*f.DetailsForUID)}
+		}
 		screen = store.Screen{}
 		for _, part := range []struct {
 			into *[]queue.Job
@@ -44,7 +47,7 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			}
 			bytes := 0
 			for _, one := range list {
-				j, err := r.forScreen(reserved, one.Seq, f.DetailsForUID)
+				j, err := r.knownJob(reserved, one.Seq, columns, args...)
 				if err != nil {
 					return err
 				}
@@ -57,14 +60,6 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 		return nil
 	})
 	return screen, err
-}
-
-// forScreen reads a job. It omits the job's settings if submitter is set and the job belongs to another user.
-func (r *Reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (queue.Job, error) {
-	if submitter == nil {
-		return r.knownJob(reserved, seq, records.JobColumns)
-	}
-	return r.knownJob(reserved, seq, records.RestrictedColumns, int64(*submitter))
 }
 
 // recentlyEndedJobs returns a function that reads the most recently ended jobs of some states, newest first.

@@ -69,9 +69,7 @@ func ReadFrame(b []byte) (jobs []StagedJob, complete bool) {
 			complete = false
 			continue
 		}
-		if jobs == nil { // allocate once, assuming that all jobs have about the size of the first
-			jobs = make([]StagedJob, 0, min(queue.MaxJobsPerRequest, len(b)/(size+4+int(n))+1))
-		}
+
 		jobs = append(jobs, f)
 	}
 	return jobs, complete

@@ -47,7 +47,8 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		return r.Remove(&j, detail)
 	case queue.VerbCancel, queue.VerbHold:
 		j.Reason = ""
-		return r.Move(&j, to, event, detail)
+		r.Move(&j, to, event, detail)
+		return r.err
 	case queue.VerbRelease:
 		r.restartWait(&j, max(r.tx.Now(), j.RunAt)) // a released job does not wait for its backoff delay
 	case queue.VerbRetry, queue.VerbRetryDead:
@@ -58,39 +59,37 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = new(""), -1, 0, 0
 		r.restartWait(&j, r.tx.Now())
 		// The limits that a retried job states for locks and rates apply again, as if the job were new.
-		if err := r.applyDeclaredLimits(&j); err != nil {
-			return err
-		}
+		r.applyDeclaredLimits(&j)
 	case queue.VerbEdit:
 		if err := r.edit(&j, &c); err != nil {
 			return err
 		}
 	}
-	if to, err = r.adjustForDependencies(&j, to); err != nil {
-		return err
-	}
+	to = r.adjustForDependencies(&j, to)
 	j.Rank = rankOf(r.tx, &j.Job)
-	return r.Move(&j, to, event, detail)
+	r.Move(&j, to, event, detail)
+	return r.err
 }
 
 // adjustForDependencies returns the state for a job that a change would set to the given state, taking
 // dependencies into account. The state is Blocked if the job has undecided dependencies, and Pending if the
 // job was blocked and has none. If the state table does not allow the ended job to be blocked, the job does not
 // wait for parents that run again.
-func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, error) {
+func (r *Rules) adjustForDependencies(j *Job, to queue.State) queue.State {
 	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.CanBecome(queue.Blocked) || !j.State.Ended()
 	if !runnable || !mayWait || !r.tx.HasEdges() {
-		return to, nil
+		return to
 	}
 	waits, err := r.tx.HasEdgeWithStatus(j.Seq, store.Unresolved)
+	r.check(err)
 	switch {
 	case waits:
-		return queue.Blocked, err
+		return queue.Blocked
 	case to == queue.Blocked:
 		r.restartWait(j, max(r.tx.Now(), j.RunAt))
-		return queue.Pending, err
+		return queue.Pending
 	}
-	return to, err
+	return to
 }
 
 // revive prepares an ended job to wait again. It returns an error if a limit is reached or another job has
@@ -103,9 +102,7 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	if err := AdmitQueues(r.tx, map[string]int64{j.Queue: 1}); err != nil {
 		return err
 	}
-	if other, taken, err := r.successorWithKey(j); err != nil {
-		return err
-	} else if taken {
+	if other, taken := r.successorWithKey(j); taken {
 		return queue.Errorf(queue.CodeExists, "job %[1]s cannot run again, because job %[2]s was enqueued later with the "+
 			"same unique key, %[3]q; wait for job %[2]s, or cancel it", j.ID, other.ID, j.Unique)
 	}
@@ -113,7 +110,8 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 		return nil
 	}
 	r.tx.WakeAt(r.tx.Now())
-	return addParentChange(r.tx, j, Rerun)
+	r.addParentChange(j, Rerun)
+	return nil
 }
 
 // restartWait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
@@ -133,11 +131,7 @@ func (r *Rules) checkEdit(old, j *Job) error {
 		}
 	}
 	if old.Unique != j.Unique && j.Unique != "" {
-		other, found, err := r.keyHolder(j.UID, j.Unique)
-		if err != nil {
-			return err
-		}
-		if found && other.Seq != j.Seq {
+		if other, found := r.keyHolder(j.UID, j.Unique); found && other.Seq != j.Seq {
 			return keyTakenError("the unique key %q is already used by job %s", j.Unique, other.ID)
 		}
 	}
@@ -176,9 +170,7 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	}
 	if j.DependsOn != nil {
 		j.ParentCount = len(j.DependsOn)
-		if err := r.replaceEdges(j); err != nil {
-			return err
-		}
+		r.replaceEdges(j)
 	}
 	if j.Delay != 0 {
 		j.RunAt = r.tx.Now().Add(j.Delay)
@@ -189,22 +181,16 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	j.WriteScope = WriteFull
 	demandsChanged := !slices.Equal(old.Demands, j.Demands)
 	if demandsChanged {
-		if err := r.tx.AdjustNamingCounts(&old, -1); err != nil {
-			return err
-		}
+		r.check(r.tx.AdjustNamingCounts(&old, -1))
 	}
 	if old.Slot == Ready { // the edit may move the job to another lane
-		if err := r.leaveLane(&old); err != nil {
-			return err
-		}
+		r.leaveLane(&old)
 		j.Slot = NotQueued
 	}
 	// The edit can change the limits of locks and rates only if it has changed the demands.
-	if !demandsChanged {
-		return nil
+	if demandsChanged {
+		r.applyDeclaredLimits(j)
+		r.check(r.tx.AdjustNamingCounts(j, 1))
 	}
-	if err := r.applyDeclaredLimits(j); err != nil {
-		return err
-	}
-	return r.tx.AdjustNamingCounts(j, 1)
+	return nil
 }

@@ -24,17 +24,11 @@ type Queue struct {
 	OwnRetention bool  // the queue has its own retention
 }
 
-// claimer chooses jobs and leases them.
+// claimer chooses jobs and leases them. It also opens and closes lanes.
 type claimer struct {
-	settings Settings
-	jobs     Jobs
-	leases   Leases
-	queues   Queues
-	lanes    Lanes
-	turns    UserTurns
-	gates    Gates
-	keeper   *laneKeeper
-	dropper  jobDropper
+	*laneKeeper
+	jobs  Jobs
+	turns UserTurns
 
 	contenders []contender // used by pickLane, which reuses the memory
 	// turnSteps counts the steps that the current claim has taken to check contenders.
@@ -49,82 +43,63 @@ type claimer struct {
 func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 	bytes := 0
 	c.turnSteps = 0
-	clear(c.keeper.skippedPriorities)
+	clear(c.skippedPriorities)
 	for len(jobs) < want && bytes < MaxClaimBytes {
-		if err := c.keeper.OpenLanes(); err != nil {
-			return nil, false, err
-		}
-		q, scan, err := c.chooseQueue()
-		if err != nil {
-			return nil, false, err
+		c.check(c.OpenLanes())
+		q, scan := c.chooseQueue()
+		if c.err != nil {
+			return nil, false, c.err
 		}
 		if q == nil {
-			more = c.keeper.mem.DirtyGateCount() > 0 // a gate that is still to be checked may open a lane
+			more = c.mem.DirtyGateCount() > 0 // a gate that is still to be checked may open a lane
 			break
 		}
-		if more = c.keeper.claimSteps >= MaxSteps; more {
+		if more = c.claimSteps >= MaxSteps; more {
 			break
 		}
-		c.keeper.claimSteps++
-		n, err := c.pickLane(q, &scan, want-len(jobs))
-		if err != nil {
-			return nil, false, err
-		}
+		c.claimSteps++
+		n := c.pickLane(q, &scan, want-len(jobs))
 		if n == 0 {
 			continue
 		}
 		l := &scan.Lane
 		scan.ExpectedJobs = min(n, scan.ExpectedJobs)
-		scan.Scope, scan.MaxDamagedJobs, scan.BytesRead = ReadFull, MaxSteps-c.keeper.claimSteps, bytes
+		scan.Scope, scan.MaxDamagedJobs, scan.BytesRead = ReadFull, MaxSteps-c.claimSteps, bytes
 		scan.WantedJobs = min(n, scan.WantedJobs, want-len(jobs), q.Room)
-		if err := c.limitScan(&scan); err != nil {
-			return nil, false, err
-		}
-		if err := c.lanes.ScanLane(&scan); err != nil {
-			return nil, false, err
-		}
+		c.limitScan(&scan)
+		c.check(c.lanes.ScanLane(&scan))
 		bytes = scan.BytesRead
 		for i := range scan.DamagedJobs {
-			c.keeper.claimSteps++
-			if err := c.dropper.HoldDamaged(&scan.DamagedJobs[i]); err != nil {
-				return nil, false, err
-			}
+			c.claimSteps++
+			c.check(c.dropper.HoldDamaged(&scan.DamagedJobs[i]))
 		}
 		closedBy := Open
 		if scan.Exhausted {
 			closedBy = Empty
 		}
 		l.Priority = scan.NextPriority
-		if err := c.keeper.setHead(l, scan.NextPosition, closedBy); err != nil {
-			return nil, false, err
-		}
+		c.setHead(l, scan.NextPosition, closedBy)
 		countBefore := len(jobs)
-		if jobs, err = c.leaseFound(jobs, &scan, q); err != nil {
-			return nil, false, err
-		}
+		jobs = c.leaseFound(jobs, &scan, q)
 		if len(jobs)-countBefore == n { // the claim has taken all the room, so a gate is full now
-			c.keeper.markResourcesDirty()
+			c.markResourcesDirty()
 		}
 	}
 	c.ClaimedBytes += bytes
-	return jobs, (more || bytes >= MaxClaimBytes) && len(jobs) == 0, nil
+	return jobs, (more || bytes >= MaxClaimBytes) && len(jobs) == 0, c.err
 }
 
 // leaseFound leases the jobs that ScanLane has found, except expired ones, which it cancels.
-func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) ([]queue.Job, error) {
+func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) []queue.Job {
 	jobs = slices.Grow(jobs, len(scan.Jobs))
 	for i := range scan.Jobs {
 		j := &scan.Jobs[i]
-		if c.keeper.hasExpired(j) {
-			c.keeper.claimSteps++
-			if err := c.dropper.Expire(j); err != nil {
-				return nil, err
-			}
+		if c.hasExpired(j) {
+			c.claimSteps++
+			c.check(c.dropper.Expire(j))
 			continue
 		}
-		if err := c.leaseJob(j, &scan.Lane, c.turns.RecordUserTurn(q, j.UID)); err != nil {
-			return nil, err
-		}
+		c.leaseJob(j, &scan.Lane, c.turns.RecordUserTurn(q, j.UID))
 		c.advanceTurn(q)
 		jobs = append(jobs, j.Job)
 		last := &jobs[len(jobs)-1]
@@ -133,17 +108,17 @@ func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) ([]queu
 			last.StartPosition = *scan.StartPlace
 		}
 	}
-	return jobs, nil
+	return jobs
 }
 
 // chooseQueue returns the queue that has the next turn, and a scan of its best open lane. scan.StopAt is the
 // position from which on a job of another lane or queue goes first. While all queues have the same weight,
 // queues are ordered by the rank of their best heads. While weights differ, stride scheduling chooses the
 // queue for each job.
-func (c *claimer) chooseQueue() (q *Queue, scan LaneScan, err error) {
+func (c *claimer) chooseQueue() (q *Queue, scan LaneScan) {
 	weighted := c.queues.WeightsDiffer()
 	nextHead := EndPosition
-	err = c.queues.Queues(func(other *Queue) bool {
+	c.check(c.queues.Queues(func(other *Queue) bool {
 		switch {
 		case q == nil:
 			q = other
@@ -154,18 +129,20 @@ func (c *claimer) chooseQueue() (q *Queue, scan LaneScan, err error) {
 			q = other
 		}
 		return true
-	})
-	if err != nil || q == nil {
-		return nil, scan, err
+	}))
+	if c.err != nil || q == nil {
+		return nil, scan
 	}
+	var err error
 	scan.Lane, scan.StopAt, err = c.lanes.BestLane(q)
+	c.check(err)
 	scan.WantedJobs = math.MaxInt
 	if weighted {
 		scan.WantedJobs = 1
 	} else if scan.StopAt.After(nextHead) {
 		scan.StopAt = nextHead
 	}
-	return q, scan, err
+	return q, scan
 }
 
 // queueTurn returns the queue's turn. It is at least the turn that was served last, so a queue does not save
@@ -186,42 +163,42 @@ func (c *claimer) advanceTurn(q *Queue) {
 
 // limitScan lowers scan.StopAt to the best head among the lanes that this lane's gates have closed. From that
 // position on, the job of the closed lane ranks first, and may have room by then.
-func (c *claimer) limitScan(scan *LaneScan) error {
+func (c *claimer) limitScan(scan *LaneScan) {
 	l := &scan.Lane
 	stopBefore := func(other Lane) {
 		if scan.StopAt.After(other.Head) && !l.Head.After(other.Head) {
 			scan.StopAt = other.Head
 		}
 	}
-	limitAtGate := func(gate int64, sameQueueOnly bool) error {
+	limitAtGate := func(gate int64, sameQueueOnly bool) {
 		if sameQueueOnly {
-			c.keeper.claimSteps++
+			c.claimSteps++
 			other, found, err := c.lanes.BestClosedInQueue(gate, l.Queue)
+			c.check(err)
 			if found {
 				stopBefore(other)
 			}
-			return err
+			return
 		}
-		return c.lanes.EachClosedList(gate, ClosedLaneList{}, func(other Lane) (bool, error) {
-			c.keeper.claimSteps++
+		c.check(c.lanes.EachClosedList(gate, ClosedLaneList{}, func(other Lane) (bool, error) {
+			c.claimSteps++
 			if other.Queue == l.Queue || c.queues.Queue(other.Queue).Room > 0 {
 				stopBefore(other)
 			}
 			return true, nil
-		})
+		}))
 	}
 	weighted := c.queues.WeightsDiffer()
-	err := limitAtGate(UserGate(l.UID), weighted)
-	for i := 0; i < len(l.Needs) && err == nil; i++ {
-		err = limitAtGate(l.Needs[i].Gate, weighted || l.Needs[i].Kind == queue.GateResource)
+	limitAtGate(UserGate(l.UID), weighted)
+	for _, n := range l.Needs {
+		limitAtGate(n.Gate, weighted || n.Kind == queue.GateResource)
 	}
-	return err
 }
 
 // leaseJob leases a job. It writes the job's row only if the job takes units of resources, because the
 // numbers of the units must be stored.
 // See docs/decisions/0003.
-func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) error {
+func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
 	j.Fence += c.leases.FenceStep()
 	j.Node = c.settings.Node().ID
 	if _, reranking := c.settings.Order(); reranking {
@@ -237,10 +214,9 @@ func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) error {
 	lease.Job.Execution = queue.Execution{}
 	c.leases.PutLease(lease)
 	if len(l.Needs) > 0 { // the job has taken room at gates that other lanes need too
-		clear(c.keeper.skippedPriorities)
+		clear(c.skippedPriorities)
 	}
-	if j.HeldUnits == "" {
-		return nil
+	if j.HeldUnits != "" {
+		c.check(c.jobs.Put(j))
 	}
-	return c.jobs.Put(j)
 }

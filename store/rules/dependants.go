@@ -38,24 +38,22 @@ const MaxParentChanges = 8
 // that the parent has ended, the new note applies only to edges that were added since. If state is Rerun and the
 // parent already has MaxParentChanges notes, addParentChange adds none. Instead, it drops the notes
 // that are newer than the last Rerun note, and extends that note to all current edges.
-func addParentChange(edges Dependencies, j *Job, state queue.State) error {
-	if !edges.HasEdges() {
-		return nil
+func (r *Rules) addParentChange(j *Job, state queue.State) {
+	if !r.tx.HasEdges() {
+		return
 	}
-	n, newest, err := edges.CountParentChanges(j.Seq)
-	if err != nil {
-		return err
-	}
+	n, newest, err := r.tx.CountParentChanges(j.Seq)
+	r.check(err)
 	after := int64(0)
 	switch {
 	case n > 0 && state != Rerun && newest.State != Rerun:
 		after = newest.LastEdgeID
 	case n >= MaxParentChanges && state == Rerun:
-		if found, err := edges.ExtendRerunChange(j.Seq); found || err != nil {
-			return err
+		if found, err := r.tx.ExtendRerunChange(j.Seq); r.failed(err) || found {
+			return
 		}
 	}
-	return edges.AddParentChange(j.Seq, j.UID, state, after)
+	r.check(r.tx.AddParentChange(j.Seq, j.UID, state, after))
 }
 
 // maxEdgesPerTx limits the edges that are decided in one transaction. Measured with a job that had 100,000
@@ -67,39 +65,33 @@ const maxEdgesPerTx = 50
 func (r *Rules) DecideDependants() (more bool, err error) {
 	for remaining := maxEdgesPerTx; remaining > 0; {
 		e, found, err := r.tx.NextParentChange()
-		if err != nil || !found {
-			return false, err
+		if r.failed(err) || !found {
+			return false, r.err
 		}
 		edges, err := r.tx.EdgesToDecide(e, remaining)
-		if err != nil {
-			return false, err
-		}
+		r.check(err)
 		done := 0
 		for ; done < len(edges) && r.HookBytes < MaxHookBytes; done++ {
-			if err := r.updateEdge(&edges[done], e.State); err != nil {
-				return false, err
-			}
+			r.updateEdge(&edges[done], e.State)
 		}
 		if done < len(edges) {
 			r.tx.WakeAt(r.tx.Now())
-			return true, r.tx.PostponeParentChanges(e.Parent)
+			r.check(r.tx.PostponeParentChanges(e.Parent))
+			return true, r.err
 		}
 		if len(edges) < remaining {
-			err = r.tx.DeleteParentChange(e.ID)
+			r.check(r.tx.DeleteParentChange(e.ID))
 		} else { // the parent has many edges, so the user's other parents go first
-			err = r.tx.PostponeParentChanges(e.Parent)
-		}
-		if err != nil {
-			return false, err
+			r.check(r.tx.PostponeParentChanges(e.Parent))
 		}
 		remaining -= max(1, len(edges))
 	}
 	r.tx.WakeAt(r.tx.Now())
-	return true, nil
+	return true, r.err
 }
 
 // updateEdge decides an edge, or reopens it if the parent runs again. Then it changes the child accordingly.
-func (r *Rules) updateEdge(e *Edge, parent queue.State) error {
+func (r *Rules) updateEdge(e *Edge, parent queue.State) {
 	status := store.Satisfied
 	switch {
 	case parent == Rerun:
@@ -107,74 +99,64 @@ func (r *Rules) updateEdge(e *Edge, parent queue.State) error {
 	case !e.Condition.SatisfiedBy(parent) && e.OnFailure != queue.DependencyFailureRun:
 		status = store.Broken
 	}
-	if err := r.tx.SetEdgeStatus(e, status); err != nil {
-		return err
-	}
+	r.check(r.tx.SetEdgeStatus(e, status))
 	j, err := r.tx.Job(e.Child, ReadSummary)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
-		return nil
-	case err != nil:
-		return err
+	case r.failed(err):
 	case parent == Rerun:
-		return r.reopenChild(&j)
+		r.reopenChild(&j)
 	case j.State != queue.Blocked && j.State != queue.Held: // the child no longer waits for this edge
-		return nil
 	case status == store.Broken:
-		return r.applyDependencyFailure(&j, e.OnFailure)
+		r.applyDependencyFailure(&j, e.OnFailure)
+	default:
+		r.releaseChild(&j)
 	}
-	return r.releaseChild(&j)
 }
 
 // releaseChild makes a child pending if it has no undecided edge left. A held child stays held.
-func (r *Rules) releaseChild(j *Job) error {
+func (r *Rules) releaseChild(j *Job) {
 	if j.State == queue.Held {
-		return nil
+		return
 	}
-	waits, err := r.tx.HasEdgeWithStatus(j.Seq, store.Unresolved)
-	if waits || err != nil {
-		return err
+	if waits, err := r.tx.HasEdgeWithStatus(j.Seq, store.Unresolved); r.failed(err) || waits {
+		return
 	}
 	r.restartWait(j, max(r.tx.Now(), j.RunAt))
 	j.Rank = rankOf(r.tx, &j.Job)
-	return r.Move(j, queue.Pending, queue.EventReleased, dependencyDetail)
+	r.Move(j, queue.Pending, queue.EventReleased, dependencyDetail)
 }
 
 // reopenChild makes a child wait again for a parent that runs again. A cancelled child returns if it was
 // cancelled because of this parent and no other. It must still have its input, and no other job may have
 // taken its unique key.
-func (r *Rules) reopenChild(j *Job) error {
+func (r *Rules) reopenChild(j *Job) {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 {
-		return nil
+		return
 	}
-	if failed, err := r.tx.HasEdgeWithStatus(j.Seq, store.Broken); failed || err != nil {
-		return err
+	if broken, err := r.tx.HasEdgeWithStatus(j.Seq, store.Broken); r.failed(err) || broken {
+		return
 	}
-	if _, taken, err := r.successorWithKey(j); taken || err != nil {
-		return err
+	if _, taken := r.successorWithKey(j); taken {
+		return
 	}
 	r.restartWait(j, r.tx.Now())
-	if err := r.applyDeclaredLimits(j); err != nil {
-		return err
-	}
-	if err := addParentChange(r.tx, j, Rerun); err != nil {
-		return err
-	}
-	return r.Move(j, queue.Blocked, queue.EventRetried, dependencyDetail)
+	r.applyDeclaredLimits(j)
+	r.addParentChange(j, Rerun)
+	r.Move(j, queue.Blocked, queue.EventRetried, dependencyDetail)
 }
 
 // applyDependencyFailure cancels or holds a job, as it asked for, after a parent ended in a state that its
 // dependency does not accept.
-func (r *Rules) applyDependencyFailure(j *Job, do queue.OnDependencyFailure) error {
+func (r *Rules) applyDependencyFailure(j *Job, do queue.OnDependencyFailure) {
 	switch {
 	case do == queue.DependencyFailureCancel:
 		j.Reason = queue.ReasonDependency
-		return r.Move(j, queue.Cancelled, queue.EventCancelled, dependencyDetail)
+		r.Move(j, queue.Cancelled, queue.EventCancelled, dependencyDetail)
 	case j.State != queue.Held:
 		j.Reason = queue.ReasonDependency
-		return r.Move(j, queue.Held, queue.EventHeld, dependencyDetail)
+		r.Move(j, queue.Held, queue.EventHeld, dependencyDetail)
 	}
-	return nil
 }
 
 var dependencyDetail = []byte(`{"reason":"dependency"}`)

@@ -265,11 +265,12 @@ func TestNotesAboutParentAreLimited(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "parent"})
 	f.add(after("child", "parent", queue.ParentCompleted))
-	edges, parent := fakeDependencies{f.fakeData}, f.job("parent")
+	parent, r := f.job("parent"), &Rules{}
+	r.Init(f.tx(), &f.mem)
 	for range 2 * MaxParentChanges {
 		for _, state := range []queue.State{queue.Dead, Rerun} {
-			if err := addParentChange(edges, parent, state); err != nil {
-				t.Fatal(err)
+			if r.addParentChange(parent, state); r.Err() != nil {
+				t.Fatal(r.Err())
 			}
 		}
 	}

@@ -14,48 +14,37 @@ import (
 func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	stale := func(l queue.Lease) { g.StaleLeases = append(g.StaleLeases, l) }
 	for i := range t.Starts {
-		if err := r.recordStarted(&t.Starts[i], stale); err != nil {
-			return g, err
-		}
+		r.recordStarted(&t.Starts[i], stale)
 	}
 	for i := range t.Progress {
-		if err := r.recordProgress(&t.Progress[i], stale); err != nil {
-			return g, err
-		}
+		r.recordProgress(&t.Progress[i], stale)
 	}
 	for i := range t.Settlements {
-		if err := r.settle(&t.Settlements[i], t.MaxBytesPerUser, stale); err != nil {
-			return g, err
-		}
+		r.settle(&t.Settlements[i], t.MaxBytesPerUser, stale)
 	}
 	for _, l := range t.Releases {
-		if err := r.release(l, stale); err != nil {
-			return g, err
-		}
+		r.release(l, stale)
 	}
 	for _, c := range t.Changes {
 		l := r.currentLease(c.Lease)
-		if err := r.release(c.Lease, stale); err != nil {
-			return g, err
-		}
+		r.release(c.Lease, stale)
 		if l == nil || l.Running {
 			continue
 		}
-		var rejection *queue.Error
-		switch err := r.Change(c.Seq, c.Change); {
-		case errors.As(err, &rejection), errors.Is(err, store.ErrStateChanged):
+		if err := r.Change(c.Seq, c.Change); errors.As(err, new(*queue.Error)) || errors.Is(err, store.ErrStateChanged) {
 			if g.RejectedChanges == nil {
 				g.RejectedChanges = map[queue.Lease]error{}
 			}
 			g.RejectedChanges[c.Lease] = err
-		case err != nil:
-			return g, err
+		} else {
+			r.check(err)
 		}
 	}
-	if t.WantedJobs > 0 {
+	if t.WantedJobs > 0 && r.err == nil {
 		g.Jobs, _, err = r.Claim(t.WantedJobs)
+		r.check(err)
 	}
-	return g, err
+	return g, r.err
 }
 
 // currentLease returns the stored lease of a job. It returns nil if l is stale, because that lease has ended
@@ -67,76 +56,65 @@ func (r *Rules) currentLease(l queue.Lease) *Lease {
 	return nil
 }
 
-func (r *Rules) recordStarted(st *store.AttemptStart, stale func(queue.Lease)) error {
+func (r *Rules) recordStarted(st *store.AttemptStart, stale func(queue.Lease)) {
 	l := r.currentLease(st.Lease)
 	if l == nil {
 		stale(st.Lease)
 	}
 	if l == nil || l.Running {
-		return nil
+		return
 	}
 	j := new(l.Job)
 	j.StartedAt, j.WorkerID, j.PID = st.StartedAt, st.Worker, st.PID
-	if err := r.recordRateStarts(l, st.StartedAt); err != nil {
-		return err
-	}
-	if err := r.putProgress(j, nil); err != nil {
-		return err
-	}
+	r.recordRateStarts(l, st.StartedAt)
+	r.putProgress(j, nil)
 	r.measureStart(l, st.StartedAt)
 	detail := detailOf(queue.EventDetail{Attempt: j.StartedAttempts + 1, StartedAt: st.StartedAt})
-	return r.Move(j, queue.Processing, queue.EventStarted, detail)
+	r.Move(j, queue.Processing, queue.EventStarted, detail)
 }
 
 // recordProgress records the progress of a running attempt.
-func (r *Rules) recordProgress(p *store.Progress, stale func(queue.Lease)) error {
+func (r *Rules) recordProgress(p *store.Progress, stale func(queue.Lease)) {
 	l := r.currentLease(p.Lease)
 	if l == nil || !l.Running {
 		stale(p.Lease)
-		return nil
+		return
 	}
 	j := new(l.Job)
-	if err := r.putProgress(j, &p.Progress); err != nil {
-		return err
-	}
+	r.putProgress(j, &p.Progress)
 	r.tx.PutLease(&Lease{Job: *j, Running: true, Needs: l.Needs})
 	r.tx.NotifyWatches(j.Seq)
 	detail := detailOf(queue.EventDetail{Attempt: j.StartedAttempts + 1, Percent: &p.Percent})
-	return r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, detail)
+	r.check(r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, detail))
 }
 
 // putProgress writes the progress of a job if it has changed.
-func (r *Rules) putProgress(j *Job, p *queue.Progress) error {
+func (r *Rules) putProgress(j *Job, p *queue.Progress) {
 	if old := j.Progress; old == p || old != nil && p != nil && *old == *p {
-		return nil
+		return
 	}
 	if p != nil {
 		p = new(*p) // copied, because the caller owns p
 	}
 	j.Progress = p
-	return r.tx.PutProgress(j)
+	r.check(r.tx.PutProgress(j))
 }
 
 // settle records how a lease ended. maxBytes limits the bytes that the job's user may hold; 0 means
 // unlimited.
-func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lease)) error {
+func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lease)) {
 	l := r.currentLease(e.Lease)
 	if l == nil {
 		stale(e.Lease)
-		return nil
+		return
 	}
 	if e.Decision.RecordsAttempt {
-		var err error
-		if e, err = r.makeRoomForAttempt(e, &l.Job, maxBytes); err != nil {
-			return err
-		}
+		e = r.makeRoomForAttempt(e, &l.Job, maxBytes)
 		// Read the lease again, because making room may have removed output or a record of earlier attempts.
 		l = r.currentLease(e.Lease)
 	}
 	if e.DeletableOutput != "" {
-		if err := r.tx.AddDeletableOutput(e.DeletableOutput, e.Attempt.Node); err != nil {
-			return err
-		}
+		r.check(r.tx.AddDeletableOutput(e.DeletableOutput, e.Attempt.Node))
 	}
 	j, d, a := new(l.Job), &e.Decision, &e.Attempt
 	clearRunningFields(j, e)
@@ -153,34 +131,25 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		if d.State == queue.Held {
 			kind, detail = queue.EventHeld, disownedDetail
 		}
-		if err := r.Move(j, d.State, kind, detail); err != nil {
-			return err
-		}
-		return r.disownAfterLease(j)
+		r.Move(j, d.State, kind, detail)
+		r.disownAfterLease(j)
+		return
 	}
 	if !l.Running {
-		if err := r.recordRateStarts(l, a.StartedAt); err != nil {
-			return err
-		}
+		r.recordRateStarts(l, a.StartedAt)
 		r.measureStart(l, a.StartedAt)
 	}
 	took := elapsed(a.StartedAt, a.EndedAt)
 	r.tx.AddMeasurement(Measurement{Queue: j.Queue, EndState: d.State, Duration: took, Fingerprint: e.Fingerprint})
 	// If the settlement contains no progress, the job keeps what its running attempt has reported before.
 	if e.Progress != nil || !l.Running {
-		if err := r.putProgress(j, e.Progress); err != nil {
-			return err
-		}
+		r.putProgress(j, e.Progress)
 	}
 	applyResult(j, e)
 	r.tx.AddUserBytes(j.UID, j.StoredBytes-l.Job.StoredBytes, store.OutputSize(a))
-	if err := r.tx.AddAttempt(j, e); err != nil {
-		return err
-	}
-	if err := r.Move(j, d.State, queue.EventEnded, endedDetail(j.StartedAttempts, a, e)); err != nil {
-		return err
-	}
-	return r.disownAfterLease(j)
+	r.check(r.tx.AddAttempt(j, e))
+	r.Move(j, d.State, queue.EventEnded, endedDetail(j.StartedAttempts, a, e))
+	r.disownAfterLease(j)
 }
 
 // clearRunningFields resets the fields of a job that describe its running attempt.
@@ -249,16 +218,17 @@ func (r *Rules) Pause(p store.Pause) error {
 	if p.Paused {
 		j.PausedAt, j.PausedBy, kind = r.tx.Now(), p.UID, queue.EventPaused
 	}
-	return r.Move(&j, queue.Processing, kind, UserDetail(p.UID))
+	r.Move(&j, queue.Processing, kind, UserDetail(p.UID))
+	return r.err
 }
 
 // release ends a lease that never started, and returns its job to the queue. The job keeps the fence of the
 // lease, so that no later claim gets the same fence.
-func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
+func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) {
 	l := r.currentLease(lr)
 	if l == nil || l.Running {
 		stale(lr)
-		return nil
+		return
 	}
 	j := new(l.Job)
 	r.tx.UndoUserTurn(r.tx.Queue(j.Queue), j.UID, l.Turn)
@@ -266,14 +236,10 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	// The clock may have been set back since the claim. The job was due then, so it remains due.
 	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
-	if err := r.assignSlot(j); err != nil {
-		return err
-	}
-	if err := r.tx.Put(j); err != nil {
-		return err
-	}
+	r.assignSlot(j)
+	r.check(r.tx.Put(j))
 	r.tx.NotifyWatches(j.Seq)
-	return r.disownAfterLease(j)
+	r.disownAfterLease(j)
 }
 
 // detailOf encodes the detail of an event.

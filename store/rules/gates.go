@@ -127,16 +127,12 @@ func (k *gatekeeper) recordStart(gate int64, at queue.Millis) error {
 
 // applyDeclaredLimits sets the limits of locks and rates to those that a job states. If several jobs name the
 // same key, the newest job decides.
-func (k *laneKeeper) applyDeclaredLimits(j *Job) error {
+func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	for _, d := range j.Demands {
-		if !d.HasLimit() {
-			continue
-		}
-		if err := k.recheckChanged(k.gates.SetRuleFromJob(j, d)); err != nil {
-			return err
+		if d.HasLimit() {
+			k.check(k.recheckChanged(k.gates.SetRuleFromJob(j, d)))
 		}
 	}
-	return nil
 }
 
 // recheckChanged calls MarkGateDirty for a gate whose rule has changed; 0 means that it has not. It returns err.
@@ -173,15 +169,11 @@ func checkGate(d queue.Demand) error {
 }
 
 // recordRateStarts records a start for each rate limit among a lease's gates.
-func (k *laneKeeper) recordRateStarts(l *Lease, at queue.Millis) error {
+func (k *laneKeeper) recordRateStarts(l *Lease, at queue.Millis) {
 	for _, n := range l.Needs {
-		if n.Kind != queue.GateRate {
-			continue
+		if n.Kind == queue.GateRate {
+			k.check(k.recordStart(n.Gate, at))
+			k.MarkGateDirty(n.Gate)
 		}
-		if err := k.gatekeeper.recordStart(n.Gate, at); err != nil {
-			return err
-		}
-		k.MarkGateDirty(n.Gate)
 	}
-	return nil
 }

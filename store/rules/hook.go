@@ -13,60 +13,52 @@ const MaxHookBytes = 1 << 20
 // same transaction as the state, so each hook is enqueued exactly once. If a hook cannot be enqueued,
 // enqueueHooks adds an EventHookDropped.
 // See docs/decisions/0094.
-func (r *Rules) enqueueHooks(j *Job) error {
+func (r *Rules) enqueueHooks(j *Job) {
 	h := r.tx.Hooks()
 	moments := queue.HookEventsOf(j.State) & (j.HookEvents | h.Triggers)
 	if moments == 0 || j.HookEvents&queue.IsHook != 0 || h.MakeHooks == nil {
-		return nil
+		return
 	}
 	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxHooks { // checked first, before the job's large fields are read
-		return r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, noDetail)
+		r.dropHook(j)
+		return
 	}
 	fullJob, err := r.tx.Job(j.Seq, ReadFull)
-	if err != nil {
-		return err
+	if r.failed(err) {
+		return
 	}
 	// The hook would run as the job's user, so it is not created if that account no longer exists.
 	if fullJob.Damaged || j.UID < 0 || r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 {
-		return r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, noDetail)
+		r.dropHook(j)
+		return
 	}
 	for _, draft := range h.MakeHooks(&fullJob.Job, moments) {
 		r.HookBytes += 2 * store.InputSize(&draft.Execution) // twice, because the input is read and written
 		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.IsHook, j.UID
-		fits, err := r.hookFits(j, &draft, h.MaxBytesPerUser)
-		if err == nil && fits {
-			err = r.enqueueHook(&draft)
-		} else if err == nil {
-			err = r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, noDetail)
+		if !r.hookFits(j, &draft, h.MaxBytesPerUser) {
+			r.dropHook(j)
+			continue
 		}
-		if err != nil {
-			return err
+		// The limits on waiting jobs do not apply to hooks.
+		draftNumber, seq, id, err := r.tx.RegisterDraft(&draft)
+		if !r.failed(err) {
+			r.check(r.Insert(&draft, draftNumber, draft.UID, seq, id))
 		}
 	}
-	return nil
+}
+
+// dropHook records that a hook of a job was not created.
+func (r *Rules) dropHook(j *Job) {
+	r.check(r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, noDetail))
 }
 
 // hookFits reports whether a hook can be created: whether the job's user may have one more waiting hook, and
 // whether the hook's own user may use the bytes that it needs. maxBytes limits the bytes that the hook's user
 // may hold. If the bytes are not available, hookFits tries to free some.
-func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) (bool, error) {
-	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxHooks {
-		return false, nil
-	}
+func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) bool {
 	size, err := r.tx.StoredSize(draft)
-	if err != nil {
-		return false, err
-	}
-	return r.makeRoom(draft.UID, size, maxBytes)
-}
-
-// enqueueHook enqueues a draft without checking the limits on waiting jobs.
-func (r *Rules) enqueueHook(draft *queue.Job) error {
-	draftNumber, seq, id, err := r.tx.RegisterDraft(draft)
-	if err != nil {
-		return err
-	}
-	return r.Insert(draft, draftNumber, draft.UID, seq, id)
+	r.check(err)
+	return r.tx.UserCounts(j.UID).Hooks < queue.MaxHooks && r.makeRoom(draft.UID, size, maxBytes)
 }
 
 var noDetail = []byte(`{}`)

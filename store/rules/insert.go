@@ -17,40 +17,24 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 	// The job's arrival number includes the job itself. Each job enqueued later gives it ageing points.
 	j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
 	j.Rank = rankOf(r.tx, &j.Job)
-	err := r.applyDeclaredLimits(j)
-	if err == nil {
-		err = r.tx.AdjustNamingCounts(j, 1)
-	}
-	if err != nil {
-		return err
-	}
-	statuses, unresolved, failed, err := r.edgeStatuses(draft)
-	if err != nil {
-		return err
-	}
-	if unresolved || failed {
+	r.applyDeclaredLimits(j)
+	r.check(r.tx.AdjustNamingCounts(j, 1))
+	statuses, unresolved, broken := r.edgeStatuses(draft)
+	if unresolved || broken {
 		j.State = queue.Blocked
 	}
-	if err := r.assignSlot(j); err != nil {
-		return err
-	}
-	if err := r.tx.Insert(j, draftNumber); err != nil {
-		return err
-	}
+	r.assignSlot(j)
+	r.check(r.tx.Insert(j, draftNumber))
 	r.tx.AddUserBytes(j.UID, j.StoredBytes, 0)
 	r.tx.CountTransition(j, 0, j.State)
-	if err := r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, UserDetail(uid)); err != nil {
-		return err
-	}
+	r.check(r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, UserDetail(uid)))
 	for i := range statuses {
-		if err := r.tx.AddEdge(seq, draft.DependsOn[i], draft.OnDependencyFailure, statuses[i]); err != nil {
-			return err
-		}
+		r.check(r.tx.AddEdge(seq, draft.DependsOn[i], draft.OnDependencyFailure, statuses[i]))
 	}
-	if failed {
-		return r.applyDependencyFailure(j, draft.OnDependencyFailure)
+	if broken {
+		r.applyDependencyFailure(j, draft.OnDependencyFailure)
 	}
-	return nil
+	return r.err
 }
 
 // CancelReplacedJob cancels the waiting job that has the unique key of a draft, if the draft replaces it. The draft
@@ -64,7 +48,8 @@ func (r *Rules) CancelReplacedJob(draft *queue.Job) (cancelled bool, err error) 
 		return false, err
 	}
 	other.Reason = queue.ReasonReplaced
-	return true, r.Move(&other, queue.Cancelled, queue.EventCancelled, replacedDetail)
+	r.Move(&other, queue.Cancelled, queue.EventCancelled, replacedDetail)
+	return true, r.err
 }
 
 var replacedDetail = []byte(`{"reason":"replaced"}`)

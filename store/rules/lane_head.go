@@ -43,17 +43,14 @@ const MaxClaimBytes = 1 << 20
 // advanceHead moves the head of a lane that is closed by a resource to the lane's first job. The lane holds
 // back others from its head on, so the head must be exact. It reports whether the lane has changed its
 // position.
-func (k *laneKeeper) advanceHead(l *Lane, gate int64) (moved bool, err error) {
-	if !needsResource(l, gate) {
-		return false, nil
-	}
-	return k.moveHeadToFirst(l)
+func (k *laneKeeper) advanceHead(l *Lane, gate int64) (moved bool) {
+	return needsResource(l, gate) && k.moveHeadToFirst(l)
 }
 
 // ensurePriority calls moveHeadToFirst if the lane's priority is not known.
-func (k *laneKeeper) ensurePriority(l *Lane) (changed bool, err error) {
+func (k *laneKeeper) ensurePriority(l *Lane) (changed bool) {
 	if l.Priority != UnknownPriority {
-		return false, nil
+		return false
 	}
 	*k.steps++
 	return k.moveHeadToFirst(l)
@@ -62,32 +59,31 @@ func (k *laneKeeper) ensurePriority(l *Lane) (changed bool, err error) {
 // moveHeadToFirst moves the head of a lane to the lane's first job and sets l.Priority. changed is false if
 // the head already was the position of that job. It is true if the head has moved, or if the lane has no job
 // that can start at its head.
-func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool, err error) {
+func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool) {
 	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: MaxSteps}
-	if err := k.lanes.ScanLane(&scan); err != nil {
-		return false, err
-	}
+	k.check(k.lanes.ScanLane(&scan))
 	for i := range scan.DamagedJobs {
 		*k.steps++
-		if err := k.dropper.HoldDamaged(&scan.DamagedJobs[i]); err != nil {
-			return false, err
-		}
+		k.check(k.dropper.HoldDamaged(&scan.DamagedJobs[i]))
 	}
 	switch {
 	case len(scan.Jobs) == 0 && scan.Exhausted:
-		return true, k.moveHead(l, scan.NextPosition, Empty)
+		k.moveHead(l, scan.NextPosition, Empty)
+		return true
 	case len(scan.Jobs) == 0:
-		return true, k.moveHead(l, scan.NextPosition, l.ClosedBy)
+		k.moveHead(l, scan.NextPosition, l.ClosedBy)
+		return true
 	case k.hasExpired(&scan.Jobs[0]):
-		return true, k.dropper.Expire(&scan.Jobs[0])
+		k.check(k.dropper.Expire(&scan.Jobs[0]))
+		return true
 	}
 	j := &scan.Jobs[0]
 	changed = j.Position() != l.Head
 	if l.Priority = priorityToStore(j); changed || l.Priority != UnknownPriority {
-		err = k.setHead(l, j.Position(), l.ClosedBy)
+		k.setHead(l, j.Position(), l.ClosedBy)
 	}
 	l.Priority = j.Priority
-	return changed, err
+	return changed
 }
 
 // priorityToStore returns the priority to store for a lane whose head is this job. It is UnknownPriority for a job that
@@ -105,38 +101,31 @@ func (k *laneKeeper) hasExpired(j *Job) bool { return j.ExpiresAt != 0 && j.Expi
 // for this resource. If it finds that such a lane has room now, it opens that lane and returns chooseAgain.
 // In all other cases it returns Open.
 // See docs/decisions/0016.
-func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64, err error) {
+func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64) {
 	for {
 		first, found, err := k.lanes.BestClosedInQueue(gate, l.Queue)
-		if err != nil || !found || first.ID == l.ID || !l.Head.After(first.Head) {
-			return Open, err
+		if k.failed(err) || !found || first.ID == l.ID || !l.Head.After(first.Head) {
+			return Open
 		}
 		if k.outOfSteps() {
 			// The other lane may still go first, so this lane waits until OpenLanes has checked it.
 			k.MarkGateDirty(gate)
-			return gate, nil
+			return gate
 		}
 		*k.steps++
-		moved, err := k.advanceHead(&first, gate)
-		if err != nil {
-			return Open, err
-		}
-		if moved {
+		if k.advanceHead(&first, gate) {
 			continue
 		}
-		n, fullGate, err := k.laneRoom(&first)
+		n, fullGate := k.laneRoom(&first)
 		switch {
-		case err != nil:
-			return Open, err
 		case n > 0: // the other lane has room, so it goes first unless another user has the turn
 			k.MadeJobsReady = true
-			return chooseAgain, k.moveHead(&first, first.Head, Open)
+			k.moveHead(&first, first.Head, Open)
+			return chooseAgain
 		case fullGate == gate || fullGate == chooseAgain:
-			return fullGate, nil
+			return fullGate
 		}
 		// The other lane waits for another gate, so it no longer holds back lanes at this resource.
-		if err := k.moveHead(&first, first.Head, fullGate); err != nil {
-			return Open, err
-		}
+		k.moveHead(&first, first.Head, fullGate)
 	}
 }

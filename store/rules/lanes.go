@@ -95,14 +95,13 @@ func (l *Lane) ClosedList() ClosedLaneList { return ClosedLaneList{l.Queue, l.UI
 
 // laneKeeper opens and closes lanes, and moves their heads.
 type laneKeeper struct {
-	clock      Clock
-	lanes      Lanes
-	leases     Leases
-	queues     Queues
-	gates      Gates
-	gatekeeper *gatekeeper
-	dropper    jobDropper
-	mem        *RecheckState
+	*failure
+	*gatekeeper
+	lanes   Lanes
+	leases  Leases
+	queues  Queues
+	dropper jobDropper
+	mem     *RecheckState
 
 	// MadeJobsReady reports whether the transaction made a job runnable, or gave a queue room for one.
 	MadeJobsReady bool
@@ -130,16 +129,16 @@ type jobDropper interface {
 }
 
 // moveHead calls setHead for callers that do not know the priority of a new head.
-func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) error {
+func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	if head != l.Head {
 		l.Priority = UnknownPriority
 	}
-	return k.setHead(l, head, closedBy)
+	k.setHead(l, head, closedBy)
 }
 
 // setHead is the only function that writes a lane's head, priority and closing gate. The priority is
 // l.Priority.
-func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) error {
+func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 	// While this lane was open, the lanes behind it stayed closed in the lists of its gates. They may have to
 	// open now, except at the gate that closes this lane: they have no room there either.
 	if l.ClosedBy == Open && (closedBy != Open || head.After(l.Head)) {
@@ -159,34 +158,35 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) error {
 	}
 	l.Head, l.ClosedBy = head, closedBy
 	delete(k.skippedPriorities, l.ID)
-	return k.lanes.SetLane(*l)
+	k.check(k.lanes.SetLane(*l))
 }
 
 // laneRoom returns how many jobs of a lane may be leased now. If the number is 0, fullGate is the gate
 // without room, or chooseAgain.
-func (k *laneKeeper) laneRoom(l *Lane) (n int, fullGate int64, err error) {
-	n, fullGate, err = k.roomAtGate(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
-	for i := 0; i < len(l.Needs) && n > 0 && err == nil; i++ {
+func (k *laneKeeper) laneRoom(l *Lane) (n int, fullGate int64) {
+	n, fullGate = k.roomAtGate(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
+	for i := 0; i < len(l.Needs) && n > 0; i++ {
 		var atGate int
-		atGate, fullGate, err = k.roomAtGate(l, l.Needs[i])
+		atGate, fullGate = k.roomAtGate(l, l.Needs[i])
 		n = min(n, atGate)
 	}
-	return n, fullGate, err
+	return n, fullGate
 }
 
 // roomAtGate returns the room for a lane at one gate. At a resource, a lane has no room while
 // checkResourceOrder finds that a lane of the same queue goes first.
-func (k *laneKeeper) roomAtGate(l *Lane, need Need) (n int, fullGate int64, err error) {
+func (k *laneKeeper) roomAtGate(l *Lane, need Need) (n int, fullGate int64) {
 	if need.Kind == queue.GateResource {
-		if fullGate, err := k.checkResourceOrder(l, need.Gate); fullGate != Open || err != nil {
-			return 0, fullGate, err
+		if fullGate := k.checkResourceOrder(l, need.Gate); fullGate != Open {
+			return 0, fullGate
 		}
 	}
-	g, err := k.gatekeeper.GateRoom(l.UID, need)
-	if n = max(0, g.Free) / need.Units; n == 0 || err != nil {
-		return 0, need.Gate, err
+	g, err := k.GateRoom(l.UID, need)
+	k.check(err)
+	if n = max(0, g.Free) / need.Units; n == 0 {
+		return 0, need.Gate
 	}
-	return n, Open, nil
+	return n, Open
 }
 
 // needAt returns the need that a lane has at the gate that closes it.
@@ -203,25 +203,22 @@ func needAt(l *Lane, gate int64) Need {
 func needsResource(l *Lane, gate int64) bool { return needAt(l, gate).Kind == queue.GateResource }
 
 // joinLane adds a job to its lane. The caller writes the job's row afterwards.
-func (k *laneKeeper) joinLane(j *Job) error {
+func (k *laneKeeper) joinLane(j *Job) {
 	l, err := k.lanes.Lane(j)
-	if err != nil {
-		return err
+	if k.failed(err) {
+		return
 	}
 	j.Lane = l.ID
 	p := j.Position()
 	if l.ClosedBy != Empty && !l.Head.After(p) {
 		k.MadeJobsReady = k.MadeJobsReady || l.ClosedBy == Open
-		return nil
+		return
 	}
 	closedBy := Open
 	if l.ClosedBy != Open {
 		candidate := l
 		candidate.Head = p
-		n, fullGate, err := k.laneRoom(&candidate)
-		if err != nil {
-			return err
-		}
+		n, fullGate := k.laneRoom(&candidate)
 		// With chooseAgain, the lane stays open, and a claim checks it later.
 		if n == 0 && fullGate != chooseAgain {
 			closedBy = fullGate
@@ -233,52 +230,52 @@ func (k *laneKeeper) joinLane(j *Job) error {
 	if l.Priority = UnknownPriority; k.leases.Lease(j.Seq) == nil {
 		l.Priority = priorityToStore(j)
 	}
-	return k.setHead(&l, p, closedBy)
+	k.setHead(&l, p, closedBy)
 }
 
 // leaveLane records that an unleased job is about to leave its lane. If other lanes wait behind its lane for
 // a resource, these are checked again.
-func (k *laneKeeper) leaveLane(j *Job) error {
+func (k *laneKeeper) leaveLane(j *Job) {
 	if j.Damaged && !slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
 		// The row may be damaged, including the number of the lane. Nothing has to be done: the claim that
 		// found the job moves the head of the lane past it.
-		return nil
+		return
 	}
 	l, err := k.lanes.Lane(j)
+	if k.failed(err) {
+		return
+	}
 	delete(k.skippedPriorities, l.ID)
-	if err == nil && needsResource(&l, l.ClosedBy) {
+	if needsResource(&l, l.ClosedBy) {
 		k.MarkGateDirty(l.ClosedBy)
 	}
 	switch {
-	case err != nil || l.Head.Seq != j.Seq || l.ClosedBy == Empty: // nothing to move if the job is not the head
-		return err
+	case l.Head.Seq != j.Seq || l.ClosedBy == Empty: // nothing to move if the job is not the head
 	case len(l.Needs) > 0:
-		return k.moveHeadPast(&l)
-	case l.Priority == UnknownPriority:
-		return nil
+		k.moveHeadPast(&l)
+	case l.Priority != UnknownPriority:
+		l.Priority = UnknownPriority
+		k.setHead(&l, l.Head, l.ClosedBy)
 	}
-	l.Priority = UnknownPriority
-	return k.setHead(&l, l.Head, l.ClosedBy)
 }
 
 // moveHeadPast moves the head of a lane with demands from a job that is about to leave to the next job.
 // Without that, a user could create any number of lanes whose head has a good rank although no job in them
 // has. Each search for the best jobs would then have to read all of these lanes first. Lanes without demands
 // are few: one for each user and queue.
-func (k *laneKeeper) moveHeadPast(l *Lane) error {
+func (k *laneKeeper) moveHeadPast(l *Lane) {
 	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: 1}
 	scan.Lane.Head.Seq++
-	if err := k.lanes.ScanLane(&scan); err != nil {
-		return err
-	}
+	k.check(k.lanes.ScanLane(&scan))
 	l.Priority = UnknownPriority
 	switch {
 	case len(scan.DamagedJobs) > 0: // a damaged job is held by the claim that finds it
-		return k.setHead(l, scan.Lane.Head, l.ClosedBy)
+		k.setHead(l, scan.Lane.Head, l.ClosedBy)
 	case len(scan.Jobs) > 0:
-		return k.setHead(l, scan.Jobs[0].Position(), l.ClosedBy)
+		k.setHead(l, scan.Jobs[0].Position(), l.ClosedBy)
+	default:
+		k.setHead(l, scan.NextPosition, Empty)
 	}
-	return k.setHead(l, scan.NextPosition, Empty)
 }
 
 // endLease ends a lease and frees what the job held at its gates.

@@ -21,6 +21,7 @@ import (
 
 // roomMaker makes room for data that a user's jobs produce.
 type roomMaker struct {
+	*failure
 	clock    Clock
 	counters Counters
 	history  History
@@ -30,45 +31,42 @@ type roomMaker struct {
 // their sum; 0 means unlimited. If the user is over the limit, makeRoom removes outputs and inputs of the
 // user. It removes nothing if removing all outputs would not make enough room, or if store.RemovalLimit does
 // not allow the removal.
-func (m *roomMaker) makeRoom(uid int, added, limit int64) (bool, error) {
+func (m *roomMaker) makeRoom(uid int, added, limit int64) bool {
 	u := m.counters.UserCounts(uid)
 	switch {
 	case limit <= 0 || added <= 0 || u.Bytes+added <= limit:
-		return true, nil
+		return true
 	case u.Bytes-u.OutputBytes+added > limit:
-		return false, nil
+		return false
 	}
-	if err := m.history.TrimUserData(uid, limit-added); err != nil || m.counters.UserCounts(uid).Bytes+added > limit {
-		return false, err
+	m.check(m.history.TrimUserData(uid, limit-added))
+	if m.counters.UserCounts(uid).Bytes+added > limit {
+		return false
 	}
 	m.clock.WakeAt(m.clock.Now()) // Promote lets the service delete output files that are no longer needed
-	return true, nil
+	return true
 }
 
 // makeRoomForAttempt makes room for an ended attempt of a job. limit applies to the bytes of the job's user;
 // 0 means unlimited. If there is no room for the output, makeRoomForAttempt returns a settlement without the
 // output, and marks the output file as garbage. If there is no room for the attempt's record either, and the
 // job has store.KeptAttemptRecords records, it deletes the oldest. So the job's history does not grow.
-func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, limit int64) (*store.Settlement, error) {
+func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, limit int64) *store.Settlement {
 	recordBytes := store.AttemptRecordSize(e, j.StartedAttempts)
-	fits, err := m.makeRoom(j.UID, recordBytes+store.OutputSize(&e.Attempt), limit)
-	if err != nil || fits {
-		return e, err
+	if m.makeRoom(j.UID, recordBytes+store.OutputSize(&e.Attempt), limit) {
+		return e
 	}
 	stripped := *e
 	a := &stripped.Attempt
 	if a.OutputRef != "" {
-		if err := m.history.AddDeletableOutput(a.OutputRef, a.Node); err != nil {
-			return nil, err
-		}
+		m.check(m.history.AddDeletableOutput(a.OutputRef, a.Node))
 		m.clock.WakeAt(m.clock.Now())
 	}
 	if store.OutputSize(a) > 0 {
 		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
 	}
-	if fits, err = m.makeRoom(j.UID, recordBytes, limit); err == nil && !fits &&
-		j.StartedAttempts >= store.KeptAttemptRecords {
-		err = m.history.DeleteOldestAttempt(j.Seq)
+	if !m.makeRoom(j.UID, recordBytes, limit) && j.StartedAttempts >= store.KeptAttemptRecords {
+		m.check(m.history.DeleteOldestAttempt(j.Seq))
 	}
-	return &stripped, err
+	return &stripped
 }

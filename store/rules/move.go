@@ -11,54 +11,42 @@ import (
 // other changes that the caller has made to the job. If the job is leased, a move to any state except
 // processing ends the lease.
 // See docs/decisions/0002.
-func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) error {
+func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) {
 	from, oldSlot, wasKept := j.State, j.Slot, j.OwnRetention
 	l := r.tx.Lease(j.Seq)
 	if !transitionAllowed(from, to, l != nil) {
-		return fmt.Errorf("job %s cannot change from state %v to state %v", j.ID, from, to)
+		r.check(fmt.Errorf("job %s cannot change from state %v to state %v", j.ID, from, to))
+		return
 	}
 	r.setState(j, to)
 	if oldSlot == Ready && l == nil {
-		if err := r.leaveLane(j); err != nil {
-			return err
-		}
+		r.leaveLane(j)
 	}
 	if l != nil && to != queue.Processing {
 		j.HeldUnits = ""
 		r.endLease(l)
 	}
-	if err := r.assignSlot(j); err != nil {
-		return err
-	}
+	r.assignSlot(j)
 	if to == queue.Processing {
 		r.tx.PutLease(&Lease{Job: *j, Running: true, Needs: l.Needs})
 	}
-	if err := r.tx.Put(j); err != nil {
-		return err
-	}
+	r.check(r.tx.Put(j))
 	r.tx.CountTransition(j, from, to)
 	if j.OwnRetention != wasKept {
 		r.tx.AdjustRetainedCount(j, bit(j.OwnRetention)-bit(wasKept))
 	}
 	if to.Ended() != from.Ended() {
-		if err := r.tx.AdjustNamingCounts(j, bit(from.Ended())-bit(to.Ended())); err != nil {
-			return err
-		}
+		r.check(r.tx.AdjustNamingCounts(j, bit(from.Ended())-bit(to.Ended())))
 	}
 	if to.Ended() && !from.Ended() {
-		if err := addParentChange(r.tx, j, to); err != nil {
-			return err
-		}
+		r.addParentChange(j, to)
 	}
 	if kind != "" {
-		if err := r.tx.AddEvent(kind, &j.Job, to, detail); err != nil {
-			return err
-		}
+		r.check(r.tx.AddEvent(kind, &j.Job, to, detail))
 	}
 	if to.Ended() && !from.Ended() || to == queue.Failed && kind == queue.EventEnded {
-		return r.enqueueHooks(j)
+		r.enqueueHooks(j)
 	}
-	return nil
 }
 
 // setState sets a job's state and the fields that depend on it.
@@ -84,7 +72,7 @@ func transitionAllowed(from, to queue.State, leased bool) bool {
 
 // assignSlot sets j.Slot according to the job's state and due time, and puts a ready job into its lane. It
 // ensures that Promote is called when the job is due or expires.
-func (r *Rules) assignSlot(j *Job) error {
+func (r *Rules) assignSlot(j *Job) {
 	if j.State.Waiting() {
 		r.tx.WakeAt(j.ExpiresAt)
 	}
@@ -98,9 +86,8 @@ func (r *Rules) assignSlot(j *Job) error {
 		r.tx.WakeAt(j.DueAt)
 	default:
 		j.Slot = Ready
-		return r.joinLane(j)
+		r.joinLane(j)
 	}
-	return nil
 }
 
 // MarkDue puts a job that is due now into its lane. If ageing starts now, the job also gets its arrival number.
@@ -109,16 +96,16 @@ func (r *Rules) MarkDue(j *Job) error {
 		j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
 		j.Rank = rankOf(r.tx, &j.Job)
 	}
-	if err := r.assignSlot(j); err != nil {
-		return err
-	}
-	return r.tx.Put(j)
+	r.assignSlot(j)
+	r.check(r.tx.Put(j))
+	return r.err
 }
 
 // Expire cancels a job that was not started before it expired.
 func (r *Rules) Expire(j *Job) error {
 	j.Reason = queue.ReasonExpired
-	return r.Move(j, queue.Cancelled, queue.EventExpired, expiredDetail)
+	r.Move(j, queue.Cancelled, queue.EventExpired, expiredDetail)
+	return r.err
 }
 
 var (
@@ -138,30 +125,24 @@ func (r *Rules) Rerank(j *Job) error {
 	if l != nil {
 		*j = l.Job
 	} else if j.Slot == Ready {
-		if err := r.leaveLane(j); err != nil {
-			return err
-		}
+		r.leaveLane(j)
 	}
 	j.Rank = rankOf(r.tx, &j.Job)
 	if l != nil {
 		r.tx.PutLease(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
 	}
 	if j.Slot == Ready {
-		// The job joins its lane again, because its new position may be before the lane's head.
-		if err := r.joinLane(j); err != nil {
-			return err
-		}
+		r.joinLane(j) // again, because its new position may be before the lane's head
 	}
-	return r.tx.Put(j)
+	r.check(r.tx.Put(j))
+	return r.err
 }
 
 // Disown moves an unleased job to the uid of its former owner, which is below 0. If the job is waiting, it is
 // held.
 func (r *Rules) Disown(j *Job, former int) error {
 	if j.Slot == Ready {
-		if err := r.leaveLane(j); err != nil {
-			return err
-		}
+		r.leaveLane(j)
 		j.Slot = NotQueued // the job is in no lane; a waiting job is held below
 	}
 	from := j.State
@@ -176,29 +157,25 @@ func (r *Rules) Disown(j *Job, former int) error {
 		r.tx.CountTransition(j, 0, from)
 	}
 	if !from.Ended() {
-		if err := r.tx.AdjustNamingCounts(&old, -1); err != nil {
-			return err
-		}
-		if err := r.tx.AdjustNamingCounts(j, 1); err != nil {
-			return err
-		}
+		r.check(r.tx.AdjustNamingCounts(&old, -1))
+		r.check(r.tx.AdjustNamingCounts(j, 1))
 	}
 	if !from.Waiting() || from == queue.Held {
 		r.tx.NotifyWatches(j.Seq)
-		return r.tx.Put(j)
+		r.check(r.tx.Put(j))
+		return r.err
 	}
 	j.Reason = queue.ReasonDisowned
-	return r.Move(j, queue.Held, queue.EventHeld, disownedDetail)
+	r.Move(j, queue.Held, queue.EventHeld, disownedDetail)
+	return r.err
 }
 
 // disownAfterLease disowns a job whose lease has just ended, if its uid was disowned during the lease.
-func (r *Rules) disownAfterLease(j *Job) error {
-	former := r.tx.FormerOwnerUID(j.UID, j.Seq)
-	if former == 0 {
-		return nil
+func (r *Rules) disownAfterLease(j *Job) {
+	if former := r.tx.FormerOwnerUID(j.UID, j.Seq); former != 0 {
+		r.tx.WakeAt(r.tx.Now()) // wake Promote, because this may have been the last job to be disowned
+		r.check(r.Disown(j, former))
 	}
-	r.tx.WakeAt(r.tx.Now()) // wake Promote, because this may have been the last job to be disowned
-	return r.Disown(j, former)
 }
 
 // HoldDamaged holds a job that cannot be read. If the job is in a state that claims do not consider, it keeps
@@ -206,35 +183,29 @@ func (r *Rules) disownAfterLease(j *Job) error {
 func (r *Rules) HoldDamaged(j *Job) error {
 	if !j.State.Runnable() {
 		j.Slot = NotQueued
-		return r.tx.Put(j)
+		r.check(r.tx.Put(j))
+		return r.err
 	}
 	j.NewError = new(j.Error)
-	return r.Move(j, queue.Held, queue.EventHeld, noDetail)
+	r.Move(j, queue.Held, queue.EventHeld, noDetail)
+	return r.err
 }
 
 // Remove deletes an unleased job and its history.
 func (r *Rules) Remove(j *Job, detail []byte) error {
 	if j.Slot == Ready {
-		if err := r.leaveLane(j); err != nil {
-			return err
-		}
+		r.leaveLane(j)
 	}
 	if !j.State.Ended() {
-		err := addParentChange(r.tx, j, 0)
-		if err == nil {
-			err = r.tx.AdjustNamingCounts(j, -1)
-		}
-		if err != nil {
-			return err
-		}
+		r.addParentChange(j, 0)
+		r.check(r.tx.AdjustNamingCounts(j, -1))
 	}
-	if err := r.tx.Remove(j.Seq); err != nil {
-		return err
-	}
+	r.check(r.tx.Remove(j.Seq))
 	r.tx.AddUserBytes(j.UID, -j.StoredBytes, -j.OutputBytes)
 	r.tx.CountTransition(j, j.State, 0)
 	if j.OwnRetention {
 		r.tx.AdjustRetainedCount(j, -1)
 	}
-	return r.tx.AddEvent(queue.EventRemoved, &j.Job, 0, detail)
+	r.check(r.tx.AddEvent(queue.EventRemoved, &j.Job, 0, detail))
+	return r.err
 }

@@ -24,7 +24,10 @@ func TestMoveFollowsStateTable(t *testing.T) {
 	}
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})
-	err := f.try(func(r *Rules) error { return r.Move(f.job("1"), queue.Dead, "", nil) })
+	err := f.try(func(r *Rules) error {
+		r.Move(f.job("1"), queue.Dead, "", nil)
+		return r.Err()
+	})
 	if err == nil || f.job("1").State != queue.Pending {
 		t.Errorf("the state of a pending job is now %v, error %v; want an error and no change", f.job("1").State, err)
 	}

@@ -23,9 +23,7 @@ func (r *Rules) RunOccurrences(f *store.OccurrenceRequest, enqueue enqueueFunc) 
 		return fired, nil
 	}
 	unfinished, err := r.tx.UnfinishedJobs(f.Name, store.MaxUnfinishedJobs)
-	if err != nil {
-		return fired, err
-	}
+	r.check(err)
 	b := occurrenceEnqueuer{r: r, f: f, s: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
 	if len(unfinished) > 0 {
 		b.newestSeq, b.newestID = unfinished[0].Seq, unfinished[0].ID
@@ -44,9 +42,7 @@ func (r *Rules) RunOccurrences(f *store.OccurrenceRequest, enqueue enqueueFunc) 
 			fired.LeasedSeqs = nil
 		}
 	}
-	if err := r.recordMissed(f); err != nil {
-		return fired, err
-	}
+	r.recordMissed(f)
 	for _, at := range f.Occurrences {
 		run, err := b.runOccurrence(at, f.FailOverQuota && len(fired.Records) == 0)
 		if err != nil {
@@ -56,36 +52,24 @@ func (r *Rules) RunOccurrences(f *store.OccurrenceRequest, enqueue enqueueFunc) 
 	}
 	fired.CarriedOut = true
 	if f.RequestedBy != nil {
-		return fired, nil
+		return fired, r.err
 	}
 	s.LastAt, s.NextAt, s.DueAt, s.BootID = f.LastAt, f.NextAt, f.DueAt, f.NextBootID
-	return fired, r.tx.SetScheduleState(&s)
-}
-
-// cancelReplaced cancels a waiting job of a schedule that is replaced by a newer one.
-func (r *Rules) cancelReplaced(seq int64) error {
-	j, err := r.tx.Job(seq, ReadSummary)
-	if err != nil {
-		return err
-	}
-	j.Reason = queue.ReasonReplaced
-	return r.Move(&j, queue.Cancelled, queue.EventCancelled, replacedDetail)
+	r.check(r.tx.SetScheduleState(&s))
+	return fired, r.err
 }
 
 // recordMissed records the occurrences that were missed, with one event for all.
-func (r *Rules) recordMissed(f *store.OccurrenceRequest) error {
-	for _, at := range f.MissedOccurrences {
-		if err := r.tx.AddOccurrenceRecord(f.Name, store.OccurrenceRecord{OccurrenceAt: at,
-			Outcome: store.OutcomeMissed}); err != nil {
-			return err
-		}
-	}
+func (r *Rules) recordMissed(f *store.OccurrenceRequest) {
 	if len(f.MissedOccurrences) == 0 {
-		return nil
+		return
+	}
+	for _, at := range f.MissedOccurrences {
+		r.check(r.tx.AddOccurrenceRecord(f.Name, store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeMissed}))
 	}
 	detail := queue.EventDetail{Schedule: f.Name, OccurrenceAt: f.MissedOccurrences[len(f.MissedOccurrences)-1],
 		Count: len(f.MissedOccurrences)}
-	return r.tx.AddEvent(queue.EventScheduleMissed, &queue.Job{}, 0, detailOf(detail))
+	r.check(r.tx.AddEvent(queue.EventScheduleMissed, &queue.Job{}, 0, detailOf(detail)))
 }
 
 // occurrenceEnqueuer carries out the occurrences of one OccurrenceRequest.
@@ -127,11 +111,10 @@ func (e *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) 
 			run.Outcome, run.Note = store.OutcomeSkipped, e.newestID
 		}
 	}
-	if err := e.r.tx.AddOccurrenceRecord(e.f.Name, run); err != nil {
-		return run, err
-	}
+	e.r.check(e.r.tx.AddOccurrenceRecord(e.f.Name, run))
 	detail := detailOf(queue.EventDetail{Schedule: e.f.Name, OccurrenceAt: at, UID: e.f.RequestedBy})
-	return run, e.r.tx.AddEvent(kind, &j.Job, j.State, detail)
+	e.r.check(e.r.tx.AddEvent(kind, &j.Job, j.State, detail))
+	return run, e.r.err
 }
 
 // enqueueOccurrence enqueues the job of an occurrence, or returns an error that says why the job is rejected.
@@ -196,9 +179,13 @@ func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	err = e.r.tx.WithSavepoint(func() error {
 		bytesBefore := e.r.HookBytes
 		for i := range e.toReplace {
-			if err := e.r.cancelReplaced(e.toReplace[i].Seq); err != nil {
+			// Read the job again: the hooks of the job before it may have made it expire.
+			j, err := e.r.tx.Job(e.toReplace[i].Seq, ReadSummary)
+			if err != nil {
 				return err
 			}
+			j.Reason = queue.ReasonReplaced
+			e.r.Move(&j, queue.Cancelled, queue.EventCancelled, replacedDetail)
 			if err := CheckReplacedHooks(i+1, e.r.HookBytes-bytesBefore); err != nil {
 				return err
 			}

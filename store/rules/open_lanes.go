@@ -17,15 +17,13 @@ type RecheckState struct {
 
 	// dirtyGates contains the gates that may have room for a lane that they have closed, with the progress of
 	// the check.
-	dirtyGates map[int64]recheckRound
+	dirtyGates map[int64]recheckPass
 }
 
-// recheckRound is the progress of checking all lists of a gate once, in the order of ClosedLaneList.Compare.
-// A round starts behind one list, continues to the last one, then from the first back to where it started.
-type recheckRound struct {
-	startedBehind ClosedLaneList // the round started behind this list
-	lastChecked   ClosedLaneList // the last list that was checked
-	wrapped       bool           // the round has passed the last list and continues from the first
+// recheckPass is the progress of checking all lists of a gate once, in the order of ClosedLaneList.Compare.
+type recheckPass struct {
+	lastChecked ClosedLaneList // the last list that was checked; zero if none was
+	again       bool           // the gate was marked during this pass, so another pass follows
 }
 
 // DirtyGateCount returns the number of gates that OpenLanes still has to check because it ran out of steps.
@@ -48,12 +46,12 @@ const MaxSteps = 250
 
 // MarkGateDirty makes OpenLanes check whether lanes that a gate has closed can open. Code that makes room at
 // a gate must call it. So must code that takes away an open lane behind which other lanes of the gate stay
-// closed. No other code has to call it. If the gate is already being checked, the round continues from the
-// list that it has reached, and ends after one more full pass. So repeated calls cannot keep OpenLanes from
-// checking every list.
+// closed. No other code has to call it. If the gate is already being checked, the pass continues from the list that it
+// has reached, and another full pass follows. So repeated calls cannot keep OpenLanes from checking every list.
 func (k *laneKeeper) MarkGateDirty(gate int64) {
-	progress := k.mem.dirtyGates[gate]
-	k.mem.dirtyGates[gate] = recheckRound{startedBehind: progress.lastChecked, lastChecked: progress.lastChecked}
+	pass := k.mem.dirtyGates[gate]
+	pass.again = pass.lastChecked != ClosedLaneList{}
+	k.mem.dirtyGates[gate] = pass
 }
 
 // markResourcesDirty calls MarkGateDirty for all resources. It is called when another gate has less room now. A lane
@@ -80,99 +78,78 @@ func (k *laneKeeper) openingOutOfSteps() bool {
 // OpenLanes opens closed lanes that have room now. If it runs out of steps, Promote continues. Every transaction
 // ends with OpenLanes. Apart from OpenLanes, only checkResourceOrder and joinLane open closed lanes.
 func (k *laneKeeper) OpenLanes() error {
-	for len(k.mem.dirtyGates) > 0 {
-		for gate, progress := range k.mem.dirtyGates {
+	for len(k.mem.dirtyGates) > 0 && k.err == nil {
+		for gate, pass := range k.mem.dirtyGates {
 			if k.openingOutOfSteps() {
 				k.clock.WakeAt(k.clock.Now())
-				return nil
+				return k.err
 			}
 			// Deleted first, because the code below may add the gate again.
 			delete(k.mem.dirtyGates, gate)
-			if err := k.openLanesOfGate(gate, progress); err != nil {
-				return err
-			}
+			k.openLanesOfGate(gate, pass)
 		}
 	}
-	return nil
+	return k.err
 }
 
-// openLanesOfGate continues a round: it opens the best lane of each list of a gate if the lane has room. The rest of
+// openLanesOfGate continues a pass: it opens the best lane of each list of a gate if the lane has room. The rest of
 // the list stays closed behind this lane. A lane that another gate holds back moves to the list of that gate.
-func (k *laneKeeper) openLanesOfGate(gate int64, progress recheckRound) error {
+func (k *laneKeeper) openLanesOfGate(gate int64, pass recheckPass) {
 	var lanes []Lane
-	err := k.lanes.EachClosedList(gate, progress.lastChecked, func(l Lane) (bool, error) {
+	k.check(k.lanes.EachClosedList(gate, pass.lastChecked, func(l Lane) (bool, error) {
 		lanes = append(lanes, l)
 		return len(lanes) < MaxSteps, nil
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	k.otherSteps++
 	if len(lanes) > 0 {
 		if need := needAt(&lanes[0], gate); need.Kind != queue.GateResource {
-			if g, err := k.gatekeeper.GateRoom(lanes[0].UID, need); err != nil || g.Free < need.Units {
-				return err // the gate itself has no room, so no lane can open
+			if g, err := k.GateRoom(lanes[0].UID, need); k.failed(err) || g.Free < need.Units {
+				return // the gate itself has no room, so no lane can open
 			}
 		}
 	}
 	done := 0
-	for ; done < len(lanes) && !k.openingOutOfSteps() && !progress.endsBefore(lanes[done].ClosedList()); done++ {
-		if err := k.openBestOfList(&lanes[done], gate); err != nil {
-			return err
+	for ; done < len(lanes) && !k.openingOutOfSteps(); done++ {
+		k.openBestOfList(&lanes[done], gate)
+		pass.lastChecked = lanes[done].ClosedList()
+	}
+	_, marked := k.mem.dirtyGates[gate]
+	pass.again = pass.again || marked
+	if done == len(lanes) && len(lanes) < MaxSteps { // the last list was checked
+		if !pass.again {
+			return
 		}
-		progress.lastChecked = lanes[done].ClosedList()
+		pass = recheckPass{}
 	}
-	switch _, requested := k.mem.dirtyGates[gate]; {
-	case requested: // MarkGateDirty was called again for this gate during the round
-		progress.startedBehind, progress.wrapped = progress.lastChecked, false
-	case done < len(lanes) && progress.endsBefore(lanes[done].ClosedList()),
-		done == len(lanes) && len(lanes) < MaxSteps && (progress.startedBehind == ClosedLaneList{} || progress.wrapped):
-		return nil
-	}
-	if done == len(lanes) && len(lanes) < MaxSteps { // the last list was checked; the first is next
-		progress.lastChecked, progress.wrapped = ClosedLaneList{}, progress.startedBehind != ClosedLaneList{}
-	}
-	k.mem.dirtyGates[gate] = progress
-	return nil
-}
-
-// endsBefore reports whether the round has come back to where it started, so that it ends before this list.
-func (r *recheckRound) endsBefore(list ClosedLaneList) bool {
-	return r.wrapped && list.Compare(r.startedBehind) > 0
+	k.mem.dirtyGates[gate] = pass
 }
 
 // openBestOfList opens the best lane of one list if the lane has room.
-func (k *laneKeeper) openBestOfList(l *Lane, gate int64) error {
+func (k *laneKeeper) openBestOfList(l *Lane, gate int64) {
 	list := l.ClosedList()
 	for {
 		k.otherSteps++
-		moved, err := k.advanceHead(l, gate)
-		if err != nil {
-			return err
-		}
-		if !moved {
-			n, fullGate, err := k.laneRoom(l)
-			if err != nil || n == 0 && fullGate == gate {
-				return err // the gate has no room for this lane, so the lanes behind it stay closed too
+		if !k.advanceHead(l, gate) {
+			n, fullGate := k.laneRoom(l)
+			if n == 0 && fullGate == gate {
+				return // the gate has no room for this lane, so the lanes behind it stay closed too
 			}
 			if n > 0 {
 				k.MadeJobsReady = true
-				return k.moveHead(l, l.Head, Open)
+				k.moveHead(l, l.Head, Open)
+				return
 			}
 			if fullGate != chooseAgain {
-				err = k.moveHead(l, l.Head, fullGate)
-			}
-			if err != nil {
-				return err
+				k.moveHead(l, l.Head, fullGate)
 			}
 		}
 		if k.openingOutOfSteps() {
 			k.MarkGateDirty(gate)
-			return nil
+			return
 		}
 		next, found, err := k.lanes.BestClosedInList(gate, list)
-		if err != nil || !found {
-			return err
+		if k.failed(err) || !found {
+			return
 		}
 		l = &next
 	}

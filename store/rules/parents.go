@@ -12,6 +12,7 @@ import (
 
 // parentChecker checks the dependencies of new and of edited jobs.
 type parentChecker struct {
+	*failure
 	jobs  Jobs
 	edges Dependencies
 }
@@ -121,9 +122,8 @@ func (p *parentChecker) checkParents(j *Job) error {
 }
 
 // edgeStatuses returns the status of each edge of a new job. unresolved reports whether any edge is
-// undecided, and failed whether any has failed.
-func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.DependencyStatus, unresolved, failed bool,
-	err error) {
+// undecided, and broken whether any is broken.
+func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.DependencyStatus, unresolved, broken bool) {
 	for _, d := range draft.DependsOn {
 		parent, err := p.jobs.Job(d.JobSeq, ReadSummary)
 		status := store.Unresolved
@@ -134,8 +134,7 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.Depende
 			status = store.Broken
 		case errors.Is(err, queue.ErrNotFound):
 			status = store.Satisfied
-		case err != nil:
-			return nil, false, false, err
+		case p.failed(err):
 		case parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) &&
 			draft.OnDependencyFailure != queue.DependencyFailureRun:
 			status = store.Broken
@@ -144,22 +143,19 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.Depende
 		}
 		statuses = append(statuses, status)
 		unresolved = unresolved || status == store.Unresolved
-		failed = failed || status == store.Broken
+		broken = broken || status == store.Broken
 	}
-	return statuses, unresolved, failed, nil
+	return statuses, unresolved, broken
 }
 
 // replaceEdges replaces the edges of a job that has not started by edges to the parents that checkParents has
 // found.
-func (p *parentChecker) replaceEdges(j *Job) error {
-	statuses, _, _, err := p.edgeStatuses(&j.Job)
-	if err == nil {
-		err = p.edges.DeleteEdges(j.Seq)
+func (p *parentChecker) replaceEdges(j *Job) {
+	statuses, _, _ := p.edgeStatuses(&j.Job)
+	p.check(p.edges.DeleteEdges(j.Seq))
+	for i := range statuses {
+		p.check(p.edges.AddEdge(j.Seq, j.DependsOn[i], j.OnDependencyFailure, statuses[i]))
 	}
-	for i := 0; i < len(statuses) && err == nil; i++ {
-		err = p.edges.AddEdge(j.Seq, j.DependsOn[i], j.OnDependencyFailure, statuses[i])
-	}
-	return err
 }
 
 // ancestors collects the jobs that a job will wait for, directly or through other jobs.

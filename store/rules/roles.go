@@ -10,7 +10,8 @@ import (
 //
 // For all roles: the caller owns the values that methods return. The engine may delay writes until the end of
 // the transaction, provided that reads return the written values. An error that is a *queue.Error rejects one
-// operation. Any other error ends the transaction, and the engine rolls it back.
+// operation. Any other error ends the transaction, and the engine rolls it back. Until then, the rules may call further
+// methods, but these execute no statement; see failure.
 
 // Tx is one transaction of an engine, which plays all roles. Only Rules has a Tx: Rules.Init gives each part of
 // the rules the roles of that part.

@@ -17,6 +17,7 @@ type Substitute struct {
 
 // uniqueKeys finds the jobs that have a unique key.
 type uniqueKeys struct {
+	*failure
 	clock  Clock
 	jobs   Jobs
 	leases Leases
@@ -92,10 +93,10 @@ func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute)
 
 // keyConflict returns the job that has a draft's unique key. It returns an error if the draft is to be rejected.
 func (u *uniqueKeys) keyConflict(d *queue.Job) (*Job, error) {
-	j, found, err := u.keyHolder(d.UID, d.Unique)
+	j, found := u.keyHolder(d.UID, d.Unique)
 	switch {
-	case err != nil || !found:
-		return nil, err
+	case !found:
+		return nil, u.err
 	case d.OnConflict == queue.ConflictReturn,
 		d.OnConflict == queue.ConflictReplace && j.State.Waiting() && u.leases.Lease(j.Seq) == nil:
 		return &j, nil
@@ -113,19 +114,18 @@ func keyTakenError(format string, args ...any) error {
 }
 
 // keyHolder returns the job that prevents others from using its unique key.
-func (u *uniqueKeys) keyHolder(uid int, key string) (j Job, found bool, err error) {
-	j, found, err = u.jobs.UniqueKeyHolder(uid, key)
-	if found && j.State.Ended() && j.EndedAt.Add(j.UniqueFor) <= u.clock.Now() {
-		found = false
-	}
-	return j, found, err
+func (u *uniqueKeys) keyHolder(uid int, key string) (j Job, found bool) {
+	j, found, err := u.jobs.UniqueKeyHolder(uid, key)
+	u.check(err)
+	return j, found && (!j.State.Ended() || j.EndedAt.Add(j.UniqueFor) > u.clock.Now())
 }
 
 // successorWithKey returns the unfinished job that uses the same unique key as an ended job.
-func (u *uniqueKeys) successorWithKey(j *Job) (other Job, taken bool, err error) {
+func (u *uniqueKeys) successorWithKey(j *Job) (other Job, taken bool) {
 	if j.Unique == "" {
-		return other, false, nil
+		return other, false
 	}
 	other, found, err := u.jobs.UniqueKeyHolder(j.UID, j.Unique)
-	return other, found && other.Seq != j.Seq && !other.State.Ended(), err
+	u.check(err)
+	return other, found && other.Seq != j.Seq && !other.State.Ended()
 }

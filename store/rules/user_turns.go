@@ -41,17 +41,16 @@ type contender struct {
 // pickLane chooses the lane whose user has the next turn in the queue, and prepares scan for that lane. The
 // claim takes up to want more jobs. pickLane returns how many jobs of the lane may be leased. It returns 0 if
 // lanes have changed; the caller must then choose again.
-func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int, err error) {
-	c.keeper.steps = &c.keeper.claimSteps
-	defer func() { c.keeper.steps = &c.keeper.otherSteps }()
-	n, err = c.roomOrClose(&scan.Lane)
-	if order, _ := c.settings.Order(); n == 0 || err != nil || order.Scheduling == queue.ByArrival ||
-		!c.turns.HasSeveralUsers(q) {
-		return n, err
+func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int) {
+	c.steps = &c.claimSteps
+	defer func() { c.steps = &c.otherSteps }()
+	n = c.roomOrClose(&scan.Lane)
+	if order, _ := c.settings.Order(); n == 0 || order.Scheduling == queue.ByArrival || !c.turns.HasSeveralUsers(q) {
+		return n
 	}
 	first := &scan.Lane
-	if changed, err := c.keeper.ensurePriority(first); changed || err != nil {
-		return 0, err
+	if c.ensurePriority(first) {
+		return 0
 	}
 	scan.WantedJobs, scan.PeekPriority = 1, true
 	c.contenders = c.contenders[:0]
@@ -76,26 +75,26 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int, err error
 		if l.UID == first.UID {
 			break
 		}
-		steps := c.keeper.claimSteps
-		n, err := c.contenderRoom(&l)
-		c.turnSteps += c.keeper.claimSteps - steps
-		if n == 0 || err != nil {
-			return 0, err
+		steps := c.claimSteps
+		n := c.contenderRoom(&l)
+		c.turnSteps += c.claimSteps - steps
+		if n == 0 {
+			return 0
 		}
 		if l.Priority != first.Priority {
-			if c.keeper.skippedPriorities == nil {
-				c.keeper.skippedPriorities = map[int64]int64{}
+			if c.skippedPriorities == nil {
+				c.skippedPriorities = map[int64]int64{}
 			}
-			c.keeper.skippedPriorities[l.ID] = l.Priority
+			c.skippedPriorities[l.ID] = l.Priority
 			continue
 		}
-		if changed, err := c.closeOvertakenLanes(&l, list); changed || err != nil {
-			return 0, err
+		if c.closeOvertakenLanes(&l, list) {
+			return 0
 		}
 		scan.StartPlace, scan.Lane, scan.StopAt = new(queue.StartPosition(first.Head)), l, EndPosition
-		return n, nil
+		return n
 	}
-	return n, nil
+	return n
 }
 
 // upcomingLanes returns the lanes of up to n contenders whose next job is known to have the given priority. The
@@ -128,11 +127,11 @@ func (c *claimer) nextContender(list []contender, first *Lane) int {
 	best := -1
 	for i := range list {
 		l := list[i].lane
-		priority, checked := c.keeper.skippedPriorities[l.ID]
+		priority, checked := c.skippedPriorities[l.ID]
 		if !checked {
 			priority = l.Priority
 		}
-		outOfSteps := c.turnSteps >= maxTurnSteps || c.keeper.claimSteps >= MaxSteps ||
+		outOfSteps := c.turnSteps >= maxTurnSteps || c.claimSteps >= MaxSteps ||
 			len(l.Needs) > 0 && c.turnSteps >= maxDemandSteps
 		if l.UID != first.UID && priority != first.Priority && (checked || outOfSteps) {
 			continue
@@ -152,39 +151,39 @@ func (c contender) compare(other contender) int {
 // closeOvertakenLanes prevents a lane from overtaking better-ranked lanes that need the same resource. It
 // closes those of them that lack room, so that they hold back this lane at the resource. It reports whether
 // it has changed any lane.
-func (c *claimer) closeOvertakenLanes(l *Lane, others []contender) (changed bool, err error) {
+func (c *claimer) closeOvertakenLanes(l *Lane, others []contender) (changed bool) {
 	for i := range others {
 		other := *others[i].lane
-		_, skipped := c.keeper.skippedPriorities[other.ID]
+		_, skipped := c.skippedPriorities[other.ID]
 		if skipped || !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
 			return n.Kind == queue.GateResource && needsResource(&other, n.Gate)
 		}) {
 			continue
 		}
-		if n, err := c.contenderRoom(&other); n == 0 || err != nil {
-			return true, err
+		if c.contenderRoom(&other) == 0 {
+			return true
 		}
 	}
-	return false, nil
+	return false
 }
 
 // contenderRoom finds the priority of a lane and returns how many of its jobs may be leased. It returns 0 if
 // lanes have changed.
-func (c *claimer) contenderRoom(l *Lane) (n int, err error) {
-	if changed, err := c.keeper.ensurePriority(l); changed || err != nil {
-		return 0, err
+func (c *claimer) contenderRoom(l *Lane) (n int) {
+	if c.ensurePriority(l) {
+		return 0
 	}
 	if len(l.Needs) > 0 {
-		c.keeper.claimSteps++
+		c.claimSteps++
 	}
 	return c.roomOrClose(l)
 }
 
 // roomOrClose returns how many jobs of an open lane may be leased. It closes a lane without room.
-func (c *claimer) roomOrClose(l *Lane) (n int, err error) {
-	n, fullGate, err := c.keeper.laneRoom(l)
-	if err == nil && n == 0 && fullGate != chooseAgain {
-		err = c.keeper.moveHead(l, l.Head, fullGate)
+func (c *claimer) roomOrClose(l *Lane) (n int) {
+	n, fullGate := c.laneRoom(l)
+	if n == 0 && fullGate != chooseAgain {
+		c.moveHead(l, l.Head, fullGate)
 	}
-	return n, err
+	return n
 }

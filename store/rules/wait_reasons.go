@@ -49,16 +49,12 @@ func (r *Rules) WaitReasons(seq int64) (list []store.WaitReason, err error) {
 		return list, nil
 	}
 	l, err := r.tx.Lane(&j)
-	if err != nil {
-		return nil, err
-	}
+	r.check(err)
 	l.Head = j.Position()
 	key := "" // the gate of the user's quota has no key
 	for i, need := range append([]Need{{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...) {
 		g, err := r.GateRoom(l.UID, need)
-		if err != nil {
-			return nil, err
-		}
+		r.check(err)
 		if i > 0 {
 			key = j.Demands[i-1].Key
 		}
@@ -72,13 +68,11 @@ func (r *Rules) WaitReasons(seq int64) (list []store.WaitReason, err error) {
 			continue
 		}
 		first, found, err := r.tx.BestClosedInQueue(need.Gate, l.Queue)
-		if err != nil {
-			return nil, err
-		}
+		r.check(err)
 		if found && first.ID != l.ID && l.Head.After(first.Head) {
 			o.KeptForOtherJob = true
 			list = append(list, o)
 		}
 	}
-	return list, nil
+	return list, r.err
 }
