@@ -14,8 +14,6 @@ type frontEnd struct {
 	server             *control.Server
 	api                *handlers.API
 	endpoint           *endpoint
-	page               *handlers.WebPage
-	settingsChanger    *handlers.SettingsChanger
 	notifier           *systemdNotifier
 	responder          *cluster.Responder
 	submissionReceiver *submissions.Receiver
@@ -26,11 +24,10 @@ type frontEnd struct {
 func newFrontEnd(s *Service, e *endpoint) *frontEnd {
 	stop := make(chan bool, 1)
 	f := &frontEnd{endpoint: e, stopRequests: stop, notifier: &systemdNotifier{s, e}}
-	// The page serves no request before ApplySettings opens it below.
+	// The page serves no request before ApplyWebSettings opens it below.
 	as := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
-	f.page = handlers.NewWebPage(s.Log, s.Guard, s.Settings, as, e.webListeners)
-	f.api, f.settingsChanger = handlers.New(s.Dependencies, handlers.FrontParts{
-		Endpoint: e, Page: f.page, StopRequests: stop,
+	f.api = handlers.New(s.Dependencies, handlers.FrontParts{
+		Endpoint: e, ClientAs: as, WebListeners: e.webListeners, StopRequests: stop,
 		BeforeReload: f.notifier.notifyReloading, AfterReload: f.notifier.notifyReloaded,
 	})
 	if unknown := s.Rights.UnknownNamesMessage(); unknown != "" {
@@ -47,9 +44,9 @@ func newFrontEnd(s *Service, e *endpoint) *frontEnd {
 		Log: s.Log, Store: s.Store, Directory: s.Directory, Owners: s.Owners, Settings: s.Settings,
 	}
 	f.responder = &cluster.Responder{
-		Log: s.Log, Node: s.Node, Router: s.Router, API: f.api, ReloadShared: f.settingsChanger.ReloadShared,
+		Log: s.Log, Node: s.Node, Router: s.Router, API: f.api, ReloadShared: f.api.ReloadShared,
 	}
-	f.page.ApplySettings()
+	f.api.ApplyWebSettings()
 	return f
 }
 

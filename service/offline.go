@@ -45,7 +45,7 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	if err := s.QueueRules.LoadRules(ctx); err != nil {
 		return nil, err
 	}
-	api, _ := handlers.New(s.Dependencies, handlers.FrontParts{Endpoint: &endpoint{startup: b}})
+	api := handlers.New(s.Dependencies, handlers.FrontParts{Endpoint: &endpoint{startup: b}})
 	return s.newServer(api).ClientAs(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
 }
 

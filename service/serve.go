@@ -67,7 +67,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		}
 	}
 	f := newFrontEnd(s, e)
-	defer f.page.Close()
+	defer f.api.CloseWebPage()
 	s.runParts(r, f)
 	s.options.OnReady()
 	return s.waitAndStop(ctx, hup, r.failures, f)
@@ -193,7 +193,7 @@ func (s *Service) upkeepDuties(f *frontEnd) upkeep.Duties {
 		Retainer: s.Store, Retention: s.upkeepRetention,
 		DeletableOutputs: s.Store, PurgeOutputs: s.purgeOutputs,
 		Schedules: s.Store, RecurringJobs: f.api.RecurringJobs(),
-		Wake: f.settingsChanger.ChangeSignal(), OnIdleCheck: s.options.OnIdleCheck, Log: s.Log,
+		Wake: f.api.ChangeSignal(), OnIdleCheck: s.options.OnIdleCheck, Log: s.Log,
 	}
 }
 

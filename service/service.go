@@ -211,16 +211,16 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 		workers = b.settings.Current().WorkerCount()
 	}
 	d.Pool = worker.New(q.store, s.poolConfig(), workers)
-	d.NodeList = &cluster.NodeList{
+	d.AllNodes = &cluster.NodeList{
 		ThisNode: d.Self, Cluster: shared, Pool: d.Pool, StartedAt: d.StartedAt, Version: b.options.Version,
 	}
 	d.Router = &cluster.JobRouter{
-		NodeList: d.NodeList, NodeRequests: requests, OutputFiles: d.OutputFiles,
+		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
 	d.DrainState = b.drainState
 	d.Drainer = &cluster.Drainer{Cluster: shared, Pool: d.Pool, DrainState: b.drainState}
-	d.LeaseKeeper = cluster.NewLeaseKeeper(b.log, d.Drainer, d.NodeList)
+	d.LeaseKeeper = cluster.NewLeaseKeeper(b.log, d.Drainer, d.AllNodes)
 	s.admission = &access.Admission{
 		Log: b.log, Lock: d.Lock, Owners: d.Owners, Rights: b.rights, StoreNodeRecord: d.Self.StoreNodeRecord,
 	}

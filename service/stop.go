@@ -21,7 +21,7 @@ func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed 
 		case <-s.Store.Broken():
 			return s.Store.Err()
 		case <-hup:
-			if _, err := f.settingsChanger.Reload(context.WithoutCancel(ctx)); err != nil {
+			if _, err := f.api.ReloadSettings(context.WithoutCancel(ctx)); err != nil {
 				s.Log.Error("cannot reload the settings; the old settings stay in effect", "error", err)
 			}
 			continue

@@ -64,7 +64,7 @@ func TestNamesAreResolved(t *testing.T) {
 			t.Errorf("%s is not reported: %s", name, s.Rights.UnknownNamesMessage())
 		}
 	}
-	if finding := s.doctor.ExamineAccess(); len(finding) != 1 {
+	if finding := s.examiner.ExamineAccess(); len(finding) != 1 {
 		t.Errorf("doctor finds %+v", finding)
 	}
 	if got := newSettingsRig(t, "access.read", "61300").Rights.UnknownNamesMessage(); got != "" {
@@ -108,7 +108,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 	s := newSettingsRig(t, "run_as", "submitter")
 	a := &access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.RightAdmin)}
 	spec := queue.Spec{Command: new("true"), User: new("root")}
-	j, err := s.intake.buildDraft(&spec, s.Settings.Current().JobDefaults(), "61300", a)
+	j, err := s.buildDraft(&spec, s.Settings.Current().JobDefaults(), "61300", a)
 	if err != nil || j.User != "root" || j.AsUID == nil || *j.AsUID != 0 {
 		t.Fatalf("got %+v, %v", j, err)
 	}
@@ -116,7 +116,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 		t.Error("the spec of the job names another user")
 	}
 	plain := queue.Spec{Command: new("true")}
-	if j, err := s.intake.buildDraft(&plain, s.Settings.Current().JobDefaults(), "61300", a); err != nil ||
+	if j, err := s.buildDraft(&plain, s.Settings.Current().JobDefaults(), "61300", a); err != nil ||
 		j.User != "61300" ||
 		j.AsUID != nil || queue.SpecOf(&j).User != nil {
 		t.Errorf("without a user: %+v, %v", j, err)

@@ -1,18 +1,21 @@
 // Package handlers implements control.API: it checks the rights of the caller, passes the request to the store, the
 // pool or another node, and shows the result as the caller may see it.
 //
-// Start with New. API consists of one type for each subject, such as Jobs or Queues. Each of them embeds parts, so
-// it can use every part of the service. See docs/decisions/0103.
+// Start with New. API embeds Dependencies and FrontParts, so each method can use every part of the service. See
+// docs/decisions/0103.
 package handlers
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/control/fair"
+	"github.com/queuectl/queuectl/dashboard"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
@@ -45,9 +48,10 @@ type Dependencies struct {
 // fields except Endpoint are nil.
 type FrontParts struct {
 	Endpoint                  Endpoint
-	Page                      *WebPage
-	StopRequests              chan<- bool // a value stops the service; true keeps the jobs
-	BeforeReload, AfterReload func()      // called before and after the settings are read again
+	ClientAs                  func(control.Peer) *control.Client // returns a client with the identity of a peer
+	WebListeners              []net.Listener                     // listeners for the web page that the system passed
+	StopRequests              chan<- bool                        // a value stops the service; true keeps the jobs
+	BeforeReload, AfterReload func()                             // called before and after the settings are read again
 }
 
 // Endpoint is the control socket.
@@ -114,87 +118,56 @@ type AccessParts struct {
 // NodeParts are the parts of the service that know the nodes that share the queue.
 type NodeParts struct {
 	Self        *cluster.ThisNode
-	NodeList    *cluster.NodeList
+	AllNodes    *cluster.NodeList
 	Router      *cluster.JobRouter
 	DrainState  *cluster.DrainState
 	Drainer     *cluster.Drainer
 	LeaseKeeper *cluster.LeaseKeeper
 }
 
-// parts holds everything that handlers use: the parts of the service, and the parts of this package that the handlers
-// of several subjects share.
-type parts struct {
+// API implements control.API. The methods about a subject, such as queues or schedules, are in the file of that
+// subject, together with the functions that only these methods use.
+type API struct {
 	*Dependencies
 	FrontParts
-	changes      *SettingsChanger
-	reader       *jobReader
-	queueList    *queueReader
-	filters      *filterParser
-	health       *doctor.HealthCheck
-	waits        *reasons.Finder
-	views        *jobViewer
-	bulk         *bulkChanger
-	jobChanges   *jobChanger
-	intake       *enqueuer
-	outputReader *outputReader
-}
+	examiner        *doctor.Examiner
+	waits           *reasons.Finder
+	page            *dashboard.Server
+	terminalClients terminalClients
+	lastLineLimiter *fair.Limiter  // admits one reader of last lines per user
+	runNextBatches  runNextBatches // batches that were enqueued with "next", and the priority of their first request
+	settingsChanged chan struct{}  // wake-up: settings have changed
 
-func newParts(d *Dependencies, f FrontParts) *parts {
-	p := &parts{
-		Dependencies: d, FrontParts: f,
-		health: &doctor.HealthCheck{
-			Maintainer: d.Maintainer, RunnerLocation: d.RunnerLocation, Node: d.Node, Pool: d.Pool, Store: d.Store, DrainState: d.DrainState,
-			LeaseKeeper: d.LeaseKeeper, NodeList: d.NodeList, Owners: d.Owners, Pauses: d.Pauses, Settings: d.Settings,
-		},
-	}
-	p.changes = &SettingsChanger{parts: p, settingsChanged: make(chan struct{}, 1)}
-	p.reader, p.queueList, p.filters, p.views = &jobReader{p}, &queueReader{p}, &filterParser{p}, &jobViewer{p}
-	p.bulk, p.jobChanges, p.intake, p.outputReader = &bulkChanger{p}, &jobChanger{p}, &enqueuer{parts: p}, &outputReader{p}
-	p.waits = &reasons.Finder{
-		HealthCheck: p.health, ReadOnly: d.ReadOnly, UserLimits: d.UserLimits, RuleOf: p.queueList.ruleOf,
-	}
-	return p
-}
-
-// API implements control.API. Each embedded type implements the methods of one subject.
-type API struct {
-	*Jobs
-	*Actions
-	*Batches
-	*Explanations
-	*Output
-	*Overview
-	*Queues
-	*Schedules
-	*Gates
-	*Nodes
-	*Users
-	*Statistics
-	*EventLog
-	*doctor.Examiner
-	*Administration
+	// mustReapplyShared makes the next applyShared apply even unchanged stored settings; guarded by Lock.
+	mustReapplyShared bool
+	sharedSettings    []store.Setting // the settings as last read from the store; guarded by Lock
 }
 
 var _ control.API = (*API)(nil)
 
-// New returns the implementation of the API, and the part of it that changes settings.
-func New(d *Dependencies, f FrontParts) (*API, *SettingsChanger) {
-	p := newParts(d, f)
-	return newAPI(p), p.changes
-}
-
-// newAPI returns the handlers of all subjects.
-func newAPI(p *parts) *API {
-	return &API{
-		Jobs: &Jobs{p}, Actions: &Actions{p}, Batches: &Batches{p}, Explanations: &Explanations{p},
-		Output: &Output{parts: p}, Overview: &Overview{p, fair.NewLimiter(fair.Bound{Max: 1})}, Queues: &Queues{p},
-		Schedules: &Schedules{p}, Gates: &Gates{p}, Nodes: &Nodes{p}, Users: &Users{p}, Statistics: &Statistics{p},
-		EventLog: &EventLog{p}, Administration: &Administration{p},
-		Examiner: &doctor.Examiner{
-			HealthCheck: p.health, ExamineStoreDir: p.ExamineStoreDir, UserLimits: p.UserLimits, Boot: p.BootAdvice,
-			InheritedRestrictions: p.InheritedRestrictions, Paths: p.Paths, SystemdUnit: p.SystemdUnit, Version: p.Version,
-			Programs: p.Programs, SocketInherited: p.Endpoint.SocketInherited, OutputFiles: p.OutputFiles, Quota: p.Quota,
-			Rights: p.Rights,
+// New returns the implementation of the API.
+func New(d *Dependencies, f FrontParts) *API {
+	health := &doctor.HealthCheck{
+		Maintainer: d.Maintainer, RunnerLocation: d.RunnerLocation, Node: d.Node, Pool: d.Pool, Store: d.Store,
+		DrainState: d.DrainState, LeaseKeeper: d.LeaseKeeper, NodeList: d.AllNodes, Owners: d.Owners, Pauses: d.Pauses,
+		Settings: d.Settings,
+	}
+	h := &API{
+		Dependencies: d, FrontParts: f, page: newPage(d.Log, f), settingsChanged: make(chan struct{}, 1),
+		lastLineLimiter: fair.NewLimiter(fair.Bound{Max: 1}),
+		examiner: &doctor.Examiner{
+			HealthCheck: health, ExamineStoreDir: d.ExamineStoreDir, UserLimits: d.UserLimits, Boot: d.BootAdvice,
+			InheritedRestrictions: d.InheritedRestrictions, Paths: d.Paths, SystemdUnit: d.SystemdUnit, Version: d.Version,
+			Programs: d.Programs, SocketInherited: f.Endpoint.SocketInherited, OutputFiles: d.OutputFiles, Quota: d.Quota,
+			Rights: d.Rights,
 		},
 	}
+	h.waits = &reasons.Finder{HealthCheck: health, ReadOnly: d.ReadOnly, UserLimits: d.UserLimits, RuleOf: h.ruleOf}
+	return h
+}
+
+// Doctor implements control.API.
+func (h *API) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis,
+	error) {
+	return h.examiner.Doctor(ctx, p, each)
 }

@@ -14,7 +14,7 @@ import (
 const maxJobsPerCleanupStep = 200
 
 // Cleanup implements control.API.
-func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup,
+func (h *API) Cleanup(ctx context.Context, p control.Cleanup,
 	each func(control.RemovalCount) error) (out control.RemovalCount, err error) {
 	days := 7.0
 	if p.Days != nil {

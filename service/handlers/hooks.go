@@ -12,7 +12,7 @@ import (
 )
 
 // HookTest implements control.API.
-func (h *Administration) HookTest(ctx context.Context, p control.HookName) (control.EnqueueResult, error) {
+func (h *API) HookTest(ctx context.Context, p control.HookName) (control.EnqueueResult, error) {
 	m, err := h.Hooks.NewHookMaker(&h.Settings.Current().Settings)
 	if err != nil {
 		return control.EnqueueResult{}, err

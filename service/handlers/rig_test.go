@@ -25,22 +25,9 @@ import (
 
 // rig is the API with its parts. It has a queue, but runs no jobs and has no socket.
 type rig struct {
-	*parts
-	admission      *access.Admission
-	api            *API
-	jobs           *Jobs
-	actions        *Actions
-	batches        *Batches
-	explanations   *Explanations
-	output         *Output
-	overview       *Overview
-	queues         *Queues
-	schedules      *Schedules
-	gates          *Gates
-	nodes          *Nodes
-	events         *EventLog
-	doctor         *doctor.Examiner
-	administration *Administration
+	*API
+	admission *access.Admission
+	api       *API
 }
 
 // rigOptions configure a rig. The zero value is valid.
@@ -111,27 +98,23 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		StopTimeout: func() time.Duration { return d.Settings.Current().StopTimeout },
 		StaleAfter:  func() time.Duration { return d.Settings.Current().WorkerTimeout },
 	}, d.Settings.Current().WorkerCount())
-	d.NodeList = &cluster.NodeList{ThisNode: d.Self, Cluster: d.Cluster, Pool: d.Pool, StartedAt: d.StartedAt}
+	d.AllNodes = &cluster.NodeList{ThisNode: d.Self, Cluster: d.Cluster, Pool: d.Pool, StartedAt: d.StartedAt}
 	requests, _ := o.cluster.(store.NodeRequests)
 	d.Router = &cluster.JobRouter{
-		NodeList: d.NodeList, NodeRequests: requests, OutputFiles: d.OutputFiles,
+		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
 	d.Drainer = &cluster.Drainer{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
-	d.LeaseKeeper = cluster.NewLeaseKeeper(d.Log, d.Drainer, d.NodeList)
-	p := newParts(d, FrontParts{
-		Endpoint: noEndpoint{}, Page: NewWebPage(d.Log, d.Guard, d.Settings, nil, nil), StopRequests: make(chan bool, 1),
+	d.LeaseKeeper = cluster.NewLeaseKeeper(d.Log, d.Drainer, d.AllNodes)
+	api := New(d, FrontParts{
+		Endpoint: noEndpoint{}, StopRequests: make(chan bool, 1),
 		BeforeReload: func() {}, AfterReload: func() {},
 	})
-	api := newAPI(p)
 	return &rig{
-		parts: p, api: api,
+		API: api, api: api,
 		admission: &access.Admission{
 			Log: d.Log, Lock: d.Lock, Owners: d.Owners, Rights: d.Rights, StoreNodeRecord: d.Self.StoreNodeRecord,
 		},
-		jobs: api.Jobs, actions: api.Actions, batches: api.Batches, explanations: api.Explanations, output: api.Output,
-		overview: api.Overview, queues: api.Queues, schedules: api.Schedules, gates: api.Gates, nodes: api.Nodes,
-		events: api.EventLog, doctor: api.Examiner, administration: api.Administration,
 	}
 }
 

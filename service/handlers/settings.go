@@ -48,7 +48,7 @@ func (s *StoredSettings) mergeStored(stored []store.Setting) error {
 }
 
 // ConfigList implements control.API.
-func (h *Administration) ConfigList(ctx context.Context, _ control.NoParams) (control.ConfigList, error) {
+func (h *API) ConfigList(ctx context.Context, _ control.NoParams) (control.ConfigList, error) {
 	var list control.ConfigList
 	for i := range config.Keys() {
 		list.Settings = append(list.Settings, h.Settings.ValueFor(ctx, &config.Keys()[i]))
@@ -57,7 +57,7 @@ func (h *Administration) ConfigList(ctx context.Context, _ control.NoParams) (co
 }
 
 // ConfigGet implements control.API.
-func (h *Administration) ConfigGet(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+func (h *API) ConfigGet(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
 	k, _, err := config.FindKey(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err
@@ -66,7 +66,7 @@ func (h *Administration) ConfigGet(ctx context.Context, p control.ConfigKey) (co
 }
 
 // ConfigSet implements control.API.
-func (h *Administration) ConfigSet(ctx context.Context, p control.ConfigSet) (control.ConfigValue, error) {
+func (h *API) ConfigSet(ctx context.Context, p control.ConfigSet) (control.ConfigValue, error) {
 	k, text, err := config.FindKey(p.Key, string(p.Value))
 	if err == nil {
 		err = k.Check(text)
@@ -74,14 +74,14 @@ func (h *Administration) ConfigSet(ctx context.Context, p control.ConfigSet) (co
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return h.changes.changeSetting(ctx, k, text)
+	return h.changeSetting(ctx, k, text)
 }
 
 // ConfigUnset implements control.API.
-func (h *Administration) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+func (h *API) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
 	k, _, err := config.FindKey(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return h.changes.changeSetting(ctx, k, "")
+	return h.changeSetting(ctx, k, "")
 }

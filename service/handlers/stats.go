@@ -9,14 +9,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Statistics computes statistics of attempts.
-type Statistics struct{ *parts }
-
 // statsRange is the default period that statistics cover.
 const statsRange = 24 * time.Hour
 
 // Stats implements control.API.
-func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
+func (h *API) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
 	now := h.Store.Now()
 	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
 		WithPeriods: p.Grain != "",

@@ -6,14 +6,11 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Users implements the methods about the identity of a peer.
-type Users struct{ *parts }
-
 // maxListedGroups is the maximum number of a peer's groups that whoami lists.
 const maxListedGroups = 1000
 
 // Whoami implements control.API.
-func (h *Users) Whoami(ctx context.Context, _ control.NoParams) (w control.Whoami, err error) {
+func (h *API) Whoami(ctx context.Context, _ control.NoParams) (w control.Whoami, err error) {
 	p := control.PeerFrom(ctx)
 	w = control.Whoami{
 		UID: p.UID, User: h.Rights.PeerName(p.UID), GID: p.GID, Group: h.Directory.GroupName(p.GID),

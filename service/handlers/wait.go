@@ -14,7 +14,7 @@ import (
 const bytesPerReadSlot = 64 << 10
 
 // Wait implements control.API.
-func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult,
+func (h *API) Wait(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult,
 	error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
 	if len(ids) > control.MaxWaitIDs {
@@ -56,7 +56,7 @@ func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEn
 
 // waitRequest is the state of a request that waits for jobs to end. A job in state held has not ended.
 type waitRequest struct {
-	h             *Jobs
+	h             *API
 	peer          control.Peer
 	ids           []string
 	seqs          []int64 // sequence numbers of the jobs in ids
@@ -70,7 +70,7 @@ type waitRequest struct {
 func (w *waitRequest) findJobs(ctx context.Context) error {
 	w.hasEnded = make([]bool, len(w.ids))
 	for len(w.seqs) < len(w.ids) {
-		refs, errs, err := w.h.reader.readRefs(ctx, w.ids[len(w.seqs):min(len(w.seqs)+jobsPerReadSlot, len(w.ids))])
+		refs, errs, err := w.h.readRefs(ctx, w.ids[len(w.seqs):min(len(w.seqs)+jobsPerReadSlot, len(w.ids))])
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 					continue
 				}
 				read++
-				j, err := w.h.reader.reread(ctx, &queue.Job{ID: w.ids[i], Seq: w.seqs[i]})
+				j, err := w.h.reread(ctx, &queue.Job{ID: w.ids[i], Seq: w.seqs[i]})
 				if err != nil {
 					return err
 				}
@@ -109,7 +109,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 					continue
 				}
 				bytes += store.JobTextSize(&j)
-				if err := w.each(control.JobEndNotice{Job: w.h.views.viewJobFor(&w.peer, &j)}); err != nil {
+				if err := w.each(control.JobEndNotice{Job: w.h.viewJobFor(&w.peer, &j)}); err != nil {
 					return err
 				}
 				w.hasEnded[i] = true
@@ -139,8 +139,8 @@ func (w *waitRequest) unfinishedIDs() []string {
 }
 
 // rereadCompact takes a read slot and reads a job again. It returns the job without its large fields.
-func (r *jobReader) rereadCompact(ctx context.Context, old *queue.Job) (queue.Job, error) {
-	j, err := read(ctx, r.UserLimits, control.ClassOneJob, func() (queue.Job, error) { return r.reread(ctx, old) })
+func (h *API) rereadCompact(ctx context.Context, old *queue.Job) (queue.Job, error) {
+	j, err := read(ctx, h.UserLimits, control.ClassOneJob, func() (queue.Job, error) { return h.reread(ctx, old) })
 	return compactJob(&j), err
 }
 
@@ -159,8 +159,8 @@ func compactJob(j *queue.Job) queue.Job {
 
 // reread reads a job again within the caller's read slot. It returns an error if the job was removed and
 // another job has its id now.
-func (r *jobReader) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
-	j, err := r.Store.Get(ctx, old.ID)
+func (h *API) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
+	j, err := h.Store.Get(ctx, old.ID)
 	if err == nil {
 		err = checkSameJob(&j, old)
 	}
