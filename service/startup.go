@@ -144,13 +144,3 @@ func (st *startup) nodeName() string {
 	}
 	return "localhost"
 }
-
-// lockFileName is the name of the lock file in the state directory.
-const lockFileName = "service.lock"
-
-// inUseError returns the error for a state directory that another service has locked.
-func inUseError(pid, dir string) error {
-	return queue.Errorf(queue.CodeWrongState,
-		"a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.QuoteShellWord(
-			dir))
-}
