@@ -2,7 +2,6 @@ package service
 
 import (
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/handlers"
@@ -13,22 +12,20 @@ import (
 type frontEnd struct {
 	server             *control.Server
 	api                *handlers.API
-	endpoint           *endpoint
-	notifier           *systemdNotifier
 	responder          *cluster.Responder
 	submissionReceiver *submissions.Receiver
 	stopRequests       <-chan bool // a value stops the service; true keeps the jobs
 }
 
 // newFrontEnd returns the parts that answer requests on an open socket.
-func newFrontEnd(s *Service, e *endpoint) *frontEnd {
+func newFrontEnd(s *Service) *frontEnd {
 	stop := make(chan bool, 1)
-	f := &frontEnd{endpoint: e, stopRequests: stop, notifier: &systemdNotifier{s, e}}
+	f := &frontEnd{stopRequests: stop}
 	// The page serves no request before ApplyWebSettings opens it below.
 	as := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
 	f.api = handlers.New(s.Dependencies, handlers.FrontParts{
-		Endpoint: e, ClientAs: as, WebListeners: e.webListeners, StopRequests: stop,
-		BeforeReload: f.notifier.notifyReloading, AfterReload: f.notifier.notifyReloaded,
+		Endpoint: s, ClientAs: as, WebListeners: s.webListeners, StopRequests: stop,
+		BeforeReload: s.notifyReloading, AfterReload: s.notifyReloaded,
 	})
 	if unknown := s.Rights.UnknownNamesMessage(); unknown != "" {
 		s.Log.Warn(unknown)
@@ -52,12 +49,8 @@ func newFrontEnd(s *Service, e *endpoint) *frontEnd {
 
 // newServer returns a server of requests.
 func (s *Service) newServer(api control.API) *control.Server {
-	authorizer := struct {
-		*access.Admission
-		*access.Rights
-	}{s.admission, s.Rights}
 	limits := control.Limits{
 		MaxConnections: func() (all, user int) { return doctor.MaxConnections(s.Settings.Current()) },
 	}
-	return control.NewServer(api, limits, authorizer, s.UserLimits, s.Log)
+	return control.NewServer(api, limits, s.admission, s.UserLimits, s.Log)
 }

@@ -19,8 +19,7 @@ import (
 // serve runs the parts of the service until it must stop.
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	defer s.traces.Close()
-	e := &endpoint{startup: s.startup}
-	perms, err := e.socketPerms(&s.Settings.Current().Settings)
+	perms, err := s.socketPerms(&s.Settings.Current().Settings)
 	if err != nil {
 		return s.settingStartError("socket_group", err)
 	}
@@ -35,14 +34,14 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		return err
 	}
 	s.setTraces()
-	if s.DrainState.IsAllDrained() {
+	if s.DrainState.AllDrained.Load() {
 		s.Pool.SetDraining(true)
 	}
-	if s.Pauses.Current() != nil { // a runner learns of the pause when it connects
+	if s.Pauses.Load() != nil { // a runner learns of the pause when it connects
 		s.Pool.SetAllPaused(true)
 	}
 	bind := func() error {
-		return s.retryWhileFull(ctx, func() error { return e.open(perms) })
+		return s.retryWhileFull(ctx, func() error { return s.openSocket(perms) })
 	}
 	if s.options.Manager != nil {
 		// Bind the socket before the adoption. The manager ends a service that takes long to start, and
@@ -50,7 +49,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		if err := bind(); err != nil {
 			return nilIfCancelled(ctx, err)
 		}
-		defer e.socket.Close() // this disconnects the clients that are waiting
+		defer s.socket.Close() // this disconnects the clients that are waiting
 		s.options.Manager.OnListening()
 	}
 	if err := s.LeaseKeeper.RenewLease(ctx); err != nil {
@@ -61,12 +60,12 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if adopted, err := s.adoptJobs(ctx, r); err != nil || !adopted {
 		return err
 	}
-	if e.socket == nil {
+	if s.socket == nil {
 		if err := bind(); err != nil {
 			return nilIfCancelled(ctx, err)
 		}
 	}
-	f := newFrontEnd(s, e)
+	f := newFrontEnd(s)
 	defer f.api.CloseWebPage()
 	s.runParts(r, f)
 	s.options.OnReady()
@@ -129,8 +128,8 @@ func (s *Service) adoptJobs(ctx context.Context, r *partGroup) (complete bool, e
 
 // runParts starts the parts that answer requests, and those that work while no request arrives.
 func (s *Service) runParts(r *partGroup, f *frontEnd) {
-	r.run(func(ctx context.Context) error { return f.server.Run(ctx, f.endpoint.socket) })
-	r.runWithoutError(func(ctx context.Context) { f.endpoint.socket.WatchFile(ctx, s.Log) })
+	r.run(func(ctx context.Context) error { return f.server.Run(ctx, s.socket) })
+	r.runWithoutError(func(ctx context.Context) { s.socket.WatchFile(ctx, s.Log) })
 	if s.Maintainer != nil {
 		r.runWithoutError(s.Maintainer.WatchFiles)
 		r.runWithoutError(s.Maintainer.Compact)
@@ -142,11 +141,11 @@ func (s *Service) runParts(r *partGroup, f *frontEnd) {
 		upkeep.RunUnownedSearch(ctx, s.Store, s.RunnerLocation.OutputDirs, cluster.DirFirstUsedAt(s.options.Paths.StateDir),
 			s.Log)
 	})
-	r.runWithoutError(f.notifier.notifySystemd)
+	r.runWithoutError(s.notifySystemd)
 	r.runWithoutError(func(ctx context.Context) { f.submissionReceiver.Run(ctx, f.server) })
 	r.runWithoutError(f.responder.ServeCluster)
 	if every := systemd.WatchdogTimeout() / 8; every > 0 {
-		r.runWithoutError(func(ctx context.Context) { f.notifier.feedWatchdog(ctx, every) })
+		r.runWithoutError(func(ctx context.Context) { s.feedWatchdog(ctx, every) })
 	}
 }
 

@@ -199,9 +199,9 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 	s := &Service{startup: b, Dependencies: d, traces: exporter}
 	d.ApplyTraceSettings = s.setTraces
 	d.Directory, d.Rights, d.Owners = b.directory, b.rights, access.NewOwners(q.store, shared, b.directory, account)
-	d.Guard = &access.Guard{Owners: d.Owners, Rights: b.rights}
-	d.RunAs = &access.RunAs{RunnerLocation: home, Owners: d.Owners, Rights: b.rights, RunnerPolicy: b.runnerPolicy()}
-	d.Self = &cluster.ThisNode{Node: q.node, Store: q.store, Owners: d.Owners, Settings: b.settings}
+	d.Guard = &access.Guard{
+		Owners: d.Owners, Rights: b.rights, RunnerLocation: home, RunnerPolicy: b.runnerPolicy(),
+	}
 	d.Hooks = &hooks.Hooks{
 		Account: account, Log: b.log, Store: q.store, WebhookCommand: b.options.WebhookCommand, Directory: b.directory,
 		Owners: d.Owners, Quota: d.Quota, Settings: b.settings,
@@ -212,7 +212,8 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 	}
 	d.Pool = worker.New(q.store, s.poolConfig(), workers)
 	d.AllNodes = &cluster.NodeList{
-		ThisNode: d.Self, Cluster: shared, Pool: d.Pool, StartedAt: d.StartedAt, Version: b.options.Version,
+		Node: q.node, Store: q.store, Owners: d.Owners, Settings: b.settings, Cluster: shared, Pool: d.Pool,
+		StartedAt: d.StartedAt, Version: b.options.Version,
 	}
 	d.Router = &cluster.JobRouter{
 		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
@@ -222,14 +223,14 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 	d.Drainer = &cluster.Drainer{Cluster: shared, Pool: d.Pool, DrainState: b.drainState}
 	d.LeaseKeeper = cluster.NewLeaseKeeper(b.log, d.Drainer, d.AllNodes)
 	s.admission = &access.Admission{
-		Log: b.log, Lock: d.Lock, Owners: d.Owners, Rights: b.rights, StoreNodeRecord: d.Self.StoreNodeRecord,
+		Log: b.log, Lock: d.Lock, Owners: d.Owners, Rights: b.rights, StoreNodeRecord: d.AllNodes.StoreNodeRecord,
 	}
 	return s
 }
 
 // loadStoredState reads everything from the store that must be in effect before the first claim.
 func (s *Service) loadStoredState(ctx context.Context) error {
-	return errors.Join(handlers.ApplyMaxRunningPerUser(ctx, s.Store, s.Settings), s.Self.StoreNodeRecord(ctx),
+	return errors.Join(handlers.ApplyMaxRunningPerUser(ctx, s.Store, s.Settings), s.AllNodes.StoreNodeRecord(ctx),
 		s.QueueRules.LoadRules(ctx), s.GateRules.LoadGates(ctx), s.Owners.Load(ctx))
 }
 

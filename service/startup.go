@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 
@@ -36,8 +37,11 @@ type startup struct {
 	storedSettings *handlers.StoredSettings
 	programs       []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
 	// the launcher that this service started as root; its PID is zero if it started none
-	launcher    runner.Launcher
-	boundSocket *socket.Listener // the control socket, if it was bound while the service was root
+	launcher          runner.Launcher
+	boundSocket       *socket.Listener // the control socket, if it was bound while the service was root
+	socket            *socket.Listener // the control socket; nil until it is open
+	isSocketInherited bool             // the service did not create the socket, so the settings do not control its mode
+	webListeners      []net.Listener   // listeners for the web page that the system passed to the service
 }
 
 // newStartup reads the settings and checks the environment. If the service was started as root, newStartup does

@@ -37,7 +37,7 @@ func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed 
 		s.reportStopProgress()
 		s.Log.Info("stopping", "keep_jobs", keep)
 		if !keep {
-			s.drainAndStop(ctx, failed, f.notifier)
+			s.drainAndStop(ctx, failed)
 			s.removeProgramCopies()
 		}
 		return nil
@@ -48,7 +48,7 @@ func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed 
 // the store can still write, drainAndStop asks the system for more time, because the system may end a
 // service that seems to hang. If the user's session ends before or during the drain, jobs are stopped and
 // returned to the queue immediately.
-func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n *systemdNotifier) {
+func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopping), session.EndingChannel(
 		stopping)
 	if session.IsEnding(stopping) {
@@ -97,7 +97,7 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 			if err == nil {
 				s.reportStopProgress()
 				systemd.ExtendStopTimeout()
-				systemd.Notify("STATUS=stopping: " + n.statusLine())
+				systemd.Notify("STATUS=stopping: " + s.statusLine())
 			}
 			nextProgress = time.After(stopProgressInterval)
 			continue

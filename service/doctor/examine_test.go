@@ -59,7 +59,7 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	owners := access.NewOwners(s.Store, nil, d, worker.Account{})
 	rights := &access.Rights{Directory: d, Settings: k}
 	rights.ResolveAccess()
-	nodes := &cluster.NodeList{ThisNode: &cluster.ThisNode{Store: s.Store, Settings: k}, Pool: pool}
+	nodes := &cluster.NodeList{Store: s.Store, Settings: k, Pool: pool}
 	drains := &cluster.DrainState{}
 	return &Examiner{
 		UserLimits: control.NewUserLimits(), ExamineStoreDir: func(string) []store.Finding { return nil },

@@ -87,7 +87,7 @@ func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool
 	if pause := h.Pool.ThrottleReason(); pause != "" {
 		list = append(list, pause)
 	}
-	if all := h.Pauses.Current(); all != nil {
+	if all := h.Pauses.Load(); all != nil {
 		list = append(list, fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all",
 			h.Owners.UserName(all.UID), all.SetAt))
 	}

@@ -40,7 +40,7 @@ func TestUsersOfADirectory(t *testing.T) {
 			t.Errorf("%+v: got %s, want %s", p, got, want)
 		}
 	}
-	as, err := (&access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.RightAdmin)}).Resolve("dora")
+	as, err := s.Guard.ResolveUser(peer(61300, control.RightAdmin), "dora")
 	if f, failed := s.parseFilter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil ||
 		as != (access.JobUser{UID: 61400, Name: "dora"}) || *f.UID != as.UID {
 		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
@@ -50,7 +50,7 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 	s = with(map[string]string{"run_as": "fixed:dora"})
 	if a := s.Account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" ||
-		s.RunAs.PeerJobUserName(peer(61300, control.RightSubmit)) != "dora" {
+		s.Guard.PeerJobUserName(peer(61300, control.RightSubmit)) != "dora" {
 		t.Errorf("jobs run as %+v", a)
 	}
 	if _, err := s.Directory.AccountNamed("DORA"); err == nil {

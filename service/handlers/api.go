@@ -112,12 +112,10 @@ type AccessParts struct {
 	Rights    *access.Rights
 	Owners    *access.Owners
 	Guard     *access.Guard
-	RunAs     *access.RunAs
 }
 
 // NodeParts are the parts of the service that know the nodes that share the queue.
 type NodeParts struct {
-	Self        *cluster.ThisNode
 	AllNodes    *cluster.NodeList
 	Router      *cluster.JobRouter
 	DrainState  *cluster.DrainState

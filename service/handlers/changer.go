@@ -62,7 +62,7 @@ func (h *API) applyLocally() (pending string) {
 func (h *API) applyToStore(ctx context.Context) error {
 	return errors.Join(h.Store.SetOrder(ctx, h.Settings.Current().Order()), ApplyMaxRunningPerUser(ctx, h.Store,
 		h.Settings),
-		h.Self.StoreNodeRecord(ctx), h.Hooks.ApplyHooks(ctx))
+		h.AllNodes.StoreNodeRecord(ctx), h.Hooks.ApplyHooks(ctx))
 }
 
 // ReloadSettings reads the settings file again. If the file is invalid, the old settings stay in effect.
@@ -303,7 +303,7 @@ func (h *API) applyShared(ctx context.Context) error {
 			h.mustReapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
 			h.applyLocally()
 			h.Drainer.ApplyDrain()
-			if paused := h.Pauses.Current() != nil; paused != h.Pool.IsAllPaused() {
+			if paused := h.Pauses.Load() != nil; paused != h.Pool.IsAllPaused() {
 				h.Pool.SetAllPaused(paused)
 			}
 		}

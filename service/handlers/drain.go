@@ -38,7 +38,7 @@ func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, 
 		err := h.storeSetting(ctx, store.Setting{Key: settings.DrainKey, Value: value,
 			UID: control.PeerFrom(ctx).UID})
 		if err == nil {
-			h.DrainState.SetAllDrained(!p.EndDrain)
+			h.DrainState.AllDrained.Store(!p.EndDrain)
 			h.Drainer.ApplyDrain()
 		}
 		return err
@@ -88,7 +88,7 @@ func (h *API) confirmDrainOfAll(ctx context.Context, wait bool) error {
 	if err == nil && wait {
 		err = h.Router.WaitAllIdle(ctx)
 	}
-	if err == nil && !h.DrainState.IsAllDrained() {
+	if err == nil && !h.DrainState.AllDrained.Load() {
 		return errDrainEnded
 	}
 	return err

@@ -127,7 +127,7 @@ const applyRetryDelay = 200 * time.Millisecond
 func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Request, notes replyNotes, err error) {
 	c := h.Settings.Current()
 	peer := control.PeerFrom(ctx)
-	uid, users := peer.UID, access.UserResolver{RunAs: h.RunAs, Peer: &peer}
+	uid := peer.UID
 	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, IdempotencyKey: a.idempotencyKey,
 		MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser, MaxBytesPerUser: h.Quota.MaxBytesPerUser(),
 		Submission: peer.SubmissionNumber}
@@ -152,7 +152,7 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 		spec, err := h.QueueRules.WithDefaults(&a.specs[i])
 		var j queue.Job
 		if err == nil {
-			j, err = h.buildDraft(spec, c.JobDefaults(), name, &users)
+			j, err = h.buildDraft(spec, c.JobDefaults(), name, &peer)
 		}
 		switch {
 		case err != nil:
@@ -173,7 +173,7 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 			return r, notes, err
 		}
 		if runs := h.Account.RunsAs(&j); i == 0 || runs != h.Account.RunsAs(&r.Drafts[i-1]) {
-			if err := h.RunAs.CheckMayRun(runs); err != nil {
+			if err := h.Guard.CheckMayRun(runs); err != nil {
 				return r, notes, err
 			}
 		}
@@ -205,7 +205,7 @@ func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 }
 
 // buildDraft returns the job for a spec. name is the name of the user who enqueues it.
-func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string, users *access.UserResolver) (queue.Job,
+func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string, peer *control.Peer) (queue.Job,
 	error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
@@ -215,7 +215,7 @@ func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string, users 
 		j.User = name
 		return j, err
 	}
-	user, err := users.Resolve(j.User)
+	user, err := h.Guard.ResolveUser(peer, j.User)
 	j.AsUID, j.User = &user.UID, user.Name
 	return j, err
 }
@@ -224,7 +224,7 @@ func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string, users 
 func (h *API) viewJob(j *queue.Job) control.Job {
 	v := control.JobViewContext{HeldUnits: h.Settings.UnitNames(j), CurrentTime: h.Store.Now(), Order: h.Store.Order(),
 		EnqueuedTotal: h.Store.Counts().EnqueuedTotal, TypicalRuntime: h.Store.TypicalRuntime(j.Fingerprint())}
-	v.User, v.Owner = h.RunAs.UserAndOwnerNames(j)
+	v.User, v.Owner = h.Guard.UserAndOwnerNames(j)
 	if pausedAt, pausedBy := h.Pauses.PauseOf(j); pausedAt != 0 {
 		v.PausedAt, v.PausedBy = pausedAt, h.Owners.UserName(pausedBy)
 	}

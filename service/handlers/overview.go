@@ -42,7 +42,7 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 	if h.Cluster != nil {
 		st.Node, st.StoreLocation = h.Node, h.Location.String()
 	}
-	if all := h.Pauses.Current(); all != nil {
+	if all := h.Pauses.Load(); all != nil {
 		st.PausedAt, st.PausedBy = control.Time(all.SetAt), new(h.Owners.UserName(all.UID))
 	}
 	if err == nil {

@@ -79,7 +79,7 @@ func (h *API) setAllPaused(ctx context.Context, method string, p control.Selecti
 		if err := h.ReloadShared(ctx); err != nil {
 			return v, err
 		}
-		return localPauseResult(h.Pool.SetAllPaused(h.Pauses.Current() != nil)(ctx)), nil
+		return localPauseResult(h.Pool.SetAllPaused(h.Pauses.Load() != nil)(ctx)), nil
 	}
 	if p.DryRun {
 		v.MatchCount = new(int(h.Store.Counts().States[queue.Processing]))
@@ -136,7 +136,7 @@ func (h *API) storeAllPause(ctx context.Context, on bool) error {
 		return err
 	}
 	if !on {
-		h.Pauses.Set(nil)
+		h.Pauses.Store(nil)
 		return nil
 	}
 	set.SetAt = h.Store.Now()
@@ -147,6 +147,6 @@ func (h *API) storeAllPause(ctx context.Context, on bool) error {
 			set = stored[i] // use the stored start time, since later services report it too
 		}
 	}
-	h.Pauses.Set(&set)
+	h.Pauses.Store(&set)
 	return nil
 }

@@ -81,9 +81,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.GateRules = &settings.GateRules{Store: d.Store}
 	d.Quota = &settings.Quota{Store: d.Store, Settings: d.Settings}
 	d.Owners = access.NewOwners(d.Store, d.Cluster, d.Directory, d.Account)
-	d.Guard = &access.Guard{Owners: d.Owners, Rights: d.Rights}
-	d.RunAs = &access.RunAs{RunnerLocation: d.RunnerLocation, Owners: d.Owners, Rights: d.Rights, RunnerPolicy: policy}
-	d.Self = &cluster.ThisNode{Node: d.Node, Store: d.Store, Owners: d.Owners, Settings: d.Settings}
+	d.Guard = &access.Guard{Owners: d.Owners, Rights: d.Rights, RunnerLocation: d.RunnerLocation, RunnerPolicy: policy}
 	d.Hooks = &hooks.Hooks{
 		Account: d.Account, Log: d.Log, Store: d.Store, Directory: d.Directory, Owners: d.Owners,
 		Quota: d.Quota, Settings: d.Settings,
@@ -98,7 +96,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		StopTimeout: func() time.Duration { return d.Settings.Current().StopTimeout },
 		StaleAfter:  func() time.Duration { return d.Settings.Current().WorkerTimeout },
 	}, d.Settings.Current().WorkerCount())
-	d.AllNodes = &cluster.NodeList{ThisNode: d.Self, Cluster: d.Cluster, Pool: d.Pool, StartedAt: d.StartedAt}
+	d.AllNodes = &cluster.NodeList{Node: d.Node, Store: d.Store, Owners: d.Owners, Settings: d.Settings,
+		Cluster: d.Cluster, Pool: d.Pool, StartedAt: d.StartedAt}
 	requests, _ := o.cluster.(store.NodeRequests)
 	d.Router = &cluster.JobRouter{
 		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
@@ -113,7 +112,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	return &rig{
 		API: api, api: api,
 		admission: &access.Admission{
-			Log: d.Log, Lock: d.Lock, Owners: d.Owners, Rights: d.Rights, StoreNodeRecord: d.Self.StoreNodeRecord,
+			Log: d.Log, Lock: d.Lock, Owners: d.Owners, Rights: d.Rights, StoreNodeRecord: d.AllNodes.StoreNodeRecord,
 		},
 	}
 }

@@ -245,7 +245,7 @@ func (h *API) ScheduleList(ctx context.Context, p control.ScheduleList) (control
 // viewSchedule converts a schedule to its form in a reply, without its past occurrences.
 func (h *API) viewSchedule(sched *store.Schedule) control.Schedule {
 	j := representativeJob(sched)
-	user, _ := h.RunAs.UserAndOwnerNames(&j)
+	user, _ := h.Guard.UserAndOwnerNames(&j)
 	v := control.Schedule{
 		Name: sched.Name, Cron: sched.Cron, TZ: sched.TimeZone, Jitter: control.Duration(sched.Jitter),
 		CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),

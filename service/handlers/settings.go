@@ -42,8 +42,8 @@ func (s *StoredSettings) mergeStored(stored []store.Setting) error {
 			values[set.Key] = set.Value
 		}
 	}
-	s.DrainState.SetAllDrained(drained)
-	s.Pauses.Set(paused)
+	s.DrainState.AllDrained.Store(drained)
+	s.Pauses.Store(paused)
 	return s.Settings.ReplaceStored(values)
 }
 

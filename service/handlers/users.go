@@ -22,7 +22,7 @@ func (h *API) Whoami(ctx context.Context, _ control.NoParams) (w control.Whoami,
 		w.Groups = append(w.Groups, control.GroupID{GID: g, Name: h.Directory.GroupName(g)})
 	}
 	if p.Right.Covers(control.RightSubmit) {
-		w.JobsRunAs = h.RunAs.PeerJobUserName(&p)
+		w.JobsRunAs = h.Guard.PeerJobUserName(&p)
 		c := h.Settings.Current()
 		w.MaxPending, w.MaxRunning, w.MaxBytes = c.MaxPendingPerUser, c.MaxRunningPerUser, h.Quota.MaxBytesPerUser()
 		w.StoredBytes = h.Store.UserBytes(p.UID)

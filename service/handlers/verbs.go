@@ -139,7 +139,7 @@ func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, err
 		return control.BulkResult{}, err // reject the request, since the patch is invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
-	scope, err := h.RunAs.ParseEditScope(&peer, p.Set)
+	scope, err := h.Guard.ParseEditScope(&peer, p.Set)
 	if err != nil {
 		return control.BulkResult{}, err
 	}
@@ -147,7 +147,7 @@ func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, err
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
 		// Check each job in its current state, because the user that it runs as may have changed.
-		err := h.RunAs.CheckMayEdit(&peer, &scope, j)
+		err := h.Guard.CheckMayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
 			err = j.Edit(h.QueueRules.ReplaceNulls(p.Set, j.Queue), d)

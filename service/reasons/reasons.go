@@ -177,7 +177,7 @@ func (f *Finder) noStartReasons() (list []control.Reason) {
 	if f.ReadOnly {
 		return []control.Reason{{Kind: "workers", Text: "the service is not running", Advice: "queuectl service start"}}
 	}
-	switch all := f.Pauses.Current(); {
+	switch all := f.Pauses.Load(); {
 	case all != nil:
 		text := "all jobs are paused, by " + f.Owners.UserName(all.UID)
 		list = append(list, control.Reason{Kind: "paused", Text: text, Advice: "queuectl resume --all"})
