@@ -82,17 +82,13 @@ func (h *API) Screen(ctx context.Context, p control.ScreenParams) (control.Scree
 // lastLines returns the last lines of the running and dead jobs that the peer may see. It leaves out lines
 // that are not available in time. At most one request of each user reads last lines at a time.
 func (h *API) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
-	var running, dead []queue.Job
+	var jobs []queue.Job
 	err := h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {
 		parts, err := h.Store.Screen(ctx, f)
-		for i := range parts.Running {
-			if j := &parts.Running[i]; h.Guard.VisibilityFor(peer, j) >= access.VisibleWithoutEnv {
-				running = append(running, compactJob(j))
-			}
-		}
-		for i := range parts.Dead {
-			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.Guard.VisibilityFor(peer, j) >= access.VisibleWithoutEnv {
-				dead = append(dead, compactJob(j))
+		for _, j := range append(parts.Running, parts.Dead...) {
+			if (j.State == queue.Processing || j.ExitCode >= 0) &&
+				h.Guard.VisibilityFor(peer, &j) >= access.VisibleWithoutEnv {
+				jobs = append(jobs, compactJob(&j))
 			}
 		}
 		return err
@@ -107,14 +103,15 @@ func (h *API) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenF
 		return lines, nil
 	}
 	defer h.lastLineLimiter.Release(turn)
-	for i := range running {
-		if timeoutCtx.Err() == nil {
-			lines[running[i].Seq] = h.lastLine(timeoutCtx, &running[i])
-		}
-	}
-	for i := range dead {
-		if timeoutCtx.Err() == nil {
-			lines[dead[i].Seq] = h.lastErrorLine(timeoutCtx, &dead[i])
+	for i := range jobs {
+		j := &jobs[i]
+		switch {
+		case timeoutCtx.Err() != nil:
+			return lines, nil
+		case j.State == queue.Processing:
+			lines[j.Seq] = h.lastLine(timeoutCtx, j)
+		default:
+			lines[j.Seq] = h.lastErrorLine(timeoutCtx, j)
 		}
 	}
 	return lines, nil

@@ -128,19 +128,13 @@ func (m *hookMaker) makeHooks(j *queue.Job, moments queue.HookEvents) (drafts []
 		if line := j.CommandFor(moment); line != "" {
 			drafts = append(drafts, m.jobHook(j, moment, line, jobJSON))
 		}
-		drafts = append(drafts, m.settingsHooks(j, moment, jobJSON)...)
-	}
-	return drafts
-}
-
-// settingsHooks returns the hooks that the settings define for one moment of a job's life.
-func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookEvents, jobJSON string) (drafts []queue.Job) {
-	if line := m.Commands.CommandFor(moment); line != "" {
-		drafts = append(drafts, m.commandHook(j, moment, line, jobJSON))
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.Webhooks)) {
-		if w := m.Webhooks[name]; w.Matches(moment, j.Queue) {
-			drafts = append(drafts, m.webhook(j, moment, name, &w, jobJSON))
+		if line := m.Commands.CommandFor(moment); line != "" {
+			drafts = append(drafts, m.commandHook(j, moment, line, jobJSON))
+		}
+		for _, name := range slices.Sorted(maps.Keys(m.Webhooks)) {
+			if w := m.Webhooks[name]; w.Matches(moment, j.Queue) {
+				drafts = append(drafts, m.webhook(j, moment, name, &w, jobJSON))
+			}
 		}
 	}
 	return drafts
