@@ -228,12 +228,6 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 	return s
 }
 
-// loadStoredState reads everything from the store that must be in effect before the first claim.
-func (s *Service) loadStoredState(ctx context.Context) error {
-	return errors.Join(handlers.ApplyMaxRunningPerUser(ctx, s.Store, s.Settings), s.AllNodes.StoreNodeRecord(ctx),
-		s.QueueRules.LoadRules(ctx), s.GateRules.LoadGates(ctx), s.Owners.Load(ctx))
-}
-
 // openService opens the store, and returns the parts that work on it.
 func (st *startup) openService(ctx context.Context) (*Service, error) {
 	q, err := st.openStore(ctx)
@@ -267,7 +261,9 @@ func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service,
 		return nil, &ExitError{ExitConfig, err}
 	}
 	s := newService(st, q, home, account, traces.New(st.options.Version, q.node, st.log))
-	if err := s.loadStoredState(ctx); err != nil {
+	err = errors.Join(s.Store.SetMaxRunningPerUser(ctx, s.Settings.Current().MaxRunningPerUser),
+		s.AllNodes.StoreNodeRecord(ctx), s.QueueRules.LoadRules(ctx), s.GateRules.LoadGates(ctx), s.Owners.Load(ctx))
+	if err != nil {
 		return nil, &ExitError{ExitDatabase, err}
 	}
 	if err := s.Hooks.ApplyHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {

@@ -38,7 +38,9 @@ type bulkVerb struct {
 	remoteMethod     string
 	remoteParams     func(one control.Selection) any
 	awaitsAttemptEnd bool // the answer may come only after an attempt has ended
-	onlyReturnsJob   bool // the other node only returns the job to the queue, where apply then changes it
+	oldestFirst      bool // if the request selects jobs by a filter, the oldest of them are changed first
+
+	onlyReturnsJob bool // the other node only returns the job to the queue, where apply then changes it
 }
 
 // applyToIDs is like applyToRefs, but first looks up the jobs by their ids. They may be in any state,

@@ -14,18 +14,12 @@ import (
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
 
 // ChangeSignal returns a channel that gets a value after settings have changed.
 func (h *API) ChangeSignal() <-chan struct{} { return h.settingsChanged }
-
-// ApplyMaxRunningPerUser passes the limit of running jobs per user to the store.
-func ApplyMaxRunningPerUser(ctx context.Context, s store.Store, settings *settings.Keeper) error {
-	return s.SetMaxRunningPerUser(ctx, settings.Current().MaxRunningPerUser)
-}
 
 // applySettings puts changed settings into effect. It returns a message that says which changes are not in effect yet
 // and why, or "".
@@ -60,8 +54,8 @@ func (h *API) applyLocally() (pending string) {
 
 // applyToStore passes the settings to the store.
 func (h *API) applyToStore(ctx context.Context) error {
-	return errors.Join(h.Store.SetOrder(ctx, h.Settings.Current().Order()), ApplyMaxRunningPerUser(ctx, h.Store,
-		h.Settings),
+	c := h.Settings.Current()
+	return errors.Join(h.Store.SetOrder(ctx, c.Order()), h.Store.SetMaxRunningPerUser(ctx, c.MaxRunningPerUser),
 		h.AllNodes.StoreNodeRecord(ctx), h.Hooks.ApplyHooks(ctx))
 }
 

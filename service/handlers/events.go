@@ -119,19 +119,12 @@ func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err 
 	return len(list) > 0, nil
 }
 
+// selects reports whether the request selects an event. An audit leaves out events that no user caused. Other
+// requests leave out events that only an audit shows.
 func (t *eventSender) selects(e *queue.Event) bool {
 	return e.Time >= queue.Millis(t.p.FromTime) && (t.p.Until == 0 || e.Time < queue.Millis(t.p.Until)) &&
 		(len(t.ids) == 0 || t.ids[e.JobID]) && (len(t.p.Kinds) == 0 || slices.Contains(t.p.Kinds, string(e.Kind))) &&
-		!isOmitted(t.p.Audit, e)
-}
-
-// isOmitted reports whether an event is left out of a reply. An audit leaves out events that no user
-// caused. Other requests leave out events that only an audit shows.
-func isOmitted(audit bool, e *queue.Event) bool {
-	if audit {
-		return e.Detail.UID == nil
-	}
-	return e.Kind == queue.EventAudit
+		(t.p.Audit && e.Detail.UID != nil || !t.p.Audit && e.Kind != queue.EventAudit)
 }
 
 func (h *API) viewEvent(e *queue.Event) control.Event {

@@ -47,17 +47,6 @@ func (h *API) immediateFailureState(ctx context.Context, id control.JobID) strin
 	return j.State.String()
 }
 
-// existingIndexes returns the indexes of the drafts that created no job, because an equal job already
-// existed.
-func existingIndexes(r *store.Receipt) (list []int) {
-	for i, found := range r.Found {
-		if found {
-			list = append(list, i)
-		}
-	}
-	return list
-}
-
 // EnqueueBatch implements control.API.
 func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueueBatchResult, error) {
 	uid, put := control.PeerFrom(ctx).UID, h.Store.StageBatch
@@ -73,9 +62,13 @@ func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control
 		h.runNextBatches.remove(uid, p.Batch)
 	}
 	out := control.EnqueueBatchResult{
-		IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, FoundIndexes: existingIndexes(&receipt),
-		UnenforcedLimits: notes.unenforcedLimits,
-		NewQueues:        h.createdQueues(ctx, &receipt),
+		IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, UnenforcedLimits: notes.unenforcedLimits,
+		NewQueues: h.createdQueues(ctx, &receipt),
+	}
+	for i, found := range receipt.Found {
+		if found { // draft i created no job, because an equal job already existed
+			out.FoundIndexes = append(out.FoundIndexes, i)
+		}
 	}
 	if !out.Duplicate {
 		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
@@ -331,13 +324,10 @@ func parseStates(names []string) (states []queue.State, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, state := range list {
-			if !slices.Contains(states, state) {
-				states = append(states, state)
-			}
-		}
+		states = append(states, list...)
 	}
-	return states, nil
+	slices.Sort(states)
+	return slices.Compact(states), nil
 }
 
 // rebootNoteDelay is the delay of a new job above which the reply has a note about reboots. For shorter delays a

@@ -306,36 +306,16 @@ func (h *API) Kill(ctx context.Context, p control.Kill) (control.BulkResult, err
 // DLQRetry implements control.API. If no jobs are named, each request takes the newest dead jobs, up to a
 // limit, and retries the oldest of these first.
 func (h *API) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
-	retry := &bulkVerb{
+	selected := control.Selection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
+	if len(selected.AllIDs()) == 0 {
+		selected.State, selected.Batch, selected.Cursor = control.TextList{queue.Dead.String()}, p.Batch, p.Cursor
+	}
+	return h.applyToJobs(ctx, selected, []queue.State{queue.Dead}, &bulkVerb{
 		method:       "dlq.retry",
 		remoteParams: func(one control.Selection) any { return control.DLQRetry{ID: one.ID, Timeout: p.Timeout} },
 		apply:        h.changeFunc(store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)}),
-	}
-	if p.ID != "" || len(p.IDs) > 0 {
-		named := control.Selection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
-		return h.applyToJobs(ctx, named, []queue.State{queue.Dead}, retry)
-	}
-	peer := control.PeerFrom(ctx)
-	f, err := h.parseFilter(&peer, control.List{State: control.TextList{queue.Dead.String()}, Batch: p.Batch,
-		Limit: control.MaxSelectedPerRequest, Cursor: p.Cursor})
-	if err != nil {
-		return control.BulkResult{}, err
-	}
-	if onlyUID := access.OwnJobsOnlyUID(&peer, "dlq.retry"); onlyUID != nil {
-		f.UID = onlyUID
-	}
-	page, err := h.listRefs(ctx, f)
-	if err != nil {
-		return control.BulkResult{}, err
-	}
-	if p.DryRun {
-		return control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}, MatchCount: new(len(page.Refs)),
-			Next: pageCursor(page.Next)}, nil
-	}
-	slices.Reverse(page.Refs)
-	v, err := h.applyToRefs(ctx, retry, page.Refs, nil)
-	v.Next = pageCursor(page.Next)
-	return v, err
+		oldestFirst:  true,
+	})
 }
 
 // DLQClear implements control.API.
@@ -406,6 +386,9 @@ func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []
 			return !slices.Contains(takes, r.State)
 		})))
 	} else {
+		if do.oldestFirst {
+			slices.Reverse(page.Refs)
+		}
 		v, err = h.applyToRefs(ctx, do, page.Refs, f.States)
 		if err != nil {
 			return v, err
@@ -419,10 +402,8 @@ func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []
 
 // listRefs reads one page of references to the jobs that match a filter.
 func (h *API) listRefs(ctx context.Context, f store.Filter) (store.RefPage, error) {
-	return read(ctx, h.UserLimits, control.ClassManyJobs, func() (store.RefPage, error) {
-		return h.Store.ListRefs(ctx,
-			f)
-	})
+	return read(ctx, h.UserLimits, control.ClassManyJobs,
+		func() (store.RefPage, error) { return h.Store.ListRefs(ctx, f) })
 }
 
 // pageCursor returns the cursor of the next page, or nil after the last page.
