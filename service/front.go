@@ -2,19 +2,15 @@ package service
 
 import (
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/handlers"
-	"github.com/queuectl/queuectl/service/submissions"
 )
 
 // frontEnd holds the parts that answer requests.
 type frontEnd struct {
-	server             *control.Server
-	api                *handlers.API
-	responder          *cluster.Responder
-	submissionReceiver *submissions.Receiver
-	stopRequests       <-chan bool // a value stops the service; true keeps the jobs
+	server       *control.Server
+	api          *handlers.API
+	stopRequests <-chan bool // a value stops the service; true keeps the jobs
 }
 
 // newFrontEnd returns the parts that answer requests on an open socket.
@@ -36,12 +32,6 @@ func newFrontEnd(s *Service) *frontEnd {
 	}
 	if s.options.AllowSlowReaders {
 		f.server.StreamReadTimeout = 0
-	}
-	f.submissionReceiver = &submissions.Receiver{
-		Log: s.Log, Store: s.Store, Directory: s.Directory, Owners: s.Owners, Settings: s.Settings,
-	}
-	f.responder = &cluster.Responder{
-		Log: s.Log, Node: s.Node, Router: s.Router, API: f.api, ReloadShared: f.api.ReloadShared,
 	}
 	f.api.ApplyWebSettings()
 	return f

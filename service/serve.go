@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/submissions"
 	"github.com/queuectl/queuectl/upkeep"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -142,8 +143,14 @@ func (s *Service) runParts(r *partGroup, f *frontEnd) {
 			s.Log)
 	})
 	r.runWithoutError(s.notifySystemd)
-	r.runWithoutError(func(ctx context.Context) { f.submissionReceiver.Run(ctx, f.server) })
-	r.runWithoutError(f.responder.ServeCluster)
+	receiver := &submissions.Receiver{
+		Log: s.Log, Store: s.Store, Directory: s.Directory, Owners: s.Owners, Settings: s.Settings,
+	}
+	responder := &cluster.Responder{
+		Log: s.Log, Node: s.Node, Router: s.Router, API: f.api, ReloadShared: f.api.ReloadShared,
+	}
+	r.runWithoutError(func(ctx context.Context) { receiver.Run(ctx, f.server) })
+	r.runWithoutError(responder.ServeCluster)
 	if every := systemd.WatchdogTimeout() / 8; every > 0 {
 		r.runWithoutError(func(ctx context.Context) { s.feedWatchdog(ctx, every) })
 	}

@@ -186,7 +186,7 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 			OutputFiles: &cluster.OutputFiles{RunnerLocation: home, Paths: b.options.Paths}, UserLimits: control.NewUserLimits(),
 		},
 		SettingsParts: handlers.SettingsParts{
-			Settings: b.settings, Lock: settings.NewLock(), StoredSettings: b.storedSettings, Pauses: b.pauses,
+			Settings: b.settings, Lock: settings.NewLock(), Pauses: b.pauses,
 			QueueRules: &settings.QueueRules{Store: q.store, Settings: b.settings},
 			GateRules:  &settings.GateRules{Store: q.store},
 			Quota:      &settings.Quota{Maintainer: files, Store: q.store, Settings: b.settings},

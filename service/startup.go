@@ -26,16 +26,15 @@ import (
 
 // startup holds the parts that exist before the store is open.
 type startup struct {
-	options        Options
-	readOnly       bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
-	log            *slog.Logger
-	settings       *settings.Keeper
-	directory      *access.Directory
-	rights         *access.Rights
-	drainState     *cluster.DrainState
-	pauses         *settings.AllPause
-	storedSettings *handlers.StoredSettings
-	programs       []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
+	options    Options
+	readOnly   bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
+	log        *slog.Logger
+	settings   *settings.Keeper
+	directory  *access.Directory
+	rights     *access.Rights
+	drainState *cluster.DrainState
+	pauses     *settings.AllPause
+	programs   []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
 	// the launcher that this service started as root; its PID is zero if it started none
 	launcher          runner.Launcher
 	boundSocket       *socket.Listener // the control socket, if it was bound while the service was root
@@ -86,8 +85,6 @@ func readStartup(o Options) (*startup, error) {
 		return nil, err
 	}
 	b.rights = &access.Rights{Paths: o.Paths, Directory: b.directory, Settings: b.settings}
-	b.storedSettings = &handlers.StoredSettings{DrainState: b.drainState, Pauses: b.pauses, Rights: b.rights,
-		Settings: b.settings}
 	return b, nil
 }
 
@@ -121,9 +118,10 @@ func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) 
 		open = st.options.openRemote(url, node)
 	}
 	q.store, err = open(ctx, st.options.Paths.StateDir, st.log, func(stored []store.Setting) (queue.Order, error) {
-		if err := st.storedSettings.ApplyStored(stored); err != nil {
+		if err := handlers.MergeStored(stored, st.drainState, st.pauses, st.settings); err != nil {
 			return queue.Order{}, err
 		}
+		st.rights.ResolveAccess()
 		return st.settings.Current().Order(), nil
 	})
 	return q, err

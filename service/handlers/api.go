@@ -97,13 +97,12 @@ type CoreParts struct {
 
 // SettingsParts are the parts of the service that keep settings.
 type SettingsParts struct {
-	Settings       *settings.Keeper
-	Lock           *settings.Lock
-	StoredSettings *StoredSettings
-	Pauses         *settings.AllPause
-	QueueRules     *settings.QueueRules
-	GateRules      *settings.GateRules
-	Quota          *settings.Quota
+	Settings   *settings.Keeper
+	Lock       *settings.Lock
+	Pauses     *settings.AllPause
+	QueueRules *settings.QueueRules
+	GateRules  *settings.GateRules
+	Quota      *settings.Quota
 }
 
 // AccessParts are the parts of the service that decide rights.

@@ -107,7 +107,7 @@ func (h *API) rereadSettings(ctx context.Context) (pending string, err error) {
 	if err := h.Settings.ReplaceFile(file); err != nil {
 		return "", err
 	}
-	if err := h.StoredSettings.mergeStored(stored); err != nil {
+	if err := MergeStored(stored, h.DrainState, h.Pauses, h.Settings); err != nil {
 		return "", err
 	}
 	h.Owners.NameCache.Clear()
@@ -288,9 +288,10 @@ func (h *API) applyShared(ctx context.Context) error {
 		}
 		var bound error
 		if h.mustReapplyShared || !slices.Equal(stored, h.sharedSettings) {
-			if err := h.StoredSettings.ApplyStored(stored); err != nil {
+			if err := MergeStored(stored, h.DrainState, h.Pauses, h.Settings); err != nil {
 				return err
 			}
+			h.Rights.ResolveAccess()
 			h.sharedSettings = stored
 			bound = h.applyToStore(ctx)
 			// If applyToStore failed, the next check calls it again.

@@ -76,7 +76,6 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.Lock, d.Pauses, d.DrainState = settings.NewLock(), &settings.AllPause{}, &cluster.DrainState{}
 	d.Rights = &access.Rights{Paths: d.Paths, Directory: d.Directory, Settings: d.Settings}
 	d.Rights.ResolveAccess()
-	d.StoredSettings = &StoredSettings{DrainState: d.DrainState, Pauses: d.Pauses, Rights: d.Rights, Settings: d.Settings}
 	d.QueueRules = &settings.QueueRules{Store: d.Store, Settings: d.Settings}
 	d.GateRules = &settings.GateRules{Store: d.Store}
 	d.Quota = &settings.Quota{Store: d.Store, Settings: d.Settings}

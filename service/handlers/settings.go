@@ -5,30 +5,15 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 )
 
-// StoredSettings distributes the settings that the store keeps to the parts that use them.
-type StoredSettings struct {
-	DrainState *cluster.DrainState
-	Pauses     *settings.AllPause
-	Rights     *access.Rights
-	Settings   *settings.Keeper
-}
-
-// ApplyStored puts the settings that the store keeps into effect on this node, except in the store.
-func (s *StoredSettings) ApplyStored(stored []store.Setting) error {
-	err := s.mergeStored(stored)
-	if err == nil {
-		s.Rights.ResolveAccess()
-	}
-	return err
-}
-
-func (s *StoredSettings) mergeStored(stored []store.Setting) error {
+// MergeStored passes the settings that the store keeps to the parts that use them. The caller then resolves the names
+// in [access].
+func MergeStored(stored []store.Setting, drains *cluster.DrainState, pauses *settings.AllPause,
+	keeper *settings.Keeper) error {
 	values := map[string]string{}
 	drained := false
 	var paused *store.Setting
@@ -42,9 +27,9 @@ func (s *StoredSettings) mergeStored(stored []store.Setting) error {
 			values[set.Key] = set.Value
 		}
 	}
-	s.DrainState.AllDrained.Store(drained)
-	s.Pauses.Store(paused)
-	return s.Settings.ReplaceStored(values)
+	drains.AllDrained.Store(drained)
+	pauses.Store(paused)
+	return keeper.ReplaceStored(values)
 }
 
 // ConfigList implements control.API.
