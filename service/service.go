@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
-	"github.com/queuectl/queuectl/service/handlers"
 	"github.com/queuectl/queuectl/service/hooks"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/traces"
@@ -155,7 +155,7 @@ func nilIfCancelled(ctx context.Context, err error) error {
 // Service is an open queue with the parts that work on it, except those that answer requests.
 type Service struct {
 	*startup
-	*handlers.Dependencies
+	*parts.Dependencies
 	admission *access.Admission
 	traces    *traces.Exporter // nil exports no traces
 }
@@ -174,18 +174,18 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 	files, _ := q.store.(store.Maintainer)
 	shared, _ := q.store.(store.Cluster)
 	requests, _ := q.store.(store.NodeRequests)
-	d := &handlers.Dependencies{
-		ServiceInfo: handlers.ServiceInfo{
+	d := &parts.Dependencies{
+		ServiceInfo: parts.ServiceInfo{
 			Version: b.options.Version, Paths: b.options.Paths, Node: q.node, Location: q.location, StartedAt: q.store.Now(),
 			ReadOnly: b.readOnly, StartedOnDemand: b.options.StartedOnDemand,
 			InheritedRestrictions: b.options.InheritedRestrictions,
 			BootAdvice:            b.options.BootAdvice, SystemdUnit: b.options.SystemdUnit, Programs: b.programs,
 		},
-		CoreParts: handlers.CoreParts{
+		CoreParts: parts.CoreParts{
 			Store: q.store, Maintainer: files, Cluster: shared, RunnerLocation: home, Account: account, Log: b.log,
 			OutputFiles: &cluster.OutputFiles{RunnerLocation: home, Paths: b.options.Paths}, UserLimits: control.NewUserLimits(),
 		},
-		SettingsParts: handlers.SettingsParts{
+		SettingsParts: parts.SettingsParts{
 			Settings: b.settings, Lock: settings.NewLock(), Pauses: b.pauses,
 			QueueRules: &settings.QueueRules{Store: q.store, Settings: b.settings},
 			GateRules:  &settings.GateRules{Store: q.store},

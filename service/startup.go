@@ -20,6 +20,7 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/handlers"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 )
@@ -34,7 +35,7 @@ type startup struct {
 	rights     *access.Rights
 	drainState *cluster.DrainState
 	pauses     *settings.AllPause
-	programs   []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
+	programs   []parts.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
 	// the launcher that this service started as root; its PID is zero if it started none
 	launcher          runner.Launcher
 	boundSocket       *socket.Listener // the control socket, if it was bound while the service was root

@@ -352,6 +352,6 @@ func (h *API) addDraftNotes(m *replyNotes, drafts []queue.Job) {
 		delayed = delayed || j.Delay > rebootNoteDelay || j.RunAt > now.Add(rebootNoteDelay)
 	}
 	if delayed {
-		m.notes = h.BootAdvice.BootNotes()
+		m.notes = h.examiner.BootNotes()
 	}
 }

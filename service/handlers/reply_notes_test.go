@@ -113,7 +113,7 @@ func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
 	if list := s.examiner.ExamineBoot(); len(list) > 0 {
 		t.Errorf("if it is not known: %+v", list)
 	}
-	s.examiner.Boot = func() string { return "do" }
+	s.examiner.BootAdvice = func() string { return "do" }
 	if list := s.examiner.ExamineBoot(); len(list) != 1 || list[0].Check != "boot" || list[0].Level != "warning" ||
 		list[0].Advice != "do" {
 		t.Errorf("got %+v, want a warning", list)

@@ -17,6 +17,7 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/hooks"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/memstore"
@@ -47,9 +48,9 @@ type rigOptions struct {
 // newRig returns a rig.
 func newRig(t testing.TB, o rigOptions) *rig {
 	t.Helper()
-	d := &Dependencies{
-		ServiceInfo: ServiceInfo{Paths: o.places, Node: o.node, StartedAt: queue.MillisOf(time.Now())},
-		CoreParts: CoreParts{
+	d := &parts.Dependencies{
+		ServiceInfo: parts.ServiceInfo{Paths: o.places, Node: o.node, StartedAt: queue.MillisOf(time.Now())},
+		CoreParts: parts.CoreParts{
 			Store: o.store, Cluster: o.cluster, RunnerLocation: o.home, UserLimits: control.NewUserLimits(),
 			Log: slog.New(slog.DiscardHandler),
 		},

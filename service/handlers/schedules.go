@@ -74,7 +74,7 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.S
 		return control.ScheduleDetail{}, err
 	}
 	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
-		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.BootAdvice.BootNotes()
+		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.examiner.BootNotes()
 	})
 }
 

@@ -18,8 +18,6 @@ import (
 // Finder finds out what jobs wait for.
 type Finder struct {
 	*doctor.HealthCheck
-	ReadOnly   bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
-	UserLimits *control.UserLimits
 	// RuleOf returns the settings of a queue.
 	RuleOf func(ctx context.Context, queue string) (store.QueueRule, error)
 }
