@@ -115,7 +115,7 @@ var law = map[string][]string{
 	"service/reasons": {"queue", "store", "control", "worker", "service/settings", "service/access",
 		"service/cluster", "service/doctor", "service/parts"},
 	// service/submissions is a client of the control server, not a part of the handlers.
-	"service/submissions": {"queue", "store", "control", "service/settings", "service/access", "internal/accounts"},
+	"service/submissions": {"queue", "store", "control", "service/parts", "internal/accounts"},
 	"service/handlers": {"queue", "output", "config", "store", "control", "control/fair", "schedule", "dashboard",
 		"runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster",
 		"service/hooks", "service/doctor", "internal/logs", "internal/systemd", "internal/termtext",

@@ -17,8 +17,7 @@ import (
 func (s *Service) statusLine() string {
 	c := s.Store.Counts()
 	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", s.Pool.BusyWorkers(), c.Waiting(),
-		c.States[queue.Dead],
-		s.Pool.WantedWorkers())
+		c.States[queue.Dead], s.Pool.WantedWorkers())
 	if s.Pool.IsDraining() {
 		line += "; draining"
 	}

@@ -143,13 +143,10 @@ func (s *Service) runParts(r *partGroup, f *frontEnd) {
 			s.Log)
 	})
 	r.runWithoutError(s.notifySystemd)
-	receiver := &submissions.Receiver{
-		Log: s.Log, Store: s.Store, Directory: s.Directory, Owners: s.Owners, Settings: s.Settings,
-	}
 	responder := &cluster.Responder{
 		Log: s.Log, Node: s.Node, Router: s.Router, API: f.api, ReloadShared: f.api.ReloadShared,
 	}
-	r.runWithoutError(func(ctx context.Context) { receiver.Run(ctx, f.server) })
+	r.runWithoutError(func(ctx context.Context) { submissions.Run(ctx, s.Dependencies, f.server) })
 	r.runWithoutError(responder.ServeCluster)
 	if every := systemd.WatchdogTimeout() / 8; every > 0 {
 		r.runWithoutError(func(ctx context.Context) { s.feedWatchdog(ctx, every) })
@@ -165,8 +162,7 @@ func (s *Service) adoptionError(err error) error {
 	}
 	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is outdated: %w; restore a newer backup: "+
 		"queuectl --dir %s restore FILE; or, to keep this database, end the runner and its jobs%s", s.options.Paths.StateDir,
-		err,
-		queue.QuoteShellWord(s.options.Paths.StateDir), s.endRunnersHint())}
+		err, queue.QuoteShellWord(s.options.Paths.StateDir), s.endRunnersHint())}
 }
 
 // endRunnersHint returns the end of an error message. It says how a user can end all runners.
@@ -208,8 +204,7 @@ func (s *Service) upkeepRetention() upkeep.Retention {
 	c := s.Settings.Current()
 	return upkeep.Retention{
 		AgeByState: map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted,
-			queue.Cancelled: c.RetentionCancelled,
-			queue.Dead:      c.RetentionDead},
+			queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
 		MaxJobs: c.RetentionMaxJobs, EventAge: c.RetentionEvents, MaxEvents: maxStoredEvents,
 		MaxOutputBytes:  c.RetentionOutputBytes,
 		MaxBytesPerUser: s.Quota.NearQuotaBytes(),

@@ -54,8 +54,7 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 	if session.IsEnding(stopping) {
 		within, ending = 0, nil
 		s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running",
-			s.Pool.BusyWorkers(),
-			"grace", grace.String())
+			s.Pool.BusyWorkers(), "grace", grace.String())
 	} else if n := s.Pool.BusyWorkers(); n > 0 {
 		s.Log.Info("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue", "running",
 			n, "stop_timeout", within.String())

@@ -75,8 +75,7 @@ func main() {
 	}
 	cli.Main(cli.Program{Verbs: verbs, ServePrivate: servePrivate, RunPrivate: private.Run, OpenOffline: openOffline,
 		JoinTerminal: (*cli.App).JoinTerminal, ReadSettings: tomlfile.Read, EachTOMLJob: eachTOMLJob, NewHash: sha256.New,
-		HelpFunc: help.HelpFunc,
-		LoadZone: zone.FromTZ})
+		HelpFunc: help.HelpFunc, LoadZone: zone.FromTZ})
 }
 
 // openOffline returns a client that reads the queue's files in a directory while no service runs.

@@ -145,8 +145,7 @@ func (r *Rights) RightAdvice(needs control.Right, name string) string {
 			switch {
 			case isGroup && name != "":
 				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroupCommand+"), or %s",
-					group,
-					right, group, name, grant)
+					group, right, group, name, grant)
 			case isGroup:
 				return fmt.Sprintf(`join the group %s, which has the right "%s", or %s`, group, right, grant)
 			}

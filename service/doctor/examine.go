@@ -246,8 +246,7 @@ func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	return []store.Finding{{
 		Check: "owners", Level: store.LevelWarning,
 		Message: "these accounts were deleted or have another uid now, so only admins can see and change the jobs " +
-			"that they enqueued: " +
-			strings.Join(list, ", "),
+			"that they enqueued: " + strings.Join(list, ", "),
 		Advice: "these jobs are held; to list them: queuectl list --user NAME; to let another user run one: queuectl edit " +
 			"ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; to remove one: queuectl rm ID",
 	}}

@@ -79,8 +79,8 @@ func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool
 	}
 	list = append(list, h.AllNodes.LostNodeProblems(ctx)...)
 	if h.Pool.IsDraining() {
-		list = append(list, "the service is draining, so no jobs start; end the drain with: "+h.DrainState.EndDrainCommand(
-			h.Node))
+		list = append(list, "the service is draining, so no jobs start; end the drain with: "+
+			h.DrainState.EndDrainCommand(h.Node))
 	}
 	return list, failing
 }

@@ -67,8 +67,7 @@ func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (contro
 // applyToRefs applies a verb to jobs and returns the results in the order of the request. If only is not empty, it
 // skips jobs that are in none of these states. It stops when ctx ends, for example because the client disconnects.
 func (h *API) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
-	only []queue.State) (control.BulkResult,
-	error) {
+	only []queue.State) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID

@@ -141,8 +141,7 @@ func (h *API) unknownRolesMessage() string {
 	}
 	slices.Sort(list)
 	return "stored, but the users of these database roles do not exist on this machine; until they do, jobs of the " +
-		"roles are refused, or wait if the queue has several nodes: " +
-		strings.Join(list, ", ")
+		"roles are refused, or wait if the queue has several nodes: " + strings.Join(list, ", ")
 }
 
 // changeSetting stores a setting, or removes it if text is empty, and puts it into effect.

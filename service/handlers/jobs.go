@@ -26,8 +26,8 @@ func (h *API) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueRe
 		return control.EnqueueResult{}, err
 	}
 	found := receipt.Found != nil && receipt.Found[0]
-	out := control.EnqueueResult{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate ||
-		found, UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.createdQueues(ctx, &receipt)}
+	out := control.EnqueueResult{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found,
+		UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.createdQueues(ctx, &receipt)}
 	if !out.Duplicate {
 		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 	}

@@ -61,9 +61,8 @@ func (h *API) listQueues(ctx context.Context) (list []store.QueueState, err erro
 func (h *API) viewQueue(q *store.QueueState) control.QueueView {
 	r := &q.Rule
 	v := control.QueueView{
-		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, OldestReadySince: control.Time(
-			q.OldestReadySince), Concurrency: r.Concurrency,
-		Weight: r.Weight, MaxPending: r.MaxPending,
+		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, OldestReadySince: control.Time(q.OldestReadySince),
+		Concurrency: r.Concurrency, Weight: r.Weight, MaxPending: r.MaxPending,
 		Defaults: json.RawMessage(cmp.Or(r.JobDefaults, "{}")), Paused: r.Paused,
 		RetentionMaxJobs: r.Retention.MaxJobs, RetentionOutputBytes: r.Retention.MaxOutputBytes,
 	}

@@ -106,8 +106,7 @@ func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAdd) 
 	now := h.Store.Now()
 	want.Schedule = store.Schedule{
 		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), TimeZone: p.TZ,
-		Jitter:  time.Duration(p.Jitter),
-		CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
+		Jitter: time.Duration(p.Jitter), CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
 		CreatedAt: now, LastAt: now, BootID: bootID(),
 	}
 	return want, want.completeAndCheck()
@@ -307,8 +306,7 @@ func (h *API) nextStarts(sched *store.Schedule) []control.Time {
 // viewOccurrence converts a past occurrence and the state of its job to their form in a reply.
 func (h *API) viewOccurrence(ctx context.Context, r *store.OccurrenceRecord) (control.OccurrenceRecord, error) {
 	v := control.OccurrenceRecord{OccurrenceAt: control.Time(r.OccurrenceAt), RecordedAt: control.Time(r.RecordedAt),
-		Outcome: string(r.Outcome),
-		Note:    r.Note}
+		Outcome: string(r.Outcome), Note: r.Note}
 	if r.RequestedBy != nil {
 		v.RequestedBy = new(h.Owners.UserName(*r.RequestedBy))
 	}
@@ -371,8 +369,7 @@ func (h *API) ScheduleRemove(ctx context.Context, p control.ScheduleName) (contr
 func (h *API) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
 		return h.Store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Generation: sched.Generation,
-			RequestedBy: &uid,
-			Pause:       true})
+			RequestedBy: &uid, Pause: true})
 	})
 }
 

@@ -250,8 +250,8 @@ func (h *API) buildDetail(ctx context.Context, j *queue.Job, before int) (contro
 	d.HistoryTotal++
 	if before == 0 || before > j.StartedAttempts+1 {
 		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
-			Number: j.StartedAttempts + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node,
-				h.Node), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
+			Number: j.StartedAttempts + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.Node),
+			PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
 		}))
 	}
 	return d, nil

@@ -337,8 +337,7 @@ func countVerb(method string, takes []queue.State) *bulkVerb {
 // selection and are in the requested states, up to a limit per request. takes replaces the requested states if
 // the request names none.
 func (h *API) applyToJobs(ctx context.Context, p control.Selection, takes []queue.State,
-	do *bulkVerb) (control.BulkResult,
-	error) {
+	do *bulkVerb) (control.BulkResult, error) {
 	switch {
 	case p.SelectsByFilter():
 		return h.applyToSelected(ctx, p, takes, do)
@@ -355,8 +354,7 @@ func (h *API) applyToJobs(ctx context.Context, p control.Selection, takes []queu
 // applyToSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller may
 // use the verb only on own jobs, applyToSelected skips other users' jobs.
 func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []queue.State,
-	do *bulkVerb) (control.BulkResult,
-	error) {
+	do *bulkVerb) (control.BulkResult, error) {
 	method := do.method
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)

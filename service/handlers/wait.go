@@ -141,10 +141,8 @@ func (h *API) rereadCompact(ctx context.Context, old *queue.Job) (queue.Job, err
 func compactJob(j *queue.Job) queue.Job {
 	return queue.Job{
 		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason,
-		StartedAttempts: j.StartedAttempts,
-		Attempts:        j.Attempts, DueAt: j.DueAt, AgingSince: j.AgingSince, ArrivalNumber: j.ArrivalNumber,
-		PausedAt:     j.PausedAt,
-		PausedBy:     j.PausedBy,
+		StartedAttempts: j.StartedAttempts, Attempts: j.Attempts, DueAt: j.DueAt, AgingSince: j.AgingSince,
+		ArrivalNumber: j.ArrivalNumber, PausedAt: j.PausedAt, PausedBy: j.PausedBy,
 		InputRemoved: j.InputRemoved, Execution: queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY},
 	}
 }

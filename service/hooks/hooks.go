@@ -113,8 +113,7 @@ func (h *Hooks) ApplyHooks(ctx context.Context) error {
 		h.Log.Error("cannot use the hooks in the settings", "error", missing)
 	}
 	err := h.Store.SetHooks(ctx, store.Hooks{Triggers: m.hookEvents(), MakeHooks: m.makeHooks, UID: m.Account.UID,
-		Owner:           m.Account.User,
-		MaxBytesPerUser: h.Quota.MaxBytesPerUser()})
+		Owner: m.Account.User, MaxBytesPerUser: h.Quota.MaxBytesPerUser()})
 	return cmp.Or(err, missing)
 }
 
@@ -254,8 +253,7 @@ func (m *hookMaker) TestHooks(name string, now queue.Millis) (drafts []queue.Job
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "webhooks."), "hooks.")
 	j := queue.Job{
 		ID: "test", Queue: queue.DefaultQueue, UID: m.Account.UID, State: queue.Dead, ExitCode: 1, Attempts: 1,
-		StartedAttempts: 1,
-		MaxAttempts:     1, Error: "exit code 1",
+		StartedAttempts: 1, MaxAttempts: 1, Error: "exit code 1",
 		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now),
 		Execution: queue.Execution{Command: "false", User: m.Account.User},
 	}

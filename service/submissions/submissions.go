@@ -1,12 +1,11 @@
 // Package submissions enqueues the jobs that database roles have submitted, each as the user of its role.
 //
-// Start with Receiver.Run.
+// Start with Run.
 package submissions
 
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -16,19 +15,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/store"
 )
-
-// Receiver enqueues the jobs that database roles have submitted.
-type Receiver struct {
-	Log       *slog.Logger
-	Store     store.Store
-	Directory *access.Directory
-	Owners    *access.Owners
-	Settings  *settings.Keeper
-}
 
 // The service polls for jobs that database roles have submitted. See docs/decisions/0033.
 const (
@@ -42,12 +31,12 @@ const (
 // Run enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each as
 // the user that the settings name for the role, as if that user had called enqueue. The transaction that
 // enqueues a job removes its submission, so no job is enqueued twice.
-func (r *Receiver) Run(ctx context.Context, server *control.Server) {
-	inbox, has := r.Store.(store.Inbox)
+func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
+	inbox, has := d.Store.(store.Inbox)
 	if !has {
 		return
 	}
-	t := &poller{Receiver: r, inbox: inbox, server: server, roles: map[string]roleState{},
+	t := &poller{Dependencies: d, inbox: inbox, server: server, roles: map[string]roleState{},
 		enqueuedSignal: make(chan struct{}, 1)}
 	defer t.enqueues.Wait()
 	hint := inbox.SubmissionHints(ctx)
@@ -55,7 +44,7 @@ func (r *Receiver) Run(ctx context.Context, server *control.Server) {
 	lastError := ""
 	for ctx.Err() == nil {
 		wait := pollInterval + rand.N(pollInterval/2)
-		set := r.Settings.Current()
+		set := d.Settings.Current()
 		err := error(nil)
 		if !rolesSent || set.StoreRoles != roles {
 			if err = inbox.SetRoles(ctx, slices.Sorted(maps.Keys(set.RoleUsers()))); err == nil {
@@ -68,7 +57,7 @@ func (r *Receiver) Run(ctx context.Context, server *control.Server) {
 		// Log each error only once, since it may last long.
 		if err != nil && ctx.Err() == nil && lastError != err.Error() {
 			lastError = err.Error()
-			r.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
+			d.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
 		}
 		if err != nil || t.anyDelayed() {
 			wait = retryDelay
@@ -76,7 +65,7 @@ func (r *Receiver) Run(ctx context.Context, server *control.Server) {
 		select {
 		case <-ctx.Done():
 		case <-hint:
-		case <-r.Settings.RolesChanged:
+		case <-d.Settings.RolesChanged:
 		case <-t.enqueuedSignal:
 		case <-time.After(wait):
 		}
@@ -86,7 +75,7 @@ func (r *Receiver) Run(ctx context.Context, server *control.Server) {
 // poller processes the submissions. It processes the submissions of one role in order. It
 // processes different roles independently of each other.
 type poller struct {
-	*Receiver
+	*parts.Dependencies
 	inbox          store.Inbox
 	server         *control.Server
 	enqueues       sync.WaitGroup
