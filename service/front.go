@@ -39,8 +39,6 @@ func newFrontEnd(s *Service) *frontEnd {
 
 // newServer returns a server of requests.
 func (s *Service) newServer(api control.API) *control.Server {
-	limits := control.Limits{
-		MaxConnections: func() (all, user int) { return doctor.MaxConnections(s.Settings.Current()) },
-	}
-	return control.NewServer(api, limits, s.admission, s.UserLimits, s.Log)
+	connections := func() (all, user int) { return doctor.MaxConnections(s.Settings.Current()) }
+	return control.NewServer(api, control.Limits{MaxConnections: connections}, s.admission, s.UserLimits, s.Log)
 }

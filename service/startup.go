@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,11 +140,6 @@ func defaultsForManager(o *Options, d *access.Directory) map[string]string {
 
 // nodeName returns the name of this node, which other nodes that share the queue see.
 func (st *startup) nodeName() string {
-	if name := st.settings.Current().Node; name != "" {
-		return name
-	}
-	if name, err := os.Hostname(); err == nil {
-		return name
-	}
-	return "localhost"
+	host, _ := os.Hostname() // without a host name, the name is localhost
+	return cmp.Or(st.settings.Current().Node, host, "localhost")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/dashboard"
+	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/service/reasons"
@@ -64,9 +65,14 @@ var _ control.API = (*API)(nil)
 func New(d *parts.Dependencies, f FrontParts) *API {
 	health := &doctor.HealthCheck{Dependencies: d}
 	h := &API{
-		Dependencies: d, FrontParts: f, page: newPage(d.Log, f), settingsChanged: make(chan struct{}, 1),
+		Dependencies: d, FrontParts: f, settingsChanged: make(chan struct{}, 1),
 		lastLineLimiter: fair.NewLimiter(fair.Bound{Max: 1}),
-		examiner:        &doctor.Examiner{HealthCheck: health, SocketInherited: f.Endpoint.SocketInherited},
+		page: dashboard.New(dashboard.Options{ // ApplyWebSettings opens the page if the settings say so
+			ClientAs: f.ClientAs, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
+			Scraper:   control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
+			Listeners: f.WebListeners, Log: d.Log,
+		}),
+		examiner: &doctor.Examiner{HealthCheck: health, SocketInherited: f.Endpoint.SocketInherited},
 	}
 	h.waits = &reasons.Finder{HealthCheck: health, RuleOf: h.ruleOf}
 	return h

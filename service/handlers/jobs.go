@@ -32,19 +32,13 @@ func (h *API) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueRe
 		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 	}
 	if len(p.Spec.DependsOn) > 0 {
-		out.State = h.immediateFailureState(ctx, control.JobID(out.ID))
+		j, err := h.findJob(ctx, control.JobID(out.ID))
+		// Ignore an error, since the job is enqueued.
+		if err == nil && j.Reason == queue.ReasonDependency { // a dependency had already failed
+			out.State = j.State.String()
+		}
 	}
 	return out, nil
-}
-
-// immediateFailureState returns the state of a new job if one of its dependencies had already failed when it
-// was enqueued. It returns "" if none had.
-func (h *API) immediateFailureState(ctx context.Context, id control.JobID) string {
-	j, err := h.findJob(ctx, id)
-	if err != nil || j.Reason != queue.ReasonDependency { // ignore the error, since the job is enqueued
-		return ""
-	}
-	return j.State.String()
 }
 
 // EnqueueBatch implements control.API.

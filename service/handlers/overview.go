@@ -30,7 +30,8 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 		return control.Status{}, err
 	}
 	st := control.Status{
-		Jobs: map[string]int64{}, OldestReadySince: control.Time(oldest), EnqueuedTotal: counts.EnqueuedTotal, LastEventSeq: last,
+		Jobs: map[string]int64{}, OldestReadySince: control.Time(oldest),
+		EnqueuedTotal: counts.EnqueuedTotal, LastEventSeq: last,
 		Storage: control.Storage{StateDir: h.Paths.StateDir, DatabaseBytes: counts.DatabaseBytes,
 			OutputBytes: counts.OutputBytes},
 		SettingsFile: h.Paths.SettingsFile, Socket: h.Paths.Socket,

@@ -429,10 +429,8 @@ func (h *API) changeQueues(ctx context.Context, verb, name string, all bool,
 			err = afterChange(&q)
 		}
 	}
-	for i, name := range slices.Sorted(maps.Keys(changed)) {
-		if i == control.MaxQueuesPage {
-			break // the reply lists at most MaxQueuesPage queues
-		}
+	names := slices.Sorted(maps.Keys(changed))
+	for _, name := range names[:min(len(names), control.MaxQueuesPage)] {
 		q := changed[name]
 		out.Queues = append(out.Queues, h.viewQueue(&q))
 	}

@@ -106,8 +106,8 @@ func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAdd) 
 	now := h.Store.Now()
 	want.Schedule = store.Schedule{
 		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), TimeZone: p.TZ,
-		Jitter: time.Duration(p.Jitter), CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
-		CreatedAt: now, LastAt: now, BootID: bootID(),
+		Jitter: time.Duration(p.Jitter), CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap),
+		Spec: string(spec), Draft: r.Drafts[0], CreatedAt: now, LastAt: now, BootID: bootID(),
 	}
 	return want, want.completeAndCheck()
 }

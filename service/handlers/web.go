@@ -4,26 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/dashboard"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
 )
 
 // webListen is the key of the setting with the address of the web page. See docs/decisions/0085.
 const webListen = "web.listen"
-
-// newPage returns the web page, which ApplyWebSettings opens if the settings say so.
-func newPage(log *slog.Logger, f FrontParts) *dashboard.Server {
-	return dashboard.New(dashboard.Options{
-		ClientAs: f.ClientAs, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
-		Scraper:   control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
-		Listeners: f.WebListeners, Log: log,
-	})
-}
 
 // CloseWebPage stops serving the web page.
 func (h *API) CloseWebPage() { h.page.Close() }
