@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
-	"github.com/queuectl/queuectl/service/handlers"
+	"github.com/queuectl/queuectl/service/parts"
 )
 
 // Advice about a runner with an unknown pid never suggests to kill process 0, since that would signal the
@@ -39,8 +39,8 @@ func TestRunnersToEndAreFound(t *testing.T) {
 		if got := rootRunnersDir(p); got != c.found {
 			t.Errorf("root's runners of %s are in %q, want %q", c.state, got, c.found)
 		}
-		s := &Service{startup: &startup{options: Options{Paths: p}}, Dependencies: &handlers.Dependencies{
-			CoreParts: handlers.CoreParts{RunnerLocation: runner.Location{Dir: cluster.RunnersDir(p)}}}}
+		s := &Service{startup: &startup{options: Options{Paths: p}}, Dependencies: &parts.Dependencies{
+			CoreParts: parts.CoreParts{RunnerLocation: runner.Location{Dir: cluster.RunnersDir(p)}}}}
 		if c.roots != "" {
 			s.RunnerLocation = runner.Location{Dir: c.roots, SpawnSocket: "spawn.sock"}
 		}

@@ -2,36 +2,26 @@ package service
 
 import (
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/handlers"
-	"github.com/queuectl/queuectl/service/submissions"
 )
 
 // frontEnd holds the parts that answer requests.
 type frontEnd struct {
-	server             *control.Server
-	api                *handlers.API
-	endpoint           *endpoint
-	page               *handlers.WebPage
-	settingsChanger    *handlers.SettingsChanger
-	notifier           *systemdNotifier
-	responder          *cluster.Responder
-	submissionReceiver *submissions.Receiver
-	stopRequests       <-chan bool // a value stops the service; true keeps the jobs
+	server       *control.Server
+	api          *handlers.API
+	stopRequests <-chan bool // a value stops the service; true keeps the jobs
 }
 
 // newFrontEnd returns the parts that answer requests on an open socket.
-func newFrontEnd(s *Service, e *endpoint) *frontEnd {
+func newFrontEnd(s *Service) *frontEnd {
 	stop := make(chan bool, 1)
-	f := &frontEnd{endpoint: e, stopRequests: stop, notifier: &systemdNotifier{s, e}}
-	// The page serves no request before ApplySettings opens it below.
+	f := &frontEnd{stopRequests: stop}
+	// The page serves no request before ApplyWebSettings opens it below.
 	as := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
-	f.page = handlers.NewWebPage(s.Log, s.Guard, s.Settings, as, e.webListeners)
-	f.api, f.settingsChanger = handlers.New(s.Dependencies, handlers.FrontParts{
-		Endpoint: e, Page: f.page, StopRequests: stop,
-		BeforeReload: f.notifier.notifyReloading, AfterReload: f.notifier.notifyReloaded,
+	f.api = handlers.New(s.Dependencies, handlers.FrontParts{
+		Endpoint: s, ClientAs: as, WebListeners: s.webListeners, StopRequests: stop,
+		BeforeReload: s.notifyReloading, AfterReload: s.notifyReloaded,
 	})
 	if unknown := s.Rights.UnknownNamesMessage(); unknown != "" {
 		s.Log.Warn(unknown)
@@ -43,24 +33,12 @@ func newFrontEnd(s *Service, e *endpoint) *frontEnd {
 	if s.options.AllowSlowReaders {
 		f.server.StreamReadTimeout = 0
 	}
-	f.submissionReceiver = &submissions.Receiver{
-		Log: s.Log, Store: s.Store, Directory: s.Directory, Owners: s.Owners, Settings: s.Settings,
-	}
-	f.responder = &cluster.Responder{
-		Log: s.Log, Node: s.Node, Router: s.Router, API: f.api, ReloadShared: f.settingsChanger.ReloadShared,
-	}
-	f.page.ApplySettings()
+	f.api.ApplyWebSettings()
 	return f
 }
 
 // newServer returns a server of requests.
 func (s *Service) newServer(api control.API) *control.Server {
-	authorizer := struct {
-		*access.Admission
-		*access.Rights
-	}{s.admission, s.Rights}
-	limits := control.Limits{
-		MaxConnections: func() (all, user int) { return doctor.MaxConnections(s.Settings.Current()) },
-	}
-	return control.NewServer(api, limits, authorizer, s.UserLimits, s.Log)
+	connections := func() (all, user int) { return doctor.MaxConnections(s.Settings.Current()) }
+	return control.NewServer(api, control.Limits{MaxConnections: connections}, s.admission, s.UserLimits, s.Log)
 }

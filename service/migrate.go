@@ -38,7 +38,7 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 	if err != nil {
 		return done, err
 	}
-	moved, err := moveQueue(ctx, current, target, node, each)
+	moved, err := moveQueue(ctx, current, target, storeMember{Name: node.Name, DirID: node.DirID}, each)
 	return MigrateResult{moved, current.String(), target.String()}, err
 }
 

@@ -39,13 +39,10 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	// read its state need it.
 	home := runner.Location{Dir: cluster.RunnersDir(o.Paths)}
 	s := newService(b, q, home, b.directory.AccountOf(accounts.CurrentUser()), nil)
-	if err := s.Owners.Load(ctx); err != nil {
+	if err := errors.Join(s.Owners.Load(ctx), s.QueueRules.LoadRules(ctx)); err != nil {
 		return nil, err
 	}
-	if err := s.QueueRules.LoadRules(ctx); err != nil {
-		return nil, err
-	}
-	api, _ := handlers.New(s.Dependencies, handlers.FrontParts{Endpoint: &endpoint{startup: b}})
+	api := handlers.New(s.Dependencies, handlers.FrontParts{Endpoint: s})
 	return s.newServer(api).ClientAs(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
 }
 

@@ -30,9 +30,8 @@ func (st *startup) runnerPolicy() *launcher.Accounts {
 func (st *startup) chooseRunnerLocation() (runner.Location, error) {
 	r, set := &st.options.ExternalRunners, st.settings.Current()
 	home := runner.Location{
-		Dir: cluster.RunnersDir(
-			st.options.Paths), SpawnSocket: r.SpawnSocket, SpawnsOwnAccount: r.SpawnsOwnAccount, LauncherPID: st.launcher.PID,
-		Command: st.options.RunnerCommand, Log: st.options.LogFile,
+		Dir: cluster.RunnersDir(st.options.Paths), SpawnSocket: r.SpawnSocket, SpawnsOwnAccount: r.SpawnsOwnAccount,
+		LauncherPID: st.launcher.PID, Command: st.options.RunnerCommand, Log: st.options.LogFile,
 	}
 	if r.ownedByRoot() {
 		home.Dir, home.Account = r.Dir, set.FixedUser()

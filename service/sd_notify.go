@@ -13,22 +13,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// systemdNotifier reports the state of the service to systemd.
-type systemdNotifier struct {
-	*Service
-	endpoint *endpoint
-}
-
 // statusLine returns a summary of the queue in one line.
-func (n *systemdNotifier) statusLine() string {
-	c := n.Store.Counts()
-	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", n.Pool.BusyWorkers(), c.Waiting(),
-		c.States[queue.Dead],
-		n.Pool.WantedWorkers())
-	if n.Pool.IsDraining() {
+func (s *Service) statusLine() string {
+	c := s.Store.Counts()
+	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", s.Pool.BusyWorkers(), c.Waiting(),
+		c.States[queue.Dead], s.Pool.WantedWorkers())
+	if s.Pool.IsDraining() {
 		line += "; draining"
 	}
-	if n.Pool.IsAllPaused() {
+	if s.Pool.IsAllPaused() {
 		line += "; paused"
 	}
 	return line
@@ -39,11 +32,11 @@ const minStatusInterval = time.Second
 
 // notifySystemd notifies systemd that the service is ready, and sends a new status line whenever the queue
 // changes. It runs only after changes, so it does not wake an idle service.
-func (n *systemdNotifier) notifySystemd(ctx context.Context) {
+func (s *Service) notifySystemd(ctx context.Context) {
 	sent := ""
 	for first := true; ; first = false {
-		_, changed := n.Store.LastEvent()
-		if now := n.statusLine(); now != sent {
+		_, changed := s.Store.LastEvent()
+		if now := s.statusLine(); now != sent {
 			sent = now
 			lines := []string{"STATUS=" + now}
 			if first {
@@ -65,24 +58,24 @@ func (n *systemdNotifier) notifySystemd(ctx context.Context) {
 }
 
 // notifyReloading notifies systemd that the service reads its settings again.
-func (n *systemdNotifier) notifyReloading() {
+func (s *Service) notifyReloading() {
 	systemd.Notify("RELOADING=1", systemd.MonotonicLine(monotonic()))
 }
 
 // notifyReloaded notifies systemd that the service has read its settings again.
-func (n *systemdNotifier) notifyReloaded() { systemd.Notify("READY=1", "STATUS="+n.statusLine()) }
+func (s *Service) notifyReloaded() { systemd.Notify("READY=1", "STATUS="+s.statusLine()) }
 
 // feedWatchdog notifies the systemd watchdog each time the service passes its self-check, which commits a
 // change and sends a request. A disk that delays the check does no harm if the check succeeds
 // within the watchdog's timeout.
-func (n *systemdNotifier) feedWatchdog(ctx context.Context, every time.Duration) {
+func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := n.selfCheck(ctx); err == nil {
+		if err := s.selfCheck(ctx); err == nil {
 			systemd.Notify("WATCHDOG=1")
 		} else if ctx.Err() == nil {
-			n.Log.Error("the service failed its self-check, so it did not notify the systemd watchdog; if this lasts, "+
+			s.Log.Error("the service failed its self-check, so it did not notify the systemd watchdog; if this lasts, "+
 				"systemd restarts the service", "error", err)
 		}
 		select {
@@ -96,13 +89,13 @@ func (n *systemdNotifier) feedWatchdog(ctx context.Context, every time.Duration)
 // selfCheck commits a change and sends a request to the service's own socket. A full disk or a rejected
 // connection is not a failure: to end the service would help no client, and a service that has ended cannot
 // answer. See docs/decisions/0080.
-func (n *systemdNotifier) selfCheck(ctx context.Context) error {
+func (s *Service) selfCheck(ctx context.Context) error {
 	// Any change would do; this one is harmless, since no runner has received the new epoch.
-	if _, err := n.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
+	if _, err := s.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
-	c, err := socket.Dial(ctx, n.options.Paths.Socket)
-	if n.endpoint.isSocketInherited && errors.Is(err, fs.ErrNotExist) {
+	c, err := socket.Dial(ctx, s.options.Paths.Socket)
+	if s.isSocketInherited && errors.Is(err, fs.ErrNotExist) {
 		// No failure: without the socket no client can connect, but a restarted service would inherit the
 		// same socket.
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/submissions"
 	"github.com/queuectl/queuectl/upkeep"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -19,8 +20,7 @@ import (
 // serve runs the parts of the service until it must stop.
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	defer s.traces.Close()
-	e := &endpoint{startup: s.startup}
-	perms, err := e.socketPerms(&s.Settings.Current().Settings)
+	perms, err := s.socketPerms(&s.Settings.Current().Settings)
 	if err != nil {
 		return s.settingStartError("socket_group", err)
 	}
@@ -35,14 +35,14 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		return err
 	}
 	s.setTraces()
-	if s.DrainState.IsAllDrained() {
+	if s.DrainState.AllDrained.Load() {
 		s.Pool.SetDraining(true)
 	}
-	if s.Pauses.Current() != nil { // a runner learns of the pause when it connects
+	if s.Pauses.Load() != nil { // a runner learns of the pause when it connects
 		s.Pool.SetAllPaused(true)
 	}
 	bind := func() error {
-		return s.retryWhileFull(ctx, func() error { return e.open(perms) })
+		return s.retryWhileFull(ctx, func() error { return s.openSocket(perms) })
 	}
 	if s.options.Manager != nil {
 		// Bind the socket before the adoption. The manager ends a service that takes long to start, and
@@ -50,7 +50,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		if err := bind(); err != nil {
 			return nilIfCancelled(ctx, err)
 		}
-		defer e.socket.Close() // this disconnects the clients that are waiting
+		defer s.socket.Close() // this disconnects the clients that are waiting
 		s.options.Manager.OnListening()
 	}
 	if err := s.LeaseKeeper.RenewLease(ctx); err != nil {
@@ -61,13 +61,13 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if adopted, err := s.adoptJobs(ctx, r); err != nil || !adopted {
 		return err
 	}
-	if e.socket == nil {
+	if s.socket == nil {
 		if err := bind(); err != nil {
 			return nilIfCancelled(ctx, err)
 		}
 	}
-	f := newFrontEnd(s, e)
-	defer f.page.Close()
+	f := newFrontEnd(s)
+	defer f.api.CloseWebPage()
 	s.runParts(r, f)
 	s.options.OnReady()
 	return s.waitAndStop(ctx, hup, r.failures, f)
@@ -129,8 +129,8 @@ func (s *Service) adoptJobs(ctx context.Context, r *partGroup) (complete bool, e
 
 // runParts starts the parts that answer requests, and those that work while no request arrives.
 func (s *Service) runParts(r *partGroup, f *frontEnd) {
-	r.run(func(ctx context.Context) error { return f.server.Run(ctx, f.endpoint.socket) })
-	r.runWithoutError(func(ctx context.Context) { f.endpoint.socket.WatchFile(ctx, s.Log) })
+	r.run(func(ctx context.Context) error { return f.server.Run(ctx, s.socket) })
+	r.runWithoutError(func(ctx context.Context) { s.socket.WatchFile(ctx, s.Log) })
 	if s.Maintainer != nil {
 		r.runWithoutError(s.Maintainer.WatchFiles)
 		r.runWithoutError(s.Maintainer.Compact)
@@ -142,11 +142,14 @@ func (s *Service) runParts(r *partGroup, f *frontEnd) {
 		upkeep.RunUnownedSearch(ctx, s.Store, s.RunnerLocation.OutputDirs, cluster.DirFirstUsedAt(s.options.Paths.StateDir),
 			s.Log)
 	})
-	r.runWithoutError(f.notifier.notifySystemd)
-	r.runWithoutError(func(ctx context.Context) { f.submissionReceiver.Run(ctx, f.server) })
-	r.runWithoutError(f.responder.ServeCluster)
+	r.runWithoutError(s.notifySystemd)
+	responder := &cluster.Responder{
+		Log: s.Log, Node: s.Node, Router: s.Router, API: f.api, ReloadShared: f.api.ReloadShared,
+	}
+	r.runWithoutError(func(ctx context.Context) { submissions.Run(ctx, s.Dependencies, f.server) })
+	r.runWithoutError(responder.ServeCluster)
 	if every := systemd.WatchdogTimeout() / 8; every > 0 {
-		r.runWithoutError(func(ctx context.Context) { f.notifier.feedWatchdog(ctx, every) })
+		r.runWithoutError(func(ctx context.Context) { s.feedWatchdog(ctx, every) })
 	}
 }
 
@@ -159,8 +162,7 @@ func (s *Service) adoptionError(err error) error {
 	}
 	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is outdated: %w; restore a newer backup: "+
 		"queuectl --dir %s restore FILE; or, to keep this database, end the runner and its jobs%s", s.options.Paths.StateDir,
-		err,
-		queue.QuoteShellWord(s.options.Paths.StateDir), s.endRunnersHint())}
+		err, queue.QuoteShellWord(s.options.Paths.StateDir), s.endRunnersHint())}
 }
 
 // endRunnersHint returns the end of an error message. It says how a user can end all runners.
@@ -193,7 +195,7 @@ func (s *Service) upkeepDuties(f *frontEnd) upkeep.Duties {
 		Retainer: s.Store, Retention: s.upkeepRetention,
 		DeletableOutputs: s.Store, PurgeOutputs: s.purgeOutputs,
 		Schedules: s.Store, RecurringJobs: f.api.RecurringJobs(),
-		Wake: f.settingsChanger.ChangeSignal(), OnIdleCheck: s.options.OnIdleCheck, Log: s.Log,
+		Wake: f.api.ChangeSignal(), OnIdleCheck: s.options.OnIdleCheck, Log: s.Log,
 	}
 }
 
@@ -202,8 +204,7 @@ func (s *Service) upkeepRetention() upkeep.Retention {
 	c := s.Settings.Current()
 	return upkeep.Retention{
 		AgeByState: map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted,
-			queue.Cancelled: c.RetentionCancelled,
-			queue.Dead:      c.RetentionDead},
+			queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
 		MaxJobs: c.RetentionMaxJobs, EventAge: c.RetentionEvents, MaxEvents: maxStoredEvents,
 		MaxOutputBytes:  c.RetentionOutputBytes,
 		MaxBytesPerUser: s.Quota.NearQuotaBytes(),

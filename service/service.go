@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
-	"github.com/queuectl/queuectl/service/handlers"
 	"github.com/queuectl/queuectl/service/hooks"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/traces"
@@ -155,7 +155,7 @@ func nilIfCancelled(ctx context.Context, err error) error {
 // Service is an open queue with the parts that work on it, except those that answer requests.
 type Service struct {
 	*startup
-	*handlers.Dependencies
+	*parts.Dependencies
 	admission *access.Admission
 	traces    *traces.Exporter // nil exports no traces
 }
@@ -174,19 +174,19 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 	files, _ := q.store.(store.Maintainer)
 	shared, _ := q.store.(store.Cluster)
 	requests, _ := q.store.(store.NodeRequests)
-	d := &handlers.Dependencies{
-		ServiceInfo: handlers.ServiceInfo{
+	d := &parts.Dependencies{
+		ServiceInfo: parts.ServiceInfo{
 			Version: b.options.Version, Paths: b.options.Paths, Node: q.node, Location: q.location, StartedAt: q.store.Now(),
 			ReadOnly: b.readOnly, StartedOnDemand: b.options.StartedOnDemand,
 			InheritedRestrictions: b.options.InheritedRestrictions,
 			BootAdvice:            b.options.BootAdvice, SystemdUnit: b.options.SystemdUnit, Programs: b.programs,
 		},
-		CoreParts: handlers.CoreParts{
+		CoreParts: parts.CoreParts{
 			Store: q.store, Maintainer: files, Cluster: shared, RunnerLocation: home, Account: account, Log: b.log,
 			OutputFiles: &cluster.OutputFiles{RunnerLocation: home, Paths: b.options.Paths}, UserLimits: control.NewUserLimits(),
 		},
-		SettingsParts: handlers.SettingsParts{
-			Settings: b.settings, Lock: settings.NewLock(), StoredSettings: b.storedSettings, Pauses: b.pauses,
+		SettingsParts: parts.SettingsParts{
+			Settings: b.settings, Lock: settings.NewLock(), Pauses: b.pauses,
 			QueueRules: &settings.QueueRules{Store: q.store, Settings: b.settings},
 			GateRules:  &settings.GateRules{Store: q.store},
 			Quota:      &settings.Quota{Maintainer: files, Store: q.store, Settings: b.settings},
@@ -199,9 +199,9 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 	s := &Service{startup: b, Dependencies: d, traces: exporter}
 	d.ApplyTraceSettings = s.setTraces
 	d.Directory, d.Rights, d.Owners = b.directory, b.rights, access.NewOwners(q.store, shared, b.directory, account)
-	d.Guard = &access.Guard{Owners: d.Owners, Rights: b.rights}
-	d.RunAs = &access.RunAs{RunnerLocation: home, Owners: d.Owners, Rights: b.rights, RunnerPolicy: b.runnerPolicy()}
-	d.Self = &cluster.ThisNode{Node: q.node, Store: q.store, Owners: d.Owners, Settings: b.settings}
+	d.Guard = &access.Guard{
+		Owners: d.Owners, Rights: b.rights, RunnerLocation: home, RunnerPolicy: b.runnerPolicy(),
+	}
 	d.Hooks = &hooks.Hooks{
 		Account: account, Log: b.log, Store: q.store, WebhookCommand: b.options.WebhookCommand, Directory: b.directory,
 		Owners: d.Owners, Quota: d.Quota, Settings: b.settings,
@@ -211,26 +211,21 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 		workers = b.settings.Current().WorkerCount()
 	}
 	d.Pool = worker.New(q.store, s.poolConfig(), workers)
-	d.NodeList = &cluster.NodeList{
-		ThisNode: d.Self, Cluster: shared, Pool: d.Pool, StartedAt: d.StartedAt, Version: b.options.Version,
+	d.AllNodes = &cluster.NodeList{
+		Node: q.node, Store: q.store, Owners: d.Owners, Settings: b.settings, Cluster: shared, Pool: d.Pool,
+		StartedAt: d.StartedAt, Version: b.options.Version,
 	}
 	d.Router = &cluster.JobRouter{
-		NodeList: d.NodeList, NodeRequests: requests, OutputFiles: d.OutputFiles,
+		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
 	d.DrainState = b.drainState
 	d.Drainer = &cluster.Drainer{Cluster: shared, Pool: d.Pool, DrainState: b.drainState}
-	d.LeaseKeeper = cluster.NewLeaseKeeper(b.log, d.Drainer, d.NodeList)
+	d.LeaseKeeper = cluster.NewLeaseKeeper(b.log, d.Drainer, d.AllNodes)
 	s.admission = &access.Admission{
-		Log: b.log, Lock: d.Lock, Owners: d.Owners, Rights: b.rights, StoreNodeRecord: d.Self.StoreNodeRecord,
+		Log: b.log, Lock: d.Lock, Owners: d.Owners, Rights: b.rights, StoreNodeRecord: d.AllNodes.StoreNodeRecord,
 	}
 	return s
-}
-
-// loadStoredState reads everything from the store that must be in effect before the first claim.
-func (s *Service) loadStoredState(ctx context.Context) error {
-	return errors.Join(handlers.ApplyMaxRunningPerUser(ctx, s.Store, s.Settings), s.Self.StoreNodeRecord(ctx),
-		s.QueueRules.LoadRules(ctx), s.GateRules.LoadGates(ctx), s.Owners.Load(ctx))
 }
 
 // openService opens the store, and returns the parts that work on it.
@@ -266,7 +261,9 @@ func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service,
 		return nil, &ExitError{ExitConfig, err}
 	}
 	s := newService(st, q, home, account, traces.New(st.options.Version, q.node, st.log))
-	if err := s.loadStoredState(ctx); err != nil {
+	err = errors.Join(s.Store.SetMaxRunningPerUser(ctx, s.Settings.Current().MaxRunningPerUser),
+		s.AllNodes.StoreNodeRecord(ctx), s.QueueRules.LoadRules(ctx), s.GateRules.LoadGates(ctx), s.Owners.Load(ctx))
+	if err != nil {
 		return nil, &ExitError{ExitDatabase, err}
 	}
 	if err := s.Hooks.ApplyHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {

@@ -19,8 +19,7 @@ func TestSocketGroupOfADirectory(t *testing.T) {
 		Values: map[string]string{"socket_group": "dirgroup"}}); err != nil {
 		t.Fatal(err)
 	}
-	e := &endpoint{startup: b}
-	if perms, err := e.socketPerms(&b.settings.Current().Settings); err != nil || perms.GID != 61411 {
+	if perms, err := b.socketPerms(&b.settings.Current().Settings); err != nil || perms.GID != 61411 {
 		t.Errorf("the socket's group: %+v, %v", perms, err)
 	}
 }

@@ -3,7 +3,6 @@
 package service
 
 import (
-	"net"
 	"os"
 	"slices"
 
@@ -13,29 +12,30 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// inheritedSockets returns the sockets that systemd has opened for the service. These are the control
-// socket, or nil if systemd opened none, and the listeners of the web page.
-func (e *endpoint) inheritedSockets() (*socket.Listener, []net.Listener, error) {
+// inheritedSockets returns the control socket that systemd has opened for the service, or nil if systemd opened none.
+// It also sets the listeners of the web page that systemd has opened.
+func (st *startup) inheritedSockets() (*socket.Listener, error) {
 	passed, err := systemd.InheritedSockets()
+	st.webListeners = passed.Web
 	// Only log a warning, since the queue works without these sockets.
 	for _, unusable := range passed.Unusable {
-		e.startup.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the "+
+		st.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the "+
 			"socket units", "error", unusable)
 	}
 	if passed.Control == nil || err != nil {
-		return nil, passed.Web, err
+		return nil, err
 	}
-	return socket.WrapInherited(passed.Control), passed.Web, nil
+	return socket.WrapInherited(passed.Control), nil
 }
 
 // socketPerms returns the socket permissions that the settings define.
-func (e *endpoint) socketPerms(set *config.Settings) (socket.Perms, error) {
+func (st *startup) socketPerms(set *config.Settings) (socket.Perms, error) {
 	mode, group := set.SocketPermissions()
 	perms := socket.Perms{Mode: mode, GID: -1}
 	if group == "" {
 		return perms, nil
 	}
-	gid, ok := e.startup.directory.GroupID(group)
+	gid, ok := st.directory.GroupID(group)
 	if !ok {
 		return perms, queue.Invalid("socket_group", "there is no group %q on this machine", group)
 	}
@@ -44,8 +44,8 @@ func (e *endpoint) socketPerms(set *config.Settings) (socket.Perms, error) {
 }
 
 // CheckSettings returns an error for socket settings with which the service would not start.
-func (e *endpoint) CheckSettings(set *config.Settings) error {
-	perms, err := e.socketPerms(set)
+func (st *startup) CheckSettings(set *config.Settings) error {
+	perms, err := st.socketPerms(set)
 	if groups, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && perms.GID >= 0 &&
 		perms.GID != os.Getegid() && !slices.Contains(groups, perms.GID) {
 		err = queue.Invalid("socket_group", "the service's account is not a member of the group %q, so it cannot give this "+
@@ -56,4 +56,4 @@ func (e *endpoint) CheckSettings(set *config.Settings) error {
 
 // UpdateAccess does nothing on Unix. The socket's mode and group are set at the start, and [access] is
 // checked at each request.
-func (e *endpoint) UpdateAccess() {}
+func (st *startup) UpdateAccess() {}

@@ -2,7 +2,6 @@ package service
 
 import (
 	"maps"
-	"net"
 	"slices"
 
 	"golang.org/x/sys/windows"
@@ -15,18 +14,18 @@ import (
 )
 
 // inheritedSockets returns nothing, since Windows opens no sockets for services.
-func (*endpoint) inheritedSockets() (*socket.Listener, []net.Listener, error) { return nil, nil, nil }
+func (*startup) inheritedSockets() (*socket.Listener, error) { return nil, nil }
 
 // socketPerms returns the permissions of the control pipe: every account with a right in [access] may
 // connect. ResolveAccess has already looked up the ids of these accounts.
-func (e *endpoint) socketPerms(*config.Settings) (socket.Perms, error) {
-	who := e.startup.rights.CurrentAccess()
+func (st *startup) socketPerms(*config.Settings) (socket.Perms, error) {
+	who := st.rights.CurrentAccess()
 	var clients []*windows.SID
 	for _, ids := range []map[int]control.Right{who.Users, who.Groups} {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			sid, known := accounts.SIDOfID(id)
 			if !known {
-				e.startup.log.Warn("[access] contains an account number that this machine does not know; write the name "+
+				st.log.Warn("[access] contains an account number that this machine does not know; write the name "+
 					"or SID of the account", "number", id)
 				continue
 			}
@@ -38,16 +37,16 @@ func (e *endpoint) socketPerms(*config.Settings) (socket.Perms, error) {
 
 // CheckSettings returns nil, because on Windows no settings of the pipe can keep the service from
 // starting.
-func (e *endpoint) CheckSettings(*config.Settings) error { return nil }
+func (st *startup) CheckSettings(*config.Settings) error { return nil }
 
 // UpdateAccess applies changed [access] settings to the pipe.
-func (e *endpoint) UpdateAccess() {
-	perms, err := e.socketPerms(&e.startup.settings.Current().Settings)
+func (st *startup) UpdateAccess() {
+	perms, err := st.socketPerms(&st.settings.Current().Settings)
 	if err == nil {
-		err = e.socket.SetPermissions(perms)
+		err = st.socket.SetPermissions(perms)
 	}
 	if err != nil {
-		e.startup.log.Error("cannot change the access list of the pipe; the new [access] settings take effect after a "+
+		st.log.Error("cannot change the access list of the pipe; the new [access] settings take effect after a "+
 			"restart of the service", "error", err)
 	}
 }

@@ -31,15 +31,9 @@ func holdLock(path string) (*os.File, error) {
 	return f, err
 }
 
-// accessRig is a service whose store is not open.
-type accessRig struct {
-	*startup
-	endpoint *endpoint
-}
-
 // newServiceWithAccess returns a service with the given [access] settings, and its log. The service runs no
 // jobs.
-func newServiceWithAccess(t *testing.T, access map[string]string) (*accessRig, *bytes.Buffer) {
+func newServiceWithAccess(t *testing.T, access map[string]string) (*startup, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	b, err := readStartup(Options{Paths: config.Paths{SettingsFile: `C:\q.toml`,
@@ -52,8 +46,7 @@ func newServiceWithAccess(t *testing.T, access map[string]string) (*accessRig, *
 	}
 	b.log = slog.New(slog.NewTextHandler(&log, nil))
 	b.rights.ResolveAccess()
-	s := &accessRig{b, &endpoint{startup: b}}
-	return s, &log
+	return b, &log
 }
 
 // Accounts with a right in [access] can connect to the pipe, but not create it. The system, administrators
@@ -63,7 +56,7 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513",
 		"access.operate": "@no.such.group", "access.admin": "546 9007199254740991",
 	})
-	perms, err := s.endpoint.socketPerms(nil)
+	perms, err := s.socketPerms(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,20 +111,20 @@ func TestRightsByAccount(t *testing.T) {
 // A change of [access] applies to the pipe immediately.
 func TestChangedAccessHoldsForThePipe(t *testing.T) {
 	s, log := newServiceWithAccess(t, nil)
-	perms, err := s.endpoint.socketPerms(nil)
+	perms, err := s.socketPerms(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.endpoint.open(perms); err != nil {
+	if err := s.openSocket(perms); err != nil {
 		t.Fatal(err)
 	}
-	defer s.endpoint.socket.Close()
+	defer s.socket.Close()
 	if err := s.settings.ReplaceFile(config.Layer{Origin: config.FromFile,
 		Values: map[string]string{"access.submit": "@S-1-5-32-546"}}); err != nil {
 		t.Fatal(err)
 	}
 	s.rights.ResolveAccess()
-	s.endpoint.UpdateAccess()
+	s.UpdateAccess()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	c, err := socket.Dial(ctx, s.options.Paths.Socket)

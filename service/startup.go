@@ -1,11 +1,13 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 
@@ -19,25 +21,28 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/handlers"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 )
 
 // startup holds the parts that exist before the store is open.
 type startup struct {
-	options        Options
-	readOnly       bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
-	log            *slog.Logger
-	settings       *settings.Keeper
-	directory      *access.Directory
-	rights         *access.Rights
-	drainState     *cluster.DrainState
-	pauses         *settings.AllPause
-	storedSettings *handlers.StoredSettings
-	programs       []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
+	options    Options
+	readOnly   bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
+	log        *slog.Logger
+	settings   *settings.Keeper
+	directory  *access.Directory
+	rights     *access.Rights
+	drainState *cluster.DrainState
+	pauses     *settings.AllPause
+	programs   []parts.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
 	// the launcher that this service started as root; its PID is zero if it started none
-	launcher    runner.Launcher
-	boundSocket *socket.Listener // the control socket, if it was bound while the service was root
+	launcher          runner.Launcher
+	boundSocket       *socket.Listener // the control socket, if it was bound while the service was root
+	socket            *socket.Listener // the control socket; nil until it is open
+	isSocketInherited bool             // the service did not create the socket, so the settings do not control its mode
+	webListeners      []net.Listener   // listeners for the web page that the system passed to the service
 }
 
 // newStartup reads the settings and checks the environment. If the service was started as root, newStartup does
@@ -82,8 +87,6 @@ func readStartup(o Options) (*startup, error) {
 		return nil, err
 	}
 	b.rights = &access.Rights{Paths: o.Paths, Directory: b.directory, Settings: b.settings}
-	b.storedSettings = &handlers.StoredSettings{DrainState: b.drainState, Pauses: b.pauses, Rights: b.rights,
-		Settings: b.settings}
 	return b, nil
 }
 
@@ -117,9 +120,10 @@ func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) 
 		open = st.options.openRemote(url, node)
 	}
 	q.store, err = open(ctx, st.options.Paths.StateDir, st.log, func(stored []store.Setting) (queue.Order, error) {
-		if err := st.storedSettings.ApplyStored(stored); err != nil {
+		if err := handlers.MergeStored(stored, st.drainState, st.pauses, st.settings); err != nil {
 			return queue.Order{}, err
 		}
+		st.rights.ResolveAccess()
 		return st.settings.Current().Order(), nil
 	})
 	return q, err
@@ -136,21 +140,6 @@ func defaultsForManager(o *Options, d *access.Directory) map[string]string {
 
 // nodeName returns the name of this node, which other nodes that share the queue see.
 func (st *startup) nodeName() string {
-	if name := st.settings.Current().Node; name != "" {
-		return name
-	}
-	if name, err := os.Hostname(); err == nil {
-		return name
-	}
-	return "localhost"
-}
-
-// lockFileName is the name of the lock file in the state directory.
-const lockFileName = "service.lock"
-
-// inUseError returns the error for a state directory that another service has locked.
-func inUseError(pid, dir string) error {
-	return queue.Errorf(queue.CodeWrongState,
-		"a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.QuoteShellWord(
-			dir))
+	host, _ := os.Hostname() // without a host name, the name is localhost
+	return cmp.Or(st.settings.Current().Node, host, "localhost")
 }

@@ -103,8 +103,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var unknown []string // numbers of the runners' jobs that this store does not know
-	var idle []string
+	var idle, unknown []string // idle runners, and numbers of the runners' jobs that this store does not know
 	for _, dir := range dirs {
 		list, alive, err := runner.UnacknowledgedLeases(dir)
 		if err != nil {

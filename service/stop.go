@@ -21,7 +21,7 @@ func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed 
 		case <-s.Store.Broken():
 			return s.Store.Err()
 		case <-hup:
-			if _, err := f.settingsChanger.Reload(context.WithoutCancel(ctx)); err != nil {
+			if _, err := f.api.ReloadSettings(context.WithoutCancel(ctx)); err != nil {
 				s.Log.Error("cannot reload the settings; the old settings stay in effect", "error", err)
 			}
 			continue
@@ -37,7 +37,7 @@ func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed 
 		s.reportStopProgress()
 		s.Log.Info("stopping", "keep_jobs", keep)
 		if !keep {
-			s.drainAndStop(ctx, failed, f.notifier)
+			s.drainAndStop(ctx, failed)
 			s.removeProgramCopies()
 		}
 		return nil
@@ -48,14 +48,13 @@ func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed 
 // the store can still write, drainAndStop asks the system for more time, because the system may end a
 // service that seems to hang. If the user's session ends before or during the drain, jobs are stopped and
 // returned to the queue immediately.
-func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n *systemdNotifier) {
+func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopping), session.EndingChannel(
 		stopping)
 	if session.IsEnding(stopping) {
 		within, ending = 0, nil
 		s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running",
-			s.Pool.BusyWorkers(),
-			"grace", grace.String())
+			s.Pool.BusyWorkers(), "grace", grace.String())
 	} else if n := s.Pool.BusyWorkers(); n > 0 {
 		s.Log.Info("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue", "running",
 			n, "stop_timeout", within.String())
@@ -97,7 +96,7 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 			if err == nil {
 				s.reportStopProgress()
 				systemd.ExtendStopTimeout()
-				systemd.Notify("STATUS=stopping: " + n.statusLine())
+				systemd.Notify("STATUS=stopping: " + s.statusLine())
 			}
 			nextProgress = time.After(stopProgressInterval)
 			continue

@@ -71,18 +71,13 @@ func chapter(cmd *cobra.Command) string {
 		flags = cmd.PersistentFlags()
 		b.WriteString("Global flags:\n")
 	}
-	first := true
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
-			return
-		}
-		if first {
+	for i, f := range visibleFlags(flags) {
+		if i == 0 {
 			b.WriteString("\n| flag | meaning |\n|---|---|\n")
-			first = false
 		}
 		text, doc := flagText(f)
 		fmt.Fprintf(&b, "| `%s` | %s |\n", text, strings.ReplaceAll(doc, "|", "\\|"))
-	})
+	}
 	for _, sub := range cmd.Commands() {
 		if sub.IsAvailableCommand() {
 			b.WriteString(chapter(sub))
@@ -96,6 +91,16 @@ func oneLine(text string) string { return strings.ReplaceAll(text, "\n", " ") }
 
 // indented returns a text as a block of code in Markdown.
 func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
+
+// visibleFlags returns the flags that the help shows.
+func visibleFlags(flags *pflag.FlagSet) (list []*pflag.Flag) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			list = append(list, f)
+		}
+	})
+	return list
+}
 
 // flagText returns a flag with the placeholder for its value, and the flag's description.
 func flagText(f *pflag.Flag) (text, doc string) {
@@ -156,18 +161,13 @@ func manPage(cmd *cobra.Command, name, date string) string {
 		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roff(text))
 	}
 	options := func(title string, flags *pflag.FlagSet) {
-		first := true
-		flags.VisitAll(func(f *pflag.Flag) {
-			if f.Hidden {
-				return
-			}
-			if first {
+		for i, f := range visibleFlags(flags) {
+			if i == 0 {
 				fmt.Fprintf(&b, ".SH %s\n", title)
-				first = false
 			}
 			text, doc := flagText(f)
 			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(text), roff(doc))
-		})
+		}
 	}
 	options("OPTIONS", cmd.NonInheritedFlags())
 	options("GLOBAL OPTIONS", cmd.InheritedFlags())

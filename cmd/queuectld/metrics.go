@@ -40,12 +40,7 @@ func metricsVerb(a *app) *cobra.Command {
 				}
 				return term.PrintList(&a.Output, list)
 			}
-			var text bytes.Buffer
-			if err := metrics.WriteText(cmd.Context(), c, &text); err != nil {
-				return err
-			}
-			_, err = a.Stdout.Write(text.Bytes())
-			return err
+			return metrics.WriteText(cmd.Context(), c, a.Stdout)
 		},
 	}
 	cmd.Flags().Var(input.NonEmptyValue(&file), "textfile",

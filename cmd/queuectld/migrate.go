@@ -46,8 +46,7 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 			}
 			progress := func(table string, rows int64) { a.ShowProgress(`table %q: %d rows`, table, rows) }
 			done, err := service.Migrate(cmd.Context(), service.Options{Paths: places, Version: cli.Version, LogFile: a.Stderr},
-				from,
-				to, progress)
+				from, to, progress)
 			a.ShowProgress("")
 			if err != nil {
 				return err

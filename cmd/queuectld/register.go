@@ -132,12 +132,8 @@ func (a *app) directControl(p config.Paths) install.DirectControl {
 	ctx := context.Background()
 	return install.DirectControl{
 		Start: func() error {
-			c := control.NewClient(p.Socket)
-			defer c.Close()
-			if c.Connect(ctx) == nil {
-				return nil // the service is already running
-			}
-			return a.StartAndWait(ctx, c, connect.Target{Socket: p.Socket, IsUserService: true})
+			_, err := a.startIfStopped(ctx, connect.Target{Socket: p.Socket, IsUserService: true})
+			return err
 		},
 		Stop: func(keepJobs bool) error {
 			c := control.NewClient(p.Socket)
@@ -276,13 +272,7 @@ func restartArgs(ctx context.Context, c *control.Client, serve []string) ([]stri
 
 // startUnregistered starts an unregistered service in the background, unless the service is running.
 func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
-	c := control.NewClient(t.Socket)
-	defer c.Close()
-	err := c.Connect(ctx)
-	started := errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission)
-	if started {
-		err = a.StartAndWait(ctx, c, t)
-	}
+	started, err := a.startIfStopped(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -291,6 +281,18 @@ func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 		text = "service started"
 	}
 	return a.PrintResult(map[string]any{"started": started}, "%s", text)
+}
+
+// startIfStopped starts a service in the background, and waits until it answers. It starts nothing if the service is
+// running.
+func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started bool, err error) {
+	c := control.NewClient(t.Socket)
+	defer c.Close()
+	err = c.Connect(ctx)
+	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
+		return true, a.StartAndWait(ctx, c, t)
+	}
+	return false, err
 }
 
 // startOrRestart starts or restarts the service that the client would choose. If that service is not

@@ -27,9 +27,8 @@ import (
 )
 
 func serveVerb(a *app) *cobra.Command {
-	var workers, file string
+	var workers, file, unit string
 	var keep, background, managed bool
-	var unit string
 	var root service.ExternalRunners
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the service in the foreground", Args: cli.ExactArgs(0, "no arguments"),

@@ -125,8 +125,7 @@ func readSigner(path string) (*standardwebhooks.Webhook, error) {
 	signer, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
 		return nil, fmt.Errorf("the secret file %s has no valid secret; it must contain whsec_ followed by at "+
-			"least 24 bytes in base64",
-			path)
+			"least 24 bytes in base64", path)
 	}
 	return signer, nil
 }

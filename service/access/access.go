@@ -20,6 +20,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
@@ -34,10 +36,12 @@ type Rights struct {
 	resolvedAccess atomic.Pointer[resolvedAccess]
 }
 
-// Guard decides which jobs a peer may see and change, and records actions in the audit log.
+// Guard decides which jobs a peer may see and change, and as which users jobs run. It records actions in the audit log.
 type Guard struct {
-	Owners *Owners
-	Rights *Rights
+	Owners         *Owners
+	Rights         *Rights
+	RunnerLocation runner.Location
+	RunnerPolicy   *launcher.Accounts // the policy that decides as which accounts root's runners run jobs
 }
 
 // resolvedAccess holds the settings section [access], with the ids of the users and groups on
@@ -141,8 +145,7 @@ func (r *Rights) RightAdvice(needs control.Right, name string) string {
 			switch {
 			case isGroup && name != "":
 				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroupCommand+"), or %s",
-					group,
-					right, group, name, grant)
+					group, right, group, name, grant)
 			case isGroup:
 				return fmt.Sprintf(`join the group %s, which has the right "%s", or %s`, group, right, grant)
 			}
@@ -231,63 +234,46 @@ func (g *Guard) Audit(ctx context.Context, verb, target string, j *queue.Job) er
 	return g.Owners.store.Audit(ctx, a)
 }
 
-// UserResolver resolves the names of the users that the jobs of one request run as.
-type UserResolver struct {
-	RunAs         *RunAs
-	Peer          *control.Peer
-	resolvedUsers map[string]JobUser
-}
-
 // JobUser is the account that a job runs as.
 type JobUser struct {
 	UID  int
 	Name string
 }
 
-// Resolve returns the account of a name, if the peer may run jobs as that user.
-func (r *UserResolver) Resolve(name string) (JobUser, error) {
-	if user, known := r.resolvedUsers[name]; known {
-		return user, nil
-	}
-	uid, ok := r.RunAs.Rights.Directory.UserID(name)
-	user := JobUser{UID: uid, Name: r.RunAs.Rights.Directory.UserName(uid)}
+// ResolveUser returns the account of a name, if the peer may run jobs as that user.
+func (g *Guard) ResolveUser(p *control.Peer, name string) (JobUser, error) {
+	uid, ok := g.Rights.Directory.UserID(name)
+	user := JobUser{UID: uid, Name: g.Rights.Directory.UserName(uid)}
 	// The system knows no name for this uid. Accept it only if its account certainly exists, which holds
 	// for the peer and the service.
 	unnamed := user.Name == strconv.Itoa(uid)
-	if !ok || unnamed && uid != r.Peer.UID && uid != accounts.CurrentUser() {
+	if !ok || unnamed && uid != p.UID && uid != accounts.CurrentUser() {
 		return JobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
 	}
-	if err := r.RunAs.checkMayRunAs(r.Peer, user); err != nil {
-		return JobUser{}, err
-	}
-	if r.resolvedUsers == nil {
-		r.resolvedUsers = map[string]JobUser{}
-	}
-	r.resolvedUsers[name] = user
-	return user, nil
+	return user, g.checkMayRunAs(p, user)
 }
 
 // checkMayRunAs returns an error if jobs cannot run as a user, or if the peer may not run jobs as that user.
-func (r *RunAs) checkMayRunAs(p *control.Peer, user JobUser) error {
+func (g *Guard) checkMayRunAs(p *control.Peer, user JobUser) error {
 	needs := control.RequiredRight("enqueue", false)
 	switch {
-	case user.UID == r.Owners.account.RunsAs(&queue.Job{UID: p.UID}), r.Owners.account.RunsAsJobAccount &&
+	case user.UID == g.Owners.account.RunsAs(&queue.Job{UID: p.UID}), g.Owners.account.RunsAsJobAccount &&
 		p.Right.Covers(needs):
 		return nil
-	case r.Owners.account.RunsAsJobAccount:
-		return r.Rights.Refuse(p, "a job that runs as another user ("+user.Name+")", needs)
+	case g.Owners.account.RunsAsJobAccount:
+		return g.Rights.Refuse(p, "a job that runs as another user ("+user.Name+")", needs)
 	}
 	return &queue.Error{Code: queue.CodeDenied, Field: "user",
 		Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
-			user.Name, r.PeerJobUserName(p), r.Rights.Paths.SettingsFile)}
+			user.Name, g.PeerJobUserName(p), g.Rights.Paths.SettingsFile)}
 }
 
 // PeerJobUserName returns the name of the user that the peer's jobs run as.
-func (r *RunAs) PeerJobUserName(p *control.Peer) string {
-	if uid := r.Owners.account.RunsAs(&queue.Job{UID: p.UID}); uid != r.Owners.account.UID {
-		return r.Rights.Directory.UserName(uid)
+func (g *Guard) PeerJobUserName(p *control.Peer) string {
+	if uid := g.Owners.account.RunsAs(&queue.Job{UID: p.UID}); uid != g.Owners.account.UID {
+		return g.Rights.Directory.UserName(uid)
 	}
-	return r.Owners.account.User
+	return g.Owners.account.User
 }
 
 // ExecutionFields lists the fields that define what a job executes, and its input and environment.
@@ -303,7 +289,7 @@ type editScope struct {
 }
 
 // ParseEditScope checks a merge patch. Only admins may change the user that a job runs as.
-func (r *RunAs) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScope, err error) {
+func (g *Guard) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScope, err error) {
 	err = queue.EachMember(set, func(name string, value json.RawMessage) error {
 		e.changesExecution = e.changesExecution || slices.Contains(ExecutionFields, name)
 		switch name {
@@ -315,7 +301,7 @@ func (r *RunAs) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScop
 			}
 		case "user":
 			if !p.Right.Covers(control.RightAdmin) {
-				return r.Rights.Refuse(p, "changing the user that a job runs as", control.RightAdmin)
+				return g.Rights.Refuse(p, "changing the user that a job runs as", control.RightAdmin)
 			}
 			e.changesUser = true
 			var name *string
@@ -325,9 +311,9 @@ func (r *RunAs) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScop
 			if name == nil {
 				return nil
 			}
-			user, err := (&UserResolver{RunAs: r, Peer: p}).Resolve(*name)
+			user, err := g.ResolveUser(p, *name)
 			if err == nil {
-				err = r.CheckMayRun(user.UID)
+				err = g.CheckMayRun(user.UID)
 			}
 			e.user = &user
 			return err
@@ -341,15 +327,15 @@ func (r *RunAs) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScop
 // submitter, or a user that an admin has chosen for the job. With root's runners, both users are checked,
 // because the service could apply another run_as at its next start. CheckMayEdit also rejects edits that would
 // overwrite values that the peer cannot see. See docs/decisions/0075.
-func (r *RunAs) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
+func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{RunsAsJobAccount: true}
 	switch {
 	case e.hasHiddenPlaceholder && j.UID != p.UID:
 		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables "+
 			"that you do not change")
-	case e.changesExecution && r.RunnerLocation.External() && each.RunsAs(j) != p.UID &&
+	case e.changesExecution && g.RunnerLocation.External() && each.RunsAs(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin):
-		return r.Rights.Refuse(p, "changing a job that runs as another user", control.RightAdmin)
+		return g.Rights.Refuse(p, "changing a job that runs as another user", control.RightAdmin)
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 		{`{"user":null}`, false, owner, control.RightOperate, false},
 		{`{"user":null}`, false, owner, control.RightAdmin, true},
 	} {
-		r := &RunAs{Owners: g.Owners, Rights: g.Rights}
+		r := &Guard{Owners: g.Owners, Rights: g.Rights}
 		if c.root {
 			r.RunnerLocation = runner.Location{SpawnSocket: "/run/q/spawn.sock"}
 		}
@@ -179,7 +179,7 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 		}
 		checkDenied(t, c.set+" with "+string(c.right), err, c.allowed)
 	}
-	r := &RunAs{Owners: g.Owners, Rights: g.Rights}
+	r := &Guard{Owners: g.Owners, Rights: g.Rights}
 	p := &control.Peer{UID: stranger, Right: control.RightAdmin}
 	scope, err := r.ParseEditScope(p, json.RawMessage(`{"env":{"A":"***"}}`))
 	if err == nil {

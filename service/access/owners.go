@@ -22,10 +22,10 @@ import (
 
 // Admission separates the jobs of a deleted account from those of a new account with the same uid.
 type Admission struct {
-	Log             *slog.Logger
-	Lock            *settings.Lock
-	Owners          *Owners
-	Rights          *Rights
+	Log    *slog.Logger
+	Lock   *settings.Lock
+	Owners *Owners
+	*Rights
 	StoreNodeRecord func(context.Context) error // updates, in the store, which jobs this node may claim
 }
 

@@ -36,8 +36,7 @@ const hiddenValue = "***"
 // executionSpecFields lists the fields of a spec that VisibleOutline leaves out, because they show what the
 // job executes.
 var executionSpecFields = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret",
-	"on_completed",
-	"on_failed", "on_dead", "on_ended"}
+	"on_completed", "on_failed", "on_dead", "on_ended"}
 
 // HideJob removes the parts of a job that the visibility does not include.
 func HideJob(j *control.Job, s Visibility) {

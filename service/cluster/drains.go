@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -20,50 +21,36 @@ type Drainer struct {
 
 // DrainState is this node's copy of which drains the store contains.
 type DrainState struct {
+	AllDrained atomic.Bool // the store contains a drain of all nodes
+
 	mu           sync.Mutex
-	allDrained   bool // the store contains a drain of all nodes; guarded by mu
 	nodeDrained  bool // the store contains a drain of this node; guarded by mu
 	startedReads int  // number of reads of this node's drain that have begun; guarded by mu
 	// lastAppliedRead is the value of startedReads for the newest read that was applied; guarded by mu.
 	lastAppliedRead int
 }
 
-// SetAllDrained records whether all nodes are drained.
-func (d *DrainState) SetAllDrained(on bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.allDrained = on
-}
-
-// IsAllDrained reports whether all nodes are drained.
-func (d *DrainState) IsAllDrained() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.allDrained
-}
-
 // isDrained reports whether all nodes or this node are drained.
 func (d *DrainState) isDrained() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.allDrained || d.nodeDrained
+	return d.AllDrained.Load() || d.nodeDrained
 }
 
-// beginRead numbers a read of whether this node is drained.
-func (d *DrainState) beginRead() (number int) {
+// beginRead begins a read of whether this node is drained. The returned function records the result of the read. Reads
+// may finish in a different order than they began. So a result is ignored if the result of a later read was already
+// recorded.
+func (d *DrainState) beginRead() (record func(on bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.startedReads++
-	return d.startedReads
-}
-
-// recordNodeDrain records the result of a read of whether this node is drained. Reads may finish in a different order
-// than they began. So recordNodeDrain ignores a result if the result of a later read was already recorded.
-func (d *DrainState) recordNodeDrain(number int, on bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if number > d.lastAppliedRead {
-		d.lastAppliedRead, d.nodeDrained = number, on
+	number := d.startedReads
+	return func(on bool) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if number > d.lastAppliedRead {
+			d.lastAppliedRead, d.nodeDrained = number, on
+		}
 	}
 }
 
@@ -71,7 +58,7 @@ func (d *DrainState) recordNodeDrain(number int, on bool) {
 func (d *DrainState) EndDrainCommand(node string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.nodeDrained && !d.allDrained {
+	if d.nodeDrained && !d.AllDrained.Load() {
 		return "queuectl node drain " + queue.QuoteShellWord(node) + " --off"
 	}
 	return "queuectl drain --off"
@@ -80,9 +67,9 @@ func (d *DrainState) EndDrainCommand(node string) string {
 // BeginDrainRead must be called before each read of whether this node is drained. The caller passes the
 // result of the read to the returned function record.
 func (d *Drainer) BeginDrainRead() (record func(on bool)) {
-	number := d.DrainState.beginRead()
+	setNodeDrain := d.DrainState.beginRead()
 	return func(on bool) {
-		d.DrainState.recordNodeDrain(number, on)
+		setNodeDrain(on)
 		d.ApplyDrain()
 	}
 }

@@ -7,15 +7,15 @@ import "testing"
 func TestNewestDrainReadCounts(t *testing.T) {
 	var d DrainState
 	older, newer := d.beginRead(), d.beginRead()
-	d.recordNodeDrain(newer, true)
-	d.recordNodeDrain(older, false)
-	if !d.isDrained() || d.IsAllDrained() {
-		t.Errorf("drained %v, all %v; want this node alone", d.isDrained(), d.IsAllDrained())
+	newer(true)
+	older(false)
+	if !d.isDrained() || d.AllDrained.Load() {
+		t.Errorf("drained %v, all %v; want this node alone", d.isDrained(), d.AllDrained.Load())
 	}
 	if got, want := d.EndDrainCommand("a"), "queuectl node drain a --off"; got != want {
 		t.Errorf("a drain of this node ends with %q, want %q", got, want)
 	}
-	d.SetAllDrained(true)
+	d.AllDrained.Store(true)
 	if got, want := d.EndDrainCommand("a"), "queuectl drain --off"; got != want {
 		t.Errorf("a drain of all nodes ends with %q, want %q", got, want)
 	}

@@ -179,6 +179,6 @@ func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 const sharedReloadDelay = 500 * time.Millisecond
 
 // StoreNodeRecord sets in the store which jobs this node may claim.
-func (t *ThisNode) StoreNodeRecord(ctx context.Context) error {
-	return t.Store.SetNode(ctx, t.nodeRecord())
+func (l *NodeList) StoreNodeRecord(ctx context.Context) error {
+	return l.Store.SetNode(ctx, l.nodeRecord())
 }

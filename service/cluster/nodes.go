@@ -16,17 +16,12 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// ThisNode describes this node to the store.
-type ThisNode struct {
-	Node     string // name of this node
-	Store    store.Store
-	Owners   *access.Owners
-	Settings *settings.Keeper
-}
-
-// NodeList reads the nodes that share the queue.
+// NodeList reads the nodes that share the queue, and describes this node to the store.
 type NodeList struct {
-	*ThisNode
+	Node      string // name of this node
+	Store     store.Store
+	Owners    *access.Owners
+	Settings  *settings.Keeper
 	Cluster   store.Cluster // nil if no other node can use the store
 	Pool      *worker.Pool
 	StartedAt queue.Millis // when the service started
@@ -132,10 +127,10 @@ func (l *NodeList) NodeNamed(ctx context.Context, name, instead string) (n store
 }
 
 // nodeRecord describes this node as the settings define it.
-func (t *ThisNode) nodeRecord() store.Node {
-	n := store.Node{Name: t.Node, Labels: t.Settings.Current().LabelsOfNode(), Resources: map[string]int{},
-		UnknownUIDs: t.Owners.UnknownUIDs()}
-	for name, r := range t.Settings.Current().ResourcesByName() {
+func (l *NodeList) nodeRecord() store.Node {
+	n := store.Node{Name: l.Node, Labels: l.Settings.Current().LabelsOfNode(), Resources: map[string]int{},
+		UnknownUIDs: l.Owners.UnknownUIDs()}
+	for name, r := range l.Settings.Current().ResourcesByName() {
 		n.Resources[name] = len(r.IDs)
 	}
 	return n

@@ -96,8 +96,7 @@ func (r *JobRouter) readRemote(ctx context.Context, p outputReadRequest) (*outpu
 // ReadOutput reads output of a running job on any node. With wait, it waits until there is some. ok
 // is false if no node runs the job.
 func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *outputPiece,
-	ok bool,
-	err error) {
+	ok bool, err error) {
 	p := outputReadRequest{JobSeq: seq, Cursor: cursor, WaitForOutput: wait}
 	piece, err = r.readLocal(ctx, p)
 	for lastAnswer := time.Now(); err == nil && !piece.LeaseHeld; {

@@ -15,13 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -29,18 +25,7 @@ import (
 // Examiner checks the queue and its environment.
 type Examiner struct {
 	*HealthCheck
-	UserLimits            *control.UserLimits
-	ExamineStoreDir       func(dir string) []store.Finding // checks the state directory of a store on a server
-	InheritedRestrictions []string                         // restrictions that the service inherited; see Options
-	Paths                 config.Paths
-	SystemdUnit           systemd.Unit // the systemd unit of the service
-	Version               string
-	Boot                  BootAdvice
-	SocketInherited       func() bool // reports whether the service did not create its socket
-	OutputFiles           *cluster.OutputFiles
-	Quota                 *settings.Quota
-	Rights                *access.Rights
-	Programs              []ProgramFile
+	SocketInherited func() bool // reports whether the service did not create its socket
 }
 
 // runnerReplyTimeout is how long doctor waits for a runner to answer.
@@ -147,24 +132,18 @@ func ExamineStoreFile(path string) []store.Finding {
 		Message: path + " contains the database URL and can be read by all users", Advice: "chmod o-r " + path}}
 }
 
-// ProgramFile is the file of a program as it was when the service started.
-type ProgramFile struct {
-	path string
-	info os.FileInfo
-}
-
 // examinePrograms checks whether the program files are still those that are running.
 func (x *Examiner) examinePrograms() (list []store.Finding) {
 	for _, p := range x.Programs {
-		now, err := os.Stat(p.path)
+		now, err := os.Stat(p.Path)
 		switch {
 		case err != nil:
 			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure,
 				Message: fmt.Sprintf("the file of a running program is missing: %v", err),
 				Advice:  "install queuectl again; this file is needed to start the service and its runners"})
-		case !os.SameFile(now, p.info) || !now.ModTime().Equal(p.info.ModTime()):
+		case !os.SameFile(now, p.Info) || !now.ModTime().Equal(p.Info.ModTime()):
 			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure,
-				Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, x.Version),
+				Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.Path, x.Version),
 				Advice:  "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
 		}
 	}
@@ -213,11 +192,11 @@ func (x *Examiner) examineRunners() []store.Finding {
 }
 
 // ProgramFiles returns the service's own program and the program that runs jobs.
-func ProgramFiles(runner string) (list []ProgramFile) {
+func ProgramFiles(runner string) (list []parts.ProgramFile) {
 	self, _ := os.Executable()
 	for _, path := range []string{self, runner} {
 		if info, err := os.Stat(path); err == nil {
-			list = append(list, ProgramFile{path, info})
+			list = append(list, parts.ProgramFile{Path: path, Info: info})
 		}
 	}
 	return list
@@ -267,8 +246,7 @@ func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	return []store.Finding{{
 		Check: "owners", Level: store.LevelWarning,
 		Message: "these accounts were deleted or have another uid now, so only admins can see and change the jobs " +
-			"that they enqueued: " +
-			strings.Join(list, ", "),
+			"that they enqueued: " + strings.Join(list, ", "),
 		Advice: "these jobs are held; to list them: queuectl list --user NAME; to let another user run one: queuectl edit " +
 			"ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; to remove one: queuectl rm ID",
 	}}

@@ -18,6 +18,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/memstore"
@@ -59,17 +60,26 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	owners := access.NewOwners(s.Store, nil, d, worker.Account{})
 	rights := &access.Rights{Directory: d, Settings: k}
 	rights.ResolveAccess()
-	nodes := &cluster.NodeList{ThisNode: &cluster.ThisNode{Store: s.Store, Settings: k}, Pool: pool}
+	nodes := &cluster.NodeList{Store: s.Store, Settings: k, Pool: pool}
 	drains := &cluster.DrainState{}
 	return &Examiner{
-		UserLimits: control.NewUserLimits(), ExamineStoreDir: func(string) []store.Finding { return nil },
-		Version: "1", SocketInherited: func() bool { return false },
-		HealthCheck: &HealthCheck{Maintainer: s, RunnerLocation: home, Pool: pool, Store: s, DrainState: drains,
-			NodeList:    nodes,
-			LeaseKeeper: cluster.NewLeaseKeeper(log, &cluster.Drainer{Pool: pool, DrainState: drains}, nodes),
-			Owners:      owners, Pauses: &settings.AllPause{}, Settings: k},
-		OutputFiles: &cluster.OutputFiles{RunnerLocation: home}, Quota: &settings.Quota{Store: s, Settings: k},
-		Rights: rights, Paths: config.Paths{StateDir: t.TempDir()},
+		SocketInherited: func() bool { return false },
+		HealthCheck: &HealthCheck{&parts.Dependencies{
+			ServiceInfo: parts.ServiceInfo{Version: "1", Paths: config.Paths{StateDir: t.TempDir()}},
+			CoreParts: parts.CoreParts{
+				UserLimits: control.NewUserLimits(), Maintainer: s, RunnerLocation: home, Pool: pool, Store: s,
+				OutputFiles: &cluster.OutputFiles{RunnerLocation: home},
+			},
+			SettingsParts: parts.SettingsParts{
+				Pauses: &settings.AllPause{}, Settings: k, Quota: &settings.Quota{Store: s, Settings: k},
+			},
+			AccessParts: parts.AccessParts{Owners: owners, Rights: rights},
+			NodeParts: parts.NodeParts{
+				AllNodes: nodes, DrainState: drains,
+				LeaseKeeper: cluster.NewLeaseKeeper(log, &cluster.Drainer{Pool: pool, DrainState: drains}, nodes),
+			},
+			ExamineStoreDir: func(string) []store.Finding { return nil },
+		}},
 	}
 }
 
@@ -191,7 +201,7 @@ func TestDoctorAsksEachPart(t *testing.T) {
 		d := newExaminer(t, &fakeStore{})
 		d.Programs = ProgramFiles(program)
 		d.InheritedRestrictions = []string{"the umask is 077"}
-		d.Boot = func() string { return "queuectl service install" }
+		d.BootAdvice = func() string { return "queuectl service install" }
 		for check, want := range map[string]string{"program": "ok", "start": "warning", "boot": "warning", "runner": "ok"} {
 			if _, list := diagnose(t, d, false, check); len(list) != 1 || list[0].Level != want {
 				t.Errorf("%s: got %+v, want one finding with the level %s", check, list, want)

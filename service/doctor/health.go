@@ -9,27 +9,13 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
 
 // HealthCheck finds the problems that keep the queue from running jobs.
-type HealthCheck struct {
-	Maintainer     store.Maintainer // the store's maintenance operations; nil if it has none
-	RunnerLocation runner.Location
-	Node           string // name of this node
-	Pool           *worker.Pool
-	Store          store.Store
-	DrainState     *cluster.DrainState
-	LeaseKeeper    *cluster.LeaseKeeper
-	NodeList       *cluster.NodeList
-	Owners         *access.Owners
-	Pauses         *settings.AllPause
-	Settings       *settings.Keeper
-}
+type HealthCheck struct{ *parts.Dependencies }
 
 // Problems returns the problems that keep the queue from running jobs. failing reports whether the queue cannot
 // work at all. Problems sends requests to the runners.
@@ -87,14 +73,14 @@ func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool
 	if pause := h.Pool.ThrottleReason(); pause != "" {
 		list = append(list, pause)
 	}
-	if all := h.Pauses.Current(); all != nil {
+	if all := h.Pauses.Load(); all != nil {
 		list = append(list, fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all",
 			h.Owners.UserName(all.UID), all.SetAt))
 	}
-	list = append(list, h.NodeList.LostNodeProblems(ctx)...)
+	list = append(list, h.AllNodes.LostNodeProblems(ctx)...)
 	if h.Pool.IsDraining() {
-		list = append(list, "the service is draining, so no jobs start; end the drain with: "+h.DrainState.EndDrainCommand(
-			h.Node))
+		list = append(list, "the service is draining, so no jobs start; end the drain with: "+
+			h.DrainState.EndDrainCommand(h.Node))
 	}
 	return list, failing
 }

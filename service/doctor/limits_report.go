@@ -24,7 +24,7 @@ func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, re
 	wait := limitReportTimeout
 	if !require {
 		// Wait for a runner's report only if the service started less than limitReportTimeout ago.
-		wait -= h.Store.Now().Time().Sub(h.NodeList.StartedAt.Time())
+		wait -= h.Store.Now().Time().Sub(h.AllNodes.StartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()

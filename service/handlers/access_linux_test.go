@@ -40,8 +40,8 @@ func TestUsersOfADirectory(t *testing.T) {
 			t.Errorf("%+v: got %s, want %s", p, got, want)
 		}
 	}
-	as, err := (&access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.RightAdmin)}).Resolve("dora")
-	if f, failed := s.filters.parse(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil ||
+	as, err := s.Guard.ResolveUser(peer(61300, control.RightAdmin), "dora")
+	if f, failed := s.parseFilter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil ||
 		as != (access.JobUser{UID: 61400, Name: "dora"}) || *f.UID != as.UID {
 		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
 	}
@@ -50,7 +50,7 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 	s = with(map[string]string{"run_as": "fixed:dora"})
 	if a := s.Account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" ||
-		s.RunAs.PeerJobUserName(peer(61300, control.RightSubmit)) != "dora" {
+		s.Guard.PeerJobUserName(peer(61300, control.RightSubmit)) != "dora" {
 		t.Errorf("jobs run as %+v", a)
 	}
 	if _, err := s.Directory.AccountNamed("DORA"); err == nil {
@@ -76,7 +76,7 @@ func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if v, err := s.administration.ConfigSet(admin, control.ConfigSet{Key: "access.read", Value: "dora"}); err != nil ||
+		if v, err := s.ConfigSet(admin, control.ConfigSet{Key: "access.read", Value: "dora"}); err != nil ||
 			v.Value != "dora" {
 			t.Errorf("%+v, %v", v, err)
 		}
@@ -84,7 +84,7 @@ func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
 	<-called
 	ctx, cancel := context.WithTimeout(admin, 5*time.Second)
 	defer cancel()
-	if _, err := s.administration.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil {
+	if _, err := s.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil {
 		t.Error(err)
 	}
 	close(answer)

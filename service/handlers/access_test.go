@@ -12,7 +12,6 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
 )
 
 // newSettingsRig returns a service with the given settings. The service runs no jobs. It has root's runners if
@@ -65,8 +64,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 			continue
 		}
 		s := newSettingsRig(t, "run_as", c.runAs)
-		a := access.UserResolver{RunAs: s.RunAs, Peer: c.peer}
-		as, err := a.Resolve(c.name)
+		as, err := s.Guard.ResolveUser(c.peer, c.name)
 		var e *queue.Error
 		switch {
 		case c.want == "" && (err != nil || as.Name == ""):
@@ -96,10 +94,10 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 		if got := s.Account.RunsAs(&job); got != c.runs {
 			t.Errorf("%s: it runs as %d, want %d", c.runAs, got, c.runs)
 		}
-		if user, owner := s.RunAs.UserAndOwnerNames(&job); user != c.shown || owner != "61300" {
+		if user, owner := s.Guard.UserAndOwnerNames(&job); user != c.shown || owner != "61300" {
 			t.Errorf("%s: shown as %s of %s, want %s", c.runAs, user, owner, c.shown)
 		}
-		if user, _ := s.RunAs.UserAndOwnerNames(&ended); user != "bob" {
+		if user, _ := s.Guard.UserAndOwnerNames(&ended); user != "bob" {
 			t.Errorf("%s: it ran and is shown as %s", c.runAs, user)
 		}
 	}
@@ -137,18 +135,18 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		}
 		s := newSettingsRig(t, "run_as", c.runAs)
 		p := peer(61300, c.right)
-		e, err := s.RunAs.ParseEditScope(p, json.RawMessage(c.set))
+		e, err := s.Guard.ParseEditScope(p, json.RawMessage(c.set))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.RunAs.CheckMayEdit(p, &e, theirs); !errors.Is(err, c.want) || c.want == nil && err != nil {
+		if err := s.Guard.CheckMayEdit(p, &e, theirs); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s by %s with %s: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
 		}
-		if err := s.RunAs.CheckMayEdit(p, &e, named); !errors.Is(err, c.want) && c.want == queue.ErrDenied {
+		if err := s.Guard.CheckMayEdit(p, &e, named); !errors.Is(err, c.want) && c.want == queue.ErrDenied {
 			t.Errorf("%s by %s with %s, for the peer's own job that names another user: got %v, want %v", c.set, c.right,
 				c.runAs, err, c.want)
 		}
-		if err := s.RunAs.CheckMayEdit(peer(61301, control.RightSubmit), &e, theirs); err != nil {
+		if err := s.Guard.CheckMayEdit(peer(61301, control.RightSubmit), &e, theirs); err != nil {
 			t.Errorf("%s for the peer's own job: %v", c.set, err)
 		}
 	}
@@ -170,7 +168,7 @@ func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 			Origin: "file",
 			Note:   "changes to postgres://q:xxxxx@h2/d when the service restarts; until then, the shown value stays in effect"},
 	} {
-		if got, err := s.administration.ConfigGet(asPeer(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil ||
+		if got, err := s.ConfigGet(asPeer(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil ||
 			got != want {
 			t.Errorf("to %v: %+v, %v; want %+v", right, got, err, want)
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/store"
 )
@@ -64,7 +63,7 @@ func TestNamesAreResolved(t *testing.T) {
 			t.Errorf("%s is not reported: %s", name, s.Rights.UnknownNamesMessage())
 		}
 	}
-	if finding := s.doctor.ExamineAccess(); len(finding) != 1 {
+	if finding := s.examiner.ExamineAccess(); len(finding) != 1 {
 		t.Errorf("doctor finds %+v", finding)
 	}
 	if got := newSettingsRig(t, "access.read", "61300").Rights.UnknownNamesMessage(); got != "" {
@@ -106,9 +105,9 @@ func TestRefusalsHelp(t *testing.T) {
 // its submitter.
 func TestJobsKeepTheirUser(t *testing.T) {
 	s := newSettingsRig(t, "run_as", "submitter")
-	a := &access.UserResolver{RunAs: s.RunAs, Peer: peer(61300, control.RightAdmin)}
+	a := peer(61300, control.RightAdmin)
 	spec := queue.Spec{Command: new("true"), User: new("root")}
-	j, err := s.intake.buildDraft(&spec, s.Settings.Current().JobDefaults(), "61300", a)
+	j, err := s.buildDraft(&spec, s.Settings.Current().JobDefaults(), "61300", a)
 	if err != nil || j.User != "root" || j.AsUID == nil || *j.AsUID != 0 {
 		t.Fatalf("got %+v, %v", j, err)
 	}
@@ -116,7 +115,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 		t.Error("the spec of the job names another user")
 	}
 	plain := queue.Spec{Command: new("true")}
-	if j, err := s.intake.buildDraft(&plain, s.Settings.Current().JobDefaults(), "61300", a); err != nil ||
+	if j, err := s.buildDraft(&plain, s.Settings.Current().JobDefaults(), "61300", a); err != nil ||
 		j.User != "61300" ||
 		j.AsUID != nil || queue.SpecOf(&j).User != nil {
 		t.Errorf("without a user: %+v, %v", j, err)
@@ -130,7 +129,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 		as   *int
 		name string
 	}{`{"user":null}`: {nil, ""}, `{"user":"0"}`: {new(0), "root"}, `{"priority":8}`: {j.AsUID, "root"}} {
-		e, err := s.RunAs.ParseEditScope(a.Peer, json.RawMessage(set))
+		e, err := s.Guard.ParseEditScope(a, json.RawMessage(set))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +141,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 			t.Errorf("%s: got %v %q, want %v %q", set, edited.AsUID, edited.User, want.as, want.name)
 		}
 	}
-	if _, err := s.RunAs.ParseEditScope(peer(0, control.RightOperate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err,
+	if _, err := s.Guard.ParseEditScope(peer(0, control.RightOperate), json.RawMessage(`{"user":"root"}`)); !errors.Is(err,
 		queue.ErrDenied) {
 		t.Errorf("the user edited by an operator: %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 const maxBackupPieceBytes = 256 << 10
 
 // Backup implements control.API.
-func (h *Administration) Backup(ctx context.Context, _ control.NoParams,
+func (h *API) Backup(ctx context.Context, _ control.NoParams,
 	each func(control.BackupPiece) error) (control.BackupEnd, error) {
 	if err := h.Guard.Audit(ctx, "backup", "", nil); err != nil {
 		return control.BackupEnd{}, err

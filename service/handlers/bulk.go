@@ -14,9 +14,6 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// bulkChanger applies an operation to many jobs.
-type bulkChanger struct{ *parts }
-
 const (
 	// maxParallelChanges is the number of jobs that a bulk operation changes concurrently, so that their changes
 	// share commits.
@@ -41,16 +38,18 @@ type bulkVerb struct {
 	remoteMethod     string
 	remoteParams     func(one control.Selection) any
 	awaitsAttemptEnd bool // the answer may come only after an attempt has ended
-	onlyReturnsJob   bool // the other node only returns the job to the queue, where apply then changes it
+	oldestFirst      bool // if the request selects jobs by a filter, the oldest of them are changed first
+
+	onlyReturnsJob bool // the other node only returns the job to the queue, where apply then changes it
 }
 
 // applyToIDs is like applyToRefs, but first looks up the jobs by their ids. They may be in any state,
 // unless the request comes from another node.
-func (h *bulkChanger) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
+func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
 	only, _ := cluster.RelayedRequest(ctx)
 	b := h.newBulkOperation(ctx, v, ids, only)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
-		refs, errs, err := h.reader.readRefs(ctx, ids[done:min(done+jobsPerReadSlot, len(ids))])
+		refs, errs, err := h.readRefs(ctx, ids[done:min(done+jobsPerReadSlot, len(ids))])
 		if err != nil {
 			return b.awaitResults(err)
 		}
@@ -67,9 +66,8 @@ func (h *bulkChanger) applyToIDs(ctx context.Context, v *bulkVerb, ids []string)
 
 // applyToRefs applies a verb to jobs and returns the results in the order of the request. If only is not empty, it
 // skips jobs that are in none of these states. It stops when ctx ends, for example because the client disconnects.
-func (h *bulkChanger) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
-	only []queue.State) (control.BulkResult,
-	error) {
+func (h *API) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
+	only []queue.State) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID
@@ -83,12 +81,12 @@ func (h *bulkChanger) applyToRefs(ctx context.Context, v *bulkVerb, refs []store
 
 // readRefs reads references to the jobs with these ids. For each id that does not exist, errs contains an
 // error at the same index.
-func (r *jobReader) readRefs(ctx context.Context, ids []string) (refs []store.JobRef, errs []error, err error) {
+func (h *API) readRefs(ctx context.Context, ids []string) (refs []store.JobRef, errs []error, err error) {
 	refs, errs = make([]store.JobRef, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
-	err = r.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
+	err = h.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
 		for i, id := range ids {
-			j, err := r.Guard.GetVisible(ctx, &peer, id)
+			j, err := h.Guard.GetVisible(ctx, &peer, id)
 			refs[i], errs[i] = store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}, err
 		}
 		return nil
@@ -98,7 +96,7 @@ func (r *jobReader) readRefs(ctx context.Context, ids []string) (refs []store.Jo
 
 // bulkOperation is the state of a bulk operation on many jobs.
 type bulkOperation struct {
-	changer    *bulkChanger
+	h          *API
 	ctx        context.Context
 	peer       control.Peer
 	verb       *bulkVerb
@@ -109,9 +107,9 @@ type bulkOperation struct {
 	calls      sync.WaitGroup
 }
 
-func (h *bulkChanger) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
+func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
 	only []queue.State) *bulkOperation {
-	return &bulkOperation{changer: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, onlyStates: only, ids: ids,
+	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, onlyStates: only, ids: ids,
 		errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelChanges)}
 }
 
@@ -123,7 +121,7 @@ func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 	}
 	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {
-		err = b.changer.Guard.CheckMayAct(&b.peer, b.verb.method, j)
+		err = b.h.Guard.CheckMayAct(&b.peer, b.verb.method, j)
 	}
 	if b.errs[i] = err; err != nil {
 		return
@@ -137,7 +135,7 @@ func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 		defer func() { <-b.slots }()
 		b.errs[i] = b.changeJob(j)
 	}
-	end, ok := b.changer.UserLimits.AcquireHelper(b.ctx)
+	end, ok := b.h.UserLimits.AcquireHelper(b.ctx)
 	if !ok {
 		do()
 		return
@@ -179,7 +177,7 @@ func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (done bool, err error) {
 		req.Params = v.remoteParams(one)
 	}
 	var result control.BulkResult
-	held, err := b.changer.Router.Forward(b.ctx, j.Seq, req, &result)
+	held, err := b.h.Router.Forward(b.ctx, j.Seq, req, &result)
 	switch {
 	case err != nil || !held:
 		return false, err

@@ -14,7 +14,7 @@ import (
 const maxJobsPerCleanupStep = 200
 
 // Cleanup implements control.API.
-func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup,
+func (h *API) Cleanup(ctx context.Context, p control.Cleanup,
 	each func(control.RemovalCount) error) (out control.RemovalCount, err error) {
 	days := 7.0
 	if p.Days != nil {
@@ -29,10 +29,8 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup,
 	}
 	ended := store.EndedFilter{States: states,
 		Cutoff: h.Store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)}
-	old, err := read(ctx, h.UserLimits, control.ClassManyJobs, func() (int64, error) {
-		return h.Store.CountEnded(ctx,
-			ended)
-	})
+	old, err := read(ctx, h.UserLimits, control.ClassManyJobs,
+		func() (int64, error) { return h.Store.CountEnded(ctx, ended) })
 	if err != nil {
 		return out, err
 	}

@@ -26,7 +26,7 @@ import (
 const confirmTimeout = worker.MaxNoStartsWait + cluster.BroadcastTimeout
 
 // Drain implements control.API.
-func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult, error) {
+func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, error) {
 	if _, relayed := cluster.RelayedRequest(ctx); relayed {
 		return h.drainForOtherNode(ctx, p.Wait)
 	}
@@ -35,10 +35,10 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult
 		value = ""
 	}
 	err := h.Lock.With(ctx, func() error {
-		err := h.changes.storeSetting(ctx, store.Setting{Key: settings.DrainKey, Value: value,
+		err := h.storeSetting(ctx, store.Setting{Key: settings.DrainKey, Value: value,
 			UID: control.PeerFrom(ctx).UID})
 		if err == nil {
-			h.DrainState.SetAllDrained(!p.EndDrain)
+			h.DrainState.AllDrained.Store(!p.EndDrain)
 			h.Drainer.ApplyDrain()
 		}
 		return err
@@ -46,7 +46,7 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult
 	switch {
 	case err != nil:
 	case p.EndDrain:
-		h.changes.reloadOtherNodes(ctx)
+		h.reloadOtherNodes(ctx)
 	default:
 		err = h.confirmDrainOfAll(ctx, p.Wait)
 	}
@@ -63,9 +63,9 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult
 // drainForOtherNode answers a drain request of another node once no job can start on this node. The other node
 // may then send a request with wait. That request is answered once no job runs here or the drain has ended, but
 // at the latest after cluster.IdleWait. If jobs still run then, Running is not 0.
-func (h *Nodes) drainForOtherNode(ctx context.Context, wait bool) (state control.DrainResult, err error) {
+func (h *API) drainForOtherNode(ctx context.Context, wait bool) (state control.DrainResult, err error) {
 	if !wait {
-		if err = h.changes.ReloadShared(ctx); err == nil {
+		if err = h.ReloadShared(ctx); err == nil {
 			err = h.Pool.AwaitNoStarts(ctx, worker.NoStartsTimeout)
 		}
 		return state, err
@@ -80,15 +80,15 @@ func (h *Nodes) drainForOtherNode(ctx context.Context, wait bool) (state control
 
 // confirmDrainOfAll waits until no job can start on any node. If wait is set, it then waits until no job
 // runs.
-func (h *Nodes) confirmDrainOfAll(ctx context.Context, wait bool) error {
-	nodes, err := h.NodeParts.NodeList.Nodes(ctx)
+func (h *API) confirmDrainOfAll(ctx context.Context, wait bool) error {
+	nodes, err := h.AllNodes.Nodes(ctx)
 	if err == nil {
 		err = h.confirmDrain(ctx, nodes)
 	}
 	if err == nil && wait {
 		err = h.Router.WaitAllIdle(ctx)
 	}
-	if err == nil && !h.DrainState.IsAllDrained() {
+	if err == nil && !h.DrainState.AllDrained.Load() {
 		return errDrainEnded
 	}
 	return err
@@ -99,8 +99,8 @@ var errDrainEnded = queue.Errorf(queue.CodeWrongState,
 	"the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
 
 // NodeDrain implements control.API.
-func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
-	n, err := h.NodeParts.NodeList.NodeNamed(ctx, p.Name, "queuectl drain")
+func (h *API) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
+	n, err := h.AllNodes.NodeNamed(ctx, p.Name, "queuectl drain")
 	if err != nil {
 		return v, err
 	}
@@ -123,7 +123,7 @@ func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.N
 		err = h.Router.WaitIdle(ctx, &n)
 	}
 	if err == nil {
-		n, err = h.NodeParts.NodeList.NodeNamed(ctx, p.Name, "")
+		n, err = h.AllNodes.NodeNamed(ctx, p.Name, "")
 	}
 	if err == nil && !p.EndDrain && !n.Drained {
 		err = errDrainEnded
@@ -136,20 +136,20 @@ func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.N
 
 // endNodeDrain ends a node's drain, so that jobs start there again. A node that does not answer ends its
 // drain when it next reads the store.
-func (h *Nodes) endNodeDrain(ctx context.Context, n store.NodeState) error {
+func (h *API) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	if n.IsSelf {
 		return h.Drainer.ReloadNodeDrain(ctx)
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.BroadcastTimeout)
 	defer cancel()
-	warnUnconfirmed(h.changes, cluster.SendToNodes[control.NoParams](withServiceRights(timeoutCtx), h.Router,
+	warnUnconfirmed(h, cluster.SendToNodes[control.NoParams](withServiceRights(timeoutCtx), h.Router,
 		[]store.NodeState{n}, reloadRequest))
 	return nil
 }
 
 // confirmDrain waits until no job can start on these nodes any more. Its error names the nodes on which a job
 // may still start, and those that did not answer. A node whose lease has expired cannot start jobs.
-func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
+func (h *API) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	thisNode := cluster.NodeResult[control.DrainResult]{Answered: true}
@@ -199,7 +199,7 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 }
 
 // awaitLocalDrain waits until no job can start on this node any more.
-func (h *Nodes) awaitLocalDrain(ctx context.Context) error {
+func (h *API) awaitLocalDrain(ctx context.Context) error {
 	if h.Cluster != nil {
 		if err := h.Drainer.ReloadNodeDrain(ctx); err != nil {
 			return err

@@ -94,11 +94,11 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	hangs := failed("draining has begun, but job 7 may still start")
 	drains := map[string]func(*rig) error{
 		"node drain b": func(s *rig) error {
-			_, err := s.nodes.NodeDrain(asPeer(t, owner, control.RightAdmin), control.NodeDrain{Name: "b"})
+			_, err := s.NodeDrain(asPeer(t, owner, control.RightAdmin), control.NodeDrain{Name: "b"})
 			return err
 		},
 		"drain": func(s *rig) error {
-			_, err := s.nodes.Drain(asPeer(t, owner, control.RightAdmin), control.Drain{})
+			_, err := s.Drain(asPeer(t, owner, control.RightAdmin), control.Drain{})
 			return err
 		},
 	}
@@ -160,7 +160,7 @@ func TestDrainErrorCountsEveryNode(t *testing.T) {
 				cluster.answers[id] = failed("x")
 			}
 		}
-		err := s.nodes.confirmDrain(t.Context(), cluster.nodes)
+		err := s.confirmDrain(t.Context(), cluster.nodes)
 		if want := strings.Join(c.want, "; "); err == nil || err.Error() != want {
 			t.Errorf("%d nodes fail and %d do not answer: got %v, want %s", c.failing, c.silent, err, want)
 		}
@@ -190,7 +190,7 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	c.answers = map[int64]string{2: failed(hangs)}
 	s := newSharedServiceOn(t, &slowCluster{c, worker.MaxNoStartsWait + cluster.BroadcastTimeout - time.Millisecond})
 	synctest.Test(t, func(t *testing.T) {
-		err := s.nodes.confirmDrain(t.Context(), c.nodes[1:])
+		err := s.confirmDrain(t.Context(), c.nodes[1:])
 		if want := "on b: " + hangs; err == nil || err.Error() != want {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -201,10 +201,10 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	s, c := newSharedService(t)
 	ctx := asPeer(t, owner, control.RightAdmin)
-	_, err := s.nodes.Drain(ctx, control.Drain{})
-	_, err2 := s.nodes.Drain(ctx, control.Drain{EndDrain: true})
-	_, err3 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b"})
-	_, err4 := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", EndDrain: true})
+	_, err := s.Drain(ctx, control.Drain{})
+	_, err2 := s.Drain(ctx, control.Drain{EndDrain: true})
+	_, err3 := s.NodeDrain(ctx, control.NodeDrain{Name: "b"})
+	_, err4 := s.NodeDrain(ctx, control.NodeDrain{Name: "b", EndDrain: true})
 	if got, want := strings.Join(c.requests, " "), "drain reload drain reload"; got != want ||
 		errors.Join(err, err2, err3, err4) != nil {
 		t.Errorf("asked for %q, want %q; errors %v", got, want, errors.Join(err, err2, err3, err4))
@@ -216,12 +216,12 @@ func TestDrainFailsIfItIsEnded(t *testing.T) {
 	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
 	s := newSharedServiceOn(t, ends)
 	ctx := asPeer(t, owner, control.RightAdmin)
-	ends.end = func() { s.nodes.Drain(ctx, control.Drain{EndDrain: true}) }
-	if _, err := s.nodes.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
+	ends.end = func() { s.Drain(ctx, control.Drain{EndDrain: true}) }
+	if _, err := s.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("drain: got %v, want the wrong state", err)
 	}
-	ends.end = func() { s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b", EndDrain: true}) }
-	if _, err := s.nodes.NodeDrain(ctx, control.NodeDrain{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
+	ends.end = func() { s.NodeDrain(ctx, control.NodeDrain{Name: "b", EndDrain: true}) }
+	if _, err := s.NodeDrain(ctx, control.NodeDrain{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("node drain: got %v, want the wrong state", err)
 	}
 }

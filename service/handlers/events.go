@@ -11,9 +11,6 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 )
 
-// EventLog sends events and removes old jobs.
-type EventLog struct{ *parts }
-
 // These constants limit one read of events: the number of events, and the bytes of their text. The next
 // read returns the events beyond these limits.
 const (
@@ -22,7 +19,7 @@ const (
 )
 
 // Events implements control.API.
-func (h *EventLog) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd,
+func (h *API) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd,
 	error) {
 	after, _ := h.Store.LastEvent()
 	switch {
@@ -39,7 +36,7 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 		unknown: map[string]bool{}}
 	for _, id := range p.IDs {
 		sender.ids[id] = true
-		switch _, err := h.reader.findJob(ctx, control.JobID(id)); {
+		switch _, err := h.findJob(ctx, control.JobID(id)); {
 		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // the job may have been removed
 			sender.unknown[id] = true
 		case err != nil:
@@ -74,7 +71,7 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 
 // eventSender sends the events that a request selects.
 type eventSender struct {
-	h            *EventLog
+	h            *API
 	p            control.Events
 	peer         control.Peer // the peer that receives the events
 	each         func(control.Event) error
@@ -110,7 +107,7 @@ func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err 
 		if !t.selects(e) {
 			continue
 		}
-		v := t.h.views.viewEvent(e)
+		v := t.h.viewEvent(e)
 		if t.p.Audit {
 			v.AddAudit(e)
 		}
@@ -122,25 +119,18 @@ func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err 
 	return len(list) > 0, nil
 }
 
+// selects reports whether the request selects an event. An audit leaves out events that no user caused. Other
+// requests leave out events that only an audit shows.
 func (t *eventSender) selects(e *queue.Event) bool {
 	return e.Time >= queue.Millis(t.p.FromTime) && (t.p.Until == 0 || e.Time < queue.Millis(t.p.Until)) &&
 		(len(t.ids) == 0 || t.ids[e.JobID]) && (len(t.p.Kinds) == 0 || slices.Contains(t.p.Kinds, string(e.Kind))) &&
-		!isOmitted(t.p.Audit, e)
+		(t.p.Audit && e.Detail.UID != nil || !t.p.Audit && e.Kind != queue.EventAudit)
 }
 
-// isOmitted reports whether an event is left out of a reply. An audit leaves out events that no user
-// caused. Other requests leave out events that only an audit shows.
-func isOmitted(audit bool, e *queue.Event) bool {
-	if audit {
-		return e.Detail.UID == nil
-	}
-	return e.Kind == queue.EventAudit
-}
-
-func (w *jobViewer) viewEvent(e *queue.Event) control.Event {
+func (h *API) viewEvent(e *queue.Event) control.Event {
 	v := control.ViewEvent(e)
 	if e.Detail.UID != nil {
-		v.User = w.Owners.UserName(*e.Detail.UID)
+		v.User = h.Owners.UserName(*e.Detail.UID)
 	}
 	return v
 }

@@ -41,52 +41,52 @@ func TestReadsTakeTurns(t *testing.T) {
 	s.endJobs(t, s.claimJobs(t, 2), queue.Dead, queue.Attempt{Output: []byte{0, 0, 1, 'x'}})
 	all := control.Selection{State: control.TextList{"dead"}}
 	for name, read := range map[string]func(context.Context) error{
-		"list":     func(ctx context.Context) error { _, err := s.jobs.List(ctx, control.List{}); return err },
-		"dlq.list": func(ctx context.Context) error { _, err := s.jobs.DLQList(ctx, control.DLQList{}); return err },
-		"show":     func(ctx context.Context) error { _, err := s.jobs.Show(ctx, control.Show{ID: "a"}); return err },
-		"status":   func(ctx context.Context) error { _, err := s.overview.Status(ctx, control.NoParams{}); return err },
-		"screen":   func(ctx context.Context) error { _, err := s.overview.Screen(ctx, control.ScreenParams{}); return err },
+		"list":     func(ctx context.Context) error { _, err := s.List(ctx, control.List{}); return err },
+		"dlq.list": func(ctx context.Context) error { _, err := s.DLQList(ctx, control.DLQList{}); return err },
+		"show":     func(ctx context.Context) error { _, err := s.Show(ctx, control.Show{ID: "a"}); return err },
+		"status":   func(ctx context.Context) error { _, err := s.Status(ctx, control.NoParams{}); return err },
+		"screen":   func(ctx context.Context) error { _, err := s.Screen(ctx, control.ScreenParams{}); return err },
 		"worker.list": func(ctx context.Context) error {
-			_, err := s.administration.WorkerList(ctx, control.NoParams{})
+			_, err := s.WorkerList(ctx, control.NoParams{})
 			return err
 		},
 		"cancel": func(ctx context.Context) error {
-			_, err := s.actions.Cancel(ctx, control.Selection{ID: "a"})
+			_, err := s.Cancel(ctx, control.Selection{ID: "a"})
 			return err
 		},
 		"cancel of many": func(ctx context.Context) error {
-			_, err := s.actions.Cancel(ctx, control.Selection{IDGlob: "none*"})
+			_, err := s.Cancel(ctx, control.Selection{IDGlob: "none*"})
 			return err
 		},
 		"hold, only tried": func(ctx context.Context) error {
-			_, err := s.actions.Hold(ctx, control.Selection{ID: "c", DryRun: true})
+			_, err := s.Hold(ctx, control.Selection{ID: "c", DryRun: true})
 			return err
 		},
 		"rm of many, only counted": func(ctx context.Context) error {
 			all := all
 			all.DryRun = true
-			_, err := s.actions.Remove(ctx, control.Remove{Selection: all})
+			_, err := s.Remove(ctx, control.Remove{Selection: all})
 			return err
 		},
 		"dlq.retry of all": func(ctx context.Context) error {
-			_, err := s.actions.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: "1"})
+			_, err := s.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: "1"})
 			return err
 		},
 		"cleanup, only counted": func(ctx context.Context) error {
-			_, err := s.events.Cleanup(ctx, control.Cleanup{DryRun: true}, nil)
+			_, err := s.Cleanup(ctx, control.Cleanup{DryRun: true}, nil)
 			return err
 		},
 		"wait": func(ctx context.Context) error {
-			_, err := s.jobs.Wait(ctx, control.Wait{ID: "a"}, func(control.JobEndNotice) error { return nil })
+			_, err := s.Wait(ctx, control.Wait{ID: "a"}, func(control.JobEndNotice) error { return nil })
 			return err
 		},
 		"logs": func(ctx context.Context) error {
-			_, err := s.output.Logs(ctx, control.Logs{ID: "a", LastLines: new(1)},
+			_, err := s.Logs(ctx, control.Logs{ID: "a", LastLines: new(1)},
 				func(control.OutputPiece) error { return nil })
 			return err
 		},
 		"events": func(ctx context.Context) error {
-			_, err := s.events.Events(ctx, control.Events{}, func(control.Event) error { return nil })
+			_, err := s.Events(ctx, control.Events{}, func(control.Event) error { return nil })
 			return err
 		},
 	} {
@@ -114,7 +114,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 		ids = append(ids, fmt.Sprint("j", i))
 	}
 	ids[150] = "none"
-	v, err := s.actions.Hold(asPeer(t, owner, control.RightSubmit), control.Selection{IDs: ids})
+	v, err := s.Hold(asPeer(t, owner, control.RightSubmit), control.Selection{IDs: ids})
 	if err != nil || len(v.DoneIDs) != 299 || v.DoneIDs[0] != "j0" || v.DoneIDs[298] != "j299" || len(v.Refusals) != 1 ||
 		v.Refusals[0].ID != "none" || v.Refusals[0].Code != queue.CodeNotFound {
 		t.Errorf("%d done, rejected %+v, %v", len(v.DoneIDs), v.Refusals, err)
@@ -131,7 +131,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	_, err = s.bulk.applyToIDs(ctx, &bulkVerb{method: "hold", apply: hold}, ids)
+	_, err = s.applyToIDs(ctx, &bulkVerb{method: "hold", apply: hold}, ids)
 	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelChanges {
 		t.Errorf("%d were started, %v", begun, err)
 	}
@@ -147,7 +147,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	for end, ok := s.UserLimits.AcquireHelper(ctx); ok; end, ok = s.UserLimits.AcquireHelper(ctx) {
 		ends = append(ends, end)
 	}
-	refs, _, err := s.reader.readRefs(ctx, []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"})
+	refs, _, err := s.readRefs(ctx, []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	immediately := make(chan struct{})
 	close(immediately)
-	if v, err := s.bulk.applyToRefs(ctx, work(immediately), refs, nil); err != nil || len(v.DoneIDs) != len(refs) ||
+	if v, err := s.applyToRefs(ctx, work(immediately), refs, nil); err != nil || len(v.DoneIDs) != len(refs) ||
 		most != 1 {
 		t.Errorf("without helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
@@ -183,7 +183,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if v, err := s.bulk.applyToRefs(lateCtx, work(two), refs, nil); err != nil || len(v.DoneIDs) != len(refs) || most < 2 {
+	if v, err := s.applyToRefs(lateCtx, work(two), refs, nil); err != nil || len(v.DoneIDs) != len(refs) || most < 2 {
 		t.Errorf("with helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 }

@@ -26,7 +26,7 @@ func (s *rig) all(t testing.TB) (jobs []queue.Job) {
 
 func (s *rig) ids(t testing.TB) (ids []string) {
 	t.Helper()
-	page, err := s.jobs.List(asPeer(t, 0, control.RightAdmin), control.List{})
+	page, err := s.List(asPeer(t, 0, control.RightAdmin), control.List{})
 	if err != nil || page.Next != nil {
 		t.Fatalf("%v, more: %t", err, page.Next != nil)
 	}
@@ -98,7 +98,7 @@ func FuzzSelection(f *testing.F) {
 				want++
 			}
 		}
-		v, err := s.actions.Remove(peer, control.Remove{Selection: p})
+		v, err := s.Remove(peer, control.Remove{Selection: p})
 		switch {
 		case !p.SelectsByFilter() || bad != nil:
 			if !errors.Is(err, queue.ErrInvalid) {
@@ -113,7 +113,7 @@ func FuzzSelection(f *testing.F) {
 		var seen []int64
 		list := control.List{State: p.State, Label: p.Label, Limit: int(limit)}
 		for more := true; more; {
-			page, err := s.jobs.List(peer, list)
+			page, err := s.List(peer, list)
 			if err != nil || len(page.Jobs) > int(limit) {
 				t.Fatalf("%+v: %d jobs, %v", list, len(page.Jobs), err)
 			}

@@ -15,16 +15,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Gates changes and lists shared keys and resources.
-type Gates struct{ *parts }
-
 // GateSet implements control.API.
-func (h *Gates) GateSet(ctx context.Context, p control.GateSet) (v control.GateView, err error) {
+func (h *API) GateSet(ctx context.Context, p control.GateSet) (v control.GateView, err error) {
 	d, err := p.Rule()
 	if err != nil {
 		return v, err
 	}
-	err = h.changes.applyOnAllNodes(ctx, func() error {
+	err = h.applyOnAllNodes(ctx, func() error {
 		if err := h.Guard.Audit(ctx, "gate.set", p.Key, nil); err != nil {
 			return err
 		}
@@ -42,7 +39,7 @@ func (h *Gates) GateSet(ctx context.Context, p control.GateSet) (v control.GateV
 
 // currentGate returns the current state of a shared gate. If the store does not know the gate, it returns the
 // parameter set.
-func (h *Gates) currentGate(ctx context.Context, set *store.GateState) *store.GateState {
+func (h *API) currentGate(ctx context.Context, set *store.GateState) *store.GateState {
 	// The list starts after a position. The key without its last byte is a position shortly before the
 	// gate.
 	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}}
@@ -57,7 +54,7 @@ func (h *Gates) currentGate(ctx context.Context, set *store.GateState) *store.Ga
 }
 
 // GateList implements control.API.
-func (h *Gates) GateList(ctx context.Context, p control.GateListParams) (control.GateList, error) {
+func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.GateList, error) {
 	out := control.GateList{Gates: []control.GateView{}}
 	if _, relayed := cluster.RelayedRequest(ctx); relayed { // only this node knows its resources
 		units, err := h.localResources(ctx)
@@ -107,7 +104,7 @@ func (h *Gates) GateList(ctx context.Context, p control.GateListParams) (control
 }
 
 // localResources returns the resources of this node, sorted by name.
-func (h *Gates) localResources(ctx context.Context) (list []control.GateView, err error) {
+func (h *API) localResources(ctx context.Context) (list []control.GateView, err error) {
 	used := map[string]store.GateState{}
 	first := store.GateState{UID: queue.SharedOwner, Demand: queue.Demand{Kind: queue.GateResource}}
 	err = settings.EachSharedGate(ctx, h.Store, first, func(g store.GateState) {
@@ -139,7 +136,7 @@ func (h *Gates) localResources(ctx context.Context) (list []control.GateView, er
 }
 
 // viewGate converts a gate to its form in a reply.
-func (h *Gates) viewGate(g *store.GateState) control.GateView {
+func (h *API) viewGate(g *store.GateState) control.GateView {
 	v := control.GateView{Key: g.Key, Kind: reasons.GateReasonKind(g.Kind), Limit: g.Amount, Usage: g.Usage,
 		RuleStored: g.RuleStored}
 	if g.Kind == queue.GateRate && g.Amount > 0 {

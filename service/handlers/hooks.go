@@ -12,7 +12,7 @@ import (
 )
 
 // HookTest implements control.API.
-func (h *Administration) HookTest(ctx context.Context, p control.HookName) (control.EnqueueResult, error) {
+func (h *API) HookTest(ctx context.Context, p control.HookName) (control.EnqueueResult, error) {
 	m, err := h.Hooks.NewHookMaker(&h.Settings.Current().Settings)
 	if err != nil {
 		return control.EnqueueResult{}, err
@@ -28,7 +28,7 @@ func (h *Administration) HookTest(ctx context.Context, p control.HookName) (cont
 		return control.EnqueueResult{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s", p.Name,
 			cmp.Or(queue.DidYouMean(p.Name, names), "; see: queuectl config list"))
 	}
-	if err := h.RunAs.CheckMayRun(h.Account.RunsAs(&drafts[0])); err != nil {
+	if err := h.Guard.CheckMayRun(h.Account.RunsAs(&drafts[0])); err != nil {
 		return control.EnqueueResult{}, err
 	}
 	if err := h.Guard.Audit(ctx, "hook.test", p.Name, nil); err != nil {

@@ -28,7 +28,7 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 			true},
 	} {
 		listed := map[string]bool{}
-		if _, err := s.events.Events(c.ctx, control.Events{},
+		if _, err := s.Events(c.ctx, control.Events{},
 			func(e control.Event) error { listed[e.ID] = true; return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -42,29 +42,29 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 		}
 		for id, want := range map[string]bool{"hook": c.sees, "own": true} {
 			p := control.JobID(id)
-			_, showErr := s.jobs.Show(c.ctx, control.Show{ID: p})
-			_, whyErr := s.explanations.Why(c.ctx, control.WhyParams{ID: p})
-			_, treeErr := s.explanations.Tree(c.ctx, control.Tree{ID: p})
+			_, showErr := s.Show(c.ctx, control.Show{ID: p})
+			_, whyErr := s.Why(c.ctx, control.WhyParams{ID: p})
+			_, treeErr := s.Tree(c.ctx, control.Tree{ID: p})
 			for what, err := range map[string]error{"show": showErr, "why": whyErr, "tree": treeErr} {
 				if (err == nil) != want || err != nil && !errors.Is(err, queue.ErrNotFound) {
 					t.Errorf("%s of %s by %s: %v", what, id, c.who, err)
 				}
 			}
 		}
-		first, err := s.jobs.List(c.ctx, control.List{Limit: 1})
+		first, err := s.List(c.ctx, control.List{Limit: 1})
 		if err != nil || len(first.Jobs) != 1 || (first.Next != nil) != c.sees {
 			t.Errorf("the first page of %s: %+v, %v", c.who, first, err)
 		}
 		jobs := map[string][]control.Job{}
-		page, err := s.jobs.List(c.ctx, control.List{})
+		page, err := s.List(c.ctx, control.List{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		screen, err := s.overview.Screen(c.ctx, control.ScreenParams{Rows: 10})
+		screen, err := s.Screen(c.ctx, control.ScreenParams{Rows: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, err := s.explanations.Simulate(c.ctx, control.Simulate{})
+		next, err := s.Simulate(c.ctx, control.Simulate{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestShowWithoutEnvironmentIsNotRecorded(t *testing.T) {
 		env     string
 	}{{true, "***"}, {false, "secret"}} {
 		before, _ := s.Store.LastEvent()
-		d, err := s.jobs.Show(asPeer(t, 3004, control.RightAdmin), control.Show{ID: "a", WithoutEnv: c.without})
+		d, err := s.Show(asPeer(t, 3004, control.RightAdmin), control.Show{ID: "a", WithoutEnv: c.without})
 		after, _ := s.Store.LastEvent()
 		if env, _ := d.Spec["env"].(map[string]string); err != nil || env["A"] != c.env || (before == after) != c.without {
 			t.Errorf("without %t: %v, %v, recorded %t", c.without, d.Spec["env"], err, before != after)

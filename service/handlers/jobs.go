@@ -17,83 +17,52 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// jobViewer converts jobs and events to their form in a reply.
-type jobViewer struct{ *parts }
-
-// filterParser converts the parameters of requests to filters of the store.
-type filterParser struct{ *parts }
-
-// enqueuer validates new jobs and stores them.
-type enqueuer struct {
-	*parts
-	runNextBatches runNextBatches // batches that were enqueued with "next", and the priority of their first request
-}
-
-// Jobs shows jobs and waits for them.
-type Jobs struct{ *parts }
-
-// Batches enqueues jobs.
-type Batches struct{ *parts }
-
 // Enqueue implements control.API.
-func (h *Batches) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueResult, error) {
+func (h *API) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueResult, error) {
 	request := enqueueRequest{specs: []queue.Spec{p.Spec}, idempotencyKey: p.Key, requireLimits: p.RequireLimits,
 		runNext: p.RunNext}
-	receipt, notes, err := h.intake.enqueue(ctx, request, h.Store.Enqueue)
+	receipt, notes, err := h.enqueue(ctx, request, h.Store.Enqueue)
 	if err != nil {
 		return control.EnqueueResult{}, err
 	}
 	found := receipt.Found != nil && receipt.Found[0]
-	out := control.EnqueueResult{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate ||
-		found, UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.intake.createdQueues(ctx, &receipt)}
+	out := control.EnqueueResult{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found,
+		UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.createdQueues(ctx, &receipt)}
 	if !out.Duplicate {
 		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 	}
 	if len(p.Spec.DependsOn) > 0 {
-		out.State = h.immediateFailureState(ctx, control.JobID(out.ID))
+		j, err := h.findJob(ctx, control.JobID(out.ID))
+		// Ignore an error, since the job is enqueued.
+		if err == nil && j.Reason == queue.ReasonDependency { // a dependency had already failed
+			out.State = j.State.String()
+		}
 	}
 	return out, nil
 }
 
-// immediateFailureState returns the state of a new job if one of its dependencies had already failed when it
-// was enqueued. It returns "" if none had.
-func (h *Batches) immediateFailureState(ctx context.Context, id control.JobID) string {
-	j, err := h.reader.findJob(ctx, id)
-	if err != nil || j.Reason != queue.ReasonDependency { // ignore the error, since the job is enqueued
-		return ""
-	}
-	return j.State.String()
-}
-
-// existingIndexes returns the indexes of the drafts that created no job, because an equal job already
-// existed.
-func existingIndexes(r *store.Receipt) (list []int) {
-	for i, found := range r.Found {
-		if found {
-			list = append(list, i)
-		}
-	}
-	return list
-}
-
 // EnqueueBatch implements control.API.
-func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueueBatchResult, error) {
+func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueueBatchResult, error) {
 	uid, put := control.PeerFrom(ctx).UID, h.Store.StageBatch
 	if p.Abort {
-		h.intake.runNextBatches.remove(uid, p.Batch)
+		h.runNextBatches.remove(uid, p.Batch)
 		return control.EnqueueBatchResult{IDs: []string{}}, h.Store.AbortBatch(ctx, uid, p.Batch)
 	}
 	if p.Commit {
 		put = h.Store.Enqueue
 	}
-	receipt, notes, err := h.intake.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.RunNext}, put)
+	receipt, notes, err := h.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.RunNext}, put)
 	if err == nil && p.Commit {
-		h.intake.runNextBatches.remove(uid, p.Batch)
+		h.runNextBatches.remove(uid, p.Batch)
 	}
 	out := control.EnqueueBatchResult{
-		IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, FoundIndexes: existingIndexes(&receipt),
-		UnenforcedLimits: notes.unenforcedLimits,
-		NewQueues:        h.intake.createdQueues(ctx, &receipt),
+		IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, UnenforcedLimits: notes.unenforcedLimits,
+		NewQueues: h.createdQueues(ctx, &receipt),
+	}
+	for i, found := range receipt.Found {
+		if found { // draft i created no job, because an equal job already existed
+			out.FoundIndexes = append(out.FoundIndexes, i)
+		}
 	}
 	if !out.Duplicate {
 		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
@@ -111,22 +80,22 @@ type enqueueRequest struct {
 
 // enqueue stores the jobs of a request with the function put. If the request commits a batch, enqueue returns once
 // all jobs of the batch are in the queue.
-func (e *enqueuer) enqueue(ctx context.Context, a enqueueRequest,
+func (h *API) enqueue(ctx context.Context, a enqueueRequest,
 	put func(context.Context, store.Request) (store.Receipt, error)) (store.Receipt, replyNotes, error) {
-	r, notes, err := e.buildRequest(ctx, a)
+	r, notes, err := h.buildRequest(ctx, a)
 	if err != nil {
 		return store.Receipt{}, notes, err
 	}
 	var receipt store.Receipt
-	err = e.Quota.RunWithinQuota(ctx, r.UID, func() (err error) {
+	err = h.Quota.RunWithinQuota(ctx, r.UID, func() (err error) {
 		receipt, err = put(ctx, r)
 		return err
 	})
 	if err == nil {
-		e.Owners.RememberName(r.UID, r.Owner)
+		h.Owners.RememberName(r.UID, r.Owner)
 	}
 	for more := receipt.Staged; err == nil && more; {
-		more, err = e.Store.ApplyBatch(ctx, receipt.Batch)
+		more, err = h.Store.ApplyBatch(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
 			select { // retry: the batch is committed, so all its jobs must reach the queue
 			case <-time.After(applyRetryDelay):
@@ -142,18 +111,18 @@ func (e *enqueuer) enqueue(ctx context.Context, a enqueueRequest,
 const applyRetryDelay = 200 * time.Millisecond
 
 // buildRequest validates specs and converts them to a request to the store.
-func (e *enqueuer) buildRequest(ctx context.Context, a enqueueRequest) (r store.Request, notes replyNotes, err error) {
-	c := e.Settings.Current()
+func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Request, notes replyNotes, err error) {
+	c := h.Settings.Current()
 	peer := control.PeerFrom(ctx)
-	uid, users := peer.UID, access.UserResolver{RunAs: e.RunAs, Peer: &peer}
+	uid := peer.UID
 	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, IdempotencyKey: a.idempotencyKey,
-		MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser, MaxBytesPerUser: e.Quota.MaxBytesPerUser(),
+		MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser, MaxBytesPerUser: h.Quota.MaxBytesPerUser(),
 		Submission: peer.SubmissionNumber}
 	if len(a.idempotencyKey) > queue.MaxKeyBytes {
 		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.idempotencyKey),
 			queue.MaxKeyBytes)
 	}
-	name := e.Owners.UserName(uid)
+	name := h.Owners.UserName(uid)
 	if name != strconv.Itoa(uid) { // if name is a number, the account has no name or its name is unknown now
 		r.Owner = name
 	}
@@ -161,27 +130,27 @@ func (e *enqueuer) buildRequest(ctx context.Context, a enqueueRequest) (r store.
 	var earlier int
 	var next []string
 	if a.runNext {
-		if best, earlier, err = e.bestWaitingPriority(ctx, uid, a.batch, len(a.specs)); err != nil {
+		if best, earlier, err = h.bestWaitingPriority(ctx, uid, a.batch, len(a.specs)); err != nil {
 			return r, notes, err
 		}
 	}
-	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return e.NodeList.Nodes(ctx) })
+	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
 	for i := range a.specs {
-		spec, err := e.QueueRules.WithDefaults(&a.specs[i])
+		spec, err := h.QueueRules.WithDefaults(&a.specs[i])
 		var j queue.Job
 		if err == nil {
-			j, err = e.buildDraft(spec, c.JobDefaults(), name, &users)
+			j, err = h.buildDraft(spec, c.JobDefaults(), name, &peer)
 		}
 		switch {
 		case err != nil:
 		case a.runNext:
-			next = e.raisePriorityToNext(&peer, &j, best, earlier+i)
+			next = h.raisePriorityToNext(&peer, &j, best, earlier+i)
 		case a.specs[i].Priority != nil:
-			err = e.checkPriority(&peer, &j)
+			err = h.checkPriority(&peer, &j)
 		}
 		j.UID = uid
 		if err == nil {
-			err = e.checkDemands(&j, nodes)
+			err = h.checkDemands(&j, nodes)
 		}
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(a.specs) > 1 {
@@ -190,16 +159,16 @@ func (e *enqueuer) buildRequest(ctx context.Context, a enqueueRequest) (r store.
 		if err != nil {
 			return r, notes, err
 		}
-		if runs := e.Account.RunsAs(&j); i == 0 || runs != e.Account.RunsAs(&r.Drafts[i-1]) {
-			if err := e.RunAs.CheckMayRun(runs); err != nil {
+		if runs := h.Account.RunsAs(&j); i == 0 || runs != h.Account.RunsAs(&r.Drafts[i-1]) {
+			if err := h.Guard.CheckMayRun(runs); err != nil {
 				return r, notes, err
 			}
 		}
 		r.Drafts[i] = j
 	}
-	e.addDraftNotes(&notes, r.Drafts)
+	h.addDraftNotes(&notes, r.Drafts)
 	notes.notes = append(notes.notes, next...)
-	if notes.unenforcedLimits, err = e.health.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil ||
+	if notes.unenforcedLimits, err = h.examiner.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil ||
 		a.idempotencyKey == "" {
 		return r, notes, err
 	}
@@ -223,7 +192,7 @@ func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 }
 
 // buildDraft returns the job for a spec. name is the name of the user who enqueues it.
-func (e *enqueuer) buildDraft(spec *queue.Spec, d queue.Defaults, name string, users *access.UserResolver) (queue.Job,
+func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string, peer *control.Peer) (queue.Job,
 	error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
@@ -233,46 +202,46 @@ func (e *enqueuer) buildDraft(spec *queue.Spec, d queue.Defaults, name string, u
 		j.User = name
 		return j, err
 	}
-	user, err := users.Resolve(j.User)
+	user, err := h.Guard.ResolveUser(peer, j.User)
 	j.AsUID, j.User = &user.UID, user.Name
 	return j, err
 }
 
 // viewJob converts a job, with all its fields, to its form in a reply.
-func (w *jobViewer) viewJob(j *queue.Job) control.Job {
-	v := control.JobViewContext{HeldUnits: w.Settings.UnitNames(j), CurrentTime: w.Store.Now(), Order: w.Store.Order(),
-		EnqueuedTotal: w.Store.Counts().EnqueuedTotal, TypicalRuntime: w.Store.TypicalRuntime(j.Fingerprint())}
-	v.User, v.Owner = w.RunAs.UserAndOwnerNames(j)
-	if pausedAt, pausedBy := w.Pauses.PauseOf(j); pausedAt != 0 {
-		v.PausedAt, v.PausedBy = pausedAt, w.Owners.UserName(pausedBy)
+func (h *API) viewJob(j *queue.Job) control.Job {
+	v := control.JobViewContext{HeldUnits: h.Settings.UnitNames(j), CurrentTime: h.Store.Now(), Order: h.Store.Order(),
+		EnqueuedTotal: h.Store.Counts().EnqueuedTotal, TypicalRuntime: h.Store.TypicalRuntime(j.Fingerprint())}
+	v.User, v.Owner = h.Guard.UserAndOwnerNames(j)
+	if pausedAt, pausedBy := h.Pauses.PauseOf(j); pausedAt != 0 {
+		v.PausedAt, v.PausedBy = pausedAt, h.Owners.UserName(pausedBy)
 	}
 	return control.ViewJob(j, v)
 }
 
 // viewJobFor returns a job as the peer may see it.
-func (w *jobViewer) viewJobFor(p *control.Peer, j *queue.Job) control.Job {
-	v := w.viewJob(j)
-	access.HideJob(&v, w.Guard.VisibilityFor(p, j))
+func (h *API) viewJobFor(p *control.Peer, j *queue.Job) control.Job {
+	v := h.viewJob(j)
+	access.HideJob(&v, h.Guard.VisibilityFor(p, j))
 	return v
 }
 
 // viewJobsFor returns jobs as the peer may see them. It leaves out hidden jobs.
-func (w *jobViewer) viewJobsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
+func (h *API) viewJobsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
 	list := make([]control.Job, 0, len(jobs))
 	for i := range jobs {
-		if !w.Guard.Hides(p, &jobs[i]) {
-			list = append(list, w.viewJobFor(p, &jobs[i]))
+		if !h.Guard.Hides(p, &jobs[i]) {
+			list = append(list, h.viewJobFor(p, &jobs[i]))
 		}
 	}
-	w.NodeList.SetNodeNames(ctx, list)
-	w.waits.SetWaitsFor(ctx, jobs, list)
+	h.AllNodes.SetNodeNames(ctx, list)
+	h.waits.SetWaitsFor(ctx, jobs, list)
 	return list
 }
 
 // List implements control.API.
-func (h *Jobs) List(ctx context.Context, p control.List) (control.JobPage, error) {
+func (h *API) List(ctx context.Context, p control.List) (control.JobPage, error) {
 	peer := control.PeerFrom(ctx)
-	f, err := h.filters.parse(&peer, p)
+	f, err := h.parseFilter(&peer, p)
 	if err != nil {
 		return control.JobPage{}, err
 	}
@@ -281,20 +250,20 @@ func (h *Jobs) List(ctx context.Context, p control.List) (control.JobPage, error
 		if err != nil {
 			return control.JobPage{}, err
 		}
-		return control.JobPage{Jobs: h.views.viewJobsFor(ctx, &peer, page.Jobs), Next: pageCursor(page.Next)}, nil
+		return control.JobPage{Jobs: h.viewJobsFor(ctx, &peer, page.Jobs), Next: pageCursor(page.Next)}, nil
 	})
 }
 
 // DLQList implements control.API.
-func (h *Jobs) DLQList(ctx context.Context, p control.DLQList) (control.JobPage, error) {
+func (h *API) DLQList(ctx context.Context, p control.DLQList) (control.JobPage, error) {
 	return h.List(ctx, p.List())
 }
 
 // batchLabel is the name of the label that holds the batch of a job.
 const batchLabel = "batch"
 
-// parse converts the parameters of a list request to a filter of the store.
-func (t *filterParser) parse(peer *control.Peer, p control.List) (store.Filter, error) {
+// parseFilter converts the parameters of a list request to a filter of the store.
+func (h *API) parseFilter(peer *control.Peer, p control.List) (store.Filter, error) {
 	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
 		Glob: p.IDGlob, Limit: p.Limit}
 	if p.Limit == 0 {
@@ -312,9 +281,9 @@ func (t *filterParser) parse(peer *control.Peer, p control.List) (store.Filter, 
 		return f, err
 	}
 	if p.User != "" {
-		uid, ok := t.Directory.UserID(p.User)
+		uid, ok := h.Directory.UserID(p.User)
 		if !ok {
-			uid, ok = t.Owners.FormerUID(p.User)
+			uid, ok = h.Owners.FormerUID(p.User)
 		}
 		if !ok {
 			return f, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(p.User))
@@ -349,13 +318,10 @@ func parseStates(names []string) (states []queue.State, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, state := range list {
-			if !slices.Contains(states, state) {
-				states = append(states, state)
-			}
-		}
+		states = append(states, list...)
 	}
-	return states, nil
+	slices.Sort(states)
+	return slices.Compact(states), nil
 }
 
 // rebootNoteDelay is the delay of a new job above which the reply has a note about reboots. For shorter delays a
@@ -371,15 +337,15 @@ type replyNotes struct {
 }
 
 // addDraftNotes adds notes on jobs that are about to be enqueued.
-func (e *enqueuer) addDraftNotes(m *replyNotes, drafts []queue.Job) {
+func (h *API) addDraftNotes(m *replyNotes, drafts []queue.Job) {
 	delayed := false
-	now := e.Store.Now()
+	now := h.Store.Now()
 	for i := range drafts {
 		j := &drafts[i]
 		m.maxAttempts = max(m.maxAttempts, j.MaxAttempts)
 		delayed = delayed || j.Delay > rebootNoteDelay || j.RunAt > now.Add(rebootNoteDelay)
 	}
 	if delayed {
-		m.notes = e.BootAdvice.BootNotes()
+		m.notes = h.examiner.BootNotes()
 	}
 }

@@ -15,19 +15,10 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 )
 
-// outputReader reads the output of attempts on any node.
-type outputReader struct{ *parts }
-
-// Output sends the output of jobs, and connects users with their terminals.
-type Output struct {
-	*parts
-	terminalClients terminalClients
-}
-
 // Logs implements control.API.
-func (h *Output) Logs(ctx context.Context, p control.Logs, each func(control.OutputPiece) error) (control.LogsEnd,
+func (h *API) Logs(ctx context.Context, p control.Logs, each func(control.OutputPiece) error) (control.LogsEnd,
 	error) {
-	j, err := h.reader.findFor(ctx, "logs", p.ID)
+	j, err := h.findFor(ctx, "logs", p.ID)
 	if err != nil {
 		return control.LogsEnd{}, err
 	}
@@ -57,7 +48,7 @@ func (h *Output) Logs(ctx context.Context, p control.Logs, each func(control.Out
 
 // logSender sends the output of one job, one attempt after another.
 type logSender struct {
-	h         *Output
+	h         *API
 	params    control.Logs
 	each      func(control.OutputPiece) error
 	attempt   int           // number of the current attempt
@@ -82,9 +73,9 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 		// connected is taken before the job's state is read, so that no later connection is missed.
 		connected := l.h.Pool.RunnerConnected()
 		var retry <-chan time.Time
-		if now, err := l.h.reader.rereadCompact(ctx, &j); err == nil {
+		if now, err := l.h.rereadCompact(ctx, &j); err == nil {
 			j = now
-		} else if l.params.Follow && l.h.NodeList.IsStoreUnavailable(err) {
+		} else if l.params.Follow && l.h.AllNodes.IsStoreUnavailable(err) {
 			// A job on this node still prints while the store is unavailable.
 			retry = time.After(cluster.PollInterval)
 		} else {
@@ -96,7 +87,7 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 		case l.lastChunks != nil:
 			return end, l.sendLast()
 		case j.StartedAttempts >= l.attempt:
-			if err := l.h.outputReader.readStored(ctx, j.Seq, l.attempt, l.tailBytes, l.cursor, l.send); err != nil {
+			if err := l.h.readStored(ctx, j.Seq, l.attempt, l.tailBytes, l.cursor, l.send); err != nil {
 				return end, err
 			}
 			if !l.params.Follow || l.params.Attempt != 0 {
@@ -111,7 +102,7 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 			l.attempt, l.tailBytes, l.cursor = l.attempt+1, 0, output.Cursor{}
 			continue
 		case running == l.attempt && l.params.Follow:
-			more, err := l.h.outputReader.readLive(ctx, j.Seq, &l.cursor, true, l.send)
+			more, err := l.h.readLive(ctx, j.Seq, &l.cursor, true, l.send)
 			if err != nil {
 				return end, err
 			}
@@ -137,11 +128,11 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 // searched before, it sends only the output up to l.searchedEnd.
 func (l *logSender) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
 	if l.searchedEnd == (output.Cursor{}) {
-		if l.searchedEnd, err = l.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
+		if l.searchedEnd, err = l.h.liveEnd(ctx, j.Seq); err != nil {
 			return err
 		}
 	}
-	return l.h.outputReader.readUpTo(ctx, j.Seq, l.cursor, l.searchedEnd, l.send)
+	return l.h.readUpTo(ctx, j.Seq, l.cursor, l.searchedEnd, l.send)
 }
 
 // sendLast sends the last lines that seekTail found in the output of a running attempt.
@@ -220,12 +211,12 @@ func newPiece(c *output.Chunk) control.OutputPiece {
 // readTail reads at least tail bytes at the end of each stream of an attempt's current output. For a running
 // attempt it reads them in one request, because output that is read later may be dropped by then. A runner
 // keeps at most output.MaxMemoryBytes bytes of both streams.
-func (r *outputReader) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
-	if r.isRunning(ctx, j, n) {
-		_, err := r.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
+func (h *API) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
+	if h.isRunning(ctx, j, n) {
+		_, err := h.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
 		return err
 	}
-	err := r.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
+	err := h.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil // no output: the attempt has ended, and its end is about to be recorded
 	}
@@ -233,13 +224,13 @@ func (r *outputReader) readTail(ctx context.Context, j *queue.Job, n, tail int, 
 }
 
 // isRunning reports whether attempt n of a job is running.
-func (r *outputReader) isRunning(ctx context.Context, j *queue.Job, n int) bool {
-	return n > j.StartedAttempts && r.Router.LeasedAttemptNumber(ctx, j) == n
+func (h *API) isRunning(ctx context.Context, j *queue.Job, n int) bool {
+	return n > j.StartedAttempts && h.Router.LeasedAttemptNumber(ctx, j) == n
 }
 
 // liveEnd returns the position up to which a running attempt has printed.
-func (r *outputReader) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
-	chunk, ok, err := r.Router.ReadOutput(ctx, seq, output.Cursor{-1, -1}, false)
+func (h *API) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
+	chunk, ok, err := h.Router.ReadOutput(ctx, seq, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
 		return end, err
 	}
@@ -248,7 +239,7 @@ func (r *outputReader) liveEnd(ctx context.Context, seq int64) (end output.Curso
 
 // readUpTo reads the output of a running attempt from the cursor c up to the position end. It stops there,
 // because the attempt may print faster than the caller reads.
-func (r *outputReader) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
+func (h *API) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
 	each func(output.Chunk) error) error {
 	start := c
 	within := func(chunk output.Chunk) error {
@@ -269,7 +260,7 @@ func (r *outputReader) readUpTo(ctx context.Context, seq int64, c, end output.Cu
 	}
 	for more := true; more && (c[0] < end[0] || c[1] < end[1]); {
 		var err error
-		if more, err = r.readLive(ctx, seq, &c, false, within); err != nil {
+		if more, err = h.readLive(ctx, seq, &c, false, within); err != nil {
 			return err
 		}
 	}
@@ -278,13 +269,13 @@ func (r *outputReader) readUpTo(ctx context.Context, seq int64, c, end output.Cu
 
 // readLive reads a piece of a running attempt's output after the cursor. With follow, it waits for new
 // output. more is false when the attempt no longer runs or all output was read.
-func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool,
+func (h *API) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool,
 	each func(output.Chunk) error) (more bool, err error) {
-	chunk, ok, err := r.Router.ReadOutput(ctx, seq, *c, follow)
+	chunk, ok, err := h.Router.ReadOutput(ctx, seq, *c, follow)
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := r.eachChunk(ctx, control.ClassManyJobs, decodedChunks(chunk.Data), each); err != nil {
+	if err := h.eachChunk(ctx, control.ClassManyJobs, decodedChunks(chunk.Data), each); err != nil {
 		return false, err
 	}
 	before := *c
@@ -295,10 +286,10 @@ func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor
 // readStored reads the output of an ended attempt after a cursor. If tail is positive, it reads only at
 // least tail bytes at the end of each stream. For output that is damaged or missing in its file, it passes
 // a chunk that says so.
-func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
+func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
 	each func(output.Chunk) error) error {
-	a, err := read(ctx, r.UserLimits, control.ClassOneJob,
-		func() (queue.Attempt, error) { return r.Store.Attempt(ctx, seq, n) })
+	a, err := read(ctx, h.UserLimits, control.ClassOneJob,
+		func() (queue.Attempt, error) { return h.Store.Attempt(ctx, seq, n) })
 	if err != nil {
 		return err
 	}
@@ -318,11 +309,11 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 	}
 	if a.OutputRef == "" {
 		// A small output is stored in the attempt's row and not in a file.
-		return r.eachChunk(ctx, control.ClassOneJob, decodedChunks(a.Output), sendRest)
+		return h.eachChunk(ctx, control.ClassOneJob, decodedChunks(a.Output), sendRest)
 	}
-	f, err := r.Router.OpenAttemptOutput(ctx, &a)
+	f, err := h.Router.OpenAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
-		if a.Node != "" && a.Node != r.Node {
+		if a.Node != "" && a.Node != h.Node {
 			return queue.Errorf(queue.CodeNotFound, "attempt %d has lost its output, which was on node %s", a.Number, a.Node)
 		}
 		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d no longer exists", a.Number)
@@ -339,13 +330,13 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 			class = control.ClassOneJob
 		}
 		last := chunkSeq(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tail, each) })
-		err = r.eachChunk(ctx, class, last, sendRest)
+		err = h.eachChunk(ctx, class, last, sendRest)
 		if !errors.Is(err, output.ErrDamaged) {
 			return err
 		}
 	}
 	all := chunkSeq(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
-	return r.eachChunk(ctx, control.ClassManyJobs, all, sendRest)
+	return h.eachChunk(ctx, control.ClassManyJobs, all, sendRest)
 }
 
 // chunkAfter returns the part of a chunk that follows a cursor, and reports whether such a part exists. It
@@ -382,7 +373,7 @@ const chunkOverheadBytes = 64
 
 // eachChunk calls the function each with every chunk. While it holds one slot of the class, it handles a
 // bounded number of chunks.
-func (r *outputReader) eachChunk(ctx context.Context, class control.SlotClass, chunks iter.Seq2[output.Chunk, error],
+func (h *API) eachChunk(ctx context.Context, class control.SlotClass, chunks iter.Seq2[output.Chunk, error],
 	each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
@@ -391,7 +382,7 @@ func (r *outputReader) eachChunk(ctx context.Context, class control.SlotClass, c
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := r.UserLimits.RunStreamStep(ctx, class, func() error {
+		err := h.UserLimits.RunStreamStep(ctx, class, func() error {
 			for cost := 0; cost < bytesPerReadSlot; {
 				c, err, ok := next()
 				if more = ok; !ok || err != nil {

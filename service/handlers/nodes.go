@@ -8,10 +8,6 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Nodes drains, removes and lists nodes. Its method NodeList hides the field NodeList, so its methods use
-// h.NodeParts.NodeList.
-type Nodes struct{ *parts }
-
 func viewNode(n *store.NodeState) control.NodeView {
 	v := control.NodeView{Name: n.Name, State: "alive", IsAnswering: n.IsSelf, Workers: n.Workers, Running: n.Running,
 		Labels: maps.Collect(maps.All(n.Labels)), Resources: maps.Collect(maps.All(n.Resources)),
@@ -30,10 +26,10 @@ func viewNode(n *store.NodeState) control.NodeView {
 }
 
 // NodeList implements control.API.
-func (h *Nodes) NodeList(ctx context.Context, p control.NodeListParams) (control.NodeList, error) {
+func (h *API) NodeList(ctx context.Context, p control.NodeListParams) (control.NodeList, error) {
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.NodeList, error) {
 		list := control.NodeList{Nodes: []control.NodeView{}}
-		read := h.NodeParts.NodeList.Nodes
+		read := h.AllNodes.Nodes
 		if h.Cluster != nil {
 			read = func(ctx context.Context) ([]store.NodeState, error) { return h.Cluster.Nodes(ctx, p.Cursor) }
 		}
@@ -49,8 +45,8 @@ func (h *Nodes) NodeList(ctx context.Context, p control.NodeListParams) (control
 }
 
 // NodeRemove implements control.API.
-func (h *Nodes) NodeRemove(ctx context.Context, p control.NodeName) (v control.NodeView, err error) {
-	n, err := h.NodeParts.NodeList.NodeNamed(ctx, p.Name, "queuectl service stop")
+func (h *API) NodeRemove(ctx context.Context, p control.NodeName) (v control.NodeView, err error) {
+	n, err := h.AllNodes.NodeNamed(ctx, p.Name, "queuectl service stop")
 	if err != nil {
 		return v, err
 	}

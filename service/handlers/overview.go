@@ -6,39 +6,32 @@ import (
 	"slices"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/store"
 )
 
-// Overview describes the state of the whole queue.
-type Overview struct {
-	*parts
-	lastLineLimiter *fair.Limiter // admits one reader of last lines per user
-}
-
 // Hello implements control.API.
-func (h *Overview) Hello(context.Context, control.HelloParams) (control.Hello, error) {
+func (h *API) Hello(context.Context, control.HelloParams) (control.Hello, error) {
 	return control.Hello{Version: h.Version, Protocol: control.VersionRange{Min: control.ProtocolVersion,
 		Max: control.ProtocolVersion},
 		Features: control.MethodNames()}, nil
 }
 
 // Status implements control.API.
-func (h *Overview) Status(ctx context.Context, _ control.NoParams) (control.Status, error) {
+func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, error) {
 	// Read the last event before the counts, so that the events after it cover all changes that the counts
 	// lack.
 	last, _ := h.Store.LastEvent()
 	counts := h.Store.Counts()
 	oldest, err := read(ctx, h.UserLimits, control.ClassOneJob,
 		func() (queue.Millis, error) { return h.Store.OldestReadySince(ctx) })
-	if err != nil && !h.NodeList.IsStoreUnavailable(err) {
+	if err != nil && !h.AllNodes.IsStoreUnavailable(err) {
 		return control.Status{}, err
 	}
 	st := control.Status{
-		Jobs: map[string]int64{}, OldestReadySince: control.Time(
-			oldest), EnqueuedTotal: counts.EnqueuedTotal, LastEventSeq: last,
+		Jobs: map[string]int64{}, OldestReadySince: control.Time(oldest),
+		EnqueuedTotal: counts.EnqueuedTotal, LastEventSeq: last,
 		Storage: control.Storage{StateDir: h.Paths.StateDir, DatabaseBytes: counts.DatabaseBytes,
 			OutputBytes: counts.OutputBytes},
 		SettingsFile: h.Paths.SettingsFile, Socket: h.Paths.Socket,
@@ -49,13 +42,13 @@ func (h *Overview) Status(ctx context.Context, _ control.NoParams) (control.Stat
 	if h.Cluster != nil {
 		st.Node, st.StoreLocation = h.Node, h.Location.String()
 	}
-	if all := h.Pauses.Current(); all != nil {
+	if all := h.Pauses.Load(); all != nil {
 		st.PausedAt, st.PausedBy = control.Time(all.SetAt), new(h.Owners.UserName(all.UID))
 	}
 	if err == nil {
-		ended, _ := h.NodeList.OtherNodesThroughput(ctx)
+		ended, _ := h.AllNodes.OtherNodesThroughput(ctx)
 		st.ThroughputPerMinute += ended
-		st.Health = doctor.HealthText(h.health.Problems(ctx))
+		st.Health = doctor.HealthText(h.examiner.Problems(ctx))
 	} else {
 		st.StoreError = err.Error()
 		st.Health = doctor.HealthText([]string{st.StoreError + "; the job counts may be outdated"}, true)
@@ -97,7 +90,7 @@ const maxListedNearQuota = 20
 
 // addQuotaUse adds to a status how many bytes the caller's jobs use. For an admin it also adds which users are
 // near their quota.
-func (h *Overview) addQuotaUse(ctx context.Context, st *control.Status) {
+func (h *API) addQuotaUse(ctx context.Context, st *control.Status) {
 	p := control.PeerFrom(ctx)
 	st.UserBytes, st.MaxBytesPerUser = h.Store.UserBytes(p.UID), h.Quota.MaxBytesPerUser()
 	if !p.Right.Covers(control.RightAdmin) {

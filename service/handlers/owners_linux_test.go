@@ -143,7 +143,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", id, got, want)
 			}
 		}
-		if _, err := s.batches.Enqueue(asPeer(t, reusedUID, control.RightSubmit), control.Enqueue{Spec: spec}); err != nil {
+		if _, err := s.Enqueue(asPeer(t, reusedUID, control.RightSubmit), control.Enqueue{Spec: spec}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,34 +155,34 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		true}} {
 		ctx := asPeer(t, c.uid, c.right)
 		for _, id := range []control.JobID{"alice-done", "alice-waits"} {
-			d, err := s.jobs.Show(ctx, control.Show{ID: id})
+			d, err := s.Show(ctx, control.Show{ID: id})
 			if shown := fmt.Sprintf("%+v", d); err != nil || strings.Contains(shown, "canary") != c.all || d.User != "alice" {
 				t.Errorf("show %s to %s: %s, %v", id, c.right, shown, err)
 			}
 		}
-		_, err := s.output.Logs(ctx, control.Logs{ID: "alice-done"}, func(control.OutputPiece) error { return nil })
+		_, err := s.Logs(ctx, control.Logs{ID: "alice-done"}, func(control.OutputPiece) error { return nil })
 		if errors.Is(err, queue.ErrDenied) == c.all {
 			t.Errorf("logs to %s: %v", c.right, err)
 		}
-		v, err := s.actions.Hold(ctx, control.Selection{ID: "alice-waits"})
+		v, err := s.Hold(ctx, control.Selection{ID: "alice-waits"})
 		if errors.Is(err, queue.ErrDenied) == c.all && len(v.Refusals) != 1 {
 			t.Errorf("hold by %s: %+v, %v", c.right, v, err)
 		}
-		if f, err := s.filters.parse(&control.Peer{}, control.List{User: "alice"}); err != nil || *f.UID != -1 {
+		if f, err := s.parseFilter(&control.Peer{}, control.List{User: "alice"}); err != nil || *f.UID != -1 {
 			t.Errorf("list of alice's: %+v, %v", f, err)
 		}
 	}
-	found := s.doctor.ExamineOwners(t.Context())
+	found := s.examiner.ExamineOwners(t.Context())
 	if len(found) != 1 || !strings.Contains(found[0].Message, ": alice") || found[0].Level != store.LevelWarning {
 		t.Errorf("doctor finds %+v", found)
 	}
 	for _, id := range []string{"alice-done", "alice-waits"} {
-		if _, err := s.actions.Remove(asPeer(t, keptUID, control.RightAdmin),
+		if _, err := s.Remove(asPeer(t, keptUID, control.RightAdmin),
 			control.Remove{Selection: control.Selection{ID: control.JobID(id)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if found := s.doctor.ExamineOwners(t.Context()); len(found) != 0 {
+	if found := s.examiner.ExamineOwners(t.Context()); len(found) != 0 {
 		t.Errorf("without jobs of the former account, doctor finds %+v", found)
 	}
 }
@@ -227,7 +227,7 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.enqueueJobs(t, namedJobs("newer", 20_001)...)
-	if found := s.doctor.ExamineOwners(t.Context()); len(found) != 1 || !strings.Contains(found[0].Message, ": alice") {
+	if found := s.examiner.ExamineOwners(t.Context()); len(found) != 1 || !strings.Contains(found[0].Message, ": alice") {
 		t.Errorf("doctor finds %+v", found)
 	}
 }
@@ -240,11 +240,11 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.RightSubmit)); err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.jobs.Show(asPeer(t, reusedUID, control.RightSubmit), control.Show{ID: "alice-waits"})
+	d, err := s.Show(asPeer(t, reusedUID, control.RightSubmit), control.Show{ID: "alice-waits"})
 	if shown := fmt.Sprintf("%+v", d); err != nil || d.State == "held" || strings.Contains(shown, "canary") {
 		t.Errorf("show: %s, %v", shown, err)
 	}
-	if d, err := s.jobs.Show(asPeer(t, keptUID, control.RightSubmit), control.Show{ID: "bob-waits"}); err != nil ||
+	if d, err := s.Show(asPeer(t, keptUID, control.RightSubmit), control.Show{ID: "bob-waits"}); err != nil ||
 		!strings.Contains(fmt.Sprintf("%+v", d), "canary") {
 		t.Errorf("the user's own jobs: %+v, %v", d, err)
 	}

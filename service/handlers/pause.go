@@ -12,25 +12,25 @@ import (
 )
 
 // Pause implements control.API.
-func (h *Actions) Pause(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+func (h *API) Pause(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return h.setPaused(ctx, "pause", p, true)
 }
 
 // Resume implements control.API.
-func (h *Actions) Resume(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+func (h *API) Resume(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return h.setPaused(ctx, "resume", p, false)
 }
 
-func (h *Actions) setPaused(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
+func (h *API) setPaused(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
 	error) {
 	if p.All {
 		return h.setAllPaused(ctx, method, p, on)
 	}
-	return h.bulk.applyToJobs(ctx, p, []queue.State{queue.Processing}, h.jobChanges.pauseVerb(on))
+	return h.applyToJobs(ctx, p, []queue.State{queue.Processing}, h.pauseVerb(on))
 }
 
 // pauseVerb returns the verb that pauses running jobs, or resumes paused ones.
-func (h *jobChanger) pauseVerb(on bool) *bulkVerb {
+func (h *API) pauseVerb(on bool) *bulkVerb {
 	method := "resume"
 	if on {
 		method = "pause"
@@ -43,7 +43,7 @@ func (h *jobChanger) pauseVerb(on bool) *bulkVerb {
 		case len(only) > 0:
 			return store.ErrStateChanged
 		}
-		now, err := h.reader.rereadCompact(ctx, j)
+		now, err := h.rereadCompact(ctx, j)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func cannotPauseError(j *queue.Job, on bool) error {
 
 // setAllPaused begins or ends a pause of all jobs. Ending it resumes only jobs that were not paused
 // individually. The pause also lasts across restarts of the service.
-func (h *Actions) setAllPaused(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
+func (h *API) setAllPaused(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
 	error) {
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
@@ -76,10 +76,10 @@ func (h *Actions) setAllPaused(ctx context.Context, method string, p control.Sel
 		return v, h.Rights.Refuse(&peer, method+" of all jobs", control.RightOperate)
 	}
 	if _, relayed := cluster.RelayedRequest(ctx); relayed {
-		if err := h.changes.ReloadShared(ctx); err != nil {
+		if err := h.ReloadShared(ctx); err != nil {
 			return v, err
 		}
-		return localPauseResult(h.Pool.SetAllPaused(h.Pauses.Current() != nil)(ctx)), nil
+		return localPauseResult(h.Pool.SetAllPaused(h.Pauses.Load() != nil)(ctx)), nil
 	}
 	if p.DryRun {
 		v.MatchCount = new(int(h.Store.Counts().States[queue.Processing]))
@@ -107,7 +107,7 @@ func (h *Actions) setAllPaused(ctx context.Context, method string, p control.Sel
 	done, err := wait(ctx)
 	v.DoneIDs = append(v.DoneIDs, done...)
 	request := cluster.Request{Method: method, Params: control.Selection{All: true}}
-	for _, other := range notifyNodes[control.BulkResult](ctx, h.changes, request) {
+	for _, other := range notifyNodes[control.BulkResult](ctx, h, request) {
 		v.DoneIDs = append(v.DoneIDs, other.Result.DoneIDs...)
 		for _, r := range other.Result.Refusals {
 			h.Log.Warn("a node could not "+method+" all of its jobs", "node", other.Node.Name, "error", r.Message)
@@ -127,16 +127,16 @@ func localPauseResult(done []string, err error) control.BulkResult {
 }
 
 // storeAllPause stores the start or the end of a pause of all jobs. The caller holds the settings lock.
-func (h *Actions) storeAllPause(ctx context.Context, on bool) error {
+func (h *API) storeAllPause(ctx context.Context, on bool) error {
 	set := store.Setting{Key: settings.PauseKey, UID: control.PeerFrom(ctx).UID, Kind: queue.EventResumed}
 	if on {
 		set.Value, set.Kind = "on", queue.EventPaused
 	}
-	if err := h.changes.storeSetting(ctx, set); err != nil {
+	if err := h.storeSetting(ctx, set); err != nil {
 		return err
 	}
 	if !on {
-		h.Pauses.Set(nil)
+		h.Pauses.Store(nil)
 		return nil
 	}
 	set.SetAt = h.Store.Now()
@@ -147,6 +147,6 @@ func (h *Actions) storeAllPause(ctx context.Context, on bool) error {
 			set = stored[i] // use the stored start time, since later services report it too
 		}
 	}
-	h.Pauses.Set(&set)
+	h.Pauses.Store(&set)
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 
 // checkPriority returns an error for a priority that is too far from the default of the job's queue. Without
 // this limit, a user with only the right submit could always rank own jobs before other users' jobs.
-func (e *enqueuer) checkPriority(p *control.Peer, j *queue.Job) error {
-	low, high := e.priorityBounds(p, j.Queue)
+func (h *API) checkPriority(p *control.Peer, j *queue.Job) error {
+	low, high := h.priorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {
 		return nil
 	}
@@ -22,12 +22,12 @@ func (e *enqueuer) checkPriority(p *control.Peer, j *queue.Job) error {
 }
 
 // priorityBounds returns the lowest and the highest priority that a caller may set in a queue.
-func (e *enqueuer) priorityBounds(p *control.Peer, name string) (low, high int64) {
+func (h *API) priorityBounds(p *control.Peer, name string) (low, high int64) {
 	if p.Right.Covers(control.RightOperate) {
 		return -queue.MaxPriority, queue.MaxPriority
 	}
-	most := e.Settings.Current().PriorityRange
-	def := e.QueueRules.DefaultPriority(name)
+	most := h.Settings.Current().PriorityRange
+	def := h.QueueRules.DefaultPriority(name)
 	return max(def-most, -queue.MaxPriority), min(def+most, queue.MaxPriority)
 }
 
@@ -46,17 +46,17 @@ func (e *enqueuer) priorityBounds(p *control.Peer, name string) (low, high int64
 // bestWaitingPriority returns the highest effective priority of a user's waiting jobs, and the number of jobs in the
 // earlier requests of the batch. jobs is the number of jobs in this request. All requests of a batch get the
 // same priority, so that the batch's jobs start in their order.
-func (e *enqueuer) bestWaitingPriority(
+func (h *API) bestWaitingPriority(
 	ctx context.Context, uid int, batch string, jobs int,
 ) (best store.WaitingPriority, earlier int, err error) {
-	name, now := batchKey{uid, batch}, e.Store.Now()
-	if b, known := e.runNextBatches.recordRequest(name, now, jobs); known {
+	name, now := batchKey{uid, batch}, h.Store.Now()
+	if b, known := h.runNextBatches.recordRequest(name, now, jobs); known {
 		return b.bestWaiting, b.earlierJobs, nil
 	}
-	best, err = read(ctx, e.UserLimits, control.ClassOneJob,
-		func() (store.WaitingPriority, error) { return e.Store.BestWaitingPriority(ctx, uid) })
+	best, err = read(ctx, h.UserLimits, control.ClassOneJob,
+		func() (store.WaitingPriority, error) { return h.Store.BestWaitingPriority(ctx, uid) })
 	if err == nil && batch != "" {
-		e.runNextBatches.rememberFirst(name, runNextBatch{best, now, jobs})
+		h.runNextBatches.rememberFirst(name, runNextBatch{best, now, jobs})
 	}
 	return best, 0, err
 }
@@ -129,9 +129,9 @@ func (n *runNextBatches) remove(uid int, batch string) {
 // the highest priority that the owner may set. earlier is the number of jobs of the batch before this
 // one. raisePriorityToNext returns a note for the owner if some of the waiting jobs still start
 // first.
-func (e *enqueuer) raisePriorityToNext(p *control.Peer, j *queue.Job, best store.WaitingPriority,
+func (h *API) raisePriorityToNext(p *control.Peer, j *queue.Job, best store.WaitingPriority,
 	earlier int) (notes []string) {
-	order := e.Store.Order()
+	order := h.Store.Order()
 	if order.Scheduling == queue.ByArrival {
 		return []string{`next: the job is enqueued at its usual place, because the setting "scheduling" is "fifo": ` +
 			"the job that has waited longest starts first"}
@@ -142,7 +142,7 @@ func (e *enqueuer) raisePriorityToNext(p *control.Peer, j *queue.Job, best store
 	if order.Scheduling == queue.ByAging && order.AgingUnit == queue.AgingByEnqueues {
 		best.Priority += int64(earlier) + 1 // add the points that the new jobs give to waiting jobs
 	}
-	_, most := e.priorityBounds(p, j.Queue)
+	_, most := h.priorityBounds(p, j.Queue)
 	j.Priority = max(j.Priority, min(best.Priority+1, most))
 	if best.Priority < j.Priority {
 		return nil

@@ -44,12 +44,12 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 		}
 		ctx := asPeer(t, owner, c.right)
 		one := spec(c.queue, c.priority)
-		_, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: one})
+		_, err := s.Enqueue(ctx, control.Enqueue{Spec: one})
 		check("enqueue", err)
-		_, err = s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+		_, err = s.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
 			Jobs: []queue.Spec{{Command: new("true")}, one}})
 		check("batch", err)
-		made, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true"), Queue: &c.queue}})
+		made, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true"), Queue: &c.queue}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 // editJob changes one job and returns the error if the job was rejected.
 func (s *rig) editJob(ctx context.Context, id, set string) error {
 	one := control.Selection{ID: control.JobID(id)}
-	done, err := s.actions.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
+	done, err := s.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
 	if err == nil && len(done.Refusals) > 0 {
 		err = done.Refusals[0].Err()
 	}
@@ -72,7 +72,7 @@ func (s *rig) editJob(ctx context.Context, id, set string) error {
 func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.setDefaults(t, "night", `{"priority":-100}`)
-	made, err := s.batches.Enqueue(asPeer(t, owner, control.RightSubmit),
+	made, err := s.Enqueue(asPeer(t, owner, control.RightSubmit),
 		control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)

@@ -15,18 +15,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// queueReader reads the queues.
-type queueReader struct{ *parts }
-
-// Queues changes and lists queues.
-type Queues struct{ *parts }
-
 // maxSuggestedQueues limits for how many new queues of a request the reply suggests an existing queue with
 // a similar name. If a request creates more, their names are unlikely to be typing errors.
 const maxSuggestedQueues = 10
 
 // createdQueues returns the queues that a request has created.
-func (e *enqueuer) createdQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
+func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
 	isNew := map[string]bool{}
 	for _, name := range r.NewQueues {
 		if isNew[name] = true; name != queue.DefaultQueue {
@@ -36,7 +30,7 @@ func (e *enqueuer) createdQueues(ctx context.Context, r *store.Receipt) (list []
 	if len(list) == 0 || len(list) > maxSuggestedQueues {
 		return list
 	}
-	known, err := e.queueList.listQueues(ctx)
+	known, err := h.listQueues(ctx)
 	if err != nil {
 		return list
 	}
@@ -53,9 +47,9 @@ func (e *enqueuer) createdQueues(ctx context.Context, r *store.Receipt) (list []
 }
 
 // listQueues returns the existing queues, including the default queue even if it is empty.
-func (qr *queueReader) listQueues(ctx context.Context) (list []store.QueueState, err error) {
-	list, err = read(ctx, qr.UserLimits, control.ClassOneJob,
-		func() ([]store.QueueState, error) { return qr.Store.Queues(ctx) })
+func (h *API) listQueues(ctx context.Context) (list []store.QueueState, err error) {
+	list, err = read(ctx, h.UserLimits, control.ClassOneJob,
+		func() ([]store.QueueState, error) { return h.Store.Queues(ctx) })
 	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
 		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.DefaultQueueRule})
 		slices.SortFunc(list, func(a, b store.QueueState) int { return cmp.Compare(a.Name, b.Name) })
@@ -64,12 +58,11 @@ func (qr *queueReader) listQueues(ctx context.Context) (list []store.QueueState,
 }
 
 // viewQueue converts a queue to its form in a reply.
-func (qr *queueReader) viewQueue(q *store.QueueState) control.QueueView {
+func (h *API) viewQueue(q *store.QueueState) control.QueueView {
 	r := &q.Rule
 	v := control.QueueView{
-		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, OldestReadySince: control.Time(
-			q.OldestReadySince), Concurrency: r.Concurrency,
-		Weight: r.Weight, MaxPending: r.MaxPending,
+		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, OldestReadySince: control.Time(q.OldestReadySince),
+		Concurrency: r.Concurrency, Weight: r.Weight, MaxPending: r.MaxPending,
 		Defaults: json.RawMessage(cmp.Or(r.JobDefaults, "{}")), Paused: r.Paused,
 		RetentionMaxJobs: r.Retention.MaxJobs, RetentionOutputBytes: r.Retention.MaxOutputBytes,
 	}
@@ -77,7 +70,7 @@ func (qr *queueReader) viewQueue(q *store.QueueState) control.QueueView {
 		v.Retention = new(control.RetentionAge(r.Retention.MaxAge))
 	}
 	if r.Paused {
-		pausedBy := qr.Owners.UserName(r.PausedBy)
+		pausedBy := h.Owners.UserName(r.PausedBy)
 		v.RunningJobsPaused = r.RunningJobsPaused
 		v.PausedBy, v.PausedAt, v.PausedUntil = &pausedBy, control.Time(r.PausedAt), control.Time(r.PausedUntil)
 		if r.PauseReason != "" {
@@ -88,27 +81,27 @@ func (qr *queueReader) viewQueue(q *store.QueueState) control.QueueView {
 }
 
 // QueueList implements control.API.
-func (h *Queues) QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error) {
-	list, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.AfterName })
+func (h *API) QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error) {
+	list, err := h.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.AfterName })
 	if err == nil {
-		h.queueList.addOtherNodesThroughput(ctx, list.Queues)
+		h.addOtherNodesThroughput(ctx, list.Queues)
 	}
 	return list, err
 }
 
 // addOtherNodesThroughput adds the throughput of the other nodes.
-func (qr *queueReader) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
-	_, ended := qr.NodeList.OtherNodesThroughput(ctx)
+func (h *API) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
+	_, ended := h.AllNodes.OtherNodesThroughput(ctx)
 	for i := range list {
 		list[i].ThroughputPerMinute += ended[list[i].Queue]
 	}
 }
 
 // viewQueues returns the wanted queues with their throughput on this node.
-func (qr *queueReader) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
-	list, err := qr.listQueues(ctx)
+func (h *API) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
+	list, err := h.listQueues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
-	rates := qr.Pool.QueueThroughputsPerMinute()
+	rates := h.Pool.QueueThroughputsPerMinute()
 	for i := range list {
 		if !wanted(&list[i]) {
 			continue
@@ -117,16 +110,16 @@ func (qr *queueReader) viewQueues(ctx context.Context, wanted func(*store.QueueS
 			out.Next = out.Queues[n-1].Queue
 			break
 		}
-		out.Queues = append(out.Queues, qr.viewQueue(&list[i]))
+		out.Queues = append(out.Queues, h.viewQueue(&list[i]))
 		out.Queues[len(out.Queues)-1].ThroughputPerMinute = rates[list[i].Name]
 	}
 	return out, err
 }
 
 // QueueSet implements control.API.
-func (h *Queues) QueueSet(ctx context.Context, p control.QueueSet) (v control.QueueView, err error) {
-	err = h.changes.applyOnAllNodes(ctx, func() error {
-		rule, err := h.queueList.ruleOf(ctx, p.Name)
+func (h *API) QueueSet(ctx context.Context, p control.QueueSet) (v control.QueueView, err error) {
+	err = h.applyOnAllNodes(ctx, func() error {
+		rule, err := h.ruleOf(ctx, p.Name)
 		if err != nil {
 			return err
 		}
@@ -140,7 +133,7 @@ func (h *Queues) QueueSet(ctx context.Context, p control.QueueSet) (v control.Qu
 			var j queue.Job
 			rule.JobDefaults, j, err = mergeDefaults(rule.JobDefaults, p.Default, h.Settings.Current().JobDefaults())
 			if err == nil { // reject defaults that name something that does not exist
-				err = h.intake.checkDemands(&j, func() ([]store.NodeState, error) { return h.NodeList.Nodes(ctx) })
+				err = h.checkDemands(&j, func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
 			}
 			if err != nil {
 				return err
@@ -151,13 +144,13 @@ func (h *Queues) QueueSet(ctx context.Context, p control.QueueSet) (v control.Qu
 	if err != nil {
 		return v, err
 	}
-	list, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name == p.Name })
+	list, err := h.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name == p.Name })
 	if len(list.Queues) > 0 {
-		h.queueList.addOtherNodesThroughput(ctx, list.Queues)
+		h.addOtherNodesThroughput(ctx, list.Queues)
 		v = list.Queues[0]
 		// The queue no longer exists, because it has neither settings nor jobs. Show the default settings.
 	} else {
-		v = h.queueList.viewQueue(&store.QueueState{Name: p.Name, Rule: store.DefaultQueueRule})
+		v = h.viewQueue(&store.QueueState{Name: p.Name, Rule: store.DefaultQueueRule})
 	}
 	return v, err
 }
@@ -170,8 +163,8 @@ func setIfGiven[T any](to, given *T) {
 }
 
 // queueNamed returns the state of a queue. A queue that does not exist has no jobs and default settings.
-func (qr *queueReader) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
-	list, err := qr.listQueues(ctx)
+func (h *API) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
+	list, err := h.listQueues(ctx)
 	for _, q := range list {
 		if q.Name == name {
 			return q, nil
@@ -181,13 +174,13 @@ func (qr *queueReader) queueNamed(ctx context.Context, name string) (store.Queue
 }
 
 // ruleOf returns the settings of a queue. The caller holds the settings lock.
-func (qr *queueReader) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
-	q, err := qr.queueNamed(ctx, name)
+func (h *API) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
+	q, err := h.queueNamed(ctx, name)
 	return q.Rule, err
 }
 
 // setRule changes the settings of a queue. The caller holds the settings lock.
-func (h *Queues) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
+func (h *API) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
 	if err := h.Guard.Audit(ctx, verb, name, nil); err != nil {
 		return err
 	}
@@ -241,7 +234,7 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (text st
 }
 
 // QueuePause implements control.API.
-func (h *Queues) QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error) {
+func (h *API) QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error) {
 	now := h.Store.Now()
 	until := queue.Millis(p.Until)
 	if p.For != 0 {
@@ -275,8 +268,8 @@ const (
 
 // PauseJobsOfFrozenQueues pauses the running jobs of frozen queues when a service starts. An earlier service that
 // was killed during a freeze may not have paused all of them.
-func (h *Queues) PauseJobsOfFrozenQueues(ctx context.Context) {
-	list, err := h.queueList.listQueues(ctx)
+func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
+	list, err := h.listQueues(ctx)
 	name := ""
 	for i := range list {
 		if q := &list[i]; err == nil && q.Rule.RunningJobsPaused {
@@ -292,7 +285,7 @@ func (h *Queues) PauseJobsOfFrozenQueues(ctx context.Context) {
 // recallQueue recalls the jobs of a paused queue that are leased but have not started. If the queue is
 // frozen, it also pauses the queue's running jobs. It polls, because a job that is being claimed is leased
 // in the store before the pool knows it. See docs/decisions/0023.
-func (h *Queues) recallQueue(ctx context.Context, q *store.QueueState) error {
+func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
 	timeoutCtx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()
@@ -306,7 +299,7 @@ func (h *Queues) recallQueue(ctx context.Context, q *store.QueueState) error {
 		if leased == 0 && unstarted == 0 && len(running) == 0 {
 			return nil
 		}
-		now, err := h.queueList.queueNamed(ctx, q.Name)
+		now, err := h.queueNamed(ctx, q.Name)
 		if err != nil {
 			return err
 		}
@@ -323,7 +316,7 @@ func (h *Queues) recallQueue(ctx context.Context, q *store.QueueState) error {
 }
 
 // pauseJobs concurrently pauses the jobs that run on this node and are not in done, and adds them to done.
-func (h *Queues) pauseJobs(ctx context.Context, seqs []int64, uid int, done map[int64]bool) error {
+func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
 	for i, seq := range seqs {
@@ -344,7 +337,7 @@ func (h *Queues) pauseJobs(ctx context.Context, seqs []int64, uid int, done map[
 
 // resumeJobsOfFrozenQueue resumes the jobs that a freeze of the queue has paused. Jobs that were paused before the
 // freeze stay paused.
-func (h *Queues) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) error {
+func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) error {
 	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPageRows}
 	for {
 		page, err := h.Store.List(ctx, f)
@@ -358,7 +351,7 @@ func (h *Queues) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueStat
 			}
 		}
 		// The peer needs no right on the jobs, since it may resume the queue.
-		v, err := h.bulk.applyToRefs(withServiceRights(ctx), h.jobChanges.pauseVerb(false), refs, f.States)
+		v, err := h.applyToRefs(withServiceRights(ctx), h.pauseVerb(false), refs, f.States)
 		if err = firstUnexpectedError(&v, err); err != nil || page.Next == 0 {
 			return err
 		}
@@ -367,8 +360,8 @@ func (h *Queues) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueStat
 }
 
 // QueueResume implements control.API.
-func (h *Queues) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
-	list, err := h.queueList.listQueues(ctx)
+func (h *API) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
+	list, err := h.listQueues(ctx)
 	for i := range list {
 		// Resume the jobs before the queue. If this fails, the queue is still frozen, so the caller can
 		// repeat the request.
@@ -385,7 +378,7 @@ func (h *Queues) QueueResume(ctx context.Context, p control.QueueName) (control.
 }
 
 // QueueRemove implements control.API.
-func (h *Queues) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
+func (h *API) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
 	return h.changeQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
 		if q.Waiting > 0 || q.Leased > 0 {
 			return store.DefaultQueueRule, queue.Errorf(queue.CodeWrongState,
@@ -398,12 +391,12 @@ func (h *Queues) QueueRemove(ctx context.Context, p control.QueueRemove) (contro
 
 // changeQueues changes the settings of one queue or of all queues. After that, it calls the function then for
 // each changed queue.
-func (h *Queues) changeQueues(ctx context.Context, verb, name string, all bool,
+func (h *API) changeQueues(ctx context.Context, verb, name string, all bool,
 	newRule func(*store.QueueState) (store.QueueRule, error),
 	afterChange func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
-	err := h.changes.applyOnAllNodes(ctx, func() error {
-		list, err := h.queueList.listQueues(ctx)
+	err := h.applyOnAllNodes(ctx, func() error {
+		list, err := h.listQueues(ctx)
 		if err != nil {
 			return err
 		}
@@ -436,12 +429,10 @@ func (h *Queues) changeQueues(ctx context.Context, verb, name string, all bool,
 			err = afterChange(&q)
 		}
 	}
-	for i, name := range slices.Sorted(maps.Keys(changed)) {
-		if i == control.MaxQueuesPage {
-			break // the reply lists at most MaxQueuesPage queues
-		}
+	names := slices.Sorted(maps.Keys(changed))
+	for _, name := range names[:min(len(names), control.MaxQueuesPage)] {
 		q := changed[name]
-		out.Queues = append(out.Queues, h.queueList.viewQueue(&q))
+		out.Queues = append(out.Queues, h.viewQueue(&q))
 	}
 	return out, err
 }

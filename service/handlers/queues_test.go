@@ -40,7 +40,7 @@ func TestNewQueuesAreReadOnce(t *testing.T) {
 			r.NewQueues = append(r.NewQueues, fmt.Sprint("of-another-kind-", i))
 		}
 		l.reads = 0
-		got := s.intake.createdQueues(asPeer(t, 7, control.RightSubmit), &r)
+		got := s.createdQueues(asPeer(t, 7, control.RightSubmit), &r)
 		near := map[bool]string{true: "images"}[many <= maxSuggestedQueues]
 		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", SimilarQueue: near}) || l.reads > 1 {
 			t.Errorf("of %d: got %v after %d looks", many, got, l.reads)

@@ -49,19 +49,19 @@ func newRelay(t *testing.T) (*rig, *relayingCluster) {
 // A request about a job that another node holds reaches that node as the same control request, with the caller's
 // identity, its right, and the states in which the job may be changed. The caller gets the answer of that node.
 func TestVerbsReachTheHolder(t *testing.T) {
-	type call = func(*Actions, context.Context, control.Selection) (control.BulkResult, error)
+	type call = func(*API, context.Context, control.Selection) (control.BulkResult, error)
 	for want, do := range map[string]call{
-		`{"method":"cancel","params":{"id":"j"}`: (*Actions).Cancel,
-		`{"method":"hold","params":{"id":"j"}`:   (*Actions).Hold,
-		`{"method":"retry","params":{"id":"j","only":true}`: func(h *Actions, ctx context.Context,
+		`{"method":"cancel","params":{"id":"j"}`: (*API).Cancel,
+		`{"method":"hold","params":{"id":"j"}`:   (*API).Hold,
+		`{"method":"retry","params":{"id":"j","only":true}`: func(h *API, ctx context.Context,
 			p control.Selection) (control.BulkResult, error) {
 			return h.Retry(ctx, control.Retry{Selection: p, WithoutDependants: true})
 		},
-		`{"method":"rm","params":{"id":"j","force":true}`: func(h *Actions, ctx context.Context,
+		`{"method":"rm","params":{"id":"j","force":true}`: func(h *API, ctx context.Context,
 			p control.Selection) (control.BulkResult, error) {
 			return h.Remove(ctx, control.Remove{Selection: p, Force: true})
 		},
-		`{"method":"kill","params":{"id":"j","signal":"HUP"}`: func(h *Actions, ctx context.Context,
+		`{"method":"kill","params":{"id":"j","signal":"HUP"}`: func(h *API, ctx context.Context,
 			p control.Selection) (control.BulkResult, error) {
 			return h.Kill(ctx, control.Kill{Selection: p, Signal: "HUP"})
 		},
@@ -69,7 +69,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 		s, c := newRelay(t)
 		s.enqueueJobs(t, jobNamed("j"))
 		ctx := asPeer(t, owner, control.RightSubmit)
-		here, err := do(s.actions, ctx, control.Selection{ID: "j"})
+		here, err := do(s.API, ctx, control.Selection{ID: "j"})
 		want += fmt.Sprintf(`,"uid":%d,"right":"submit","seq":1}`, owner)
 		if err != nil || len(c.requests) != 1 || c.requests[0] != want {
 			t.Errorf("got the requests %q and %v, want %q", c.requests, err, want)
@@ -77,7 +77,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 		if len(here.DoneIDs)+len(here.Refusals) != 1 {
 			t.Errorf("%s: the answer is %+v", want, here)
 		}
-		if _, err := do(s.actions, ctx, control.Selection{State: control.TextList{"pending"}}); err != nil {
+		if _, err := do(s.API, ctx, control.Selection{State: control.TextList{"pending"}}); err != nil {
 			t.Errorf("%s with a selection of jobs: %v", want, err)
 		}
 		pending, _ := json.Marshal([]queue.State{queue.Pending})
@@ -111,7 +111,7 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			v, err := s.actions.Edit(asPeer(t, owner, control.RightOperate), control.Edit{
+			v, err := s.Edit(asPeer(t, owner, control.RightOperate), control.Edit{
 				Selection: selection, Set: json.RawMessage(`{"priority":-5}`)})
 			request := fmt.Sprintf(`{"method":"edit","params":{"id":"j","set":{}},"uid":%d,"right":"operate"`, owner)
 			for _, got := range relay.requests {
@@ -139,7 +139,7 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
 	stranger := asPeer(t, owner+1, control.RightSubmit)
-	v, err := s.actions.Cancel(stranger, control.Selection{ID: "j"})
+	v, err := s.Cancel(stranger, control.Selection{ID: "j"})
 	if err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied || len(c.requests) > 0 {
 		t.Errorf("got %+v, %v and the requests %q, want a refusal by this node alone", v, err, c.requests)
 	}
@@ -193,7 +193,7 @@ func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
-	err := s.schedules.endLeased(t.Context(), 1, owner)
+	err := s.endLeased(t.Context(), 1, owner)
 	if j, failed := s.Store.Get(t.Context(), "j"); err != nil || failed != nil || j.State != queue.Pending {
 		t.Errorf("the job is %s, %v, %v after the requests %q", j.State, err, failed, c.requests)
 	}
@@ -212,7 +212,7 @@ func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.queues.resumeJobsOfFrozenQueue(asPeer(t, owner+1, control.RightSubmit), &store.QueueState{})
+	err = s.resumeJobsOfFrozenQueue(asPeer(t, owner+1, control.RightSubmit), &store.QueueState{})
 	if err != nil || len(c.requests) != 1 || !strings.Contains(c.requests[0], `"method":"resume"`) {
 		t.Errorf("got %v after the requests %q, want one to resume the job", err, c.requests)
 	}
@@ -237,7 +237,7 @@ func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	s.Log = slog.New(slog.NewTextHandler(&logged, nil))
 	const failure = "the runner with pid 7 does not answer"
 	c.answers[2] = string(control.EncodeAnswer(localPauseResult([]string{"j", "k"}, errors.New(failure)), nil))
-	v, err := s.actions.Pause(asPeer(t, owner, control.RightAdmin), control.Selection{All: true})
+	v, err := s.Pause(asPeer(t, owner, control.RightAdmin), control.Selection{All: true})
 	if err != nil || !slices.Equal(v.DoneIDs, []string{"j", "k"}) || len(v.Refusals) > 0 {
 		t.Errorf("got %+v, %v, want the ids of the jobs that node b has paused", v, err)
 	}

@@ -9,14 +9,14 @@ import (
 )
 
 // Reload implements control.API.
-func (h *Administration) Reload(ctx context.Context, _ control.NoParams) (control.ReloadResult, error) {
+func (h *API) Reload(ctx context.Context, _ control.NoParams) (control.ReloadResult, error) {
 	if _, relayed := cluster.RelayedRequest(ctx); relayed { // each node has its own settings file
-		return control.ReloadResult{}, h.changes.ReloadShared(ctx)
+		return control.ReloadResult{}, h.ReloadShared(ctx)
 	}
 	if err := h.Guard.Audit(ctx, "reload", h.Paths.SettingsFile, nil); err != nil {
 		return control.ReloadResult{}, err
 	}
-	pending, err := h.changes.Reload(ctx)
+	pending, err := h.ReloadSettings(ctx)
 	if err != nil {
 		return control.ReloadResult{}, err
 	}

@@ -35,11 +35,11 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	} {
 		advice = c.advice
 		c.spec.Command = new("true")
-		one, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: c.spec})
+		one, err := s.Enqueue(ctx, control.Enqueue{Spec: c.spec})
 		if err != nil {
 			t.Fatal(err)
 		}
-		many, err := s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+		many, err := s.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
 			Jobs: []queue.Spec{{Command: new("true")}, c.spec}})
 		if err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 		}
 	}
 	advice = "do"
-	d, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC",
+	d, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC",
 		Spec: queue.Spec{Command: new("true")}})
 	if err != nil || len(d.Notes) != 1 {
 		t.Errorf("schedule: got %q, %v, want one note", d.Notes, err)
@@ -63,7 +63,7 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.BootAdvice = func() string { return "do" }
 	ctx := asPeer(t, owner, control.RightSubmit)
-	one, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+	one, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,13 +71,13 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 		`{"delay":"1h"}`: false, `{"delay":"2h"}`: true, `{"run_at":"2999-01-01T00:00:00Z"}`: true, `{"run_at":null}`: false,
 		`{"priority":1}`: false,
 	} {
-		got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.JobIDs{one.ID}},
+		got, err := s.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.JobIDs{one.ID}},
 			Set: json.RawMessage(set)})
 		if err != nil || len(got.Notes) > 1 || noted != (len(got.Notes) == 1) {
 			t.Errorf("%s: got the notes %q, %v, want one: %v", set, got.Notes, err, noted)
 		}
 	}
-	got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.JobIDs{"missing"}},
+	got, err := s.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.JobIDs{"missing"}},
 		Set: json.RawMessage(`{"delay":"2h"}`)})
 	if err != nil || len(got.Notes) > 0 {
 		t.Errorf("no job is changed: got the notes %q, %v, want none", got.Notes, err)
@@ -91,16 +91,16 @@ func TestReceiptSaysMostAttempts(t *testing.T) {
 	ctx := asPeer(t, owner, control.RightSubmit)
 	spec := func(retries int64) queue.Spec { return queue.Spec{Command: new("true"), MaxRetries: &retries} }
 	for i, want := range []int{1, 2, 3} {
-		got, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: spec(int64(i)), Key: "k" + string(rune('0'+i))})
+		got, err := s.Enqueue(ctx, control.Enqueue{Spec: spec(int64(i)), Key: "k" + string(rune('0'+i))})
 		if err != nil || got.MaxAttempts != want {
 			t.Errorf("%d retries: got %d attempts, %v, want %d", i, got.MaxAttempts, err, want)
 		}
 	}
-	again, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: spec(2), Key: "k2"})
+	again, err := s.Enqueue(ctx, control.Enqueue{Spec: spec(2), Key: "k2"})
 	if err != nil || !again.Duplicate || again.MaxAttempts != 0 {
 		t.Errorf("again: got %+v, %v", again, err)
 	}
-	many, err := s.batches.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+	many, err := s.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
 		Jobs: []queue.Spec{spec(0), spec(4), spec(1)}})
 	if err != nil || many.MaxAttempts != 5 {
 		t.Errorf("batch: got %d attempts, %v, want 5", many.MaxAttempts, err)
@@ -110,15 +110,15 @@ func TestReceiptSaysMostAttempts(t *testing.T) {
 // Doctor warns if the service does not start at boot, and says what to do.
 func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newServiceWithStore(t)
-	if list := s.doctor.ExamineBoot(); len(list) > 0 {
+	if list := s.examiner.ExamineBoot(); len(list) > 0 {
 		t.Errorf("if it is not known: %+v", list)
 	}
-	s.doctor.Boot = func() string { return "do" }
-	if list := s.doctor.ExamineBoot(); len(list) != 1 || list[0].Check != "boot" || list[0].Level != "warning" ||
+	s.examiner.BootAdvice = func() string { return "do" }
+	if list := s.examiner.ExamineBoot(); len(list) != 1 || list[0].Check != "boot" || list[0].Level != "warning" ||
 		list[0].Advice != "do" {
 		t.Errorf("got %+v, want a warning", list)
 	}
-	if !slices.ContainsFunc(doctor.Diagnose(s.doctor.ExamineBoot()).Findings,
+	if !slices.ContainsFunc(doctor.Diagnose(s.examiner.ExamineBoot()).Findings,
 		func(f control.Finding) bool { return f.Advice == "do" }) {
 		t.Error("the diagnosis leaves it out")
 	}

@@ -75,7 +75,7 @@ func (s *rig) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.
 				}
 			}
 		}
-		d, err := s.schedules.ScheduleShow(ctx, control.ScheduleName{Name: fmt.Sprint("a", i)})
+		d, err := s.ScheduleShow(ctx, control.ScheduleName{Name: fmt.Sprint("a", i)})
 		if err != nil || len(d.OccurrenceRecords) != maxShownOccurrences {
 			t.Fatalf("%d runs, %v", len(d.OccurrenceRecords), err)
 		}
@@ -157,7 +157,7 @@ func TestAnswersFit(t *testing.T) {
 	largestSchedules := sync.OnceValue(func() []any { return s.largestSchedules(t, admin, largestJob, env) })
 	schedules := func() (all []any) {
 		for _, j := range []queue.Job{largestJob, env} {
-			all = append(all, s.schedules.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleName),
+			all = append(all, s.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleName),
 				Cron: sixfoldText(1024), TimeZone: sixfoldText(256), Note: sixfoldText(queue.MaxErrorBytes), Draft: j}))
 		}
 		return all
@@ -169,7 +169,7 @@ func TestAnswersFit(t *testing.T) {
 		node.Resources[strings.Repeat("x", 126)+fmt.Sprint(i)] = 1 << 30
 	}
 	answers := map[string]func() []any{
-		"hello": func() []any { h, _ := s.overview.Hello(admin, control.HelloParams{}); return []any{h} },
+		"hello": func() []any { h, _ := s.Hello(admin, control.HelloParams{}); return []any{h} },
 		"whoami": func() []any {
 			w := control.Whoami{User: sixfoldText(256), Group: sixfoldText(256), RunAs: sixfoldText(4096),
 				JobsRunAs: sixfoldText(256), Advice: sixfoldText(8192)}
@@ -182,7 +182,7 @@ func TestAnswersFit(t *testing.T) {
 		"enqueue.batch": func() []any { return []any{control.EnqueueBatchResult{IDs: names[:queue.MaxJobsPerRequest]}} },
 		"show": func() (all []any) {
 			for _, j := range []queue.Job{largestJob, env} {
-				d, err := s.jobs.buildDetail(admin, &j, 0)
+				d, err := s.buildDetail(admin, &j, 0)
 				if err != nil || len(d.History) < 2 {
 					t.Errorf("%d attempts, %v", len(d.History), err)
 				}
@@ -194,7 +194,7 @@ func TestAnswersFit(t *testing.T) {
 			return all
 		},
 		"list": func() []any {
-			page, err := retryTimeouts(func() (control.JobPage, error) { return s.jobs.List(admin, control.List{}) })
+			page, err := retryTimeouts(func() (control.JobPage, error) { return s.List(admin, control.List{}) })
 			if err != nil || len(page.Jobs) == 0 {
 				t.Errorf("%d jobs, %v", len(page.Jobs), err)
 			}
@@ -204,7 +204,7 @@ func TestAnswersFit(t *testing.T) {
 			for cursor := new(""); cursor != nil; {
 				page, err := retryTimeouts(func() (control.JobPage,
 					error) {
-					return s.jobs.List(admin, control.List{Cursor: *cursor})
+					return s.List(admin, control.List{Cursor: *cursor})
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -230,7 +230,7 @@ func TestAnswersFit(t *testing.T) {
 			var jobs []control.Job
 			for range control.MaxSimulatedJobs {
 				j := largest("x")
-				v := s.views.viewJob(&j)
+				v := s.viewJob(&j)
 				shorten(&v)
 				jobs = append(jobs, v)
 			}
@@ -279,7 +279,7 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"screen": func() []any {
 			screen, err := retryTimeouts(func() (control.Screen, error) {
-				return s.overview.Screen(admin, control.ScreenParams{Rows: store.MaxScreenRows})
+				return s.Screen(admin, control.ScreenParams{Rows: store.MaxScreenRows})
 			})
 			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.HeldOrBlocked)+len(screen.Delayed)+
 				len(screen.Running) == 0 {
@@ -288,11 +288,11 @@ func TestAnswersFit(t *testing.T) {
 			return []any{screen}
 		},
 		"wait": func() []any {
-			return []any{control.JobEndNotice{Job: s.views.viewJob(&largestJob)},
+			return []any{control.JobEndNotice{Job: s.viewJob(&largestJob)},
 				control.WaitResult{UnfinishedIDs: names[:control.MaxWaitIDs]}}
 		},
 		"logs": func() (all []any) {
-			f := &logSender{h: s.output, params: control.Logs{ID: control.JobID(id)},
+			f := &logSender{h: s.API, params: control.Logs{ID: control.JobID(id)},
 				each: func(p control.OutputPiece) error { all = append(all, p); return nil }}
 			for _, text := range []string{sixfoldText(4 * output.MaxMemoryBytes), strings.Repeat("\xff",
 				4*output.MaxMemoryBytes)} {
@@ -349,7 +349,7 @@ func TestAnswersFit(t *testing.T) {
 		"schedule.add": largestSchedules, "schedule.show": largestSchedules,
 		"schedule.list": func() []any {
 			largestSchedules()
-			page, err := s.schedules.ScheduleList(admin, control.ScheduleList{})
+			page, err := s.ScheduleList(admin, control.ScheduleList{})
 			if err != nil || len(page.Schedules) == 0 || page.Next == nil {
 				t.Errorf("%d schedules, %v", len(page.Schedules), err)
 			}

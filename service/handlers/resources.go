@@ -12,13 +12,13 @@ import (
 
 // checkDemands returns an error if no node meets the job's demands, or if a demand contradicts the rule of a
 // shared key. It applies the rules of shared keys to the job.
-func (e *enqueuer) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
+func (h *API) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
 	var demands []*queue.Demand // the demands that depend on the node
 	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]
 		if d.HasLimit() && d.Owner(j.UID) == queue.SharedOwner {
-			if err := e.GateRules.ApplyGateRule(d); err != nil {
+			if err := h.GateRules.ApplyGateRule(d); err != nil {
 				return err
 			}
 		}

@@ -31,7 +31,7 @@ func TestDemandsOfOneMachine(t *testing.T) {
 			"the job needs a node that has disk=1 and has gpu=2, but no such node exists"},
 		{[]queue.Demand{on("b"), units("gpu", 5)}, "the job needs 5 units of the resource gpu, but only 4 exist"},
 	} {
-		err := new(enqueuer).checkDemands(&queue.Job{Demands: c.demands}, known)
+		err := new(API).checkDemands(&queue.Job{Demands: c.demands}, known)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%v: %v, want %q", c.demands, err, c.want)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/hooks"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/memstore"
@@ -25,22 +26,9 @@ import (
 
 // rig is the API with its parts. It has a queue, but runs no jobs and has no socket.
 type rig struct {
-	*parts
-	admission      *access.Admission
-	api            *API
-	jobs           *Jobs
-	actions        *Actions
-	batches        *Batches
-	explanations   *Explanations
-	output         *Output
-	overview       *Overview
-	queues         *Queues
-	schedules      *Schedules
-	gates          *Gates
-	nodes          *Nodes
-	events         *EventLog
-	doctor         *doctor.Examiner
-	administration *Administration
+	*API
+	admission *access.Admission
+	api       *API
 }
 
 // rigOptions configure a rig. The zero value is valid.
@@ -60,9 +48,9 @@ type rigOptions struct {
 // newRig returns a rig.
 func newRig(t testing.TB, o rigOptions) *rig {
 	t.Helper()
-	d := &Dependencies{
-		ServiceInfo: ServiceInfo{Paths: o.places, Node: o.node, StartedAt: queue.MillisOf(time.Now())},
-		CoreParts: CoreParts{
+	d := &parts.Dependencies{
+		ServiceInfo: parts.ServiceInfo{Paths: o.places, Node: o.node, StartedAt: queue.MillisOf(time.Now())},
+		CoreParts: parts.CoreParts{
 			Store: o.store, Cluster: o.cluster, RunnerLocation: o.home, UserLimits: control.NewUserLimits(),
 			Log: slog.New(slog.DiscardHandler),
 		},
@@ -89,14 +77,11 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.Lock, d.Pauses, d.DrainState = settings.NewLock(), &settings.AllPause{}, &cluster.DrainState{}
 	d.Rights = &access.Rights{Paths: d.Paths, Directory: d.Directory, Settings: d.Settings}
 	d.Rights.ResolveAccess()
-	d.StoredSettings = &StoredSettings{DrainState: d.DrainState, Pauses: d.Pauses, Rights: d.Rights, Settings: d.Settings}
 	d.QueueRules = &settings.QueueRules{Store: d.Store, Settings: d.Settings}
 	d.GateRules = &settings.GateRules{Store: d.Store}
 	d.Quota = &settings.Quota{Store: d.Store, Settings: d.Settings}
 	d.Owners = access.NewOwners(d.Store, d.Cluster, d.Directory, d.Account)
-	d.Guard = &access.Guard{Owners: d.Owners, Rights: d.Rights}
-	d.RunAs = &access.RunAs{RunnerLocation: d.RunnerLocation, Owners: d.Owners, Rights: d.Rights, RunnerPolicy: policy}
-	d.Self = &cluster.ThisNode{Node: d.Node, Store: d.Store, Owners: d.Owners, Settings: d.Settings}
+	d.Guard = &access.Guard{Owners: d.Owners, Rights: d.Rights, RunnerLocation: d.RunnerLocation, RunnerPolicy: policy}
 	d.Hooks = &hooks.Hooks{
 		Account: d.Account, Log: d.Log, Store: d.Store, Directory: d.Directory, Owners: d.Owners,
 		Quota: d.Quota, Settings: d.Settings,
@@ -111,27 +96,24 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		StopTimeout: func() time.Duration { return d.Settings.Current().StopTimeout },
 		StaleAfter:  func() time.Duration { return d.Settings.Current().WorkerTimeout },
 	}, d.Settings.Current().WorkerCount())
-	d.NodeList = &cluster.NodeList{ThisNode: d.Self, Cluster: d.Cluster, Pool: d.Pool, StartedAt: d.StartedAt}
+	d.AllNodes = &cluster.NodeList{Node: d.Node, Store: d.Store, Owners: d.Owners, Settings: d.Settings,
+		Cluster: d.Cluster, Pool: d.Pool, StartedAt: d.StartedAt}
 	requests, _ := o.cluster.(store.NodeRequests)
 	d.Router = &cluster.JobRouter{
-		NodeList: d.NodeList, NodeRequests: requests, OutputFiles: d.OutputFiles,
+		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
 	d.Drainer = &cluster.Drainer{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
-	d.LeaseKeeper = cluster.NewLeaseKeeper(d.Log, d.Drainer, d.NodeList)
-	p := newParts(d, FrontParts{
-		Endpoint: noEndpoint{}, Page: NewWebPage(d.Log, d.Guard, d.Settings, nil, nil), StopRequests: make(chan bool, 1),
+	d.LeaseKeeper = cluster.NewLeaseKeeper(d.Log, d.Drainer, d.AllNodes)
+	api := New(d, FrontParts{
+		Endpoint: noEndpoint{}, StopRequests: make(chan bool, 1),
 		BeforeReload: func() {}, AfterReload: func() {},
 	})
-	api := newAPI(p)
 	return &rig{
-		parts: p, api: api,
+		API: api, api: api,
 		admission: &access.Admission{
-			Log: d.Log, Lock: d.Lock, Owners: d.Owners, Rights: d.Rights, StoreNodeRecord: d.Self.StoreNodeRecord,
+			Log: d.Log, Lock: d.Lock, Owners: d.Owners, Rights: d.Rights, StoreNodeRecord: d.AllNodes.StoreNodeRecord,
 		},
-		jobs: api.Jobs, actions: api.Actions, batches: api.Batches, explanations: api.Explanations, output: api.Output,
-		overview: api.Overview, queues: api.Queues, schedules: api.Schedules, gates: api.Gates, nodes: api.Nodes,
-		events: api.EventLog, doctor: api.Examiner, administration: api.Administration,
 	}
 }
 

@@ -24,7 +24,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 	add := func(uid int, right control.Right, p control.Enqueue) (control.EnqueueResult, int64) {
 		t.Helper()
 		p.Spec.Command = new("true")
-		got, err := s.batches.Enqueue(asPeer(t, uid, right), p)
+		got, err := s.Enqueue(asPeer(t, uid, right), p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,12 +70,12 @@ func TestNextLowersNoPriority(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
 	low := control.Enqueue{Spec: queue.Spec{Command: new("true"), Priority: new(int64(-5))}}
-	if _, err := s.batches.Enqueue(ctx, low); err != nil {
+	if _, err := s.Enqueue(ctx, low); err != nil {
 		t.Fatal(err)
 	}
 	batch := control.EnqueueBatch{Commit: true, RunNext: true,
 		Jobs: []queue.Spec{{Command: new("true")}, {Command: new("true")}}}
-	got, err := s.batches.EnqueueBatch(ctx, batch)
+	got, err := s.EnqueueBatch(ctx, batch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	put := func(p control.Enqueue) int64 {
 		t.Helper()
 		p.Spec.Command = new("true")
-		got, err := s.batches.Enqueue(ctx, p)
+		got, err := s.Enqueue(ctx, p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 	send := func(commit bool) []string {
 		t.Helper()
 		p := control.EnqueueBatch{Batch: "b", Commit: commit, RunNext: true, Jobs: []queue.Spec{{Command: new("true")}}}
-		got, err := s.batches.EnqueueBatch(ctx, p)
+		got, err := s.EnqueueBatch(ctx, p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 	add := func(priority int64) {
 		t.Helper()
 		p := control.Enqueue{Spec: queue.Spec{Command: new("true"), Priority: &priority}}
-		if _, err := s.batches.Enqueue(ctx, p); err != nil {
+		if _, err := s.Enqueue(ctx, p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 				t.Errorf("job %s has priority %d, %v; want %d", id, j.Priority, err, want)
 			}
 		}
-		if n := len(s.intake.runNextBatches.byName); n != 0 {
+		if n := len(s.runNextBatches.byName); n != 0 {
 			t.Errorf("%d batches are remembered after the commit", n)
 		}
 	}
@@ -198,7 +198,7 @@ func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 	ctx := asPeer(t, owner, control.RightOperate)
 	for _, id := range []string{"old", "older-next", "next"} {
 		p := control.Enqueue{Spec: queue.Spec{ID: &id, Command: new("true")}, RunNext: id != "old"}
-		if _, err := s.batches.Enqueue(ctx, p); err != nil {
+		if _, err := s.Enqueue(ctx, p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,7 +207,7 @@ func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 		for _, id := range ids {
 			p.Jobs = append(p.Jobs, queue.Spec{ID: &id, Command: new("true")})
 		}
-		if _, err := s.batches.EnqueueBatch(ctx, p); err != nil {
+		if _, err := s.EnqueueBatch(ctx, p); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,9 +22,6 @@ import (
 	"github.com/queuectl/queuectl/upkeep"
 )
 
-// Schedules adds, changes and lists schedules.
-type Schedules struct{ *parts }
-
 const (
 	// shownNextStarts is the number of future occurrences that schedule show returns. maxShownOccurrences is the maximum
 	// number of past occurrences.
@@ -44,7 +41,7 @@ type requestedSchedule struct {
 }
 
 // ScheduleAdd implements control.API.
-func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
+func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
 	p.Spec = *p.Spec.WithoutTrace() // the caller's trace ends long before the jobs start
 	want, err := h.checkScheduleRequest(ctx, &p)
 	if err != nil {
@@ -77,7 +74,7 @@ func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (con
 		return control.ScheduleDetail{}, err
 	}
 	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
-		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.BootAdvice.BootNotes()
+		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.examiner.BootNotes()
 	})
 }
 
@@ -93,10 +90,10 @@ func retryIfChanged(do func() error) (err error) {
 }
 
 // checkScheduleRequest checks a requested schedule and fills in its defaults.
-func (h *Schedules) checkScheduleRequest(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule,
+func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule,
 	err error) {
 	peer := control.PeerFrom(ctx)
-	r, notes, err := h.intake.buildRequest(ctx, enqueueRequest{specs: []queue.Spec{p.Spec},
+	r, notes, err := h.buildRequest(ctx, enqueueRequest{specs: []queue.Spec{p.Spec},
 		requireLimits: p.RequireLimits})
 	if err != nil {
 		return want, control.WithScheduleFieldNames(err)
@@ -109,9 +106,8 @@ func (h *Schedules) checkScheduleRequest(ctx context.Context, p *control.Schedul
 	now := h.Store.Now()
 	want.Schedule = store.Schedule{
 		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), TimeZone: p.TZ,
-		Jitter:  time.Duration(p.Jitter),
-		CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
-		CreatedAt: now, LastAt: now, BootID: bootID(),
+		Jitter: time.Duration(p.Jitter), CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap),
+		Spec: string(spec), Draft: r.Drafts[0], CreatedAt: now, LastAt: now, BootID: bootID(),
 	}
 	return want, want.completeAndCheck()
 }
@@ -157,7 +153,7 @@ func nextOccurrence(s *store.Schedule, line *schedule.CronLine, zone *time.Locat
 // checkReplace reports whether the existing schedule equals the wanted one. If it differs, checkReplace returns
 // an error unless replace is true and the caller may replace it. Only admins may change the command of
 // another user's schedule.
-func (h *Schedules) checkReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool,
+func (h *API) checkReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool,
 	err error) {
 	peer := control.PeerFrom(ctx)
 	j := representativeJob(sched)
@@ -179,21 +175,7 @@ func (h *Schedules) checkReplace(ctx context.Context, sched, want *store.Schedul
 
 // differingFields returns the names of the fields in which two schedules differ.
 func differingFields(a, b *store.Schedule) (names []string) {
-	for _, part := range []struct {
-		name  string
-		equal bool
-	}{
-		{"cron", a.Cron == b.Cron}, {"tz", a.TimeZone == b.TimeZone}, {"jitter", a.Jitter == b.Jitter},
-		{"catch_up", a.CatchUp == b.CatchUp}, {"overlap", a.Overlap == b.Overlap},
-	} {
-		if !part.equal {
-			names = append(names, part.name)
-		}
-	}
-	if a.Spec == b.Spec {
-		return names
-	}
-	one, other := scheduleSpecFields(a), scheduleSpecFields(b)
+	one, other := scheduleFields(a), scheduleFields(b)
 	all := maps.Clone(one)
 	maps.Copy(all, other)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -202,6 +184,14 @@ func differingFields(a, b *store.Schedule) (names []string) {
 		}
 	}
 	return names
+}
+
+// scheduleFields returns the fields that define a schedule and its jobs.
+func scheduleFields(s *store.Schedule) map[string]any {
+	fields := scheduleSpecFields(s)
+	fields["cron"], fields["tz"], fields["jitter"] = s.Cron, s.TimeZone, s.Jitter
+	fields["catch_up"], fields["overlap"] = s.CatchUp, s.Overlap
+	return fields
 }
 
 // scheduleSpecFields returns the fields that the user set for the schedule's jobs.
@@ -221,7 +211,7 @@ func representativeJob(s *store.Schedule) queue.Job {
 }
 
 // ScheduleList implements control.API.
-func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error) {
+func (h *API) ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error) {
 	peer := control.PeerFrom(ctx)
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.SchedulePage, error) {
 		out := control.SchedulePage{Schedules: []control.Schedule{}}
@@ -246,9 +236,9 @@ func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (c
 }
 
 // viewSchedule converts a schedule to its form in a reply, without its past occurrences.
-func (h *Schedules) viewSchedule(sched *store.Schedule) control.Schedule {
+func (h *API) viewSchedule(sched *store.Schedule) control.Schedule {
 	j := representativeJob(sched)
-	user, _ := h.RunAs.UserAndOwnerNames(&j)
+	user, _ := h.Guard.UserAndOwnerNames(&j)
 	v := control.Schedule{
 		Name: sched.Name, Cron: sched.Cron, TZ: sched.TimeZone, Jitter: control.Duration(sched.Jitter),
 		CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
@@ -263,13 +253,13 @@ func (h *Schedules) viewSchedule(sched *store.Schedule) control.Schedule {
 }
 
 // ScheduleShow implements control.API.
-func (h *Schedules) ScheduleShow(ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
+func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
 	return h.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
 // showSchedule returns the reply that shows a schedule. Before that, it calls the function more, which may
 // extend the reply.
-func (h *Schedules) showSchedule(ctx context.Context, name string,
+func (h *API) showSchedule(ctx context.Context, name string,
 	more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.ScheduleDetail, error) {
@@ -300,7 +290,7 @@ func (h *Schedules) showSchedule(ctx context.Context, name string,
 }
 
 // nextStarts returns the next occurrences of a schedule. A paused schedule has none.
-func (h *Schedules) nextStarts(sched *store.Schedule) []control.Time {
+func (h *API) nextStarts(sched *store.Schedule) []control.Time {
 	list := []control.Time{}
 	line, err := schedule.Parse(sched.Cron)
 	zone, err2 := zone.Load(sched.TimeZone)
@@ -314,10 +304,9 @@ func (h *Schedules) nextStarts(sched *store.Schedule) []control.Time {
 }
 
 // viewOccurrence converts a past occurrence and the state of its job to their form in a reply.
-func (h *Schedules) viewOccurrence(ctx context.Context, r *store.OccurrenceRecord) (control.OccurrenceRecord, error) {
+func (h *API) viewOccurrence(ctx context.Context, r *store.OccurrenceRecord) (control.OccurrenceRecord, error) {
 	v := control.OccurrenceRecord{OccurrenceAt: control.Time(r.OccurrenceAt), RecordedAt: control.Time(r.RecordedAt),
-		Outcome: string(r.Outcome),
-		Note:    r.Note}
+		Outcome: string(r.Outcome), Note: r.Note}
 	if r.RequestedBy != nil {
 		v.RequestedBy = new(h.Owners.UserName(*r.RequestedBy))
 	}
@@ -338,7 +327,7 @@ func (h *Schedules) viewOccurrence(ctx context.Context, r *store.OccurrenceRecor
 
 // changeSchedule calls do to change a schedule. It returns an error if the caller may not use the method on
 // that schedule.
-func (h *Schedules) changeSchedule(ctx context.Context, method, name string,
+func (h *API) changeSchedule(ctx context.Context, method, name string,
 	do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
 	var sched store.Schedule
@@ -362,7 +351,7 @@ func (h *Schedules) changeSchedule(ctx context.Context, method, name string,
 }
 
 // viewScheduleFor returns a schedule as the peer may see it.
-func (h *Schedules) viewScheduleFor(p *control.Peer, sched *store.Schedule) control.Schedule {
+func (h *API) viewScheduleFor(p *control.Peer, sched *store.Schedule) control.Schedule {
 	j := representativeJob(sched)
 	v := h.viewSchedule(sched)
 	access.HideSchedule(&v, h.Guard.VisibilityFor(p, &j))
@@ -370,23 +359,22 @@ func (h *Schedules) viewScheduleFor(p *control.Peer, sched *store.Schedule) cont
 }
 
 // ScheduleRemove implements control.API.
-func (h *Schedules) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+func (h *API) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, uid int) error {
 		return h.Store.RemoveSchedule(ctx, sched.Name, sched.Generation, uid)
 	})
 }
 
 // SchedulePause implements control.API.
-func (h *Schedules) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+func (h *API) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
 		return h.Store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Generation: sched.Generation,
-			RequestedBy: &uid,
-			Pause:       true})
+			RequestedBy: &uid, Pause: true})
 	})
 }
 
 // ScheduleResume implements control.API. Occurrences that passed during the pause do not count as missed.
-func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
 		line, err := schedule.Parse(sched.Cron)
 		location, err2 := zone.Load(sched.TimeZone)
@@ -405,7 +393,7 @@ func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) 
 }
 
 // ScheduleRun implements control.API.
-func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.EnqueueResult, error) {
+func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.EnqueueResult, error) {
 	var got control.EnqueueResult
 	_, err := h.changeSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
 		c := h.Settings.Current()
@@ -458,7 +446,7 @@ func bootID() string {
 }
 
 // RecurringJobs returns the functions and values with which package upkeep starts recurring jobs.
-func (h *Schedules) RecurringJobs() upkeep.RecurringJobs {
+func (h *API) RecurringJobs() upkeep.RecurringJobs {
 	return upkeep.RecurringJobs{
 		BootID: bootID(),
 		UserLimits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
@@ -471,7 +459,7 @@ func (h *Schedules) RecurringJobs() upkeep.RecurringJobs {
 }
 
 // endLeased ends a leased job of a schedule and waits for its end. uid is the job's owner.
-func (h *Schedules) endLeased(ctx context.Context, seq int64, uid int) error {
+func (h *API) endLeased(ctx context.Context, seq int64, uid int) error {
 	if held, err := h.Pool.Cancel(ctx, seq, uid); held || err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
 	add := func(cron string) control.ScheduleDetail {
-		d, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true,
+		d, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true,
 			Spec: queue.Spec{Command: new("true")}})
 		if err != nil {
 			t.Fatal(err)
@@ -22,14 +22,14 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 		return d
 	}
 	add("0 3 * * *")
-	before, err := s.schedules.SchedulePause(ctx, control.ScheduleName{Name: "n"})
+	before, err := s.SchedulePause(ctx, control.ScheduleName{Name: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := add("0 4 * * *"); !d.Paused || d.PausedAt != before.PausedAt || d.NextAt != 0 || d.Cron != "0 4 * * *" {
 		t.Errorf("the schedule is %+v", d)
 	}
-	if d, err := s.schedules.ScheduleResume(ctx, control.ScheduleName{Name: "n"}); err != nil || d.Paused ||
+	if d, err := s.ScheduleResume(ctx, control.ScheduleName{Name: "n"}); err != nil || d.Paused ||
 		d.NextAt == 0 {
 		t.Errorf("after resume, the schedule is %+v, %v", d, err)
 	}
@@ -41,7 +41,7 @@ func TestRightsOnSchedules(t *testing.T) {
 		asPeer(t, 3002, control.RightSubmit)
 	operator, admin := asPeer(t, 3003, control.RightOperate), asPeer(t, 3004, control.RightAdmin)
 	add := func(ctx context.Context, cron string, replace bool) error {
-		_, err := s.schedules.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: replace,
+		_, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: replace,
 			Spec: queue.Spec{Command: new("secret"), Env: map[string]string{"A": "b"}}})
 		return err
 	}
@@ -66,9 +66,9 @@ func TestRightsOnSchedules(t *testing.T) {
 		{"a reader", reader, false, queue.ErrDenied}, {"another one", other, false, queue.ErrDenied},
 		{"an operator", operator, true, nil}, {"the owner", owner2, true, nil}, {"an admin", admin, true, nil},
 	} {
-		d, err := s.schedules.ScheduleShow(c.ctx, name)
+		d, err := s.ScheduleShow(c.ctx, name)
 		want(c.who+" shows", err, nil)
-		page, err := s.schedules.ScheduleList(c.ctx, control.ScheduleList{})
+		page, err := s.ScheduleList(c.ctx, control.ScheduleList{})
 		want(c.who+" lists", err, nil)
 		_, inSpec := d.Spec["command"]
 		if (d.Command == "secret") != c.shows || inSpec != c.shows || len(page.Schedules) != 1 ||
@@ -78,33 +78,33 @@ func TestRightsOnSchedules(t *testing.T) {
 		if env, _ := d.Spec["env"].(map[string]string); (env["A"] == "b") != (c.who == "the owner") {
 			t.Errorf("%s sees the environment %v", c.who, env)
 		}
-		_, err = s.schedules.SchedulePause(c.ctx, name)
+		_, err = s.SchedulePause(c.ctx, name)
 		want(c.who+" pauses", err, c.may)
-		_, err = s.schedules.ScheduleResume(c.ctx, name)
+		_, err = s.ScheduleResume(c.ctx, name)
 		want(c.who+" resumes", err, c.may)
-		run, err := s.schedules.ScheduleRun(c.ctx, name)
+		run, err := s.ScheduleRun(c.ctx, name)
 		want(c.who+" runs", err, c.may)
 		if err == nil {
 			j, err := s.Store.Get(t.Context(), run.ID)
 			if err != nil || j.UID != owner || j.Schedule != "n" {
 				t.Errorf("%s created %+v, %v", c.who, j, err)
 			}
-			if _, err := s.actions.Cancel(owner2, control.Selection{ID: control.JobID(run.ID)}); err != nil {
+			if _, err := s.Cancel(owner2, control.Selection{ID: control.JobID(run.ID)}); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	_, err := s.schedules.ScheduleRemove(other, name)
+	_, err := s.ScheduleRemove(other, name)
 	want("another one removes", err, queue.ErrDenied)
 	want("an admin replaces", add(admin, "0 4 * * *", true), nil)
 	sched, _, err := s.Store.Schedule(t.Context(), "n")
 	if err != nil || sched.UID != 3004 {
 		t.Errorf("the schedule belongs to %d, %v", sched.UID, err)
 	}
-	_, err = s.schedules.ScheduleRemove(owner2, name)
+	_, err = s.ScheduleRemove(owner2, name)
 	want("the former owner removes", err, queue.ErrDenied)
-	_, err = s.schedules.ScheduleRemove(operator, name)
+	_, err = s.ScheduleRemove(operator, name)
 	want("an operator removes", err, nil)
-	_, err = s.schedules.ScheduleShow(owner2, name)
+	_, err = s.ScheduleShow(owner2, name)
 	want("show of a removed one", err, queue.ErrNotFound)
 }

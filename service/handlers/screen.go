@@ -26,7 +26,7 @@ const (
 )
 
 // Screen implements control.API.
-func (h *Overview) Screen(ctx context.Context, p control.ScreenParams) (control.Screen, error) {
+func (h *API) Screen(ctx context.Context, p control.ScreenParams) (control.Screen, error) {
 	p.Rows = cmp.Or(p.Rows, screenRows)
 	st, err := h.Status(ctx, control.NoParams{})
 	if err != nil {
@@ -39,7 +39,7 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenParams) (control.
 	}
 	lines, err := h.lastLines(ctx, &peer, f)
 	// Reply without lists: the status is known even while the store is unavailable.
-	if h.NodeList.IsStoreUnavailable(err) {
+	if h.AllNodes.IsStoreUnavailable(err) {
 		none := []control.Job{}
 		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Delayed: none, HeldOrBlocked: none,
 			Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
@@ -47,7 +47,7 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenParams) (control.
 	if err != nil {
 		return control.Screen{}, err
 	}
-	paused, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool {
+	paused, err := h.viewQueues(ctx, func(q *store.QueueState) bool {
 		return q.Rule.Paused && q.Waiting > 0
 	})
 	if err != nil {
@@ -59,7 +59,7 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenParams) (control.
 			return control.Screen{}, err
 		}
 		views := func(jobs []queue.Job) []control.Job {
-			list := h.views.viewJobsFor(ctx, &peer, jobs)
+			list := h.viewJobsFor(ctx, &peer, jobs)
 			for i := range list {
 				shorten(&list[i])
 			}
@@ -81,18 +81,14 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenParams) (control.
 
 // lastLines returns the last lines of the running and dead jobs that the peer may see. It leaves out lines
 // that are not available in time. At most one request of each user reads last lines at a time.
-func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
-	var running, dead []queue.Job
+func (h *API) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
+	var jobs []queue.Job
 	err := h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {
 		parts, err := h.Store.Screen(ctx, f)
-		for i := range parts.Running {
-			if j := &parts.Running[i]; h.Guard.VisibilityFor(peer, j) >= access.VisibleWithoutEnv {
-				running = append(running, compactJob(j))
-			}
-		}
-		for i := range parts.Dead {
-			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.Guard.VisibilityFor(peer, j) >= access.VisibleWithoutEnv {
-				dead = append(dead, compactJob(j))
+		for _, j := range append(parts.Running, parts.Dead...) {
+			if (j.State == queue.Processing || j.ExitCode >= 0) &&
+				h.Guard.VisibilityFor(peer, &j) >= access.VisibleWithoutEnv {
+				jobs = append(jobs, compactJob(&j))
 			}
 		}
 		return err
@@ -107,14 +103,15 @@ func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.Sc
 		return lines, nil
 	}
 	defer h.lastLineLimiter.Release(turn)
-	for i := range running {
-		if timeoutCtx.Err() == nil {
-			lines[running[i].Seq] = h.lastLine(timeoutCtx, &running[i])
-		}
-	}
-	for i := range dead {
-		if timeoutCtx.Err() == nil {
-			lines[dead[i].Seq] = h.lastErrorLine(timeoutCtx, &dead[i])
+	for i := range jobs {
+		j := &jobs[i]
+		switch {
+		case timeoutCtx.Err() != nil:
+			return lines, nil
+		case j.State == queue.Processing:
+			lines[j.Seq] = h.lastLine(timeoutCtx, j)
+		default:
+			lines[j.Seq] = h.lastErrorLine(timeoutCtx, j)
 		}
 	}
 	return lines, nil
@@ -145,9 +142,9 @@ func shorten(j *control.Job) {
 
 // lastLine returns the last line that a running job has printed. It returns "" if the job has printed nothing
 // or the runner does not answer in time.
-func (h *Overview) lastLine(ctx context.Context, j *queue.Job) (last string) {
+func (h *API) lastLine(ctx context.Context, j *queue.Job) (last string) {
 	var shown []byte // output of the job's terminal
-	if _, err := h.outputReader.readLive(ctx, j.Seq, &output.Cursor{-lastLineBytes, -lastLineBytes}, false,
+	if _, err := h.readLive(ctx, j.Seq, &output.Cursor{-lastLineBytes, -lastLineBytes}, false,
 		func(c output.Chunk) error {
 			if j.TTY {
 				shown = append(shown, c.Data...)
@@ -166,9 +163,9 @@ func terminalText(shown []byte) []byte { return []byte(termtext.RenderText(strin
 
 // lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its
 // standard output. It returns "" if the output of neither stream was kept.
-func (h *Overview) lastErrorLine(ctx context.Context, j *queue.Job) string {
+func (h *API) lastErrorLine(ctx context.Context, j *queue.Job) string {
 	var t outputTails
-	if err := h.outputReader.readTail(ctx, j, j.StartedAttempts, lastLineBytes, t.add); err != nil {
+	if err := h.readTail(ctx, j, j.StartedAttempts, lastLineBytes, t.add); err != nil {
 		return ""
 	}
 	if j.TTY {

@@ -5,30 +5,15 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 )
 
-// StoredSettings distributes the settings that the store keeps to the parts that use them.
-type StoredSettings struct {
-	DrainState *cluster.DrainState
-	Pauses     *settings.AllPause
-	Rights     *access.Rights
-	Settings   *settings.Keeper
-}
-
-// ApplyStored puts the settings that the store keeps into effect on this node, except in the store.
-func (s *StoredSettings) ApplyStored(stored []store.Setting) error {
-	err := s.mergeStored(stored)
-	if err == nil {
-		s.Rights.ResolveAccess()
-	}
-	return err
-}
-
-func (s *StoredSettings) mergeStored(stored []store.Setting) error {
+// MergeStored passes the settings that the store keeps to the parts that use them. The caller then resolves the names
+// in [access].
+func MergeStored(stored []store.Setting, drains *cluster.DrainState, pauses *settings.AllPause,
+	keeper *settings.Keeper) error {
 	values := map[string]string{}
 	drained := false
 	var paused *store.Setting
@@ -42,13 +27,13 @@ func (s *StoredSettings) mergeStored(stored []store.Setting) error {
 			values[set.Key] = set.Value
 		}
 	}
-	s.DrainState.SetAllDrained(drained)
-	s.Pauses.Set(paused)
-	return s.Settings.ReplaceStored(values)
+	drains.AllDrained.Store(drained)
+	pauses.Store(paused)
+	return keeper.ReplaceStored(values)
 }
 
 // ConfigList implements control.API.
-func (h *Administration) ConfigList(ctx context.Context, _ control.NoParams) (control.ConfigList, error) {
+func (h *API) ConfigList(ctx context.Context, _ control.NoParams) (control.ConfigList, error) {
 	var list control.ConfigList
 	for _, k := range config.Keys() {
 		list.Settings = append(list.Settings, h.Settings.ValueFor(ctx, &k))
@@ -57,7 +42,7 @@ func (h *Administration) ConfigList(ctx context.Context, _ control.NoParams) (co
 }
 
 // ConfigGet implements control.API.
-func (h *Administration) ConfigGet(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+func (h *API) ConfigGet(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
 	k, _, err := config.FindKey(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err
@@ -66,7 +51,7 @@ func (h *Administration) ConfigGet(ctx context.Context, p control.ConfigKey) (co
 }
 
 // ConfigSet implements control.API.
-func (h *Administration) ConfigSet(ctx context.Context, p control.ConfigSet) (control.ConfigValue, error) {
+func (h *API) ConfigSet(ctx context.Context, p control.ConfigSet) (control.ConfigValue, error) {
 	k, text, err := config.FindKey(p.Key, string(p.Value))
 	if err == nil {
 		err = k.Check(text)
@@ -74,14 +59,14 @@ func (h *Administration) ConfigSet(ctx context.Context, p control.ConfigSet) (co
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return h.changes.changeSetting(ctx, k, text)
+	return h.changeSetting(ctx, k, text)
 }
 
 // ConfigUnset implements control.API.
-func (h *Administration) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+func (h *API) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
 	k, _, err := config.FindKey(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return h.changes.changeSetting(ctx, k, "")
+	return h.changeSetting(ctx, k, "")
 }

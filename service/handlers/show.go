@@ -14,9 +14,6 @@ import (
 	"github.com/queuectl/queuectl/service/reasons"
 )
 
-// jobReader reads jobs that a peer may see.
-type jobReader struct{ *parts }
-
 const (
 	// maxShowTailBytes is the maximum number of bytes of each stream of the last attempt's output that show
 	// returns.
@@ -29,7 +26,7 @@ const (
 )
 
 // Show implements control.API.
-func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
+func (h *API) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
 	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), beforeAttempt: p.HistoryBefore,
 		maxVisibility: access.VisibleAll}
 	if p.WithoutEnv {
@@ -44,7 +41,7 @@ func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, err
 			if req.job.State == queue.Processing {
 				attempt++
 			}
-			err = h.outputReader.readTail(ctx, &req.job, attempt, maxShowTailBytes, req.tails.add)
+			err = h.readTail(ctx, &req.job, attempt, maxShowTailBytes, req.tails.add)
 			if req.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 				err = nil // the runner does not answer now, so show the job without its output
 			}
@@ -72,7 +69,7 @@ var (
 
 // showRequest is the state of one show request.
 type showRequest struct {
-	h             *Jobs
+	h             *API
 	peer          control.Peer
 	id            string
 	beforeAttempt int
@@ -182,7 +179,7 @@ func (t *outputTails) add(c output.Chunk) error {
 // auditEnvironmentRead writes an audit record that the caller sees another user's
 // environment. It returns how much the caller may see. If the record cannot be written,
 // the caller may see everything except the environment.
-func (h *Jobs) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Visibility {
+func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Visibility {
 	if err := h.Guard.Audit(ctx, "show", "environment", j); err != nil {
 		h.Log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",
 			err)
@@ -207,29 +204,29 @@ func read[R any](ctx context.Context, s *control.UserLimits, c control.SlotClass
 }
 
 // findJob reads the job that a request names, without its large fields.
-func (r *jobReader) findJob(ctx context.Context, id control.JobID) (queue.Job, error) {
+func (h *API) findJob(ctx context.Context, id control.JobID) (queue.Job, error) {
 	if id == "" {
 		return queue.Job{}, errNoID
 	}
-	j, err := read(ctx, r.UserLimits, control.ClassOneJob,
-		func() (queue.Job, error) { return r.Guard.GetVisible(ctx, new(control.PeerFrom(ctx)), string(id)) })
+	j, err := read(ctx, h.UserLimits, control.ClassOneJob,
+		func() (queue.Job, error) { return h.Guard.GetVisible(ctx, new(control.PeerFrom(ctx)), string(id)) })
 	return compactJob(&j), err
 }
 
 // findFor reads a job like findJob. It returns an error if the peer may not use the method on the job.
-func (r *jobReader) findFor(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
-	j, err := r.findJob(ctx, id)
+func (h *API) findFor(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
+	j, err := h.findJob(ctx, id)
 	if err == nil {
-		err = r.Guard.CheckMayAct(new(control.PeerFrom(ctx)), method, &j)
+		err = h.Guard.CheckMayAct(new(control.PeerFrom(ctx)), method, &j)
 	}
 	return j, err
 }
 
 // buildDetail returns a job with its newest attempts. If before is not 0, it returns attempts with lower numbers
 // than before.
-func (h *Jobs) buildDetail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
-	views := []control.Job{h.views.viewJob(j)}
-	h.NodeList.SetNodeNames(ctx, views)
+func (h *API) buildDetail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
+	views := []control.Job{h.viewJob(j)}
+	h.AllNodes.SetNodeNames(ctx, views)
 	h.waits.SetWaitsFor(ctx, []queue.Job{*j}, views)
 	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).GivenFields(), History: []control.Attempt{},
 		HistoryTotal: j.StartedAttempts}
@@ -253,8 +250,8 @@ func (h *Jobs) buildDetail(ctx context.Context, j *queue.Job, before int) (contr
 	d.HistoryTotal++
 	if before == 0 || before > j.StartedAttempts+1 {
 		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
-			Number: j.StartedAttempts + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node,
-				h.Node), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
+			Number: j.StartedAttempts + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.Node),
+			PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
 		}))
 	}
 	return d, nil

@@ -49,7 +49,7 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	}{{61301, control.RightRead, false}, {61301, control.RightSubmit, false}, {61301, "", false}, {61301,
 		control.RightOperate, true},
 		{owner, control.RightSubmit, true}} {
-		d, err := s.jobs.Show(control.WithPeer(t.Context(), *peer(c.uid, c.right)), control.Show{ID: "a"})
+		d, err := s.Show(control.WithPeer(t.Context(), *peer(c.uid, c.right)), control.Show{ID: "a"})
 		if err != nil || strings.Contains(d.Output, "are damaged]") != c.reads {
 			t.Errorf("shown to %d with the right %q: %v; is the output read: want %t", c.uid, c.right, err, c.reads)
 		}
@@ -75,7 +75,7 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 			s.endJobs(t, jobs[i:i+1], queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
 		}()
 		for {
-			d, err := s.jobs.Show(asPeer(t, owner, control.RightSubmit), control.Show{ID: control.JobID(jobs[i].ID)})
+			d, err := s.Show(asPeer(t, owner, control.RightSubmit), control.Show{ID: control.JobID(jobs[i].ID)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,12 +107,12 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
 	ctx := asPeer(t, owner, control.RightSubmit)
-	d, err := s.jobs.Show(ctx, control.Show{ID: "a"})
+	d, err := s.Show(ctx, control.Show{ID: "a"})
 	if err != nil || strings.Contains(d.Output, "\ufffd") || len(d.Output) < maxShowTailBytes-1 {
 		t.Errorf("shown with %d bytes %.10q, %v", len(d.Output), d.Output, err)
 	}
 	var got []byte
-	_, err = s.output.Logs(ctx, control.Logs{ID: "a"}, func(p control.OutputPiece) error {
+	_, err = s.Logs(ctx, control.Logs{ID: "a"}, func(p control.OutputPiece) error {
 		if p.Base64 != nil {
 			t.Errorf("%d bytes of text come as base64", len(p.Base64))
 		}

@@ -9,18 +9,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Statistics computes statistics of attempts.
-type Statistics struct{ *parts }
-
 // statsRange is the default period that statistics cover.
 const statsRange = 24 * time.Hour
 
 // Stats implements control.API.
-func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
+func (h *API) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
 	now := h.Store.Now()
 	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
-		WithPeriods: p.Grain != "",
-		AllTime:     p.AllTime}
+		WithPeriods: p.Grain != "", AllTime: p.AllTime}
 	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Grain != "") {
 		return control.Stats{}, queue.Invalid("ever",
 			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
@@ -68,8 +64,7 @@ func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.
 func viewStatistics(f *store.AttemptStatistics, buckets bool) control.AttemptStatistics {
 	v := control.AttemptStatistics{
 		Started: f.Started, Completed: f.Completed, Failed: f.Failed, Dead: f.Dead, Cancelled: f.Cancelled,
-		Returned:  f.Returned,
-		WaitTimes: viewHistogram(&f.WaitTimes, buckets), RunTimes: viewHistogram(&f.RunTimes, buckets),
+		Returned: f.Returned, WaitTimes: viewHistogram(&f.WaitTimes, buckets), RunTimes: viewHistogram(&f.RunTimes, buckets),
 	}
 	if all := f.Completed + f.Failed + f.Dead; all > 0 {
 		v.FailureRate = new(float64(f.Failed+f.Dead) / float64(all))

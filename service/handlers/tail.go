@@ -23,7 +23,7 @@ const (
 // runner does not answer and may not have started the attempt, a follower gets the whole output, because
 // another runner may then execute the attempt.
 func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error {
-	if l.h.outputReader.isRunning(ctx, j, l.attempt) {
+	if l.h.isRunning(ctx, j, l.attempt) {
 		err := l.seekLiveTail(ctx, j, lines)
 		if l.params.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 			l.cursor, err = output.Cursor{}, nil
@@ -32,7 +32,7 @@ func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error
 	}
 	for l.tailBytes = firstTailBytes; ; l.tailBytes *= tailGrowthFactor {
 		read := func(each func(output.Chunk) error) error {
-			return l.h.outputReader.readStored(ctx, j.Seq, l.attempt, l.tailBytes, output.Cursor{}, each)
+			return l.h.readStored(ctx, j.Seq, l.attempt, l.tailBytes, output.Cursor{}, each)
 		}
 		var bytes [2]int
 		err := read(func(c output.Chunk) error {
@@ -59,7 +59,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	end := output.Cursor{-liveTailBytes, -liveTailBytes}
 	var last []output.Chunk
 	var length output.Cursor
-	if _, err := l.h.outputReader.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
+	if _, err := l.h.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
 		c.Data = bytes.Clone(c.Data) // the buffer may be reused for the next chunk
 		last = append(last, c)
 		length[c.Stream] += c.Length()
@@ -85,7 +85,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	if err != nil || found {
 		return err
 	}
-	if l.searchedEnd, err = l.h.outputReader.liveEnd(ctx, j.Seq); err != nil {
+	if l.searchedEnd, err = l.h.liveEnd(ctx, j.Seq); err != nil {
 		return err
 	}
 	for tail := firstTailBytes; ; tail *= tailGrowthFactor {
@@ -95,7 +95,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 		}
 		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
 		found, err := l.seekLines(ctx, lines, begin, earlier, func(each func(output.Chunk) error) error {
-			return l.h.outputReader.readUpTo(ctx, j.Seq, begin, l.searchedEnd, each)
+			return l.h.readUpTo(ctx, j.Seq, begin, l.searchedEnd, each)
 		})
 		if err != nil || found {
 			return err

@@ -11,9 +11,9 @@ import (
 )
 
 // Attach implements control.API. See docs/decisions/0062.
-func (h *Output) Attach(ctx context.Context, p control.Attach) (control.AttachResult, error) {
+func (h *API) Attach(ctx context.Context, p control.Attach) (control.AttachResult, error) {
 	peer := control.PeerFrom(ctx)
-	j, err := h.reader.findFor(ctx, "attach", p.ID)
+	j, err := h.findFor(ctx, "attach", p.ID)
 	if err != nil {
 		return control.AttachResult{}, err
 	}
@@ -25,7 +25,7 @@ func (h *Output) Attach(ctx context.Context, p control.Attach) (control.AttachRe
 	if err != nil {
 		return control.AttachResult{}, err
 	}
-	if err := h.RunAs.CheckMayType(&peer, &running); err != nil {
+	if err := h.Guard.CheckMayType(&peer, &running); err != nil {
 		return control.AttachResult{}, err
 	}
 	joined := control.AttachResult{Attempt: running.StartedAttempts + 1}
@@ -60,7 +60,7 @@ const startedTimeout = 100 * time.Millisecond
 
 // startedAttempt returns the job whose requested attempt is running. If p.Wait is set, it waits for the
 // attempt to start.
-func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
+func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
 	if p.Wait {
 		defer h.Pool.WatchEnd(j.Seq)()
 	}
@@ -69,11 +69,11 @@ func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.At
 	for {
 		// connected is taken before the job's state is read, so that no later connection is missed.
 		connected := h.Pool.RunnerConnected()
-		if *j, err = h.reader.rereadCompact(ctx, j); err != nil {
+		if *j, err = h.rereadCompact(ctx, j); err != nil {
 			return running, err
 		}
 		if h.Cluster != nil && j.State == queue.Processing {
-			if name := h.NodeList.NodeNameOf(ctx, j.Seq); name != h.Node {
+			if name := h.AllNodes.NodeNameOf(ctx, j.Seq); name != h.Node {
 				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID,
 					name)
 			}

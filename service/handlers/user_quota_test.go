@@ -26,7 +26,7 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 	limit := func(n int64) { s.setQuota(t, n) }
 	status := func(uid int, right control.Right) control.Status {
 		t.Helper()
-		st, err := s.overview.Status(asPeer(t, uid, right), control.NoParams{})
+		st, err := s.Status(asPeer(t, uid, right), control.NoParams{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestStatusBoundsUsersNearQuota(t *testing.T) {
 		}
 	}
 	s.setQuota(t, 1)
-	st, err := s.overview.Status(asPeer(t, 0, control.RightAdmin), control.NoParams{})
+	st, err := s.Status(asPeer(t, 0, control.RightAdmin), control.NoParams{})
 	if err != nil || len(st.NearQuota) != maxListedNearQuota || st.NearQuota[0].UID != owner+maxListedNearQuota {
 		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.NearQuota), err,
 			maxListedNearQuota)
@@ -96,17 +96,17 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	ownerCtx := asPeer(t, owner, control.RightSubmit)
 	add := control.ScheduleAdd{Name: "nightly", Cron: "0 2 * * *",
 		Spec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
-	_, err := s.schedules.ScheduleAdd(ownerCtx, add)
+	_, err := s.ScheduleAdd(ownerCtx, add)
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaErrorField)
 	}
 	before := s.Store.UserBytes(owner)
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
-	if _, err := s.schedules.ScheduleAdd(ownerCtx, add); err != nil {
+	if _, err := s.ScheduleAdd(ownerCtx, add); err != nil {
 		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
 	if now := s.Store.UserBytes(owner); now > s.Quota.MaxBytesPerUser() || now < before-30_000 {
@@ -122,13 +122,13 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	fillQuota(t, s, large)
 	ownerCtx := asPeer(t, owner, control.RightSubmit)
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	frame := []queue.Spec{{Command: new("cat"), Stdin: new(large)}}
 	for n := range 6 {
 		last := n == 5
-		if _, err := s.batches.EnqueueBatch(ownerCtx,
+		if _, err := s.EnqueueBatch(ownerCtx,
 			control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
 			t.Fatalf("frame %d: %v", n, err)
 		}
@@ -149,24 +149,24 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	}
 	fillQuota(t, s, large)
 	ownerCtx := asPeer(t, owner, control.RightSubmit)
-	_, err := s.batches.Enqueue(ownerCtx, spec("refused"))
+	_, err := s.Enqueue(ownerCtx, spec("refused"))
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaErrorField)
 	}
-	if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	time.Sleep(2 * time.Millisecond) // make sure that old0 ends first
-	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: control.JobIDs{"old1", "old2", "old3", "old4", "old5",
+	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: control.JobIDs{"old1", "old2", "old3", "old4", "old5",
 		"old6", "old7"}}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
-	if _, err := s.batches.Enqueue(ownerCtx, spec("new")); err != nil {
+	if _, err := s.Enqueue(ownerCtx, spec("new")); err != nil {
 		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
 	removed := map[string][]string{}
-	page, err := s.jobs.List(ownerCtx, control.List{})
+	page, err := s.List(ownerCtx, control.List{})
 	for _, j := range page.Jobs {
 		if len(j.InputRemoved) > 0 {
 			removed[j.ID] = j.InputRemoved
@@ -175,12 +175,12 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	if err != nil || len(removed) != 2 || !slices.Equal(removed["old0"], []string{"stdin"}) || removed["new"] != nil {
 		t.Errorf("removed for one job: %q, %v; want the inputs of old0 and of one more", removed, err)
 	}
-	got, err := s.actions.Retry(ownerCtx, control.Retry{Selection: control.Selection{ID: "old0"}})
+	got, err := s.Retry(ownerCtx, control.Retry{Selection: control.Selection{ID: "old0"}})
 	if err != nil || len(got.Refusals) != 1 || got.Refusals[0].Field != "stdin" ||
 		!strings.HasPrefix(got.Refusals[0].Message, "job old0 cannot run again") {
 		t.Errorf("retry of a job without its input: %+v, %v", got, err)
 	}
-	why, err := s.explanations.Why(ownerCtx, control.WhyParams{ID: "old0"})
+	why, err := s.Why(ownerCtx, control.WhyParams{ID: "old0"})
 	if err != nil || len(why.Reasons) != 1 || why.Reasons[0].Kind != "input" ||
 		!strings.Contains(why.Reasons[0].Text, store.QuotaErrorField) {
 		t.Errorf("why of a job without its input: %+v, %v", why, err)
@@ -191,7 +191,7 @@ func TestEnqueueMakesRoom(t *testing.T) {
 func cancelAll(t *testing.T, s *rig) {
 	t.Helper()
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.actions.Cancel(asPeer(t, owner, control.RightSubmit), control.Selection{IDs: all}); err != nil ||
+	if got, err := s.Cancel(asPeer(t, owner, control.RightSubmit), control.Selection{IDs: all}); err != nil ||
 		len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
@@ -208,7 +208,7 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 	refused := func(size int) {
 		t.Helper()
 		spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", size))}
-		if _, err := s.batches.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrQueueFull) {
+		if _, err := s.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrQueueFull) {
 			t.Errorf("a job of %d bytes: %v, want it refused as full", size, err)
 		}
 		if now := s.Store.UserBytes(owner); now != before {
@@ -224,7 +224,7 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 func TestEditByOperatorRemovesNothing(t *testing.T) {
 	s := newServiceWithStore(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
-	if _, err := s.batches.Enqueue(asPeer(t, owner, control.RightSubmit), control.Enqueue{Spec: waiting}); err != nil {
+	if _, err := s.Enqueue(asPeer(t, owner, control.RightSubmit), control.Enqueue{Spec: waiting}); err != nil {
 		t.Fatal(err)
 	}
 	fillQuota(t, s, strings.Repeat("x", 10_000))
@@ -234,12 +234,12 @@ func TestEditByOperatorRemovesNothing(t *testing.T) {
 		Selection: control.Selection{ID: "waiting"},
 		Set:       []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
 	}
-	got, err := s.actions.Edit(asPeer(t, owner+1, control.RightOperate), edit)
+	got, err := s.Edit(asPeer(t, owner+1, control.RightOperate), edit)
 	if now := s.Store.UserBytes(owner); !strings.Contains(fmt.Sprint(got, err), store.QuotaErrorField) || now != before {
 		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now,
 			before)
 	}
-	if got, err := s.actions.Edit(asPeer(t, owner, control.RightSubmit), edit); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.Edit(asPeer(t, owner, control.RightSubmit), edit); err != nil || len(got.Refusals) > 0 {
 		t.Errorf("the owner's edit: %+v, %v", got, err)
 	}
 }
@@ -255,13 +255,13 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 	s.setQuota(t, s.Store.UserBytes(owner)+100)
 	ownerCtx := asPeer(t, owner, control.RightSubmit)
 	for i := range drafts {
-		if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: control.JobID(drafts[i].ID)}); err != nil ||
+		if got, err := s.Cancel(ownerCtx, control.Selection{ID: control.JobID(drafts[i].ID)}); err != nil ||
 			len(got.Refusals) > 0 {
 			t.Fatal(got, err)
 		}
 	}
 	spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", 220_000))}
-	if _, err := s.batches.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); err != nil {
+	if _, err := s.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); err != nil {
 		t.Errorf("a job for which the inputs of 110 jobs are removed: %v", err)
 	}
 }

@@ -6,14 +6,11 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Users implements the methods about the identity of a peer.
-type Users struct{ *parts }
-
 // maxListedGroups is the maximum number of a peer's groups that whoami lists.
 const maxListedGroups = 1000
 
 // Whoami implements control.API.
-func (h *Users) Whoami(ctx context.Context, _ control.NoParams) (w control.Whoami, err error) {
+func (h *API) Whoami(ctx context.Context, _ control.NoParams) (w control.Whoami, err error) {
 	p := control.PeerFrom(ctx)
 	w = control.Whoami{
 		UID: p.UID, User: h.Rights.PeerName(p.UID), GID: p.GID, Group: h.Directory.GroupName(p.GID),
@@ -25,7 +22,7 @@ func (h *Users) Whoami(ctx context.Context, _ control.NoParams) (w control.Whoam
 		w.Groups = append(w.Groups, control.GroupID{GID: g, Name: h.Directory.GroupName(g)})
 	}
 	if p.Right.Covers(control.RightSubmit) {
-		w.JobsRunAs = h.RunAs.PeerJobUserName(&p)
+		w.JobsRunAs = h.Guard.PeerJobUserName(&p)
 		c := h.Settings.Current()
 		w.MaxPending, w.MaxRunning, w.MaxBytes = c.MaxPendingPerUser, c.MaxRunningPerUser, h.Quota.MaxBytesPerUser()
 		w.StoredBytes = h.Store.UserBytes(p.UID)

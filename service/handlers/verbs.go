@@ -18,21 +18,15 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// jobChanger changes jobs, and ends jobs that are running.
-type jobChanger struct{ *parts }
-
-// Actions changes jobs.
-type Actions struct{ *parts }
-
 // Cancel implements control.API.
-func (h *Actions) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+func (h *API) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	takes := append(queue.VerbCancel.ActsIn(), queue.Processing)
-	return h.bulk.applyToJobs(ctx, p, takes, &bulkVerb{method: "cancel", apply: h.jobChanges.cancel,
+	return h.applyToJobs(ctx, p, takes, &bulkVerb{method: "cancel", apply: h.cancel,
 		awaitsAttemptEnd: true})
 }
 
 // cancel cancels a job. It ends a running attempt, unless the states in only exclude running jobs.
-func (h *jobChanger) cancel(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
+func (h *API) cancel(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
 	if len(only) > 0 && !slices.Contains(only, queue.Processing) {
 		return h.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, OnlyStates: only})
 	}
@@ -46,7 +40,7 @@ func (h *jobChanger) cancel(ctx context.Context, j *queue.Job, only []queue.Stat
 // cancelLeased ends the running attempt of a job, before any change of the store, because that change might
 // wait for disk space. It returns the states in which the caller may change the job afterwards: all states
 // (nil) if the pool held the job, and otherwise the states in only.
-func (h *jobChanger) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
+func (h *API) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
 	leased, err := h.Pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
 		only = nil
@@ -55,7 +49,7 @@ func (h *jobChanger) cancelLeased(ctx context.Context, j *queue.Job, only []queu
 }
 
 // changeJob applies a change to a job that is not running.
-func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
+func (h *API) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
 	c.UID = control.PeerFrom(ctx).UID
 	set := h.Settings.Current()
 	c.MaxPending, c.MaxPendingPerUser, c.MaxBytesPerUser = set.MaxPending, set.MaxPendingPerUser, h.Quota.MaxBytesPerUser()
@@ -67,7 +61,7 @@ func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change
 }
 
 // returnUnstarted returns a job to the queue, if this node holds it and it has not started.
-func (h *jobChanger) returnUnstarted(ctx context.Context, j *queue.Job, only []queue.State) error {
+func (h *API) returnUnstarted(ctx context.Context, j *queue.Job, only []queue.State) error {
 	return replaceStartedError(h.Pool.ReturnUnstarted(ctx, j.Seq), j, queue.VerbEdit, only)
 }
 
@@ -87,7 +81,7 @@ func replaceStartedError(err error, j *queue.Job, v queue.Verb, only []queue.Sta
 }
 
 // changeFunc returns a function that applies a change to a job, for the field apply of a verb.
-func (h *jobChanger) changeFunc(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
+func (h *API) changeFunc(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
 	return func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c
 		c.OnlyStates = only
@@ -96,30 +90,30 @@ func (h *jobChanger) changeFunc(c store.Change) func(context.Context, *queue.Job
 }
 
 // Hold implements control.API.
-func (h *Actions) Hold(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.bulk.applyToJobs(ctx, p, queue.VerbHold.ActsIn(),
-		&bulkVerb{method: "hold", apply: h.jobChanges.changeFunc(store.Change{Verb: queue.VerbHold})})
+func (h *API) Hold(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.applyToJobs(ctx, p, queue.VerbHold.ActsIn(),
+		&bulkVerb{method: "hold", apply: h.changeFunc(store.Change{Verb: queue.VerbHold})})
 }
 
 // Release implements control.API.
-func (h *Actions) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.bulk.applyToJobs(ctx, p, queue.VerbRelease.ActsIn(),
-		&bulkVerb{method: "release", apply: h.jobChanges.changeFunc(store.Change{Verb: queue.VerbRelease})})
+func (h *API) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.applyToJobs(ctx, p, queue.VerbRelease.ActsIn(),
+		&bulkVerb{method: "release", apply: h.changeFunc(store.Change{Verb: queue.VerbRelease})})
 }
 
 // Retry implements control.API. If the caller selects jobs by a filter, Retry skips completed jobs unless
 // the filter names that state.
-func (h *Actions) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
+func (h *API) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
 	takes := queue.VerbRetry.ActsIn()
 	if p.SelectsByFilter() && len(p.State) == 0 {
 		takes = []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
 	}
-	return h.bulk.applyToJobs(ctx, p.Selection, takes, &bulkVerb{
+	return h.applyToJobs(ctx, p.Selection, takes, &bulkVerb{
 		method: "retry",
 		remoteParams: func(one control.Selection) any {
 			return control.Retry{Selection: one, WithoutDependants: p.WithoutDependants}
 		},
-		apply: h.jobChanges.changeFunc(store.Change{Verb: queue.VerbRetry, KeepDependants: p.WithoutDependants}),
+		apply: h.changeFunc(store.Change{Verb: queue.VerbRetry, KeepDependants: p.WithoutDependants}),
 	})
 }
 
@@ -128,10 +122,10 @@ func (h *Actions) Retry(ctx context.Context, p control.Retry) (control.BulkResul
 const maxBulkEditBytes = 64 << 10
 
 // Edit implements control.API.
-func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
+func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
 	if _, relayed := cluster.RelayedRequest(ctx); relayed {
-		return h.bulk.applyToJobs(ctx, p.Selection, nil, &bulkVerb{method: "edit", localOnly: true,
-			apply: h.jobChanges.returnUnstarted})
+		return h.applyToJobs(ctx, p.Selection, nil, &bulkVerb{method: "edit", localOnly: true,
+			apply: h.returnUnstarted})
 	}
 	if len(p.Set) > maxBulkEditBytes && (p.SelectsByFilter() || len(p.AllIDs()) > 1) {
 		return control.BulkResult{}, queue.Invalid("set",
@@ -145,24 +139,24 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return control.BulkResult{}, err // reject the request, since the patch is invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
-	scope, err := h.RunAs.ParseEditScope(&peer, p.Set)
+	scope, err := h.Guard.ParseEditScope(&peer, p.Set)
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	known, nodesErr := h.NodeList.Nodes(ctx)
+	known, nodesErr := h.AllNodes.Nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
 		// Check each job in its current state, because the user that it runs as may have changed.
-		err := h.RunAs.CheckMayEdit(&peer, &scope, j)
+		err := h.Guard.CheckMayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
 			err = j.Edit(h.QueueRules.ReplaceNulls(p.Set, j.Queue), d)
 		}
 		if err == nil && !slices.Equal(demands, j.Demands) {
-			err = h.intake.checkDemands(j, nodes)
+			err = h.checkDemands(j, nodes)
 		}
 		if err == nil && (j.Priority != priority || j.Queue != name) {
-			err = h.intake.checkPriority(&peer, j)
+			err = h.checkPriority(&peer, j)
 		}
 		if err == nil {
 			err = checkSystem(j)
@@ -172,57 +166,57 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		}
 		return err
 	}
-	v, err := h.bulk.applyToJobs(ctx, p.Selection, queue.VerbEdit.ActsIn(), &bulkVerb{
+	v, err := h.applyToJobs(ctx, p.Selection, queue.VerbEdit.ActsIn(), &bulkVerb{
 		method: "edit",
 		// This node has checked the edit and applies it. A node that holds the job only returns the job.
 		remoteParams: func(one control.Selection) any {
 			return control.Edit{Selection: one, Set: json.RawMessage(`{}`)}
 		},
 		onlyReturnsJob: true,
-		apply:          h.jobChanges.changeFunc(store.Change{Verb: queue.VerbEdit, Edit: edit}),
+		apply:          h.changeFunc(store.Change{Verb: queue.VerbEdit, Edit: edit}),
 	})
 	if err == nil && len(v.DoneIDs) > 0 {
 		var notes replyNotes
-		h.intake.addDraftNotes(&notes, []queue.Job{sample})
+		h.addDraftNotes(&notes, []queue.Job{sample})
 		v.Notes = notes.notes
-		v.UnenforcedLimits, err = h.health.UnenforcedLimits(ctx, []queue.Job{sample}, false)
+		v.UnenforcedLimits, err = h.examiner.UnenforcedLimits(ctx, []queue.Job{sample}, false)
 	}
 	return v, err
 }
 
 // Remove implements control.API.
-func (h *Actions) Remove(ctx context.Context, p control.Remove) (control.BulkResult, error) {
+func (h *API) Remove(ctx context.Context, p control.Remove) (control.BulkResult, error) {
 	takes := queue.VerbRemove.ActsIn()
 	if p.Force {
 		takes = append(takes, queue.Processing)
 	}
-	return h.bulk.applyToJobs(ctx, p.Selection, takes, &bulkVerb{
+	return h.applyToJobs(ctx, p.Selection, takes, &bulkVerb{
 		method:           "rm",
 		remoteParams:     func(one control.Selection) any { return control.Remove{Selection: one, Force: p.Force} },
 		awaitsAttemptEnd: p.Force,
 		apply: func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
 			if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
-				if only, err = h.jobChanges.cancelLeased(ctx, j, only); err != nil {
+				if only, err = h.cancelLeased(ctx, j, only); err != nil {
 					return err
 				}
 			}
-			return h.jobChanges.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, OnlyStates: only})
+			return h.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, OnlyStates: only})
 		},
 	})
 }
 
 // Clear implements control.API.
-func (h *Actions) Clear(ctx context.Context, p control.ClearParams) (control.RemovalCount, error) {
-	return h.jobChanges.removeAll(ctx, "clear", p, queue.VerbRemove.ActsIn())
+func (h *API) Clear(ctx context.Context, p control.ClearParams) (control.RemovalCount, error) {
+	return h.removeAll(ctx, "clear", p, queue.VerbRemove.ActsIn())
 }
 
 // removeAll removes all jobs in the given states or, if the parameter p names a batch, those of that batch.
 // With p.DryRun, it only counts them.
-func (h *jobChanger) removeAll(ctx context.Context, method string, p control.ClearParams,
+func (h *API) removeAll(ctx context.Context, method string, p control.ClearParams,
 	states []queue.State) (control.RemovalCount, error) {
 	var removed control.RemovalCount
 	peer := control.PeerFrom(ctx)
-	f, err := h.filters.parse(&peer, control.List{Batch: p.Batch})
+	f, err := h.parseFilter(&peer, control.List{Batch: p.Batch})
 	if err != nil {
 		return removed, err
 	}
@@ -234,7 +228,7 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 	}
 	remove := &bulkVerb{method: method, remoteMethod: "rm", apply: h.changeFunc(store.Change{Verb: queue.VerbRemove})}
 	for {
-		page, err := h.reader.listRefs(ctx, f)
+		page, err := h.listRefs(ctx, f)
 		if err != nil {
 			return removed, err
 		}
@@ -244,7 +238,7 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 			}
 			continue
 		}
-		verdict, err := h.bulk.applyToRefs(ctx, remove, page.Refs, states)
+		verdict, err := h.applyToRefs(ctx, remove, page.Refs, states)
 		removed.Count += len(verdict.DoneIDs)
 		if err != nil || f.BeforeSeq == 0 {
 			return removed, err
@@ -253,16 +247,16 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 }
 
 // Requeue implements control.API.
-func (h *Actions) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.bulk.applyToJobs(ctx, p, []queue.State{queue.Processing},
+func (h *API) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.applyToJobs(ctx, p, []queue.State{queue.Processing},
 		&bulkVerb{method: "requeue", apply: h.requeue, awaitsAttemptEnd: true})
 }
 
-func (h *Actions) requeue(ctx context.Context, j *queue.Job, only []queue.State) error {
+func (h *API) requeue(ctx context.Context, j *queue.Job, only []queue.State) error {
 	held, err := h.Pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	switch {
 	case errors.Is(err, worker.ErrAttemptEnded):
-		if *j, err = h.reader.rereadCompact(ctx, j); err != nil || !j.State.Ended() {
+		if *j, err = h.rereadCompact(ctx, j); err != nil || !j.State.Ended() {
 			return err
 		}
 	case err != nil || held || j.State == queue.Pending:
@@ -278,12 +272,12 @@ func (h *Actions) requeue(ctx context.Context, j *queue.Job, only []queue.State)
 }
 
 // Kill implements control.API.
-func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult, error) {
+func (h *API) Kill(ctx context.Context, p control.Kill) (control.BulkResult, error) {
 	number, err := queue.ParseSignal(cmp.Or(p.Signal, "TERM"))
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	return h.bulk.applyToJobs(ctx, p.Selection, []queue.State{queue.Processing}, &bulkVerb{
+	return h.applyToJobs(ctx, p.Selection, []queue.State{queue.Processing}, &bulkVerb{
 		method:       "kill",
 		remoteParams: func(one control.Selection) any { return control.Kill{Selection: one, Signal: p.Signal} },
 		apply: func(ctx context.Context, j *queue.Job, only []queue.State) error {
@@ -311,42 +305,22 @@ func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 
 // DLQRetry implements control.API. If no jobs are named, each request takes the newest dead jobs, up to a
 // limit, and retries the oldest of these first.
-func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
-	retry := &bulkVerb{
+func (h *API) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
+	selected := control.Selection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
+	if len(selected.AllIDs()) == 0 {
+		selected.State, selected.Batch, selected.Cursor = control.TextList{queue.Dead.String()}, p.Batch, p.Cursor
+	}
+	return h.applyToJobs(ctx, selected, []queue.State{queue.Dead}, &bulkVerb{
 		method:       "dlq.retry",
 		remoteParams: func(one control.Selection) any { return control.DLQRetry{ID: one.ID, Timeout: p.Timeout} },
-		apply:        h.jobChanges.changeFunc(store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)}),
-	}
-	if p.ID != "" || len(p.IDs) > 0 {
-		named := control.Selection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
-		return h.bulk.applyToJobs(ctx, named, []queue.State{queue.Dead}, retry)
-	}
-	peer := control.PeerFrom(ctx)
-	f, err := h.filters.parse(&peer, control.List{State: control.TextList{queue.Dead.String()}, Batch: p.Batch,
-		Limit: control.MaxSelectedPerRequest, Cursor: p.Cursor})
-	if err != nil {
-		return control.BulkResult{}, err
-	}
-	if onlyUID := access.OwnJobsOnlyUID(&peer, "dlq.retry"); onlyUID != nil {
-		f.UID = onlyUID
-	}
-	page, err := h.reader.listRefs(ctx, f)
-	if err != nil {
-		return control.BulkResult{}, err
-	}
-	if p.DryRun {
-		return control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}, MatchCount: new(len(page.Refs)),
-			Next: pageCursor(page.Next)}, nil
-	}
-	slices.Reverse(page.Refs)
-	v, err := h.bulk.applyToRefs(ctx, retry, page.Refs, nil)
-	v.Next = pageCursor(page.Next)
-	return v, err
+		apply:        h.changeFunc(store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)}),
+		oldestFirst:  true,
+	})
 }
 
 // DLQClear implements control.API.
-func (h *Actions) DLQClear(ctx context.Context, p control.ClearParams) (control.RemovalCount, error) {
-	return h.jobChanges.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
+func (h *API) DLQClear(ctx context.Context, p control.ClearParams) (control.RemovalCount, error) {
+	return h.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
 // countVerb returns the verb that a dry run applies to named jobs. The verb counts those in the given states.
@@ -362,9 +336,8 @@ func countVerb(method string, takes []queue.State) *bulkVerb {
 // applyToJobs applies a verb to the selected jobs. If the request names no jobs, it selects the jobs that match the
 // selection and are in the requested states, up to a limit per request. takes replaces the requested states if
 // the request names none.
-func (h *bulkChanger) applyToJobs(ctx context.Context, p control.Selection, takes []queue.State,
-	do *bulkVerb) (control.BulkResult,
-	error) {
+func (h *API) applyToJobs(ctx context.Context, p control.Selection, takes []queue.State,
+	do *bulkVerb) (control.BulkResult, error) {
 	switch {
 	case p.SelectsByFilter():
 		return h.applyToSelected(ctx, p, takes, do)
@@ -380,13 +353,12 @@ func (h *bulkChanger) applyToJobs(ctx context.Context, p control.Selection, take
 
 // applyToSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller may
 // use the verb only on own jobs, applyToSelected skips other users' jobs.
-func (h *bulkChanger) applyToSelected(ctx context.Context, p control.Selection, takes []queue.State,
-	do *bulkVerb) (control.BulkResult,
-	error) {
+func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []queue.State,
+	do *bulkVerb) (control.BulkResult, error) {
 	method := do.method
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
-	f, err := h.filters.parse(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue,
+	f, err := h.parseFilter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue,
 		Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.MaxSelectedPerRequest, Cursor: p.Cursor})
 	if err != nil {
 		return v, err
@@ -403,7 +375,7 @@ func (h *bulkChanger) applyToSelected(ctx context.Context, p control.Selection, 
 	if p.OlderThan != 0 {
 		f.Until = h.Store.Now().Add(-time.Duration(p.OlderThan))
 	}
-	page, err := h.reader.listRefs(ctx, f)
+	page, err := h.listRefs(ctx, f)
 	if err != nil {
 		return v, err
 	}
@@ -412,6 +384,9 @@ func (h *bulkChanger) applyToSelected(ctx context.Context, p control.Selection, 
 			return !slices.Contains(takes, r.State)
 		})))
 	} else {
+		if do.oldestFirst {
+			slices.Reverse(page.Refs)
+		}
 		v, err = h.applyToRefs(ctx, do, page.Refs, f.States)
 		if err != nil {
 			return v, err
@@ -424,11 +399,9 @@ func (h *bulkChanger) applyToSelected(ctx context.Context, p control.Selection, 
 }
 
 // listRefs reads one page of references to the jobs that match a filter.
-func (r *jobReader) listRefs(ctx context.Context, f store.Filter) (store.RefPage, error) {
-	return read(ctx, r.UserLimits, control.ClassManyJobs, func() (store.RefPage, error) {
-		return r.Store.ListRefs(ctx,
-			f)
-	})
+func (h *API) listRefs(ctx context.Context, f store.Filter) (store.RefPage, error) {
+	return read(ctx, h.UserLimits, control.ClassManyJobs,
+		func() (store.RefPage, error) { return h.Store.ListRefs(ctx, f) })
 }
 
 // pageCursor returns the cursor of the next page, or nil after the last page.

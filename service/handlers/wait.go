@@ -1,7 +1,9 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -14,22 +16,24 @@ import (
 const bytesPerReadSlot = 64 << 10
 
 // Wait implements control.API.
-func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult,
+func (h *API) Wait(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult,
 	error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
 	if len(ids) > control.MaxWaitIDs {
 		return control.WaitResult{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids),
 			control.MaxWaitIDs)
 	}
-	req := &waitRequest{h: h, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
-	if err := req.findJobs(ctx); err != nil {
+	req := &waitRequest{h: h, peer: control.PeerFrom(ctx), each: each, any: p.Any}
+	if err := req.findJobs(ctx, ids); err != nil {
 		return control.WaitResult{}, err
 	}
-	watching := h.Store.Watch(req.seqs)
-	defer watching.Stop()
-	for _, seq := range req.seqs {
-		defer h.Pool.WatchEnd(seq)()
+	var seqs []int64
+	for _, ref := range req.unfinished {
+		seqs = append(seqs, ref.Seq)
+		defer h.Pool.WatchEnd(ref.Seq)()
 	}
+	watching := h.Store.Watch(seqs)
+	defer watching.Stop()
 	var timeout <-chan time.Time
 	if p.Timeout > 0 {
 		timer := time.NewTimer(time.Duration(p.Timeout))
@@ -42,7 +46,11 @@ func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEn
 			return control.WaitResult{}, err
 		}
 		if timedOut || req.isDone() {
-			return control.WaitResult{UnfinishedIDs: req.unfinishedIDs(), TimedOut: timedOut && !req.isDone()}, nil
+			result := control.WaitResult{UnfinishedIDs: []string{}, TimedOut: timedOut && !req.isDone()}
+			for _, ref := range req.unfinished {
+				result.UnfinishedIDs = append(result.UnfinishedIDs, ref.ID)
+			}
+			return result, nil
 		}
 		select {
 		case <-watching.C:
@@ -56,30 +64,22 @@ func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEn
 
 // waitRequest is the state of a request that waits for jobs to end. A job in state held has not ended.
 type waitRequest struct {
-	h             *Jobs
-	peer          control.Peer
-	ids           []string
-	seqs          []int64 // sequence numbers of the jobs in ids
-	hasEnded      []bool
-	reportedCount int
-	any           bool
-	each          func(control.JobEndNotice) error
+	h           *API
+	peer        control.Peer
+	unfinished  []store.JobRef // jobs whose end was not reported yet, in the order of the request
+	anyReported bool
+	any         bool
+	each        func(control.JobEndNotice) error
 }
 
 // findJobs finds the jobs. It returns an error if one does not exist.
-func (w *waitRequest) findJobs(ctx context.Context) error {
-	w.hasEnded = make([]bool, len(w.ids))
-	for len(w.seqs) < len(w.ids) {
-		refs, errs, err := w.h.reader.readRefs(ctx, w.ids[len(w.seqs):min(len(w.seqs)+jobsPerReadSlot, len(w.ids))])
-		if err != nil {
+func (w *waitRequest) findJobs(ctx context.Context, ids []string) error {
+	for some := range slices.Chunk(ids, jobsPerReadSlot) {
+		refs, errs, err := w.h.readRefs(ctx, some)
+		if err = cmp.Or(append(errs, err)...); err != nil {
 			return err
 		}
-		for i := range refs {
-			if errs[i] != nil {
-				return errs[i]
-			}
-			w.seqs = append(w.seqs, refs[i].Seq)
-		}
+		w.unfinished = append(w.unfinished, refs...)
 	}
 	return nil
 }
@@ -90,30 +90,32 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 	for _, seq := range changed {
 		isChanged[seq] = true
 	}
-	for i := 0; i < len(w.ids) && !w.isDone(); {
-		if w.hasEnded[i] || !isChanged[w.seqs[i]] {
+	for i := 0; i < len(w.unfinished) && !w.isDone(); {
+		if !isChanged[w.unfinished[i].Seq] {
 			i++
 			continue
 		}
 		err := w.h.UserLimits.RunStreamStep(ctx, control.ClassOneJob, func() error {
-			for read, bytes := 0, 0; i < len(w.ids) && read < jobsPerReadSlot && bytes < bytesPerReadSlot && !w.isDone(); i++ {
-				if w.hasEnded[i] || !isChanged[w.seqs[i]] {
+			for read, bytes := 0, 0; i < len(w.unfinished) && read < jobsPerReadSlot && bytes < bytesPerReadSlot &&
+				!w.isDone(); read++ {
+				ref := w.unfinished[i]
+				if !isChanged[ref.Seq] {
+					i++
 					continue
 				}
-				read++
-				j, err := w.h.reader.reread(ctx, &queue.Job{ID: w.ids[i], Seq: w.seqs[i]})
+				j, err := w.h.reread(ctx, &queue.Job{ID: ref.ID, Seq: ref.Seq})
 				if err != nil {
 					return err
 				}
 				if !j.State.Ended() {
+					i++
 					continue
 				}
 				bytes += store.JobTextSize(&j)
-				if err := w.each(control.JobEndNotice{Job: w.h.views.viewJobFor(&w.peer, &j)}); err != nil {
+				if err := w.each(control.JobEndNotice{Job: w.h.viewJobFor(&w.peer, &j)}); err != nil {
 					return err
 				}
-				w.hasEnded[i] = true
-				w.reportedCount++
+				w.unfinished, w.anyReported = slices.Delete(w.unfinished, i, i+1), true
 			}
 			return nil
 		})
@@ -125,22 +127,12 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 }
 
 func (w *waitRequest) isDone() bool {
-	return w.reportedCount == len(w.ids) || w.any && w.reportedCount > 0
-}
-
-func (w *waitRequest) unfinishedIDs() []string {
-	ids := []string{}
-	for i, id := range w.ids {
-		if !w.hasEnded[i] {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	return len(w.unfinished) == 0 || w.any && w.anyReported
 }
 
 // rereadCompact takes a read slot and reads a job again. It returns the job without its large fields.
-func (r *jobReader) rereadCompact(ctx context.Context, old *queue.Job) (queue.Job, error) {
-	j, err := read(ctx, r.UserLimits, control.ClassOneJob, func() (queue.Job, error) { return r.reread(ctx, old) })
+func (h *API) rereadCompact(ctx context.Context, old *queue.Job) (queue.Job, error) {
+	j, err := read(ctx, h.UserLimits, control.ClassOneJob, func() (queue.Job, error) { return h.reread(ctx, old) })
 	return compactJob(&j), err
 }
 
@@ -149,18 +141,16 @@ func (r *jobReader) rereadCompact(ctx context.Context, old *queue.Job) (queue.Jo
 func compactJob(j *queue.Job) queue.Job {
 	return queue.Job{
 		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason,
-		StartedAttempts: j.StartedAttempts,
-		Attempts:        j.Attempts, DueAt: j.DueAt, AgingSince: j.AgingSince, ArrivalNumber: j.ArrivalNumber,
-		PausedAt:     j.PausedAt,
-		PausedBy:     j.PausedBy,
+		StartedAttempts: j.StartedAttempts, Attempts: j.Attempts, DueAt: j.DueAt, AgingSince: j.AgingSince,
+		ArrivalNumber: j.ArrivalNumber, PausedAt: j.PausedAt, PausedBy: j.PausedBy,
 		InputRemoved: j.InputRemoved, Execution: queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY},
 	}
 }
 
 // reread reads a job again within the caller's read slot. It returns an error if the job was removed and
 // another job has its id now.
-func (r *jobReader) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
-	j, err := r.Store.Get(ctx, old.ID)
+func (h *API) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
+	j, err := h.Store.Get(ctx, old.ID)
 	if err == nil {
 		err = checkSameJob(&j, old)
 	}

@@ -26,7 +26,7 @@ func (s *rig) startWait(ctx context.Context, p control.Wait) *pendingWait {
 	w := &pendingWait{reports: make(chan string, 2*control.MaxWaitIDs), done: make(chan struct{})}
 	go func() { // this goroutine ends when the wait ends
 		defer close(w.done)
-		w.result, w.err = s.jobs.Wait(ctx, p, func(e control.JobEndNotice) error { w.reports <- e.Job.ID; return nil })
+		w.result, w.err = s.Wait(ctx, p, func(e control.JobEndNotice) error { w.reports <- e.Job.ID; return nil })
 		close(w.reports)
 	}()
 	return w
@@ -115,7 +115,7 @@ func TestWaitEnds(t *testing.T) {
 		t.Errorf("a cancelled request: %v", w.err)
 	}
 	w = s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j4"}})
-	if v, err := s.actions.Remove(asPeer(t, owner, control.RightSubmit),
+	if v, err := s.Remove(asPeer(t, owner, control.RightSubmit),
 		control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.DoneIDs) != 1 {
 		t.Fatalf("%+v, %v", v, err)
 	}

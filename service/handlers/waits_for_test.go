@@ -15,7 +15,7 @@ import (
 // listedReasons returns the kind of the reason that a list shows for each job, by id; "" means no reason.
 func (s *rig) listedReasons(t *testing.T) map[string]string {
 	t.Helper()
-	list, err := s.jobs.List(asPeer(t, owner, control.RightSubmit), control.List{})
+	list, err := s.List(asPeer(t, owner, control.RightSubmit), control.List{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,12 +13,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Explanations says why jobs wait and in which order they start.
-type Explanations struct{ *parts }
-
 // Why implements control.API.
-func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Why, error) {
-	j, err := h.reader.findJob(ctx, p.ID)
+func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error) {
+	j, err := h.findJob(ctx, p.ID)
 	if err != nil {
 		return control.Why{}, err
 	}
@@ -80,13 +77,13 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 
 // markUnavailableNode changes the reasons of a job that may run only on a certain node, if no service is
 // running there.
-func (h *Explanations) markUnavailableNode(ctx context.Context, list []control.Reason) {
+func (h *API) markUnavailableNode(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
 		if h.Cluster == nil || r.Kind != reasons.GateReasonKind(queue.GateNode) {
 			continue
 		}
-		nodes, _ := h.NodeList.Nodes(ctx) // ignore the error, since the nodes that were read are enough
+		nodes, _ := h.AllNodes.Nodes(ctx) // ignore the error, since the nodes that were read are enough
 		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.LeaseValid }); i >= 0 {
 			reasons.SetNodeStateText(r, "a node that is "+viewNode(&nodes[i]).State)
 		}
@@ -97,12 +94,12 @@ func (h *Explanations) markUnavailableNode(ctx context.Context, list []control.R
 const simulatedJobs = 20
 
 // Simulate implements control.API.
-func (h *Explanations) Simulate(ctx context.Context, p control.Simulate) (control.SimulateResult, error) {
+func (h *API) Simulate(ctx context.Context, p control.Simulate) (control.SimulateResult, error) {
 	p.JobCount = cmp.Or(p.JobCount, simulatedJobs)
 	peer := control.PeerFrom(ctx)
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.SimulateResult, error) {
 		next, err := h.Store.Simulate(ctx, p.JobCount)
-		out := control.SimulateResult{Jobs: h.views.viewJobsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
+		out := control.SimulateResult{Jobs: h.viewJobsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
 			// Leave out fields of the simulated start, since the reply describes the current state of each
 			// job.
@@ -120,9 +117,9 @@ const (
 )
 
 // Tree implements control.API.
-func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeView, error) {
+func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error) {
 	v := control.TreeView{Nodes: []control.TreeNode{}, Edges: []control.TreeEdge{}}
-	root, err := h.reader.findJob(ctx, p.ID)
+	root, err := h.findJob(ctx, p.ID)
 	if err != nil {
 		return v, err
 	}
@@ -184,7 +181,7 @@ const maxAheadUsers = 5
 
 // addStartOrder explains the order of a job that could start. It adds which users have jobs that start before
 // it, and why.
-func (h *Explanations) addStartOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
+func (h *API) addStartOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
 	peer := control.PeerFrom(ctx)
 	return h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {
 		screen, err := h.Store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreenRows, DetailsForUID: new(-1)})
@@ -205,7 +202,7 @@ func (h *Explanations) addStartOrder(ctx context.Context, j *queue.Job, w *contr
 
 // aheadByUser groups by user the jobs in a list, which start before job j. The user with the most jobs
 // comes first. It returns at most maxAheadUsers users.
-func (h *Explanations) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
+func (h *API) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
 	order := h.Store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	index := map[int]int{}     // index in groups, by uid

@@ -29,7 +29,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 		}
 	}
 	why := func(id string) control.Why {
-		w, err := s.explanations.Why(asPeer(t, owner, control.RightSubmit), control.WhyParams{ID: control.JobID(id)})
+		w, err := s.Why(asPeer(t, owner, control.RightSubmit), control.WhyParams{ID: control.JobID(id)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestWhyComparesHowLongJobsWait(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w, err := s.explanations.Why(asPeer(t, owner, control.RightSubmit), control.WhyParams{ID: "mine"})
+		w, err := s.Why(asPeer(t, owner, control.RightSubmit), control.WhyParams{ID: "mine"})
 		if want := fmt.Sprintf("1 from %d because of longer waiting", other); err != nil || len(w.AheadByUser) != 1 ||
 			w.AheadByUser[0].Text != want {
 			t.Errorf("%+v: %+v, %v; want %q", order, w.AheadByUser, err, want)

@@ -11,13 +11,10 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Administration changes settings, workers, the web page and the service itself.
-type Administration struct{ *parts }
-
 // WorkerStart implements control.API. The requested count is added to the current number of workers. It is
 // the new total if a client started the service on demand and no user has set the number yet.
-func (h *Administration) WorkerStart(ctx context.Context, p control.WorkerStart) (control.WorkerCount, error) {
-	err := h.changes.changeWorkerCount(ctx, func(now int) int {
+func (h *API) WorkerStart(ctx context.Context, p control.WorkerStart) (control.WorkerCount, error) {
+	err := h.changeWorkerCount(ctx, func(now int) int {
 		switch {
 		case p.Count == nil:
 			return now + 1
@@ -30,13 +27,13 @@ func (h *Administration) WorkerStart(ctx context.Context, p control.WorkerStart)
 }
 
 // WorkerScale implements control.API.
-func (h *Administration) WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error) {
-	err := h.changes.changeWorkerCount(ctx, func(int) int { return p.Count })
+func (h *API) WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error) {
+	err := h.changeWorkerCount(ctx, func(int) int { return p.Count })
 	return control.WorkerCount{Workers: h.Pool.WantedWorkers()}, err
 }
 
 // WorkerStop implements control.API. It returns once the jobs of the removed workers have ended.
-func (h *Administration) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
+func (h *API) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
 	timeout := control.DefaultStopTimeout
 	if p.Timeout != nil {
 		timeout = time.Duration(*p.Timeout)
@@ -44,7 +41,7 @@ func (h *Administration) WorkerStop(ctx context.Context, p control.WorkerStop) (
 	if p.Force {
 		timeout = 0
 	}
-	err := h.changes.changeWorkerCount(ctx, func(now int) int {
+	err := h.changeWorkerCount(ctx, func(now int) int {
 		if p.Count == nil {
 			return 0
 		}
@@ -58,7 +55,7 @@ func (h *Administration) WorkerStop(ctx context.Context, p control.WorkerStop) (
 }
 
 // WorkerList implements control.API.
-func (h *Administration) WorkerList(ctx context.Context, _ control.NoParams) (control.WorkerList, error) {
+func (h *API) WorkerList(ctx context.Context, _ control.NoParams) (control.WorkerList, error) {
 	workers := h.Pool.ListWorkers(ctx) // List may send requests to the runners
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.WorkerList, error) {
 		return viewWorkers(workers, h.Node, new(control.PeerFrom(ctx))), nil

@@ -113,8 +113,7 @@ func (h *Hooks) ApplyHooks(ctx context.Context) error {
 		h.Log.Error("cannot use the hooks in the settings", "error", missing)
 	}
 	err := h.Store.SetHooks(ctx, store.Hooks{Triggers: m.hookEvents(), MakeHooks: m.makeHooks, UID: m.Account.UID,
-		Owner:           m.Account.User,
-		MaxBytesPerUser: h.Quota.MaxBytesPerUser()})
+		Owner: m.Account.User, MaxBytesPerUser: h.Quota.MaxBytesPerUser()})
 	return cmp.Or(err, missing)
 }
 
@@ -128,19 +127,13 @@ func (m *hookMaker) makeHooks(j *queue.Job, moments queue.HookEvents) (drafts []
 		if line := j.CommandFor(moment); line != "" {
 			drafts = append(drafts, m.jobHook(j, moment, line, jobJSON))
 		}
-		drafts = append(drafts, m.settingsHooks(j, moment, jobJSON)...)
-	}
-	return drafts
-}
-
-// settingsHooks returns the hooks that the settings define for one moment of a job's life.
-func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookEvents, jobJSON string) (drafts []queue.Job) {
-	if line := m.Commands.CommandFor(moment); line != "" {
-		drafts = append(drafts, m.commandHook(j, moment, line, jobJSON))
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.Webhooks)) {
-		if w := m.Webhooks[name]; w.Matches(moment, j.Queue) {
-			drafts = append(drafts, m.webhook(j, moment, name, &w, jobJSON))
+		if line := m.Commands.CommandFor(moment); line != "" {
+			drafts = append(drafts, m.commandHook(j, moment, line, jobJSON))
+		}
+		for _, name := range slices.Sorted(maps.Keys(m.Webhooks)) {
+			if w := m.Webhooks[name]; w.Matches(moment, j.Queue) {
+				drafts = append(drafts, m.webhook(j, moment, name, &w, jobJSON))
+			}
 		}
 	}
 	return drafts
@@ -260,8 +253,7 @@ func (m *hookMaker) TestHooks(name string, now queue.Millis) (drafts []queue.Job
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "webhooks."), "hooks.")
 	j := queue.Job{
 		ID: "test", Queue: queue.DefaultQueue, UID: m.Account.UID, State: queue.Dead, ExitCode: 1, Attempts: 1,
-		StartedAttempts: 1,
-		MaxAttempts:     1, Error: "exit code 1",
+		StartedAttempts: 1, MaxAttempts: 1, Error: "exit code 1",
 		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now),
 		Execution: queue.Execution{Command: "false", User: m.Account.User},
 	}

@@ -18,8 +18,6 @@ import (
 // Finder finds out what jobs wait for.
 type Finder struct {
 	*doctor.HealthCheck
-	ReadOnly   bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
-	UserLimits *control.UserLimits
 	// RuleOf returns the settings of a queue.
 	RuleOf func(ctx context.Context, queue string) (store.QueueRule, error)
 }
@@ -58,7 +56,7 @@ func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []cont
 }
 
 // addNodeReasons adds to the map reasons, for each job that is due, what keeps this node from starting that
-// job.
+// job. It queries the store for one job of each group with the same gates.
 func (f *Finder) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
 	if list := f.noStartReasons(); len(list) > 0 {
 		for _, j := range due {
@@ -66,13 +64,29 @@ func (f *Finder) addNodeReasons(ctx context.Context, due []*queue.Job, reasons m
 		}
 		return
 	}
-	obstacles, err := f.waitReasonsOf(ctx, due)
+	groups := map[gateGroupKey][]*queue.Job{}
+	var seqs []int64 // numbers of the first jobs of the groups
+	for _, j := range due {
+		key := gateGroupKey{queue: j.Queue, uid: j.UID, demands: queue.GateSignature(j.Demands)}
+		if slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
+			key.seq = j.Seq
+		}
+		if groups[key] == nil {
+			seqs = append(seqs, j.Seq)
+		}
+		groups[key] = append(groups[key], j)
+	}
+	ctx, cancel := context.WithTimeout(ctx, WaitReasonsTimeout)
+	defer cancel()
+	obstacles, err := f.Store.WaitReasons(ctx, seqs)
 	if err != nil {
 		return
 	}
-	for _, j := range due {
-		if list := f.NodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
-			reasons[j.Seq] = list[0]
+	for _, group := range groups {
+		for _, j := range group {
+			if list := f.NodeReasons(j, obstacles[group[0].Seq]); len(list) > 0 {
+				reasons[j.Seq] = list[0]
+			}
 		}
 	}
 }
@@ -85,40 +99,6 @@ type gateGroupKey struct {
 	uid     int
 	demands string // see queue.GateSignature
 	seq     int64  // number of the job if it is checked individually, otherwise 0
-}
-
-// waitReasonsOf returns the obstacles of jobs that are due. It queries the store for one job of each group with
-// the same gates.
-func (f *Finder) waitReasonsOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.WaitReason, error) {
-	first := map[gateGroupKey]int64{}
-	representative := make([]int64, len(jobs)) // for each job, the job that represents its group
-	var seqs []int64
-	for i, j := range jobs {
-		key := gateGroupKey{queue: j.Queue, uid: j.UID, demands: queue.GateSignature(j.Demands)}
-		for _, d := range j.Demands {
-			if d.Kind == queue.GateResource {
-				key.seq = j.Seq
-			}
-		}
-		seq, found := first[key]
-		if !found {
-			seq = j.Seq
-			first[key] = seq
-			seqs = append(seqs, seq)
-		}
-		representative[i] = seq
-	}
-	ctx, cancel := context.WithTimeout(ctx, WaitReasonsTimeout)
-	defer cancel()
-	found, err := f.Store.WaitReasons(ctx, seqs)
-	if err != nil {
-		return nil, err
-	}
-	all := map[int64][]store.WaitReason{}
-	for i, j := range jobs {
-		all[j.Seq] = found[representative[i]]
-	}
-	return all, nil
 }
 
 // JobReason returns what a job itself waits for. A job that is due, runs or has ended has no such reason.
@@ -177,7 +157,7 @@ func (f *Finder) noStartReasons() (list []control.Reason) {
 	if f.ReadOnly {
 		return []control.Reason{{Kind: "workers", Text: "the service is not running", Advice: "queuectl service start"}}
 	}
-	switch all := f.Pauses.Current(); {
+	switch all := f.Pauses.Load(); {
 	case all != nil:
 		text := "all jobs are paused, by " + f.Owners.UserName(all.UID)
 		list = append(list, control.Reason{Kind: "paused", Text: text, Advice: "queuectl resume --all"})

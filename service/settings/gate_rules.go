@@ -13,21 +13,16 @@ import (
 type GateRules struct {
 	Store store.Store
 
-	sharedRules atomic.Pointer[map[gateKey]queue.Demand] // rules of the keys that all users share
-}
-
-// gateKey identifies a key that all users share.
-type gateKey struct {
-	kind queue.GateKind
-	key  string
+	// sharedRules holds the rules of the keys that all users share, by a demand with only the kind and the key.
+	sharedRules atomic.Pointer[map[queue.Demand]queue.Demand]
 }
 
 // LoadGates reads the rules of all shared keys.
 func (r *GateRules) LoadGates(ctx context.Context) error {
-	rules := map[gateKey]queue.Demand{}
+	rules := map[queue.Demand]queue.Demand{}
 	err := EachSharedGate(ctx, r.Store, store.GateState{}, func(g store.GateState) {
 		if g.RuleStored {
-			rules[gateKey{g.Kind, g.Key}] = g.Demand
+			rules[queue.Demand{Kind: g.Kind, Key: g.Key}] = g.Demand
 		}
 	})
 	if err == nil {
@@ -60,7 +55,7 @@ func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 	if d.Kind == queue.GateRate {
 		field, flag = "rate_limit", "--rate N/PERIOD"
 	}
-	rule, set := (*r.sharedRules.Load())[gateKey{d.Kind, d.Key}]
+	rule, set := (*r.sharedRules.Load())[queue.Demand{Kind: d.Kind, Key: d.Key}]
 	if !set && d.Kind == queue.GateLock {
 		rule = queue.Demand{Kind: d.Kind, Key: d.Key, Amount: 1}
 	}

@@ -75,12 +75,25 @@ func New(o Options) (*Keeper, error) {
 		layerFlag:    {Origin: config.FromFlag, Values: o.Flags},
 		layerRunning: {Origin: config.FromRunning, Values: map[string]string{}},
 	}
-	return s, s.mergeLocked()
+	return s, s.update(func([]config.Layer) {})
 }
 
-// mergeLocked computes the settings from the layers.
-func (k *Keeper) mergeLocked() error {
-	c, err := config.Merge(k.layers...)
+// changedLocked returns a copy of the layers that the function change has changed.
+func (k *Keeper) changedLocked(change func(layers []config.Layer)) []config.Layer {
+	layers := slices.Clone(k.layers)
+	for i := range layers {
+		layers[i].Values = maps.Clone(layers[i].Values)
+	}
+	change(layers)
+	return layers
+}
+
+// update changes the layers and computes the settings from them. If they are invalid, the old layers stay in effect.
+func (k *Keeper) update(change func(layers []config.Layer)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	layers := k.changedLocked(change)
+	c, err := config.Merge(layers...)
 	if err != nil {
 		return err
 	}
@@ -89,6 +102,7 @@ func (k *Keeper) mergeLocked() error {
 	}
 	k.LogLevel.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
 		"error": slog.LevelError}[c.LogLevel])
+	k.layers = layers
 	k.config.Store(&c)
 	queue.TrySend(k.RolesChanged, struct{}{})
 	return nil
@@ -114,22 +128,17 @@ func (k *Keeper) ReadFile() (config.Layer, error) {
 func (k *Keeper) LayersWithFile(file config.Layer) []config.Layer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	layers := slices.Clone(k.layers)
-	layers[layerFile] = file
-	return layers
+	return k.changedLocked(func(layers []config.Layer) { layers[layerFile] = file })
 }
 
 // LayersWithStored returns the layers as they are after a setting was stored.
 func (k *Keeper) LayersWithStored(name, text string) []config.Layer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	layers := slices.Clone(k.layers)
-	for _, i := range []int{layerStored, layerRunning} {
-		layers[i].Values = maps.Clone(layers[i].Values)
-	}
-	layers[layerStored].Values[name] = text
-	delete(layers[layerRunning].Values, name) // ReplaceValue removes this value too
-	return layers
+	return k.changedLocked(func(layers []config.Layer) {
+		layers[layerStored].Values[name] = text
+		delete(layers[layerRunning].Values, name) // ReplaceValue removes this value too
+	})
 }
 
 // MergeLayers returns the settings that layers define. waiting reports whether some of them differ from the
@@ -148,53 +157,38 @@ func (k *Keeper) MergeLayers(layers []config.Layer) (c config.Config, waiting bo
 
 // ReplaceFile replaces the content of the settings file. If it is invalid, the old content stays in effect.
 func (k *Keeper) ReplaceFile(file config.Layer) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	old := k.layers[layerFile]
-	k.layers[layerFile] = file
-	err := k.mergeLocked()
-	if err != nil {
-		k.layers[layerFile] = old
-	}
-	return err
+	return k.update(func(layers []config.Layer) { layers[layerFile] = file })
 }
 
 // ReplaceStored replaces the settings that the store keeps.
 func (k *Keeper) ReplaceStored(values map[string]string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.layers[layerStored].Values = values
-	return k.mergeLocked()
+	return k.update(func(layers []config.Layer) { layers[layerStored].Values = values })
 }
 
 // ReplaceValue replaces the value of a setting in the stored layer and in the running layer. An empty value is
 // removed from its layer.
 func (k *Keeper) ReplaceValue(name, stored, running string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for layer, text := range map[int]string{layerStored: stored, layerRunning: running} {
-		if text == "" {
-			delete(k.layers[layer].Values, name)
-		} else {
-			k.layers[layer].Values[name] = text
+	return k.update(func(layers []config.Layer) {
+		for layer, text := range map[int]string{layerStored: stored, layerRunning: running} {
+			if layers[layer].Values[name] = text; text == "" {
+				delete(layers[layer].Values, name)
+			}
 		}
-	}
-	return k.mergeLocked()
+	})
 }
 
 // SetRunning sets a setting in the running layer; if set is false, it removes the setting from that layer. It
 // returns the previous value in the layer; existed reports whether the layer had a value. The caller has
 // checked the new value.
 func (k *Keeper) SetRunning(name, text string, set bool) (before string, existed bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	values := k.layers[layerRunning].Values
-	before, existed = values[name]
-	delete(values, name)
-	if set {
-		values[name] = text
-	}
-	if err := k.mergeLocked(); err != nil {
+	err := k.update(func(layers []config.Layer) {
+		values := layers[layerRunning].Values
+		before, existed = values[name]
+		if values[name] = text; !set {
+			delete(values, name)
+		}
+	})
+	if err != nil {
 		panic("service: settings that passed the check cannot be used: " + err.Error())
 	}
 	return before, existed

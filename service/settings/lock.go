@@ -6,10 +6,9 @@ import (
 
 // Lock lets one caller at a time change settings. A change of settings, of the number of workers or of the drain
 // takes the lock before it reads the old values. It releases the lock once the change is in effect. Changes
-// therefore take effect in the order in which they are stored.
-type Lock struct {
-	token chan struct{} // holds one token while a caller changes settings
-}
+// therefore take effect in the order in which they are stored. The channel holds one token while a caller changes
+// settings.
+type Lock struct{ token chan struct{} }
 
 // NewLock returns a lock that no caller holds.
 func NewLock() *Lock { return &Lock{token: make(chan struct{}, 1)} }

@@ -9,24 +9,17 @@ import (
 
 // AllPause holds the pause of all jobs.
 type AllPause struct {
-	// pauseSetting records who paused all jobs and when; nil if they are not paused.
-	pauseSetting atomic.Pointer[store.Setting]
+	atomic.Pointer[store.Setting] // says who paused all jobs and when; nil if they are not paused
 }
 
 // PauseKey is the stored setting that keeps a pause of all jobs across restarts. It is not a configuration
 // key.
 const PauseKey = "pause"
 
-// Current returns who paused all jobs and when; nil if they are not paused.
-func (p *AllPause) Current() *store.Setting { return p.pauseSetting.Load() }
-
-// Set records who paused all jobs and when; nil if they are not paused.
-func (p *AllPause) Set(by *store.Setting) { p.pauseSetting.Store(by) }
-
 // PauseOf returns when a running job was paused, and the uid of the user who did it. If the job was not
 // paused individually, PauseOf describes the pause of all jobs. It returns 0 if the job is not paused at all.
 func (p *AllPause) PauseOf(j *queue.Job) (since queue.Millis, uid int) {
-	all := p.pauseSetting.Load()
+	all := p.Load()
 	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {
 		return j.PausedAt, j.PausedBy
 	}

@@ -15,13 +15,9 @@ type QueueRules struct {
 	Store    store.Store
 	Settings *Keeper
 
-	cached atomic.Pointer[cachedRules] // nil before the first LoadRules
-}
-
-// cachedRules holds the settings of the queues with job defaults, paused running jobs or their own retention.
-type cachedRules struct {
-	byQueue     map[string]store.QueueRule
-	hasDefaults bool // at least one queue has job defaults
+	// cached holds the settings of the queues with job defaults, paused running jobs or their own retention. It is nil
+	// before the first LoadRules.
+	cached atomic.Pointer[map[string]store.QueueRule]
 }
 
 // LoadRules reads the settings of all queues from the store.
@@ -30,21 +26,20 @@ func (r *QueueRules) LoadRules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rules := cachedRules{byQueue: map[string]store.QueueRule{}}
+	rules := map[string]store.QueueRule{}
 	for _, q := range list {
 		if q.Rule.JobDefaults != "" || q.Rule.RunningJobsPaused || q.Rule.Retention != (store.Retention{}) {
-			rules.byQueue[q.Name] = q.Rule
+			rules[q.Name] = q.Rule
 		}
-		rules.hasDefaults = rules.hasDefaults || q.Rule.JobDefaults != ""
 	}
 	r.cached.Store(&rules)
 	return nil
 }
 
-// rule returns the settings of a queue, or the zero value if cachedRules does not hold them.
+// rule returns the settings of a queue, or the zero value if the cache does not hold them.
 func (r *QueueRules) rule(name string) (rule store.QueueRule) {
 	if rules := r.cached.Load(); rules != nil {
-		rule = rules.byQueue[name]
+		rule = (*rules)[name]
 	}
 	return rule
 }
@@ -78,14 +73,13 @@ func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 // the job to another queue, the defaults of that queue apply.
 func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
-	rules := r.cached.Load()
-	if rules == nil || !rules.hasDefaults || json.Unmarshal(set, &fields) != nil {
+	if json.Unmarshal(set, &fields) != nil {
 		return set
 	}
 	if other := ""; json.Unmarshal(fields["queue"], &other) == nil && other != "" {
 		name = other
 	}
-	if json.Unmarshal([]byte(rules.byQueue[name].JobDefaults), &defaults) != nil {
+	if json.Unmarshal([]byte(r.rule(name).JobDefaults), &defaults) != nil {
 		return set
 	}
 	for field, value := range fields {

@@ -45,13 +45,5 @@ func (k *Keeper) UnitVariables(j *queue.Job) (env []string) {
 
 // variableOf converts a resource's name to the form used in environment variables.
 func variableOf(name string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z' || r >= '0' && r <= '9':
-			return r
-		}
-		return '_'
-	}, name)
+	return strings.NewReplacer(".", "_", "@", "_", "/", "_", "-", "_").Replace(strings.ToUpper(name))
 }

@@ -1,12 +1,11 @@
 // Package submissions enqueues the jobs that database roles have submitted, each as the user of its role.
 //
-// Start with Receiver.Run.
+// Start with Run.
 package submissions
 
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -16,19 +15,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/settings"
+	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/store"
 )
-
-// Receiver enqueues the jobs that database roles have submitted.
-type Receiver struct {
-	Log       *slog.Logger
-	Store     store.Store
-	Directory *access.Directory
-	Owners    *access.Owners
-	Settings  *settings.Keeper
-}
 
 // The service polls for jobs that database roles have submitted. See docs/decisions/0033.
 const (
@@ -42,12 +31,12 @@ const (
 // Run enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each as
 // the user that the settings name for the role, as if that user had called enqueue. The transaction that
 // enqueues a job removes its submission, so no job is enqueued twice.
-func (r *Receiver) Run(ctx context.Context, server *control.Server) {
-	inbox, has := r.Store.(store.Inbox)
+func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
+	inbox, has := d.Store.(store.Inbox)
 	if !has {
 		return
 	}
-	t := &poller{receiver: r, inbox: inbox, server: server, roles: map[string]*roleState{},
+	t := &poller{Dependencies: d, inbox: inbox, server: server, roles: map[string]roleState{},
 		enqueuedSignal: make(chan struct{}, 1)}
 	defer t.enqueues.Wait()
 	hint := inbox.SubmissionHints(ctx)
@@ -55,7 +44,7 @@ func (r *Receiver) Run(ctx context.Context, server *control.Server) {
 	lastError := ""
 	for ctx.Err() == nil {
 		wait := pollInterval + rand.N(pollInterval/2)
-		set := r.Settings.Current()
+		set := d.Settings.Current()
 		err := error(nil)
 		if !rolesSent || set.StoreRoles != roles {
 			if err = inbox.SetRoles(ctx, slices.Sorted(maps.Keys(set.RoleUsers()))); err == nil {
@@ -68,7 +57,7 @@ func (r *Receiver) Run(ctx context.Context, server *control.Server) {
 		// Log each error only once, since it may last long.
 		if err != nil && ctx.Err() == nil && lastError != err.Error() {
 			lastError = err.Error()
-			r.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
+			d.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
 		}
 		if err != nil || t.anyDelayed() {
 			wait = retryDelay
@@ -76,7 +65,7 @@ func (r *Receiver) Run(ctx context.Context, server *control.Server) {
 		select {
 		case <-ctx.Done():
 		case <-hint:
-		case <-r.Settings.RolesChanged:
+		case <-d.Settings.RolesChanged:
 		case <-t.enqueuedSignal:
 		case <-time.After(wait):
 		}
@@ -86,14 +75,14 @@ func (r *Receiver) Run(ctx context.Context, server *control.Server) {
 // poller processes the submissions. It processes the submissions of one role in order. It
 // processes different roles independently of each other.
 type poller struct {
-	receiver       *Receiver
+	*parts.Dependencies
 	inbox          store.Inbox
 	server         *control.Server
 	enqueues       sync.WaitGroup
 	enqueuedSignal chan struct{} // wake-up: jobs were enqueued, and there may be more
 
 	mu    sync.Mutex
-	roles map[string]*roleState
+	roles map[string]roleState // guarded by mu
 }
 
 // roleState is the state of one role. If a job cannot be enqueued now, the role's later jobs wait too.
@@ -120,8 +109,6 @@ func (p *poller) readLimit(role string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch r := p.roles[role]; {
-	case r == nil:
-		return maxJobsPerRole
 	case r.inProgress:
 		return 0
 	case r.delayCause != "":
@@ -136,36 +123,30 @@ func (p *poller) poll(ctx context.Context, users map[string]string) error {
 	if err != nil {
 		return err
 	}
-	for len(list) > 0 {
-		role := list[0].Role
-		n := slices.IndexFunc(list, func(job store.Submission) bool { return job.Role != role })
-		if n < 0 {
-			n = len(list)
-		}
-		jobs := list[:n]
-		list = list[n:]
+	byRole := map[string][]store.Submission{}
+	for _, job := range list {
+		byRole[job.Role] = append(byRole[job.Role], job)
+	}
+	for role, jobs := range byRole {
 		p.mu.Lock()
-		r := p.roles[role]
-		if r == nil {
-			r = &roleState{}
-			p.roles[role] = r
-		}
-		r.inProgress = true
+		delayCause := p.roles[role].delayCause
+		p.roles[role] = roleState{inProgress: true, delayCause: delayCause}
 		p.mu.Unlock()
-		p.enqueues.Go(func() { p.enqueueInOrder(ctx, r, jobs, users) })
+		p.enqueues.Go(func() { p.enqueueInOrder(ctx, role, delayCause, jobs, users) })
 	}
 	return nil
 }
 
-// enqueueInOrder enqueues jobs of a role, up to the first that cannot be enqueued now.
-func (p *poller) enqueueInOrder(ctx context.Context, r *roleState, jobs []store.Submission,
+// enqueueInOrder enqueues jobs of a role, up to the first that cannot be enqueued now. lastDelayCause is the error that
+// delayed the role before.
+func (p *poller) enqueueInOrder(ctx context.Context, role, lastDelayCause string, jobs []store.Submission,
 	users map[string]string) {
 	enqueued, delay := 0, error(nil)
 	for i := range jobs {
 		job := &jobs[i]
-		err := p.receiver.submit(ctx, p.server, job, users)
+		err := p.submit(ctx, job, users)
 		if err != nil && !isTransient(err) {
-			p.receiver.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID,
+			p.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID,
 				"error", err)
 			err = p.inbox.RejectSubmission(ctx, job.Number, err.Error())
 		}
@@ -174,17 +155,15 @@ func (p *poller) enqueueInOrder(ctx context.Context, r *roleState, jobs []store.
 		}
 		enqueued++
 	}
-	p.mu.Lock()
-	previous := r.delayCause
-	r.inProgress, r.delayCause = false, ""
+	var state roleState
 	if delay != nil {
-		r.delayCause = delay.Error()
+		state.delayCause = delay.Error()
 	}
+	p.mu.Lock()
+	p.roles[role] = state
 	p.mu.Unlock()
-	if delay != nil && ctx.Err() == nil && previous != delay.Error() {
-		p.receiver.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role,
-			"error",
-			delay)
+	if delay != nil && ctx.Err() == nil && lastDelayCause != state.delayCause {
+		p.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", role, "error", delay)
 	}
 	if enqueued > 0 {
 		queue.TrySend(p.enqueuedSignal, struct{}{})
@@ -194,19 +173,12 @@ func (p *poller) enqueueInOrder(ctx context.Context, r *roleState, jobs []store.
 // isTransient reports whether the same request may succeed later.
 func isTransient(err error) bool {
 	var e *queue.Error
-	if !errors.As(err, &e) {
-		return true
-	}
-	switch e.Code {
-	case queue.CodeUnavailable, queue.CodeQueueFull, queue.CodeNoSpace, queue.CodeOutcomeUnknown, queue.CodeInternal:
-		return true
-	}
-	return false
+	return !errors.As(err, &e) || slices.Contains([]queue.Code{queue.CodeUnavailable, queue.CodeQueueFull,
+		queue.CodeNoSpace, queue.CodeOutcomeUnknown, queue.CodeInternal}, e.Code)
 }
 
 // submit enqueues one job as the user of its role.
-func (r *Receiver) submit(ctx context.Context, server *control.Server, job *store.Submission,
-	users map[string]string) error {
+func (p *poller) submit(ctx context.Context, job *store.Submission, users map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
 	name, known := users[job.Role]
@@ -214,10 +186,10 @@ func (r *Receiver) submit(ctx context.Context, server *control.Server, job *stor
 		return queue.Errorf(queue.CodeDenied, "the database role %q is not listed in the setting store_roles",
 			queue.Clip(job.Role))
 	}
-	peer, err := r.Directory.PeerNamed(name)
+	peer, err := p.Directory.PeerNamed(name)
 	if err != nil {
 		code := queue.CodeDenied
-		if none := accounts.NoAccountError(""); !errors.As(err, &none) || r.Owners.HasOtherNodes() {
+		if none := accounts.NoAccountError(""); !errors.As(err, &none) || p.Owners.HasOtherNodes() {
 			// Try again later: the look-up may have failed only for now, or another node may know the user.
 			code = queue.CodeUnavailable
 		}
@@ -228,7 +200,7 @@ func (r *Receiver) submit(ctx context.Context, server *control.Server, job *stor
 		return err
 	}
 	peer.SubmissionNumber = job.Number
-	client := server.ClientAs(peer)
+	client := p.server.ClientAs(peer)
 	defer client.Close()
 	_, err = client.Enqueue(ctx, control.Enqueue{Spec: spec})
 	return err

@@ -1,0 +1,79 @@
+package service
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// lockFileName is the name of the lock file in the state directory. The file contains the pid of the service.
+const lockFileName = "service.lock"
+
+// lockRetryTimeout is how long acquireLock retries after the service that held the lock has died. A process
+// that the dead service had just forked holds the lock until its exec, and Windows closes the files of a process
+// shortly after its end. A program that only reads the queue's files holds the lock for a moment.
+const lockRetryTimeout = 2 * time.Second
+
+// dirLock is the lock of a state directory: the open files that hold it. The first is the lock file.
+type dirLock []*os.File
+
+// Close releases the lock.
+func (l dirLock) Close() (err error) {
+	for _, f := range l {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// lockDir locks the state directory until the process ends or the lock is closed.
+func lockDir(dir string) (dirLock, error) {
+	l, err := acquireLock(dir, true)
+	if err == nil && l[0].Truncate(0) == nil {
+		fmt.Fprintln(l[0], os.Getpid()) // the pid is used only in acquireLock's error message
+	}
+	return l, err
+}
+
+// acquireLock takes the lock of a state directory. It creates the lock file if create is set.
+func acquireLock(dir string, create bool) (dirLock, error) {
+	for deadline := time.Now().Add(lockRetryTimeout); ; time.Sleep(5 * time.Millisecond) {
+		l, err := tryLock(dir, create)
+		if err != nil {
+			return nil, fmt.Errorf("cannot lock the state directory: %w", err)
+		}
+		if l != nil {
+			return l, nil
+		}
+		content, _ := os.ReadFile(filepath.Join(dir, lockFileName))
+		pid := strings.TrimSpace(string(content))
+		if number, err := strconv.Atoi(pid); err != nil || !hasEnded(number) || time.Now().After(deadline) {
+			return nil, queue.Errorf(queue.CodeWrongState,
+				"a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", cmp.Or(pid, "unknown"),
+				dir, queue.QuoteShellWord(dir))
+		}
+	}
+}
+
+// lockForReading locks a state directory against services while a program reads it, without writing to it.
+// If no service has ever used the directory, the returned lock is nil. Closing a nil lock is harmless.
+func lockForReading(dir string) (dirLock, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the state directory: %w", err)
+	}
+	if err := checkDirOwner(dir, info); err != nil {
+		return nil, err
+	}
+	l, err := acquireLock(dir, false)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return l, err
+}
