@@ -37,8 +37,11 @@ func checkRunAsSupported(set *config.Settings, _ *worker.Account) error {
 // IsStateDirInUse reports whether a service holds the lock of the state directory.
 func IsStateDirInUse(dir string) bool {
 	l, err := tryLock(dir, false)
+	if err != nil {
+		return false
+	}
 	defer l.Close()
-	return l == nil && err == nil
+	return l == nil
 }
 
 // tryLock locks a state directory. It returns nil if another process holds the lock. It locks two files: the lock

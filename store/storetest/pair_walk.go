@@ -35,14 +35,11 @@ const (
 // Walks performs random walks of the given number of steps. Each step calls the engine and the
 // model in the same way and compares their results. Both must claim the same jobs in the same
 // order. The function open creates both stores with an order, and returns a function that advances
-// their clock. A failed walk prints its seed. In short mode, each walk has a third of the steps.
+// their clock. A failed walk prints its seed.
 func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store,
 	advance func(time.Duration))) {
 	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
 		runs = n
-	}
-	if testing.Short() {
-		steps /= 3
 	}
 	first := 0
 	if n, err := strconv.Atoi(os.Getenv(seedVariable)); err == nil {
@@ -64,7 +61,7 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 			w.node = store.Node{Name: "a", Labels: map[string]string{"zone": "x"},
 				Resources: map[string]int{"gpu": 4, "disk": 2}}
 			w.setRules()
-			for w.step = range steps {
+			for w.step = range walkSteps(steps) {
 				w.takeStep()
 				if len(w.seqs) > 0 {
 					w.compareJob(w.seqs[w.rng.IntN(len(w.seqs))])

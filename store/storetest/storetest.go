@@ -434,3 +434,11 @@ func (r *rig) leasedJobs() ([]queue.Job, error) {
 	r.checkRanks(session.LeasedJobs)
 	return session.LeasedJobs, err
 }
+
+// walkSteps returns the number of steps of a random walk: the parameter long, or a quarter of it in short mode.
+func walkSteps(long int) int {
+	if testing.Short() {
+		return long / 4
+	}
+	return long
+}

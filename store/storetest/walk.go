@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -15,9 +14,9 @@ import (
 )
 
 var walkPromises = []promise{
-	{name: "a random walk keeps all rules", check: func(r *rig) { randomWalk(r, walkSteps(2000)) }},
+	{name: "a random walk keeps all rules", check: func(r *rig) { randomWalk(r, 2000) }},
 	{name: "a random walk with ageing by enqueues keeps all rules",
-		check: func(r *rig) { randomWalk(r, walkSteps(500)) }, order: byEnqueue},
+		check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
 }
 
 // walk performs random operations on a store. It predicts the state of each job and compares it
@@ -33,18 +32,10 @@ type walk struct {
 	step          int
 }
 
-// walkSteps returns the number of steps of a walk: long, or a quarter of it in short mode.
-func walkSteps(long int) int {
-	if testing.Short() {
-		return long / 4
-	}
-	return long
-}
-
 func randomWalk(r *rig, steps int) {
 	w := &walk{rig: r, rng: rand.New(rand.NewPCG(2, 3)), expectedJobs: map[int64]queue.Job{}, leasedSeqs: map[int64]bool{},
 		notYetDue: map[int64]bool{}}
-	for w.step = range steps {
+	for w.step = range walkSteps(steps) {
 		w.takeStep()
 		if r.Failed() {
 			r.Fatalf("a rule was broken in step %d", w.step)
