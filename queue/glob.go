@@ -30,6 +30,9 @@ func Glob(pattern string) (func(string) bool, error) {
 			if end < 2 {
 				return nil, Invalid("id_glob", `%q has an unmatched "["; write it like build-* or job[0-9]`, Clip(pattern))
 			}
+			if rest[1:end] == "!" {
+				return nil, invalidGlob(pattern)
+			}
 			expression += classExpression(rest[1:end])
 			size = end + 1
 		default:
@@ -39,9 +42,13 @@ func Glob(pattern string) (func(string) bool, error) {
 	}
 	compiled, err := regexp.Compile(expression + `\z`)
 	if err != nil {
-		return nil, Invalid("id_glob", "%q is not a valid pattern; write it like build-* or job[0-9]", Clip(pattern))
+		return nil, invalidGlob(pattern)
 	}
 	return compiled.MatchString, nil
+}
+
+func invalidGlob(pattern string) error {
+	return Invalid("id_glob", "%q is not a valid pattern; write it like build-* or job[0-9]", Clip(pattern))
 }
 
 // GlobFormat is the form of a pattern. Its regular expression also accepts reversed ranges like
@@ -50,8 +57,8 @@ var GlobFormat = &TextFormat{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, C
 
 func checkGlob(pattern string) error { return errorOf(Glob(pattern)) }
 
-// classExpression returns the regular expression for the text between brackets in a pattern. It is invalid for an
-// empty class and for a range whose last character is less than its first.
+// classExpression returns the regular expression for the text between brackets in a pattern. It is invalid for a
+// range whose last character is less than its first.
 func classExpression(class string) string {
 	class, negated := strings.CutPrefix(class, "!")
 	expression := "["

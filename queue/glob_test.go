@@ -59,7 +59,7 @@ func TestGlobRefuses(t *testing.T) {
 	for pattern, says := range map[string]string{
 		"[": `has an unmatched "["`, "a[b": `has an unmatched "["`, "[]": `has an unmatched "["`,
 		"[]a]": `has an unmatched "["`,
-		"[!]":  "is not a valid pattern", "[z-a]": "is not a valid pattern",
+		"[!]":  "is not a valid pattern", "[z-a]": "is not a valid pattern", "[!][a]": "is not a valid pattern",
 		long + "a":                    "too long (257 bytes); the maximum is 256 bytes",
 		strings.Repeat("*a", 500_000): "too long (1000000 bytes)",
 	} {

@@ -52,10 +52,10 @@ func (l *loop) readDeps(j queue.Job) {
 				l.startAll([]queue.Job{j}, false)
 				return nil
 			}
-			defer l.mu.Unlock()
 			h.advanceLocked(eventEndDecided)
-			l.cfg.Log.Warn("could not read the results of a job's dependencies; trying again", "job", j.ID, "error", err)
 			l.postpone([]queue.Job{j}, err)
+			l.mu.Unlock()
+			l.cfg.Log.Warn("could not read the results of a job's dependencies; trying again", "job", j.ID, "error", err)
 			return nil
 		})
 	})

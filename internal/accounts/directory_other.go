@@ -24,9 +24,12 @@ func toAccount(u *user.User, err error) (Account, error) {
 	if err != nil {
 		return Account{}, err
 	}
-	uid, _ := parseID(u.Uid) // the ids of this system are numbers
-	gid, _ := parseID(u.Gid)
-	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, nil
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return Account{}, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, err
 }
 
 // WithGroups returns an account with its groups.

@@ -100,9 +100,11 @@ func (s *server) watchServiceUnit(stopped chan<- struct{}) {
 		if count++; !isUnwanted {
 			count = 0
 		}
+		if s.link.unitTimer == nil { // two calls of this function overlapped, and the other one has closed stopped
+			return
+		}
 		if count == 2 {
-			s.Log.Info("the service is stopped, so this runner ends; its running jobs may finish within the setting " +
-				"stop_timeout")
+			s.link.unitTimer = nil // a service that still connects does not start the timer again
 			close(stopped)
 		} else if s.link.conn == nil && s.life.phase != phaseEnded {
 			s.link.unitTimer.Reset(unwantedInterval)

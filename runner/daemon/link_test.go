@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"net"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/queuectl/queuectl/runner/wire"
@@ -60,4 +62,29 @@ func TestNewestServiceIsConnected(t *testing.T) {
 	if !s.link.disconnectLocked(second) || s.link.conn != nil {
 		t.Error("the newest connection has not ended")
 	}
+}
+
+// A runner whose service was stopped for good ends once, although a service connects and disconnects again while
+// the runner waits for its jobs.
+func TestStoppedServiceIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, isUnwanted := newTestServer(t), atomic.Bool{}
+		s.IsUnwanted = isUnwanted.Load
+		isUnwanted.Store(true)
+		stopped := make(chan struct{})
+		s.watchServiceUnit(stopped)
+		<-stopped
+		for epoch, unwanted := range []bool{false, true} {
+			c := &conn{}
+			s.mu.Lock()
+			s.link.connectLocked(c, int64(epoch+1))
+			s.link.disconnectLocked(c)
+			s.mu.Unlock()
+			isUnwanted.Store(unwanted)
+			time.Sleep(5 * unwantedInterval)
+		}
+		s.mu.Lock()
+		s.life.phase = phaseEnded
+		s.mu.Unlock()
+	})
 }

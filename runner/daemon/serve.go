@@ -142,6 +142,8 @@ func (s *server) run(ctx context.Context) {
 		}
 		s.stopAll(runner.StopGraceOf(ctx))
 	case <-serviceStopped:
+		s.Log.Info("the service is stopped, so this runner ends; its running jobs may finish within the setting " +
+			"stop_timeout")
 		s.stopAll(runner.StopGrace())
 	case <-dirRemoved:
 		s.Log.Error("this runner's directory was removed, so no service can find this runner; "+

@@ -14,7 +14,7 @@ type serviceLink struct {
 	epoch int64
 	conn  *conn // connection to the service with the newest epoch; nil while none is connected
 	// unitTimer checks the service's unit unwantedInterval after a service has disconnected. It is nil if
-	// the runner has no IsUnwanted.
+	// the runner has no IsUnwanted, and once the service was found to be stopped for good.
 	unitTimer   *time.Timer
 	lastBusyAt  time.Time     // when the runner last had a service or a running attempt
 	settleDelay time.Duration // how long results are gathered before they are sent; set by a Setup frame

@@ -252,11 +252,16 @@ func (c *Cgroups) abandon(b *cgroup) {
 // Sweep removes groups that were given up and whose processes have ended.
 func (c *Cgroups) Sweep() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.abandonedPaths = slices.DeleteFunc(c.abandonedPaths, func(path string) bool {
+	paths := c.abandonedPaths
+	c.abandonedPaths = nil
+	c.mu.Unlock()
+	kept := slices.DeleteFunc(paths, func(path string) bool { // without the lock, since workers wait for it
 		err := os.Remove(path)
 		return err == nil || errors.Is(err, fs.ErrNotExist)
 	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.abandonedPaths = append(c.abandonedPaths, kept...)
 }
 
 // isEmpty reports whether neither the group nor its subgroups contain a process.

@@ -347,7 +347,9 @@ func (r *run) waitTree(stop func() bool) {
 		if !r.mayHaveOrphans() || now.After(r.graceEndsAt) && now.Sub(unsureSince) > maxExecTime {
 			return
 		}
-		time.Sleep(maxExecTime / 20)
+		if !r.drainPipes(maxExecTime / 20) { // the orphans may print
+			time.Sleep(maxExecTime / 20)
+		}
 	}
 }
 

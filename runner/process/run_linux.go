@@ -219,7 +219,8 @@ func (r *run) close() {
 	if r.result.HasBackground || r.result.StuckPID != 0 || r.result.HeldByTracer {
 		// A surviving process may have locked a pipe. Closing the pipe then blocks, so it runs in
 		// the background and does not delay the result.
-		go closeDescriptors(&r.pipes[0], &r.pipes[1])
+		pipes := r.pipes // so that a blocked close does not keep the run in memory
+		go closeDescriptors(&pipes[0], &pipes[1])
 	} else {
 		closeDescriptors(&r.pipes[0], &r.pipes[1])
 	}

@@ -360,3 +360,17 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 			ownsOrphan(1), ownsOrphan(2))
 	}
 }
+
+// The output of an orphan that no longer shows which command it belongs to is read while the command waits for it.
+func TestOutputOfUnidentifiedOrphanIsRead(t *testing.T) {
+	setSubreaper(t)
+	w := NewWorker(nil)
+	defer w.Close()
+	c := command(t, "/bin/sh", "-c", "setsid env -i /bin/sh -c 'sleep 0.2; head -c 400000 /dev/zero' & exit 0")
+	c.OutputGrace = 10 * time.Second
+	start := time.Now()
+	r := w.Run(c)
+	if got := len(c.output(t)); got != 400_000 || time.Since(start) > 5*time.Second {
+		t.Errorf("after %v, the output has %d bytes, want 400000; the result is %+v", time.Since(start), got, r)
+	}
+}
