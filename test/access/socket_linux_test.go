@@ -126,8 +126,9 @@ func openFiles(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// If a client passes descriptors over the socket, the service closes them, even if they are as many
-// as the kernel accepts. The service opens no more descriptors, and continues to reply.
+// If a client passes file descriptors over the socket, the service closes them, even if the client passes as
+// many as the kernel accepts. The number of the service's descriptors does not grow, and the service continues
+// to reply.
 func TestPassedDescriptorsAreClosed(t *testing.T) {
 	const perMessage, messages = 253, 1000
 	q := testrig.StartQueue(t, "--workers", "0")

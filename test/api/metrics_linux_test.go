@@ -124,9 +124,9 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// If a service is stopped or does not answer, the textfile reports that it is unhealthy. Otherwise
-// the textfile would keep the last state of the service. The command also fails, so that the log of
-// the timer that runs it contains the reason.
+// If a service is stopped or does not answer, the textfile (metrics in a file) reports that it is unhealthy.
+// Otherwise the file would keep the last state of the service. The command that writes the file also fails, so
+// that the log of the timer that runs the command contains the reason.
 func TestTextfileOfAStoppedService(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	healthy := func() float64 {

@@ -133,7 +133,8 @@ func TestWireRefusals(t *testing.T) {
 	}
 }
 
-// The service ignores unknown members of a request, and returns an id that is a string unchanged.
+// The service ignores unknown members of a request. If the id of a request is a string, the reply contains it
+// unchanged.
 func TestWireEnvelope(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -176,8 +177,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// A repeated request with the same key gets the same reply, also after a restart of the service. A
-// request for a different job with the same key is rejected.
+// A repeated request with the same idempotency key gets the same reply, also after a restart of the service. A
+// request for a different job with that key is rejected.
 func TestKeys(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	type receipt struct {
@@ -243,7 +244,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 	waiter.SendLine(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
 	waiter.SendLine(`{"jsonrpc":"2.0","id":98,"method":"whoami"}`)
-	answered("98") // the reply shows that the wait request has started
+	answered("98") // the reply shows that the service has begun the wait request
 	for range 1000 {
 		c, err := testrig.Dial(q.Dir)
 		if err != nil {
@@ -294,7 +295,7 @@ func TestSlowFirstLine(t *testing.T) {
 	}
 }
 
-// A client that never reads its stream or its replies does not delay other clients.
+// A client that reads neither its stream nor its replies does not delay other clients.
 func TestUnreadStreamDelaysNoOtherClient(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")

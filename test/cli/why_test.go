@@ -120,8 +120,8 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 }
 
-// For every kind of reason, list prints the first of the reasons that why prints, in JSON and in
-// text.
+// If several reasons keep a job from running, list prints the first one that why prints. This holds for every
+// kind of reason, in JSON and in text.
 func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
