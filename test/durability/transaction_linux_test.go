@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// An application can enqueue a job in its own database transaction. If the transaction commits, the
-// job exists exactly once, even if no service is running. If the transaction rolls back, the job
-// does not exist. The job belongs to the user that store_roles assigns to the database role. The
+// An application can enqueue a job in its own database transaction. If the transaction commits, the job exists
+// exactly once, even if no service is running. If the transaction rolls back, the job does not exist. The
+// setting store_roles assigns a user to the application's database role, and the job belongs to that user. The
 // role has no other rights.
 func TestEnqueueInATransaction(t *testing.T) {
 	testrig.Long(t)
@@ -111,7 +111,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
 	pgserver.Query(t, pgserver.WithRole(q.Store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
-	// To bypass the check of queuectl.enqueue, insert a submission with the id of an existing job.
+	// Insert a submission directly, without the checks of queuectl.enqueue. Its id is that of an existing job.
 	pgserver.Query(t, q.Store,
 		`INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`)
 	q.Start("--workers", "2")
@@ -139,8 +139,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 }
 
-// If the quota of a user is full, a job that an application enqueues by SQL makes the service
-// delete older data of that user. Jobs that the user enqueues in other ways do the same.
+// If the quota of a user is full, a job that an application enqueues by SQL makes the service delete older data
+// of that user. A job that is enqueued in another way has the same effect.
 func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	t.Parallel()
 	q, _ := queueOnPostgres(t)
