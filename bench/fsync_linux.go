@@ -77,7 +77,7 @@ var (
 	resumedLine = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
 )
 
-// traceState is what readTrace knows after a line of the trace. A position is a line number of the trace.
+// traceState is the state of readTrace after a line of the trace. A position is a line number of the trace.
 type traceState struct {
 	unfinishedCalls map[string]call // by thread, the system call that has not returned
 	request         map[string]int  // by connection, the position at which the service had read the last request

@@ -29,7 +29,7 @@ type bench struct {
 	pairs           int
 	jobs            int
 	report          report
-	servicesStarted int // number of services started so far; part of the name of the next service's directory
+	servicesStarted int // number of services already started; part of the name of the next service's directory
 	// user is the account that jobs run as, in runners that root starts. It is "" if the service starts its own
 	// runner.
 	user string

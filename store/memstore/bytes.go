@@ -144,7 +144,7 @@ func (s *Store) UserBytes(uid int) int64 {
 	return n + staged
 }
 
-// UsersOverBytes lists the users who hold more than keep bytes, most bytes first.
+// UsersOverBytes lists the users with more than keep bytes, most bytes first.
 func (s *Store) UsersOverBytes(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

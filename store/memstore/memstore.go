@@ -28,7 +28,7 @@ type Store struct {
 	nextTurns    map[string]int64           // by queue, the number of its next turn; used while weights differ
 	turn         int64                      // number of the turn of the queue that was served last
 	lastServed   map[user]int64             // by user and queue: number of the last claim of a job of that user
-	claims       int64                      // number of all claims of single jobs so far
+	claims       int64                      // number of jobs ever claimed; a job counts once per claim
 	turnsResetAt map[string]int64           // by queue: the value of claims when resetTurns was called
 	node         store.Node
 	hooks        store.Hooks

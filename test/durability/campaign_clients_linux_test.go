@@ -165,7 +165,7 @@ func (c *campaign) recordAcknowledged(list []*trackedJob, ids []string) {
 	}
 }
 
-// backlogFull reports whether so many jobs are waiting that clients must not enqueue more.
+// backlogFull reports whether clients must not enqueue more jobs, because more than 60 are waiting.
 func (c *campaign) backlogFull() bool {
 	var st struct{ Jobs map[string]int }
 	return c.get("status", testrig.Fields{}, &st) == nil && st.Jobs["pending"]+st.Jobs["failed"] > 60

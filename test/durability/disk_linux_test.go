@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// logPosition returns the length of the log of a simulated disk. The log contains every write and flush that
-// the disk has received so far.
+// logPosition returns the present length of the log of a simulated disk. The log contains every write and flush
+// that the disk has received.
 func logPosition(d *testrig.Disk) int64 {
 	info, err := d.WriteLog.Stat()
 	if err != nil {

@@ -300,7 +300,7 @@ func TestErrorsAfterForkUseAttempts(t *testing.T) {
 	}
 }
 
-// ownFault is the expected result of a job that cannot start because of its own fault.
+// ownFault is the expected result of a job that cannot start and is itself at fault.
 type ownFault struct {
 	code, attempts int
 	stderr         string

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// waitAttached waits until the client has attached its terminal to the job. The client then turns off the flag
-// ISIG of its own terminal, by which waitAttached detects that.
+// waitAttached waits until the client has attached its terminal to the job. It detects that by the flag ISIG,
+// which the client then turns off on its terminal.
 func waitAttached(s *testrig.TerminalSession) {
 	s.Queue.Helper()
 	s.Queue.WaitUntil("the terminal is joined", 20*time.Second, func() bool {
