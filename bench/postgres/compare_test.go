@@ -139,8 +139,7 @@ func TestCompareWithOthers(t *testing.T) {
 				pgserver.Query(t, url, "CHECKPOINT")
 				took := p.drain(t, url, nodes, jobs)
 				name := pgserver.Query(t, url, "SELECT current_database()")
-				// Drop the database. Otherwise the server may vacuum it during the next
-				// measurement.
+				// Drop the database, because the server might vacuum it during the next measurement.
 				pgserver.Query(t, admin, "DROP DATABASE "+name+" WITH (FORCE)")
 				key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
 				rates[key] = append(rates[key], float64(jobs)/took.Seconds())

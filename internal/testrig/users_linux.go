@@ -25,7 +25,7 @@ type Person struct {
 	Name   string
 	Right  string
 	Uid    int
-	Gid    int // 0 means the same number as Uid
+	Gid    int // 0 means that it equals Uid
 	Groups []uint32
 }
 

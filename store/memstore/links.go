@@ -48,8 +48,8 @@ func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.OnDependen
 	return links
 }
 
-// checkDependencies returns an error if a draft depends on itself or on a job that does not exist, or demands
-// more of a gate than the gate can ever provide.
+// checkDependencies returns an error if a draft depends on itself or on a job that does not exist. It also
+// returns an error if a draft demands more of a gate than the gate can ever provide.
 func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	if err := s.resolveParents(drafts, uid); err != nil {
 		return err

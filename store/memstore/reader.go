@@ -36,7 +36,7 @@ func withoutLargeParts(j queue.Job) queue.Job {
 	return j
 }
 
-// Queues lists the queues that have a rule or jobs that have not ended.
+// Queues lists the queues that have unfinished jobs or a rule (limits, weight or pause).
 func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
 	err = s.read(ctx, func() error {
 		states := map[string]*store.QueueState{}

@@ -310,8 +310,8 @@ func retriedExpires(r *rig) {
 	})
 }
 
-// checkDueWithin runs do. Then it checks that the caller of the store knows to call Promote within the given
-// time, either from the result of the last Promote or from a hint of PromoteHints.
+// checkDueWithin calls do. Then it checks that the store has asked its caller to call Promote within the given
+// time. The store does so in the result of the last Promote or with a hint of PromoteHints.
 func (r *rig) checkDueWithin(within time.Duration, do func()) {
 	r.Helper()
 	said := r.promote()

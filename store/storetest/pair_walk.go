@@ -99,7 +99,7 @@ type pairWalk struct {
 	operation   string                // the current operation, for messages
 	seqs        []int64               // seqs of the jobs that may exist
 	leasedSeqs  []int64               // seqs of the leased jobs
-	leases      map[int64]queue.Lease // leases of the engine, whose fences are random
+	leases      map[int64]queue.Lease // leases of the engine, which chooses their fences at random
 	modelLeases map[int64]queue.Lease // leases of the model
 
 	maxUser int

@@ -32,7 +32,7 @@ type walk struct {
 	step          int
 }
 
-// walkSteps returns the number of steps of a walk: long, or a quarter of it in short mode.
+// walkSteps returns the number of steps of a walk: long, or a quarter of long in short mode.
 func walkSteps(long int) int {
 	if testing.Short() {
 		return long / 4
@@ -393,7 +393,7 @@ func (w *walk) retry() {
 	w.checkJob(j)
 }
 
-// hold holds a job, or releases a held job.
+// hold holds a random job, or releases it if it is held.
 func (w *walk) hold() {
 	j, found := w.pickJob()
 	if !found {

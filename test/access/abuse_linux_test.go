@@ -165,8 +165,8 @@ type measurement struct {
 // output.
 var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
-// run sends and measures the requests of the third user for the given time. At the same time
-// it runs the function concurrent, and returns only after that function has returned.
+// run sends the requests of the third user for the given time and measures them. At the same time it calls
+// concurrent. It returns when both are done.
 func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)

@@ -256,8 +256,8 @@ func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	})
 }
 
-// stoppedStarts enqueues jobs that send SIGSTOP to other starting jobs of the same user before
-// these jobs execute their program.
+// stoppedStarts enqueues jobs that stop (SIGSTOP) other jobs of the same user while these start, before they
+// execute their program.
 func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
 	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
 	a.onConnections(ctx, n, 1, func(c *rawClient) {

@@ -125,7 +125,7 @@ func (s *personalService) command(caller []string, args ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = testrig.Environment(s.home), s.home
 	if s.user.Uid == os.Geteuid() {
-		return cmd // without root, a process may not set its groups, even to the same groups
+		return cmd // without root, a process may not set its groups, not even to the same groups
 	}
 	return testrig.AsPerson(cmd, s.user)
 }
@@ -175,8 +175,8 @@ var freshAttributes = map[string]string{
 	"THP_enabled": "1",
 }
 
-// If a client starts a service in the background, then the service, its runner and its jobs have
-// the attributes of a fresh process. They do not inherit the attributes of the client's caller.
+// If a client starts a service in the background, the service, its runner and its jobs have the process
+// attributes of a fresh process. They inherit none from the client's caller.
 func TestBackgroundServiceStartsClean(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to lower the nice value; .ci/run runs it as root, "+
 		"and TestBackgroundServiceHoldsNoDescriptorOfItsCaller has descriptors")
@@ -321,8 +321,8 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	}
 }
 
-// A service in the foreground keeps the limits that the user has set for it. Its runner outlives it
-// and therefore keeps no inherited file descriptor.
+// A service in the foreground keeps the resource limits that the user has set for it. The runner outlives the
+// service and therefore keeps no inherited file descriptor.
 func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

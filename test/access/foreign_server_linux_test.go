@@ -78,9 +78,9 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	return p
 }
 
-// received returns the text that clients have sent until now. To know when all of it has arrived,
-// it opens one more connection and sends a known line. The server handles one connection after
-// another, so all earlier lines arrive before that line.
+// received returns the text that clients have sent until now. The server handles one connection after another.
+// Therefore received opens one more connection, sends a known line, and waits until that line arrives. Then all
+// earlier lines have arrived.
 func (p *recordingServer) received(t *testing.T) (text string) {
 	t.Helper()
 	c, err := net.Dial("unix", p.path)

@@ -189,8 +189,8 @@ func TestRightsOnOtherCommands(t *testing.T) {
 	q.MustAs(testrig.Admin, "service", "stop")
 }
 
-// Only users with the required right see the output, command and input of a job. Other users do not
-// see them in responses, events or logs, or with ps.
+// Only users with the required right see the output, command and input of a job. For other users, responses,
+// events, logs and ps do not contain them.
 func TestOthersJobsAreMasked(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, "log_level = \"debug\"\n"+testrig.AccessOfAll, "--workers", "2")
@@ -256,8 +256,8 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	}
 }
 
-// For each action of a user, the service stores an audit row with the user, the action and its
-// target. Only admins can read these rows. Other users do not get them among the events.
+// For each action of a user, the service stores an audit event with the user, the action and its target. Only
+// admins can read these events.
 func TestActionsAreAudited(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
@@ -379,9 +379,8 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 }
 
-// In a user namespace, all users from outside the namespace have the overflow id 65534, so a
-// service cannot distinguish them. The service refuses these users, whatever [access] says about
-// that id.
+// In a user namespace, all users from outside the namespace have the same id, the overflow id 65534. A service
+// cannot distinguish them, so it refuses them, whatever [access] says about that id.
 func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
 	q.Stop()

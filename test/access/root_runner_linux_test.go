@@ -155,8 +155,8 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	}
 }
 
-// Two services cannot share root's runners, because the second service would take the results of
-// the first one's jobs. Therefore the second service does not start, and the first one continues.
+// Two services cannot share root's runners, because the second service would take the results of jobs of the
+// first. Therefore the second service does not start, and the first one continues.
 func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")

@@ -90,8 +90,8 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	q.WaitUntil("it answers", 10*time.Second, q.IsAnswering)
 }
 
-// If another service listens at the path of the socket, the service does not replace that socket.
-// It creates its own socket once the other service has stopped.
+// If another service listens at the path of the socket, the service does not replace that socket. It creates
+// its own socket after the other service has stopped.
 func TestOtherServicesSocketIsKept(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	socket := q.Path(testrig.SocketName)

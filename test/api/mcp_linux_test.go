@@ -100,8 +100,8 @@ type toolResult struct {
 	Reasons                                                 []struct{ Kind string }
 }
 
-// call calls a tool and returns its result. The test fails if the call fails, or, if the parameter
-// fails is true, if the call succeeds.
+// call calls a tool and returns its result. If fails is false, the call must succeed. If fails is true, the
+// call must fail.
 func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolResult) {
 	a.Helper()
 	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
@@ -178,8 +178,8 @@ func TestMCPSurvivesInvalidLines(t *testing.T) {
 	}
 }
 
-// If the protocol version of the client permits batches of messages, the server replies to a batch
-// with one line. In later versions, a batch is an error.
+// Old versions of the protocol permit batches of messages, and then the server replies to a batch with one
+// line. In later versions, a batch is an error.
 func TestMCPAnswersBatches(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for version, want := range map[string]string{

@@ -172,8 +172,8 @@ func TestMetricsNameFewQueues(t *testing.T) {
 	}
 }
 
-// The page /metrics requires a session, unless web.metrics_anonymous admits local clients. A client
-// that requests native histograms gets them.
+// The page /metrics requires a session. If the setting web.metrics_anonymous allows it, local clients need
+// none. A client that requests native histograms gets them.
 func TestMetricsOfThePage(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	b.MustCLI("enqueue", "--id", "a", "true")

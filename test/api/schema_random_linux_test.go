@@ -176,8 +176,8 @@ func permits(s *jsonschema.Schema, v any) bool {
 	return err == nil && validate(s, raw) == nil
 }
 
-// drawForbidden changes permitted parameters until the schema forbids them. It returns false if it
-// finds no such change.
+// drawForbidden changes permitted parameters until the schema forbids them. It returns false if it does not
+// succeed.
 func (d *randomValues) drawForbidden(s testrig.Fields, compiled *jsonschema.Schema, v testrig.Fields) (testrig.Fields,
 	bool) {
 	properties, _ := s["properties"].(map[string]any)
@@ -218,9 +218,9 @@ func (d *randomValues) invalidValue(s testrig.Fields) any {
 	return oneOf(d, list)
 }
 
-// inexpressibleRules lists errors that a service may return although the schema permits the
-// request, because JSON Schema cannot express the rule. An entry matches errors in the given field,
-// or in any field if field is "". The text of the error must match the regular expression message.
+// inexpressibleRules lists errors that a service may return although the schema permits the request, because
+// JSON Schema cannot express the violated rule. An entry applies to errors about the field field, or about any
+// field if field is "". The regular expression message matches the text of the error.
 var inexpressibleRules = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too " +
 		"(large|small|long|short)",

@@ -144,9 +144,8 @@ func TestWireEnvelope(t *testing.T) {
 	}
 }
 
-// The service replies to each of 500 requests that arrive in one write, with the id of the request.
-// If the client has closed its sending side, the service first replies to all requests and then
-// closes the connection.
+// If 500 requests arrive in one write, the service replies to each, with the id of the request. If the client
+// has closed its sending side, the service first replies to all requests and then closes the connection.
 func TestPipelining(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -222,9 +221,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// 1,000 idle connections disturb neither other clients nor a client whose wait request is in
-// progress. When the limit of connections is reached, the service closes the connections that have
-// been idle longest.
+// 1,000 idle connections disturb no other clients, not even one that waits for the reply to a wait request.
+// When the limit of connections is reached, the service closes the connections that have been idle longest.
 func TestIdleConnections(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -358,7 +356,7 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// A batch can span several requests. The jobs are visible, claimable and counted only after the
+// A batch of jobs can be sent in several requests. The jobs are visible, claimable and counted only after the
 // commit, but their ids are reserved from the first request on.
 func TestBatchOfSeveralRequests(t *testing.T) {
 	testrig.Long(t)

@@ -81,7 +81,7 @@ func TestArgumentsMustBeUTF8(t *testing.T) {
 	}
 }
 
-// Commands print the arguments of a job quoted, so that a shell would read the same arguments.
+// Commands print the arguments of a job in quotes, so that a shell would read the same arguments.
 func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	const want = `cp 'c  lip1.mov' 'it'\''s' "$(printf 'two\nlines')"`

@@ -164,8 +164,8 @@ func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	}
 }
 
-// The queue time of a retried job starts with the retry. The queue time of a job whose start time
-// is in the past starts when the job was enqueued.
+// The queue time of a job is the time that it waits. After a retry by a user, it starts with the retry. For a
+// job whose start time is in the past, it starts when the job was enqueued.
 func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()

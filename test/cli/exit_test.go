@@ -28,7 +28,7 @@ func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
 	if verb == "wait" {
-		// Once wait has reported the end of this quick job, it is also waiting for the other job.
+		// When wait has reported the end of this quick job, it is certainly waiting for the other job.
 		quick := w.Enqueue(testrig.Fields{"command": "true"})
 		w.MustCLI(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
@@ -60,8 +60,8 @@ func (f *follower) waitExit(t *testing.T, code int) string {
 	return f.stderr.String()
 }
 
-// The exit code of run and wait is correct if the job ends by another user's command or by the loss of its
-// runner, and if the service is killed.
+// The exit code of run and wait is correct if another user ends the job, if the runner dies, and if the service
+// is killed.
 func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -119,8 +119,8 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 	}
 }
 
-// If a job is removed and a new job gets its name, a client that follows the removed job does not
-// continue with the new job.
+// If a job is removed and a new job gets its id, a client that follows the removed job does not continue with
+// the new job.
 func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w, slow := q.Dial(), q.Dial()

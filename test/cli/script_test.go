@@ -55,9 +55,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// session runs the lines of a file that begin with "$ ". It prints the file with the output that
-// these lines have now. With -columns N, the lines run on a terminal with N columns, and no line of
-// a table may be wider.
+// session executes the lines of a file that begin with "$ ", and prints the file with their present output.
+// With -columns N, the lines run on a terminal with N columns, and no line of a table may be wider.
 //
 //	$ queuectl show 2
 //	! queuectl: there is no job "2"

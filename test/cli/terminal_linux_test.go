@@ -55,8 +55,8 @@ func withEscapedReturn(text string, args []string) string {
 	return strings.ReplaceAll(text, "H\rI", `H\x0dI`)
 }
 
-// On a terminal, the program prints the control sequences of jobs as text. Only their colours take
-// effect, unless --raw is given.
+// On a terminal, the program prints the control sequences of jobs as text. Only colours take effect. With
+// --raw, all control sequences take effect.
 func TestJobsCannotControlTheTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	loud, lost := enqueueControlJobs(t, q, q.Dial())

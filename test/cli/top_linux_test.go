@@ -371,8 +371,7 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 		s.Resize(t, 24, 80)
 		s.WaitText("▶ build")
 		s.WaitTextAfter(drawn, "q quit")
-		// Measure before top ends, because for an ended process the kernel also counts the memory
-		// of the test.
+		// Measure before top ends. For an ended process, the kernel also counts the memory of the test.
 		used := testrig.PeakMemory(t, s.Cmd.Process.Pid)
 		s.TypeText("q")
 		s.WaitExit(0)

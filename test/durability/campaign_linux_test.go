@@ -36,8 +36,8 @@ const (
 	settleBound = 90 * time.Second
 )
 
-// Whatever faults happen and whatever clients request, no acknowledged job is lost, no job runs twice at the
-// same time, no job runs again without a record of that, and the service keeps running.
+// Whatever faults happen and whatever clients request, no acknowledged job is lost, and no job runs twice at
+// the same time. No job runs again without a record of that, and the service keeps running.
 //
 // While several clients send random requests, the test kills and stops the service and its runners, fills the
 // disk, and damages directories of runners. The jobs note their starts and ends in a ledger on another disk. At

@@ -30,8 +30,8 @@ func sendStaleStarts(t *testing.T, jobs int, extra string) *testrig.Rig {
 	// queue and claims no more.
 	r.MustCLI("worker", "scale", fmt.Sprint(2*jobs))
 	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReserved() == jobs })
-	// The service sends the START frames immediately after the claim. The test cannot observe their
-	// arrival, so it waits.
+	// The service sends the START frames immediately after the claim. The test cannot see when they arrive, so
+	// it waits.
 	time.Sleep(100 * time.Millisecond)
 	r.Kill()
 	r.Start("--workers", fmt.Sprint(2*jobs))

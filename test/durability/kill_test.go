@@ -42,8 +42,8 @@ func TestServiceKilled(t *testing.T) {
 	serviceKilled(t, kills, "")
 }
 
-// serviceKilled checks the promises of TestServiceKilled for the given number of kills. store is the URL of
-// the PostgreSQL database that contains the queue, or "" for SQLite.
+// serviceKilled checks the promises of TestServiceKilled while it kills the service the given number of times.
+// store is the URL of the PostgreSQL database that contains the queue, or "" for SQLite.
 func serviceKilled(t *testing.T, kills int, store string) {
 	l := &killLoad{Rig: testrig.NewRig(t, "failpoint"), kills: map[string]int{}, failures: make(chan error, 8)}
 	l.Store = store

@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// These constants are the sizes of the power-cut tests.
+// These constants are the sizes of the simulated disk and of its workload.
 const (
 	cutDisk    = 40 // MiB
 	cutClients = 12
@@ -224,7 +224,7 @@ type verdict struct{ brokenPromises, wrong []string }
 // checkAfterCut starts the service on the content of the disk after a power cut and compares its jobs with the
 // promises. It changes the stored boot ids, so that the machine seems to have booted again.
 func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
-	dir := w.Path("disk") // mount the image at the same path as before the power cut
+	dir := w.Path("disk") // the same path as before the power cut
 	if err := mountImage(image, dir); err != nil {
 		v.wrong = append(v.wrong, err.Error())
 		return v
@@ -350,7 +350,8 @@ func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, ve
 	}
 }
 
-// seed returns the seed for a test's random numbers: QUEUECTL_SEED if set, otherwise a new one.
+// seed returns the seed of a test's random numbers: the value of QUEUECTL_SEED, or a random seed if it is
+// unset.
 func seed(t testing.TB) uint64 {
 	n := rand.Uint64()
 	if s := os.Getenv("QUEUECTL_SEED"); s != "" {

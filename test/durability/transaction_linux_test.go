@@ -155,7 +155,7 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 		`CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
 	q.WaitUntil("the role is known", 20*time.Second,
 		func() bool { return pgserver.Query(t, q.Store, `SELECT count(*) FROM queuectl.roles`) == "1" })
-	// The upkeep keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
+	// The service keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
 	q.MustCLI("config", "set", "max_bytes_per_user", "70000")
 	pgserver.Query(t, pgserver.WithRole(q.Store, "app"),
 		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)

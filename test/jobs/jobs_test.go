@@ -116,9 +116,9 @@ func TestJitterSpreads(t *testing.T) {
 	}
 }
 
-// A job that cannot be started is dead with exit code 127 or 126 after one attempt. A job whose
-// shell does not find a program is retried. A job may list exit codes that count as success, and
-// exit codes after which it is not retried.
+// A job that cannot be started is dead with exit code 127 or 126 after one attempt. A job whose shell does not
+// find a program is retried. A job may specify which exit codes count as success, and after which exit codes it
+// is not retried.
 func TestExitCodesDecideAboutRetries(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	plain := q.WriteFile("plain"+testrig.Extension, "not a program")

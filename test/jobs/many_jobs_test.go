@@ -38,8 +38,8 @@ func enqueueWhile(w *testrig.Wire, limit time.Duration, ok func() bool) (times i
 	return times, worst
 }
 
-// 100,000 jobs that are due in the same millisecond delay no other client: its requests are
-// served, and its jobs run.
+// If 100,000 jobs are due in the same millisecond, they delay no other client: its requests are served, and its
+// jobs run.
 func TestManyDueJobsDelayNoClient(t *testing.T) {
 	testrig.Long(t)
 	const n = 100_000 / testrig.JobDivisor

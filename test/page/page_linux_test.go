@@ -28,8 +28,8 @@ type window struct {
 	address string
 }
 
-// openWindow opens a browser window and signs in with a link from "web open". The test fails if a
-// script of the page reports an error.
+// openWindow opens a browser window and signs in with a link from "web open". If a script of the page reports
+// an error, the test fails.
 func openWindow(q *testrig.Queue) *window {
 	q.Helper()
 	testrig.Long(q)
@@ -97,7 +97,7 @@ func (w *window) waitText(selector, text string) {
 }
 
 // Users open the page with a link and see changes as they happen: running jobs and their output, dependency
-// graphs, a service that stops and restarts. They can retry dead jobs and pause a queue on the page.
+// graphs, and a service that stops and restarts. On the page, they can retry dead jobs and pause a queue.
 func TestPageInABrowser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, id := range []string{"d1", "d2", "d3"} {

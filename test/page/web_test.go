@@ -225,8 +225,8 @@ func TestPageShowsTextAsText(t *testing.T) {
 	}
 }
 
-// Methods that only read accept GET requests with their parameters in the query. They return the same errors
-// as on the socket.
+// API methods that only read also accept GET requests, with their parameters in the query of the URL. They
+// return the same errors as on the socket.
 func TestPageAnswersReadMethods(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	b.MustCLI("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")

@@ -87,7 +87,8 @@ func execute(ctx context.Context, args []string) error {
 	return status(c.execute(args[0]))
 }
 
-// lastLongExitCode is the last exit code of more than 8 bits. The interpreter reports such codes as 255.
+// lastLongExitCode is the last exit code that does not fit into 8 bits. The interpreter reports such a code as
+// 255.
 var lastLongExitCode int
 
 func status(code int) error {

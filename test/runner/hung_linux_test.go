@@ -156,8 +156,8 @@ func TestHungRunnersJobContinues(t *testing.T) {
 	}
 }
 
-// When the service stops, it ends a hung runner and the runner's jobs after stop_timeout. Jobs that a user has
-// cancelled are cancelled. The rest return to the queue.
+// When the service stops, it ends a hung runner and the runner's jobs after stop_timeout. The jobs return to
+// the queue. If a user has requested to cancel a job, the job is cancelled instead.
 func TestStopEndsAHungRunner(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -212,8 +212,8 @@ func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 	}
 }
 
-// If a runner hangs between receiving and starting a job, another runner runs the job. This also
-// holds if the service has restarted and cannot reach the first runner.
+// If a runner hangs after it has received a job and before it has started it, another runner runs the job. This
+// is also true if the service has restarted and cannot reach the first runner.
 func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -353,8 +353,8 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 	}
 }
 
-// A runner whose socket file is removed creates the socket again. The next service connects to the
-// new socket, and the jobs of the runner continue.
+// If the socket file of a runner is removed, the runner creates the socket again. The next service connects to
+// the new socket, and the jobs of the runner continue.
 func TestRunnerRecreatesItsSocket(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

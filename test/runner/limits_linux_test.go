@@ -163,8 +163,8 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	}
 }
 
-// While each fsync takes two seconds, cancelling a job ends its process tree immediately. The
-// service acknowledges a request only after the fsync of its change.
+// While each fsync takes two seconds, a cancel of a job ends the job's process tree immediately. The service
+// acknowledges a request only after the fsync of its change.
 func TestSlowDisk(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")

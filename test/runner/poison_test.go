@@ -11,7 +11,7 @@ import (
 )
 
 // A job that kills its runner in each attempt is dead with the reason "poison" after it has killed three
-// runners while it ran alone, regardless of its number of retries. Jobs that were in the first killed runner
+// runners while it ran alone. Its number of retries does not matter. Jobs that were in the first killed runner
 // run alone once and complete. A runner for a single job ends with its job.
 func TestPoison(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")

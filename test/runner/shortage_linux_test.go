@@ -417,8 +417,8 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 	}
 }
 
-// If the service has sent a block of jobs to the runner and all fail because of one shortage, the service
-// pauses once, not once per job.
+// If a whole block of jobs that the runner has received fails because of one shortage, the service pauses once,
+// not once per job.
 func TestOneShortageCausesOnePause(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "4")

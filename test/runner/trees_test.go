@@ -197,7 +197,7 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	for i := range 40 {
 		id := w.Enqueue(testrig.Fields{"argv": []string{testrig.ToolPath("sleep"), fmt.Sprintf("0.0%d", 1+i%3)},
 			"max_retries": 0})
-		// Wait until the job is about to end, so that the cancel comes at the same time.
+		// Wait until the job is about to end, so that it is cancelled at that moment.
 		time.Sleep(time.Duration(10+i%25) * time.Millisecond)
 		var v struct{ Done, Refused []any }
 		w.MustCall("cancel", testrig.Fields{"ids": []string{id}}, &v)
