@@ -295,7 +295,7 @@ func TestArchitecturePage(t *testing.T) {
 			t.Errorf("%s: no table row describes the package %s", page, name)
 		}
 	}
-	code := map[string]string{} // source text of each package
+	code := map[string]string{} // by package, its source text
 	for file := range sources(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {

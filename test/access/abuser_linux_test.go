@@ -441,7 +441,7 @@ func (a *abuser) faults(ctx context.Context, n *tally) {
 		memberList()+`}]}`)
 }
 
-// numbers uses the sequence numbers of the next 100,000 jobs as job ids.
+// numbers enqueues jobs whose ids are the sequence numbers that the next 100,000 jobs would get.
 func (a *abuser) numbers(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 1, func(c *rawClient) {
 		for range 100 {

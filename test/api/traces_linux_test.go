@@ -100,7 +100,7 @@ func attribute(span *traces.Span, name string) string {
 	return ""
 }
 
-// parentOf returns the value of TRACEPARENT for the children of a span.
+// parentOf returns the value of TRACEPARENT that makes a new span a child of the given one.
 func parentOf(span *traces.Span) string {
 	return "00-" + hex.EncodeToString(span.TraceId) + "-" + hex.EncodeToString(span.SpanId) + "-01"
 }

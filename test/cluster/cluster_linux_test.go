@@ -486,8 +486,8 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 	}
 }
 
-// While the database server is down, a service reports that and can be stopped. If the settings of a service
-// stop naming the database, the service does not create a local queue.
+// While the database server is down, a service reports that and can be stopped. If the settings of a node do
+// not name the database, the service refuses to start and creates no local queue.
 func TestServiceWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")

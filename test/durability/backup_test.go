@@ -178,7 +178,7 @@ func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 		q.MustCLI("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d",
 			100_000+i*20_000))
 	}
-	if !strings.Contains(q.MustCLI("status", "--verbose"), "job output 8") { // 900 KB, which status prints as 8… KiB
+	if !strings.Contains(q.MustCLI("status", "--verbose"), "job output 8") { // 900 KB, which is 878 KiB
 		t.Errorf("status: %s", q.MustCLI("status", "--verbose"))
 	}
 	q.MustCLI("config", "set", "retention_output", "400K")

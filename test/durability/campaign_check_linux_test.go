@@ -130,7 +130,7 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 				startNotes[d.attempt], d.pid, notes)
 		}
 		startNotes[d.attempt] = d.pid
-		// The unit is seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
+		// tick is in seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
 		const tick = 0.05
 		if e.endedAt > 0 && !e.revive && d.uptime > e.endedAt+tick {
 			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)

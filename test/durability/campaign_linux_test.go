@@ -78,7 +78,7 @@ type campaign struct {
 	outputFaulted  atomic.Bool // a fault of this round may have prevented the service from storing output
 	clientsStopped atomic.Bool // clients start no more operations
 	stoppedJobs    atomic.Bool // a client or a fault of this round has ended running jobs
-	runnerFaulted  atomic.Bool // a fault of this round concerned a runner
+	runnerFaulted  atomic.Bool // a fault of this round has affected a runner
 
 	mu              sync.Mutex
 	jobs            map[string]*trackedJob   // jobs of this round, by tag; guarded by mu

@@ -195,7 +195,7 @@ type cut struct {
 // acknowledgement or a few writes after it, because a missing fsync loses data there.
 func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
 	records := records(w.Disk)
-	spread := func(at int64) int64 { // returns the end of one of the four records after a position
+	spread := func(at int64) int64 { // returns the end of a record, one of the four after the position at
 		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
 		return records[min(i+rng.IntN(4), len(records)-1)].end
 	}

@@ -235,7 +235,7 @@ func countState(q *testrig.Queue, state string) (n int) {
 func TestRateOverKills(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
-	seconds, kills := 4, 2 // the test lasts this many seconds and kills processes this often
+	seconds, kills := 4, 2 // duration of the test in seconds, and number of kills
 	if testrig.FullScale() {
 		seconds, kills = 60, 20
 	}

@@ -311,7 +311,7 @@ func TestEachJobRunsOnce(t *testing.T) {
 	}
 }
 
-// Five jobs of 2 s on three workers take two rounds.
+// Five jobs of 2 s on three workers take two rounds: three jobs run at the same time, and then the other two.
 func TestWorkersRunJobsConcurrently(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "3")

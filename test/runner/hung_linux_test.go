@@ -420,7 +420,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 		}
 	}
 	q.WaitUntil("the orphaned outputs are deleted", 20*time.Second, func() bool {
-		q.MustCLI("config", "set", "retention_output", "1g") // this change makes the service run its upkeep
+		q.MustCLI("config", "set", "retention_output", "1g") // after this change, the service checks its output files
 		return len(files()) == owned()
 	})
 }
