@@ -17,9 +17,9 @@ import (
 
 const module = "github.com/queuectl/queuectl/"
 
-// law lists the packages of this module that each package may import. Tests may also import
-// store/storetest and below, store/memstore and internal/skip, and the packages in testLaw.
-// The tests below the directory test may also import internal/testrig.
+// law lists the packages of this module that each package may import. Tests may also import store/storetest and
+// packages below it, store/memstore, internal/skip, and the packages in testLaw. The tests in the directory
+// test may also import internal/testrig.
 var law = map[string][]string{
 	"internal/accounts":   {},
 	"internal/atomicfile": {},
@@ -111,10 +111,10 @@ var law = map[string][]string{
 		"service/access", "service/cluster", "service/hooks", "internal/systemd"},
 	"service/doctor": {"queue", "config", "store", "control", "runner", "runner/process", "worker",
 		"service/settings", "service/access", "service/cluster", "service/parts", "internal/accounts", "internal/systemd"},
-	// service/reasons says why jobs wait. Several subjects of the handlers use it.
+	// service/reasons finds out why jobs wait. Several parts of service/handlers use it.
 	"service/reasons": {"queue", "store", "control", "worker", "service/settings", "service/access",
 		"service/cluster", "service/doctor", "service/parts"},
-	// service/submissions is a client of the control server, not a part of the handlers.
+	// service/submissions is a client of the control server and not a part of the handlers.
 	"service/submissions": {"queue", "store", "control", "service/parts", "internal/accounts"},
 	"service/handlers": {"queue", "output", "config", "store", "control", "control/fair", "schedule", "dashboard",
 		"runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster",
@@ -181,24 +181,24 @@ var law = map[string][]string{
 	"packaging/test/wineshim": {},
 }
 
-// testLaw lists additional packages that the tests of a package may import.
+// testLaw lists packages that the tests of a package may import in addition to those in law.
 var testLaw = map[string][]string{
 	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"},  // the tests implement a fake runner
 	"service":            {"runner/daemon"},                                                          // the tests start runners
 	"service/handlers":   {"store/sqlite", "runner/launcher", "control/socket", "internal/accounts"}, // the tests serve a queue in SQLite
 	"bench":              {"store", "store/sqlite"},                                                  // the tests fill the tables directly
 	"bench/postgres":     {"store", "store/postgres"},                                                // the benchmark measures these packages
-	"control":            {"internal/accounts", "internal/pipe"},                                     // the tests compare the peer with this process
+	"control":            {"internal/accounts", "internal/pipe"},                                     // the tests compare a client with this process
 	"internal/cli/admin": {"internal/cli/help"},                                                      // the tests check the help of every command
-	// The tests of the engine use both backends, and move queues.
+	// The tests of the engine use both databases, and move queues between them.
 	"store/engine": {"store/integrity", "store/move", "store/pgdb", "store/postgres", "store/sqlite"},
 	"store/reads":  {"store/sqlite", "store/sqlitedb"}, // the tests look up jobs in damaged files
 	"store/sqlite": {"store/reads"},                    // the tests read slowly
 }
 
-// On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has
-// ended. Until then the stack of the goroutine may move. So an Overlapped must be a field of an
-// object on the heap, not a variable or a literal that the compiler may put on the stack.
+// On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has ended. Until
+// then the stack of the goroutine may move. Therefore an Overlapped must be a field of an object on the heap.
+// The compiler may put a variable or a literal on the stack.
 func TestOverlappedIsAField(t *testing.T) {
 	local := regexp.MustCompile(`&windows\.Overlapped\{|:= *windows\.Overlapped\{|var \w+ windows\.Overlapped`)
 	for file := range sources(t) {
@@ -213,7 +213,7 @@ func TestOverlappedIsAField(t *testing.T) {
 	}
 }
 
-// Data flows one way: no package imports a package that the law forbids.
+// No package imports a package that law does not list for it.
 func TestImportLaw(t *testing.T) {
 	for file, imports := range sources(t) {
 		pkg := filepath.ToSlash(filepath.Dir(file))
@@ -258,9 +258,9 @@ func TestDriversAreUsedByFewPackages(t *testing.T) {
 	}
 }
 
-// Outside the store, only one file imports the SQL engine and its databases. All other code uses
-// the contract store.Store. Only two files change stored jobs, so no other code has to update the
-// data that depends on them.
+// Outside the store, only one file imports the SQL engine and its databases. All other code uses the interface
+// store.Store. Only two files write to the table jobs, so no other code has to update the data that depends on
+// it.
 func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
 	for file, imports := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") {
@@ -276,7 +276,7 @@ func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// move.go may also write jobs, because it copies rows and transfers the leases.
+		// move.go may also write jobs, because it copies a queue to another database and transfers the leases.
 		writes := file == "store/engine/tx.go" || file == "store/move/move.go"
 		if strings.Contains(string(raw), "UPDATE jobs") && !writes {
 			t.Errorf("%s changes stored jobs; use the functions in store/engine/tx.go", file)
@@ -284,8 +284,8 @@ func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
 	}
 }
 
-// A table in docs/architecture.md describes every package in one row. Every package, function, type
-// and file of this module that the page names exists.
+// A table in docs/architecture.md has one row for each package. Every package, function, type and file of this
+// module that the page names exists.
 func TestArchitecturePage(t *testing.T) {
 	const page = "docs/architecture.md"
 	raw, err := os.ReadFile(page)
@@ -298,7 +298,7 @@ func TestArchitecturePage(t *testing.T) {
 			t.Errorf("%s: no table row describes the package %s", page, name)
 		}
 	}
-	code := map[string]string{} // source text of each package
+	code := map[string]string{} // by package, its source text
 	for file := range sources(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -329,12 +329,12 @@ func TestArchitecturePage(t *testing.T) {
 	}
 }
 
-// Only SQLite opens the database file. If other code opened and closed the file, the kernel would
-// drop the locks that SQLite holds on it (fcntl(2)). Only the code that starts an editor passes
-// strings to a shell. Two other files may contain the option that precedes a shell's code: the file
-// that writes command lines for Windows, and the file that finds arguments inside code.
+// Only SQLite opens the database file. If other code opened and closed the file, the kernel would drop the
+// locks that SQLite holds on it (fcntl(2)). Only the code that starts an editor passes strings to a shell. Two
+// other files may contain the flag -c, which precedes the code for a shell: the file that writes command lines
+// for Windows, and the file that finds arguments inside code.
 func TestFewFilesOpenFilesOrAShell(t *testing.T) {
-	opens := map[string]string{ // what each of these files opens
+	opens := map[string]string{ // by file, what it opens
 		"store/sqlite/space.go":        "the reserve",
 		"store/sqlite/backup.go":       "a copy",
 		"store/sqlitedb/high_water.go": "the mark",
@@ -365,8 +365,8 @@ func TestFewFilesOpenFilesOrAShell(t *testing.T) {
 	}
 }
 
-// The file test/unix.txt lists exactly the tests that are not built on Windows, each with the
-// reason. Every test that packaging/windows/NOT-UNDER-WINE.md names exists.
+// The file test/unix.txt lists exactly the tests that are not built on Windows, each with a reason. Every test
+// that packaging/windows/NOT-UNDER-WINE.md names exists.
 func TestUnixTestsHaveReasons(t *testing.T) {
 	raw, err := os.ReadFile("test/unix.txt")
 	if err != nil {

@@ -16,31 +16,31 @@ import (
 	"unicode/utf8"
 )
 
-// sizeLimits contains the maximum sizes. testdata/sizes.tsv lists the exceptions. A row of that
-// table may shrink or disappear. No row may be added or grow.
+// sizeLimits contains the maximum sizes, by kind. testdata/sizes.tsv lists the exceptions. A row of that table
+// may shrink or disappear. No row may grow, and no row may be added.
 var sizeLimits = map[string]int{
 	"interface": 15,   // methods, including those of embedded interfaces
 	"struct":    25,   // fields
-	"function":  70,   // lines of product code, with the comments inside
+	"function":  70,   // lines of product code, including comments inside the function
 	"package":   7000, // lines of product code
 	"file":      500,  // lines
 	"columns":   120,  // of a line, with a tab as one; the table contains the number of longer lines per file
 }
 
-// plainRecords contains the structs that list the settings or the data of one object. They may have
-// any number of fields.
+// plainRecords contains structs that may have any number of fields, because they list the settings or the data
+// of one object.
 var plainRecords = map[string]bool{
 	"config.Settings": true, "queue.Spec": true, "queue.Job": true, "control.Spec": true, "control.Job": true,
 }
 
-// composedInterfaces contains the interfaces that are composed of smaller interfaces. The smaller interfaces are
-// counted separately.
+// composedInterfaces contains interfaces that are composed of smaller ones. The smaller ones are checked
+// separately.
 var composedInterfaces = map[string]bool{"control.API": true, "store.Store": true, "store/rules.Tx": true}
 
 var lowerSizes = flag.Bool("lower", false, "lower the sizes in testdata/sizes.tsv to the present ones")
 
-// No interface, struct, function, package, file or line exceeds sizeLimits, except those in
-// testdata/sizes.tsv.
+// No interface, struct, function, package, file or line exceeds sizeLimits, except as testdata/sizes.tsv
+// allows.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	const table = "testdata/sizes.tsv"
@@ -83,8 +83,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// measureSizes returns the sizes that exceed sizeLimits. The key of a size is its kind and the name
-// of the object, separated by a tab.
+// measureSizes returns the sizes that exceed sizeLimits. The key is the kind of the size and the name of the
+// object, separated by a tab.
 func measureSizes(t *testing.T) map[string]int {
 	t.Helper()
 	sizes := map[string]int{}
@@ -203,8 +203,7 @@ func functionName(d *ast.FuncDecl) string {
 	return fmt.Sprint(receiver) + "." + d.Name.Name
 }
 
-// isTestCode reports whether a directory contains tests, benchmarks or tools instead of product
-// code.
+// isTestCode reports whether a directory contains tests, benchmarks or tools, which are not product code.
 func isTestCode(dir string) bool {
 	for _, prefix := range []string{"test", "internal/testrig", "internal/skip", "bench", "packaging/test",
 		"store/storetest", "store/memstore"} {

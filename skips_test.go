@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Only the package internal/skip skips tests. Each call of the package has a constant reason: why
-// the test is skipped and, after a semicolon, what covers its promise instead.
+// Only the package internal/skip skips tests. The callers of the package pass a constant reason: why the test
+// is skipped and, after a semicolon, which other test or run covers the promise.
 func TestSkipsHaveReasons(t *testing.T) {
 	t.Parallel()
 	reasons := 0

@@ -16,13 +16,14 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// avoidedPhrase is a row of testdata/avoided_phrases.tsv.
+// avoidedPhrase is a row of testdata/avoided_phrases.tsv: an expression that matches a phrase, and the words to
+// use instead.
 type avoidedPhrase struct {
 	phrase  *regexp.Regexp
 	instead string
 }
 
-// avoidedPhrases reads the table of avoided phrases.
+// avoidedPhrases returns the rows of the table of avoided phrases.
 func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/avoided_phrases.tsv")
@@ -40,12 +41,11 @@ func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
 	return all
 }
 
-// These constants are the maximum numbers of avoided phrases per 1,000 words.
+// These constants are the maximum numbers of avoided phrases in 1,000 words.
 const (
 	allowedInMessages = 1.0
 	allowedInPages    = 1.5
-	// allowedInCode applies to comments, identifiers and texts in Go files. It may be lowered but
-	// not raised.
+	// allowedInCode applies to comments, identifiers and strings in Go files. It may be lowered but not raised.
 	allowedInCode = 0.3
 )
 
@@ -62,8 +62,7 @@ func findPhrases(file, text string, phrases []avoidedPhrase) (hits []string) {
 	return hits
 }
 
-// folderWord matches the word for a directory that is common on Windows. Only files for Windows may use
-// this word.
+// folderWord matches a word for directories that is common on Windows. Only files for Windows may use it.
 var folderWord = regexp.MustCompile(`(?i)\bfolders?\b`)
 
 // Messages, help texts and log lines contain few phrases that are hard to understand.
@@ -92,7 +91,7 @@ func TestPagesAvoidPhrases(t *testing.T) {
 	checkPhraseRate(t, words, hits, allowedInPages)
 }
 
-// Comments, identifiers and texts in Go files contain few phrases that are hard to understand.
+// Comments, identifiers and strings in Go files contain few phrases that are hard to understand.
 func TestCodeAvoidsPhrases(t *testing.T) {
 	t.Parallel()
 	skip.Long(t, "takes long; make check runs it")
@@ -114,7 +113,7 @@ func TestCodeAvoidsPhrases(t *testing.T) {
 	}
 }
 
-// camelCase matches the border between two words of an identifier.
+// camelCase matches the boundary between two words of an identifier.
 var camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
 func checkPhraseRate(t *testing.T, words int, hits []string, allowed float64) {
@@ -128,8 +127,8 @@ func checkPhraseRate(t *testing.T, words int, hits []string, allowed float64) {
 	}
 }
 
-// On each page, the mean sentence has at most 16 words, and at most 6 % of the sentences have more
-// than 30 words.
+// On each page, a sentence has at most 16 words on average, and at most 6 % of the sentences have more than 30
+// words.
 func TestSentencesOfPagesAreShort(t *testing.T) {
 	for _, page := range pages(t) {
 		count, words, long := 0, 0, []string{}
@@ -151,7 +150,7 @@ func TestSentencesOfPagesAreShort(t *testing.T) {
 	}
 }
 
-// The lengths of the README, the changelog and each decision record are limited.
+// The README, the changelog and each decision record have a maximum length.
 func TestPagesStayShort(t *testing.T) {
 	for _, page := range pages(t) {
 		raw, err := os.ReadFile(page)
@@ -170,7 +169,7 @@ func TestPagesStayShort(t *testing.T) {
 	}
 }
 
-// Each decision record to which code refers exists.
+// Every decision record to which code refers exists.
 func TestDecisionRecordsExist(t *testing.T) {
 	record, references := regexp.MustCompile(`docs/decisions/(\d{4})`), 0
 	for file := range sources(t) {
@@ -196,8 +195,8 @@ type message struct {
 	text string
 }
 
-// uncheckedDirs lists the directories whose programs are not shipped. The tests do not check the messages
-// of these programs.
+// uncheckedDirs lists the directories whose programs are not shipped. The tests do not check the messages of
+// these programs.
 var uncheckedDirs = []string{"bench", "test", "store/storetest", "store/memstore", "tools",
 	"packaging/test"}
 
@@ -205,8 +204,8 @@ var uncheckedDirs = []string{"bench", "test", "store/storetest", "store/memstore
 var sqlText = regexp.MustCompile(
 	`^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|DROP|ALTER|BEGIN|COMMIT|PRAGMA|LOCK|SET|TRUNCATE|DO|VALUES|FROM|WHERE|AND|ON)\b`)
 
-// messages returns the string literals of three words or more in the shipped programs, except SQL.
-// The parts of a concatenation form one text.
+// messages returns the string literals of three words or more in the shipped programs, except SQL. If literals
+// are concatenated, they form one text.
 func messages(t *testing.T) (all []message) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -236,7 +235,7 @@ func messages(t *testing.T) (all []message) {
 	return all
 }
 
-// literals returns the concatenated string literals of an expression.
+// literals returns the text of an expression that is a string literal or a concatenation of literals.
 func literals(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -267,7 +266,7 @@ func pages(t *testing.T) (all []string) {
 	return all
 }
 
-// withoutBlocks returns a page with empty lines instead of its code blocks, so that the line
+// withoutBlocks returns the text of a page. Its code blocks are replaced by empty lines, so that the line
 // numbers stay the same.
 func withoutBlocks(t *testing.T, page string) string {
 	t.Helper()
@@ -295,8 +294,8 @@ var (
 	sentenceEnd = regexp.MustCompile(`[.!?][")'*_]*\s+[A-Z0-9"'(*]`)
 )
 
-// sentences splits the text of a page: paragraphs and list items into sentences, and tables into
-// cells. A piece of code counts as one word. Headings are omitted.
+// sentences splits the text of a page: paragraphs and list items into sentences, and tables into cells. Inline
+// code counts as one word. Headings are omitted.
 func sentences(text string) (all []string) {
 	var paragraph []string
 	end := func() {

@@ -14,24 +14,24 @@ import (
 	"time"
 )
 
-// bareVariable is the environment variable that makes this program run the bare loop instead of the
-// benchmark. Its value contains the number of workers and the number of commands to run. The loop
-// is a separate process so that its CPU time can be measured.
+// bareVariable is the environment variable that makes this program run the bare loop (bareMain) instead of the
+// benchmark. Its value is the number of workers and the number of commands to run. The loop runs in a separate
+// process so that its CPU time can be measured.
 const bareVariable = "QUEUECTL_BENCH_BARE"
 
-// noop is the command that every job of a drain runs.
+// noop is the command of every job in a drain, that is, when a full queue is emptied.
 var noop = []string{"/bin/sh", "-c", "true"}
 
-// bareMain runs the no-op command n times in the cheapest way that Go offers, without a queue or a
-// database.
+// bareMain runs the command noop n times in the cheapest way that Go offers, without a queue or a database.
+// spec is the value of bareVariable.
 func bareMain(spec string) {
 	var workers, n int
 	if _, err := fmt.Sscanf(spec, "%d,%d", &workers, &n); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", bareVariable, err)
 		os.Exit(exitLost)
 	}
-	// A thread that blocks in vfork keeps its P, so the loop needs more Ps than processors. The
-	// runner also has more.
+	// A thread that blocks in vfork keeps its P (a processor of the Go scheduler). Therefore the loop needs
+	// more Ps than the machine has processors. The runner has more, too.
 	runtime.GOMAXPROCS(max(8, 2*workers+2))
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -56,7 +56,7 @@ func bareMain(spec string) {
 	}
 }
 
-// runBare runs one command in a new process group and reads its output.
+// runBare runs one command in a new process group and reads its output into buf.
 func runBare(argv, env []string, buf []byte) error {
 	var read, write [2]int
 	for i := range 2 {
@@ -104,14 +104,14 @@ func runBare(argv, env []string, buf []byte) error {
 	return nil
 }
 
-// effort is the time that a number of commands took.
+// effort is the time that it took to run a number of commands.
 type effort struct {
 	wall, cpu time.Duration
-	ownCost   cost // CPU time of a service, its runner and its jobs; zero for programs other than queuectl
+	ownCost   cost // CPU time of the service, its runner and its jobs; zero for other programs
 }
 
-// measureBareCommands measures n no-op commands on a number of workers. The methods xargs and make
-// do the same with the programs xargs and make.
+// measureBareCommands measures how long the bare loop takes for n commands with a number of workers. The
+// methods xargs and make measure the programs xargs and make in the same way.
 func (b *bench) measureBareCommands(workers, n int) (effort, error) {
 	cmd := exec.Command(b.self)
 	cmd.Env = append(plainEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareVariable, workers, n))
@@ -153,7 +153,7 @@ func (b *bench) make(workers, n int) (effort, error) {
 	return effortOf(cmd)
 }
 
-// effortOf runs a command and returns its times. The CPU time includes that of its child processes.
+// effortOf runs a command and returns its times. They include the CPU time of its child processes.
 func effortOf(cmd *exec.Cmd) (effort, error) {
 	cmd.Stderr = os.Stderr
 	began := time.Now()

@@ -13,13 +13,13 @@ import (
 
 const (
 	batchJobs    = 100_000
-	minBatchRate = 40_000 // jobs per second of a batch
-	// maxOtherClientP99 is the maximum p99 of the enqueues of another client during the batch.
+	minBatchRate = 40_000 // minimum rate of a batch, in jobs per second
+	// maxOtherClientP99 is the maximum 99th percentile of the enqueues of another client during the batch.
 	maxOtherClientP99 = 50 * time.Millisecond
 )
 
-// batch measures how fast a file of named jobs is enqueued, which is one batch of many requests. It
-// also measures how much the batch delays another client.
+// batch measures how fast a client enqueues a file of jobs with given ids. Such a file is one batch of many
+// requests. It also measures how much the batch delays another client.
 func (b *bench) batch(s *service) error {
 	n := b.size(batchJobs, batchJobs/10)
 	var files, baseline, alone throughput
@@ -56,7 +56,8 @@ func (b *bench) batch(s *service) error {
 	return nil
 }
 
-// writeJobs writes a file of n jobs, one per line. The ids of the jobs occur in no other file.
+// writeJobs writes a file of n jobs, one per line. The number of the file is part of the ids, so that no two
+// files contain the same id.
 func writeJobs(path string, file, n int) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -69,7 +70,7 @@ func writeJobs(path string, file, n int) error {
 	return errors.Join(out.Flush(), f.Close())
 }
 
-// enqueueFile runs the shipped program on a file, and checks that it prints n ids.
+// enqueueFile enqueues a file of jobs with the shipped program, and checks that the program prints n ids.
 func (b *bench) enqueueFile(s *service, file string, n int) error {
 	cmd := exec.Command(b.bin, "--dir", s.dir, "enqueue", "--file", file)
 	cmd.Env = plainEnv(s.dir)
@@ -83,7 +84,8 @@ func (b *bench) enqueueFile(s *service, file string, n int) error {
 	return nil
 }
 
-// enqueueWhile runs the function do. Until do returns, a client enqueues jobs, one request at a time.
+// enqueueWhile calls do. Until do returns, a client enqueues jobs, one request at a time. It returns the
+// results of this client.
 func (s *service) enqueueWhile(do func() error) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {
@@ -91,7 +93,7 @@ func (s *service) enqueueWhile(do func() error) (throughput, error) {
 	}
 	defer l.Close()
 	done := make(chan error, 1)
-	go func() { done <- do() }() // the loop below ends only when this goroutine has ended
+	go func() { done <- do() }() // the loop below ends when this goroutine has ended
 	var c throughput
 	for {
 		select {

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// facts lists what must be true after a drain of n jobs, once the service has been stopped. Each
-// SQL statement returns a count.
+// facts lists what must be true in the database after n jobs have run and the service has stopped. Each SQL
+// statement returns a count.
 var facts = []struct {
 	what string
 	sql  string
@@ -33,14 +33,14 @@ var facts = []struct {
 	{"missing numbers between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantNone},
 }
 
-// outputFact counts the attempts whose stored output contains the expected text.
+// outputFact counts the attempts whose stored output contains a text.
 const outputFact = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS BLOB)) > 0`
 
 func wantAll(n int) int { return n }
 func wantNone(int) int  { return 0 }
 
-// check checks that a service shows n drained jobs correctly. Then it stops the service, checks the
-// database and removes it.
+// check checks that a service shows n completed jobs correctly. Then it stops the service, checks the database
+// and removes the directory of the service.
 func (b *bench) check(s *service, n int, output string) error {
 	shown := s.checkAttempts(n)
 	if err := errors.Join(shown, s.stop()); err != nil {
@@ -49,8 +49,8 @@ func (b *bench) check(s *service, n int, output string) error {
 	return b.checkTables(s, n, output)
 }
 
-// checkAttempts checks that the service shows one successful attempt of each of n jobs. checkTables
-// cannot check this, because an attempt without output has no row.
+// checkAttempts checks that the service shows one successful attempt of each of n jobs. The database alone does
+// not show this, because an attempt without output has no row.
 func (s *service) checkAttempts(n int) error {
 	for seq := 1; seq <= n; seq++ {
 		j, err := s.Show(s.ctx, control.Show{ID: control.JobID(strconv.Itoa(seq))})
@@ -103,7 +103,7 @@ func (b *bench) checkTables(s *service, n int, output string) error {
 	return os.RemoveAll(s.dir)
 }
 
-// openDB opens a database with one connection.
+// openDB opens a database with a single connection.
 func openDB(path, options string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)"+options)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	maxDepthRatio = 1.3 // maximum ratio of the cost with a full queue to the cost with an empty one
+	maxDepthRatio = 1.3 // maximum ratio of the cost with many waiting jobs to the cost with none
 	depthAsks     = 500 // number of enqueues in each run
-	depthJobs     = 500 // number of jobs drained in each run
+	depthJobs     = 500 // number of jobs that run in each run
 )
 
-// depth measures whether many waiting jobs make the next enqueue or claim slower.
+// depth measures whether many waiting jobs make an enqueue or a claim slower.
 func (b *bench) depth(short *service) (err error) {
 	waiting := b.size(1_000_000, 100_000)
 	long, err := b.serve()
@@ -31,8 +31,8 @@ func (b *bench) depth(short *service) (err error) {
 	return b.compare([2]*service{short, long}, [2]int{}, fmt.Sprintf("%d waiting jobs", waiting))
 }
 
-// compare measures how much slower the next enqueue and claim are in the second queue than in the
-// first. The parameter ended contains the number of jobs that have already ended in each queue.
+// compare measures how much slower an enqueue and a claim are in the second queue than in the first. The
+// parameter ended contains, for each queue, the number of jobs that have already ended.
 func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	var asks, drains [2][]float64
 	for range b.pairs {
@@ -57,14 +57,15 @@ func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	return nil
 }
 
-// judgeCosts compares the costs of an empty queue (of[0]) with those of a full queue (of[1]).
+// judgeCosts reports the costs of an empty queue, of[0], and of a full queue, of[1], and whether their ratio
+// meets the target.
 func (b *bench) judgeCosts(what string, of [2][]float64) {
 	ratio := median(ratios(of[1], of[0]))
 	b.report.judge(row{what, us(median(of[1])), "empty queue " + us(median(of[0])), asRatio(ratio),
 		"≤ " + asRatio(maxDepthRatio), ""}, ratio <= maxDepthRatio)
 }
 
-// enqueueMany enqueues n jobs one after another. It returns how long each request took, in seconds.
+// enqueueMany enqueues n jobs one after another. It returns the duration of each request, in seconds.
 func (s *service) enqueueMany(n int) (waits []float64, err error) {
 	l, err := s.dial()
 	if err != nil {
@@ -81,9 +82,9 @@ func (s *service) enqueueMany(n int) (waits []float64, err error) {
 	return waits, nil
 }
 
-// drainUntil lets two workers run until *ended jobs of the queue have ended. It returns the
-// service's CPU time, in seconds, per job that ended during the call. It sets *ended to the actual
-// number of ended jobs, which may be slightly higher.
+// drainUntil lets two workers run jobs until *ended jobs of the queue have ended. It returns the service's CPU
+// time, in seconds, per job that ended during the call. It sets *ended to the actual number of ended jobs,
+// which may be slightly higher.
 func (s *service) drainUntil(ended *int) (float64, error) {
 	before, err := s.cost()
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are the targets and settings of a drain.
+// These constants apply to a drain: the service runs all jobs of a full queue.
 const (
-	maxCPURatio  = 1 / 0.85 // maximum ratio of the CPU time of a job to that of a command in the bare loop
-	printCommand = "abc"    // output of each job in the run that checks the stored outputs
+	maxCPURatio  = 1 / 0.85 // maximum ratio of the CPU time per job to that per command in the bare loop
+	printCommand = "abc"    // output of each job, in the run that checks the stored outputs
 )
 
-// drain measures how fast a full queue is emptied. It compares the time with a bare loop, xargs and
-// make.
+// drain measures how fast the service empties a full queue. It compares the time with that of a bare loop of
+// commands, of xargs and of make.
 func (b *bench) drain() error {
 	for _, workers := range []int{2, 8} {
 		if err := b.drainWith(workers); err != nil {
@@ -59,7 +59,7 @@ func (b *bench) drainWith(workers int) error {
 		name     string
 		list     []effort
 		target   string
-		maxRatio float64 // the ratio must be lower; 0 means that no target exists
+		maxRatio float64 // the measured ratio must be lower; 0 means that there is no target
 	}{{"loop of fork and exec", bareRuns, "", 0}, {"`xargs -P`", xargs, "< 1", 1}, {"`make -j`", makes, "", 0}} {
 		ratio := median(ratios(figures(queuectl, wall), figures(o.list, wall)))
 		r := row{name + "jobs/s", rate(n / median(figures(queuectl, wall))),
@@ -90,7 +90,7 @@ func (b *bench) drainWith(workers int) error {
 	return nil
 }
 
-// drainChecked empties a new queue of n jobs and then checks that nothing was lost.
+// drainChecked fills a new queue with n jobs, lets the service run them, and checks that nothing was lost.
 func (b *bench) drainChecked(workers, n int) (effort, error) {
 	s, e, err := b.drainOnce(workers, n, "true")
 	if err != nil {
@@ -99,7 +99,8 @@ func (b *bench) drainChecked(workers, n int) (effort, error) {
 	return e, b.check(s, n, "")
 }
 
-// drainOnce empties a new queue of n jobs. The service continues to run.
+// drainOnce fills a new queue with n jobs and measures how long the service takes to run them. The service
+// keeps running.
 func (b *bench) drainOnce(workers, n int, command string) (*service, effort, error) {
 	s, err := b.serve()
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// These constants are the targets for a queue with many ended jobs.
+// These constants are the targets and settings for a queue with many ended jobs.
 const (
-	maxLook   = 50 * time.Millisecond  // time of one process that runs list, status or show
-	maxDryRun = 200 * time.Millisecond // time of `cleanup --dry-run`
-	keptShare = 10                     // the measured removal keeps one of every keptShare jobs
+	maxLook   = 50 * time.Millisecond  // maximum time of one process that runs list, status or show
+	maxDryRun = 200 * time.Millisecond // maximum time of `cleanup --dry-run`
+	keptShare = 10                     // the measured removal of jobs keeps one of every keptShare jobs
 )
 
-// endedSQL creates n completed jobs, spread evenly over the last twenty days, as if they had run
+// endedSQL creates n completed jobs whose times are spread evenly over the last twenty days, as if they had run
 // one after another.
 var endedSQL = []string{
 	`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < @n)
@@ -33,8 +33,8 @@ var endedSQL = []string{
 	`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (0, 0, @n * 600, 0)`,
 }
 
-// measureEndedJobs measures how much a million ended jobs slow down the queue. It also measures how
-// much the removal of most of these jobs affects another client.
+// measureEndedJobs measures how much a million ended jobs slow down the queue. It also measures how much
+// another client is delayed while most of these jobs are removed.
 func (b *bench) measureEndedJobs(empty *service) (err error) {
 	n := b.size(1_000_000, 100_000)
 	full, err := b.serveEnded(n)
@@ -51,7 +51,7 @@ func (b *bench) measureEndedJobs(empty *service) (err error) {
 	return b.retention(full, n)
 }
 
-// serveEnded starts a service in a directory with n ended jobs.
+// serveEnded starts a service on a queue that contains n ended jobs.
 func (b *bench) serveEnded(n int) (*service, error) {
 	s, err := b.serve()
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *bench) serveEnded(n int) (*service, error) {
 	return b.serveIn(s.dir)
 }
 
-// readCommands measures the commands that read the queue. Each runs as a process.
+// readCommands measures the commands that only read the queue. Each command runs as a process.
 func (b *bench) readCommands(s *service, n int) error {
 	for _, look := range []struct {
 		words []string
@@ -112,7 +112,8 @@ func (b *bench) readCommands(s *service, n int) error {
 	return nil
 }
 
-// retention removes most of the ended jobs while another client enqueues.
+// retention removes most of the ended jobs while another client enqueues. It measures the removal and the
+// client.
 func (b *bench) retention(s *service, n int) error {
 	keep := n / keptShare
 	var took time.Duration

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	minRate   = 20_000 // minimum number of durable enqueues per second of 64 clients together
+	minRate   = 20_000 // minimum number of enqueues per second, by 64 clients together
 	pageBytes = 4096
 )
 
-// enqueueRequest is the request of the enqueue measurements.
+// enqueueRequest is the request that the enqueue measurements send.
 var enqueueRequest = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true"}}` + "\n")
 
-// enqueue measures durable enqueues through the socket. It compares them with a loop of write and
-// fsync, and with SQLite alone with the same schema.
+// enqueue measures enqueues through the socket, which are stored durably before the reply. It compares them
+// with a loop of write and fsync, and with SQLite alone with the same schema.
 func (b *bench) enqueue(s *service) error {
 	raw, err := b.openRaw(s)
 	if err != nil {
@@ -64,8 +64,8 @@ func (b *bench) enqueue(s *service) error {
 	return nil
 }
 
-// throughput is the result of clients that enqueue. rates has one element per run, in jobs per
-// second. waits has one element per request, in seconds.
+// throughput is the result of clients that enqueue. rates contains, for each run, the jobs per second. waits
+// contains the duration of each request, in seconds.
 type throughput struct {
 	rates, waits []float64
 }
@@ -77,8 +77,8 @@ func (t *throughput) String() string {
 	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(t.rates)), ms(median(t.waits)), ms(quantile(t.waits, 0.99)))
 }
 
-// enqueueConcurrently lets a number of clients enqueue for the duration span. Each client has its
-// own connection and sends one request at a time.
+// enqueueConcurrently lets a number of clients enqueue for the duration span. Each client has its own
+// connection and sends one request at a time. It returns the results of all clients together.
 func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughput, error) {
 	lines := make([]*clientConn, clients)
 	for i := range lines {
@@ -107,8 +107,7 @@ func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughp
 	return c, errors.Join(failed...)
 }
 
-// repeat calls a function repeatedly until the time end. It returns how long each call took, in
-// seconds.
+// repeat calls do repeatedly until the time end. It returns the duration of each call, in seconds.
 func repeat(end time.Time, do func() error) (waits []float64, err error) {
 	for now := time.Now(); now.Before(end); {
 		if err := do(); err != nil {
@@ -136,7 +135,7 @@ func (s *service) batch(n int) (throughput, error) {
 	return throughput{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
 }
 
-// syncFor repeatedly writes a page and syncs it, for the duration span.
+// syncFor repeatedly writes a page to a file and syncs the file, for the duration span.
 func (b *bench) syncFor(span time.Duration) (throughput, error) {
 	write, done, err := b.syncer()
 	if err != nil {
@@ -148,9 +147,9 @@ func (b *bench) syncFor(span time.Duration) (throughput, error) {
 		errors.Join(err, done())
 }
 
-// syncer creates a file. Each call of write writes the next page of the file and syncs it. After
-// the last page, it starts again with the first. The file needs no new blocks, like a WAL that has
-// reached its full size.
+// syncer creates a file. Each call of write writes the next page of the file and syncs it. After the last page,
+// write starts again with the first. So the file needs no new blocks, like a WAL that has reached its full
+// size.
 func (b *bench) syncer() (write, done func() error, err error) {
 	const pages = 1024
 	f, err := os.Create(filepath.Join(b.dir, "synced"))

@@ -14,9 +14,8 @@ import (
 	"time"
 )
 
-// fsync traces the system calls of a service while clients enqueue. It checks the order of four
-// steps: the service reads a request, writes the WAL, syncs the WAL with a successful fsync, and
-// then writes the reply.
+// fsync traces the system calls of a service while clients enqueue. It checks the order of four steps: the
+// service reads a request, writes the WAL, syncs the WAL successfully, and writes the reply.
 func (b *bench) fsync() error {
 	if _, err := exec.LookPath("strace"); err != nil {
 		return fmt.Errorf("strace is needed to check that answers follow an fsync: %w", err)
@@ -32,8 +31,8 @@ func (b *bench) fsync() error {
 	return nil
 }
 
-// traceEnqueues lets clients enqueue for half a second while strace traces the service. Then it
-// reads the trace.
+// traceEnqueues lets clients enqueue for half a second while strace traces a service. It returns the number of
+// replies and of fsyncs in the trace.
 func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 	s, err := b.serve()
 	if err != nil {
@@ -55,8 +54,8 @@ func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 		return 0, 0, errors.Join(fmt.Errorf("strace: %s", strings.TrimSpace(first)), err, trace.Wait())
 	}
 	done, err := s.enqueueConcurrently(clients, time.Second/2)
-	trace.Process.Signal(syscall.SIGINT) // makes strace detach from the service
-	// Ignore the error: strace always returns one, because a signal has ended it.
+	trace.Process.Signal(syscall.SIGINT) // this makes strace detach from the service
+	// Ignore the error, because strace always returns one when a signal has ended it.
 	trace.Wait()
 	if err != nil {
 		return 0, 0, err
@@ -78,25 +77,25 @@ var (
 	resumedLine = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
 )
 
-// traceState is the state of readTrace. A position is a line number of the trace.
+// traceState is the state of readTrace after a line of the trace. A position is a line number of the trace.
 type traceState struct {
-	unfinishedCalls map[string]call // by thread, the system call that has not returned yet
-	request         map[string]int  // by connection, the position at which its last request had been read
+	unfinishedCalls map[string]call // by thread, the system call that has not returned
+	request         map[string]int  // by connection, the position at which the service had read the last request
 	written         int             // position of the last write to the WAL
 	walSyncs        []durable       // fsyncs of the WAL that have returned 0
 	answers         int
 	problems        []error
 }
 
-// call is a system call that has begun.
+// call is a system call that has begun, as the trace shows it.
 type call struct {
 	name, fd, path, args string
 	line                 int
 	lastWrite            int // position of the last write to the WAL when the call began
 }
 
-// durable is an fsync of the WAL. lastWrite is the position of the last write to the WAL before the
-// fsync began.
+// durable is a successful fsync of the WAL. lastWrite is the position of the last write to the WAL before the
+// fsync began. The fsync covers all writes up to that position.
 type durable struct{ lastWrite int }
 
 func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
@@ -124,9 +123,8 @@ func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 
 const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 
-// begin handles the start of a call. If the call writes a reply, begin checks that an fsync came
-// before it. It checks this at the start of the call, because the client may get the reply before
-// the call returns.
+// begin handles the start of a call. If the call writes a reply, begin checks that an fsync came before it. It
+// does so at the start of the call, because the client may get the reply before the call returns.
 func (t *traceState) begin(c call) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):

@@ -9,14 +9,14 @@ import (
 	"path/filepath"
 )
 
-// launcher is the process that starts root's runners for a service.
+// launcher is the process that runs as root and starts the runners of a service.
 type launcher struct {
 	cmd      *exec.Cmd
 	lifeline io.Closer // standard input of the launcher, which exits when this is closed
 }
 
-// startLauncher starts a launcher in a directory next to the service's directory. It returns the
-// arguments with which the service finds the launcher.
+// startLauncher starts a launcher with a directory next to the service's directory. It returns the arguments
+// with which the service finds the launcher.
 func (s *service) startLauncher(b *bench) ([]string, error) {
 	s.roots = s.dir + "-roots"
 	policy, settings := s.dir+".policy", filepath.Join(s.dir, "queuectl.toml")
@@ -49,7 +49,7 @@ func (s *service) startLauncher(b *bench) ([]string, error) {
 		policy}, nil
 }
 
-// end stops a launcher. It does nothing if p is nil.
+// end stops a launcher. It does nothing if l is nil.
 func (l *launcher) end() {
 	if l != nil {
 		l.lifeline.Close()

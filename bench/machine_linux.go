@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// realDisk returns the name of a directory's file system. It returns an error for a file system in
-// memory.
+// realDisk returns the name of the file system that contains a directory. It returns an error for a file system
+// in memory.
 func realDisk(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -46,10 +46,10 @@ func cpuModel() string {
 	return "unknown CPU"
 }
 
-// ownCPU returns the CPU time of a process and its threads, without child processes. It reads the
-// CPU clock of the process, because the times in /proc have a resolution of 10 ms.
+// ownCPU returns the CPU time of a process and its threads, without its child processes. It reads the CPU clock
+// of the process, because the times in /proc have a resolution of only 10 ms.
 func ownCPU(pid int) (time.Duration, error) {
-	const allThreads = 2 // CPUCLOCK_SCHED: the clock of a whole process
+	const allThreads = 2 // selects the clock of the whole process (CPUCLOCK_SCHED)
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|allThreads), &t); err != nil {
 		return 0, fmt.Errorf("cannot read the CPU clock of process %d: %w", pid, err)
@@ -57,8 +57,7 @@ func ownCPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// childCPU returns the CPU time of those children of a process that the process has already waited
-// for.
+// childCPU returns the CPU time of those children of a process that have ended and been waited for.
 func childCPU(pid int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -66,8 +65,7 @@ func childCPU(pid int) (time.Duration, error) {
 	}
 	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
 	var ticks int64
-	// These fields are cutime and cstime, which proc(5) numbers 16 and 17. The first two fields
-	// were cut off.
+	// These are the fields cutime and cstime, numbers 16 and 17 in proc(5). The first two fields were cut off.
 	for _, f := range fields[13:15] {
 		n, err := strconv.ParseInt(string(f), 10, 64)
 		if err != nil {
@@ -75,18 +73,18 @@ func childCPU(pid int) (time.Duration, error) {
 		}
 		ticks += n
 	}
-	const tick = time.Second / 100 // the unit, USER_HZ, is the same on every Linux
+	const tick = time.Second / 100 // the unit USER_HZ, which is the same on every Linux
 	return time.Duration(ticks) * tick, nil
 }
 
-// memory is the memory of a process, in MB.
+// memory contains measures of the memory of a process, in MB.
 type memory struct{ rss, pss, private float64 }
 
 func (m memory) String() string {
 	return fmt.Sprintf("%.1f MB (PSS %.1f, private %.1f)", m.rss, m.pss, m.private)
 }
 
-// memoryOf reads the memory of a process. The value rss is the sum of RssAnon and RssFile.
+// memoryOf reads the memory of a process. rss is the sum of RssAnon and RssFile in /proc.
 func memoryOf(pid int) (m memory, err error) {
 	fields := map[string]*float64{
 		"RssAnon:": &m.rss, "RssFile:": &m.rss,
@@ -113,7 +111,8 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// voluntarySleeps returns how often the threads of a process have blocked voluntarily.
+// voluntarySleeps returns how often the threads of a process have waited for something (voluntary context
+// switches).
 func voluntarySleeps(pid int) (total int64) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, f := range files {

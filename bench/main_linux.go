@@ -14,11 +14,11 @@ import (
 
 // These are the exit codes of the benchmark.
 const (
-	exitLost   = 1 // a check failed (for example, a job was lost) or a measurement was not possible
+	exitLost   = 1 // a check failed, such as a lost job, or a measurement was not possible
 	exitMissed = 2 // all checks passed, but a target was missed
 )
 
-// bench is one run of the measurements.
+// bench is one run of the benchmark.
 type bench struct {
 	dir             string // temporary directory on a real disk
 	bin             string // path of the shipped program
@@ -29,13 +29,13 @@ type bench struct {
 	pairs           int
 	jobs            int
 	report          report
-	servicesStarted int // number of services that were started; the directory of the next service contains it
-	// user is the account that jobs run as, in runners of root. It is "" if the service starts its
-	// own runner.
+	servicesStarted int // number of services already started; part of the name of the next service's directory
+	// user is the account that jobs run as, in runners that root starts. It is "" if the service starts its own
+	// runner.
 	user string
 }
 
-// subjects lists the measurements in the order of the report.
+// subjects lists the measurements, in the order of the report.
 var subjects = []struct {
 	name    string
 	measure func(*bench) error
@@ -94,11 +94,11 @@ func (b *bench) setDefaults() {
 	}
 }
 
-// smokeShare is the factor by which -smoke reduces the number of items that -quick measures.
+// smokeShare is the factor by which -smoke measures fewer items than -quick.
 const smokeShare = 20
 
-// size returns how many items to measure: whole by default, short with -quick, and short divided by
-// smokeShare with -smoke.
+// size returns how many items to measure: whole by default, short with -quick, and even fewer with -smoke (see
+// smokeShare).
 func (b *bench) size(whole, short int) int {
 	if b.smoke {
 		return max(1, short/smokeShare)
@@ -109,8 +109,8 @@ func (b *bench) size(whole, short int) int {
 	return whole
 }
 
-// run measures all selected subjects and prints the table. It prints the table even if a subject
-// fails, because the other results are valid.
+// run measures the selected subjects and prints the table. It also prints the table if a subject fails, because
+// the other results are valid.
 func (b *bench) run(dir, only string) (err error) {
 	if err := b.prepare(dir); err != nil {
 		return err
@@ -168,9 +168,9 @@ func (b *bench) prepare(dir string) (err error) {
 	return nil
 }
 
-// build builds a static program without paths, like a release. Then it copies the program, as an
-// installation does. Without the copy, a large program would start slower by a sixth and a small
-// one by a twentieth, because the linker leaves its output in the page cache as single pages.
+// build builds a static program without file paths in it, like a release. Then it copies the program, as an
+// installation does. Without the copy, a large program would start slower by a sixth and a small one by a
+// twentieth. The reason is that the linker leaves its output in the page cache as single pages.
 func build(dir, source string) error {
 	linked, err := os.MkdirTemp(dir, "linked-*")
 	if err != nil {

@@ -14,16 +14,15 @@ const (
 	maxRunnerMB  = 15.0
 	maxIdleCPU   = 10 * time.Millisecond // CPU time that an idle process may use in idleSpan
 	idleSpan     = 5 * time.Second
-	settleTime   = time.Second // time in which the processes may finish earlier work
+	settleTime   = time.Second // time that the processes get to finish earlier work
 )
 
-// memory measures the memory of the service and its runner twice: while they are idle, and after
-// they have run jobs.
+// memory measures the memory of an idle service and its runner twice: before and after they have run jobs.
 func (b *bench) memory(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
-	time.Sleep(2 * settleTime) // some time after its start, a service releases the memory that only the start needed
+	time.Sleep(2 * settleTime) // a service releases memory some time after its start
 	service, runner, err := s.memories()
 	if err != nil {
 		return err
@@ -78,7 +77,7 @@ func (s *service) memories() (service, runner memory, err error) {
 	return service, runner, err
 }
 
-// idle measures the CPU time of idle processes.
+// idle measures how much CPU time the service and its runner use while no job runs.
 func (b *bench) idle(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// maxOutputRatio is the target for a client that prints the output of a job on a terminal: the
-// maximum ratio of its time to the time of cat.
+// maxOutputRatio is a target: a client that prints the output of a job on a terminal may take at most this many
+// times as long as cat.
 const maxOutputRatio = 2
 
-// output measures how fast run and attach print the output of a job with carriage returns on a
-// terminal. It compares them with cat. script(1) creates and reads the terminals.
+// output measures how fast run and attach print the output of a job with carriage returns on a terminal. It
+// compares them with cat. The program script(1) provides the terminals.
 func (b *bench) output(s *service) (err error) {
 	if _, err := exec.LookPath("script"); err != nil {
 		return fmt.Errorf("cannot measure the output on a terminal: %w", err)
@@ -42,7 +42,7 @@ func (b *bench) output(s *service) (err error) {
 		}
 		for _, one := range []struct {
 			words   string
-			open    bool // the job waits until the benchmark writes to the FIFO gate
+			open    bool // the job waits until the benchmark writes to the FIFO
 			samples *[]float64
 		}{{client + " attach " + id, true, &attach}, {"cat " + file, false, &cat},
 			{client + " run --output-limit 1G -- cat " + file, false, &run}} {
@@ -70,8 +70,8 @@ func (b *bench) output(s *service) (err error) {
 	return nil
 }
 
-// onTerminal runs a command on a terminal and then calls the function begin. It returns the time
-// from that call to the end of the command, in seconds.
+// onTerminal starts a command on a terminal and then calls begin. It returns the time from that call to the end
+// of the command, in seconds.
 func onTerminal(words string, env []string, begin func() error) (seconds float64, err error) {
 	cmd := exec.Command("script", "-qec", words, os.DevNull)
 	cmd.Env = env

@@ -13,14 +13,14 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// These constants are the targets for the dashboard.
+// These constants are the targets and settings for the dashboard, the web page of the service.
 const (
-	maxPage          = 20 * time.Millisecond // maximum time of the overview of a full queue
+	maxPage          = 20 * time.Millisecond // maximum time to get the overview of a full queue
 	maxPageBytes     = 100_000
-	maxStreamCost    = 1.05 // maximum ratio of the time of a drain with browsers to the time without
+	maxStreamCost    = 1.05 // maximum ratio of the time of a drain while browsers watch it to the time otherwise
 	maxStreamMB      = 64.0
 	watchingBrowsers = 500
-	slowStreams      = 50 // number of additional browsers that connect and read nothing
+	slowStreams      = 50 // number of additional browsers, which connect and read nothing
 )
 
 // browser is a client that is signed in to the dashboard of a service.
@@ -60,7 +60,7 @@ func (s *service) openPage() (*browser, error) {
 	return w, err
 }
 
-// get requests a path. The caller reads and closes the body of the response.
+// get requests a path of the dashboard. The caller reads and closes the body of the response.
 func (w *browser) get(ctx context.Context, path string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, "GET", w.baseURL+path, nil)
 	if err != nil {
@@ -74,8 +74,8 @@ func (w *browser) get(ctx context.Context, path string) (*http.Response, error) 
 	return got, err
 }
 
-// page measures how long the overview of a full queue takes. It also measures how much browsers
-// slow down a drain that they watch.
+// page measures how long it takes to get the overview of a full queue. It also measures how much a drain slows
+// down while browsers watch it.
 func (b *bench) page() (err error) {
 	n := b.size(1_000_000, 100_000)
 	full, err := b.serveEnded(n)
@@ -109,7 +109,7 @@ func (b *bench) page() (err error) {
 	return b.measureWatched()
 }
 
-// measureWatched measures drains alternately with and without browsers that watch the dashboard.
+// measureWatched measures drains alternately: without browsers, and with browsers that watch the dashboard.
 func (b *bench) measureWatched() error {
 	var alone, baseline, more []float64
 	jobs := max(b.jobs, b.size(drainWatchedJobs, 0))
@@ -134,12 +134,11 @@ func (b *bench) measureWatched() error {
 	return nil
 }
 
-// drainWatchedJobs is the number of jobs in a drain that browsers watch. The dashboard refreshes
-// once a second. The drain takes several seconds, so that one refresh more or less does not change
-// the result.
+// drainWatchedJobs is the number of jobs in a drain that browsers watch. Such a drain takes several seconds.
+// The dashboard refreshes once a second, so one refresh more or less does not change the result.
 const drainWatchedJobs = 14_000
 
-// drainWatched drains a new queue, with or without browsers that watch it. It returns the time in
+// drainWatched measures a drain of a new queue, with or without browsers that watch it. It returns the time in
 // seconds and the memory of the service in MB.
 func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64, err error) {
 	s, err := b.serve()
@@ -166,7 +165,8 @@ func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64
 	return e.wall.Seconds(), m.rss, err
 }
 
-// watchOverview connects browsers that watch the overview until the caller calls disconnect.
+// watchOverview connects browsers that watch the overview. They stay connected until the caller calls
+// disconnect.
 func (w *browser) watchOverview(ctx context.Context) (disconnect func(), err error) {
 	ctx, disconnect = context.WithCancel(ctx)
 	for i := range watchingBrowsers + slowStreams {
@@ -176,7 +176,7 @@ func (w *browser) watchOverview(ctx context.Context) (disconnect func(), err err
 			return nil, err
 		}
 		if i < watchingBrowsers {
-			go func() { // this goroutine ends when disconnect is called
+			go func() { // ends when disconnect is called
 				io.Copy(io.Discard, got.Body)
 				got.Body.Close()
 			}()

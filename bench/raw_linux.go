@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// rawQueue is a database with the schema of the shipped program. It writes the same rows as an
-// enqueue, but without a service, a socket or checks, so it measures SQLite alone.
+// rawQueue is a database with the schema of the shipped program. It writes the rows that an enqueue writes, but
+// without a service, a socket or checks. So it measures SQLite alone.
 type rawQueue struct {
 	db    *sql.DB
 	stmts []*sql.Stmt
@@ -18,7 +18,7 @@ type rawQueue struct {
 	event int64
 }
 
-// enqueueSQL lists the statements of an enqueue. The UPDATE of meta runs once per commit.
+// enqueueSQL lists the SQL statements of an enqueue. The UPDATE of meta runs once per commit.
 var enqueueSQL = []string{
 	`BEGIN IMMEDIATE`,
 	`SELECT seq FROM jobs WHERE id = ?`,
@@ -29,7 +29,7 @@ var enqueueSQL = []string{
 	`COMMIT`,
 }
 
-// openRaw creates a database with the schema of a service's database.
+// openRaw creates a database with the schema of the database of s.
 func (b *bench) openRaw(s *service) (*rawQueue, error) {
 	from, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *rawQueue) commit(n int) error {
 	return err
 }
 
-// enqueueFor stores jobs, each in a separate commit, for the duration span.
+// enqueueFor stores jobs for the duration span, each with its own commit.
 func (r *rawQueue) enqueueFor(span time.Duration) (throughput, error) {
 	began := time.Now()
 	waits, err := repeat(began.Add(span), func() error { return r.commit(1) })

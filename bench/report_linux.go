@@ -8,23 +8,24 @@ import (
 	"strings"
 )
 
-// report collects the rows of the table.
+// report collects the rows of the printed table.
 type report struct {
 	rows          []row
 	missedTargets int
 }
 
-// row compares one result with a limit of the machine or with another program.
+// row is a row of the table: a result of queuectl, compared with a limit of the machine or with another
+// program.
 type row struct {
 	what     string
 	queuectl string
-	limit    string // name and value of the result with which to compare
+	limit    string // name and value of the result with which queuectl is compared
 	ratio    string
 	target   string
 	verdict  string
 }
 
-// add adds a row without a target.
+// add adds a row that has no target.
 func (r *report) add(what, queuectl, limit, ratio string) {
 	r.rows = append(r.rows, row{what: what, queuectl: queuectl, limit: limit, ratio: ratio})
 }
@@ -62,8 +63,8 @@ func quantile(v []float64, q float64) float64 {
 	return s[min(len(s)-1, int(q*float64(len(s))))]
 }
 
-// ratios divides the results pair by pair. The two runs of a pair follow each other directly, so
-// other load on the machine affects both equally.
+// ratios divides the results in a by those in b, pair by pair. The two runs of a pair follow each other
+// directly, so other load on the machine affects both equally.
 func ratios(a, b []float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// These constants are the targets for the default screen of a full queue.
+// These constants are the targets and settings for the screen that queuectl prints without a command.
 const (
-	maxScreen = 15 * time.Millisecond // time of one process that prints the screen
-	// maxScreenRatio is the maximum ratio of the time with a full queue to the time with screenful
-	// jobs.
+	maxScreen = 15 * time.Millisecond // maximum time of one process that prints the screen
+	// maxScreenRatio is the maximum ratio of the time with a full queue to the time with screenful jobs.
 	maxScreenRatio = 1.2
 	screenful      = 100 // number of jobs that fit on one screen
 )
 
-// screen measures the default screen of a queue that has as many waiting jobs as ended jobs. It
-// compares the time with that of a queue that fits on one screen, and with `queuectl version`,
+// screen measures how long queuectl takes to print the screen of a queue with many waiting and as many ended
+// jobs. It compares the time with that of a queue that fits on one screen, and with that of `queuectl version`,
 // which contacts no service.
 func (b *bench) screen() (err error) {
 	n := b.size(1_000_000, 100_000)

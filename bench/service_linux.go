@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waitTimeout limits each wait of the benchmark.
+// waitTimeout is the maximum time of each wait of the benchmark.
 const waitTimeout = 5 * time.Minute
 
 // service is one running service with its own directory.
@@ -28,7 +28,7 @@ type service struct {
 	*control.Client
 	dir      string
 	roots    string // directory of the runners that run as root; "" if the service starts its own runner
-	user     string // account that the jobs run as; if "", the service chooses it
+	user     string // account that the jobs run as; "" if the service chooses it
 	launcher *launcher
 	cmd      *exec.Cmd
 	exit     chan error
@@ -36,7 +36,7 @@ type service struct {
 	cancel   context.CancelFunc
 }
 
-// serve starts the shipped program with default settings and without workers, in a new directory.
+// serve starts the shipped program in a new directory, with default settings and without workers.
 func (b *bench) serve() (*service, error) {
 	b.servicesStarted++
 	dir := filepath.Join(b.dir, "q"+strconv.Itoa(b.servicesStarted))
@@ -46,8 +46,8 @@ func (b *bench) serve() (*service, error) {
 	return b.serveIn(dir)
 }
 
-// withFreshService returns a function that starts a new service and calls measure with it.
-// Afterwards the function stops and removes the service.
+// withFreshService returns a function that starts a new service, calls measure with it, and stops and removes
+// it.
 func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 	return func(b *bench) (err error) {
 		s, err := b.serve()
@@ -59,7 +59,7 @@ func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 	}
 }
 
-// serveIn starts a service in a directory that may contain a queue.
+// serveIn starts a service in a directory, which may already contain a queue.
 func (b *bench) serveIn(dir string) (*service, error) {
 	log, err := os.Create(filepath.Join(dir, "stderr"))
 	if err != nil {
@@ -104,7 +104,7 @@ func (b *bench) serveIn(dir string) (*service, error) {
 	return s, nil
 }
 
-// plainEnv returns the environment in which all measured programs run.
+// plainEnv returns the environment in which all measured programs run. home is the home directory.
 func plainEnv(home string) []string {
 	return []string{"HOME=" + home, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
 }
@@ -153,7 +153,7 @@ func (s *service) runners() (pids []int) {
 	return pids
 }
 
-// fill enqueues n jobs with the same command, in batches.
+// fill enqueues n jobs with the same command, with as many jobs per request as possible.
 func (s *service) fill(n int, command string) error {
 	for n > 0 {
 		size := min(n, queue.MaxJobsPerRequest)
@@ -172,8 +172,8 @@ func (s *service) fill(n int, command string) error {
 	return nil
 }
 
-// waitForState polls the status until at least n jobs are in a state. Each poll costs CPU time of
-// the service, so waitForState polls rarely at first and more often when few jobs are left.
+// waitForState polls the status of the service until at least n jobs are in a state. Each poll costs CPU time
+// of the service, so waitForState polls rarely at first and more often when few jobs are left.
 func (s *service) waitForState(state queue.State, n int) error {
 	began := time.Now()
 	first := int64(-1)
@@ -201,7 +201,7 @@ func (s *service) waitForState(state queue.State, n int) error {
 	}
 }
 
-// cost contains the CPU times that a service, its runners and the children of the runners have used.
+// cost contains the CPU times of a service, of its runners, and of the ended children of the runners.
 type cost struct{ service, runner, children time.Duration }
 
 func (c cost) minus(o cost) cost {
@@ -225,7 +225,7 @@ func (s *service) cost() (c cost, err error) {
 	return c, nil
 }
 
-// clientConn is a connection that sends prepared requests. Such a client uses almost no CPU time.
+// clientConn is a connection that sends prepared requests, so that the client uses almost no CPU time.
 type clientConn struct {
 	net.Conn
 	reader *bufio.Reader
@@ -241,8 +241,7 @@ func (s *service) dial() (*clientConn, error) {
 
 var resultMember = []byte(`"result":`)
 
-// request sends a request and waits for the reply. If the reply reports an error, request returns
-// it.
+// request sends a request and waits for the reply. If the reply reports an error, request returns that error.
 func (l *clientConn) request(payload []byte) error {
 	if _, err := l.Write(payload); err != nil {
 		return err

@@ -12,17 +12,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are the targets for an idle system.
+// These constants are the targets and settings for an idle system.
 const (
-	maxStartOver       = 1500 * time.Microsecond // maximum median of the time that queuectl adds to a bare spawn
-	maxCLIRatio        = 2.2                     // maximum ratio to the time of a Go program that does nothing
-	maxPueue           = 1.0                     // maximum ratio to the time of `pueue add`
+	maxStartOver       = 1500 * time.Microsecond // maximum time that queuectl adds to a bare spawn, as a median
+	maxCLIRatio        = 2.2                     // maximum ratio of the time of enqueue to that of an empty Go program
+	maxPueue           = 1.0                     // maximum ratio of the time of enqueue to that of `pueue add`
 	pauseBetweenStarts = 10 * time.Millisecond   // pause before each measurement, so that the system is idle
 )
 
-// start measures the time from a request to an idle queue until the process of the job runs. It
-// compares the time with that of a bare spawn of the same process. The process reports its start
-// through a FIFO.
+// start measures the time from a request to an idle queue until the process of the job runs. It compares this
+// time with that of a bare spawn (fork and exec) of the same process. The process reports its start through a
+// FIFO.
 func (b *bench) start(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (b *bench) start(s *service) error {
 	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Chmod(fifo, 0o666), os.Chmod(b.dir, 0o711)); err != nil {
 		return fmt.Errorf("cannot create a FIFO: %w", err)
 	}
-	// Also open the FIFO for writing. Otherwise reading would end when a process closes the FIFO.
+	// Open the FIFO for writing too. Otherwise reading would end when a process closes the FIFO.
 	fd, err := syscall.Open(fifo, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("cannot open the FIFO: %w", err)
@@ -76,12 +76,12 @@ func (b *bench) start(s *service) error {
 	return nil
 }
 
-// measureStart calls a function that starts a process. It returns the time until that process
-// writes to the FIFO, in seconds.
+// measureStart calls begin, which starts a process. It returns the time until that process writes to the FIFO,
+// in seconds.
 func measureStart(fifo int, begin func() error) (float64, error) {
 	time.Sleep(pauseBetweenStarts)
 	written := make(chan time.Time, 1)
-	go func() { // this goroutine ends when the process has written its line
+	go func() { // ends when the process has written its line
 		var line [1]byte
 		for {
 			if _, err := syscall.Read(fifo, line[:]); err != syscall.EINTR {
@@ -102,10 +102,10 @@ func measureStart(fifo int, begin func() error) (float64, error) {
 	}
 }
 
-// cli measures `queuectl enqueue` as a process and compares it with a Go program that does nothing.
-// If pueue 4 is installed, it also compares with `pueue add`, which does not wait for the disk. In
-// the same rounds it measures two costs that no client can avoid: one request from connect to
-// reply, and one fsync. They show how much other load on the disk delays a client.
+// cli measures `queuectl enqueue` as a process and compares it with a Go program that does nothing. If pueue 4
+// is installed, it also compares with `pueue add`, which does not wait for the disk. In the same rounds it
+// measures two costs that no client can avoid: one request on a new connection, and one fsync. They show how
+// much other load on the disk delays a client.
 func (b *bench) cli(s *service) error {
 	enqueue := []string{b.bin, "--dir", s.dir, "enqueue", "true"}
 	hello := []string{b.hello}
@@ -172,8 +172,8 @@ func (s *service) enqueueOne() error {
 	return l.request(enqueueRequest)
 }
 
-// pueue starts the daemon of pueue, paused and with its own directory. It returns the command that
-// adds a job. It returns nil if pueue is not installed.
+// pueue starts the daemon of pueue, paused and with its own directory. It returns the command that adds a job,
+// or nil if pueue is not installed. The function end ends the daemon.
 func (b *bench) pueue() (add []string, end func(), err error) {
 	bin, notHere := exec.LookPath("pueue")
 	daemon, err := exec.LookPath("pueued")

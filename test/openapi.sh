@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks the page's HTTP API with tools that are not ours: a validator of OpenAPI reads its description, and schemathesis
-# sends requests made from the description and compares the answers with it. Both together are
-# bounded to two minutes, installation included.
+# Checks the page's HTTP API with two external tools. A validator of OpenAPI reads the description of the API.
+# schemathesis sends requests made from the description and compares the replies with it. Together with their
+# installation, the tools take at most two minutes.
 # Usage: test/openapi.sh [DIRECTORY OF THE PROGRAMS]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -17,11 +17,11 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// program is a queue to measure. It consists of the command of a node and the command that fills
-// the queue.
+// program is a queue to measure: the command that runs a node, and the command that fills the queue. A node is
+// a process that takes jobs from the queue.
 type program struct {
 	name string
-	node []string // command of a node; nil means this test program in the role name
+	node []string // command of a node; nil means this test program with name as its role
 	fill []string
 }
 
@@ -44,13 +44,13 @@ func (p program) command(fill bool, url, name string) *exec.Cmd {
 		argv = []string{self}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), "GOGC=400", // the service runs with this value too
+	cmd.Env = append(os.Environ(), "GOGC=400", // the service also runs with this value of GOGC
 		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name, blockVariable+"="+strconv.Itoa(block))
 	cmd.Stderr = os.Stderr
 	return cmd
 }
 
-// start starts a node and waits until it is ready.
+// start starts a node and waits until the node is ready.
 func (p program) start(t *testing.T, url, name string) (cmd *exec.Cmd, in io.WriteCloser, lines *bufio.Scanner) {
 	t.Helper()
 	cmd = p.command(false, url, name)
@@ -72,7 +72,7 @@ func (p program) start(t *testing.T, url, name string) (cmd *exec.Cmd, in io.Wri
 	return cmd, in, lines
 }
 
-// drain lets a number of nodes empty a queue and returns how long that took.
+// drain lets a number of nodes run all jobs of a queue and returns how long that took.
 func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration {
 	t.Helper()
 	var mu sync.Mutex
@@ -117,8 +117,8 @@ func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration 
 	return last.Sub(began)
 }
 
-// TestCompareWithOthers measures each queue with one, two and four nodes that empty it. The queues
-// take turns on the same server, which stores durably.
+// TestCompareWithOthers measures how fast one, two and four nodes empty each queue. The queues take turns on
+// the same server, which stores durably.
 func TestCompareWithOthers(t *testing.T) {
 	jobs, rounds := count("QUEUECTL_BENCH_JOBS", 60_000), count("QUEUECTL_BENCH_ROUNDS", 1)
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
@@ -139,8 +139,7 @@ func TestCompareWithOthers(t *testing.T) {
 				pgserver.Query(t, url, "CHECKPOINT")
 				took := p.drain(t, url, nodes, jobs)
 				name := pgserver.Query(t, url, "SELECT current_database()")
-				// Drop the database. Otherwise the server may vacuum it during the next
-				// measurement.
+				// Drop the database, because the server might vacuum it during the next measurement.
 				pgserver.Query(t, admin, "DROP DATABASE "+name+" WITH (FORCE)")
 				key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
 				rates[key] = append(rates[key], float64(jobs)/took.Seconds())
@@ -159,8 +158,7 @@ func TestCompareWithOthers(t *testing.T) {
 	}
 }
 
-// count returns the number in an environment variable. It returns the parameter otherwise if the
-// variable contains no number.
+// count returns the number in an environment variable, or otherwise if the variable contains no number.
 func count(name string, otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
@@ -168,7 +166,7 @@ func count(name string, otherwise int) int {
 	return otherwise
 }
 
-// nodesOf returns the numbers of nodes with which to measure.
+// nodesOf returns the numbers of nodes for which to measure.
 func nodesOf() (list []int) {
 	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BENCH_NODES"), "1 2 4")) {
 		n, _ := strconv.Atoi(word)
@@ -177,8 +175,8 @@ func nodesOf() (list []int) {
 	return list
 }
 
-// TestDepth measures how fast a node ends 20,000 jobs, 1,000 at a time, with more and more waiting
-// jobs. Before each measurement, the node ends 1,000 other jobs.
+// TestDepth measures how fast a node ends 20,000 jobs, 1,000 at a time, while more and more jobs wait. Before
+// each measurement, the node ends 1,000 other jobs.
 func TestDepth(t *testing.T) {
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=16GB")
 	defer server.Remove()
@@ -207,8 +205,8 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// again starts a node and returns a function. The function lets the node end a number of jobs and
-// returns how long that took. With the number 0, it ends the node instead.
+// again starts a node and returns a function. Called with a number, the function lets the node end that many
+// jobs and returns how long that took. Called with 0, it ends the node.
 func again(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
 	cmd, in, lines := program{name: "queuectl-again"}.start(t, url, "")
@@ -241,8 +239,8 @@ func fill(t *testing.T, p program, url string, jobs int) {
 	}
 }
 
-// multiply copies the row of the first job until the table has rows jobs, as if all had been
-// enqueued.
+// multiply copies the row of the first job until the table has the given number of rows, as if all these jobs
+// had been enqueued.
 func multiply(t *testing.T, url string, rows int) {
 	t.Helper()
 	columns := pgserver.Query(
@@ -258,8 +256,7 @@ func multiply(t *testing.T, url string, rows int) {
 	pgserver.Query(t, url, "CHECKPOINT")
 }
 
-// TestWakeUp measures the time from an enqueue on one node to the claim on another node that is
-// waiting for a job.
+// TestWakeUp measures how soon a node that is waiting for a job claims a job that another node enqueues.
 func TestWakeUp(t *testing.T) {
 	server := pgserver.New(t)
 	defer server.Remove()
@@ -283,7 +280,7 @@ func TestWakeUp(t *testing.T) {
 			}
 			begun <- time.Now()
 		}()
-		// After this time, node b waits for a job, and both nodes know all earlier changes.
+		// Now node b waits for a job, and both nodes know all earlier changes.
 		time.Sleep(20 * time.Millisecond)
 		before := time.Now()
 		if err := enqueue(t.Context(), a, 1); err != nil {

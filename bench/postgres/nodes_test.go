@@ -21,7 +21,8 @@ import (
 	"github.com/queuectl/queuectl/store/postgres"
 )
 
-// These environment variables make this test program a node and configure the node.
+// These environment variables make this test program a node, that is, a process that takes jobs from a queue,
+// and configure the node.
 const (
 	roleVariable = "QUEUECTL_BENCH_ROLE"
 	urlVariable  = "QUEUECTL_BENCH_URL"
@@ -41,9 +42,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// roles maps each value of roleVariable to the function that a process in that role runs. A node
-// prints "ready" and begins when it reads a line. Every few milliseconds, it prints how many jobs
-// have ended and are stored in the database. It runs until it is killed.
+// roles contains the functions of the processes that the test starts, by the value of roleVariable. A node
+// prints "ready" and begins when it reads a line. Every few milliseconds, it prints how many jobs have ended
+// and are stored in the database. It runs until it is killed.
 var roles = map[string]func(ctx context.Context, url string) error{
 	"queuectl": queuectlNode, "queuectl-fill": queuectlFill, "queuectl-again": queuectlAgain,
 	"river": riverNode, "river-fill": riverFill,
@@ -55,7 +56,7 @@ func ready() {
 	bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
-// printProgress prints the number of ended jobs whenever it has changed.
+// printProgress prints the number of ended jobs whenever the number has changed. It does not return.
 func printProgress(done *atomic.Int64) {
 	printed := int64(-1)
 	for range time.Tick(5 * time.Millisecond) {
@@ -66,14 +67,14 @@ func printProgress(done *atomic.Int64) {
 	}
 }
 
-// size returns the number of jobs with which to fill the queue.
+// size returns the number of jobs with which to fill the queue. It is in nameVariable.
 func size() int {
 	n, _ := strconv.Atoi(os.Getenv(nameVariable))
 	return n
 }
 
-// block is the number of jobs that a node claims with one request. The nodes of graphile-worker and
-// pg-boss claim the same number, and those of River twice as many.
+// block is the number of jobs that a node claims with one request. Nodes of graphile-worker and pg-boss claim
+// the same number, and nodes of River twice as many.
 var block = count(blockVariable, 1000)
 
 func open(ctx context.Context, url, name string) (*postgres.Store, error) {
@@ -112,8 +113,8 @@ func enqueue(ctx context.Context, s *postgres.Store, n int) error {
 	return err
 }
 
-// queuectlNode claims jobs and ends them until it is killed, like a service whose jobs take no
-// time. It stores the attempt and an event of each job.
+// queuectlNode claims jobs and ends them until it is killed, like a service whose jobs take no time. It stores
+// an attempt and an event for each job.
 func queuectlNode(ctx context.Context, url string) error {
 	s, err := open(ctx, url, "node"+os.Getenv(nameVariable))
 	if err != nil {
@@ -125,8 +126,8 @@ func queuectlNode(ctx context.Context, url string) error {
 	return drain(ctx, s, &done, math.MaxInt)
 }
 
-// queuectlAgain is a node that reads numbers, one per line. For each number, it ends as many jobs
-// and prints how long that took, in microseconds.
+// queuectlAgain is a node that reads numbers, one per line. For each number, it ends that many jobs and prints
+// how long that took, in microseconds.
 func queuectlAgain(ctx context.Context, url string) error {
 	s, err := open(ctx, url, "again")
 	if err != nil {
@@ -147,7 +148,7 @@ func queuectlAgain(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// drain claims jobs and ends them until most jobs have ended.
+// drain claims jobs and ends them until the number of ended jobs is most.
 func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, most int) error {
 	report, left := store.Report{}, most
 	for {
@@ -219,8 +220,8 @@ func riverFill(ctx context.Context, url string) error {
 	return nil
 }
 
-// riverNode is a client of River with the settings of River's own benchmark. It polls for jobs as
-// often as possible. Each request claims as many jobs as the client has workers.
+// riverNode is a client of River with the settings of River's own benchmark. It polls for jobs as often as
+// possible. Each poll claims as many jobs as the client has workers.
 func riverNode(ctx context.Context, url string) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {

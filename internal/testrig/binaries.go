@@ -15,23 +15,22 @@ import (
 	"testing"
 )
 
-// binaries contains the paths of the built programs by build tag. The tag "" means the program as
-// shipped. The tag "failpoint" adds failpoints.
+// binaries contains the paths of the built programs, by build tag. The tag "" means the program as shipped. The
+// tag "failpoint" means a program with failpoints: named places at which a test can make it wait or fail.
 var binaries struct {
 	sync.Mutex
 	dir  string
 	path map[string]string
 }
 
-// lockedVariable is an environment variable for the child processes of a test binary that holds the
-// lock of Main. A test can run its own binary again, because a child with this variable does not wait
-// for the lock.
+// lockedVariable is an environment variable that Main sets after it has taken its lock. A test may start its
+// own test binary again; the child process sees the variable and does not wait for the lock.
 const lockedVariable = "QUEUECTL_TEST_LOCKED"
 
-// Main is the TestMain of a package. If the environment sets one of the variables in roles, this
-// process is a helper of a test. It then runs the function of that role and exits with the function's
-// result. Only one package whose tests call Main runs at a time, because the services, clients and jobs
-// of one package use the whole machine.
+// Main is the TestMain of a package. A test may start its own binary as a helper process. The map roles
+// contains the function of each kind of helper, by environment variable. If one of these variables is set, Main
+// runs its function and exits with the result. Otherwise it runs the tests. Only one package whose tests call
+// Main runs at a time, because its services, clients and jobs use the whole machine.
 func Main(m *testing.M, roles map[string]func() int) {
 	for variable, run := range roles {
 		if os.Getenv(variable) != "" {
@@ -49,7 +48,7 @@ func Main(m *testing.M, roles map[string]func() int) {
 		if err != nil {
 			panic(err)
 		}
-		defer unlock() // needed only after a panic; otherwise the lock ends with the process
+		defer unlock() // needed only after a panic, because the lock ends with the process
 		os.Setenv(lockedVariable, "1")
 	}
 	code := m.Run()
@@ -59,7 +58,7 @@ func Main(m *testing.M, roles map[string]func() int) {
 	os.Exit(code)
 }
 
-// Root returns the path of the repository. It returns "" if the machine does not have the sources.
+// Root returns the path of the repository, or "" if the machine does not have the sources.
 func Root() string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -101,12 +100,11 @@ func cacheDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// Binary returns the path of the program that is built with the given build tag. The tag "" means
-// the program as shipped.
+// Binary returns the path of the program built with the given build tag. The tag "" means the program as
+// shipped.
 //
-// All packages build into the same directory, where the go command links a program only if it has
-// changed. Each package uses a copy of the program, because a later run may replace the program in that
-// directory.
+// All packages build into one directory, where the go command links a program again only if its code has
+// changed. Each package uses a copy, because a later run may replace the program in that directory.
 func Binary(t testing.TB, tag string) string {
 	t.Helper()
 	binaries.Lock()
@@ -114,7 +112,7 @@ func Binary(t testing.TB, tag string) string {
 	if p := binaries.path[tag]; p != "" {
 		return p
 	}
-	// If QUEUECTL_TEST_BIN names a directory with built programs, use those. This machine may lack Go.
+	// If QUEUECTL_TEST_BIN names a directory with built programs, use these, because this machine may lack Go.
 	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" {
 		return filepath.Join(dir, "plain"+tag, Programs[0])
 	}

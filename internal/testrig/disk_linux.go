@@ -13,31 +13,31 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// diskRole is the environment variable that makes this test binary the server of a disk. Its value is
-// the directory in which the server mounts the disk. The server is a separate process, because a
-// process that uses the files that it serves would wait for itself.
+// diskRole is the environment variable that makes this test binary the server of a Disk. Its value is the
+// directory in which the server mounts its files. The server is a separate process, because a process that used
+// files that it serves itself would wait forever.
 const diskRole = "QUEUECTL_TEST_DISK"
 
-// DiskServer contains the role of a test binary that serves a disk.
+// DiskServer contains the role for Main with which a test binary serves a Disk.
 var DiskServer = map[string]func() int{diskRole: func() int {
 	fmt.Fprintln(os.Stderr, serveDisk(os.Getenv(diskRole)))
 	return 1
 }}
 
-// Disk is a disk for tests: an ext4 file system on a loop device. The loop device uses the file
-// disk.img, which a FUSE server serves.
+// Disk is a disk for tests whose writes are logged. It is an ext4 file system on a loop device. The loop device
+// uses the file disk.img, which a FUSE server serves.
 type Disk struct {
 	testing.TB
-	dir            string // base directory with the subdirectories fuse (served files), disk and cut (mount points)
+	dir            string // base directory; its subdirectories are fuse (the served files), disk and cut (mount points)
 	WriteLog       *os.File
 	InitialContent []byte // initial content of the disk
 	server         *exec.Cmd
 	exit           chan error
-	connection     string // number of the FUSE connection, which Abort needs
+	connection     string // number of the FUSE connection; Abort needs it
 }
 
-// NewDisk creates and serves a disk of the given size in MiB. With size 0 it serves only the file
-// stuck, on which every read hangs.
+// NewDisk creates and serves a disk of the given size in MiB. If mib is 0, it serves only the file stuck, on
+// which every read hangs.
 func NewDisk(t testing.TB, mib int64) *Disk {
 	t.Helper()
 	dir, err := os.MkdirTemp(shm(), "qd")
@@ -62,7 +62,7 @@ func NewDisk(t testing.TB, mib int64) *Disk {
 	return d
 }
 
-// shm returns a directory for files in memory. It returns "" if the system has none.
+// shm returns a directory for files in memory, or "" if the system has none.
 func shm() string {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		return "/dev/shm"
@@ -90,7 +90,7 @@ func makeImage(t testing.TB, path string, mib int64, options ...string) {
 
 func (d *Disk) Path(name string) string { return filepath.Join(d.dir, name) }
 
-// serve starts the server and waits until its directory is mounted.
+// serve starts the FUSE server and waits until the server has mounted its directory.
 func (d *Disk) serve() {
 	d.Helper()
 	image, err := os.Open(d.Path("base"))
@@ -129,8 +129,8 @@ func (d *Disk) serve() {
 	}
 }
 
-// mountNumber returns the minor device number of the mount at path. It returns "" if nothing is
-// mounted there. It does not access the mounted file system.
+// mountNumber returns the minor device number of the mount at path, or "" if nothing is mounted there. It does
+// not access the mounted file system, which may hang.
 func mountNumber(path string) string {
 	raw, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(raw)) {
@@ -142,15 +142,14 @@ func mountNumber(path string) string {
 	return ""
 }
 
-// Abort ends the server. Its end closes the FUSE connection, so processes that wait for a reply get an
-// error. If the kernel exposes the connection in a file system, Abort also aborts the connection there,
-// because the server may hang.
+// Abort kills the server. That closes the FUSE connection, so processes that wait for a reply get an error. In
+// case the server hangs, Abort also aborts the connection through the kernel's control files, if they exist.
 func (d *Disk) Abort() {
 	d.server.Process.Kill()
 	os.WriteFile("/sys/fs/fuse/connections/"+d.connection+"/abort", []byte("1"), 0)
 }
 
-// Close ends the server and unmounts everything. It does not wait for processes that hang.
+// Close ends the server and unmounts everything. It does not wait for processes that hang on the disk.
 func (d *Disk) Close() {
 	if d.server == nil || d.server.Process == nil {
 		return
@@ -168,7 +167,7 @@ func (d *Disk) Close() {
 	d.server = nil
 }
 
-// Unmount unmounts a directory. It waits until no process uses the mount.
+// Unmount unmounts a directory. While a process uses the mount, it tries again, for at most ten seconds.
 func Unmount(dir string) error {
 	err := syscall.Unmount(dir, 0)
 	for deadline := time.Now().Add(10 * time.Second); err == syscall.EBUSY; err = syscall.Unmount(dir, 0) {
@@ -180,7 +179,7 @@ func Unmount(dir string) error {
 	return err
 }
 
-// RequireDisks skips the test if this machine cannot create disks.
+// RequireDisks skips the test if this machine cannot create disks or lacks one of the given devices.
 func RequireDisks(t testing.TB, devices ...string) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
@@ -197,7 +196,7 @@ func RequireDisks(t testing.TB, devices ...string) {
 	}
 }
 
-// StuckReaderPID returns the pid of the process that reads the stuck file.
+// StuckReaderPID returns the pid of the process that reads the file stuck.
 func (d *Disk) StuckReaderPID() (pid int) {
 	d.Helper()
 	for _, line := range ProcessesWithArg("cat\x00" + d.Path("fuse/stuck")) {

@@ -12,15 +12,14 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// These constants are the FUSE node ids of the served files.
+// These constants are the FUSE node ids (inode numbers) of the served files.
 const (
-	imageNode = 2 // disk.img, the content of the disk
-	stuckNode = 3 // stuck, a file on which every read hangs
+	imageNode = 2 // file disk.img, the content of the disk
+	stuckNode = 3 // file stuck, on which every read hangs
 )
 
-// exportedDir is the directory that the server of a disk exports. The server logs every write and every
-// flush before it replies. A log record consists of an offset, a size and the bytes. A flush has the
-// size 0.
+// exportedDir is the directory that the server exports. It logs every write and every flush before it replies.
+// A log record consists of an offset, a size and the bytes. The record of a flush has the size 0.
 type exportedDir struct {
 	fuse.RawFileSystem
 
@@ -29,8 +28,7 @@ type exportedDir struct {
 	log     *os.File // guarded by mu
 }
 
-// serveDisk serves the disk until this process is killed or its parent ends. It returns only if it
-// fails.
+// serveDisk serves a disk in dir until this process is killed or its parent ends. It returns only if it fails.
 func serveDisk(dir string) error {
 	image, err := io.ReadAll(os.NewFile(3, "image"))
 	if err != nil {
@@ -48,14 +46,13 @@ func serveDisk(dir string) error {
 		os.Exit(1)
 	}()
 	server.Serve()
-	// Wait until the parent kills this process, or until the goroutine above detects the end of the
-	// parent.
+	// Wait until the parent kills this process, or until the goroutine above sees that the parent has ended.
 	select {}
 }
 
-// cleanUpOrphan cleans up after the parent process has died. It ends the services, unmounts the
-// disks with their loop devices, and removes the files. When this process exits, the FUSE
-// connection closes, and all processes that wait for a reply of this server end.
+// cleanUpOrphan cleans up after the parent process has died. It ends the services, unmounts the disks with
+// their loop devices, and removes the files. When this process exits, the FUSE connection closes. Processes
+// that wait for a reply of this server then end.
 func cleanUpOrphan(mountDir string) {
 	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
 	dir := filepath.Dir(mountDir)
@@ -106,8 +103,8 @@ func (d *exportedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	return d.attr(in.NodeId, &out.Attr)
 }
 
-// Open implements fuse.RawFileSystem. It uses direct I/O for the file stuck. So a reader waits for the
-// reply of the server, and no signal interrupts that wait.
+// Open implements fuse.RawFileSystem. For the file stuck it requests direct I/O, so that a reader waits for the
+// server itself and no signal interrupts the wait.
 func (d *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if in.NodeId == stuckNode {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO
@@ -115,8 +112,8 @@ func (d *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	return fuse.OK
 }
 
-// Flush implements fuse.RawFileSystem. The kernel calls it when a descriptor is closed. It does not
-// flush data.
+// Flush implements fuse.RawFileSystem. The kernel calls it when a descriptor is closed. Despite its name, it is
+// not a flush to the disk; Fsync is.
 func (d *exportedDir) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
 
 // Read implements fuse.RawFileSystem.
@@ -148,7 +145,7 @@ func (d *exportedDir) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
 	return d.logRecordLocked(0, nil)
 }
 
-// logRecordLocked logs a write or a flush. The caller holds mu.
+// logRecordLocked appends a write to the log, or a flush if data is nil. The caller holds mu.
 func (d *exportedDir) logRecordLocked(offset uint64, data []byte) fuse.Status {
 	record := bits.LittleEndian.AppendUint64(make([]byte, 0, 16+len(data)), offset)
 	record = bits.LittleEndian.AppendUint64(record, uint64(len(data)))

@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// FencedBlock matches a fenced block of a documentation page. A block fenced as "console" is an
-// example. Its lines that begin with "$ " are commands. The lines below a command are the command's
-// standard output and standard error together. The character … matches any text within a line, and a
-// line that contains only … matches any lines. Blocks fenced as "toml" are settings files, and blocks
-// fenced as "sh" name make targets. Blocks fenced as "cmd" and "powershell" are for Windows, and blocks
-// fenced as "text" are not examples. No other kind is allowed.
+// FencedBlock matches a fenced code block of a documentation page. The word after the fence is the kind of the
+// block. A "console" block is an example: lines that begin with "$ " are commands, and the lines below a
+// command are its stdout and stderr together. In these, the character … matches any text within a line, and a
+// line that contains only … matches any number of lines. A "toml" block is a settings file, and a "sh" block
+// names make targets. The kinds "cmd" and "powershell" are for Windows, and "text" is not an example. No other
+// kind is allowed.
 var FencedBlock = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
-// MatchesOutput reports whether the output of a command matches the output on a page.
+// MatchesOutput reports whether the output of a command matches the output that a page shows. In want, the
+// character … has the meaning described at FencedBlock.
 func MatchesOutput(got, want string) bool {
 	var pattern strings.Builder
 	pattern.WriteString(`(?s)^\s*`)

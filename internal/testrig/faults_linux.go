@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// CPUTicks returns the CPU time of a process in clock ticks.
+// CPUTicks returns the CPU time that a process has used, in clock ticks.
 func CPUTicks(t *testing.T, pid int) int {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -24,7 +24,8 @@ func CPUTicks(t *testing.T, pid int) int {
 	return user + system
 }
 
-// InjectFault attaches strace to the service. strace injects a fault until the caller calls stop.
+// InjectFault attaches strace to the service. strace injects the fault that its options describe, until the
+// caller calls stop.
 func (q *Queue) InjectFault(options ...string) (stop func()) {
 	q.Helper()
 	args := append([]string{"-f", "-p", fmt.Sprint(q.Cmd.Process.Pid), "-o", os.DevNull}, options...)
@@ -45,8 +46,8 @@ func (q *Queue) InjectFault(options ...string) (stop func()) {
 	}
 }
 
-// Mount puts the queue's directory on a separate disk that is created with the given options of
-// mkfs.
+// Mount creates and mounts an ext4 disk of the given size. The mount point becomes the queue's directory, and
+// Mount returns it. The options are those of mkfs.
 func (q *Queue) Mount(size string, options ...string) string {
 	q.Helper()
 	image, disk := filepath.Join(q.Dir, "disk.img"), filepath.Join(q.Dir, "disk")
@@ -73,8 +74,7 @@ func (q *Queue) Mount(size string, options ...string) string {
 	return disk
 }
 
-// ResidentMemory returns the resident memory of a process in bytes. It returns 0 if the process
-// does not exist.
+// ResidentMemory returns the resident memory of a process in bytes, or 0 if the process does not exist.
 func ResidentMemory(pid int) (bytes int64) {
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(raw)) {

@@ -22,9 +22,9 @@ import (
 // Programs are the file names of the client and of the service, in this order.
 var Programs = []string{"queuectl" + Extension, "queuectld" + Extension}
 
-// Install copies both programs into a directory, as a package does, and returns the path of queuectl
-// there. The parameter from is the path of the original queuectl. Processes that run a replaced copy
-// continue to run.
+// Install copies both programs into a directory, as a package does, and returns the path of the copied
+// queuectl. The parameter from is the path of the original queuectl. Install may replace earlier copies;
+// processes that run an earlier copy continue.
 func Install(t testing.TB, from, dir string) string {
 	t.Helper()
 	for _, name := range Programs {
@@ -33,13 +33,13 @@ func Install(t testing.TB, from, dir string) string {
 	return filepath.Join(dir, Programs[0])
 }
 
-// Queue is a state directory and its service, which tests can kill and restart.
+// Queue is a state directory (the files of one queue) and its service. Tests can kill and restart the service.
 type Queue struct {
 	testing.TB
 	osSpecific
 	Bin        string
 	Dir        string   // state directory, with slashes, so that a shell reads it unchanged
-	Env        []string // the service's environment variables in addition to those of the function Environment
+	Env        []string // environment variables of the service, in addition to those that Environment returns
 	Store      string   // URL of the PostgreSQL database with the queue; "" means a SQLite database in Dir
 	Cmd        *exec.Cmd
 	ServiceLog *LockedBuffer
@@ -63,8 +63,8 @@ func (l *LockedBuffer) String() string {
 	return l.b.String()
 }
 
-// NewQueue creates a state directory without a service. Start starts a service in the directory. At the
-// end of the test, all processes of the queue are ended.
+// NewQueue creates a state directory without a service. Start starts a service on it, with the program built
+// with tag (see Binary). At the end of the test, all processes of the queue are ended.
 func NewQueue(t testing.TB, tag string) *Queue {
 	t.Helper()
 	dir, err := tempDir()
@@ -101,7 +101,7 @@ func (q *Queue) TryStart(args ...string) error {
 		return err
 	}
 	defer stderr.Close()
-	cmd.Stderr = stderr // use a file, because runners keep stderr open after the service is killed
+	cmd.Stderr = stderr // use a file and not a pipe, because runners keep stderr open after the service is killed
 	if err := StartCommand(cmd); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (q *Queue) TryStart(args ...string) error {
 	return errors.New("it did not get ready")
 }
 
-// Kill kills the service and waits for its end. Runners stay alive.
+// Kill kills the service and waits for its end. Runners and their jobs continue.
 func (q *Queue) Kill() {
 	if q.Cmd == nil {
 		return
@@ -164,8 +164,8 @@ func (q *Queue) RunnerPids() (pids []int) {
 	return pids
 }
 
-// KillRunners kills the runners and waits for their end. On some systems the jobs of a killed runner
-// continue to run, see TreesOutliveRunners.
+// KillRunners kills the runners and waits for their end. On some systems the jobs of a killed runner continue
+// to run; see TreesOutliveRunners.
 func (q *Queue) KillRunners() {
 	q.endRunners(Kill, 5*time.Second)
 }
@@ -183,8 +183,8 @@ func (q *Queue) endRunners(end func(pid int), timeout time.Duration) bool {
 	return true
 }
 
-// EndProcesses ends all processes of the queue. It makes each runner end itself, so that the runner
-// also ends its jobs.
+// EndProcesses ends all processes of the queue. It asks each runner to end itself, so that the runner also ends
+// its jobs.
 func (q *Queue) EndProcesses() {
 	q.Kill()
 	if !q.endRunners(terminateRunner, 5*time.Second) {
@@ -198,7 +198,7 @@ type Result struct {
 	Code           int
 }
 
-// CLI runs a queuectl command on the queue.
+// CLI runs a queuectl command on the queue and returns its result.
 func (q *Queue) CLI(args ...string) Result {
 	q.Helper()
 	return q.CLIWithInput("", args...)
@@ -226,7 +226,7 @@ func (q *Queue) MustCLI(args ...string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// Job is a job in the format of show --json.
+// Job contains members of a job in the format of show --json.
 type Job struct {
 	ID         string `json:"id"`
 	State      string `json:"state"`
@@ -260,7 +260,7 @@ func (q *Queue) Show(id string) (j Job) {
 	return j
 }
 
-// WaitUntil calls ok until it returns true. After limit, it fails the test.
+// WaitUntil calls ok repeatedly until it returns true. After limit, it fails the test with the text condition.
 func (q *Queue) WaitUntil(condition string, limit time.Duration, ok func() bool) {
 	q.Helper()
 	limit *= TimeoutFactor
@@ -271,7 +271,7 @@ func (q *Queue) WaitUntil(condition string, limit time.Duration, ok func() bool)
 	}
 }
 
-// Wire is a raw connection to the service.
+// Wire is a connection to the service on which tests send and read JSON messages themselves.
 type Wire struct {
 	*Queue
 	net.Conn
@@ -305,7 +305,8 @@ type WireMessage struct {
 	} `json:"error"`
 }
 
-// ReadMessage reads one line. An error means that the connection has ended.
+// ReadMessage reads one message of the service. An error means that the connection has ended or that no message
+// arrived within 20 s.
 func (w *Wire) ReadMessage() (a WireMessage, err error) {
 	w.SetReadDeadline(time.Now().Add(20 * time.Second))
 	line, err := w.Reader.ReadBytes('\n')
@@ -315,7 +316,7 @@ func (w *Wire) ReadMessage() (a WireMessage, err error) {
 	return a, json.Unmarshal(line, &a)
 }
 
-// Call sends a request and returns its reply.
+// Call sends a request and returns its reply. The test fails if the connection breaks.
 func (w *Wire) Call(method string, params any) WireMessage {
 	w.Helper()
 	w.LastID++

@@ -19,41 +19,41 @@ import (
 
 const (
 	Extension      = "" // suffix of executable files
-	ExitCodeEnded  = -1 // exit code of a job that was ended; -1 means no exit code
+	ExitCodeEnded  = -1 // exit code of a job that was ended by a signal; -1 means that it has none
 	NetworkFinding = "is on NFS"
 	SocketName     = "queuectl.sock"
 	MkdirCommand   = "mkdir -p" // command that messages recommend to create a directory
 
-	// Starting a process is slow on some systems. There, tests divide their number of jobs by
-	// JobDivisor and multiply their timeouts by TimeoutFactor.
+	// Starting a process is slow on some other systems. Tests divide their number of jobs by JobDivisor and
+	// multiply their timeouts by TimeoutFactor.
 	JobDivisor, TimeoutFactor = 1, 1
 
 	TreesOutliveRunners = true
 	HasTerminals        = true  // the service can give jobs a terminal
-	AuditsStop          = false // no audit event records a stop, because a signal requests it
+	AuditsStop          = false // a stop of the service leaves no audit event, because a signal requests it
 	DataSurvivesClose   = true  // the last data sent on a connection can be read after the peer has closed it
 )
 
-// Only the main goroutine runs on the main thread. Tests change the user of other threads (see
-// ConnectAs). If a test changed the user of the main thread, that user could signal the whole process.
+// Reserve the main thread for the main goroutine. Tests change the user of other threads (see ConnectAs). If a
+// test changed the user of the main thread, that user could signal the whole process.
 func init() { runtime.LockOSThread() }
 
-// StartCommand starts a command. On Linux it does not need to retry.
+// StartCommand starts a command. Unlike on Windows, it does not need to retry.
 func StartCommand(cmd *exec.Cmd) error { return cmd.Start() }
 
-// startFailed returns false, because on Linux the start of a program does not fail occasionally.
+// startFailed reports whether a program did not start for a reason that may not occur again. On Linux that does
+// not happen.
 func startFailed(Result) bool { return false }
 
-// osSpecific contains the fields of Queue that only this operating system needs.
+// osSpecific contains the fields of Queue that only Linux needs.
 type osSpecific struct {
-	Owner         *syscall.Credential // account of the service; nil means the account of this process
-	controlSocket *os.File            // socket passed to the service; nil if the service creates its socket
-	PageSockets   []*os.File          // sockets passed to the service for the web page
-	// RootRunnerDir is the directory of the runners that root starts. It is "" if the service
-	// starts its own runners.
+	Owner         *syscall.Credential // account of the service; nil means that of this process
+	controlSocket *os.File            // socket that the test passes to the service; nil if the service creates its socket
+	PageSockets   []*os.File          // sockets that the test passes to the service for the web page
+	// RootRunnerDir is the directory of the runners that root starts, or "" if the service starts its own
+	// runners.
 	RootRunnerDir string
-	// CommandPrefix is a command such as unshare that executes the command of the service. It may
-	// be empty.
+	// CommandPrefix is a command, such as unshare, that executes the command of the service. It may be empty.
 	CommandPrefix []string
 }
 
@@ -68,7 +68,7 @@ func Environment(home string) []string {
 	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
 }
 
-// Serve returns the command of the service without starting it.
+// Serve returns a command that runs the service with the given arguments.
 func (q *Queue) Serve(args []string) *exec.Cmd {
 	argv := append(slices.Concat(q.CommandPrefix, []string{q.Bin}), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -89,7 +89,7 @@ func (q *Queue) Serve(args []string) *exec.Cmd {
 // ShellCommand returns a command that runs a line in a shell.
 func ShellCommand(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text) }
 
-// ToolPath returns the command name with which a job starts a standard program, whatever its PATH contains.
+// ToolPath returns a name with which a job can start a standard program, whatever the job's PATH contains.
 func ToolPath(name string) string { return name }
 
 // tempDir creates a directory that other users cannot access. Its name is short, because the length
@@ -105,7 +105,7 @@ func Kill(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
 // terminateRunner asks a runner to end itself and its jobs.
 func terminateRunner(pid int) { syscall.Kill(pid, syscall.SIGTERM) }
 
-// wasKilled reports whether a failpoint killed the program that ended with err.
+// wasKilled reports whether err, the error of an ended program, shows that a failpoint killed the program.
 func wasKilled(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -118,38 +118,38 @@ func wasKilled(err error) bool {
 // RunnerDir returns the directory of the queue's runners.
 func (q *Queue) RunnerDir() string { return cmp.Or(q.RootRunnerDir, filepath.Join(q.Dir, "runner")) }
 
-// IsRunner reports whether a process is a runner in the given directory.
+// IsRunner reports whether a process is a runner with the given directory.
 func IsRunner(pid int, dir string) bool {
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return bytes.Contains(raw, []byte("\x00runner\x00")) && bytes.Contains(raw, []byte(filepath.Dir(dir)))
 }
 
-// Dial connects to the service of a state directory.
+// Dial connects to the service that has the given state directory.
 func Dial(dir string) (net.Conn, error) { return net.Dial("unix", filepath.Join(dir, SocketName)) }
 
-// Listen listens at the address of the service of a state directory.
+// Listen listens at the address at which the service with the given state directory would listen.
 func Listen(dir string) (net.Listener, error) {
 	return net.Listen("unix", filepath.Join(dir, SocketName))
 }
 
-// SocketAddress returns the address of the service that jobs get in their environment.
+// SocketAddress returns the address of the service as it appears in the environment of jobs.
 func (q *Queue) SocketAddress() string { return q.Path(SocketName) }
 
 // HalfClose closes the sending direction of a connection. It returns false if the connection does
 // not support that.
 func HalfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
 
-// PrefetchFailpoints contains the failpoints that make a service prefetch jobs. PrefetchTag is the
-// build tag of a program with these failpoints. Both are empty, because on Linux the service prefetches
-// short jobs without failpoints.
+// A service prefetches a job by sending it to a runner before a worker is free. PrefetchFailpoints contains the
+// failpoints that make a service do so, and PrefetchTag is the build tag of a program with these failpoints.
+// Both are empty, because on Linux the service prefetches short jobs anyway.
 const PrefetchFailpoints, PrefetchTag = "", ""
 
-// runnerHelper is a text in the command lines of a runner's helper processes. On Linux runners have no
-// helper processes, so the text matches no command line.
+// runnerHelper is a text in the command line of a runner's helper process. On Linux a runner has no such
+// process, so this text matches no command line.
 const runnerHelper = "\x00"
 
-// LockingCommand returns a shell command with which a job takes a lock. The lock is released when all
-// processes of the job have ended.
+// LockingCommand returns a shell command that takes a lock for a job. The lock is released when all processes
+// of the job have ended. The command fails if the lock is taken.
 func LockingCommand(path string) string { return `exec 9>>"` + path + `"; flock -n 9` }
 
 // IsUnlocked reports whether no process holds the lock on a file.
@@ -170,7 +170,7 @@ func IsAlive(pid int) bool {
 	return err == nil && !strings.HasPrefix(stat, "Z") && !strings.HasPrefix(stat, "X")
 }
 
-// ProcessesWithArg lists the processes whose command line contains a word.
+// ProcessesWithArg lists the processes whose command line contains a text. Each line begins with the pid.
 func ProcessesWithArg(arg string) (lines []string) {
 	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range list {
@@ -182,8 +182,8 @@ func ProcessesWithArg(arg string) (lines []string) {
 	return lines
 }
 
-// ProcessesUsing returns the processes that have a directory in their command line or environment, as
-// command lines by pid. It omits this process.
+// ProcessesUsing returns the processes whose command line or environment contains a directory. The result
+// contains the command line by pid. It omits this process.
 func ProcessesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	names, _ := filepath.Glob("/proc/[0-9]*")
@@ -198,7 +198,7 @@ func ProcessesUsing(dir string) map[int]string {
 	return list
 }
 
-// PeakMemory returns the highest resident memory of a process, in bytes.
+// PeakMemory returns the highest resident memory that a process has had, in bytes.
 func PeakMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -224,7 +224,7 @@ func CopyDir(src, dst string) error {
 	return err
 }
 
-// SetUpHome prepares the home directory of a script: it puts the program on the PATH.
+// SetUpHome prepares the home directory of a script. It links the program bin into a directory that is in PATH.
 func (s *Shell) SetUpHome(bin string) error {
 	s.env = []string{"HOME=" + s.Home, "PATH=" + s.Home + "/bin:/usr/local/bin:/usr/bin:/bin", "TZ=UTC", "LANG=C.UTF-8"}
 	return os.Symlink(bin, filepath.Join(s.Home, "bin", "queuectl"))
@@ -233,10 +233,10 @@ func (s *Shell) SetUpHome(bin string) error {
 // lineCommand returns a command that runs a line of the script in a shell.
 func (s *Shell) lineCommand(line string) *exec.Cmd { return ShellCommand(line) }
 
-// PlatformLine returns a line of a script in the form in which a user of this system types it.
+// PlatformLine returns a line of a script as a user of this system types it. The scripts contain the Unix form.
 func (s *Shell) PlatformLine(line string) string { return line }
 
-// UnixOutput returns output in the form that it has on Unix.
+// UnixOutput returns the output of a line in the form that it has on Unix, which the scripts contain.
 func (s *Shell) UnixOutput(text string) string { return text }
 
 // UserName returns the name of the account that runs the tests.
@@ -244,8 +244,8 @@ func UserName(t testing.TB) string {
 	return strings.TrimSpace(RunCommand(t, exec.Command("id", "-un")).Stdout)
 }
 
-// RunOnTerminal runs a command on a terminal of the given width. It returns the text on the
-// terminal and the exit code.
+// RunOnTerminal runs a command on a terminal of the given width. It returns the text that the terminal received
+// and the exit code.
 func RunOnTerminal(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) {
 	screen := NewScreen(t, columns)
 	cmd.Stdout, cmd.Stderr = screen.Tty, screen.Tty
@@ -256,9 +256,9 @@ func RunOnTerminal(t testing.TB, cmd *exec.Cmd, columns int) (text string, code 
 // IsOwnerOnly reports whether only the owner of a file can access it.
 func IsOwnerOnly(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
 
-// Install copies a program into the directory of the queue. A separate process writes the copy. If this
-// process wrote it, a child that is being forked could still have the file open for writing, and the
-// kernel would refuse to execute the program (ETXTBSY).
+// Install copies a program into the directory of the queue. A separate process writes the copy. If this process
+// wrote it, a child that has just been forked could still have the file open for writing. The kernel would then
+// refuse to execute the program (ETXTBSY).
 func (q *Queue) Install(from, name string) string {
 	q.Helper()
 	CopyProgram(q, from, q.Path(name))

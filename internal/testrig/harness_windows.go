@@ -34,14 +34,14 @@ const (
 	NetworkFinding = "is on a network drive"
 	MkdirCommand   = "mkdir" // command that messages recommend to create a directory
 
-	// Starting a process is slow on some systems. There, tests divide their number of jobs by
-	// JobDivisor and multiply their timeouts by TimeoutFactor.
+	// Starting a process is slow on Windows. Tests divide their number of jobs by JobDivisor and multiply their
+	// timeouts by TimeoutFactor.
 	JobDivisor, TimeoutFactor = 10, 8
 
-	TreesOutliveRunners = false // jobs end with their runner's job object
+	TreesOutliveRunners = false // jobs end with their runner, because Windows ends the runner's job object
 	HasTerminals        = false // the service cannot give jobs a terminal
-	// AuditsStop says whether an audit event records a stop of the service. On Windows it does, because
-	// a stop is a request: Windows has no SIGTERM.
+	// AuditsStop says whether an audit event records a stop of the service. On Windows that is so, because
+	// Windows has no SIGTERM and a request stops the service.
 	AuditsStop        = true
 	DataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )
@@ -61,12 +61,13 @@ func StartCommand(cmd *exec.Cmd) error {
 	return err
 }
 
-// startFailed reports whether the client failed to start queuectld, which sometimes happens under Wine.
+// startFailed reports whether the client failed to start queuectld for a reason that may not occur again, as
+// sometimes under Wine.
 func startFailed(r Result) bool {
 	return r.Code != 0 && strings.Contains(r.Stderr, windows.ERROR_INTERNAL_ERROR.Error())
 }
 
-// osSpecific contains the fields of Queue that only this operating system needs. Windows needs none.
+// osSpecific would contain fields of Queue that only Windows needs. Windows needs none.
 type osSpecific struct{}
 
 // attributes returns the process attributes of the service. The service is in its own process
@@ -75,7 +76,7 @@ func (*osSpecific) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
-// posixToolDir returns the directory of the shell and the tools that the jobs of the tests use.
+// posixToolDir returns the directory of the shell and the tools for the jobs of the tests; see test/posix.
 var posixToolDir = sync.OnceValue(func() string {
 	dir := os.Getenv("QUEUECTL_TEST_BIN")
 	if dir == "" {
@@ -109,7 +110,7 @@ func Environment(home string) []string {
 	return env
 }
 
-// Serve returns the command of the service without starting it.
+// Serve returns a command that runs the service with the given arguments.
 func (q *Queue) Serve(args []string) *exec.Cmd {
 	cmd := exec.Command(q.Bin, args...)
 	cmd.SysProcAttr = q.attributes()
@@ -119,7 +120,7 @@ func (q *Queue) Serve(args []string) *exec.Cmd {
 // ShellCommand returns a command that runs a line in a shell.
 func ShellCommand(text string) *exec.Cmd { return exec.Command(posixToolDir()+"/sh.exe", "-c", text) }
 
-// ToolPath returns the command name with which a job starts a standard program, whatever its PATH contains.
+// ToolPath returns a name with which a job can start a standard program, whatever the job's PATH contains.
 func ToolPath(name string) string { return posixToolDir() + "/" + name + ".exe" }
 
 // tempDir creates a directory that other users cannot access.
@@ -161,10 +162,10 @@ func Kill(pid int) {
 	}
 }
 
-// terminateRunner kills a runner. On Windows the jobs of a killed runner end too.
+// terminateRunner kills a runner. On Windows, the jobs of a runner end with it.
 func terminateRunner(pid int) { Kill(pid) }
 
-// wasKilled reports whether a failpoint killed the program that ended with err.
+// wasKilled reports whether err, the error of an ended program, shows that a failpoint killed the program.
 func wasKilled(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit) && exit.ExitCode() == 1
@@ -173,7 +174,7 @@ func wasKilled(err error) bool {
 // RunnerDir returns the directory of the queue's runners.
 func (q *Queue) RunnerDir() string { return q.Path("runner") }
 
-// IsRunner reports whether a process is a runner in the given directory.
+// IsRunner reports whether a process is a runner with the given directory.
 func IsRunner(pid int, dir string) bool {
 	cmdline, _ := processStartData(pid)
 	return strings.Contains(cmdline, " runner ") && strings.Contains(normalPath(cmdline), normalPath(dir))
@@ -189,7 +190,7 @@ func pipeName(dir string) string {
 	return `\\.\pipe\queuectl-` + hex.EncodeToString(sum[:8])
 }
 
-// Dial connects to the service of a state directory.
+// Dial connects to the service that has the given state directory.
 func Dial(dir string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -201,19 +202,19 @@ func Dial(dir string) (net.Conn, error) {
 	return c, nil
 }
 
-// Listen listens at the address of the service of a state directory.
+// Listen listens at the address at which the service with the given state directory would listen.
 func Listen(dir string) (net.Listener, error) {
 	l, err := winio.ListenPipe(pipeName(dir), nil)
 	if err != nil {
 		return nil, err
 	}
 	if first, err := Dial(dir); err == nil {
-		first.Close() // Wine loses the data that the first client sends
+		first.Close() // under Wine, the data that the first client sends is lost
 	}
 	return l, nil
 }
 
-// SocketAddress returns the name of the service's pipe that jobs get in their environment.
+// SocketAddress returns the name of the service's pipe as it appears in the environment of jobs.
 func (q *Queue) SocketAddress() string { return pipeName(q.Dir) }
 
 // HalfClose closes the sending direction of a connection. It returns false if the connection does
@@ -223,16 +224,16 @@ func HalfClose(c net.Conn) bool {
 	return ok && w.CloseWrite() == nil
 }
 
-// PrefetchFailpoints contains the failpoints that make a service prefetch jobs. PrefetchTag is the
-// build tag of a program with these failpoints. Without them the service prefetches only short jobs,
-// and on Windows no job is short.
+// A service prefetches a job by sending it to a runner before a worker is free. PrefetchFailpoints contains the
+// failpoints that make a service do so, and PrefetchTag is the build tag of a program with these failpoints.
+// Without them the service prefetches only short jobs, and on Windows no job is short.
 const PrefetchFailpoints, PrefetchTag = "ahead", "failpoint"
 
-// runnerHelper is a text in the command line of a runner's helper process, the console host.
+// runnerHelper is a text in the command line of a runner's helper process, which is the console host.
 const runnerHelper = "conhost.exe"
 
-// LockingCommand returns a shell command with which a job takes a lock. The lock is released when all
-// processes of the job have ended.
+// LockingCommand returns a shell command that takes a lock for a job. The lock is released when all processes
+// of the job have ended. The command fails if the lock is taken.
 func LockingCommand(path string) string { return `hold "` + path + `"` }
 
 // IsUnlocked reports whether no process holds the lock on a file.
@@ -260,7 +261,7 @@ func IsAlive(pid int) bool {
 	return err == nil && event == uint32(windows.WAIT_TIMEOUT)
 }
 
-// pids lists all processes except this one.
+// pids lists the pids of all processes except this one.
 func pids() (list []int) {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
 	if err != nil {
@@ -324,7 +325,7 @@ func runes(chars []uint16) (list []rune) {
 // compared.
 func normalPath(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
 
-// ProcessesWithArg lists the processes whose command line contains a word.
+// ProcessesWithArg lists the processes whose command line contains a text. Each line begins with the pid.
 func ProcessesWithArg(arg string) (lines []string) {
 	for _, pid := range pids() {
 		if cmdline, _ := processStartData(pid); strings.Contains(normalPath(cmdline), normalPath(arg)) {
@@ -334,8 +335,8 @@ func ProcessesWithArg(arg string) (lines []string) {
 	return lines
 }
 
-// ProcessesUsing returns the processes that have a directory in their command line or environment, as
-// command lines by pid. It omits this process.
+// ProcessesUsing returns the processes whose command line or environment contains a directory. The result
+// contains the command line by pid. It omits this process.
 func ProcessesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
@@ -347,14 +348,14 @@ func ProcessesUsing(dir string) map[int]string {
 	return list
 }
 
-// isWineDesktop reports whether a command line is that of Wine's desktop. The first program that needs
-// a desktop starts this process. So the process may have the environment of a job, and outlive the job.
+// isWineDesktop reports whether a command line is that of Wine's desktop process. The first program that needs
+// a desktop starts that process, so it may have the environment of a job and outlive the job.
 func isWineDesktop(cmdline string) bool {
 	return strings.Contains(normalPath(cmdline), "/system32/explorer.exe") &&
 		strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
 }
 
-// PeakMemory returns the highest memory use of a process, in bytes.
+// PeakMemory returns the highest memory use that a process has had, in bytes.
 func PeakMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
@@ -400,8 +401,8 @@ func CopyDir(src, dst string) error {
 	})
 }
 
-// SetUpHome prepares the home directory of a script. It puts the program on the PATH, and the
-// settings where Windows expects them.
+// SetUpHome prepares the home directory of a script. It puts the program bin into a directory that is in PATH,
+// and the settings where Windows expects them.
 func (s *Shell) SetUpHome(bin string) error {
 	state := filepath.Join(s.Home, ".local", "state")
 	for _, v := range Environment(s.Home) {
@@ -428,15 +429,14 @@ func (s *Shell) SetUpHome(bin string) error {
 	return err
 }
 
-// windowsSettingsPath is the path of a user's settings file on Windows. unixSettingsPath is the
-// path on Unix, which the scripts use.
+// These are the paths of a user's settings file on Windows and on Unix. The scripts use the Unix path.
 const (
 	windowsSettingsPath = "~/.local/state/queuectl/queuectl.toml"
 	unixSettingsPath    = "~/.config/queuectl/queuectl.toml"
 )
 
-// lineCommand returns a command that runs a line of the script in a shell. If the line is a single
-// queuectl command without shell syntax, lineCommand returns that command.
+// lineCommand returns a command that runs a line of the script in a shell. A line that is a single queuectl
+// command without shell syntax runs without a shell.
 func (s *Shell) lineCommand(line string) *exec.Cmd {
 	words, err := plainCommandWords(line)
 	if err != nil || len(words) == 0 || words[0] != "queuectl" {
@@ -475,14 +475,13 @@ func plainCommandWords(line string) (words []string, err error) {
 	return words, nil
 }
 
-// PlatformLine returns a line of a script in the form in which a user of this system types it.
+// PlatformLine returns a line of a script as a user of this system types it. The scripts contain the Unix form.
 func (s *Shell) PlatformLine(line string) string {
 	return strings.NewReplacer(unixSettingsPath, windowsSettingsPath, "nowhere.sock",
 		`'\\.\pipe\nowhere.sock'`).Replace(line)
 }
 
-// windowsOutput lists patterns of Windows output that differ from Unix output, and the text that
-// Unix prints instead.
+// windowsOutput lists regular expressions for output that differs on Windows, and the text that Unix prints.
 var windowsOutput = []struct{ windowsText, unixText string }{
 	{`\\\\\.\\pipe\\nowhere\.sock`, "nowhere.sock"},
 	{`sh\.exe -c`, "sh -c"}, {`[^" ]*/posix/sh -c`, "/bin/sh -c"},
@@ -504,7 +503,7 @@ var homePaths = regexp.MustCompile(`~[^ :;"']*`)
 // defaults matches the output lines of settings that have their default value.
 var defaults = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
 
-// UnixOutput returns output in the form that it has on Unix.
+// UnixOutput returns the output of a line in the form that it has on Unix, which the scripts contain.
 func (s *Shell) UnixOutput(text string) string {
 	text = strings.NewReplacer(
 		pipeName(filepath.Join(s.Home, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",
@@ -523,8 +522,8 @@ func (s *Shell) UnixOutput(text string) string {
 	for _, h := range windowsOutput {
 		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
-	// The script prints only the settings that do not have their default value. On Windows it also prints
-	// the setting shell, whose origin the replacements above have changed to "default". Remove that line.
+	// The script prints only settings without their default value. On Windows it also prints the setting shell,
+	// whose origin the replacements above have changed to "default". Remove that line.
 	if found := defaults.FindAllString(text, -1); len(found) == 1 {
 		text = strings.Replace(text, found[0], "", 1)
 	}

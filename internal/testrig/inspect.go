@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// diagnosis contains the findings of doctor.
+// diagnosis contains the findings of the command doctor.
 type diagnosis struct {
 	Level    string
 	Findings []struct{ Check, Level, Message, Next string }
@@ -31,8 +31,8 @@ func (q *Queue) Doctor(args ...string) diagnosis {
 	return d
 }
 
-// CheckFinding checks that doctor reports a failure of the given check, and that the message or advice
-// of the failure contains the given text.
+// CheckFinding checks that doctor reports a failure of the given check. The message or the advice of the
+// failure must contain wantText. The text planted describes the fault that the test has caused.
 func (q *Queue) CheckFinding(planted, check, wantText string, args ...string) {
 	q.Helper()
 	d := q.Doctor(args...)
@@ -44,7 +44,7 @@ func (q *Queue) CheckFinding(planted, check, wantText string, args ...string) {
 	q.Errorf("%s: doctor reports no such failure: %+v", planted, d)
 }
 
-// CheckHealthy checks that doctor reports no failure.
+// CheckHealthy checks that doctor reports no failure. The text when appears in the error.
 func (q *Queue) CheckHealthy(when string) {
 	q.Helper()
 	if d := q.Doctor("--verify"); d.Level == "failure" {
@@ -70,7 +70,7 @@ func (q *Queue) LogLines(message string) (lines []Fields) {
 	return lines
 }
 
-// Event is one line of the event stream.
+// Event is one event as "queuectl events" prints it.
 type Event struct {
 	Seq   int64
 	Event string
@@ -80,7 +80,7 @@ type Event struct {
 	Key   string
 }
 
-// Events returns the output of "queuectl events".
+// Events returns the events that "queuectl events" prints with the given arguments.
 func (q *Queue) Events(args ...string) (list []Event) {
 	q.Helper()
 	for line := range strings.Lines(q.MustCLI(append([]string{"events", "--jsonl"}, args...)...)) {
@@ -93,8 +93,8 @@ func (q *Queue) Events(args ...string) (list []Event) {
 	return list
 }
 
-// StartFollowing starts a command and returns a scanner of its output lines. The function end kills the
-// command. The end of the test kills it too.
+// StartFollowing starts a command that keeps printing, and returns a scanner of its lines. The function end
+// kills the command. The end of the test kills it too.
 func (q *Queue) StartFollowing(args ...string) (lines *bufio.Scanner, end func()) {
 	q.Helper()
 	cmd := q.Command(args...)
@@ -124,7 +124,7 @@ func (q *Queue) JobPause(id string) (j pausedJob) {
 	return j
 }
 
-// Setting is the value of a setting and its origin.
+// Setting is a setting as config list prints it: its value and the origin of the value.
 type Setting struct{ Key, Value, Origin, Note string }
 
 func (q *Queue) Setting(key string) (s Setting) {
@@ -135,8 +135,8 @@ func (q *Queue) Setting(key string) (s Setting) {
 	return s
 }
 
-// MustRefuseStart starts a service that must refuse to start. It returns the exit code and the
-// output.
+// MustRefuseStart starts a service that must refuse to start. It returns the exit code and the output of the
+// service.
 func (q *Queue) MustRefuseStart(args ...string) Result {
 	q.Helper()
 	cmd := exec.Command(q.Bin, append([]string{"serve"}, args...)...)
@@ -146,7 +146,8 @@ func (q *Queue) MustRefuseStart(args ...string) Result {
 	return RunCommand(q, cmd)
 }
 
-// GatedJob returns a job that prints its pid and then runs until a file with the name gate exists.
+// GatedJob returns the command of a job that prints its pid and then runs until the file with the path gate
+// exists.
 func GatedJob(gate string) string {
 	return "echo up; echo pid $$; while [ ! -e " + gate + " ]; do sleep 0.02; done; echo end of $$"
 }

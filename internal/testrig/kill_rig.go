@@ -23,10 +23,11 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// rigScript is the script of the rig's jobs. It takes the lock of its tag, and notes X if another
-// process holds that lock. It notes its start (S), prints the first half of its output, sleeps, prints
-// the other half, notes its end (E) and exits. Its output is a part of a numbered file. Each note is
-// one write of 20 bytes with O_APPEND. The arguments are: tag, size, offset, seconds, exit code.
+// rigScript is the shell script of the jobs of a Rig. The tag names the job in all its attempts. The script
+// takes a lock that belongs to the tag. It writes notes to a file, the ledger: X if another process holds the
+// lock, S for its start, and E for its end. Between S and E it prints the first half of its output, sleeps, and
+// prints the second half. Its output is a part of a file of numbers. Each note is one write of 20 bytes with
+// O_APPEND. The arguments are: tag, size, offset, seconds, exit code.
 var rigScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 ` + LockingCommand("$RIG/locks/$1") + ` || note X "$1"
 note S "$1"
@@ -38,9 +39,9 @@ note E "$1"
 exit "$5"
 `
 
-const LedgerEntryBytes = 20 // size of one note in the ledger
+const LedgerEntryBytes = 20 // size of one note in the ledger, in bytes
 
-// Rig is a queue whose jobs write a ledger.
+// Rig is a queue whose jobs note their starts and ends in a file, the ledger; see rigScript.
 type Rig struct {
 	*Queue
 	Numbers []byte
@@ -48,10 +49,10 @@ type Rig struct {
 	Mu         sync.Mutex
 	AckedJobs  map[string]RigJob // acknowledged jobs, by tag; guarded by mu
 	Resent     int               // number of requests that were sent again; guarded by mu
-	Duplicates int               // number of resent requests that the service recognised as duplicates; guarded by mu
+	Duplicates int               // number of resent requests that the service recognised; guarded by mu
 }
 
-// RigJob contains the parameters of one job of the rig.
+// RigJob contains the parameters of one job of a Rig; see rigScript.
 type RigJob struct {
 	ID                          string
 	Size, Offset, Seconds, Code int
@@ -79,7 +80,7 @@ func (r *Rig) WriteFile(name, text string) {
 	}
 }
 
-// Params returns the parameters of the enqueue request for a job.
+// Params returns the parameters of the request that enqueues a job.
 func (r *Rig) Params(tag string, j RigJob) map[string]any {
 	words := []string{ToolPath("sh"), r.Path("job.sh"), tag}
 	for _, n := range []int{j.Size, j.Offset, j.Seconds, j.Code} {
@@ -89,7 +90,7 @@ func (r *Rig) Params(tag string, j RigJob) map[string]any {
 		"output_limit": 8 << 20}
 }
 
-// ledgerEntry is one line of the ledger.
+// ledgerEntry is one note in the ledger.
 type ledgerEntry struct {
 	Kind         string
 	Tag          string
@@ -112,7 +113,7 @@ func (r *Rig) Ledger() (notes []ledgerEntry) {
 	return notes
 }
 
-// CountLedgerEntries counts the notes of a kind, by tag.
+// CountLedgerEntries counts the notes of a kind (S, E or X) in the ledger, by tag.
 func (r *Rig) CountLedgerEntries(kind string) map[string]int {
 	r.Helper()
 	n := map[string]int{}
@@ -124,7 +125,8 @@ func (r *Rig) CountLedgerEntries(kind string) map[string]int {
 	return n
 }
 
-// CheckNoOverlap fails the test if a job noted in the ledger that another process held its lock.
+// CheckNoOverlap fails the test if a note of kind X is in the ledger: two processes ran the same job at the
+// same time.
 func (r *Rig) CheckNoOverlap() {
 	r.Helper()
 	if x := r.CountLedgerEntries("X"); len(x) > 0 {
@@ -132,8 +134,8 @@ func (r *Rig) CheckNoOverlap() {
 	}
 }
 
-// QueryInt returns a number from the database. Like an administrator, it reads the database without the
-// service. It retries, because on Windows the file may be temporarily unavailable.
+// QueryInt returns the number that an SQL query returns. It reads the database directly, without the service.
+// It retries, because on Windows the file may be temporarily unavailable.
 func (q *Queue) QueryInt(query string) (n int) {
 	q.Helper()
 	if q.Store != "" {
@@ -166,14 +168,14 @@ func (q *Queue) queryIntAtServer(query string) int {
 	return n
 }
 
-// CountReserved returns the number of jobs that the service has claimed but that are not known to have
-// started.
+// CountReserved returns the number of reserved jobs: the service has claimed them, but they are not known to
+// have started.
 func (q *Queue) CountReserved() int {
 	q.Helper()
 	return q.QueryInt(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
 }
 
-// Requester sends requests over a connection. It reconnects when the connection breaks.
+// Requester sends requests over a connection to the service. It reconnects when the connection breaks.
 type Requester struct {
 	Q       *Queue
 	Conn    net.Conn
@@ -181,8 +183,9 @@ type Requester struct {
 	Timeout time.Duration // timeout for a reply and its notifications; 0 means 30 s
 }
 
-// Request sends one request and returns its reply. It passes the notifications to onNotification. An
-// error means that the connection broke, either before or after the service executed the request.
+// Request sends one request and returns its reply. It passes each notification before the reply to
+// onNotification. An error means that the connection broke; the service may or may not have executed the
+// request.
 func (r *Requester) Request(method string, params any, onNotification func(json.RawMessage)) (WireMessage, error) {
 	got, err := r.tryRequest(method, params, onNotification)
 	if err != nil && r.Conn != nil {
@@ -226,7 +229,7 @@ func (r *Requester) tryRequest(
 	}
 }
 
-// Submit enqueues a job with a key and repeats the request until it is acknowledged.
+// Submit enqueues a job with an idempotency key and repeats the request until it is acknowledged.
 func (r *Rig) Submit(a *Requester, tag string, j RigJob) error {
 	params := r.Params(tag, j)
 	params["key"] = "key-" + tag
@@ -266,7 +269,7 @@ func (r *Rig) Submit(a *Requester, tag string, j RigJob) error {
 	return fmt.Errorf("enqueue %s: never acknowledged", tag)
 }
 
-// Logs returns the standard output of a job's last attempt.
+// Logs returns the stored standard output of a job's last attempt.
 func (r *Requester) Logs(id string) (out []byte, err error) {
 	var decodeErr error
 	got, err := r.Request("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
@@ -317,7 +320,7 @@ func (r *Requester) ListAll(state string) (jobs []Job, err error) {
 	}
 }
 
-// MustRequest sends a request and requires a result instead of an error.
+// MustRequest sends a request and returns its result. The test fails if the reply is an error.
 func (r *Requester) MustRequest(method string, params any) json.RawMessage {
 	r.Q.Helper()
 	got, err := r.Request(method, params, nil)
@@ -327,7 +330,7 @@ func (r *Requester) MustRequest(method string, params any) json.RawMessage {
 	return got.Result
 }
 
-// Batch enqueues jobs in one transaction and returns their ids.
+// Batch enqueues all jobs in one transaction and returns their ids.
 func (r *Requester) Batch(jobs ...map[string]any) (ids []string) {
 	r.Q.Helper()
 	var got struct {
@@ -348,11 +351,11 @@ func (r *Requester) Show(id string) (j Job) {
 	return j
 }
 
-// WarmUp runs short jobs one by one. From them the worker pool learns that jobs are short, so it later
-// prefetches large blocks. Then WarmUp sets the number of workers.
+// WarmUp runs short jobs one by one. The service learns from them that jobs are short, and later sends large
+// blocks of jobs to the runner in advance. Then WarmUp sets the number of workers.
 func (r *Requester) WarmUp(workers int) {
 	r.Q.Helper()
-	if PrefetchFailpoints != "" { // with these failpoints, the service prefetches without warming up
+	if PrefetchFailpoints != "" { // with these failpoints, the service prefetches without a warm-up
 		r.MustRequest("worker.scale", map[string]any{"count": workers})
 		return
 	}
@@ -368,8 +371,8 @@ func (r *Requester) WarmUp(workers int) {
 	r.MustRequest("worker.scale", map[string]any{"count": workers})
 }
 
-// StrayProcesses lists the live processes that have the queue's directory in their command line or
-// environment. It omits the service and the runners.
+// StrayProcesses lists the processes whose command line or environment contains the queue's directory. It omits
+// the service and the runners.
 func (q *Queue) StrayProcesses() (list []string) {
 	for pid, commands := range ProcessesUsing(q.Dir) {
 		if !strings.HasPrefix(commands, q.Bin) && !strings.HasPrefix(commands,
@@ -381,8 +384,7 @@ func (q *Queue) StrayProcesses() (list []string) {
 	return list
 }
 
-// WaitKilled waits until the service ends. It reports whether a failpoint killed the service within
-// the limit.
+// WaitKilled waits until the service ends. It reports whether a failpoint killed the service within limit.
 func (q *Queue) WaitKilled(limit time.Duration) bool {
 	select {
 	case err := <-q.Exit:

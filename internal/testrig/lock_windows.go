@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// DiskServer contains the roles of a test binary that serves a disk. It is empty, because on Windows no
-// test serves a disk.
+// DiskServer would contain the role for Main with which a test binary serves a Disk. It is empty, because on
+// Windows no test uses a Disk.
 var DiskServer map[string]func() int
 
 // awaitLock waits until it can lock a file.

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Private is a directory in which tests call "run --private".
+// Private is a directory in which tests call "run --private", which uses its own queue.
 type Private struct {
 	*Queue
 	Work string
@@ -22,7 +22,7 @@ func NewPrivate(t *testing.T) *Private {
 	if err := os.Mkdir(work, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// A private run stores the state of its service and runners in this directory.
+	// A private run stores its queue, with the state of its service and runners, in this directory.
 	q.Dir = filepath.Join(work, ".queuectl")
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(work)) })
 	return &Private{q, work}

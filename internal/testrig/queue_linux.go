@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// node is a row in the output of "node list".
+// node is a node in the output of "node list".
 type node struct {
 	Name, State string
 	This        bool
@@ -31,10 +31,10 @@ func (q *Queue) Nodes() map[string]node {
 	return byName
 }
 
-// CountStarted returns the number of attempts that the runners have recorded in their running
-// tables.
+// CountStarted returns the number of attempts that the runners have recorded as started in their running
+// tables. A running table is the file in which a runner lists its attempts.
 func (q *Queue) CountStarted() (n int) {
-	const slot = 64 // size of a slot in bytes; the first slot contains the header
+	const slot = 64 // size of a slot in bytes; the first slot is the header of the table
 	tables, _ := filepath.Glob(q.RunnerDir() + "/*/running")
 	for _, name := range tables {
 		raw, _ := os.ReadFile(name)
@@ -48,7 +48,7 @@ func (q *Queue) CountStarted() (n int) {
 	return n
 }
 
-// CLIWithin runs a command. The test fails if the command takes longer than limit.
+// CLIWithin runs a queuectl command. The test fails if the command takes longer than limit.
 func (q *Queue) CLIWithin(limit time.Duration, args ...string) Result {
 	q.Helper()
 	started := time.Now()
@@ -59,8 +59,8 @@ func (q *Queue) CLIWithin(limit time.Duration, args ...string) Result {
 	return got
 }
 
-// WaitForFileCommand returns a shell command that waits until a file exists in the directory of the
-// queue. The command also ends if the directory is removed.
+// WaitForFileCommand returns a shell command that waits until a file with the given name exists in the
+// directory of the queue. The command also ends if the directory is removed.
 func (q *Queue) WaitForFileCommand(name string) string {
 	return fmt.Sprintf("while [ -d %s ] && [ ! -e %s ]; do sleep 0.01; done", q.Dir, q.Path(name))
 }
@@ -81,8 +81,8 @@ func (q *Queue) IsAnswering() bool {
 	return json.NewDecoder(c).Decode(&a) == nil && a.Error == nil
 }
 
-// FullScale reports whether the test runs at the full scale that the documentation promises. Such a
-// test takes minutes; see "make gates".
+// FullScale reports whether tests run at the full scale that the documentation promises, which takes minutes;
+// see "make gates".
 func FullScale() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
 
 // FreeAddress returns a loopback address with a free port.

@@ -22,8 +22,9 @@ var (
 	UucpUser       = Person{Name: "uucp", Uid: 10, Gid: 10}
 )
 
-// StartRooted starts a service under an ordinary account. Root's launcher starts the runners of this
-// service, with the given policy. StartRooted skips the test unless the test runs as root.
+// StartRooted starts a service under an ordinary account, and root's launcher, which starts the runners of the
+// service. The policy lists the accounts that jobs may use. StartRooted skips the test unless the test runs as
+// root.
 func StartRooted(t *testing.T, settings, policy string) *Queue {
 	t.Helper()
 	q, rules := PrepareRooted(t, settings, policy)
@@ -33,8 +34,8 @@ func StartRooted(t *testing.T, settings, policy string) *Queue {
 	return q
 }
 
-// PrepareRooted creates the settings, the socket and the runner policy for the service of
-// StartRooted. The result rules is the path of the policy file.
+// PrepareRooted creates the settings, the socket and the policy file for StartRooted, but starts nothing. The
+// result rules is the path of the policy file.
 func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules string) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root's runners; .ci/run runs it as root")
@@ -81,8 +82,8 @@ func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules strin
 	return q, rules
 }
 
-// Launcher starts the launcher of root's runners in the same way as a service that root has started.
-// The launcher ends with the test.
+// Launcher starts the launcher of root's runners, as a service does that root has started. The parameter policy
+// is the path of the policy file. The launcher ends with the test.
 func (q *Queue) Launcher(policy string) *exec.Cmd {
 	q.Helper()
 	ready, out, err := os.Pipe()
@@ -113,7 +114,7 @@ func (q *Queue) Launcher(policy string) *exec.Cmd {
 	return cmd
 }
 
-// RunJobAs enqueues a job as a person, waits until the job ends, and returns its output and error.
+// RunJobAs enqueues a job as the user p, waits until the job ends, and returns its output and error.
 func (q *Queue) RunJobAs(p Person, args ...string) string {
 	q.Helper()
 	id := q.MustAs(p, append([]string{"enqueue", "--max-retries", "0"}, args...)...)

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Update is the flag -update. With it, tests write the present output of the programs into their
-// scripts. Review every changed line before you commit it.
+// Update is the flag -update. If it is set, tests write the present output of the programs into their scripts.
+// Review every changed line before you commit it.
 var Update = flag.Bool("update", false, "write what is printed into the scripts")
 
-// Shell runs the lines of one script.
+// Shell runs the command lines of one script.
 type Shell struct {
 	testing.TB
 	Work, Home   string
@@ -22,7 +22,7 @@ type Shell struct {
 	Replacements []Replacement
 }
 
-// StopService stops the script's service and checks that all processes of the script have ended.
+// StopService stops the script's service and checks that all processes of the script end.
 func (s *Shell) StopService() {
 	s.Command("queuectl service stop").Run() // fails harmlessly if the service has already stopped
 	for deadline := time.Now().Add(10 * time.Second); len(ProcessesWithArg(s.Work)) > 0; time.Sleep(5 * time.Millisecond) {
@@ -39,7 +39,7 @@ func (s *Shell) Command(line string) *exec.Cmd {
 	return cmd
 }
 
-// Replacement replaces a part of the output that differs from run to run.
+// Replacement says which text replaces a part of the output that differs from run to run.
 type Replacement struct {
 	Find *regexp.Regexp
 	Text string

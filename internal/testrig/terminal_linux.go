@@ -19,7 +19,8 @@ var (
 		`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
 
-// FindControl returns the first part of a text that would control a terminal, or "" if no part would.
+// FindControl returns the first part of a text that would control a terminal, or "" if the text has no such
+// part.
 func FindControl(text string) string {
 	if !utf8.ValidString(text) {
 		return "bytes that are not UTF-8"
@@ -27,8 +28,8 @@ func FindControl(text string) string {
 	return controls.FindString(Colours.ReplaceAllString(text, ""))
 }
 
-// Screen is a pseudoterminal. The program under test uses the tty. The test reads the output and types
-// the input.
+// Screen is a pseudoterminal. The program under test uses Tty. The test reads the program's output from Master
+// and writes input to it.
 type Screen struct {
 	Tty    *os.File
 	Master *os.File
@@ -36,8 +37,8 @@ type Screen struct {
 	closed chan struct{} // closed when all processes have closed the tty
 }
 
-// NewScreen creates a terminal with the given number of columns. The terminal passes on each byte
-// unchanged.
+// NewScreen creates a terminal with the given number of columns. The terminal does not translate line ends or
+// other bytes.
 func NewScreen(t testing.TB, columns int) *Screen {
 	t.Helper()
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -62,7 +63,7 @@ func NewScreen(t testing.TB, columns int) *Screen {
 	if err != nil {
 		t.Fatalf("set a terminal's modes: %v", err)
 	}
-	go func() { // this goroutine ends when the last process closes the tty, or at the cleanup
+	go func() { // ends when the last process closes the tty, or at the cleanup
 		defer close(s.closed)
 		io.Copy(s.Output, s.Master)
 	}()
@@ -89,7 +90,7 @@ func (s *Screen) Text(t testing.TB) string {
 // RunOnScreen runs the program with a terminal as its stdout and stderr.
 func (q *Queue) RunOnScreen(args ...string) Result {
 	q.Helper()
-	s := NewScreen(q, 600) // wide enough that no cell is cut
+	s := NewScreen(q, 600) // so wide that no table cell is cut
 	cmd := q.Command(args...)
 	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
 	return Result{Code: ExitCodeOf(q, cmd), Stdout: s.Text(q)}

@@ -19,10 +19,10 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// Fields contains the members of a JSON object.
+// Fields contains the members of a JSON object, by name.
 type Fields = map[string]any
 
-// StartQueue returns a queue with a running service. It marks the test as parallel.
+// StartQueue returns a queue with a running service. The test then runs in parallel with others.
 func StartQueue(t *testing.T, args ...string) *Queue {
 	t.Helper()
 	t.Parallel()
@@ -31,7 +31,7 @@ func StartQueue(t *testing.T, args ...string) *Queue {
 	return q
 }
 
-// Command returns a queuectl command for the queue without starting it.
+// Command returns a queuectl command for the queue, which the caller can start.
 func (q *Queue) Command(args ...string) *exec.Cmd {
 	cmd := exec.Command(q.Bin, append([]string{"--dir", q.Dir}, args...)...)
 	cmd.Env = Environment(q.Dir)
@@ -72,14 +72,14 @@ func (q *Queue) WriteFile(name, text string) string {
 	return q.Path(name)
 }
 
-// ReadFile returns the content of a file in the queue's directory. It returns "" if the file does
-// not exist.
+// ReadFile returns the content of a file in the queue's directory, or "" if the file does not exist.
 func (q *Queue) ReadFile(name string) string {
 	raw, _ := os.ReadFile(q.Path(name))
 	return string(raw)
 }
 
-// MustCall sends a request and requires a result instead of an error.
+// MustCall sends a request and decodes its result into the value to which into points. The test fails if the
+// reply is an error.
 func (w *Wire) MustCall(method string, params, into any) {
 	w.Helper()
 	a := w.Call(method, params)
@@ -102,8 +102,8 @@ func (w *Wire) Enqueue(spec Fields) string {
 	return got.ID
 }
 
-// Batch enqueues jobs and returns their ids. Each request contains the maximum number of jobs that the
-// service accepts.
+// Batch enqueues jobs and returns their ids. It sends at most 1,000 jobs in a request, the limit of the
+// service.
 func (w *Wire) Batch(specs []Fields) (ids []string) {
 	w.Helper()
 	for part := range slices.Chunk(specs, 1000) {
@@ -130,7 +130,7 @@ func (w *Wire) WaitEnded(id string) (j Job) {
 	return j
 }
 
-// WaitRunning waits until a job runs and has printed "up".
+// WaitRunning waits until a job runs and has printed "up". It returns the job.
 func (w *Wire) WaitRunning(id string) (j Job) {
 	w.Helper()
 	w.WaitUntil("job "+id+" runs", 20*time.Second, func() bool {
@@ -148,7 +148,7 @@ func (w *Wire) Counts() map[string]int {
 	return st.Jobs
 }
 
-// ErrorCode returns the error code of a reply. It returns "" if the reply has no error.
+// ErrorCode returns the error code of a reply, or "" if the reply has no error.
 func (a WireMessage) ErrorCode() string {
 	if a.Error == nil {
 		return ""
@@ -163,8 +163,7 @@ func Deref(n *int) int {
 	return *n
 }
 
-// Near reports whether got is equal to want, or longer than want by at most tolerance times
-// TimeoutFactor.
+// Near reports whether got is at least want (less 2 ms) and at most want + tolerance*TimeoutFactor.
 func Near(got, want, tolerance time.Duration) bool {
 	return got >= want-2*time.Millisecond && got <= want+tolerance*TimeoutFactor
 }
@@ -188,7 +187,7 @@ func (q *Queue) RunnerPid() int {
 	return pids[0]
 }
 
-// EnqueueRaw enqueues a job with the given id and reports whether the service acknowledged it.
+// EnqueueRaw enqueues a job with the given id. It reports whether the service acknowledged the job.
 func EnqueueRaw(w *Wire, id string) bool {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":%q,"command":"true"}}`+"\n", id)
 	if _, err := w.Write([]byte(line)); err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TerminalSession is a program on a pseudoterminal. Its methods act as the user of the terminal.
+// TerminalSession is a program that runs on a pseudoterminal. Its methods act as the user of the terminal.
 type TerminalSession struct {
 	*Screen
 	Queue         *Queue
@@ -69,7 +69,7 @@ func (s *TerminalSession) WaitText(text string) {
 	s.WaitTextAfter(0, text)
 }
 
-// WaitTextAfter waits until the terminal has shown text after the first n bytes of its output.
+// WaitTextAfter waits until the terminal has shown text somewhere after the first n bytes of its output.
 func (s *TerminalSession) WaitTextAfter(n int, text string) {
 	s.Queue.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.Output.String()[n:],
@@ -80,8 +80,8 @@ func (s *TerminalSession) WaitTextAfter(n int, text string) {
 	}
 }
 
-// WaitExit waits until the program ends. It checks the exit code, and that the terminal settings
-// are restored. It returns everything that the terminal has shown.
+// WaitExit waits until the program ends, and checks its exit code. It also checks that the program has restored
+// the terminal settings. It returns everything that the terminal has shown.
 func (s *TerminalSession) WaitExit(code int) string {
 	s.Queue.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { s.Cmd.Process.Kill() })

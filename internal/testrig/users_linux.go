@@ -20,16 +20,16 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// Person is a user with a uid and a gid. An account with this uid need not exist.
+// Person is a user for tests, with a uid and a gid. An account with this uid need not exist.
 type Person struct {
 	Name   string
 	Right  string
 	Uid    int
-	Gid    int // 0 means the same number as Uid
+	Gid    int // 0 means that it equals Uid
 	Groups []uint32
 }
 
-// These persons are the users of the tests, with the rights that AccessOfAll gives them.
+// These are the users of the tests, with the rights that the settings AccessOfAll give them.
 var (
 	Outsider = Person{Name: "outsider", Right: "none", Uid: 61240}
 	Reader   = Person{Name: "reader", Right: "read", Uid: 61241}
@@ -45,13 +45,13 @@ const AccessOfAll = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]
 
 var rightsInOrder = []string{"none", "read", "submit", "operate", "admin"}
 
-// HasRight reports whether the person has a right.
+// HasRight reports whether the person has a right. A higher right includes all lower ones.
 func (p Person) HasRight(right string) bool {
 	return slices.Index(rightsInOrder, p.Right) >= slices.Index(rightsInOrder, right)
 }
 
-// SharedQueue starts a service with the given settings. Every user can connect to the service. Only
-// root can act as other users, so SharedQueue skips the test unless the test runs as root.
+// SharedQueue starts a service to which every user can connect, with the given settings. Only root can act as
+// several users, so SharedQueue skips the test unless the test runs as root.
 func SharedQueue(t *testing.T, settings string, args ...string) *Queue {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to act for several users; "+
@@ -67,20 +67,20 @@ func SharedQueue(t *testing.T, settings string, args ...string) *Queue {
 	return q
 }
 
-// RunAs runs the program as a person.
+// RunAs runs a queuectl command as a person.
 func (q *Queue) RunAs(p Person, args ...string) Result {
 	q.Helper()
 	return RunCommand(q, AsPerson(q.Command(args...), p))
 }
 
-// AsPerson makes a command run as a person.
+// AsPerson changes cmd so that it runs as a person, and returns cmd.
 func AsPerson(cmd *exec.Cmd, p Person) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.Uid),
 		Gid: uint32(cmp.Or(p.Gid, p.Uid)), Groups: p.Groups}}
 	return cmd
 }
 
-// MustAs runs the program as a person, checks that it succeeds and returns its output.
+// MustAs runs a queuectl command as a person, checks that it succeeds and returns its output.
 func (q *Queue) MustAs(p Person, args ...string) string {
 	q.Helper()
 	r := q.RunAs(p, args...)
@@ -90,7 +90,7 @@ func (q *Queue) MustAs(p Person, args ...string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// DialAs connects as a person.
+// DialAs connects to the service as a person.
 func (q *Queue) DialAs(p Person) *Wire {
 	q.Helper()
 	c, err := ConnectAs(q.Dir, p)
@@ -101,15 +101,15 @@ func (q *Queue) DialAs(p Person) *Wire {
 	return &Wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
 }
 
-// ConnectAs connects to the service of a directory as a person. The service sees the person's ids
-// during the whole connection, although this process uses the connection. While the backlog is full,
-// ConnectAs waits, as the client does.
+// ConnectAs connects to the service with the state directory dir as a person. The service sees the person's ids
+// as long as the connection exists. While the backlog of the socket is full, ConnectAs waits, as the client
+// does.
 func ConnectAs(dir string, p Person) (c net.Conn, err error) {
 	var thread sync.WaitGroup
 	thread.Go(func() {
-		// Never unlock the thread, so that it ends with the goroutine.
+		// Never unlock the thread, so that it ends with this goroutine.
 		runtime.LockOSThread()
-		// An additional group ensures that groups[0] exists.
+		// The added group ensures that groups[0] exists.
 		id, groups := uintptr(p.Uid), append(slices.Clone(p.Groups), 0)
 		for _, call := range [][4]uintptr{ // change the ids of this thread only
 			{unix.SYS_SETGROUPS, uintptr(len(p.Groups)), uintptr(unsafe.Pointer(&groups[0])), 0},
@@ -127,8 +127,8 @@ func ConnectAs(dir string, p Person) (c net.Conn, err error) {
 	return c, err
 }
 
-// blockingDial connects to a socket. While the backlog is full, it waits in connect(2). net.Dial would
-// return an error.
+// blockingDial connects to a socket. While the backlog of the socket is full, it waits in connect(2), whereas
+// net.Dial would return an error.
 func blockingDial(path string) (net.Conn, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

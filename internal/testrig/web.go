@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Browser requests pages. It keeps cookies and follows no redirects. It connects to the same address
-// for every host name.
+// Browser sends HTTP requests to the web page of a service. It keeps cookies and follows no redirects. It
+// connects to the same address for every host name.
 type Browser struct {
 	*Queue
 	LinkHost string // host and port in the links of the page
@@ -21,7 +21,7 @@ type Browser struct {
 	Client   http.Client
 }
 
-// OpenBrowser starts the web page of a queue and returns a browser without a session.
+// OpenBrowser starts the web page of a queue and returns a browser that has not signed in.
 func OpenBrowser(q *Queue) *Browser {
 	q.Helper()
 	b := &Browser{Queue: q, Address: q.MustCLI("web", "start", "--listen", "127.0.0.1:0")}
@@ -37,15 +37,15 @@ func OpenBrowser(q *Queue) *Browser {
 	return b
 }
 
-// httpResponse is the response to a request.
+// httpResponse contains the parts of an HTTP response that tests check.
 type httpResponse struct {
 	Code   int
 	Header http.Header
 	Body   string
-	Closed bool // the service will close the connection after this response
+	Closed bool // whether the server closes the connection after this response
 }
 
-// Request sends a request and returns the response. It applies change to the request before sending it.
+// Request sends an HTTP request and returns the response. Before that, it calls change with the request.
 func (b *Browser) Request(method, path, form string, change ...func(*http.Request)) httpResponse {
 	b.Helper()
 	r, err := http.NewRequestWithContext(b.Context(), method, "http://"+b.LinkHost+path, strings.NewReader(form))

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// SendLine writes one line without changing it.
+// SendLine sends a line to the service unchanged.
 func (w *Wire) SendLine(line string) {
 	w.Helper()
 	if _, err := io.WriteString(w, line+"\n"); err != nil {
@@ -15,7 +15,7 @@ func (w *Wire) SendLine(line string) {
 	}
 }
 
-// RequestLine returns a line that calls a method.
+// RequestLine returns the text of a request that calls a method.
 func RequestLine(method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params)
 }

@@ -8,19 +8,21 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// batch is a staged batch, or a committed one whose jobs are not all in the queue yet.
+// batch is a set of jobs that a client enqueues with several requests. Each request adds a frame, which is a
+// list of jobs, and the last request commits the batch. A committed batch is kept until all its jobs are in the
+// queue.
 type batch struct {
 	number      int64
 	uid         int
 	name        string
-	lastFrameAt queue.Millis // time of its last frame
+	lastFrameAt queue.Millis // time when the last frame was added
 	frames      [][]queue.Job
 	idCount     int            // number of the batch's jobs whose id the client chose
 	withGivenID map[int64]bool // seqs of the jobs whose id the client chose
 	committed   bool
 }
 
-// openBatch returns the user's batch with this name if it still accepts frames, and otherwise nil.
+// openBatch returns the user's uncommitted batch with this name, or nil if none exists.
 func (s *Store) openBatch(uid int, name string) *batch {
 	for _, b := range s.batches {
 		if !b.committed && b.uid == uid && b.name == name {
@@ -42,7 +44,7 @@ func (b *batch) jobs() (n int64) {
 	return n
 }
 
-// admit returns an error if n more waiting jobs exceed the limit. Jobs of committed batches count as
+// admit returns an error if n more waiting jobs would exceed the limit. Jobs of committed batches count as
 // waiting.
 func (s *Store) admit(n, limit int64) error {
 	for _, j := range s.jobs {
@@ -61,8 +63,8 @@ func (s *Store) admit(n, limit int64) error {
 	return nil
 }
 
-// admitUser returns an error if n more waiting jobs of a user exceed the limit. Jobs in uncommitted batches
-// count as waiting too.
+// admitUser returns an error if n more waiting jobs of a user would exceed the limit. Jobs in uncommitted
+// batches count as waiting too.
 func (s *Store) admitUser(uid int, n, limit int64) error {
 	for _, j := range s.jobs {
 		if j.State.Waiting() && j.UID == uid {
@@ -80,7 +82,7 @@ func (s *Store) admitUser(uid int, n, limit int64) error {
 	return nil
 }
 
-// StageBatch stores one frame of a batch.
+// StageBatch stores the jobs of one request as a frame of a batch, and does not commit the batch.
 func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		receipt, err = s.stage(r, now)
@@ -89,7 +91,8 @@ func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.
 	return receipt, err
 }
 
-// countOpenBatches returns the number of a user's uncommitted batches, and of their jobs with a given id.
+// countOpenBatches returns the number of a user's uncommitted batches, and the number of their jobs whose id
+// the client chose.
 func (s *Store) countOpenBatches(uid int) (n, names int) {
 	for _, b := range s.batches {
 		if b.uid == uid && !b.committed {
@@ -168,7 +171,8 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	return receipt, nil
 }
 
-// commit commits a batch with its last frame. ApplyBatch moves the jobs into the queue.
+// commit adds the last frame to a batch and commits the batch. Later calls of ApplyBatch move its jobs into the
+// queue.
 func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt store.Receipt, err error) {
 	if err := s.admitQueues(countByQueue(slices.Concat(b.frames...))); err != nil {
 		return receipt, err
@@ -188,14 +192,14 @@ func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt sto
 	return receipt, nil
 }
 
-// auditBatch adds an event about an uncommitted batch.
+// auditBatch adds an audit event about an action on an uncommitted batch.
 func (s *Store) auditBatch(b *batch, action string, now queue.Millis) {
 	s.addEvent(&job{}, queue.EventAudit, queue.EventDetail{
 		UID: &b.uid, Verb: store.BatchAuditVerb, Target: store.BatchAuditTarget(b.name, action, b.jobs()),
 	}, now)
 }
 
-// AbortBatch discards a batch that was not committed.
+// AbortBatch discards the user's uncommitted batch with this name.
 func (s *Store) AbortBatch(ctx context.Context, uid int, name string) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		if b := s.openBatch(uid, name); b != nil {
@@ -210,7 +214,8 @@ func (s *Store) dropBatch(dropped *batch) {
 	s.batches = slices.DeleteFunc(s.batches, func(b *batch) bool { return b == dropped })
 }
 
-// ApplyBatch moves the next frame of a committed batch into the queue.
+// ApplyBatch moves the next frame of the committed batch with number n into the queue. It reports whether it
+// moved one.
 func (s *Store) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		more = s.applyNextFrame(func(b *batch) bool { return b.number == n }, now)
@@ -219,8 +224,8 @@ func (s *Store) ApplyBatch(ctx context.Context, n int64) (more bool, err error) 
 	return more, err
 }
 
-// applyNextFrame moves the next frame of the first committed batch for which matches returns true into the
-// queue.
+// applyNextFrame moves the next frame of a committed batch into the queue. It uses the first such batch for
+// which matches returns true. It reports whether it moved a frame.
 func (s *Store) applyNextFrame(matches func(*batch) bool, now queue.Millis) (more bool) {
 	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.committed && matches(b) })
 	if index < 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// storedBytes returns approximately how many bytes an SQL engine stores for a job. It is not exact, because
-// engines encode texts differently.
+// storedBytes returns roughly how many bytes an SQL engine stores for a job. The exact number depends on how
+// the engine encodes texts.
 func storedBytes(j *queue.Job) int64 {
 	raw, err := json.Marshal(&j.Execution)
 	if err != nil {
@@ -25,7 +25,7 @@ func storedBytes(j *queue.Job) int64 {
 	return int64(len(raw)) + store.JobBytes + int64(dependencies)*store.DependencyBytes
 }
 
-// scheduleBytes returns approximately how many bytes an SQL engine stores for a schedule.
+// scheduleBytes returns roughly how many bytes an SQL engine stores for a schedule.
 func scheduleBytes(s *store.Schedule) int64 {
 	raw, err := json.Marshal(&s.Draft)
 	if err != nil {
@@ -34,8 +34,8 @@ func scheduleBytes(s *store.Schedule) int64 {
 	return int64(len(raw)+len(s.Spec)) + store.JobBytes
 }
 
-// bytesUsed returns how many bytes a user's jobs and schedules use, and how many bytes the jobs in the user's
-// batches use in addition.
+// bytesUsed returns how many bytes a user's jobs and schedules use. The result staged is the number of bytes
+// that the jobs in the user's batches use in addition.
 func (s *Store) bytesUsed(uid int) (n, staged int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
@@ -60,7 +60,8 @@ func (s *Store) bytesUsed(uid int) (n, staged int64) {
 	return n, staged
 }
 
-// admitBytes returns an error if a user would use more than limit bytes with the added bytes.
+// admitBytes returns an error if the bytes of a user, with the added bytes, would exceed limit; 0 means
+// unlimited.
 func (s *Store) admitBytes(uid int, added, limit int64) error {
 	if limit <= 0 || added <= 0 {
 		return nil
@@ -71,7 +72,7 @@ func (s *Store) admitBytes(uid int, added, limit int64) error {
 	return nil
 }
 
-// storedBytesOf returns how many bytes the given jobs use.
+// storedBytesOf returns the sum of storedBytes of the given jobs.
 func storedBytesOf(list []queue.Job) (n int64) {
 	for i := range list {
 		n += storedBytes(&list[i])
@@ -79,9 +80,10 @@ func storedBytesOf(list []queue.Job) (n int64) {
 	return n
 }
 
-// makeRoomForAttempt makes room for an ended attempt of a job. If there is no room for the output, it removes
-// the output from the settlement. If there is no room for the attempt's record either, and the job has
-// store.KeptAttemptRecords records, it deletes the oldest.
+// makeRoomForAttempt makes the end of an attempt fit into the byte limit of the job's user; 0 means unlimited.
+// If the output does not fit, it removes the output from the settlement (the report of the end). If the
+// attempt's record does not fit either, and the job has store.KeptAttemptRecords records, it deletes the oldest
+// record.
 func (s *Store) makeRoomForAttempt(j *job, e *store.Settlement, limit int64) {
 	size, recordBytes := store.OutputSize(&e.Attempt), store.AttemptRecordSize(e, j.StartedAttempts)
 	if !e.Decision.RecordsAttempt || s.makeRoom(j.UID, size+recordBytes, limit) {
@@ -104,9 +106,9 @@ func (s *Store) makeRoomForAttempt(j *job, e *store.Settlement, limit int64) {
 	j.attempts = j.attempts[1:]
 }
 
-// makeRoom reports whether a user may hold more bytes in addition to those held now. limit applies to
-// their sum; 0 means unlimited. If necessary, it removes outputs and inputs of the user. It removes nothing
-// if removing all outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
+// makeRoom reports whether a user may hold the added bytes in addition to those held now. limit applies to the
+// sum; 0 means unlimited. If necessary, it removes outputs and inputs of the user's jobs. It removes nothing if
+// that would not be enough, or if store.RemovalLimit does not allow it.
 func (s *Store) makeRoom(uid int, added, limit int64) bool {
 	if limit <= 0 || added <= 0 {
 		return true
@@ -134,7 +136,7 @@ func (s *Store) makeRoom(uid int, added, limit int64) bool {
 	return true
 }
 
-// UserBytes returns how many bytes the jobs of a user hold.
+// UserBytes returns how many bytes the jobs, schedules and batches of a user hold.
 func (s *Store) UserBytes(uid int) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +144,7 @@ func (s *Store) UserBytes(uid int) int64 {
 	return n + staged
 }
 
-// UsersOverBytes lists the users whose jobs hold more bytes than keep, most bytes first.
+// UsersOverBytes lists the users with more than keep bytes, most bytes first.
 func (s *Store) UsersOverBytes(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,14 +191,15 @@ func (s *Store) TrimUserData(ctx context.Context, uid int, keep int64) (more boo
 	})
 }
 
-// removable is a part of a job that can be removed: the output of an attempt, or the input if attempt is -1.
+// removable is a part of a job that can be removed: the output of an attempt, or the job's input if attempt is
+// -1.
 type removable struct {
 	job     *job
 	attempt int
 }
 
-// removableParts lists up to limit removable parts of a user's jobs. It stops once their sizes add up to the
-// needed bytes. enough reports whether they do.
+// removableParts lists removable parts of a user's jobs, until their sizes add up to the needed bytes or the
+// list has limit parts. enough reports whether the sizes add up to the needed bytes.
 func (s *Store) removableParts(uid int, needed int64, limit int) (list []removable, enough bool) {
 	add := func(j *job, attempt int, bytes int64) {
 		if bytes > 0 && needed > 0 && len(list) < limit {
@@ -216,7 +219,7 @@ func (s *Store) removableParts(uid int, needed int64, limit int) (list []removab
 	return list, needed <= 0
 }
 
-// removeParts removes parts of jobs to make room.
+// removeParts removes parts of jobs, so that other data fits into the byte limit.
 func (s *Store) removeParts(list []removable) {
 	for _, part := range list {
 		if part.attempt < 0 {
@@ -227,7 +230,7 @@ func (s *Store) removeParts(list []removable) {
 	}
 }
 
-// removableInput returns how many bytes are freed by removing the job's input.
+// removableInput returns how many bytes the removal of the job's input would free.
 func (j *job) removableInput() int64 {
 	if !store.LosesInput(j.State) {
 		return 0
@@ -237,7 +240,7 @@ func (j *job) removableInput() int64 {
 	return storedBytes(&j.Job) - storedBytes(&stripped.Job)
 }
 
-// jobsByEnd lists all jobs: first those that have not ended, then the ended ones in the order in which they
+// jobsByEnd lists all jobs: first the jobs that have not ended, then the ended jobs in the order in which they
 // ended.
 func (s *Store) jobsByEnd() []*job {
 	list := s.jobsBySeq()
@@ -259,7 +262,8 @@ func (s *Store) bytesOver(uid int, keep int64) int64 {
 	return n + staged - keep
 }
 
-// removeInput removes the environment and standard input if they are longer than MaxKeptInputBytes.
+// removeInput removes the environment and the standard input of a job if they are longer than
+// MaxKeptInputBytes.
 func (j *job) removeInput() {
 	raw, err := json.Marshal(queue.Execution{Env: j.Env, Stdin: j.Stdin})
 	none, err2 := json.Marshal(queue.Execution{})

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// gate identifies a gate by its kind, its owner and its key.
+// gate identifies a gate: a limited thing, such as a lock or a resource, that a job needs in order to start.
 type gate struct {
 	owner int
 	kind  queue.GateKind
@@ -18,9 +18,10 @@ type gate struct {
 
 func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
 
-// applyDeclaredLimits sets the rules of the locks and rates that a job names. Starts that are older than the
-// old period are deleted first, so that a longer new period does not count them again. The rule of a shared
-// key changes only if no unfinished job names the key. The job except, which may be nil, is not considered.
+// applyDeclaredLimits sets the limits of the locks and rates that a job declares. Before a rate gets a longer
+// period, it deletes the starts that are older than the old period, so that they are not counted again. The
+// limit of a key that users share changes only if no unfinished job names the key. The job except, which may be
+// nil, is not considered.
 func (s *Store) applyDeclaredLimits(j, except *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
@@ -32,12 +33,12 @@ func (s *Store) applyDeclaredLimits(j, except *job, now queue.Millis) {
 	}
 }
 
-// forgetStarts deletes the starts that are older than a rate's period.
+// forgetStarts deletes the recorded starts that are older than the period of a rate.
 func (s *Store) forgetStarts(g gate, now queue.Millis) {
 	s.starts[g] = slices.DeleteFunc(s.starts[g], func(at queue.Millis) bool { return at.Add(s.gateRules[g].Period) < now })
 }
 
-// recordRateStarts records a start for each rate that a job names.
+// recordRateStarts records that a job starts now, for each rate that the job names.
 func (s *Store) recordRateStarts(j *job, at, now queue.Millis) {
 	for _, d := range j.Demands {
 		if g := gateOf(j, d); d.Kind == queue.GateRate {
@@ -47,8 +48,8 @@ func (s *Store) recordRateStarts(j *job, at, now queue.Millis) {
 	}
 }
 
-// usedUnits returns the units of a gate that leased jobs hold. For a rate, it counts the starts in the
-// period, and leased jobs that are not known to have started.
+// usedUnits returns how many units of a gate are in use. These are the units that leased jobs hold. For a rate,
+// they are the starts within the period, and the leased jobs that are not known to have started.
 func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 	for _, j := range leased {
 		for _, d := range j.Demands {
@@ -58,19 +59,19 @@ func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 		}
 	}
 	for _, at := range s.starts[g] {
-		if at.Add(s.gateRules[g].Period) >= now { // includes one more millisecond, because times are rounded
+		if at.Add(s.gateRules[g].Period) >= now { // one more millisecond counts, because times are rounded
 			n++
 		}
 	}
 	return n
 }
 
-// totalUnits returns the number of units of a gate.
+// totalUnits returns the number of units of a gate that all jobs together may hold.
 func (s *Store) totalUnits(g gate) int {
 	switch g.kind {
 	case queue.GateNode:
 		if s.node.MatchesSelector(g.key) {
-			return len(s.jobs) // no limit, so the gate has room for every stored job
+			return len(s.jobs) // no limit: as many units as there are stored jobs
 		}
 		return 0
 	case queue.GateResource:
@@ -79,8 +80,8 @@ func (s *Store) totalUnits(g gate) int {
 	return s.gateRules[g].Amount
 }
 
-// nextRateOpening returns the next time at which a start leaves the period of a full rate; 0 if no rate is
-// full.
+// nextRateOpening returns the next time at which a full rate allows another start, because an old start leaves
+// its period. It returns 0 if no rate is full.
 func (s *Store) nextRateOpening(now queue.Millis) (next queue.Millis) {
 	var leased []*job
 	for _, j := range s.jobs {
@@ -101,7 +102,7 @@ func (s *Store) nextRateOpening(now queue.Millis) (next queue.Millis) {
 	return next
 }
 
-// queueRule returns the rule of a queue.
+// queueRule returns the rule of a queue: its limits, weight and pause.
 func (s *Store) queueRule(name string) store.QueueRule {
 	if r, found := s.queueRules[name]; found {
 		return r
@@ -109,26 +110,27 @@ func (s *Store) queueRule(name string) store.QueueRule {
 	return store.QueueRule{Weight: 1}
 }
 
-// user identifies a user in a queue.
+// user identifies a user within a queue.
 type user struct {
 	queue string
 	uid   int
 }
 
-// resetTurns resets the users' turns in a queue.
+// resetTurns forgets which users of a queue were served last.
 func (s *Store) resetTurns(name string) {
 	maps.DeleteFunc(s.lastServed, func(u user, _ int64) bool { return u.queue == name })
 	s.turnsResetAt[name] = s.claims
 }
 
-// takeBackTurn takes back the turn of a job's user, because the job is given back before it started.
+// takeBackTurn makes a claim of a job not count as the last turn of its user, because the job is given back
+// before it started.
 func (s *Store) takeBackTurn(j *job) {
 	if u := (user{j.Queue, j.UID}); j.lastClaim > s.turnsResetAt[j.Queue] {
 		s.lastServed[u] = min(s.lastServed[u], j.servedBefore)
 	}
 }
 
-// claim leases the jobs that may start, one after another. It cancels the expired jobs that it finds.
+// claim leases up to want jobs that may start, one after another. It cancels the expired jobs that it finds.
 func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 	var ready, leased []*job
 	for _, j := range s.jobs {
@@ -167,14 +169,15 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 	return claimed
 }
 
-// leasedJob returns a copy of a leased job. It contains the job's rank, which other reads leave out.
+// leasedJob returns a copy of a leased job with its rank. Other methods return jobs without their rank.
 func (j *job) leasedJob() queue.Job {
 	c := copyJob(j.Job)
 	c.Rank = j.rank
 	return c
 }
 
-// unitsFor returns the units of resources that a job gets: the lowest ones that no leased job holds.
+// unitsFor returns the numbers of the resource units that a job gets: for each resource, the lowest ones that
+// no leased job holds.
 func (s *Store) unitsFor(j *job, leased []*job) (text string) {
 	for _, d := range j.Demands {
 		if d.Kind != queue.GateResource {
@@ -202,9 +205,9 @@ func (s *Store) weighted() bool {
 	return false
 }
 
-// jobOfNextUser returns the job that starts instead of first. It considers the best startable job of each user in
-// the queue of first. Among the jobs with the same priority as first, it returns the job of the user who was
-// served least recently.
+// jobOfNextUser returns the job that starts instead of first, so that users take turns. It considers the
+// best-ranked startable job of each user in the queue of first. Among those with the same priority as first, it
+// returns the job of the user who was served least recently.
 func (s *Store) jobOfNextUser(first *job, now queue.Millis, ready, leased []*job) *job {
 	best := first
 	seen := map[int]bool{}
@@ -221,8 +224,8 @@ func (s *Store) jobOfNextUser(first *job, now queue.Millis, ready, leased []*job
 	return best
 }
 
-// bestJob returns the best-ranked job that may start. It considers all queues or, while weights differ, only
-// the queue that has the next turn.
+// bestJob returns the best-ranked job that may start. It considers all queues. While queues have different
+// weights, it considers only the queue whose turn is next.
 func (s *Store) bestJob(now queue.Millis, ready, leased []*job) (best *job) {
 	turn := func(j *job) int64 { return max(s.nextTurns[j.Queue], s.turn) }
 	s.eachStartable(now, ready, leased, func(j *job) bool {
@@ -234,8 +237,8 @@ func (s *Store) bestJob(now queue.Millis, ready, leased []*job) (best *job) {
 	return best
 }
 
-// eachStartable calls the function f for the jobs that may start, in order of rank, until f returns false. It
-// cancels expired jobs.
+// eachStartable calls f for each job that may start, in order of rank, until f returns false. It cancels the
+// expired jobs that it finds.
 func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*job) (more bool)) {
 	leasedByUser, leasedByQueue := map[int]int{}, map[string]int{} // leased jobs by user and by queue
 	for _, j := range leased {
@@ -243,7 +246,7 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*jo
 		leasedByQueue[j.Queue]++
 	}
 	type queueResource struct{ queue, resource string }
-	barred := map[queueResource]bool{} // resources that a better-ranked job of the queue waits for
+	barred := map[queueResource]bool{} // resources that a better-ranked job of the same queue waits for
 	for _, j := range ready {
 		if j.leased || !j.State.Runnable() {
 			continue
@@ -275,7 +278,7 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*jo
 	}
 }
 
-// gateNamed reports whether any unfinished job names a gate. It does not consider the job except.
+// gateNamed reports whether an unfinished job other than except names the gate.
 func (s *Store) gateNamed(g gate, except *job) bool {
 	for _, j := range s.jobs {
 		if j == except || j.State.Ended() {

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Events lists up to limit events after a sequence number.
+// Events lists up to limit events whose number is greater than after, oldest first.
 func (s *Store) Events(ctx context.Context, after int64, limit int) (events []queue.Event, err error) {
 	err = s.read(ctx, func() error {
 		for _, e := range s.events {
@@ -30,5 +30,5 @@ func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
 	return s.trimmedCount + int64(len(s.events)), s.newEvent
 }
 
-// Watch sends hints about changes of some jobs.
+// Watch returns a watch that sends a hint when one of the given jobs changes.
 func (s *Store) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// SetGate stores the rule of a shared lock or rate.
+// SetGate stores the limit of a lock or a rate whose key users share.
 func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		g := gate{queue.SharedOwner, rule.Kind, rule.Key}
@@ -39,7 +39,8 @@ func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 	})
 }
 
-// Gates lists locks, rates and resources.
+// Gates lists the locks, rates and resources of a user and those that users share. The list begins behind the
+// gate after, and has at most store.MaxGatesPage gates.
 func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list []store.GateState, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -95,9 +96,8 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 	return list, err
 }
 
-// rateOpensAt returns the time at which a full rate will have room, because an old start leaves its period.
-// It returns 0 if there is no such start, because claimed jobs that are not known to have started use all
-// units.
+// rateOpensAt returns the time at which a full rate allows another start, because an old start leaves its
+// period. It returns 0 if no start does: claimed jobs that are not known to have started use all units.
 func (s *Store) rateOpensAt(g gate, leased []*job) queue.Millis {
 	if g.kind != queue.GateRate {
 		return 0

@@ -2,7 +2,7 @@ package memstore
 
 import "github.com/queuectl/queuectl/queue"
 
-// createHooks creates the hooks for the moments that a job has reached.
+// createHooks creates the hook jobs for events of a job, such as its completion.
 func (s *Store) createHooks(j *job, moments queue.HookEvents, now queue.Millis) {
 	if moments &= j.HookEvents | s.hooks.Triggers; moments == 0 || j.HookEvents&queue.IsHook != 0 ||
 		s.hooks.MakeHooks == nil {

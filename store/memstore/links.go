@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waitsForItself reports whether a draft depends on itself through other drafts. Drafts that are not stored
-// count as the jobs that receipt names instead.
+// waitsForItself reports whether a draft depends on itself through other drafts of the request. A draft that is
+// not stored counts as the job that receipt names instead of it.
 func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
 	var dependsOnStart func(from, depth int) bool
 	dependsOnStart = func(from, depth int) bool {
@@ -16,8 +16,8 @@ func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth 
 			if d.DraftNumber == 0 || depth == 0 {
 				continue
 			}
-			// Several drafts may have this seq. Only the first of them is stored, and the receipt names it
-			// instead of the others.
+			// Several drafts may have this seq. Only the first of them is stored. For the others, the receipt
+			// names it.
 			next := slices.Index(receipt.Seqs, receipt.Seqs[d.DraftNumber-1])
 			if receipt.Found[next] {
 				continue
@@ -31,13 +31,12 @@ func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth 
 	return dependsOnStart(start, depth)
 }
 
-// linksOf returns the dependencies of a job with their current status.
+// linksOf returns the dependencies of a job with their present status.
 func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.OnDependencyFailure) (links []link) {
 	for _, d := range after {
 		l := link{Dependency: queue.Dependency{JobSeq: d.JobSeq, Condition: d.Condition}}
 		switch parent := s.jobs[d.JobSeq]; {
-		// Unresolved: the parent has not ended, or it is a later draft of the request, which is not stored
-		// yet.
+		// Unresolved: the parent has not ended, or it is a later draft of the same request and not stored yet.
 		case parent == nil && d.JobSeq > seq, parent != nil && !parent.State.Ended():
 		case do == queue.DependencyFailureRun || parent != nil && d.Condition.SatisfiedBy(parent.State):
 			l.status = store.Satisfied
@@ -50,7 +49,7 @@ func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.OnDependen
 }
 
 // checkDependencies returns an error if a draft depends on itself or on a job that does not exist. It also
-// returns an error for demands that no gate can provide.
+// returns an error if a draft demands more of a gate than the gate can ever provide.
 func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	if err := s.resolveParents(drafts, uid); err != nil {
 		return err
@@ -82,7 +81,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// replaceLinks replaces the dependencies of a job by those of the edited job.
+// replaceLinks gives a job the dependencies of edited, the job as an edit has changed it.
 func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	drafts := []queue.Job{*edited}
 	drafts[0].ID = ""
@@ -111,7 +110,7 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	return nil
 }
 
-// resolveParents finds the jobs that drafts depend on, by their ids.
+// resolveParents finds the jobs on which drafts depend by their ids, and sets their seqs.
 func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 	for i := range drafts {
 		for k := range drafts[i].DependsOn {
@@ -129,7 +128,7 @@ func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// findByID returns the seq of the job with the given id, or 0 if none exists. It searches the stored jobs and
+// findByID returns the seq of the job with the given id, or 0 if none exists. It searches all stored jobs and
 // the jobs in this user's batches.
 func (s *Store) findByID(uid int, id string) int64 {
 	for _, j := range s.jobs {

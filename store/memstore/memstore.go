@@ -1,5 +1,5 @@
-// Package memstore implements store.Store in memory. It is the model that tests compare the SQL engine with,
-// so its code is simple rather than fast.
+// Package memstore implements store.Store in memory. Tests compare the SQL engine with it, so its code is
+// simple rather than fast. In tests it is called the model.
 package memstore
 
 import (
@@ -15,25 +15,25 @@ import (
 )
 
 // Store implements store.Store and loses all data when the process ends. Its methods scan all jobs wherever
-// that makes the code simpler. All fields except now, promoteHints and watchers are guarded by mu.
+// that makes the code simpler. mu guards all fields except now, promoteHints and watchers.
 type Store struct {
 	order        queue.Order
-	maxUser      int // limit of leased jobs of one user, 0 means unlimited
+	maxUser      int // maximum number of leased jobs of one user; 0 means unlimited
 	now          func() queue.Millis
 	promoteHints chan struct{}
-	endedParents []parentEnd // ended parents whose dependants are not decided yet
+	endedParents []parentEnd // parents that have ended and whose dependants have not been decided
 
 	queueRules   map[string]store.QueueRule // rules by queue name
 	firstUsers   map[string]int             // for each queue, the uid that enqueued its first job
-	nextTurns    map[string]int64           // for each queue, its next turn; used while weights differ
-	turn         int64                      // turn of the queue that was served last
-	lastServed   map[user]int64             // by user and queue: number of the last claim of one of the user's jobs
-	claims       int64                      // number of jobs that were ever claimed
-	turnsResetAt map[string]int64           // by queue: number of the last claim before the users' turns were reset
+	nextTurns    map[string]int64           // by queue, the number of its next turn; used while weights differ
+	turn         int64                      // number of the turn of the queue that was served last
+	lastServed   map[user]int64             // by user and queue: number of the last claim of a job of that user
+	claims       int64                      // number of jobs ever claimed; a job counts once per claim
+	turnsResetAt map[string]int64           // by queue: the value of claims when resetTurns was called
 	node         store.Node
 	hooks        store.Hooks
 	gateRules    map[gate]queue.Demand   // the current rule of each lock and rate
-	starts       map[gate][]queue.Millis // times of the starts that count for each rate
+	starts       map[gate][]queue.Millis // by rate, the times of the starts that count
 	fixedRules   map[gate]bool           // gates whose rule jobs cannot change
 
 	mu            sync.Mutex
@@ -41,49 +41,49 @@ type Store struct {
 	jobs          map[int64]*job               // by seq
 	seq           int64                        // the last seq assigned
 	enqueuedTotal int64                        // number of jobs ever enqueued
-	epoch         int64                        // epoch of the service, raised by NextEpoch
+	epoch         int64                        // epoch (number of the service start), raised by NextEpoch
 	events        []queue.Event                // event n is at index n-1-trimmedCount
 	trimmedCount  int64                        // number of deleted events
 	batchCount    int64                        // number of batches ever begun
-	batches       []*batch                     // batches with frames that are not in the queue yet
-	discardTimes  map[requestKey]queue.Millis  // times when batches were discarded, by user and name
-	keys          map[requestKey]storedReceipt // receipts of requests with a key, by user and key
+	batches       []*batch                     // batches that have jobs that are not in the queue yet
+	discardTimes  map[requestKey]queue.Millis  // by user and name, the times when batches were discarded
+	keys          map[requestKey]storedReceipt // by user and key, the receipts of requests with an idempotency key
 	settings      map[string]store.Setting     // by key
-	owners        map[int]string               // owner's name for each uid; uids below 0 are of former owners
-	garbage       []string                     // output files whose attempts are gone
-	// examinedCount counts the outputs and inputs that the current update has read to make room.
+	owners        map[int]string               // by uid, the owner's name; uids below 0 are of former owners
+	garbage       []string                     // output files to delete, because their attempts were removed
+	// examinedCount is the number of outputs and inputs that the current update has examined for removal.
 	examinedCount int
-	runners       []string      // directories last passed to StoreRunnerDirs
-	nextDue       queue.Millis  // time that the last Promote returned: nothing is due before it
+	runners       []string      // directories that were last passed to StoreRunnerDirs
+	nextDue       queue.Millis  // time that the last Promote returned; nothing is due before it
 	newEvent      chan struct{} // closed by the next event; nil if no caller waits for it
-	waiters       []*waiter     // active calls of Await
+	waiters       []*waiter     // calls of Await that are waiting
 	watchers      store.Watchers
 
 	samples          []sample          // all starts and ends of attempts
 	runtimeEstimates []runtimeEstimate // typical run times; the command that completed last is at the end
 
 	schedules   map[string]*schedule // by name
-	generations int64                // number of schedule definitions ever stored
+	generations int64                // number of versions of schedules ever stored
 }
 
 var _ store.Store = (*Store)(nil)
 
-// job is a stored job, with values that the model needs but no method returns.
+// job is a stored job, with values that no method returns.
 type job struct {
 	queue.Job
 	rank      int64
 	leased    bool
-	lastClaim int64 // number of the job's last claim; see Store.claims
-	// servedBefore is the number of the claim that served the job's user before lastClaim did. If the job is
-	// given back, it is the user's last turn again.
+	lastClaim int64 // number of the last claim of this job; see Store.claims
+	// servedBefore is the number of the previous claim of a job of this user, before lastClaim. If this job is
+	// given back, servedBefore is the user's last turn again.
 	servedBefore        int64
-	disownAs            int              // uid that the job gets once its lease ends; 0 means no change
-	hookMoment          queue.HookEvents // event of the job for which its hooks are not created yet
-	notYetDue           bool             // the job has never been due, so its ageing has not started
-	links               []link           // the job's dependencies, including those that are already decided
+	disownAs            int              // uid that the job gets when its lease ends; 0 means no change
+	hookMoment          queue.HookEvents // event of the job whose hooks have not been created yet
+	notYetDue           bool             // the job has never been due, so it does not gain ageing points yet
+	links               []link           // dependencies of the job, including those that are already decided
 	onDependencyFailure queue.OnDependencyFailure
 	attempts            []queue.Attempt
-	records             int64 // bytes that the records of the job's attempts count for
+	records             int64 // bytes that count for the records of the job's attempts
 }
 
 // link is a dependency of a job, with its status.
@@ -92,30 +92,30 @@ type link struct {
 	status store.DependencyStatus
 }
 
-// hasLink reports whether any of a job's dependencies has the given status.
+// hasLink reports whether a dependency of the job has the given status.
 func (j *job) hasLink(status store.DependencyStatus) bool {
 	return slices.ContainsFunc(j.links, func(l link) bool { return l.status == status })
 }
 
-// requestKey identifies a request by its user and key, or a discarded batch by its user and name.
+// requestKey identifies a request by its user and idempotency key, or a discarded batch by its user and name.
 type requestKey struct {
 	uid  int
 	name string
 }
 
-// storedReceipt is the receipt of a request that has a key.
+// storedReceipt is the receipt of a request with an idempotency key. A repeated request gets the same receipt.
 type storedReceipt struct {
 	storedAt queue.Millis
 	checksum [32]byte
 	receipt  store.Receipt
 }
 
-// New creates an empty store that ranks its jobs by order.
+// New creates an empty store. The order determines in which order jobs start.
 func New(order queue.Order) *Store {
 	return NewAt(order, func() queue.Millis { return queue.MillisOf(time.Now()) })
 }
 
-// NewAt is like New, but uses the given clock. The clock may return the same time repeatedly.
+// NewAt is like New, but uses the given clock. The clock may return the same time several times.
 func NewAt(order queue.Order, now func() queue.Millis) *Store {
 	return &Store{
 		order:        order,
@@ -143,7 +143,7 @@ func NewAt(order queue.Order, now func() queue.Millis) *Store {
 // Now returns the time of the store's clock.
 func (s *Store) Now() queue.Millis { return s.now() }
 
-// Order returns the settings from which ranks are computed.
+// Order returns the settings that determine the order in which jobs start.
 func (s *Store) Order() queue.Order {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,10 +153,10 @@ func (s *Store) Order() queue.Order {
 // Broken returns a nil channel, because a store in memory never fails.
 func (s *Store) Broken() <-chan struct{} { return nil }
 
-// Err returns nil.
+// Err returns nil, because a store in memory never fails.
 func (s *Store) Err() error { return nil }
 
-// Close closes the store. Active calls of Await and all later calls return ErrUnavailable.
+// Close closes the store. Calls of Await that are waiting and all later calls return ErrUnavailable.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// read runs a transaction that changes nothing.
+// read runs view as a transaction that changes nothing.
 func (s *Store) read(ctx context.Context, view func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -181,9 +181,9 @@ func (s *Store) read(ctx context.Context, view func() error) error {
 	return view()
 }
 
-// update runs change as a transaction, with a fixed time. In the same transaction, it decides dependencies
-// and gives runnable jobs to the active calls of Await. It sends a hint if something is due before the time
-// that the last Promote returned. If change returns an error, it must not have changed anything.
+// update runs change as a transaction that takes place at the time now. In the same transaction, it decides
+// dependencies and gives runnable jobs to waiting calls of Await. It sends a hint if something is now due
+// earlier than the last Promote returned. If change returns an error, it must not have changed anything.
 func (s *Store) update(ctx context.Context, change func(now queue.Millis) error) error {
 	return s.read(ctx, func() error {
 		now := s.now()
@@ -201,7 +201,7 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 	})
 }
 
-// rankNewlyDue ranks jobs that are due for the first time, so that they gain ageing points from now on.
+// rankNewlyDue ranks the jobs that are due for the first time. From then on they gain ageing points.
 func (s *Store) rankNewlyDue(now queue.Millis) {
 	for _, j := range s.jobs {
 		if j.notYetDue && j.DueAt <= now {
@@ -237,15 +237,16 @@ func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
 	}
 }
 
-// parentEnd notes that a parent has ended in a state, was removed (state 0), or runs again.
+// parentEnd records that a parent has ended in a state, was removed (state 0), or runs again. Its dependants
+// have to be decided.
 type parentEnd struct {
 	seq       int64
 	state     queue.State
 	runsAgain bool
 }
 
-// decideDependencies decides the dependencies on parents that have ended. Jobs may be cancelled as a result;
-// it also decides the dependencies on these jobs.
+// decideDependencies decides the dependencies on parents that have ended. That may cancel jobs, and then it
+// also decides the dependencies on these jobs.
 func (s *Store) decideDependencies(now queue.Millis) {
 	for ; len(s.endedParents) > 0; s.endedParents = s.endedParents[1:] {
 		e := s.endedParents[0]
@@ -271,8 +272,8 @@ func (s *Store) decideDependencies(now queue.Millis) {
 	}
 }
 
-// reopenDependant makes a job that was cancelled because of its dependencies wait again. It does so only if
-// no dependency has failed, the job still has its input, and no unfinished job has its unique key.
+// reopenDependant makes a job that was cancelled because of its dependencies wait again. It does so only if no
+// dependency is broken, the input of the job is still stored, and no unfinished job has its unique key.
 func (s *Store) reopenDependant(j *job, now queue.Millis) {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 || j.hasLink(store.Broken) {
 		return
@@ -288,9 +289,9 @@ func (s *Store) reopenDependant(j *job, now queue.Millis) {
 	s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, runsAgain: true})
 }
 
-// applyDependency changes a job after one of its dependencies was decided. If it was the last undecided one and
-// all are satisfied, the job may run. If satisfied is false, the job is cancelled or held, as its field
-// onDependencyFailure says.
+// applyDependency changes a job after one of its dependencies was decided. If satisfied is false, the job is
+// cancelled or held, as its field onDependencyFailure says. If satisfied is true and it was the last undecided
+// dependency, the job may run.
 func (s *Store) applyDependency(j *job, satisfied bool, now queue.Millis) {
 	detail := queue.EventDetail{Reason: queue.ReasonDependency}
 	switch {
@@ -312,7 +313,7 @@ func (s *Store) applyDependency(j *job, satisfied bool, now queue.Millis) {
 	}
 }
 
-// addEvent adds an event about a job, and then creates the hooks of the job's new state.
+// addEvent adds an event about a job. If hooks of the job are due, it then creates them.
 func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now queue.Millis) {
 	if s.newEvent != nil {
 		close(s.newEvent)
@@ -329,14 +330,14 @@ func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now 
 	}
 }
 
-// setRank sets a job's rank. since and arrival are the time and the arrival number from which the job gains
-// ageing points.
+// setRank sets the rank of a job. since and arrival are the time and the arrival number from which the job
+// gains ageing points.
 func (s *Store) setRank(j *job, since queue.Millis, arrival int64) {
 	j.AgingSince, j.ArrivalNumber = since, arrival
 	j.rank = s.order.Rank(j.Priority, since, arrival)
 }
 
-// expired reports whether a job must be cancelled instead of started.
+// expired reports whether the job has expired, so that it must be cancelled instead of started.
 func (j *job) expired(now queue.Millis) bool {
 	return j.State.Waiting() && !j.leased && j.ExpiresAt != 0 && j.ExpiresAt <= now
 }
@@ -384,7 +385,7 @@ func copyJob(j queue.Job) queue.Job {
 	return j
 }
 
-// hint wakes the receiver of c. It does nothing if an earlier hint has not been received yet.
+// hint wakes the receiver of c. It does nothing if the receiver has not received an earlier hint yet.
 func hint(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

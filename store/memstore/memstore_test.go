@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// The model keeps every promise of the contract.
+// The store in memory keeps every promise of store.Store.
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
 		var clock atomic.Int64
@@ -30,8 +30,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// Await returns a job when it is due, even if Promote is not called. The transaction that makes a job
-// runnable also claims it.
+// Await returns a job when the job is due, even if Promote is not called. The transaction that makes a job
+// runnable also claims it for the waiting call.
 func TestAwaitReturnsJobOnceDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute})
@@ -91,7 +91,7 @@ func TestCloseEndsAwait(t *testing.T) {
 	})
 }
 
-// Changing a returned job does not change the stored job.
+// If a caller changes a job that the store returned, the stored job does not change.
 func TestCopyJobSharesNothing(t *testing.T) {
 	var j queue.Job
 	fill(reflect.ValueOf(&j).Elem())
@@ -102,7 +102,7 @@ func TestCopyJobSharesNothing(t *testing.T) {
 	checkNoSharing(t, "job", reflect.ValueOf(c), reflect.ValueOf(j))
 }
 
-// fill sets every pointer, slice and map in v to a new value.
+// fill sets every pointer, slice and map in v to a new value that is not nil.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -133,7 +133,7 @@ func checkNoSharing(t *testing.T, name string, a, b reflect.Value) {
 	}
 }
 
-// TrimOutputs and TrimQueueOutputs return even if the recorded sums do not match the outputs.
+// TrimOutputs and TrimQueueOutputs return even if the recorded sizes of a job and its attempts do not match.
 func TestTrimOutputsEndsWithWrongSums(t *testing.T) {
 	s := New(queue.Order{})
 	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", OutputBytes: 5, OwnRetention: true}}

@@ -10,14 +10,15 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// noteOwner stores the owner's name for the uid of a request, unless a name is already stored.
+// noteOwner stores the account name of the user who sends a request, if no name is stored for the uid yet.
 func (s *Store) noteOwner(r store.Request) {
 	if _, known := s.owners[r.UID]; !known && r.Owner != "" {
 		s.owners[r.UID] = r.Owner
 	}
 }
 
-// Owners lists the names of uids and of former owners.
+// Owners returns the account names by uid. Negative uids are of former owners. The result moving lists the uids
+// that still have leased jobs of a former owner.
 func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
 	err = s.read(ctx, func() error {
 		names = maps.Clone(s.owners)
@@ -31,7 +32,9 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int,
 	return names, moving, err
 }
 
-// Disown takes a uid from its owner, if the owner has the given name, in one step.
+// Disown takes the jobs of a uid from its owner, because the uid now belongs to another account. It moves them
+// to a new negative uid, which keeps the name of the owner. Leased jobs follow when their lease ends. If the
+// stored name of the uid is not owner, it does nothing. It never needs another call.
 func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		name, known := s.owners[uid]
@@ -78,7 +81,7 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 	return false, err
 }
 
-// disown moves an unleased job to the uid of its former owner. A waiting job is held.
+// disown moves a job without a lease to the negative uid of its former owner. A waiting job is held.
 func (s *Store) disown(j *job, former int, now queue.Millis) {
 	j.UID, j.disownAs = former, 0
 	if j.State.Waiting() && j.State != queue.Held {
@@ -89,7 +92,7 @@ func (s *Store) disown(j *job, former int, now queue.Millis) {
 	s.watchers.Notify(j.Seq)
 }
 
-// giveBack ends the lease of a job that was not started.
+// giveBack ends the lease of a job that has not started.
 func (s *Store) giveBack(j *job, now queue.Millis) {
 	j.leased, j.HeldUnits = false, ""
 	if j.disownAs != 0 {
@@ -97,8 +100,8 @@ func (s *Store) giveBack(j *job, now queue.Millis) {
 	}
 }
 
-// MarkUnownedOutputs returns which of these output files belong to no attempt, lease or garbage, and adds them to the
-// garbage.
+// MarkUnownedOutputs returns those of the given output files that belong to no attempt and no lease and are not
+// yet marked for deletion. It marks them for deletion.
 func (s *Store) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		owned := slices.Clone(s.garbage)

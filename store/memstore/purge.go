@@ -23,7 +23,7 @@ func (s *Store) endedJobs(selection store.EndedFilter) (list []*job) {
 	return list
 }
 
-// Purge removes matching ended jobs.
+// Purge removes up to limit ended jobs that match the selection, oldest end first.
 func (s *Store) Purge(ctx context.Context, selection store.EndedFilter, limit int, by *int) (removed int, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.endedJobs(selection)
@@ -36,7 +36,7 @@ func (s *Store) Purge(ctx context.Context, selection store.EndedFilter, limit in
 	return removed, err
 }
 
-// CountEnded returns the number of matching ended jobs.
+// CountEnded returns the number of ended jobs that match the selection.
 func (s *Store) CountEnded(ctx context.Context, selection store.EndedFilter) (n int64, err error) {
 	err = s.read(ctx, func() error {
 		n = int64(len(s.endedJobs(selection)))
@@ -45,7 +45,8 @@ func (s *Store) CountEnded(ctx context.Context, selection store.EndedFilter) (n 
 	return n, err
 }
 
-// TrimEvents deletes the oldest events.
+// TrimEvents deletes the oldest events: those before a time, and those beyond the newest keep events. It
+// reports whether more must be deleted.
 func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		for n := 0; len(s.events) > 0; n++ {
@@ -63,7 +64,7 @@ func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64)
 	return more, err
 }
 
-// OwnRetentionQueues lists the queues with jobs that ended while the queue had its own retention.
+// OwnRetentionQueues lists the queues with jobs that ended while their queue had its own retention.
 func (s *Store) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
@@ -83,8 +84,7 @@ func (s *Store) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetenti
 	return list, err
 }
 
-// TrimJobs removes ended jobs of a queue until at most keep of them are stored, beginning with those that
-// ended first.
+// TrimJobs removes ended jobs of a queue, oldest end first, until at most keep of them are stored.
 func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.endedJobs(store.EndedFilter{States: store.RetentionStates, Cutoff: math.MaxInt64, RetentionQueue: &name})
@@ -108,8 +108,8 @@ func (s *Store) removeEnded(j *job, detail queue.EventDetail, now queue.Millis) 
 	s.addEvent(j, queue.EventRemoved, detail, now)
 }
 
-// TrimOutputs removes outputs until all outputs together use at most keep bytes. It takes each output from
-// the user whose outputs use the most.
+// TrimOutputs removes outputs until all outputs together use at most keep bytes. It always removes an output of
+// the user whose outputs use most bytes.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		for s.outputBytes() > keep {
@@ -131,7 +131,8 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 	})
 }
 
-// TrimQueueOutputs removes outputs of the jobs that ended while the given queue had its own retention.
+// TrimQueueOutputs removes outputs of jobs that ended while their queue had its own retention, until these
+// outputs use at most keep bytes.
 func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		selected := func(j *job) bool { return j.OwnRetention && j.Queue == name }
@@ -152,8 +153,8 @@ func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (
 	})
 }
 
-// removeFirst removes one output of the selected jobs: the first one, in the order in which the jobs ended.
-// It reports whether it found an output.
+// removeFirst removes one output of the selected jobs: the output of the job that ended first. It reports
+// whether it found an output.
 func (s *Store) removeFirst(selected func(*job) bool) bool {
 	for _, j := range s.jobsByEnd() {
 		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); selected(j) && i >= 0 {
@@ -164,8 +165,8 @@ func (s *Store) removeFirst(selected func(*job) bool) bool {
 	return false
 }
 
-// removeOutput removes the output of a job's attempt i. It stores mark, such as OutputOverRetention, as the size
-// of that output.
+// removeOutput removes the output of attempt i of a job. It stores mark, such as OutputOverRetention, instead
+// of the size of the output.
 func (s *Store) removeOutput(j *job, i int, mark int64) {
 	a := &j.attempts[i]
 	if a.OutputBytes <= 0 {
@@ -178,7 +179,7 @@ func (s *Store) removeOutput(j *job, i int, mark int64) {
 	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, mark
 }
 
-// outputBytes returns the bytes of all outputs.
+// outputBytes returns the number of bytes of all stored outputs.
 func (s *Store) outputBytes() (bytes int64) {
 	for _, j := range s.jobs {
 		for _, a := range j.attempts {

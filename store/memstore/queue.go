@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Enqueue stores all drafts of a request, or none.
+// Enqueue stores all jobs of a request, or none.
 func (s *Store) Enqueue(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		receipt, err = s.enqueue(r, now)
@@ -42,8 +42,7 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 	return receipt, err
 }
 
-// enqueueAll stores the drafts of a request as jobs. If the request names a batch, it commits the batch, with
-// the drafts as the last frame.
+// enqueueAll stores the drafts of a request as jobs. If they belong to a batch, it commits the batch with them.
 func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, error) {
 	if b := s.openBatch(r.UID, r.Batch); b != nil && r.Batch != "" {
 		return s.commit(b, r, now)
@@ -64,7 +63,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	}
 	receipt.NewQueues = s.missingQueues(countByQueue(r.Drafts))
 	last := receipt.Seqs[len(receipt.Seqs)-1]
-	if err := s.findKeyConflicts(r.Drafts, &receipt, now); err != nil { // checked before anything is changed
+	if err := s.findKeyConflicts(r.Drafts, &receipt, now); err != nil { // this check comes before any change
 		return store.Receipt{}, err
 	}
 	if receipt.Found != nil {
@@ -79,7 +78,6 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		if receipt.Found != nil && receipt.Found[i] {
 			continue
 		}
-		// The draft replaces this job.
 		if j := s.keyHolder(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() {
 			s.cancelReplaced(j, now)
 		}
@@ -108,8 +106,7 @@ func (s *Store) admitAll(r store.Request) error {
 	return s.checkDependencies(r.Drafts, r.UID)
 }
 
-// findKeyConflicts finds the drafts whose unique key another job or draft already has. It sets receipt.Found
-// for them, and puts the other job's id and seq into the receipt.
+// findKeyConflicts sets receipt.Found for each draft whose unique key another job has, and that job's id and seq.
 func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now queue.Millis) error {
 	draftsByKey := map[string]int{}
 	found := func(i int, id string, seq int64) {
@@ -146,7 +143,7 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 	return nil
 }
 
-// afterSeqs returns a copy of a draft in which dependencies on other drafts name these drafts by their seqs.
+// afterSeqs returns a copy of a draft that names the drafts on which it depends by their seqs.
 func afterSeqs(draft queue.Job, r store.Receipt) queue.Job {
 	draft.DependsOn = slices.Clone(draft.DependsOn)
 	for k := range draft.DependsOn {
@@ -161,7 +158,7 @@ func errDrafts(n int) error {
 	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxJobsPerRequest)
 }
 
-// assignIDs chooses a seq and an id for each draft. It stores nothing.
+// assignIDs chooses a seq and an id for each draft. It does not store the drafts.
 func (s *Store) assignIDs(drafts []queue.Job) (store.Receipt, error) {
 	var r store.Receipt
 	taken := map[string]bool{}
@@ -203,14 +200,14 @@ func idTaken(id string, i, n int) error {
 	return e
 }
 
-// insert stores a draft that has its seq and id.
+// insert stores a draft, whose seq and id are set, as a job.
 func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 	j := &job{Job: copyJob(draft)}
 	if !s.queueExists(j.Queue) {
 		s.firstUsers[j.Queue] = j.UID
 	}
 	defer func() {
-		if j.UID < 0 { // the batch's owner was disowned before this frame was applied
+		if j.UID < 0 { // the user was disowned after the batch was committed
 			s.disown(j, j.UID, now)
 		}
 	}()
@@ -242,7 +239,7 @@ func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 	}
 }
 
-// Change applies a verb to a job.
+// Change applies the verb of c, such as cancel, to a job.
 func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		j, err := s.find(seq)
@@ -300,7 +297,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		j.Reason = "" // the reason explained an earlier failure
 	}
 	switch {
-	// The job had met its dependencies before it ran, so it does not wait for parents that run again.
+	// The job has run, so its dependencies were satisfied. It does not wait for parents that run again.
 	case j.State == queue.Completed, j.State == queue.Dead:
 	case to == queue.Pending && j.hasLink(store.Unresolved), to == queue.Failed && j.hasLink(store.Unresolved):
 		to = queue.Blocked
@@ -320,15 +317,14 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	return nil
 }
 
-// restartWait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
+// restartWait makes a job wait like one that is enqueued at the time due, with at least one attempt left.
 func (s *Store) restartWait(j *job, due queue.Millis) {
 	s.setRank(j, due, s.enqueuedTotal)
 	j.DueAt, j.notYetDue = due, due > s.now()
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
-// edit changes a waiting job. The job keeps the waiting time that it has accumulated, unless its start time
-// has changed.
+// edit changes a waiting job. If the start time does not change, the time that the job has waited still counts.
 func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	edited := copyJob(j.Job)
 	if err := c.Edit(&edited); err != nil {
@@ -370,7 +366,7 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	return nil
 }
 
-// cancelReplaced cancels a job that is replaced by another job with its unique key.
+// cancelReplaced cancels a job because a new job with the same unique key replaces it.
 func (s *Store) cancelReplaced(j *job, now queue.Millis) {
 	s.setState(j, queue.Cancelled, now)
 	j.Reason = queue.ReasonReplaced
@@ -384,14 +380,14 @@ func (s *Store) conflict(draft *queue.Job, now queue.Millis) (*job, error) {
 	case j == nil || draft.OnConflict == queue.ConflictReturn:
 		return j, nil
 	case draft.OnConflict == queue.ConflictReplace && j.State.Waiting() && !j.leased:
-		return nil, nil // the other job is cancelled later, when the request can no longer be rejected
+		return nil, nil // the other job is cancelled later, when the request can no longer fail
 	}
 	e := queue.Errorf(queue.CodeExists, "job %s already has the unique key", j.ID)
 	e.Field = "unique"
 	return nil, e
 }
 
-// admitQueues returns an error if new jobs exceed a queue's limit on waiting jobs.
+// admitQueues returns an error if the new jobs would exceed the limit on waiting jobs of a queue.
 func (s *Store) admitQueues(newJobs map[string]int64) error {
 	for name, n := range newJobs {
 		for _, j := range s.jobs {
@@ -419,7 +415,7 @@ func (s *Store) queueExists(name string) bool {
 	return false
 }
 
-// missingQueues returns those of the given queues that do not exist yet.
+// missingQueues returns the queues in counts that do not exist yet.
 func (s *Store) missingQueues(counts map[string]int64) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		if !s.queueExists(name) {
@@ -429,7 +425,7 @@ func (s *Store) missingQueues(counts map[string]int64) (names []string) {
 	return names
 }
 
-// admitNewQueues returns an error if a user would begin too many queues.
+// admitNewQueues returns an error if a user would create too many queues.
 func (s *Store) admitNewQueues(uid int, counts map[string]int64) error {
 	n := len(s.missingQueues(counts))
 	if n == 0 {
@@ -455,7 +451,7 @@ func countByQueue(jobs []queue.Job) map[string]int64 {
 	return counts
 }
 
-// remove deletes a job and its history.
+// remove deletes a job and its history, and marks its output files for deletion.
 func (s *Store) remove(j *job) {
 	for _, a := range j.attempts {
 		if a.OutputRef != "" {

@@ -10,13 +10,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Get reads one job by id, without its Env and Stdin.
+// Get returns the job with an id, without its environment and standard input.
 func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
 	j, err := s.GetFull(ctx, id)
 	return withoutLargeParts(j), err
 }
 
-// GetFull reads one complete job by id.
+// GetFull returns the complete job with an id.
 func (s *Store) GetFull(ctx context.Context, id string) (found queue.Job, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
@@ -30,13 +30,13 @@ func (s *Store) GetFull(ctx context.Context, id string) (found queue.Job, err er
 	return found, err
 }
 
-// withoutLargeParts returns a job as lists show it, without the parts that may be large.
+// withoutLargeParts returns a job without its environment and standard input, which may be large.
 func withoutLargeParts(j queue.Job) queue.Job {
 	j.Env, j.Stdin = nil, ""
 	return j
 }
 
-// Queues lists the queues that have a rule or jobs that have not ended.
+// Queues lists the queues that have unfinished jobs or a rule (limits, weight or pause).
 func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
 	err = s.read(ctx, func() error {
 		states := map[string]*store.QueueState{}
@@ -69,7 +69,8 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 	return list, err
 }
 
-// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits to be retried.
+// BestWaitingPriority returns the priority, with ageing, of the user's best-ranked job that is due or will be
+// retried.
 func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (w store.WaitingPriority, err error) {
 	err = s.read(ctx, func() error {
 		var best *job
@@ -93,7 +94,7 @@ func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (w store.Waiti
 	return w, err
 }
 
-// Simulate claims jobs in a copy of the store.
+// Simulate returns the next n jobs that claims would return. It claims them in a copy of the store.
 func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err error) {
 	err = s.read(ctx, func() error {
 		other := NewAt(s.order, s.now)
@@ -117,7 +118,7 @@ func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err
 	return next, err
 }
 
-// WaitReasons implements store.Forecast.
+// WaitReasons implements store.Forecast: it returns, by job, why the job does not start.
 func (s *Store) WaitReasons(ctx context.Context, seqs []int64) (obstacles map[int64][]store.WaitReason, err error) {
 	obstacles = map[int64][]store.WaitReason{}
 	err = s.read(ctx, func() error {
@@ -186,8 +187,8 @@ func (s *Store) waitReasons(j *job) (list []store.WaitReason) {
 	return list
 }
 
-// waitsBehind reports whether j must let another job of its queue go first at a resource. The other job ranks
-// before j and waits only for this resource, because it needs more units than are free.
+// waitsBehind reports whether j must let another job of its queue go first. That job ranks before j and waits
+// only for the same resource, because it needs more units than are free.
 func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, leased []*job) bool {
 	for _, other := range s.jobs {
 		if other.leased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue ||
@@ -204,7 +205,7 @@ func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, lease
 	return false
 }
 
-// DependencyLinks returns the past and present parents and children of a job.
+// DependencyLinks returns the parents and dependants of a job, past and present.
 func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []store.DependencyLink,
 	err error) {
 	if err := checkLimit(limit); err != nil {
@@ -239,7 +240,8 @@ func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (pare
 	return parents[:min(len(parents), limit)], children[:min(len(children), limit)], err
 }
 
-// visibleJob returns a copy of a job as readers get it, with the parents that the job waits for.
+// visibleJob returns a copy of a job as the reading methods return it. For a blocked job, it contains the
+// parents that the job waits for.
 func (s *Store) visibleJob(j *job) queue.Job {
 	visible := copyJob(j.Job)
 	if j.State != queue.Blocked {
@@ -257,7 +259,7 @@ func (s *Store) visibleJob(j *job) queue.Job {
 	return visible
 }
 
-// History reads a page of a job's attempts, without output.
+// History returns a page of a job's attempts, without their output.
 func (s *Store) History(ctx context.Context, seq int64, before, limit int) (attempts []queue.Attempt, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
@@ -292,7 +294,7 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// Attempt reads one attempt with its output. If n is 0, it reads the last attempt.
+// Attempt returns one attempt with its output. If n is 0, it returns the last attempt.
 func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Attempt, err error) {
 	err = s.read(ctx, func() error {
 		j, err := s.find(seq)
@@ -313,7 +315,7 @@ func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Atte
 	return found, err
 }
 
-// List reads a page of jobs, newest first.
+// List returns a page of the jobs that match a filter, newest first.
 func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
 	err = s.selected(ctx, f, func(list []*job) {
 		bytes := 0
@@ -329,7 +331,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 	return page, err
 }
 
-// ListRefs reads a page of references to the jobs that match a filter.
+// ListRefs returns a page of references to the jobs that match a filter.
 func (s *Store) ListRefs(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
 	err = s.selected(ctx, f, func(list []*job) {
 		for _, j := range list {
@@ -343,7 +345,7 @@ func (s *Store) ListRefs(ctx context.Context, f store.Filter) (selected store.Re
 	return selected, err
 }
 
-// selected calls the function take once, with all jobs that match a filter, newest first.
+// selected calls take once, with all jobs that match a filter, newest first.
 func (s *Store) selected(ctx context.Context, f store.Filter, take func([]*job)) error {
 	if err := checkLimit(f.Limit); err != nil {
 		return err
@@ -397,7 +399,7 @@ func (s *Store) counts() store.Counts {
 	return c
 }
 
-// OldestReadySince returns the time since which the oldest waiting job has been runnable; 0 if no job waits.
+// OldestReadySince returns since when the oldest waiting job could start; 0 if no job is waiting to start.
 func (s *Store) OldestReadySince(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -411,7 +413,7 @@ func (s *Store) OldestReadySince(ctx context.Context) (oldest queue.Millis, err 
 	return oldest, err
 }
 
-// Screen reads an overview of the queue, in parts.
+// Screen returns an overview of the queue: the running jobs, the next jobs and the ended jobs.
 func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreenRows {
 		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows,
@@ -460,8 +462,8 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 	return screen, err
 }
 
-// startOrder returns the order in which ready jobs start if no gate is full: first the leased jobs, then the
-// others, among which users take turns.
+// startOrder returns a comparison of ready jobs by the order in which they start if no gate is full. First come
+// the leased jobs, then the other jobs, among which users take turns.
 func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
 	position := map[*job]int{}
 	for _, leased := range []bool{true, false} {

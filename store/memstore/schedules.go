@@ -64,7 +64,7 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 	return stored, err
 }
 
-// dueAt sends a hint if a schedule is due before the time that the last Promote returned.
+// dueAt sends a hint if a schedule that is due at the given time is due before the last Promote expected.
 func (s *Store) dueAt(at queue.Millis) {
 	if at != 0 && at < s.nextDue {
 		hint(s.promoteHints)
@@ -81,7 +81,7 @@ func copySchedule(s store.Schedule) store.Schedule {
 	return s
 }
 
-// Schedule reads a schedule and its newest records.
+// Schedule returns a schedule and its newest occurrence records.
 func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.OccurrenceRecord,
 	err error) {
 	err = s.read(ctx, func() error {
@@ -96,7 +96,7 @@ func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule
 	return found, runs, err
 }
 
-// Schedules lists schedules by name.
+// Schedules lists up to limit schedules whose name comes after the given one, ordered by name.
 func (s *Store) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
 	err = s.read(ctx, func() error {
 		for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
@@ -111,7 +111,7 @@ func (s *Store) Schedules(ctx context.Context, after string, limit int) (list []
 	return list, err
 }
 
-// RemoveSchedule deletes a schedule and its records.
+// RemoveSchedule deletes a schedule and its occurrence records.
 func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[name]
@@ -152,7 +152,7 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 	})
 }
 
-// DueSchedules lists due schedules, and returns the time until the next one is due.
+// DueSchedules lists up to limit due schedules. It returns the time until another schedule is due.
 func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
 	err error) {
 	err = s.read(ctx, func() error {
@@ -178,7 +178,7 @@ func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due [
 	return due, next, err
 }
 
-// roundRobin sorts schedules so that users take turns.
+// roundRobin sorts schedules so that their users take turns.
 func roundRobin(list []store.Schedule) (turns []store.Schedule) {
 	for len(list) > 0 {
 		seen := map[int]bool{}
@@ -193,7 +193,8 @@ func roundRobin(list []store.Schedule) (turns []store.Schedule) {
 	return turns
 }
 
-// RunOccurrences carries out and records occurrences of a schedule.
+// RunOccurrences handles occurrences (planned starts) of a schedule: it creates their jobs and records the
+// outcomes.
 func (s *Store) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult,
 	err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
@@ -258,8 +259,8 @@ func (s *Store) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (
 	return fired, err
 }
 
-// fireOccurrences creates the jobs of the occurrences in f.Occurrences. When the first of them is created, it
-// replaces the jobs in replaced.
+// fireOccurrences creates the jobs of the occurrences in f.Occurrences. The first created job replaces the jobs
+// in replaced.
 func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unfinished, replaced []*job,
 	checkCreate func() error, runs *[]store.OccurrenceRecord, now queue.Millis) {
 	unfinishedBefore := len(unfinished)
@@ -285,7 +286,8 @@ func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unf
 	}
 }
 
-// checkFire returns an error if a run that a user requests is not possible. It changes nothing.
+// checkFire returns an error if a job that a user requests from the schedule cannot be created now. It changes
+// nothing.
 func (s *Store) checkFire(known *schedule, unfinished []*job, checkCreate func() error) error {
 	if len(unfinished) > 0 && known.Overlap == store.OverlapSkip {
 		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", unfinished[len(unfinished)-1].ID)
@@ -296,7 +298,7 @@ func (s *Store) checkFire(known *schedule, unfinished []*job, checkCreate func()
 	return checkCreate()
 }
 
-// checkCreate returns an error if the job of a schedule cannot be created.
+// checkCreate returns an error if the next job of a schedule cannot be created, for example because of a limit.
 func (s *Store) checkCreate(known *schedule, f *store.OccurrenceRequest, now queue.Millis) error {
 	draft := copyJob(known.Draft)
 	draft.UID = known.UID
@@ -313,7 +315,7 @@ func (s *Store) checkCreate(known *schedule, f *store.OccurrenceRequest, now que
 	return err
 }
 
-// withoutJobs calls the function f while the given jobs are marked as cancelled, and then restores the jobs.
+// withoutJobs calls f while the given jobs count as cancelled, and then restores the jobs.
 func (s *Store) withoutJobs(excluded []*job, now queue.Millis, f func() error) error {
 	for _, j := range excluded {
 		saved := j.Job
@@ -330,8 +332,8 @@ func (s *Store) recordRun(known *schedule, run store.OccurrenceRecord, now queue
 	known.runs = known.runs[max(0, len(known.runs)-store.MaxOccurrenceRecords):]
 }
 
-// fireOccurrence creates the job of an occurrence, or records the reason why no job was created.
-// unfinishedBefore is the number of unfinished jobs that existed before the current call of RunOccurrences.
+// fireOccurrence creates the job of an occurrence. If it creates none, it records the reason. unfinishedBefore
+// is the number of unfinished jobs before the current call of RunOccurrences.
 func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at queue.Millis, unfinished []*job,
 	unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.OccurrenceRecord, created []*job) {
 	run = store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: f.RequestedBy}

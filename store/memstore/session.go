@@ -10,21 +10,21 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waiter is an active call of Await. The transaction that gives it jobs also removes it from Store.waiters,
-// so it gets jobs at most once. Close closes the channel claimedJobs.
+// waiter is a call of Await that is waiting. The transaction that gives jobs to the call also removes it from
+// Store.waiters, so the call gets jobs at most once. Close closes the channel claimedJobs.
 type waiter struct {
 	want        int
 	claimedJobs chan []queue.Job // receives the claimed jobs; has a buffer for one value
-	wake        chan struct{}    // receives a value when a job may be due earlier than the call expects
+	wake        chan struct{}    // receives a value if a job may become due earlier than the call expects
 }
 
-// Exchange records what happened to leases and claims up to t.WantedJobs jobs.
+// Exchange records what a service reports about its leases, and claims up to t.WantedJobs jobs.
 func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		for _, e := range t.Starts {
 			if j := s.currentLease(e.Lease); j == nil {
 				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
-			} else if j.State != queue.Processing { // the same start may be reported twice
+			} else if j.State != queue.Processing { // the service may report a start twice
 				s.recordStarted(j, e, now)
 			}
 		}
@@ -75,7 +75,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 	return grant, err
 }
 
-// currentLease returns the job of a lease, or nil if the lease is stale.
+// currentLease returns the leased job of l, or nil if the lease has ended.
 func (s *Store) currentLease(l queue.Lease) *job {
 	if j := s.jobs[l.Seq]; j != nil && j.leased && j.Fence == l.Fence {
 		return j
@@ -144,7 +144,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if d.CountsShortage {
 		j.Shortages++
 	}
-	if !d.RecordsAttempt { // no attempt ran, so the job keeps the values of its last attempt
+	if !d.RecordsAttempt { // no attempt ran, so the job keeps the values of the last one
 		j.Error = cmp.Or(d.Error, j.Error)
 		if j.State == queue.Held {
 			s.addEvent(j, queue.EventHeld, queue.EventDetail{Reason: d.Reason}, now)
@@ -167,7 +167,8 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	s.addEvent(j, queue.EventEnded, detail, now)
 }
 
-// addAttempt adds an attempt to its job. wasRunning reports whether the attempt was reported as started before.
+// addAttempt adds an ended attempt to its job. wasRunning says whether the start of the attempt was reported
+// before.
 func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunning bool) {
 	j.records += store.AttemptRecordSize(&e, j.StartedAttempts)
 	j.StartedAttempts++
@@ -195,7 +196,7 @@ func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunn
 	}
 }
 
-// Await waits until a job is runnable, and claims at most want jobs.
+// Await waits until a job can start, and claims up to want jobs.
 func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: max(1, want), claimedJobs: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
 	addWaiter := func(queue.Millis) error {
@@ -205,7 +206,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	if err := s.update(ctx, addWaiter); err != nil {
 		return nil, err
 	}
-	// An empty change is enough, because update gives jobs to the waiters.
+	// An empty change is enough, because update gives jobs to waiting calls.
 	noChange := func(queue.Millis) error { return nil }
 	for {
 		timer := time.NewTimer(s.untilRunnable())
@@ -222,15 +223,15 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case <-w.wake:
 			timer.Stop()
 		case <-timer.C:
-			// The error can be ignored: it can only mean that ctx has ended or the store was closed, and the
-			// next select detects both.
+			// Ignore the error. It means only that ctx has ended or that the store was closed, and the next
+			// select detects both.
 			_ = s.update(ctx, noChange)
 		}
 	}
 }
 
-// stopWaiting ends a call of Await. If a transaction has given jobs to the call at the same time, stopWaiting
-// returns them, because they are leased and no other caller can run them.
+// stopWaiting ends a call of Await. If a transaction has just given jobs to the call, stopWaiting returns these
+// jobs. They are leased, and no other caller can run them.
 func (s *Store) stopWaiting(w *waiter, reason error) ([]queue.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,7 +245,8 @@ func (s *Store) stopWaiting(w *waiter, reason error) ([]queue.Job, error) {
 	return nil, queue.ErrUnavailable
 }
 
-// serveWaiters gives runnable jobs to waiters, in the transaction that made the jobs runnable.
+// serveWaiters claims runnable jobs for waiting calls of Await, in the transaction that has made the jobs
+// runnable.
 func (s *Store) serveWaiters(now queue.Millis) {
 	for len(s.waiters) > 0 {
 		w := s.waiters[0]
@@ -260,15 +262,14 @@ func (s *Store) serveWaiters(now queue.Millis) {
 	}
 }
 
-// untilRunnable returns the time until a job is due, at most an hour.
+// untilRunnable returns the time until another job is due, at most an hour.
 func (s *Store) untilRunnable() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	next := now.Add(maxWait)
 	for _, j := range s.jobs {
-		// Time alone makes only these jobs runnable. Other jobs wait until another job ends or a rule
-		// changes.
+		// Only these jobs become runnable by time alone. The others wait until a job ends or a rule changes.
 		if j.State.Runnable() && !j.leased && j.DueAt > now {
 			next = min(next, j.DueAt)
 		}
@@ -279,7 +280,7 @@ func (s *Store) untilRunnable() time.Duration {
 	return time.Duration(next-now) * time.Millisecond
 }
 
-// Parents returns the jobs that a job has waited for.
+// Parents returns the jobs on which a job depends or has depended.
 func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
 	err = s.read(ctx, func() error {
 		j, err := s.find(seq)
@@ -304,8 +305,8 @@ func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 	return list, err
 }
 
-// PreviousSession returns the leases and runners of an earlier service. IsCopy is always false, because a store in
-// memory is never a copy.
+// PreviousSession returns the leases and the runners that an earlier service has left. IsCopy is always false,
+// because a store in memory is never a copy.
 func (s *Store) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobsBySeq() {
@@ -319,7 +320,7 @@ func (s *Store) PreviousSession(ctx context.Context) (left store.PreviousSession
 	return left, err
 }
 
-// NextEpoch increments the service's epoch and returns it.
+// NextEpoch increments the epoch, the number of the service start, and returns it.
 func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		s.epoch++

@@ -12,21 +12,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// sample is the start or the end of an attempt, with the minute in which it was recorded.
+// sample is one entry of the statistics: the start or the end of an attempt, and when it was recorded.
 type sample struct {
 	minute   queue.Millis
-	queue    string      // queue under which the statistics of this minute count the sample
+	queue    string      // queue under whose name the statistics of this minute count the sample
 	endState queue.State // state of the job after the attempt; 0 for a start
 	duration time.Duration
 }
 
-// runtimeEstimate is the typical run time of a command, identified by its fingerprint.
+// runtimeEstimate is the typical run time of a command. The fingerprint identifies the command.
 type runtimeEstimate struct {
 	fingerprint uint64
 	store.Estimate
 }
 
-// measure records a start with its wait, or an end with its run time.
+// measure adds a sample: a start with the time that the job has waited, or an end with the run time. end is 0
+// for a start.
 func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 	m := sample{
 		minute:   store.Minute.PeriodStart(now),
@@ -46,8 +47,8 @@ func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 	s.samples = append(s.samples, m)
 }
 
-// measureEnd records the end of an attempt. It also records the start, if that was not reported before. j
-// still has the state from before the end.
+// measureEnd adds a sample for the end of an attempt, and one for its start if that was not reported before. j
+// still has its state from before the end.
 func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
 	a := &e.Attempt
 	if !e.Decision.RecordsAttempt {
@@ -60,13 +61,13 @@ func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
 	s.noteRuntime(e.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
 }
 
-// hasOwnStats reports whether a queue always has separate statistics, however many queues there are.
+// hasOwnStats reports whether a queue has separate statistics even if many queues exist.
 func (s *Store) hasOwnStats(name string) bool {
 	_, ruled := s.queueRules[name]
 	return ruled || name == queue.DefaultQueue || name == store.OtherQueues
 }
 
-// Stats sums up the samples of the selected periods.
+// Stats returns the sums of the samples in the selected periods.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
 	if f.AllTime {
 		f = store.StatsFilter{AllTime: true}
@@ -129,7 +130,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 	return out, err
 }
 
-// noteRuntime adds the run time of a completed job.
+// noteRuntime adds the run time of a completed job to the typical run time of its command.
 func (s *Store) noteRuntime(fingerprint uint64, run time.Duration) {
 	if fingerprint == 0 {
 		return
@@ -145,7 +146,7 @@ func (s *Store) noteRuntime(fingerprint uint64, run time.Duration) {
 	s.runtimeEstimates = s.runtimeEstimates[max(0, len(s.runtimeEstimates)-store.MaxEstimates):]
 }
 
-// TypicalRuntime returns the typical run time of a command.
+// TypicalRuntime returns the typical run time of a command, 0 if it is unknown.
 func (s *Store) TypicalRuntime(fingerprint uint64) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,8 +6,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newestWithKey returns the job that has a unique key and has not ended or, if all have ended, the one that
-// ended last.
+// newestWithKey returns the newest of a user's jobs with a unique key (see newer), or nil if none has the key.
 func (s *Store) newestWithKey(uid int, key string) (found *job) {
 	if key == "" {
 		return nil
@@ -20,8 +19,7 @@ func (s *Store) newestWithKey(uid int, key string) (found *job) {
 	return found
 }
 
-// newer reports whether the job a, or else b, holds a unique key that both have: the one that has not ended,
-// or else the one that ended last.
+// newer reports whether a is newer than b. An unfinished job is newest, then the job that ended last.
 func newer(a, b *job) bool {
 	if a.State.Ended() != b.State.Ended() {
 		return b.State.Ended()
@@ -29,7 +27,7 @@ func newer(a, b *job) bool {
 	return cmp.Or(cmp.Compare(a.EndedAt, b.EndedAt), cmp.Compare(a.Seq, b.Seq)) > 0
 }
 
-// keyHolder returns the job that prevents others from using a unique key at this time.
+// keyHolder returns the job that prevents other jobs from using a unique key now, or nil.
 func (s *Store) keyHolder(uid int, key string, now queue.Millis) *job {
 	if j := s.newestWithKey(uid, key); j != nil && (!j.State.Ended() || j.EndedAt.Add(j.UniqueFor) > now) {
 		return j

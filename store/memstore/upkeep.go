@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	maxPromoted = 1000      // changes of each kind in one Promote
-	maxWait     = time.Hour // the longest time that Promote returns
+	maxPromoted = 1000      // maximum number of changes of each kind in one Promote
+	maxWait     = time.Hour // maximum time that Promote returns
 )
 
 // Settings lists the stored settings, ordered by key.
@@ -47,7 +47,7 @@ func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 	})
 }
 
-// Audit records a user's action that no other event records.
+// Audit records an action of a user for which no other event exists.
 func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	return s.update(ctx, func(now queue.Millis) error {
 		var subject job
@@ -59,7 +59,7 @@ func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	})
 }
 
-// SetOrder changes the order and ranks all jobs again immediately.
+// SetOrder changes the order in which jobs start, and ranks all jobs again immediately.
 func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.order = o
@@ -73,7 +73,7 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 // Rerank does nothing, because SetOrder has already ranked all jobs.
 func (s *Store) Rerank(context.Context) (more bool, err error) { return false, nil }
 
-// SetMaxRunningPerUser limits the leased jobs of one user to n.
+// SetMaxRunningPerUser limits the number of leased jobs of each user to n; 0 means unlimited.
 func (s *Store) SetMaxRunningPerUser(ctx context.Context, n int) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.maxUser = n
@@ -81,7 +81,7 @@ func (s *Store) SetMaxRunningPerUser(ctx context.Context, n int) error {
 	})
 }
 
-// SetQueue stores the rule of a queue.
+// SetQueue stores the rule of a queue: its limits, weight and pause.
 func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.queueRules[name] = rule
@@ -94,7 +94,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 	})
 }
 
-// endDuePauses ends the pauses of queues that are due to end.
+// endDuePauses ends the pauses of queues whose duration is over.
 func (s *Store) endDuePauses(now queue.Millis) {
 	for _, name := range slices.Sorted(maps.Keys(s.queueRules)) {
 		if r := s.queueRules[name]; r.PausedUntil != 0 && r.PausedUntil <= now {
@@ -108,7 +108,7 @@ func (s *Store) endDuePauses(now queue.Millis) {
 	}
 }
 
-// SetHooks sets which hooks the store creates.
+// SetHooks sets for which events the store creates hook jobs, and how.
 func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.hooks = h
@@ -116,7 +116,7 @@ func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
 	})
 }
 
-// SetNode sets the node that the store runs on.
+// SetNode sets the node on which the store runs.
 func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.node = node.Clone()
@@ -124,8 +124,9 @@ func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	})
 }
 
-// Promote ends due pauses, cancels expired jobs, deletes old keys and batches, and moves frames of committed
-// batches. Due jobs need no change, because claims compare due times with the clock.
+// Promote ends pauses whose duration is over, cancels expired jobs, deletes old keys and batches, and moves
+// jobs of committed batches into the queue. Jobs that become due need no change, because claims compare due
+// times with the clock.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		s.endDuePauses(now)
@@ -205,10 +206,12 @@ func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 	return next, found
 }
 
-// PromoteHints returns a channel. It receives a hint when Promote must be called earlier than its last call returned.
+// PromoteHints returns a channel that receives a hint if Promote must be called earlier than its last call
+// returned.
 func (s *Store) PromoteHints() <-chan struct{} { return s.promoteHints }
 
-// DeletableOutputs lists up to limit output files whose attempts are gone.
+// DeletableOutputs lists up to limit output files that are marked for deletion, because their attempts were
+// removed.
 func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
 	err = s.read(ctx, func() error {
 		refs = slices.Clone(s.garbage[:min(limit, len(s.garbage))])
@@ -217,7 +220,7 @@ func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string,
 	return refs, err
 }
 
-// ForgetDeletedOutputs removes deleted files from the list of output files to be deleted.
+// ForgetDeletedOutputs removes files that the caller has deleted from the list of files marked for deletion.
 func (s *Store) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.garbage = slices.DeleteFunc(s.garbage, func(ref string) bool { return slices.Contains(refs, ref) })

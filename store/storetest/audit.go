@@ -5,8 +5,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// An audit event records each action of a user on a job or on the queue. The event of an attempt's
-// end records which user ended the attempt.
+// An audit event records each action of a user on a job or on the queue. If a user ended an attempt, the event
+// about the end of the attempt names that user.
 func userActionsAreAudited(r *rig) {
 	j := r.enqueueOne()
 	r.newEvents()

@@ -23,13 +23,14 @@ var awaitPromises = []promise{
 	{name: "Await returns when the store is closed", check: awaitEndsOnClose},
 }
 
-// awaitResult is the result of an Await.
+// awaitResult is the result of a call of Await.
 type awaitResult struct {
 	jobs []queue.Job
 	err  error
 }
 
-// await calls Await in a goroutine. The returned channel receives the result.
+// await calls Await, which waits for jobs and claims them, in a goroutine. The returned channel receives the
+// result.
 func (r *rig) await(ctx context.Context, want int) <-chan awaitResult {
 	result := make(chan awaitResult, 1)
 	go func() {
@@ -39,7 +40,7 @@ func (r *rig) await(ctx context.Context, want int) <-chan awaitResult {
 	return result
 }
 
-// awaitedJobs returns the jobs of an Await that must succeed.
+// awaitedJobs waits for the result of an Await, which must succeed, and returns its jobs.
 func (r *rig) awaitedJobs(what string, result <-chan awaitResult) []queue.Job {
 	r.Helper()
 	got := receive(r, what, result)
@@ -136,14 +137,14 @@ func awaitEndsWithContext(r *rig) {
 	same(r, "claimed later", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-// If the cancellation of an Await races with an enqueue, either the caller of Await gets the job,
-// or the job stays free. No job is leased to a caller that did not receive it.
+// If an Await is cancelled while a job is enqueued, either the caller of Await gets the job, or the job stays
+// free. No job is leased to a caller that did not receive it.
 func awaitLosesNothing(r *rig) {
 	for i := range 100 {
 		ctx, cancel := context.WithCancel(r.Context())
 		result := r.await(ctx, 1)
 		for range i % 10 {
-			runtime.Gosched() // lets Await begin to wait in some rounds before the cancellation
+			runtime.Gosched() // in some rounds, this lets Await begin to wait before the cancellation
 		}
 		var all sync.WaitGroup
 		all.Go(cancel)
@@ -180,7 +181,7 @@ func awaitAndExchangeShareNoLease(r *rig) {
 func awaitEndsOnClose(r *rig) {
 	result := r.await(r.Context(), 1)
 	for range 1000 {
-		runtime.Gosched() // gives Await enough time to begin waiting in most cases
+		runtime.Gosched() // in most cases, this gives Await enough time to begin waiting
 	}
 	r.must(r.s.Close())
 	got := receive(r, "await", result)

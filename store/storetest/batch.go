@@ -21,7 +21,8 @@ var batchPromises = []promise{
 	{name: "seqs skip any number of numeric ids", check: numbersUsedAsIDsAreSkipped},
 }
 
-// stage enqueues a frame of n jobs for a batch without committing the batch.
+// stage enqueues n jobs of a batch and does not commit the batch. Such a part of a batch, sent in one request,
+// is a frame.
 func (r *rig) stage(batch string, n int, set ...func(*queue.Job)) store.Receipt {
 	r.Helper()
 	drafts := make([]queue.Job, n)
@@ -33,8 +34,8 @@ func (r *rig) stage(batch string, n int, set ...func(*queue.Job)) store.Receipt 
 	return receipt
 }
 
-// applyBatch moves all frames of a committed batch into the queue. It returns the number of Promote
-// steps.
+// applyBatch moves all jobs of a committed batch into the queue. It returns the number of calls of ApplyBatch
+// that this took.
 func (r *rig) applyBatch(committed store.Receipt) (steps int) {
 	r.Helper()
 	for more := true; more; {
@@ -117,7 +118,7 @@ func abandonedIsDiscarded(r *rig) {
 	r.advanceAndPromote(2 * time.Minute)
 	r.enqueueOne(withID("b"))
 	last := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Batch: "abandoned"}
-	r.checkUnchanged(func() { // a commit would lose the first frames, which were discarded
+	r.checkUnchanged(func() { // a commit would store the batch without its first frames, which were discarded
 		_, err = r.s.Enqueue(r.Context(), last)
 		r.wantCode("commit of a discarded batch", err, queue.CodeWrongState)
 		_, err = r.s.StageBatch(r.Context(), last)
@@ -153,8 +154,8 @@ func batchesAreSeparate(r *rig) {
 	r.must(err)
 	one, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
-	// Batch a was committed last but is applied first, because a batch does not wait for batches
-	// that were committed earlier.
+	// Batch a was committed last but is applied first, because a batch does not wait for batches that were
+	// committed before it.
 	same(r, "steps of the batch committed second", r.applyBatch(one), 1)
 	same(r, "jobs", len(r.listAll(store.Filter{})), 1)
 	same(r, "steps of the batch committed first", r.applyBatch(two), 1)
@@ -162,13 +163,13 @@ func batchesAreSeparate(r *rig) {
 	r.stage("a", 1)
 	_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
-	r.promote() // Promote also moves the frames of committed batches
+	r.promote() // Promote moves the jobs of committed batches too
 	r.promote()
 	same(r, "jobs after another batch with the same name", len(r.listAll(store.Filter{})), 4)
 }
 
-// The jobs of a staged batch count toward the limit of their user. Once the batch is committed,
-// they also count toward the limit for all users. A commit that would exceed a limit is rejected.
+// The jobs of an uncommitted batch count toward the limit of their user. Once the batch is committed, they also
+// count toward the limit for all users. A commit that would exceed a limit is rejected.
 func stagedJobsCount(r *rig) {
 	r.enqueueOne()
 	stage := func(uid int, batch string, n int) error {
@@ -216,11 +217,11 @@ func batchesAreBounded(r *rig) {
 			Batch: fmt.Sprint("b", n)})
 		return err
 	}
-	for uid := range 6 { // include root; the batches of one user do not count toward the limit of another
+	for uid := range 6 { // root is included; the batches of one user do not count toward the limit of another
 		for n := range store.MaxStagedBatches {
 			r.must(begin(uid, n))
 		}
-		r.must(begin(uid, 0)) // another frame of an existing batch is not a new batch
+		r.must(begin(uid, 0)) // a further request for an existing batch begins no new batch
 		r.checkUnchanged(func() {
 			same[error](r, "one batch more than a user may have", begin(uid, store.MaxStagedBatches), store.ErrTooManyBatches)
 		})
@@ -229,7 +230,7 @@ func batchesAreBounded(r *rig) {
 	r.must(begin(0, store.MaxStagedBatches))
 	_, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b0"})
 	r.must(err)
-	r.must(begin(1, store.MaxStagedBatches)) // a committed batch does not count toward the limit of open batches
+	r.must(begin(1, store.MaxStagedBatches)) // a committed batch does not count toward the limit of uncommitted batches
 	for _, n := range []int{0, queue.MaxJobsPerRequest + 1} {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: make([]queue.Job, n), UID: 9, Batch: "b"})
 		r.wantError("a frame with no jobs or too many jobs", err, queue.CodeInvalid, "jobs")
@@ -257,8 +258,8 @@ func batchesAudited(r *rig) {
 	wantAudit(`"b" forgotten with 1 jobs`)
 }
 
-// If the id of a job is a number, no new job gets this number as its seq. Seqs still rise, and
-// staged jobs keep their seqs.
+// If a user gives a job a number as its id, no new job gets that number as its seq (the number that the store
+// assigns). Seqs still rise, and jobs of uncommitted batches keep their seqs.
 func numbersUsedAsIDsAreSkipped(r *rig) {
 	const many = 1500
 	first := r.enqueueOne()
@@ -291,8 +292,8 @@ func numbersUsedAsIDsAreSkipped(r *rig) {
 	r.enqueueOne(withID("0"))
 }
 
-// A staged job may have its own seq as its id. Later jobs can depend on the job by that id. The job
-// keeps the id when it moves into the queue.
+// A job of an uncommitted batch may have its own seq as its id. Later jobs can depend on the job by that id.
+// The job keeps the id when the batch is committed.
 func stagedIDMayBeOwnSeq(r *rig) {
 	first := r.enqueueOne()
 	own := fmt.Sprint(first.Seq + 1)

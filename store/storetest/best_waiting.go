@@ -15,7 +15,8 @@ var bestWaitingPromises = []promise{
 	{name: "with ageing by enqueues, the best waiting job gains points", order: byEnqueue, check: bestWaitingByEnqueues},
 }
 
-// checkBestWaiting checks the effective priority of the best-ranked waiting job of a user.
+// checkBestWaiting checks the result of BestWaitingPriority: the priority, with ageing, of the user's waiting
+// job that ranks first.
 func (r *rig) checkBestWaiting(what string, uid int, want int64) {
 	r.Helper()
 	got, err := r.s.BestWaitingPriority(r.Context(), uid)

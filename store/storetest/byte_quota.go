@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// bytePromises contains the promises about the bytes that the jobs of a user hold.
+// bytePromises contains the promises about the number of bytes that the jobs of a user may hold.
 var bytePromises = []promise{
 	{name: "a job's bytes count for its user until the job is removed", check: bytesCounted},
 	{name: "jobs that would exceed the user's byte quota are rejected", check: bytesLimitRefuses},
@@ -34,14 +34,14 @@ var bytePromises = []promise{
 	{name: "the bytes of disowned jobs and schedules move with them", check: disownMovesBytes},
 }
 
-// bytesHeld returns the number of bytes that the jobs of a user hold.
+// bytesHeld returns the number of bytes that the store counts for the jobs of a user.
 func (r *rig) bytesHeld(uid int) int64 {
 	r.Helper()
 	return r.s.UserBytes(uid)
 }
 
-// checkBytes checks a number of held bytes. It must be the given number of bytes of texts plus the
-// fixed number of bytes that each job counts for.
+// checkBytes checks got, a number of bytes that jobs hold. It must be the bytes of their texts plus a number of
+// bytes that is counted for each job and only roughly defined.
 func (r *rig) checkBytes(what string, got, texts int64, jobs int) {
 	r.Helper()
 	if limit := texts + int64(jobs)*(store.JobBytes+1024); got < texts+int64(jobs)*store.JobBytes || got > limit {
@@ -50,13 +50,14 @@ func (r *rig) checkBytes(what string, got, texts int64, jobs int) {
 	}
 }
 
-// draftWithInput returns a draft of a user whose standard input has n bytes.
+// draftWithInput returns a draft (a job that is not stored yet) of a user. The standard input of the job has n
+// bytes.
 func draftWithInput(uid, n int) queue.Job {
 	return draft(ofUser(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", n) })
 }
 
-// enqueueLarge enqueues drafts of a user. The parameter limit is the maximum number of bytes that
-// the jobs of the user may hold.
+// enqueueLarge enqueues drafts of a user. The parameter limit is the maximum number of bytes that the jobs of
+// the user may hold; 0 means unlimited.
 func (r *rig) enqueueLarge(uid int, limit int64, drafts ...queue.Job) error {
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesPerUser: limit})
 	return err
@@ -144,7 +145,7 @@ func bytesTrimmed(r *rig) {
 	same(r, "outputs", remaining, []int64{9000, queue.OutputOverQuota, 3000})
 }
 
-// removableBytes returns the number of bytes that can be removed from the jobs of a user.
+// removableBytes returns how many bytes of a user's jobs the store could remove without removing a job.
 func (r *rig) removableBytes(uid int) int64 {
 	r.Helper()
 	n, err := r.s.RemovableBytes(r.Context(), uid, math.MaxInt64)
@@ -152,8 +153,8 @@ func (r *rig) removableBytes(uid int) int64 {
 	return n
 }
 
-// trimUser removes inputs and outputs of a user's jobs. It stops when the user holds at most keep
-// bytes, or when no more can be removed.
+// trimUser removes inputs and outputs of a user's jobs. It stops when the jobs hold at most keep bytes, or when
+// no more can be removed.
 func (r *rig) trimUser(uid int, keep int64) {
 	r.Helper()
 	for more := true; more; {
@@ -163,7 +164,7 @@ func (r *rig) trimUser(uid int, keep int64) {
 	}
 }
 
-// endedJob stores a job, claims it and ends it so that it gets the given state.
+// endedJob stores the job j, claims it and ends it so that it gets the given state.
 func (r *rig) endedJob(j queue.Job, state queue.State) queue.Job {
 	r.Helper()
 	r.must(r.enqueueLarge(j.UID, 0, j))
@@ -292,8 +293,8 @@ func bytesStaged(r *rig) {
 	r.must(r.s.AbortBatch(r.Context(), 1, "b"))
 }
 
-// withInputBytes sets the standard input of a schedule's job to n bytes. The spec of the job also
-// gets n bytes longer.
+// withInputBytes gives the jobs of a schedule a standard input of n bytes. The stored spec of the schedule also
+// becomes n bytes longer.
 func withInputBytes(uid, n int) func(*store.Schedule) {
 	return func(s *store.Schedule) {
 		s.UID, s.Draft = uid, draftWithInput(uid, n)

@@ -72,9 +72,9 @@ func claimBySeq(r *rig) {
 	same(r, "order of claims", order, seqs(jobs))
 }
 
-// With ageing by time, jobs with a (priority, minutes of waiting) of (2,7), (3,5), (5,3) and (8,0)
-// start in this order. The first job has 9 points. The others have 8 points each and start in order
-// of arrival.
+// With ageing by time, a job gains one point of priority per minute of waiting. Jobs with (priority, minutes)
+// of (2,7), (3,5), (5,3) and (8,0) start in this order: the first job has 9 points, and the others have 8
+// points each and start in order of arrival.
 func agingByTime(r *rig) {
 	two := r.enqueueOne(withPriority(2))
 	r.advance(2 * time.Minute)
@@ -91,8 +91,7 @@ func agingByTime(r *rig) {
 	same(r, "order of claims without waiting", seqs(r.claim(10)),
 		[]int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
-	// Points grow continuously, so one millisecond of waiting can decide which of two jobs starts
-	// first.
+	// Points grow continuously, so one millisecond of waiting can decide which of two jobs starts first.
 	old := r.enqueueOne(withPriority(4))
 	r.advance(time.Minute + time.Millisecond)
 	young := r.enqueueOne(withPriority(5))
@@ -122,7 +121,8 @@ func agingByEnqueue(r *rig) {
 	same(r, "order of claims", seqs(r.claim(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 	r.claim(10)
 
-	// Jobs that were enqueued later give points to earlier jobs even after they were removed.
+	// A job that is enqueued gives points to all earlier jobs. They keep these points even if the later job is
+	// removed.
 	first := r.enqueueOne(withPriority(0))
 	for range 3 {
 		r.must(r.s.Change(r.Context(), r.enqueueOne().Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
@@ -175,7 +175,7 @@ func notBeforeDue(r *rig) {
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
-	// A job gains no points before it is due, so it gets its arrival number when it is due.
+	// A job gains no points before it is due, so its arrival number counts from the time when it is due.
 	j.ArrivalNumber = r.s.Counts().EnqueuedTotal
 	claimed := r.claim(1)
 	same(r, "claimed when due", claimed, r.asClaimed(claimed, j))
@@ -217,7 +217,7 @@ func releaseGivesBack(r *rig) {
 	same(r, "claimed in order", both, r.asClaimed(both, first, second))
 	first = both[0]
 
-	// A failed job that is claimed and given back changes only its fence.
+	// If a failed job is claimed and given back, only its fence (the number of its lease) changes.
 	failed := r.settle(first, exited(1))
 	r.advanceAndPromote(2 * time.Second)
 	again := r.claimOne()
@@ -227,7 +227,7 @@ func releaseGivesBack(r *rig) {
 	r.checkCounts()
 }
 
-// expiredEvent returns the event of a job that expires now.
+// expiredEvent returns the event that the store must record if the job j expires now.
 func (r *rig) expiredEvent(j queue.Job) queue.Event {
 	return r.event(queue.EventExpired, j, queue.EventDetail{Reason: queue.ReasonExpired})
 }
@@ -310,9 +310,8 @@ func retriedExpires(r *rig) {
 	})
 }
 
-// checkDueWithin runs do and then checks that the caller of the store knows that it must call
-// Promote within the given time. The caller knows that from the result of the last Promote or from
-// a hint of PromoteHints.
+// checkDueWithin calls do. Then it checks that the store has asked its caller to call Promote within the given
+// time. The store does so in the result of the last Promote or with a hint of PromoteHints.
 func (r *rig) checkDueWithin(within time.Duration, do func()) {
 	r.Helper()
 	said := r.promote()

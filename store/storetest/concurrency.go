@@ -24,7 +24,8 @@ var concurrencyPromises = []promise{
 	{name: "concurrent use loses no job", check: concurrentUseLosesNothing},
 }
 
-// callAll calls every method that takes a context, and returns the errors by name.
+// callAll calls every method of the store that takes a context. It returns the errors by the name of the
+// method.
 func (r *rig) callAll(ctx context.Context, seq int64, l queue.Lease) map[string]error {
 	failed := map[string]error{}
 	try := func(name string, f func() error) { failed[name] = f() }
@@ -236,7 +237,8 @@ func manySettlers(r *rig) {
 	same(r, "job", r.get(j.ID), r.afterSettle(j, e))
 }
 
-// Enqueues, workers, an Await and cancellations run at the same time. Each job ends exactly once.
+// Several goroutines enqueue jobs, work, wait for jobs and cancel jobs at the same time. Each job ends exactly
+// once.
 func concurrentUseLosesNothing(r *rig) {
 	const enqueuers, workers, jobs = 4, 4, 200
 	var finished, cancelled atomic.Int64

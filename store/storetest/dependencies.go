@@ -30,7 +30,7 @@ var dependencyPromises = []promise{
 	{name: "a job with many dependants can end in one call", check: manyDependants},
 }
 
-// dependingOn makes a draft depend on parents with the given condition.
+// dependingOn returns a function that makes a job depend on parents with the given condition.
 func dependingOn(how queue.DependencyCondition, parents ...queue.Job) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, p := range parents {
@@ -78,7 +78,7 @@ func waitsForOthers(r *rig) {
 	got := r.claimExactly("only the parents", parents...)
 	r.settle(got[0], exited(0))
 	r.claimExactly("one parent has ended")
-	r.settle(got[1], exited(1)) // the failed attempt will be retried, so the parent has not ended
+	r.settle(got[1], exited(1)) // the failed attempt will be retried, so this parent has not ended
 	r.checkState("the other parent has failed and will be retried", child, queue.Blocked, "")
 	r.advanceAndPromote(time.Hour)
 	r.promote()
@@ -144,7 +144,7 @@ func removedParent(r *rig) {
 		draft(dependingOn(queue.ParentCompleted, parents[1])))
 	r.must(r.change(parents[0], queue.VerbRemove))
 	r.checkState("its parent was removed", jobs[0], queue.Cancelled, queue.ReasonDependency)
-	r.must(r.change(jobs[1], queue.VerbRemove)) // removing a job removes its dependencies
+	r.must(r.change(jobs[1], queue.VerbRemove)) // removing a job also removes its dependencies
 	r.settle(r.claimExactly("the other parent", parents[1])[0], exited(0))
 	r.checkCounts()
 }
@@ -248,8 +248,8 @@ func dependantAgesFromRelease(r *rig) {
 	r.claimExactly("the delayed dependant", later)
 }
 
-// The dependants of a job are decided in several steps, which Promote continues. If a retry of the
-// parent is requested between two steps, a dependant that is then added waits until the parent ends
+// When a job ends, the store handles its dependants in several steps, and Promote continues them. If a user
+// retries the parent between two steps, a dependant that is enqueued after that waits until the parent ends
 // again.
 func manyDependants(r *rig) {
 	const many = 400
@@ -271,7 +271,7 @@ func manyDependants(r *rig) {
 	r.checkState("it waits for the end of the new attempt", added, queue.Blocked, "")
 }
 
-// dependingOnIDs makes a draft depend on the jobs with the given ids.
+// dependingOnIDs returns a function that makes a job depend on the jobs with the given ids.
 func dependingOnIDs(how queue.DependencyCondition, ids ...string) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, id := range ids {

@@ -45,7 +45,7 @@ func draftIsStored(r *rig) {
 	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEnqueued, want,
 		queue.EventDetail{UID: new(testUID)})})
 	counts := r.s.Counts()
-	counts.DatabaseBytes = 0 // the contract does not define the size of an empty database
+	counts.DatabaseBytes = 0 // the contract (store.Store) does not define the size of an empty database
 	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, EnqueuedTotal: 1})
 	history, err := r.s.History(r.Context(), want.Seq, 0, store.MaxPageRows)
 	r.must(err)
@@ -243,7 +243,8 @@ func batchSizes(r *rig) {
 	r.checkCounts()
 }
 
-// wantCode checks only the code of err. The contract does not define which field the error names.
+// wantCode checks the code of err and not its field, because the contract does not define which field the error
+// names.
 func (r *rig) wantCode(what string, err error, code queue.Code) {
 	r.Helper()
 	if !errors.Is(err, &queue.Error{Code: code}) {

@@ -51,7 +51,8 @@ func resourceDemand(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, Key: name, Amount: n}
 }
 
-// claimExactly claims as many jobs as possible and checks that it gets exactly the given jobs.
+// claimExactly claims as many jobs as possible. It checks that the claim returns exactly the given jobs, in
+// this order.
 func (r *rig) claimExactly(what string, want ...queue.Job) []queue.Job {
 	r.Helper()
 	got := r.exchange(store.Report{WantedJobs: 50}).Jobs
@@ -67,7 +68,7 @@ func (r *rig) claimExactly(what string, want ...queue.Job) []queue.Job {
 	return got
 }
 
-// release gives back the leases of jobs.
+// release gives back the leases of claimed jobs, so that the jobs wait again.
 func (r *rig) release(jobs ...queue.Job) {
 	r.Helper()
 	var t store.Report
@@ -337,8 +338,8 @@ func boundedQueue(r *rig) {
 	same(r, "job", r.awaitedJobs("one job has ended", result)[0].Seq, jobs[2].Seq)
 }
 
-// If a user with jobs in many queues has reached the running limit, other users' jobs are not
-// delayed. When a job of the user ends, another one starts.
+// A user with jobs in many queues has reached the limit of running jobs. Other users' jobs are not delayed.
+// When a job of that user ends, another job of the user starts.
 func manyQueues(r *rig) {
 	const many = 600
 	r.setMaxRunning(2)
@@ -365,8 +366,8 @@ func manyQueues(r *rig) {
 	}
 }
 
-// Many queues whose jobs lack units of a resource do not prevent Promote from finishing. They do
-// not delay other jobs.
+// In many queues, the first job needs more units of a resource than are free. Promote still finishes, and other
+// jobs are not delayed.
 func manyQueuesAtAResource(r *rig) {
 	r.setResources(map[string]int{"gpu": 2})
 	r.claimExactly("one of two units", r.enqueueOne(withDemands(resourceDemand("gpu", 1))))
@@ -375,15 +376,15 @@ func manyQueuesAtAResource(r *rig) {
 		drafts[i] = draft(ofUser(1), inQueue(fmt.Sprint("q", i)), withDemands(resourceDemand("gpu", 2)))
 	}
 	r.enqueueAndGet(drafts...)
-	// A change of the resources makes the store check all lanes again.
+	// After a change of the resources, the store checks all lanes (lists of jobs with the same queue, user and
+	// demands) again.
 	r.setResources(map[string]int{"gpu": 2, "disk": 1})
 	r.claimExactly("a job of another user", r.enqueueOne(ofUser(2)))
 	r.promote()
 	r.claimExactly("no job has enough units")
 }
 
-// Two queues with the weights 3 and 1 share the starts in the ratio 3 to 1, whatever priorities
-// their jobs have.
+// Two queues with the weights 3 and 1 start jobs in the ratio 3 to 1, whatever priorities the jobs have.
 func queuesShareByWeight(r *rig) {
 	r.setQueueRule("a", store.QueueRule{Weight: 3})
 	const many = 400
@@ -428,7 +429,7 @@ func idleQueueSavesNoTurns(r *rig) {
 	}
 }
 
-// The rules of SetGate apply to shared keys, whatever limits the jobs declare.
+// SetGate sets the limit of a key that users share. That limit applies, whatever limits the jobs declare.
 func setGateRulesApply(r *rig) {
 	set := func(d queue.Demand) error { return r.s.SetGate(r.Context(), d) }
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", Amount: n} }
@@ -476,7 +477,7 @@ func setGateRulesApply(r *rig) {
 	f := demanding(lock(9))
 	r.claimExactly("the limit declared by the first job that uses the lock", e)
 	r.must(r.change(f, queue.VerbCancel))
-	r.must(r.change(d, queue.VerbRetry)) // on its retry, d declares another limit than the rule
+	r.must(r.change(d, queue.VerbRetry)) // when d is retried, it declares another limit than SetGate has set
 	r.claimExactly("the same limit after a retry")
 	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", Amount: 1}, {Kind: queue.GateLock, Key: "@",
 		Amount: 1},

@@ -21,7 +21,8 @@ var hookPromises = []promise{
 	{name: "jobs of a former owner create no hooks", check: hookOfDisownedIsNotMade},
 }
 
-// hooksOf returns hooks whose commands contain the moment and the job that caused them.
+// hooksOf returns one hook job for each event in on. The command of a hook contains the event and the job that
+// caused the hook.
 func hooksOf(j *queue.Job, on queue.HookEvents) (drafts []queue.Job) {
 	for _, moment := range queue.Hooks {
 		if moment&on == 0 {
@@ -36,19 +37,19 @@ func hooksOf(j *queue.Job, on queue.HookEvents) (drafts []queue.Job) {
 	return drafts
 }
 
-// withHooks makes a job request hooks at the given moments.
+// withHooks returns a function that makes a job request hooks for the given events.
 func withHooks(set queue.HookEvents) func(*queue.Job) {
 	return func(j *queue.Job) { j.HookEvents = set }
 }
 
-// makeHooks makes the store create hooks with hooksOf. The parameter on lists the moments at which
-// every job gets a hook, even if the job requests none.
+// makeHooks makes the store create hook jobs with hooksOf. For the events in on, every job gets a hook, even if
+// it requests none.
 func (r *rig) makeHooks(on queue.HookEvents) {
 	r.Helper()
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{Triggers: on, MakeHooks: hooksOf, Owner: "hooks"}))
 }
 
-// newHooks returns the commands of the hooks that were created since its last call, oldest first.
+// newHooks returns the commands of the hook jobs that were created since its last call, oldest first.
 func (r *rig) newHooks() (list []string) {
 	r.Helper()
 	for _, e := range r.newEvents() {
@@ -72,7 +73,7 @@ func hookIsMade(r *rig) {
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	same(r, "after the first attempt", r.newHooks(), []string{"failed a failed 1"})
 	r.checkCounts()
-	r.exchange(store.Report{Settlements: []store.Settlement{e}}) // a stale report
+	r.exchange(store.Report{Settlements: []store.Settlement{e}}) // the lease has ended, so this report must have no effect
 	same(r, "after a stale report", r.newHooks(), nil)
 	hook := r.claimOne()
 	same(r, "the hook job", hook, func() queue.Job {
@@ -105,7 +106,7 @@ func hooksOfAll(r *rig) {
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a"))
 	r.settle(r.claimOne(), exited(0))
 	r.enqueueOne(withID("b"), withMaxAttempts(1))
-	r.settle(r.claimOne(), exited(1)) // claims the job itself, because it ranks before the hooks
+	r.settle(r.claimOne(), exited(1)) // this claims the job itself, because it ranks before the hook jobs
 	same(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1", "dead b dead 1"})
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{}))
 	r.enqueueOne(withID("c"), withHooks(queue.HookEnded))
@@ -136,7 +137,7 @@ func hookOfCancelled(r *rig) {
 	r.newHooks()
 	r.must(r.change(parent, queue.VerbCancel))
 	r.advanceAndPromote(time.Second)
-	r.must(r.change(r.get("c"), queue.VerbRemove)) // a removal of a job that has not ended creates no hook
+	r.must(r.change(r.get("c"), queue.VerbRemove)) // the removal of a job that has not ended creates no hook
 	list := r.newHooks()
 	same(r, "hooks", list[:1], []string{"ended a cancelled 0"})
 	rest := map[string]bool{}
@@ -254,7 +255,7 @@ func hookOfDisownedIsNotMade(r *rig) {
 
 func hookNamesNoOtherUser(r *rig) {
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, UID: 7, Owner: "hooks"}))
-	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // no name is stored for the user of this job
+	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the store has no name for the user of this job
 	r.must(r.change(r.get("a"), queue.VerbCancel))
 	names, _, err := r.s.Owners(r.Context())
 	r.must(err)

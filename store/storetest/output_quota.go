@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// endWithOutput ends an attempt of a leased job with an output of n bytes and returns the changed
-// job. The parameter limit is the maximum number of bytes of the job's user; 0 means unlimited.
+// endWithOutput ends an attempt of a leased job with an output of n bytes. It returns the stored job. The
+// parameter limit is the maximum number of bytes of the job's user; 0 means unlimited.
 func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) queue.Job {
 	r.Helper()
 	e := r.settlement(j, o)
@@ -21,9 +21,8 @@ func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) qu
 	return r.get(j.ID)
 }
 
-// failWithOutput ends an attempt of a leased job as a failure with an output of n bytes. It checks
-// that the job will be retried. The parameter limit is the maximum number of bytes of the job's
-// user; 0 means unlimited.
+// failWithOutput ends an attempt of a leased job with a failure and an output of n bytes. It checks that the
+// job will be retried. The parameter limit is the maximum number of bytes of the job's user; 0 means unlimited.
 func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	r.Helper()
 	got := r.endWithOutput(j, exited(1), n, limit)
@@ -31,7 +30,7 @@ func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	return got
 }
 
-// claimRetry waits until the failed job is due again, and claims it.
+// claimRetry advances the clock until the failed job is due again, and claims the job.
 func (r *rig) claimRetry() queue.Job {
 	r.Helper()
 	r.advance(time.Hour)
@@ -39,7 +38,7 @@ func (r *rig) claimRetry() queue.Job {
 	return r.claimOne()
 }
 
-// outputSizes returns the sizes of the outputs of a job's first attempts.
+// outputSizes returns the output sizes of the given number of attempts of a job, from the first attempt on.
 func (r *rig) outputSizes(j queue.Job, attempts int) (list []int64) {
 	r.Helper()
 	for n := range attempts {
@@ -48,7 +47,7 @@ func (r *rig) outputSizes(j queue.Job, attempts int) (list []int64) {
 	return list
 }
 
-// outputSize returns the output size of attempt n of a job.
+// outputSize returns the size of the stored output of attempt n of a job.
 func (r *rig) outputSize(j queue.Job, n int) int64 {
 	r.Helper()
 	a, err := r.s.Attempt(r.Context(), j.Seq, n)
@@ -76,8 +75,8 @@ func outputsOfRetriedTrimmed(r *rig) {
 	same(r, "bytes of outputs at the end", r.get(j.ID).OutputBytes, int64(0))
 }
 
-// checkPromoteHinted calls the function do. It checks that the store then sends a hint to call
-// Promote immediately, because only Promote returns the output files to delete.
+// checkPromoteHinted calls do. It checks that the store then sends a hint to call Promote immediately, because
+// only Promote returns the output files to delete.
 func (r *rig) checkPromoteHinted(what string, do func()) {
 	r.Helper()
 	r.promote()
@@ -137,7 +136,7 @@ func outputsOfAttemptsBounded(r *rig) {
 	other := r.endWithOutput(r.enqueueAndClaim(2), exited(0), 9000, 0)
 	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 2000, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
-	limit := r.bytesHeld(1) + 1500 + 6*(store.AttemptBytes+16) // space for one output and for the records of all attempts
+	limit := r.bytesHeld(1) + 1500 + 6*(store.AttemptBytes+16) // enough for one output and for the records of all attempts
 	for n := range 6 {
 		j = r.failWithOutput(j, 1000, limit)
 		if used := r.bytesHeld(1); used > limit {
@@ -240,7 +239,7 @@ func recordsBounded(r *rig) {
 	}
 	first := r.bytesHeld(1)
 	for range store.KeptAttemptRecords {
-		attempt(first, "") // each job keeps its first records, even if they exceed the limit
+		attempt(first, "") // the records of a job's first attempts are kept even if they exceed the limit
 	}
 	limit := r.bytesHeld(1)
 	for n, output := range []string{"printed", "", ""} {

@@ -20,7 +20,7 @@ var ownerPromises = []promise{
 	{name: "output files without an attempt are deletable", check: unownedFound},
 }
 
-// enqueueAs enqueues a job of a uid, with the given name of the owner.
+// enqueueAs enqueues a job of the user uid. The name is the account name of that user.
 func (r *rig) enqueueAs(uid int, name string, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
 	d := draft(append([]func(*queue.Job){ofUser(uid)}, set...)...)
@@ -250,7 +250,7 @@ func unownedFound(r *rig) {
 	}
 	unowned(nil)
 	unowned(ask, unknown, name(inline), stale)
-	unowned(ask) // reports nothing, because the first call has already listed the files as deletable
+	unowned(ask) // this reports nothing, because the first call has already marked the files as deletable
 	garbage, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
 	slices.Sort(garbage)

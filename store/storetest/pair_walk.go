@@ -15,27 +15,26 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Engine is a store that a walk compares with the model. Both use the same clock.
+// Engine is a store that a random walk compares with a model: the store of package memstore, with the same clock.
 type Engine struct {
 	Store store.Store
 	// Reopen closes the store, opens it again and returns it.
 	Reopen func() store.Store
-	// Undo performs n random operations in a transaction and then rolls the transaction back.
+	// Undo performs n random operations in one transaction and then rolls the transaction back.
 	Undo func(n int, rng *rand.Rand)
-	// Check compares the caches of the engine with its tables. It is nil for an engine without caches.
+	// Check compares the engine's caches with its tables. It is nil for an engine without caches.
 	Check func() error
 }
 
-// These environment variables control Walks: the number of walks, and the seed of a single walk.
+// These environment variables control Walks: the number of walks, and the seed of the only walk to perform.
 const (
 	runsVariable = "QUEUECTL_WALKS"
 	seedVariable = "QUEUECTL_WALK"
 )
 
-// Walks performs random walks of the given number of steps. Each step calls the engine and the
-// model in the same way and compares their results. Both must claim the same jobs in the same
-// order. The function open creates both stores with an order, and returns a function that advances
-// their clock. A failed walk prints its seed.
+// Walks performs random walks of the given number of steps. Each step calls the engine and the model in the
+// same way and compares their results. The function open creates both stores with an order, and returns a
+// function that advances their clock. A failed walk logs its seed. Short mode takes a quarter of the steps.
 func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store,
 	advance func(time.Duration))) {
 	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
@@ -74,14 +73,14 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 	}
 }
 
-// orders contains the settings of queue.Order in which users take turns.
+// orders contains the orders in which a claim serves the users in turn.
 var orders = []queue.Order{
 	{Scheduling: queue.ByPriority},
 	{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute},
 	{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute},
 }
 
-// pairWalk performs the same random operations on an engine and on the model and compares the results.
+// pairWalk is one walk: the same random operations on an engine and on the model, whose results it compares.
 type pairWalk struct {
 	*testing.T
 	engine      Engine
@@ -89,15 +88,15 @@ type pairWalk struct {
 	advance     func(time.Duration)
 	rng         *rand.Rand
 	order       queue.Order
-	orders      []queue.Order // orders that the walk may change to
-	withGates   bool          // jobs have random demands
+	orders      []queue.Order // orders to which the walk may change
+	withGates   bool          // jobs have random demands for gates
 	withWeights bool          // queues may have different weights
 	withHooks   bool          // each completed job gets a hook
 	step        int
 	operation   string                // the current operation, for messages
 	seqs        []int64               // seqs of the jobs that may exist
 	leasedSeqs  []int64               // seqs of the leased jobs
-	leases      map[int64]queue.Lease // leases of the engine, whose fences are random
+	leases      map[int64]queue.Lease // leases of the engine, which chooses their fences at random
 	modelLeases map[int64]queue.Lease // leases of the model
 
 	maxUser int
@@ -105,7 +104,7 @@ type pairWalk struct {
 	node    store.Node
 }
 
-// askBoth calls ask with both stores and checks that the errors have the same code.
+// askBoth calls ask with both stores and checks that both return no error or errors of the same code.
 func askBoth[T any](w *pairWalk, ask func(s store.Store) (T, error)) (engine, model T) {
 	w.Helper()
 	engine, err := ask(w.engine.Store)
@@ -128,7 +127,7 @@ func codeOf(err error) queue.Code {
 	return queue.CodeInternal
 }
 
-// compareJob compares a job in both stores, except for its fence, which is random.
+// compareJob compares a job in both stores, except for its fence (the number of its lease), which is random.
 func (w *pairWalk) compareJob(seq int64) {
 	w.Helper()
 	w.operation = "get"
@@ -145,7 +144,7 @@ func (w *pairWalk) compareJob(seq int64) {
 	}
 }
 
-// doBoth performs an operation in both stores.
+// doBoth performs an operation on both stores and checks that both succeed or fail alike.
 func (w *pairWalk) doBoth(do func(s store.Store) error) {
 	w.Helper()
 	askBoth(w, func(s store.Store) (struct{}, error) { return struct{}{}, do(s) })
@@ -209,8 +208,8 @@ func (w *pairWalk) takeStep() {
 	if err := w.engine.Check(); err != nil {
 		w.Errorf("step %d, after %s: %v", w.step, w.operation, err)
 	}
-	// Only Promote cancels all expired jobs. After other operations, one store may have cancelled
-	// an expired job during a claim and the other store not.
+	// Only the operation "time" ends with Promote, which cancels all expired jobs. After another operation, a
+	// claim may have cancelled an expired job in one of the stores only.
 	if w.operation != "time" {
 		return
 	}
@@ -222,7 +221,7 @@ func (w *pairWalk) takeStep() {
 
 var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue}
 
-// changeRule changes a random rule in both stores.
+// changeRule changes a random setting of both stores, such as a limit or the weight of a queue.
 func (w *pairWalk) changeRule() {
 	switch w.rng.IntN(5) {
 	case 4:
@@ -266,7 +265,7 @@ func (w *pairWalk) changeRule() {
 	}
 }
 
-// setRules sets all rules again after a store was reopened.
+// setRules sets all rules in both stores again. Call it after a store was reopened.
 func (w *pairWalk) setRules() {
 	w.doBoth(func(s store.Store) error {
 		hooks := store.Hooks{MakeHooks: hooksOf, Owner: "x"}
@@ -282,14 +281,14 @@ func (w *pairWalk) setRules() {
 			}
 			err = errors.Join(err, s.SetQueue(w.Context(), name, rule))
 		}
-		for next := time.Duration(0); next == 0 && err == nil; { // until Promote has checked all closed lanes
+		for next := time.Duration(0); next == 0 && err == nil; { // call Promote until it has checked all closed lanes
 			next, err = s.Promote(w.Context())
 		}
 		return err
 	})
 }
 
-// randomDemands returns random demands. Each kind of gate has few keys, so that jobs compete for the gates.
+// randomDemands returns random demands of a job for gates. It uses few keys, so that jobs compete for them.
 func (w *pairWalk) randomDemands() (list []queue.Demand) {
 	if !w.withGates || w.rng.IntN(2) == 0 {
 		return nil
@@ -306,12 +305,11 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 			w.rng.IntN(4),
 			Period: time.Duration(1+w.rng.IntN(3)) * time.Second})
 	}
-	// A job gets at most one resource. A job that lacked units of several resources would hold back
-	// other jobs at one of them, and the stores may choose different ones.
+	// A job gets at most one resource. A job that lacks units of several resources holds back other jobs at
+	// only one of these, and the stores may choose different ones.
 	if w.rng.IntN(2) == 0 {
-		// In an order with turns, a job that needs several units holds back other jobs only after a
-		// claim has found that it is its user's next job. The stores may find that at different
-		// times, so such jobs need only one unit.
+		// If users take turns, a job that needs several units holds back others once a claim has found that
+		// it is its user's next job. The stores may find that at different times, so it needs only one unit.
 		n := 1
 		if w.order == byArrival {
 			n += w.rng.IntN(3)
@@ -321,9 +319,9 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 	return list
 }
 
-// randomDependencies returns random dependencies of a draft: on stored and removed jobs, on other
-// drafts of the request and, rarely, in a cycle. No parent has an expiry. The stores may cancel an
-// expired parent at different times, so its dependants would get different arrival numbers.
+// randomDependencies returns random dependencies of draft i: on stored and removed jobs, on other drafts of the
+// request and, rarely, in a cycle. No parent has an expiry, because the stores may cancel an expired parent at
+// different times. Its dependants would then get different arrival numbers.
 func (w *pairWalk) randomDependencies(i int, drafts []queue.Job) (list []queue.Dependency) {
 	expires := func(d queue.Dependency) bool {
 		if d.DraftNumber != 0 {
@@ -352,7 +350,7 @@ func (w *pairWalk) randomDependencies(i int, drafts []queue.Job) (list []queue.D
 }
 
 func (w *pairWalk) enqueue() {
-	w.promote() // cancels the expired jobs in both stores, so that their counts are equal
+	w.promote() // this cancels the expired jobs in both stores, so that their counts are equal
 	drafts := make([]queue.Job, 1+w.rng.IntN(4))
 	uid := w.rng.IntN(12)
 	for i := range drafts {
@@ -362,16 +360,15 @@ func (w *pairWalk) enqueue() {
 		if w.rng.IntN(4) == 0 {
 			j.Delay = time.Duration(w.rng.IntN(3000)) * time.Millisecond
 		}
-		// Jobs request hooks only on completion or failure. The stores may cancel an expired job at
-		// different times, and would then create its HookEnded hook at different times.
+		// Jobs request hooks only for completion and failure. The stores may cancel an expired job at different
+		// times, and would then create its HookEnded hook at different times.
 		if w.rng.IntN(6) == 0 {
 			j.HookEvents = queue.HookEvents(w.rng.IntN(int(queue.HookDead)))
 		}
 		if w.rng.IntN(8) == 0 {
 			j.ExpiresAt = w.model.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
 		} else if w.rng.IntN(6) == 0 {
-			// A job with an expiry gets no unique key. It would keep the key until it is cancelled,
-			// which may happen at different times in the two stores.
+			// A job with an expiry gets no unique key, because the stores may cancel the job at different times.
 			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.rng.IntN(3)), queue.ConflictAction(w.rng.IntN(3)),
 				time.Duration(w.rng.IntN(2000))*time.Millisecond
 		}
@@ -397,7 +394,7 @@ func (w *pairWalk) exchange() {
 	engine.WantedJobs = w.rng.IntN(7)
 	model.WantedJobs = engine.WantedJobs
 	stillLeased := w.report(&engine, &model)
-	if w.rng.IntN(4) == 0 { // a simulation must change nothing
+	if w.rng.IntN(4) == 0 { // the result does not matter: a simulation must change nothing
 		if _, err := w.engine.Store.Simulate(w.Context(), 1+w.rng.IntN(9)); err != nil {
 			w.Error(err)
 		}
@@ -417,12 +414,12 @@ func (w *pairWalk) exchange() {
 		givenBack = append(givenBack, c.Lease)
 	}
 	for _, l := range givenBack {
-		if !stale[l.Seq] { // a stale release means that the job has started and is still leased
+		if !stale[l.Seq] { // a stale release means that the job has started, so it is still leased
 			stillLeased = slices.DeleteFunc(stillLeased, func(seq int64) bool { return seq == l.Seq })
 		}
 	}
 	w.leasedSeqs = stillLeased
-	for range maxExtraClaims { // an engine that checks many jobs that cannot run may need several claims
+	for range maxExtraClaims { // an engine that checks many jobs without room may need several claims
 		if len(got.Jobs) >= len(want.Jobs) {
 			break
 		}
@@ -433,21 +430,21 @@ func (w *pairWalk) exchange() {
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
 	w.compareClaims(got.Jobs, want.Jobs, engine.WantedJobs)
-	// Skip the obstacles if a job has ended, because then other jobs may be able to start after the claim.
+	// If a job has ended, other jobs may be able to start after the claim. Then do not check obstacles.
 	if len(want.Jobs) < engine.WantedJobs && len(w.seqs) > 0 && len(engine.Settlements)+len(engine.Changes) == 0 &&
 		!w.Failed() {
 		w.checkObstacles(w.seqs[w.rng.IntN(len(w.seqs))])
 	}
 }
 
-// report adds random results of the leased jobs to both reports. It returns the jobs that stay leased.
+// report adds the same random results of the leased jobs to both reports. It returns the jobs that stay leased.
 func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 	for _, seq := range w.leasedSeqs {
 		engineLease, modelLease := w.leases[seq], w.modelLeases[seq]
 		switch w.rng.IntN(6) {
 		case 0:
 			engine.Releases, model.Releases = append(engine.Releases, engineLease), append(model.Releases, modelLease)
-			// A release has no effect if the job has started. The reply shows whether the job had started.
+			// If the job has started, a release has no effect. Only the reply shows that.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 5:
@@ -462,7 +459,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 			}
 			engine.Changes, model.Changes = append(engine.Changes, store.LeasedChange{Lease: engineLease, Change: c}),
 				append(model.Changes, store.LeasedChange{Lease: modelLease, Change: c})
-			// A change has no effect if the job has started. The reply shows whether the job had started.
+			// If the job has started, a change has no effect. Only the reply shows that.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 1:
@@ -487,7 +484,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 	return stillLeased
 }
 
-// checkObstacles checks that a waiting job has obstacles if and only if the last claim could not claim it.
+// checkObstacles checks that a waiting job has obstacles exactly if the last claim could not claim it.
 func (w *pairWalk) checkObstacles(seq int64) {
 	w.operation = fmt.Sprint("obstacles of ", seq)
 	j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
@@ -499,7 +496,7 @@ func (w *pairWalk) checkObstacles(seq int64) {
 		return all[seq], err
 	})
 	runnable := j.State.Runnable() && !slices.Contains(w.leasedSeqs, seq)
-	// If a job is not due, its only possible obstacle is a pause of its queue.
+	// If a job is not due, only a pause of its queue counts as an obstacle.
 	timed := runnable && j.DueAt > w.model.Now()
 	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {
 		w.Errorf("step %d: job %d is %s; its obstacles are %v in the engine and %v in the model", w.step, seq,
@@ -507,11 +504,11 @@ func (w *pairWalk) checkObstacles(seq int64) {
 	}
 }
 
-// maxExtraClaims limits the number of further claims that the engine may need until it has claimed as many
-// jobs as the model. The engine needs further claims if it checks many jobs that cannot run.
+// maxExtraClaims limits how many more claims an engine may need until it has claimed as many jobs as the model.
+// An engine needs more than one claim if it has to check many jobs that cannot start.
 const maxExtraClaims = 20
 
-// compareClaims compares the claimed jobs.
+// compareClaims checks that a claim of each store returned the same jobs in the same order.
 func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
 	order := func(jobs []queue.Job) (seqs []int64) {
 		for i := range jobs {
@@ -536,8 +533,7 @@ func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
 	}
 }
 
-// promote calls Promote in both stores, which cancels all expired jobs. A claim before may have
-// cancelled an expired job in only one of the stores.
+// promote calls Promote in both stores, so that no expired job is cancelled in only one of them.
 func (w *pairWalk) promote() {
 	w.Helper()
 	w.doBoth(func(s store.Store) error { _, err := s.Promote(w.Context()); return err })

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// trimUntilDone repeats a step in both stores until the step reports that it is done.
+// trimUntilDone repeats a step in each store until the step reports that nothing more is to be done.
 func (w *pairWalk) trimUntilDone(step func(store.Store) (more bool, err error)) {
 	w.Helper()
 	w.doBoth(func(s store.Store) (err error) {
@@ -21,12 +21,12 @@ func (w *pairWalk) trimUntilDone(step func(store.Store) (more bool, err error)) 
 	})
 }
 
-// purge removes ended jobs and then reads which jobs still exist.
+// purge removes ended jobs from both stores and then compares which jobs still exist.
 func (w *pairWalk) purge() {
 	w.promote()
 	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
-	// Purge all ended jobs in one call, because the stores may order jobs that ended at the same time
-	// differently. Use a time one day ahead, because the clock may have been set back after a job expired.
+	// Purge all ended jobs in one call, because the stores may sort jobs with the same end time differently.
+	// Use a time one day ahead, because the clock may have been set back after a job expired.
 	before, limit := w.model.Now().Add(24*time.Hour), store.MaxPageRows
 	selection := store.EndedFilter{States: ended, Cutoff: before}
 	switch w.rng.IntN(4) {

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each progress of a running attempt is stored and adds an event. The last progress stays after the
-// end of the attempt and is deleted when the next attempt starts. Progress for a stale lease, or
-// for an attempt that has not started, is rejected.
+// Each progress report of a running attempt is stored and adds an event. The last one stays after the end of
+// the attempt and is deleted when the next attempt starts. The store rejects progress for a lease that has
+// ended or for an attempt that has not started.
 func progressStays(r *rig) {
 	r.enqueueOne(withMaxAttempts(3))
 	j := r.claimOne()

@@ -155,7 +155,7 @@ func simulationChangesNothing(r *rig) {
 	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 1}
 	jobs := r.enqueueAndGet(draft(), draft(inQueue("one")), draft(inQueue("one")), draft(withDemands(gpu)),
 		draft(withDemands(gpu)), draft(withDemands(lockDemand("k", 1))), draft(expiringAt(r.s.Now().Add(time.Minute))))
-	r.advance(2 * time.Minute) // two minutes later, the last job has expired
+	r.advance(2 * time.Minute) // after two minutes, the last job has expired
 	queues, counts := r.queueStates(), r.s.Counts()
 	r.newEvents()
 	var first []int64
@@ -206,7 +206,7 @@ func obstaclesAreListed(r *rig) {
 		Limit: 3, NeededUnits: 1, KeptForOtherJob: true})
 	r.start(r.get(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
-	// firsts checks the first obstacle of each job in want.
+	// firsts checks the first of the reasons for which each job in want is waiting.
 	firsts := func(what string, want map[int64]store.WaitReason) {
 		r.Helper()
 		all, err := r.s.WaitReasons(r.Context(), []int64{second.Seq, large.Seq, small.Seq, free.Seq, first.Seq, 99})

@@ -34,7 +34,7 @@ var quotaPromises = []promise{
 
 func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
-// setMaxRunning sets the limit on the leased jobs of a user.
+// setMaxRunning sets the maximum number of leased jobs of each user.
 func (r *rig) setMaxRunning(n int) {
 	r.Helper()
 	r.must(r.s.SetMaxRunningPerUser(r.Context(), n))
@@ -108,7 +108,7 @@ func userPendingLimitOfRetry(r *rig) {
 			queue.CodeQueueFull)
 	})
 	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPending: 1, MaxPendingPerUser: 1}
-	// The job was waiting before, so the limits on waiting jobs do not apply to it.
+	// The job was already waiting, so the limits on waiting jobs do not apply to it.
 	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold))
 }
 
@@ -143,7 +143,7 @@ func userPendingLimitCountsStaged(r *rig) {
 func userRunningLimit(r *rig) {
 	r.setMaxRunning(2)
 	mine := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)))
-	// The priority is lower, so that user 2 gets no turn between the jobs of user 1.
+	// Because of the lower priority, the job of user 2 does not start between the jobs of user 1.
 	other := r.enqueueOne(ofUser(2), withPriority(4))
 	r.newEvents()
 	counts := r.s.Counts()
@@ -161,12 +161,12 @@ func userRunningLimit(r *rig) {
 	same(r, "claimed after the first job ended", seqs(r.claim(9)), []int64{mine[2].Seq})
 	r.exchange(store.Report{Releases: []queue.Lease{claimed[1].Lease()}})
 	same(r, "claimed after a job was given back", seqs(r.claim(9)), []int64{mine[1].Seq})
-	r.settle(claimed[2], exited(0)) // the end of another user's job gives user 1 no room
+	r.settle(claimed[2], exited(0)) // the end of another user's job lets no job of user 1 start
 	same(r, "claimed after another user's job ended", r.claim(9), nil)
 	r.checkCounts()
 }
 
-// Jobs that the running limit holds back are claimed in order of rank, whenever they were enqueued.
+// Jobs that wait because of the running limit are claimed in order of rank, whenever they were enqueued.
 func limitedJobsKeepOrder(r *rig) {
 	r.setMaxRunning(1)
 	first := r.enqueueOne(ofUser(1), withPriority(9))
@@ -183,15 +183,14 @@ func limitedJobsKeepOrder(r *rig) {
 	}
 	r.settle(r.get(last.ID), exited(0))
 
-	// No claim has considered user 5 yet. The better-ranked job of this user still starts first,
-	// although it was enqueued later.
+	// No claim has considered user 5 yet. This user's better-ranked job still starts first, although it is newer.
 	low, high = r.enqueueOne(ofUser(5), withPriority(1)), r.enqueueOne(ofUser(5), withPriority(8))
 	same(r, "the better-ranked job", seqs(r.claim(9)), []int64{high.Seq})
 	r.settle(r.get(high.ID), exited(0))
 	same(r, "the lower-ranked job", seqs(r.claim(9)), []int64{low.Seq})
 	r.settle(r.get(low.ID), exited(0))
 
-	// No claim has considered the jobs of user 1 for a while. Now user 1 gets room.
+	// No claim has considered the jobs of user 1 for a while. Now one of them can start.
 	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(1)), draft(ofUser(1), withPriority(2)),
 		draft(ofUser(1), withPriority(3)), draft(ofUser(1), withPriority(2)))
 	same(r, "the best-ranked job", seqs(r.claim(9)), []int64{jobs[2].Seq})
@@ -204,7 +203,7 @@ func limitedJobsKeepOrder(r *rig) {
 	same(r, "the last job", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
-// Jobs of users below the running limit start in the usual order, as if no limit existed.
+// If a user is below the running limit, the user's jobs start in the usual order, as if no limit existed.
 func limitedJobsDelayNoOthers(r *rig) {
 	r.setMaxRunning(1)
 	a := r.enqueueAndGet(draft(ofUser(1), withPriority(9)), draft(ofUser(1), withPriority(7)),
@@ -222,7 +221,7 @@ func limitedJobsDelayNoOthers(r *rig) {
 	end(a[0], b[0])
 	same(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
 	c := r.enqueueOne(ofUser(3), withPriority(6))
-	// User 3 has the turn, although the job of user 3 was enqueued after b[1].
+	// It is the turn of user 3, although the job of user 3 was enqueued after b[1].
 	same(r, "another single worker", seqs(r.claim(1)), []int64{c.Seq})
 	same(r, "more workers", seqs(r.claim(9)), []int64{b[1].Seq})
 	end(b[1], a[1])
@@ -233,7 +232,7 @@ func awaitServedByUserRoom(r *rig) {
 	for _, c := range []struct {
 		name string
 		do   func(claimed queue.Job)
-		want int // how many of the two jobs are claimed
+		want int // number of the two jobs that are claimed
 	}{
 		{"an end", func(j queue.Job) { r.settle(j, exited(0)) }, 1},
 		{"a failure", func(j queue.Job) { r.settle(j, exited(1)) }, 1},
@@ -348,7 +347,7 @@ func limitedJobExpires(r *rig) {
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[3].Seq})
 	r.settle(r.get(jobs[3].ID), exited(0))
 
-	// A claim cancels an expired job. The job does not count toward the running limit of its user.
+	// A claim cancels an expired job. Such a job does not count toward the limit on running jobs of its user.
 	r.setMaxRunning(0)
 	late, next := r.enqueueOne(ofUser(1), expiringAt(r.s.Now()), withPriority(9)), r.enqueueOne(ofUser(1))
 	r.setMaxRunning(1)
@@ -404,8 +403,8 @@ func (r *rig) rerank() {
 	}
 }
 
-// If many jobs of a user have no room, a claim may take several steps to find the jobs of others behind them.
-// Await continues until it has found one.
+// If many jobs of a user cannot start because of the limit, a claim may take several steps to find the jobs of
+// others behind them. Await continues until it has found one.
 func manyJobsOfOneUserDelayNoOther(r *rig) {
 	const many = 3000
 	drafts := make([]queue.Job, many)
@@ -426,8 +425,8 @@ func manyJobsOfOneUserDelayNoOther(r *rig) {
 	same(r, "without the limit", seqs(r.awaitedJobs("without the limit", r.await(r.Context(), 500))), receipt.Seqs[2:502])
 }
 
-// randomUserWalk performs random operations on the jobs of several users. It compares each claim
-// with a scan of all jobs, and checks that no user exceeds the running limit.
+// randomUserWalk performs random operations on the jobs of several users. It compares each claim with the
+// result of a scan of all jobs, and checks that no user exceeds the limit on running jobs.
 func randomUserWalk(r *rig, steps int) {
 	rng := rand.New(rand.NewPCG(5, 8))
 	n, leased := 0, map[int64]queue.Job{}
@@ -498,9 +497,9 @@ func randomUserWalk(r *rig, steps int) {
 	r.checkCounts()
 }
 
-// servedTurns records which claims served which users in one queue during a walk.
+// servedTurns records, for a walk in one queue, which claims returned jobs of which users.
 type servedTurns struct {
 	claims         int
-	lastClaims     map[int]int   // by uid, the number of the last claim of a job of that user
-	previousClaims map[int64]int // by leased job, the number of the claim that had served its user before
+	lastClaims     map[int]int   // by uid, the number of the last claim that returned a job of the user
+	previousClaims map[int64]int // by leased job, the number of the previous claim that returned a job of its user
 }

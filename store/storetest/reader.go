@@ -47,7 +47,7 @@ func listPages(r *rig) {
 	}
 	first := r.page(store.Filter{Limit: 3})
 	same(r, "first page", first.Jobs, want[:3])
-	r.enqueueOne() // lists begin with the newest job, so a new job does not change later pages
+	r.enqueueOne() // lists begin with the newest job, so a new job does not affect later pages
 	second := r.page(store.Filter{Limit: 3, BeforeSeq: first.Next})
 	same(r, "second page", second.Jobs, want[3:6])
 	same(r, "last page", r.page(store.Filter{Limit: 3, BeforeSeq: second.Next}), store.Page{Jobs: want[6:]})
@@ -211,7 +211,7 @@ func listFilters(r *rig) {
 	r.wantError("select by a long pattern", err, queue.CodeInvalid, "id_glob")
 }
 
-// refs lists all jobs that match a filter, page by page.
+// refs lists all jobs that match a filter. It reads page by page.
 func (r *rig) refs(f store.Filter) (refs []store.JobRef) {
 	r.Helper()
 	for {
@@ -234,7 +234,7 @@ func refsOf(jobs []queue.Job) []store.JobRef {
 	})
 }
 
-// Only GetFull and claims return the env and stdin of a job.
+// Only GetFull and claims return a job with its environment and stdin.
 func inputIsReadSeparately(r *rig) {
 	small := func(j *queue.Job) { j.Env, j.Stdin = []string{"A=1"}, "in\n" }
 	large := func(j *queue.Job) {
@@ -265,8 +265,8 @@ func inputIsReadSeparately(r *rig) {
 	}
 }
 
-// A page ends before the job that would exceed the size limit of the page. It has at least one job,
-// even a job that exceeds the limit.
+// A page of a list ends before the job that would exceed the size limit of the page. It always has at least one
+// job, even if that job alone exceeds the limit.
 func pageEndsByBytes(r *rig) {
 	text := func(n int) queue.Job {
 		return draft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
@@ -289,7 +289,7 @@ func pageEndsByBytes(r *rig) {
 	page = r.page(store.Filter{Limit: 9, BeforeSeq: page.Next})
 	same(r, "the rest", seqs(page.Jobs), all[3:])
 	same(r, "next page after the rest", page.Next, 0)
-	// Characters that JSON escapes count with the size of their escapes.
+	// A character that JSON escapes counts with the size of its escape sequence.
 	huge := r.enqueueOne(func(j *queue.Job) {
 		j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("\x01", 100_000)}, 4), ""
 	})
@@ -298,7 +298,8 @@ func pageEndsByBytes(r *rig) {
 	same(r, "selected", len(r.refs(store.Filter{Limit: 9})), 5)
 }
 
-// A history is read from its end. The size of its pages is limited in attempts and in bytes.
+// The pages of a history begin with its newest attempts. The size of a page is limited in attempts and in
+// bytes.
 func historyPages(r *rig) {
 	j := r.enqueueOne()
 	for n := range 7 {
@@ -404,7 +405,7 @@ func eventsGapless(r *rig) {
 	}
 }
 
-// received reports whether a watch has sent a value, and receives the value.
+// received reports whether a watch has sent a value. It receives the value if so.
 func received(w *store.JobWatch) bool {
 	select {
 	case <-w.C:
@@ -425,7 +426,7 @@ func watchHints(r *rig) {
 		r.Helper()
 		receive(r, "hint of "+what, w.C)
 		same(r, "changed by "+what, w.ChangedJobs(), []int64{want.Seq})
-		for received(w) { // receives a second value that the same change may have sent
+		for received(w) { // the same change may have sent a second value; receive it
 			same(r, "changed since "+what, w.ChangedJobs(), nil)
 		}
 	}

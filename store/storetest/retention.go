@@ -151,7 +151,7 @@ func eventsTrimmed(r *rig) {
 }
 
 func outputsTrimmed(r *rig) {
-	const many = 120 // more jobs than the store trims in one step
+	const many = 120 // more jobs than the store removes in one step
 	var jobs []queue.Job
 	for i := range many {
 		j := r.enqueueOne()

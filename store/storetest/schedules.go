@@ -32,7 +32,7 @@ var schedulePromises = []promise{
 	{name: "Disown pauses the former owner's schedules", check: schedulesDisowned},
 }
 
-// putSchedule applies set to a new schedule and stores it.
+// putSchedule stores a new schedule to which it has applied set.
 func (r *rig) putSchedule(name string, set ...func(*store.Schedule)) store.Schedule {
 	r.Helper()
 	now := r.s.Now()
@@ -53,7 +53,7 @@ func withOverlap(o store.Overlap) func(*store.Schedule) {
 	return func(s *store.Schedule) { s.Overlap = o }
 }
 
-// getSchedule returns a schedule and its records.
+// getSchedule returns a schedule and the records of its occurrences (planned starts).
 func (r *rig) getSchedule(name string) (store.Schedule, []store.OccurrenceRecord) {
 	r.Helper()
 	s, runs, err := r.s.Schedule(r.Context(), name)
@@ -61,8 +61,8 @@ func (r *rig) getSchedule(name string) (store.Schedule, []store.OccurrenceRecord
 	return s, runs
 }
 
-// occurrencesAt returns an OccurrenceRequest for occurrences of a schedule at the given times. The
-// next occurrence is one minute later.
+// occurrencesAt returns a request to run the occurrences of a schedule at the given times. The occurrence after
+// these is one minute later.
 func occurrencesAt(s store.Schedule, at ...queue.Millis) store.OccurrenceRequest {
 	f := store.OccurrenceRequest{
 		Name: s.Name, Generation: s.Generation, ExpectedLastAt: s.LastAt, ExpectedBootID: s.BootID, NextBootID: s.BootID,
@@ -85,7 +85,7 @@ func (r *rig) fire(f store.OccurrenceRequest) store.OccurrenceResult {
 	return fired
 }
 
-// outcomes returns the outcomes of a schedule's records, newest first.
+// outcomes returns what happened at the recorded occurrences of a schedule, newest first.
 func (r *rig) outcomes(name string) (list []string) {
 	r.Helper()
 	_, runs := r.getSchedule(name)
@@ -95,7 +95,7 @@ func (r *rig) outcomes(name string) (list []string) {
 	return list
 }
 
-// newScheduleEvents returns the events about schedules since its last call.
+// newScheduleEvents returns the events about schedules since the last call of this function.
 func (r *rig) newScheduleEvents() (list []string) {
 	r.Helper()
 	for _, e := range r.newEvents() {
@@ -143,7 +143,7 @@ func schedulesKept(r *rig) {
 		"schedule_removed nightly "})
 }
 
-// wantErrChanged checks that err is ErrScheduleChanged.
+// wantErrChanged checks that err is ErrScheduleChanged: another caller has changed the schedule.
 func (r *rig) wantErrChanged(what string, err error) {
 	r.Helper()
 	if !errors.Is(err, store.ErrScheduleChanged) {
@@ -162,7 +162,7 @@ func schedulesBounded(r *rig) {
 	r.wantError("one more schedule", err, queue.CodeQueueFull, "")
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, ReplacedGeneration: last.Generation,
 		RequestedBy: testUID})
-	r.must(err) // replacing an existing schedule is allowed at the limit
+	r.must(err) // at the limit, an existing schedule can be replaced
 	more.UID = 7
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, RequestedBy: 7})
 	r.must(err)
@@ -185,7 +185,7 @@ func schedulesListed(r *rig) {
 	same(r, "after the last", len(list), 0)
 }
 
-// dueSchedules returns the names of the due schedules, and the time until another schedule is due.
+// dueSchedules returns the names of the due schedules, and the time until another schedule becomes due.
 func (r *rig) dueSchedules(boot string, limit int) (names []string, next time.Duration) {
 	r.Helper()
 	list, next, err := r.s.DueSchedules(r.Context(), boot, limit)
@@ -274,7 +274,7 @@ func firedOnce(r *rig) {
 	r.wantError("an occurrence of an unknown schedule", err, queue.CodeNotFound, "")
 }
 
-// fireNext runs the next occurrence of a schedule.
+// fireNext advances the clock by a minute and runs the next occurrence of a schedule.
 func (r *rig) fireNext(name string) store.OccurrenceResult {
 	r.Helper()
 	r.advance(time.Minute)
@@ -314,7 +314,7 @@ func firedQueues(r *rig) {
 		same(r, "jobs claimed at the same time", len(r.claim(9)), 0)
 		end := exited(0)
 		if i == 1 {
-			end = endedAs(queue.EndKilled) // the next job starts however this job ends
+			end = endedAs(queue.EndKilled) // however this job ends, the next one starts
 		}
 		r.settle(r.start(j), end)
 		r.promote()
@@ -433,7 +433,7 @@ func occurrencesRunInSequence(r *rig) {
 		r.settle(r.start(j), exited(0))
 		r.promote()
 	}
-	r.fireNext("nightly") // the job of this occurrence stays unfinished
+	r.fireNext("nightly") // the job of this occurrence does not end
 	s, _ = r.getSchedule("nightly")
 	r.advance(2 * time.Minute)
 	for _, run := range r.fire(occurrencesAt(s, s.NextAt, s.NextAt+60_000)).Records {

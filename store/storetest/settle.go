@@ -50,7 +50,7 @@ func startedIsProcessing(r *rig) {
 	same(r, "claimed", r.claim(1), nil)
 }
 
-// afterSettle returns a leased job as it must be after e has settled it.
+// afterSettle returns the leased job j as it must be after the settlement e has recorded its end.
 func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
@@ -85,7 +85,8 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	return j
 }
 
-// endEvent returns the event about the end of an attempt. The parameter j is the job after the end.
+// endEvent returns the event that the store must record at the end of an attempt. The parameter j is the job
+// after the end.
 func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
 	d := queue.EventDetail{Attempt: j.StartedAttempts, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason,
 		Output: len(a.Output) > 0 || a.OutputRef != ""}
@@ -95,7 +96,7 @@ func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
 	return r.event(queue.EventEnded, j, d)
 }
 
-// endings contains every way in which a started attempt can end.
+// endings lists the ways in which a started attempt can end.
 var endings = []struct {
 	name    string
 	outcome queue.Outcome
@@ -208,8 +209,8 @@ func neverStarted(r *rig) {
 	r.checkCounts()
 }
 
-// If the uid of a job's owner belongs to another account when the job is about to start, the job is
-// held instead of started.
+// The uid of a job's owner may belong to another account by the time when the job is about to start. The job is
+// then held and does not start.
 func disownedAtItsStart(r *rig) {
 	j := r.enqueueOne()
 	r.newEvents()
@@ -226,8 +227,9 @@ func disownedAtItsStart(r *rig) {
 	same(r, "claimed after the release", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-// The store counts a job's consecutive shortages. Each makes the job wait longer, and the last fails
-// it. The count starts again after an attempt that started, and when a user retries the job.
+// If an attempt cannot start because of a shortage, the store counts the job's consecutive shortages. Each one
+// makes the job wait longer, and the last one fails it. The count returns to zero when an attempt has started
+// or a user retries the job.
 func shortagesCounted(r *rig) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {
@@ -242,7 +244,7 @@ func shortagesCounted(r *rig) {
 		short(n + 1)
 		same(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
 	}
-	r.settle(r.claimOne(), endedAs(queue.EndStopped)) // the attempt has started, so the count of shortages starts again
+	r.settle(r.claimOne(), endedAs(queue.EndStopped)) // the attempt has started, so the count of shortages returns to zero
 	same(r, "refunds of a job that was started", r.get(j.ID).Shortages, 0)
 	short(1)
 	r.settle(r.claimOne(), endedAs(queue.EndKilled))
@@ -475,7 +477,7 @@ func exchangeClaimsReleased(r *rig) {
 	done := r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}, WantedJobs: 1})
 	same(r, "released and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
 	j = done.Jobs[0]
-	e := r.settlement(j, endedAs(queue.EndRunnerLost)) // the retry of a lost attempt is due immediately
+	e := r.settlement(j, endedAs(queue.EndRunnerLost)) // after a lost attempt, the retry is due immediately
 	want := r.afterSettle(j, e)
 	done = r.exchange(store.Report{Settlements: []store.Settlement{e}, WantedJobs: 1})
 	same(r, "failed and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})

@@ -19,7 +19,7 @@ var statsPromises = []promise{
 	{name: "the typical run time is the mean of completed attempts", check: typicalRuntimeIsMean},
 }
 
-// sumStats returns the sum of the statistics of all queues that match a filter.
+// sumStats returns the statistics that match a filter, added up over all queues.
 func (r *rig) sumStats(f store.StatsFilter) (sum store.AttemptStatistics) {
 	r.Helper()
 	for _, q := range r.stats(f).Queues {
@@ -35,7 +35,7 @@ func (r *rig) stats(f store.StatsFilter) store.Stats {
 	return got
 }
 
-// runFor starts a claimed job and ends it after the given run time.
+// runFor starts a claimed job and ends it after the given run time with outcome o.
 func (r *rig) runFor(j queue.Job, o queue.Outcome, run time.Duration) queue.Job {
 	r.Helper()
 	j = r.start(j)
@@ -54,7 +54,8 @@ func earlier(at queue.Millis, d time.Duration) queue.Millis {
 	return at - queue.Millis(d.Milliseconds())
 }
 
-// advanceTo advances the clock to the start of the next minute, hour or day in UTC.
+// advanceTo advances the clock to the start of the next minute, hour or day in UTC, as g says. It returns that
+// time.
 func (r *rig) advanceTo(g store.Grain) queue.Millis {
 	r.advance(time.Duration(g.PeriodStart(r.s.Now()).Add(g.Length())-r.s.Now()) * time.Millisecond)
 	return r.s.Now()
@@ -111,7 +112,7 @@ func waitsAreFromDue(r *rig) {
 	r.enqueueOne(withDelay(time.Minute))
 	r.advance(time.Minute + 2*time.Second)
 	r.promote()
-	j := r.runFor(r.claimOne(), exited(1), 0) // the job fails, and its retry is due after 2 s
+	j := r.runFor(r.claimOne(), exited(1), 0) // the job fails; its retry is due after 2 s
 	r.advance(6 * time.Second)
 	r.promote()
 	r.claimOne()
@@ -122,7 +123,8 @@ func waitsAreFromDue(r *rig) {
 	r.promote()
 	j = r.runFor(r.claimOne(), exited(0), 0)
 	var waits store.Histogram
-	// The two starts have waited 2 s and 1 s. The second wait starts when the job was given back.
+	// The job has started twice, after waits of 2 s and 1 s. The second wait begins when the job was given
+	// back.
 	for _, wait := range []time.Duration{2 * time.Second, time.Second} {
 		waits.Observe(wait)
 	}
@@ -184,7 +186,7 @@ func statsGrainsAgree(r *rig) {
 		starts = append(starts, d.Started)
 	}
 	same(r, "starts by day", starts, []int64{5, 5, 5, 1})
-	// Each day has two runs, in the same hour.
+	// On each of the first three days, two of the five attempts were in the same hour.
 	same(r, "hours", len(r.stats(store.StatsFilter{Since: began, Grain: store.Hour, WithPeriods: true}).Periods), 3*4+1)
 	r.advanceAndPromote(61 * 24 * time.Hour)
 	r.advanceAndPromote(0)
@@ -201,7 +203,7 @@ func statsAfterClockSetBack(r *rig) {
 	r.advanceAndPromote(30 * time.Hour)
 	r.runJob(exited(0))
 	r.advanceAndPromote(2 * time.Hour)
-	// The clock goes back to an hour and a day that the store has already summarised.
+	// Set the clock back to an hour and a day that the store has already summarised.
 	r.advance(-31 * time.Hour)
 	j := r.runJob(exited(0))
 	r.runJob(exited(0), inQueue("late"))
@@ -277,7 +279,7 @@ func typicalRuntimeIsMean(r *rig) {
 	r.enqueueOne(withMaxAttempts(1))
 	r.runFor(r.claimOne(), exited(1), time.Hour)
 	same(r, "after a failure", r.s.TypicalRuntime(j.Fingerprint()), 4*time.Second)
-	for range 20 { // the typical run time follows the most recent runs
+	for range 20 { // the typical run time follows the most recent attempts
 		r.enqueueOne()
 		r.runFor(r.claimOne(), exited(0), time.Minute)
 	}
@@ -288,7 +290,7 @@ func typicalRuntimeIsMean(r *rig) {
 	same(r, "the same command in another queue", r.s.TypicalRuntime(other.Fingerprint()), 0)
 }
 
-// checkStats checks that the statistics match the attempts in the events.
+// checkStats checks that the statistics match the attempts in the stored events.
 func (w *walk) checkStats() {
 	var want store.AttemptStatistics
 	for after := int64(0); ; {

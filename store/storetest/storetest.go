@@ -1,4 +1,5 @@
-// Package storetest is a test suite for implementations of store.Store.
+// Package storetest is a test suite for implementations of store.Store. The promises of that interface are the
+// contract that it tests. Start with Run.
 package storetest
 
 import (
@@ -17,15 +18,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Fixture is a new, empty store. Its clock moves only when a test calls Advance, so tests can
-// compare all times. The function that creates the store closes it through t.Cleanup. Some tests
-// close it earlier.
+// Fixture is a new, empty store. Its clock moves only when a test calls Advance, so tests know all times
+// exactly. The function that creates the store closes it through t.Cleanup. Some tests close it earlier.
 type Fixture struct {
 	Store   store.Store
 	Advance func(time.Duration)
 }
 
-// Run tests that the stores that open creates keep every promise of the contract.
+// Run tests every promise of the contract. The function open creates the store for a test.
 func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
 	for _, p := range slices.Concat(enqueuePromises, verbPromises, batchPromises, retentionPromises, claimPromises,
 		settlePromises, awaitPromises, readerPromises, upkeepPromises, ownerPromises, concurrencyPromises, quotaPromises,
@@ -42,25 +42,25 @@ func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
 	}
 }
 
-// promise is one test of the contract. A zero order means defaultOrder.
+// promise is one promise of the contract, with its test. A zero order means defaultOrder.
 type promise struct {
 	name  string
 	check func(r *rig)
 	order queue.Order
 }
 
-// defaultOrder is the order that the default settings define.
+// defaultOrder is the order of jobs that the default settings define.
 var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 
-// retryPolicy makes a failed job wait for 2 s, then 4 s, then 8 s.
+// retryPolicy delays the retries of a job by 2 s, then 4 s, then 8 s.
 var retryPolicy = queue.RetryPolicy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
 const (
 	testUID = 1000             // uid of the user in tests where it does not matter
-	maxWait = 30 * time.Second // maximum wait for another goroutine
+	maxWait = 30 * time.Second // maximum time to wait for another goroutine
 )
 
-// rig is a store under test.
+// rig is a store under test, with the helpers of the tests.
 type rig struct {
 	*testing.T
 	s            store.Store
@@ -69,7 +69,8 @@ type rig struct {
 	lastEventSeq int64 // number of the last event that newEvents has returned
 }
 
-// draft applies set to a job in the form in which queue.Resolve returns it.
+// draft returns a draft, that is, a job that is not stored yet, as queue.Resolve returns it. It applies set to
+// the draft.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{
 		Queue: queue.DefaultQueue, UID: testUID, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
@@ -115,7 +116,7 @@ func (r *rig) must(err error) {
 	}
 }
 
-// wantError checks that err has the code and names the field, and returns it.
+// wantError checks that err is a queue.Error with the code and the field, and returns it.
 func (r *rig) wantError(what string, err error, code queue.Code, field string) *queue.Error {
 	r.Helper()
 	var e *queue.Error
@@ -133,7 +134,8 @@ func (r *rig) wantErrLeased(what string, err error) {
 	}
 }
 
-// enqueue enqueues drafts of a user, in as many requests as necessary.
+// enqueue enqueues drafts of a user, in as many requests as necessary. The receipt contains the ids of all
+// jobs.
 func (r *rig) enqueue(uid int, drafts ...queue.Job) (receipt store.Receipt) {
 	r.Helper()
 	for part := range slices.Chunk(drafts, queue.MaxJobsPerRequest) {
@@ -144,7 +146,7 @@ func (r *rig) enqueue(uid int, drafts ...queue.Job) (receipt store.Receipt) {
 	return receipt
 }
 
-// enqueueAndGet enqueues drafts and reads them back.
+// enqueueAndGet enqueues drafts and returns the stored jobs.
 func (r *rig) enqueueAndGet(drafts ...queue.Job) []queue.Job {
 	r.Helper()
 	receipt := r.enqueue(testUID, drafts...)
@@ -155,7 +157,7 @@ func (r *rig) enqueueAndGet(drafts ...queue.Job) []queue.Job {
 	return jobs
 }
 
-// enqueueOne stores one job.
+// enqueueOne enqueues a draft to which it has applied set, and returns the stored job.
 func (r *rig) enqueueOne(set ...func(*queue.Job)) queue.Job {
 	r.Helper()
 	return r.enqueueAndGet(draft(set...))[0]
@@ -178,8 +180,8 @@ func (r *rig) exchange(t store.Report) store.Grant {
 	return grant
 }
 
-// checkRanks checks the ranks of leased jobs. Then it clears them, because other reads return no
-// ranks.
+// checkRanks checks the ranks of leased jobs. Then it sets them to zero, because other methods of the store
+// return no ranks.
 func (r *rig) checkRanks(leased []queue.Job) {
 	r.Helper()
 	order := r.s.Order()
@@ -195,7 +197,7 @@ func (r *rig) claim(want int) []queue.Job {
 	return r.exchange(store.Report{WantedJobs: want}).Jobs
 }
 
-// claimOne claims the job at the head of the queue. The test fails if no job can start.
+// claimOne claims the job that is next in order. The test fails if no job can start.
 func (r *rig) claimOne() queue.Job {
 	r.Helper()
 	jobs := r.claim(1)
@@ -205,8 +207,8 @@ func (r *rig) claimOne() queue.Job {
 	return jobs[0]
 }
 
-// asClaimed returns the jobs of before as they must be after a claim: with the fences of the
-// claimed jobs, which must be higher.
+// asClaimed returns the jobs in before as they must be after a claim. They get the fences (lease numbers) of
+// the claimed jobs, which must be higher than before.
 func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	r.Helper()
 	before = slices.Clone(before)
@@ -220,7 +222,7 @@ func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	return before
 }
 
-// start reports that a claimed job starts now, and reads the job back.
+// start reports that a claimed job starts now, and returns the stored job.
 func (r *rig) start(j queue.Job) queue.Job {
 	r.Helper()
 	grant := r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: r.s.Now(), Worker: "w1",
@@ -229,7 +231,8 @@ func (r *rig) start(j queue.Job) queue.Job {
 	return r.get(j.ID)
 }
 
-// settlement returns the Settlement of an attempt of j that starts and ends now with outcome o.
+// settlement returns a Settlement, which records the end of an attempt. The attempt of j starts and ends now
+// with outcome o.
 func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	now := r.s.Now()
 	d := queue.Decide(&j, o, retryPolicy)
@@ -246,7 +249,7 @@ func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	return e
 }
 
-// settle ends a leased job with outcome o and reads the job back.
+// settle records that a leased job ends now with outcome o. It returns the stored job.
 func (r *rig) settle(j queue.Job, o queue.Outcome) queue.Job {
 	r.Helper()
 	grant := r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(j, o)}})
@@ -254,14 +257,14 @@ func (r *rig) settle(j queue.Job, o queue.Outcome) queue.Job {
 	return r.get(j.ID)
 }
 
-// runJob stores a job, claims it and ends it with outcome o.
+// runJob enqueues a job, claims it and ends it with outcome o. It returns the stored job.
 func (r *rig) runJob(o queue.Outcome, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
 	r.enqueueOne(set...)
 	return r.settle(r.claimOne(), o)
 }
 
-// promote calls Promote until nothing is due. It returns the time until something is due.
+// promote calls Promote until nothing is due. It returns the time until something becomes due.
 func (r *rig) promote() time.Duration {
 	r.Helper()
 	for range 1000 {
@@ -275,15 +278,15 @@ func (r *rig) promote() time.Duration {
 	return 0
 }
 
-// advanceAndPromote advances the clock and promotes due jobs.
+// advanceAndPromote advances the clock by d and promotes the jobs that are then due.
 func (r *rig) advanceAndPromote(d time.Duration) {
 	r.Helper()
 	r.advance(d)
 	r.promote()
 }
 
-// newEvents returns the events since its last call and checks that their seqs have no gap. It
-// clears the seqs so that events can be compared.
+// newEvents returns the events since its last call, and checks that their numbers have no gap. It sets the
+// numbers to zero, so that events can be compared.
 func (r *rig) newEvents() (events []queue.Event) {
 	r.Helper()
 	for {
@@ -303,8 +306,7 @@ func (r *rig) newEvents() (events []queue.Event) {
 	}
 }
 
-// event returns an event about a job at the current time. The parameter j is the job after the
-// event.
+// event returns an event about the job j at the current time. j is the job after the event.
 func (r *rig) event(kind queue.EventKind, j queue.Job, d queue.EventDetail) queue.Event {
 	return queue.Event{Time: r.s.Now(), Kind: kind, JobSeq: j.Seq, JobID: j.ID, State: j.State, Detail: d}
 }
@@ -329,7 +331,7 @@ func (r *rig) listAll(f store.Filter) (jobs []queue.Job) {
 	}
 }
 
-// checkCounts compares the stored counts with the list of jobs.
+// checkCounts compares the counts that the store keeps with the list of all jobs.
 func (r *rig) checkCounts() {
 	r.Helper()
 	var want [queue.Cancelled + 1]int64
@@ -345,8 +347,8 @@ func (r *rig) checkCounts() {
 		func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
-// checkKeeping checks which queues have jobs that ended under a retention of the queue, and the
-// counts of these jobs.
+// checkKeeping checks the queues whose ended jobs have a retention of their queue, and the number of these jobs
+// in each queue.
 func (r *rig) checkKeeping(want ...store.OwnRetentionQueue) {
 	r.Helper()
 	got, err := r.s.OwnRetentionQueues(r.Context())
@@ -359,7 +361,7 @@ func (r *rig) checkKeeping(want ...store.OwnRetentionQueue) {
 	same(r, "jobs under the retention of their queue", r.s.Counts().UnderOwnRetention, jobs)
 }
 
-// checkUnchanged checks that f changes no job, count or event.
+// checkUnchanged calls f and checks that f changes no job, count or event.
 func (r *rig) checkUnchanged(f func()) {
 	r.Helper()
 	r.newEvents()
@@ -382,7 +384,8 @@ func sortedByJob(events []queue.Event) []queue.Event {
 	return events
 }
 
-// receive receives a value from c. Another goroutine must send it within maxWait.
+// receive returns the value that another goroutine sends to c. The test fails if no value arrives within
+// maxWait.
 func receive[T any](r *rig, what string, c <-chan T) (v T) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
@@ -395,7 +398,7 @@ func receive[T any](r *rig, what string, c <-chan T) (v T) {
 	return v
 }
 
-// same compares two values deeply. A nil slice and an empty slice are equal.
+// same checks that got and want are deeply equal. A nil slice and an empty slice count as equal.
 func same[T any](r *rig, what string, got, want T) {
 	r.Helper()
 	g, w := reflect.ValueOf(&got).Elem(), reflect.ValueOf(&want).Elem()
@@ -428,7 +431,7 @@ func difference(got, want []string) string {
 	return b.String()
 }
 
-// leasedJobs returns the leased jobs.
+// leasedJobs returns all leased jobs and checks their ranks.
 func (r *rig) leasedJobs() ([]queue.Job, error) {
 	session, err := r.s.PreviousSession(r.Context())
 	r.checkRanks(session.LeasedJobs)

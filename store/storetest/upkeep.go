@@ -171,11 +171,11 @@ func lostOutputIsDeletable(r *rig) {
 	same(r, "deletable files", deletable, []string{lost.DeletableOutput})
 }
 
-// After a change of the order, Rerank changes the ranks of all unfinished jobs, whether they are reserved,
-// running, failed, not due yet or waiting.
+// After a change of the order of jobs, Rerank changes the ranks of all unfinished jobs, whether they are
+// reserved, running, failed, not due yet or waiting.
 func orderChangeReranks(r *rig) {
 	byPriority := queue.Order{Scheduling: queue.ByPriority, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
-	many := 600 // more jobs than one step of Rerank handles
+	many := 600 // more jobs than one call of Rerank handles
 	r.enqueueOne(withID("runs"), withPriority(1))
 	runs := r.claim(1)[0]
 	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: runs.Lease(), StartedAt: r.s.Now()}}})

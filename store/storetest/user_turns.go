@@ -37,8 +37,8 @@ var turnPromises = []promise{
 	{name: "Simulate respects turns and does not change them", check: simulatedTurns},
 }
 
-// A screen shows the next jobs in the order in which users take turns, also while some of these
-// jobs are claimed.
+// The claims serve users in turn. A screen shows the next jobs in the order of these turns, even while some of
+// the jobs are claimed.
 func screenInTurn(r *rig) {
 	first := r.enqueueFor(1, 30)
 	second := r.enqueueFor(2, 3)
@@ -57,7 +57,7 @@ func screenInTurn(r *rig) {
 	next("next after they were given back", second[0], first[1], second[1], first[2], second[2], first[3])
 }
 
-// A job that is already claimed starts before a more urgent job that its user enqueues later.
+// If a user's job is already claimed, it starts before a more urgent job that the user enqueues later.
 func screenOvertaken(r *rig) {
 	jobs := r.enqueueFor(1, 2)
 	other := r.enqueueFor(2, 2)
@@ -73,7 +73,7 @@ func screenGivenBack(r *rig) {
 	r.checkReady("ready jobs", jobs[1], jobs[0], jobs[2], jobs[3])
 }
 
-// checkReady checks the ready jobs of a screen, in order.
+// checkReady checks which ready jobs a screen shows, and their order.
 func (r *rig) checkReady(what string, want ...queue.Job) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
@@ -83,7 +83,7 @@ func (r *rig) checkReady(what string, want ...queue.Job) {
 	same(r, what, seqs(screen.Ready), seqs(want))
 }
 
-// enqueueFor enqueues n jobs of a user.
+// enqueueFor enqueues n jobs of the user uid.
 func (r *rig) enqueueFor(uid, n int, set ...func(*queue.Job)) []queue.Job {
 	r.Helper()
 	drafts := make([]queue.Job, n)
@@ -153,7 +153,7 @@ func turnsWithinPriority(r *rig) {
 
 func ageingPrecedesTurns(r *rig) {
 	old := r.enqueueFor(3, 1, withPriority(4))
-	r.advance(2 * time.Minute) // two minutes are worth two points of priority, so the old job now ranks first
+	r.advance(2 * time.Minute) // two minutes of waiting are worth two points of priority, so the old job now ranks first
 	r.enqueueFor(1, 3)
 	r.enqueueFor(2, 3)
 	if got := r.claimOne(); got.Seq != old[0].Seq {
@@ -203,8 +203,8 @@ func turnAfterCancel(r *rig) {
 	same(r, "users in turn", r.claimUsers(6), []int{1, 2, 1, 1, 1, 1})
 }
 
-// To find a user's next job, a claim may have to read lanes with demands. It reads them once per
-// claim, not once per job.
+// To find a user's next job, a claim may have to read many lanes (lists of jobs with the same queue, user and
+// demands). It reads them once per claim, not once per job.
 func turnsAmongManyLanes(r *rig) {
 	others := func(from, n int) {
 		for i := range n {
@@ -230,7 +230,7 @@ func turnsAmongExpiring(r *rig) {
 	r.checkAlternating("in turn among jobs that expire", r.claim(30), 30)
 }
 
-// checkAlternating checks that n jobs were claimed alternately from users 1 and 2.
+// checkAlternating checks that n jobs were claimed, alternately of users 1 and 2.
 func (r *rig) checkAlternating(what string, jobs []queue.Job, n int) {
 	r.Helper()
 	want := make([]int, n)
@@ -248,7 +248,7 @@ func turnGivenBack(r *rig) {
 		same(r, "users in turn", mapJobs(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 		r.release(got...)
 	}
-	for range 3 { // each claim takes a job of users 1 and 2; when user 2's job is given back, user 2 gets the turn back
+	for range 3 { // after a job of user 2 was claimed and given back, it is again the turn of user 2
 		got := r.claim(2)
 		r.release(got[1])
 		same(r, "user of the next claimed job", r.claimOne().UID, 2)
@@ -271,8 +271,8 @@ func turnsAtGate(r *rig, need queue.Demand) {
 	same(r, "users in turn", got, []int{1, 2, 1, 2, 1, 2, 1})
 }
 
-// A job that waits for more units of a resource than are free keeps its place. The turns of other
-// users do not overtake it.
+// A job that waits for more units of a resource than are free stays first in line for them. Jobs of users whose
+// turn it is do not overtake it.
 func turnBehindResource(r *rig) {
 	r.setResources(map[string]int{"gpu": 4})
 	running := r.claimExactly("a job that leaves one unit free",
@@ -285,8 +285,8 @@ func turnBehindResource(r *rig) {
 	r.claimExactly("the small jobs", small...)
 }
 
-// The runner starts jobs in the order of their places. A job that overtakes another job because its
-// user has the turn gets the place of that job.
+// The runner starts claimed jobs in the order of their start positions. A job that is claimed early because it
+// is its user's turn gets the start position of the job that it overtakes.
 func placeOfTurn(r *rig) {
 	first := r.enqueueFor(1, 3)
 	r.advance(time.Second)
@@ -319,7 +319,7 @@ func (t *servedTurns) noteGivenBack(j *queue.Job) {
 	t.lastClaims[j.UID] = min(t.lastClaims[j.UID], t.previousClaims[j.Seq])
 }
 
-// expectedClaim returns the jobs that a claim must return. It finds them with a scan of all jobs.
+// expectedClaim returns the jobs that a claim must return. It finds them by a scan of all jobs.
 func (r *rig) expectedClaim(bound, want int, leasedJobs map[int64]queue.Job, seen servedTurns) (list []int64) {
 	leasedByUser := map[int]int{}
 	for _, j := range leasedJobs {

@@ -35,7 +35,8 @@ var verbPromises = []promise{
 	{name: "actions of users are recorded with their uid", check: userActionsAreAudited},
 }
 
-// jobIn returns a new job in state s. No other job of the queue may be ready.
+// jobIn returns a new job in state s. Call it while no other job of the queue is ready, because it may claim
+// the next job.
 func (r *rig) jobIn(s queue.State) queue.Job {
 	r.Helper()
 	switch s {
@@ -58,7 +59,8 @@ func (r *rig) jobIn(s queue.State) queue.Job {
 	panic("storetest: cannot create a job in state " + s.String())
 }
 
-// wantWrongState checks that err refuses a request because of the state of j, and names both.
+// wantWrongState checks that err refuses a request because of the state of j, and that the error names j and
+// the state.
 func (r *rig) wantWrongState(what string, err error, j queue.Job) {
 	r.Helper()
 	e := r.wantError(what, err, queue.CodeWrongState, "")
@@ -384,7 +386,7 @@ func removeDeletesHistory(r *rig) {
 		enqueued := r.s.Counts().EnqueuedTotal
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}))
 		gone := j
-		gone.State = 0 // events about removed jobs contain no state
+		gone.State = 0 // events about removed jobs have no state
 		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRemoved, gone, queue.EventDetail{UID: new(7)})})
 		same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, enqueued)
 		_, err := r.s.Get(r.Context(), j.ID)
@@ -402,7 +404,7 @@ func removeDeletesHistory(r *rig) {
 	same(r, "claims", r.claim(10), nil)
 }
 
-// A job with more attempts than one transaction can delete is removed completely.
+// If a job has more attempts than one transaction can delete, its removal still removes everything.
 func removeDeletesLongHistory(r *rig) {
 	const many = 450
 	j := r.enqueueOne(withMaxAttempts(2 * many))

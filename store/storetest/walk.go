@@ -19,8 +19,7 @@ var walkPromises = []promise{
 		check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
 }
 
-// walk performs random operations on a store. It predicts the state of each job and compares it
-// with the stored job.
+// walk performs random operations on a store and compares each job with the state that it predicts.
 type walk struct {
 	*rig
 	rng           *rand.Rand
@@ -78,7 +77,7 @@ func (w *walk) takeStep() {
 	}
 }
 
-// checkEvent checks an event against the expected state of its job. If the event says that the job has
+// checkEvent checks that an event fits the expected state of its job. If the event says that the job has
 // expired, it updates the expected state.
 func (w *walk) checkEvent(e queue.Event) {
 	switch j, known := w.expectedJobs[e.JobSeq]; {
@@ -99,7 +98,7 @@ func (w *walk) expectExpired(j queue.Job) queue.Job {
 	return w.expiredJob(j)
 }
 
-// checkJob compares a stored job with its expected value. It checks that the state table permits the transition,
+// checkJob compares a stored job with want. It checks that the state table permits the job's last transition,
 // and that the job satisfies the invariants of all jobs.
 func (w *walk) checkJob(want queue.Job) {
 	got := w.get(want.ID)
@@ -188,7 +187,7 @@ func (w *walk) enqueue() {
 	}
 }
 
-// noteDue updates the jobs that are due for the first time. They gain ageing points from now on.
+// noteDue updates the expected jobs that are due for the first time. From then on they gain ageing points.
 func (w *walk) noteDue() {
 	for seq, sleeps := range w.notYetDue {
 		j, known := w.expectedJobs[seq]
@@ -216,7 +215,7 @@ func (w *walk) outcome(j queue.Job) queue.Outcome {
 	return all[w.rng.IntN(len(all))]
 }
 
-// reportAndClaim reports random results of some leased jobs and claims others.
+// reportAndClaim reports random results of some leased jobs and claims more jobs.
 func (w *walk) reportAndClaim() {
 	var t store.Report
 	now := w.s.Now()
@@ -265,7 +264,7 @@ func (w *walk) reportAndClaim() {
 	events := w.newEvents()
 	for _, e := range events {
 		if j, changed := want[e.JobSeq]; changed && e.Kind == queue.EventExpired {
-			// The job was given back after its expiry time, so the claim cancelled it.
+			// The job expired before it was given back, so the claim has cancelled it.
 			want[e.JobSeq] = w.expectExpired(j)
 		}
 	}
@@ -279,14 +278,14 @@ func (w *walk) reportAndClaim() {
 	}
 }
 
-// noteLeaseEnded records that a lease has ended.
+// noteLeaseEnded records that the lease of j has ended.
 func (w *walk) noteLeaseEnded(j queue.Job) {
 	delete(w.leasedSeqs, j.Seq)
 	w.endedLeases = append(w.endedLeases, j.Lease())
 }
 
-// expectedHead returns the jobs that a claim must return. The parameter changed contains the jobs
-// that the same report changes before the claim.
+// expectedHead returns the jobs that a claim must return. The parameter changed contains the jobs that the same
+// report has changed before the claim.
 func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 	var ready []queue.Job
 	now := w.s.Now()
@@ -305,7 +304,7 @@ func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 	return ready[:min(want, len(ready))]
 }
 
-// reportStale reports an attempt for a lease that has already ended. The store must ignore the
+// reportStale reports the end of an attempt for a lease that has already ended. The store must ignore the
 // report.
 func (w *walk) reportStale(old []queue.Lease) {
 	if len(old) == 0 {
@@ -385,7 +384,7 @@ func (w *walk) retry() {
 	w.checkJob(j)
 }
 
-// hold holds a job, or releases a held job.
+// hold holds a random job, or releases it if it is held.
 func (w *walk) hold() {
 	j, found := w.pickJob()
 	if !found {
@@ -460,7 +459,7 @@ func (w *walk) remove() {
 	}
 }
 
-// checkAll compares all jobs, leases and counts with the expected values.
+// checkAll compares all stored jobs, leases and counts with the expected values.
 func (w *walk) checkAll() {
 	want := slices.SortedFunc(maps.Values(w.expectedJobs), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
 	same(w.rig, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
@@ -479,7 +478,7 @@ func (w *walk) leases() (list []queue.Lease) {
 	return sortedLeases(list)
 }
 
-// checkHistories checks that each job has one attempt record per run.
+// checkHistories checks that the history of each job has one record per attempt.
 func (w *walk) checkHistories() {
 	for seq, j := range w.expectedJobs {
 		history, err := w.s.History(w.Context(), seq, 0, store.MaxPageRows)

@@ -19,34 +19,34 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// These constants are the bounds that hold for all other users while two users attack a service.
+// While two users attack a service, the requests of a third user and the memory of the processes must stay
+// within these bounds.
 const (
-	runLatencyBound  = 250 * time.Millisecond // 99th percentile of enqueue, wait and logs of one "true" job
-	showLatencyBound = 100 * time.Millisecond // 99th percentile of show
-	serviceMemory    = 128 << 20              // resident bytes, checked at the peak too
+	runLatencyBound  = 250 * time.Millisecond // 99th percentile of one "true" job: enqueue, wait and logs together
+	showLatencyBound = 100 * time.Millisecond // 99th percentile of one request show
+	serviceMemory    = 128 << 20              // bytes of resident memory, also at the peak
 	runnerMemory     = 64 << 20
 )
 
-// shortAttack is the duration of the attack when QUEUECTL_ABUSE is unset. The latency bounds are
-// then not checked, because a short attack gives too few values for percentiles and other tests run
-// at the same time.
+// shortAttack is the duration of the attack when the environment variable QUEUECTL_ABUSE is unset. The test
+// then does not check the latency bounds: a short attack gives too few values for percentiles, and other tests
+// run at the same time.
 const shortAttack = 5 * time.Second
 
 // multiUserSettings configures a service for users who do not trust each other. No user can occupy
 // all workers.
 const multiUserSettings = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
 
-// attackers are the users who attack. Every process of an attacker stops all other processes of the
-// same user, so no process outside the test may run as these users.
+// attackers are the users who attack the service. An attack can stop all other processes of its user, so no
+// process outside the test may run as one of these users.
 var attackers = []testrig.Person{{Name: "bin", Uid: 2, Gid: 2}, {Name: "sys", Uid: 3, Gid: 3}}
 
-// Two users attack a service in every known way, first one attack at a time and then all at the
-// same time. The service still serves a third user in time, refuses none of that user's requests,
-// and uses bounded memory. Neither the service nor a runner ends. "make abuse" attacks for five
-// minutes on an otherwise idle machine.
+// Two users attack a service in every known way, first one attack at a time and then all at the same time. The
+// service still serves a third user in time, refuses none of that user's requests, and uses bounded memory.
+// Neither the service nor a runner ends. "make abuse" attacks for five minutes on an otherwise idle machine.
 //
-// The third user measures on one raw connection, so that the cost of the command line is not
-// included. The processes of the attackers may use only a part of the machine; see abuserShare.
+// The third user sends raw requests, so that the measured times do not include the start of a client. The
+// attacking processes may use only a part of the processor time; see abuserShare.
 func TestAbuse(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
@@ -146,25 +146,27 @@ func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testri
 	}
 }
 
-// measurement holds what the third user measures about a service.
+// measurement holds the response times that the third user measures, and the memory of the service and its
+// runners.
 type measurement struct {
 	q       *testrig.Queue
 	service int // pid of the service
 
 	mu            sync.Mutex
 	runs, shows   []time.Duration          // guarded by mu
-	parts         [4][]time.Duration       // durations of the parts of each run, see partNames; guarded by mu
+	parts         [4][]time.Duration       // durations of the parts of each run, in the order of partNames; guarded by mu
 	otherRequests map[string]time.Duration // the longest reply to any other request, by method; guarded by mu
 	refusals      []error                  // guarded by mu
 	peak          map[int]int64            // highest resident bytes, by pid; guarded by mu
 }
 
-// partNames names the parts of a run. They end when the enqueue is acknowledged, when the job
-// starts, when the job ends, and when the client has read the end and the output.
+// partNames names the parts of a run. A run is one job, from its enqueue to its output. The parts end when the
+// enqueue is acknowledged, when the job starts, when the job ends, and when the client has read the end and the
+// output.
 var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
-// run sends and measures the requests of the third user for the given time. At the same time
-// it runs the function concurrent, and returns only after that function has returned.
+// run sends the requests of the third user for the given time and measures them. At the same time it calls
+// concurrent. It returns when both are done.
 func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
@@ -284,7 +286,7 @@ func (m *measurement) requestOnce(c *rawClient) error {
 	return errReconnect
 }
 
-// requestEach sends one request of each of the other methods that a user may call.
+// requestEach sends a request of each method that a user may call and that the other functions do not measure.
 func (m *measurement) requestEach(c *rawClient) error {
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/","delay":"1h"}`)
 	if err != nil {

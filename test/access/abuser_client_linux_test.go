@@ -57,8 +57,8 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// onConnections keeps conns connections open until the attack ends. It calls do on each of them.
-// When do returns, it opens a new connection.
+// onConnections keeps conns connections open until the attack ends, and calls do on each of them. When do
+// returns, its connection is replaced by a new one.
 func (a *abuser) onConnections(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
 	var all sync.WaitGroup
 	for range conns {
@@ -97,7 +97,7 @@ func (a *abuser) request(c *rawClient, n *tally, method, params string) (result 
 	return nil, false
 }
 
-// repeatRequest repeats one request on several connections.
+// repeatRequest sends the same request again and again on several connections.
 func (a *abuser) repeatRequest(ctx context.Context, n *tally, conns int, method, params string) {
 	a.onConnections(ctx, n, conns, func(c *rawClient) {
 		for a.throttle(ctx) {
@@ -108,8 +108,8 @@ func (a *abuser) repeatRequest(ctx context.Context, n *tally, conns int, method,
 	})
 }
 
-// pipeline sends requests on several connections without waiting for the replies. Then it reads the
-// replies, and starts again.
+// pipeline repeatedly sends a number of requests on each of several connections without waiting, and then reads
+// all replies.
 func (a *abuser) pipeline(ctx context.Context, n *tally, conns, requests int, method, params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
 	a.onConnections(ctx, n, conns, func(c *rawClient) {
@@ -129,7 +129,7 @@ func (a *abuser) pipeline(ctx context.Context, n *tally, conns, requests int, me
 	})
 }
 
-// readReplies reads the given number of replies. It stops early at the end of the connection.
+// readReplies reads the given number of replies. It returns early when the connection or the attack ends.
 func (a *abuser) readReplies(ctx context.Context, c *rawClient, n *tally, answers int) {
 	buf := make([]byte, 64<<10)
 	for got := 0; got < answers && a.throttle(ctx); {

@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The attacking process is this test binary in the role of an attacker, with the rights of the
-// attacking user. Its environment variables contain the path of the socket, a directory for files
-// and the duration of the attack.
+// The attacking process is this test binary, started with the rights of the attacking user. These environment
+// variables contain the path of the socket, a directory for files and the duration of the attack.
 const (
 	abuserRole = "QUEUECTL_TEST_ABUSER" // path of the socket
 	abuserDir  = "QUEUECTL_TEST_ABUSER_FOLDER"
@@ -27,9 +26,9 @@ const (
 	abuserOnly = "QUEUECTL_ABUSE_ONLY" // comma-separated names of attacks; empty means all
 )
 
-// These limits keep the attacking process from slowing down the machine, so that the test measures the
-// service. The process is niced, runs on one processor and rests once it has used abuserShare of its time.
-// The jobs of the attackers are niced as well, because the operating system shares processor time among jobs.
+// These limits keep an attacking process from slowing down the machine, so that the test measures the service.
+// The process has the lowest priority, runs on one processor, and uses at most the share abuserShare of that
+// processor. The jobs of the attackers also have the lowest priority.
 const (
 	abuserNice  = 19
 	abuserShare = 0.2
@@ -43,7 +42,7 @@ type abuser struct {
 	mu      sync.Mutex
 	tallies map[string]*tally // guarded by mu
 
-	accessGained atomic.Pointer[string] // describes an access that the service granted and must refuse; nil if none
+	accessGained atomic.Pointer[string] // describes an access that the service granted but must refuse; nil if none
 }
 
 // tally counts the requests and replies of one attack.
@@ -158,8 +157,7 @@ func (a *abuser) tallyOf(name string) *tally {
 	return a.tallies[name]
 }
 
-// throttle waits until the process may use the processor again. It returns false if the attack ends
-// first.
+// throttle waits until the process may use the processor again. It returns false if the attack has ended.
 func (a *abuser) throttle(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		var used syscall.Rusage
@@ -185,7 +183,7 @@ func (a *abuser) connects(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 64, func(*rawClient) { n.requests.Add(1) })
 }
 
-// sendAbandoned repeatedly sends requests, and closes the connection without reading the replies.
+// sendAbandoned repeatedly sends requests and closes the connection without reading the replies.
 func (a *abuser) sendAbandoned(ctx context.Context, n *tally) {
 	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
 	a.onConnections(ctx, n, 100, func(c *rawClient) {
@@ -210,8 +208,8 @@ func nicedSpec(line, extra string) string {
 	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetry, extra)
 }
 
-// leaseFile creates a file on which this process holds a write lease. Another process that opens
-// the file waits for the lease. If it opens the file without blocking, it gets EWOULDBLOCK.
+// leaseFile creates a file and takes a write lease on it (fcntl F_SETLEASE). Another process that opens the
+// file waits until end ends the lease, or gets EWOULDBLOCK if its open does not block.
 func (a *abuser) leaseFile(name string, content []byte) (path string, end func(), err error) {
 	path = filepath.Join(a.dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
 	if err := os.WriteFile(path, content, 0o700); err != nil {
@@ -238,8 +236,8 @@ func (a *abuser) leasedInput(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
 }
 
-// leasedProgram enqueues jobs that cannot start because their program is a leased file. It also enqueues jobs
-// that leave orphans, because a runner with orphans has to detect the ends of these processes.
+// leasedProgram enqueues jobs that cannot start, because their program is a file with a write lease. It also
+// enqueues jobs that leave processes behind, because a runner must watch such processes until they end.
 func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	path, end, err := a.leaseFile("program", []byte("#!/bin/true\n"))
 	if err != nil {
@@ -258,8 +256,8 @@ func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	})
 }
 
-// stoppedStarts enqueues jobs that send SIGSTOP to other starting jobs of the same user before
-// these jobs execute their program.
+// stoppedStarts enqueues jobs that stop (SIGSTOP) other jobs of the same user while these start, before they
+// execute their program.
 func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
 	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
 	a.onConnections(ctx, n, 1, func(c *rawClient) {
@@ -341,12 +339,14 @@ func (a *abuser) manyIDs(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
-// sendPadded sends requests that contain nearly 8 MiB of white space. It pipelines them on two connections.
+// sendPadded sends requests that contain nearly 8 MiB of white space. It sends them on two connections, without
+// waiting for replies.
 func (a *abuser) sendPadded(ctx context.Context, n *tally) {
 	a.pipeline(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
 }
 
-// sendUnfinished sends nearly 8 MiB of a request line on each of many connections, but never its end.
+// sendUnfinished sends the first 8 MiB of a request line on each of many connections, but never the end of the
+// line.
 func (a *abuser) sendUnfinished(ctx context.Context, n *tally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
 	a.onConnections(ctx, n, 200, func(c *rawClient) {
@@ -419,7 +419,7 @@ func (a *abuser) singleBytes(ctx context.Context, n *tally) {
 	})
 }
 
-// memberList returns 100,000 members of a JSON object.
+// memberList returns the text of 100,000 members of a JSON object.
 var memberList = sync.OnceValue(func() string {
 	var b strings.Builder
 	for i := range 100_000 {
@@ -441,7 +441,7 @@ func (a *abuser) faults(ctx context.Context, n *tally) {
 		memberList()+`}]}`)
 }
 
-// numbers uses the sequence numbers of the next 100,000 jobs as job ids.
+// numbers enqueues jobs whose ids are the sequence numbers that the next 100,000 jobs would get.
 func (a *abuser) numbers(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 1, func(c *rawClient) {
 		for range 100 {
@@ -461,7 +461,7 @@ func (a *abuser) numbers(ctx context.Context, n *tally) {
 	})
 }
 
-// batches stages batches of named jobs and never commits them.
+// batches sends batches of named jobs and never commits them.
 func (a *abuser) batches(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 2, func(c *rawClient) {
 		name := fmt.Sprint("left-", time.Now().UnixNano())
@@ -512,7 +512,7 @@ func (a *abuser) priority(ctx context.Context, n *tally) {
 	})
 }
 
-// storms repeatedly changes the state of jobs and changes it back, by id and by selector.
+// storms repeatedly changes the state of many jobs and changes it back, by id and by selector.
 func (a *abuser) storms(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 8, func(c *rawClient) {
 		var ids []string

@@ -15,9 +15,8 @@ import (
 // abuseQuota is the value of max_bytes_per_user during the attacks, in MiB.
 const abuseQuota = 128
 
-// fillQuota fills the quota of its user as fast as possible. It enqueues large jobs and cancels
-// them, and runs jobs that leave outputs. One of these jobs leaves an output in each of many
-// attempts.
+// fillQuota fills the quota of its user as fast as possible. It enqueues large jobs and cancels them, and it
+// runs jobs that print large outputs. One of these jobs fails many times and prints an output in each attempt.
 func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	const printing = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
 	spec := largeSpec(tomorrow)
@@ -75,8 +74,8 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 // quota (see docs/users.md).
 const quotaExcess = 256 << 10
 
-// checkQuota checks that the jobs of a user hold at most maxBytes. The check is valid only if the
-// quota was never set below the bytes that these jobs held at that time.
+// checkQuota checks that the jobs of a user hold at most maxBytes, which is the present quota. Do not call it
+// after the quota was set below the bytes in use.
 func checkQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes int64) {
 	t.Helper()
 	conn, err := testrig.ConnectAs(q.Dir, p)

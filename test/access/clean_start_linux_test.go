@@ -21,12 +21,12 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// callerRole is the environment variable that makes this test binary a caller with unusual process
-// attributes. The caller then executes the program in its arguments.
+// callerRole is the environment variable that makes this test binary a caller with unusual process attributes,
+// such as limits and signal masks. The caller then executes the program in its arguments.
 const callerRole = "QUEUECTL_TEST_CALLER"
 
-// unusualCaller changes all attributes of this process that exec passes on and that an unprivileged
-// account may change. Then it executes the program in its arguments.
+// unusualCaller changes every process attribute that survives exec and that an unprivileged account may change.
+// Then it executes the program in its arguments.
 func unusualCaller() error {
 	runtime.LockOSThread()
 	prctl := func(option int, value uintptr) error { return unix.Prctl(option, value, 0, 0, 0) }
@@ -68,7 +68,7 @@ func unusualCaller() error {
 		slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, callerRole) }))
 }
 
-// attributesOf lists the attributes of a process that its children inherit.
+// attributesOf returns the attributes of a process that its children inherit, by name.
 func attributesOf(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -119,14 +119,13 @@ func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	return s
 }
 
-// command returns a queuectl command. If caller is not nil, the program caller executes the
-// command.
+// command returns a queuectl command. If caller is not nil, it is a command that executes the queuectl command.
 func (s *personalService) command(caller []string, args ...string) *exec.Cmd {
 	argv := append(append(slices.Clone(caller), s.bin), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = testrig.Environment(s.home), s.home
 	if s.user.Uid == os.Geteuid() {
-		return cmd // without root, a process may not set its groups, even to the same groups
+		return cmd // without root, a process may not set its groups, not even to the same groups
 	}
 	return testrig.AsPerson(cmd, s.user)
 }
@@ -167,17 +166,17 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// freshAttributes lists the attributes that Linux gives to the first process: the soft limits of
-// INIT_RLIMITS (include/asm-generic/resource.h), the default timer slack of 50 µs, and
-// MMF_DUMP_FILTER_DEFAULT with CONFIG_CORE_DUMP_DEFAULT_ELF_HEADERS.
+// freshAttributes lists the attributes of the first process that Linux starts: the soft limits of INIT_RLIMITS
+// (include/asm-generic/resource.h), the default timer slack of 50 µs, and MMF_DUMP_FILTER_DEFAULT with
+// CONFIG_CORE_DUMP_DEFAULT_ELF_HEADERS.
 var freshAttributes = map[string]string{
 	"cpu time": "unlimited", "file size": "unlimited", "data size": "unlimited", "stack size": "8388608",
 	"nice": "0", "policy": "0", "I/O class": "0", "personality": "00000000", "coredump_filter": "00000033",
 	"THP_enabled": "1",
 }
 
-// If a client starts a service in the background, then the service, its runner and its jobs have
-// the attributes of a fresh process. They do not inherit the attributes of the client's caller.
+// If a client starts a service in the background, the service, its runner and its jobs have the process
+// attributes of a fresh process. They inherit none from the client's caller.
 func TestBackgroundServiceStartsClean(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to lower the nice value; .ci/run runs it as root, "+
 		"and TestBackgroundServiceHoldsNoDescriptorOfItsCaller has descriptors")
@@ -226,8 +225,8 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 	})
 }
 
-// If a client holds a lock through a file descriptor, the lock ends when the client ends, even if
-// the client has started a service.
+// If a client holds a lock through a file descriptor, the lock is released when the client ends, even if the
+// client has started a service.
 func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
@@ -281,7 +280,7 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	}
 }
 
-// If the account may not reset an inherited attribute, the service logs the attribute once, and
+// If a service inherits an attribute that its account may not reset, the service logs the attribute once, and
 // doctor reports it. If the attribute causes an error, the error names the attribute.
 func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
@@ -322,8 +321,8 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	}
 }
 
-// A service in the foreground keeps the limits that the user has set for it. Its runner outlives it
-// and therefore keeps no inherited file descriptor.
+// A service in the foreground keeps the resource limits that the user has set for it. The runner outlives the
+// service and therefore keeps no inherited file descriptor.
 func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -346,8 +345,8 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	}
 }
 
-// If root runs queuectl with the home directory of another account, as "sudo -E" does, queuectl creates
-// nothing in that home directory.
+// If root runs queuectl with HOME set to the home directory of another account, as "sudo -E" does, queuectl
+// creates nothing in that directory.
 func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()

@@ -65,7 +65,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 				return
 			}
 			c.SetReadDeadline(time.Now().Add(10 * time.Second))
-			// Also record a connection that ends without a line.
+			// A connection may end without a line. It is recorded too.
 			line, _ := bufio.NewReader(c).ReadString('\n')
 			p.lines <- line
 			c.Close()
@@ -78,9 +78,9 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	return p
 }
 
-// received returns the text that clients have sent until now. To know when all of it has arrived,
-// it opens one more connection and sends a known line. The server handles one connection after
-// another, so all earlier lines arrive before that line.
+// received returns the text that clients have sent until now. The server handles one connection after another.
+// Therefore received opens one more connection, sends a known line, and waits until that line arrives. Then all
+// earlier lines have arrived.
 func (p *recordingServer) received(t *testing.T) (text string) {
 	t.Helper()
 	c, err := net.Dial("unix", p.path)
@@ -100,8 +100,7 @@ func (p *recordingServer) received(t *testing.T) (text string) {
 	return text
 }
 
-// worldWritableQueue returns a queue in whose directory every user may create a socket. Every user
-// may run its program.
+// worldWritableQueue returns a queue in whose directory every user may create a socket and run the program.
 func worldWritableQueue(t *testing.T) *testrig.Queue {
 	t.Helper()
 	t.Parallel()
@@ -121,10 +120,9 @@ func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 	return cmd
 }
 
-// A client sends requests only to a server that runs as the client's user, as root or as the
-// service account. Commands and variables may be secret, so no other server may receive them. Only
-// root can act as other users; if the test runs as another user, it tests only a server of that
-// user.
+// A client sends requests only to a server that runs as the client's user, as root or as the service account.
+// Commands and variables may be secret, so no other server may receive them. If the test does not run as root,
+// it tests only a server that runs as the test's user.
 func TestForeignServersReceiveNothing(t *testing.T) {
 	q := worldWritableQueue(t)
 	type row struct {
@@ -164,8 +162,8 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 	}
 }
 
-// withServiceUID changes argv so that the command of the victim runs on a machine on which the
-// service account has the given uid.
+// withServiceUID returns a command that runs argv as the victim, on a machine whose /etc/passwd gives the
+// service account the uid uid.
 func withServiceUID(q *testrig.Queue, uid int, argv []string) *exec.Cmd {
 	q.Helper()
 	accounts := q.WriteFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))

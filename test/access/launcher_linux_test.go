@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// rootsService returns a service that root starts without systemd. The service starts the launcher
-// and then changes to the account queuectl. In this service, the account queuectl has the uid of
-// ServiceAccount.
+// rootsService returns a service that root starts without systemd. The service starts the launcher (the process
+// with root's rights that starts runners) and then changes to the account queuectl, whose uid is that of
+// ServiceAccount in this test.
 func rootsService(t *testing.T) (q *testrig.Queue, args []string) {
 	t.Helper()
 	q, rules := testrig.PrepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -101,8 +101,8 @@ func sendAs(p testrig.Person, socket, text string) error {
 	return <-sent
 }
 
-// startGatedJob enqueues a job of DaemonUser that runs until the file gate exists. It returns once
-// the job runs.
+// startGatedJob enqueues a job of DaemonUser that runs until the file with the path gate exists. It returns
+// once the job runs.
 func startGatedJob(q *testrig.Queue) (id, gate string) {
 	q.Helper()
 	gate = filepath.Join(filepath.Dir(q.Bin), "go")
@@ -156,9 +156,8 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	})
 }
 
-// A service that root has started changes its account and then cannot start another launcher.
-// Therefore the service ends when its launcher ends. Its jobs continue, and the next service starts
-// another launcher.
+// A service that root has started changes its account and then cannot start another launcher. Therefore the
+// service ends when its launcher ends. The jobs continue, and the next service starts another launcher.
 func TestServiceEndsWithItsLauncher(t *testing.T) {
 	q, args := rootsService(t)
 	id, gate := startGatedJob(q)
@@ -196,9 +195,9 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	}
 }
 
-// If the launcher is stopped with SIGSTOP, messages name the launcher and the remedy, even before a
-// runner is needed. When the launcher continues, it starts no runner for requests that the service
-// has given up, and waiting jobs start.
+// If the launcher is stopped with SIGSTOP, messages name the launcher and the remedy, even before a runner is
+// needed. When the launcher continues, waiting jobs start. The launcher starts no runner for requests that the
+// service has given up.
 func TestStoppedLauncherIsNamed(t *testing.T) {
 	testrig.Long(t)
 	q, _ := rootsService(t)
@@ -235,8 +234,8 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	}
 }
 
-// If another process has started the launcher, the service keeps running when the launcher ends.
-// The service then reports that the launcher is missing.
+// If the service did not start the launcher itself, the service keeps running when the launcher ends. The
+// service then reports that the launcher is missing.
 func TestMissingLauncherIsNamed(t *testing.T) {
 	testrig.Long(t)
 	q, rules := testrig.PrepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A user has at most max_running_per_user running jobs, even if workers are idle. This also holds
-// after a restart and after a crash. When the limit is removed, more jobs start immediately.
+// A user has at most max_running_per_user running jobs, even if workers are idle. The limit survives a restart
+// and a crash. When the limit is removed, more jobs start immediately.
 func TestRunningPerUser(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")

@@ -17,11 +17,11 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// verbOnJob is a command that works on one job, together with a function that prepares such a job.
+// verbOnJob is a command on one job, together with a function that prepares a job for the command.
 type verbOnJob struct {
 	args    string // the command, with %s for the job's id
 	prepare func(q *testrig.Queue, owner testrig.Person) (id string)
-	others  string // the right that the command needs on a job of another user
+	others  string // right that the command needs on a job of another user
 }
 
 func waitingJob(q *testrig.Queue, owner testrig.Person) string {
@@ -128,8 +128,7 @@ func TestRightsOnJobs(t *testing.T) {
 	}
 }
 
-// Commands that do not concern a job also require the rights in the table. If a user lacks a right,
-// the error names the right.
+// Commands that do not concern one job also require rights. If a user lacks a right, the error names the right.
 func TestRightsOnOtherCommands(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
@@ -149,7 +148,7 @@ func TestRightsOnOtherCommands(t *testing.T) {
 			for _, p := range testrig.Everyone {
 				r := q.RunAs(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.Name))...)
 				switch may := p.HasRight(right); {
-				// doctor may fail even with the right, because it finds that other users can access the
+				// doctor may fail even for a user with the right, because other users can access the queue's
 				// directory.
 				case may && r.Code != 0 && verb != "doctor":
 					t.Errorf("%s: %s: %+v", p.Name, verb, r)
@@ -190,8 +189,8 @@ func TestRightsOnOtherCommands(t *testing.T) {
 	q.MustAs(testrig.Admin, "service", "stop")
 }
 
-// Only users with the required right see the output, command and input of a job. Other users do not
-// see them in responses, events or logs, or with ps.
+// Only users with the required right see the output, command and input of a job. For other users, responses,
+// events, logs and ps do not contain them.
 func TestOthersJobsAreMasked(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, "log_level = \"debug\"\n"+testrig.AccessOfAll, "--workers", "2")
@@ -257,8 +256,8 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	}
 }
 
-// For each action of a user, the service stores an audit row with the user, the action and its
-// target. Only admins can read these rows. Other users do not get them among the events.
+// For each action of a user, the service stores an audit event with the user, the action and its target. Only
+// admins can read these events.
 func TestActionsAreAudited(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
@@ -325,7 +324,7 @@ func TestActionsAreAudited(t *testing.T) {
 	for line := range strings.Lines(q.MustAs(testrig.Admin, "events", "--audit", "--jsonl")) {
 		var e row
 		err := json.Unmarshal([]byte(line), &e)
-		if e.User == "root" && e.Verb == "show" { // the test itself has caused this row
+		if e.User == "root" && e.Verb == "show" { // the test itself caused this row
 			continue
 		}
 		if err != nil || e.UID == nil || e.User != fmt.Sprint(*e.UID) || e.Event == "audit" && e.PeerPID == 0 {
@@ -353,9 +352,9 @@ func TestActionsAreAudited(t *testing.T) {
 	}
 }
 
-// A connection keeps the groups that the client had when it connected. A user who leaves a group
-// keeps the right of the group until the next connection. A change of [access] takes effect at the
-// next request.
+// A connection keeps the groups that the client had when it connected. A user who leaves a group keeps the
+// rights of the group until the next connection. A change of the settings in [access] takes effect at the next
+// request.
 func TestConnectionKeepsItsGroups(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
 	w := q.DialAs(testrig.Person{Uid: 61250, Groups: []uint32{61298}})
@@ -380,9 +379,8 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 }
 
-// In a user namespace, all users from outside the namespace have the overflow id 65534, so a
-// service cannot distinguish them. The service refuses these users, whatever [access] says about
-// that id.
+// In a user namespace, all users from outside the namespace have the same id, the overflow id 65534. A service
+// cannot distinguish them, so it refuses them, whatever [access] says about that id.
 func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
 	q.Stop()
@@ -432,9 +430,8 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q.CheckHealthy("without it")
 }
 
-// A job may name a user only if its rights would be those of that user anyway. If it names another
-// user, the error names the setting that would permit this. If the user does not exist, the error
-// names the user.
+// A job may name the user that it would run as anyway. If it names another user, the error names the setting
+// that would permit this. If the user does not exist, the error names the user.
 func TestJobMayNameItsOwnUser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	me := strconv.Itoa(os.Geteuid()) // the account may have no name

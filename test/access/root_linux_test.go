@@ -16,9 +16,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// With run_as = "submitter", a job has exactly the rights of the user who enqueued it: it has the
-// user and group ids of that user, no capabilities, and cannot switch to root. It has that user's home
-// directory and environment, and can open its output by names such as /dev/stdout.
+// With run_as = "submitter", a job has exactly the rights of the user who enqueued it. It has the user and
+// group ids of that user, no capabilities, and cannot switch to root. It has that user's home directory and
+// environment, and can open its output by names such as /dev/stdout.
 func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
@@ -51,8 +51,8 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	}
 }
 
-// A runner of root opens every path that a job names with the rights of the job's submitter. A job
-// cannot use a file that only root may read as input, directory or program, nor through a link.
+// A runner of root opens every path that a job names with the rights of the job's submitter. If only root may
+// read a file, a job cannot use it as input, directory or program, even if the job names a link to it.
 func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -107,8 +107,8 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 			t.Errorf("%s: %+v, want not_runnable", what, j)
 		}
 	}
-	// The runner opens files with all rights of the submitter. A job can therefore read a file that
-	// the submitter may read, even if the mode of the file excludes root's ids.
+	// The runner opens files with all rights of the submitter. A job can therefore read a file that only the
+	// submitter may read.
 	write(mine+"/own", "mine\n", 0o600)
 	if err := os.Chown(mine+"/own", testrig.DaemonUser.Uid, testrig.DaemonUser.Gid); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		"a file below another user's directory": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
 		"another's addresses":                   fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
 	}
-	for fd := 3; fd < 16; fd++ { // one of these descriptors is open on a file that every user may read
+	for fd := 3; fd < 16; fd++ { // one of these descriptors of the runner is open on a file that every user may read
 		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
 	}
 	for what, path := range paths {
@@ -163,8 +163,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	}
 }
 
-// Only the submitter can open the file with a job's input. If other users could open it, their jobs
-// could do so through a descriptor of the runner while both jobs start.
+// Only the submitter can open the file with a job's input. If its mode admitted other users, their jobs could
+// open it through a descriptor of the runner while both jobs start.
 func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",

@@ -109,7 +109,7 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	if len(files()) != 1 {
 		t.Fatalf("outputs: %v", files())
 	}
-	// triggerPending enqueues a job that is soon due. When a job is due, the service also does pending work
+	// triggerPending enqueues a job that is soon due. When a job is due, the service also does pending work,
 	// such as deletions.
 	triggerPending := func() {
 		q.CLI("wait", q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
@@ -155,8 +155,8 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	}
 }
 
-// Two services cannot share root's runners, because the second service would take the results of
-// the first one's jobs. Therefore the second service does not start, and the first one continues.
+// Two services cannot share root's runners, because the second service would take the results of jobs of the
+// first. Therefore the second service does not start, and the first one continues.
 func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -251,9 +251,9 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	q.MustAs(testrig.DaemonUser, "cancel", lockingJob)
 }
 
-// If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of the stopped runner stay
-// leased, because they may still run. Neither the next service nor other jobs wait for that runner. When it dies, the
-// processes of its jobs are ended first, and then the jobs are lost.
+// If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of the stopped runner
+// stay leased, because they may still run. Neither the next service nor other jobs wait for that runner. When
+// that runner dies, the processes of its jobs are ended before the jobs count as lost.
 func TestFixedAccountStopsItsRunner(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
@@ -295,9 +295,9 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	}
 }
 
-// A user can stop child processes of the runner that already have the user's id but have not yet
-// executed their program. Jobs of other users still start and end, the jobs of that user end too,
-// and the runner ends when it is stopped. The test needs an account without other processes.
+// A job can stop other jobs of its user while they start: their processes have the user's id but have not yet
+// executed their program. Jobs of other users still start and end, the stopped jobs end too, and the runner
+// ends when it is stopped. The test needs an account without other processes.
 func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
@@ -328,9 +328,9 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	}
 }
 
-// A user can hold a lease (fcntl F_SETLEASE) on the program or input file of a job and never
-// release it. The job then fails by its own fault within one second. Jobs of other users are not
-// delayed, even while orphans of the first user's jobs run.
+// A user can hold a lease (fcntl F_SETLEASE) on the program or input file of a job and never release it. The
+// job then fails within one second. Jobs of other users are not delayed, even while a runner watches processes
+// that the first user's jobs have left behind.
 func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -392,9 +392,9 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 }
 
-// When the watchdog of a runner of root is killed, the runner restarts it. The new watchdog must
-// not be a child of the runner's main thread. While /proc lists a child of that thread, the runner
-// searches for orphans after each job, which costs more than a short job.
+// When the watchdog of a runner of root is killed, the runner starts another one. It must not be a child of the
+// runner's main thread. While /proc lists a child of that thread, the runner searches for orphans after each
+// job, which costs more than a short job.
 func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.RunnerPid()
@@ -479,8 +479,8 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 	}
 }
 
-// Some limits can only be set by a process for itself. The runner sets them with the rights of the
-// job's account. The job gets the limits that the account may set, and a higher limit is an error.
+// Some limits can only be set by a process for itself. The runner sets them with the rights of the job's
+// account: a limit that the account may set is applied, and a higher limit is an error.
 func TestLimitsAreSetByTheAccount(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := strings.TrimSpace(q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory",

@@ -90,8 +90,8 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	q.WaitUntil("it answers", 10*time.Second, q.IsAnswering)
 }
 
-// If another service listens at the path of the socket, the service does not replace that socket.
-// It creates its own socket once the other service has stopped.
+// If another service listens at the path of the socket, the service does not replace that socket. It creates
+// its own socket after the other service has stopped.
 func TestOtherServicesSocketIsKept(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	socket := q.Path(testrig.SocketName)
@@ -126,8 +126,9 @@ func openFiles(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// If a client passes descriptors over the socket, the service closes them, even if they are as many
-// as the kernel accepts. The service opens no more descriptors, and continues to reply.
+// If a client passes file descriptors over the socket, the service closes them, even if the client passes as
+// many as the kernel accepts. The number of the service's descriptors does not grow, and the service continues
+// to reply.
 func TestPassedDescriptorsAreClosed(t *testing.T) {
 	const perMessage, messages = 253, 1000
 	q := testrig.StartQueue(t, "--workers", "0")

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// newTmpdir creates a directory for job_tmpdir. Every account may search it.
+// newTmpdir creates a directory for the setting job_tmpdir. Every account has search permission on it.
 func newTmpdir(t *testing.T) string {
 	t.Helper()
 	base, err := os.MkdirTemp("", "qt")
@@ -55,10 +55,10 @@ func tmpdirOf(q *testrig.Queue) string {
 	return q.MustCLI("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
 }
 
-// The setting job_tmpdir names the parent directory of the jobs' private directories. A job's
-// directory is removed when the job ends. The next runner also removes the directories that a
-// killed runner has left, even if the setting has changed since. After a change of the setting,
-// running jobs keep their directories, and new jobs use the new parent.
+// The setting job_tmpdir names the parent of the jobs' private directories. A job's directory is removed when
+// the job ends. If a runner was killed, the next runner removes its directories, even if the setting has
+// changed since. After a change of the setting, running jobs keep their directories, and new jobs use the new
+// parent.
 func TestJobTmpdirIsUsed(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -114,7 +114,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	}
 }
 
-// No job starts while other accounts can change the directory job_tmpdir. The log, status, why and
+// No job starts while other accounts can change the directory that job_tmpdir names. The log, status, why and
 // doctor name the setting and how to fix it. The job starts after the fix.
 func TestJobTmpdirMustBePrivate(t *testing.T) {
 	testrig.Long(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The jobs of one user hold at most max_bytes_per_user, also after a restart. If the quota has no
-// space for a new job, the service removes inputs of ended jobs.
+// The jobs of one user hold at most max_bytes_per_user bytes, also after a restart. If a new job does not fit,
+// the service removes inputs of ended jobs.
 func TestUserBytesAreBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("config", "set", "max_bytes_per_user", "2MiB")
@@ -91,8 +91,8 @@ func TestUserBytesAreBounded(t *testing.T) {
 	}
 }
 
-// A job that prints a lot and is retried many times never takes its user above max_bytes_per_user.
-// The output of the last attempt is kept.
+// A job that prints a lot and is retried many times never raises the bytes of its user above
+// max_bytes_per_user. The output of the last attempt is kept.
 func TestRetriedOutputsAreBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("config", "set", "max_bytes_per_user", "1MiB")

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// binaryForAll returns a copy of the program that every user may run.
+// binaryForAll returns the path of a copy of the program that every user may run.
 func binaryForAll(t *testing.T) string {
 	t.Helper()
 	q := testrig.NewQueue(t, "")

@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// agent is a client of the Model Context Protocol, built with the official SDK.
+// agent is a client of the Model Context Protocol, built with the official SDK. It acts as an AI agent.
 type agent struct {
 	*testing.T
 	session  *mcp.ClientSession
@@ -100,8 +100,8 @@ type toolResult struct {
 	Reasons                                                 []struct{ Kind string }
 }
 
-// call calls a tool and returns its result. The test fails if the call fails, or, if the parameter
-// fails is true, if the call succeeds.
+// call calls a tool and returns its result. If fails is false, the call must succeed. If fails is true, the
+// call must fail.
 func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolResult) {
 	a.Helper()
 	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
@@ -178,8 +178,8 @@ func TestMCPSurvivesInvalidLines(t *testing.T) {
 	}
 }
 
-// If the protocol version of the client permits batches of messages, the server replies to a batch
-// with one line. In later versions, a batch is an error.
+// Old versions of the protocol permit batches of messages, and then the server replies to a batch with one
+// line. In later versions, a batch is an error.
 func TestMCPAnswersBatches(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for version, want := range map[string]string{
@@ -198,8 +198,8 @@ func TestMCPAnswersBatches(t *testing.T) {
 	}
 }
 
-// With the tools, an agent can enqueue, wait, read and retry, and the results are short. Without
-// --write, the agent can only read.
+// With the tools, an agent can enqueue, wait, read and retry, and the results are short. If the server is
+// started without --write, the agent can only read.
 func TestMCP(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -434,8 +434,8 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 	}
 }
 
-// An agent sees only its caller's jobs, whatever rights the caller has, unless the server is
-// started for all users. The agent never sees more than the caller may see.
+// By default an agent sees only the jobs of the user who started the MCP server, even if that user has more
+// rights. A server that is started for all users shows everything that its user may see, and no more.
 func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
 	hers := strings.TrimSpace(q.MustAs(testrig.Alice, "enqueue", "-q", "--delay", "1h", "echo hers"))

@@ -124,9 +124,9 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// If a service is stopped or does not answer, the textfile reports that it is unhealthy. Otherwise
-// the textfile would keep the last state of the service. The command also fails, so that the log of
-// the timer that runs it contains the reason.
+// If a service is stopped or does not answer, the textfile (metrics in a file) reports that it is unhealthy.
+// Otherwise the file would keep the last state of the service. The command that writes the file also fails, so
+// that the log of the timer that runs the command contains the reason.
 func TestTextfileOfAStoppedService(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	healthy := func() float64 {
@@ -172,8 +172,8 @@ func TestMetricsNameFewQueues(t *testing.T) {
 	}
 }
 
-// The page /metrics requires a session, unless web.metrics_anonymous admits local clients. A client
-// that requests native histograms gets them.
+// The page /metrics requires a session. If the setting web.metrics_anonymous allows it, local clients need
+// none. A client that requests native histograms gets them.
 func TestMetricsOfThePage(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	b.MustCLI("enqueue", "--id", "a", "true")

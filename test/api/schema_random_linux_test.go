@@ -20,11 +20,11 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// randomValues draws random values that a JSON Schema permits. It also changes values so that the
-// schema forbids them. The same seed gives the same values.
+// randomValues draws random values that a JSON Schema permits, and changes values so that the schema forbids
+// them. The same seed gives the same values.
 type randomValues struct {
 	*rand.Rand
-	texts map[string]*rapid.Generator[string] // generators by the pattern that their texts match
+	texts map[string]*rapid.Generator[string] // generators of random texts, by the regular expression that the texts match
 }
 
 func newRandomValues(seed uint64) *randomValues {
@@ -34,8 +34,7 @@ func newRandomValues(seed uint64) *randomValues {
 // oneOf returns a random entry of a list.
 func oneOf[T any](d *randomValues, list []T) T { return list[d.IntN(len(list))] }
 
-// number returns the number that the schema has under a name, or fallback if the schema lacks the
-// name.
+// number returns the number that the schema has under a name, or fallback if it has none.
 func number(s testrig.Fields, name string, fallback float64) float64 {
 	if n, ok := s[name].(float64); ok {
 		return n
@@ -128,15 +127,15 @@ func (d *randomValues) list(s testrig.Fields) any {
 	return list
 }
 
-// usualValues lists common values for parameters whose format is not described in the schema.
+// usualValues lists common values of the parameters whose format the schema does not describe.
 var usualValues = map[string][]any{
 	"cron": {"0 3 * * *", "@hourly", "@every 90s"}, "tz": {"UTC", "Europe/Berlin"},
 	"id": {"a", "b", 1}, "name": {"a", "b"},
 	"key": {"workers", "@db", "priority"},
 }
 
-// object draws an object that the schema permits. The parameter likely is the probability of each
-// optional member.
+// object draws an object with members that the schema describes. The parameter likely is the probability of
+// each optional member.
 func (d *randomValues) object(s testrig.Fields, likely float64) testrig.Fields {
 	v := testrig.Fields{}
 	required, _ := s["required"].([]any)
@@ -177,8 +176,8 @@ func permits(s *jsonschema.Schema, v any) bool {
 	return err == nil && validate(s, raw) == nil
 }
 
-// drawForbidden changes permitted parameters until the schema forbids them. It returns false if it
-// finds no such change.
+// drawForbidden changes permitted parameters until the schema forbids them. It returns false if it does not
+// succeed.
 func (d *randomValues) drawForbidden(s testrig.Fields, compiled *jsonschema.Schema, v testrig.Fields) (testrig.Fields,
 	bool) {
 	properties, _ := s["properties"].(map[string]any)
@@ -219,9 +218,9 @@ func (d *randomValues) invalidValue(s testrig.Fields) any {
 	return oneOf(d, list)
 }
 
-// inexpressibleRules lists errors that a service may return although the schema permits the
-// request, because JSON Schema cannot express the rule. An entry matches errors in the given field,
-// or in any field if field is "". The text of the error must match the regular expression message.
+// inexpressibleRules lists errors that a service may return although the schema permits the request, because
+// JSON Schema cannot express the violated rule. An entry applies to errors about the field field, or about any
+// field if field is "". The regular expression message matches the text of the error.
 var inexpressibleRules = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too " +
 		"(large|small|long|short)",
@@ -319,8 +318,8 @@ func isExplained(field, message string) bool {
 
 var laterFault = regexp.MustCompile(`; ([a-z_]+): `)
 
-// nextFault returns the indexes of the next fault in an error message and of the fault's field, in
-// the form of FindStringSubmatchIndex. It returns nil if the message has no other fault.
+// nextFault finds the next fault in an error message with several faults. It returns the indexes of the fault
+// and of its field, like FindStringSubmatchIndex, or nil if no fault follows.
 func nextFault(message string) []int {
 	for _, found := range laterFault.FindAllStringSubmatchIndex(message, -1) {
 		// These two words introduce a command, not a field.
@@ -342,8 +341,8 @@ type wireError struct {
 	Data    struct{ Code, Field string }
 }
 
-// refusal sends a request and returns the error in the response. It returns nil if the request
-// succeeds, or if no response arrives soon because the request waits for something.
+// refusal sends a request and returns the error in the response. It returns nil if the request succeeds, or if
+// no response arrives within a short time because the request waits for something.
 func refusal(q *testrig.Queue, method string, params testrig.Fields) *wireError {
 	q.Helper()
 	w := q.Dial()

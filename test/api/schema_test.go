@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// methodSchemas holds the compiled schemas of a method. The field notification is the schema of the
-// values in the method's stream notifications.
+// methodSchemas holds the compiled schemas of a method. If the method streams notifications, the field
+// notification is the schema of their values.
 type methodSchemas struct{ params, notification, result *jsonschema.Schema }
 
 // schemas returns the schemas that the command schema prints, by method.
@@ -62,8 +62,8 @@ func validate(s *jsonschema.Schema, raw []byte) error {
 	return s.Validate(doc)
 }
 
-// The command schema prints valid schemas of the protocol. Real requests and responses conform to
-// these schemas, and requests that the service rejects do not.
+// The command schema prints valid JSON Schemas of the protocol. Real requests and responses conform to these
+// schemas. Requests that the service rejects do not.
 func TestSchemasDescribeTheWire(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	all := schemas(q)

@@ -87,7 +87,7 @@ func mustWithEnv(q *testrig.Queue, env []string, args ...string) {
 	}
 }
 
-// attribute returns the value of a span's attribute as text, "" if the span does not have it.
+// attribute returns the value of a span's attribute as text, or "" if the span does not have it.
 func attribute(span *traces.Span, name string) string {
 	for _, a := range span.Attributes {
 		if a.Key == name {
@@ -100,14 +100,14 @@ func attribute(span *traces.Span, name string) string {
 	return ""
 }
 
-// parentOf returns the value of TRACEPARENT for the children of a span.
+// parentOf returns the value of TRACEPARENT that makes a new span a child of the given one.
 func parentOf(span *traces.Span) string {
 	return "00-" + hex.EncodeToString(span.TraceId) + "-" + hex.EncodeToString(span.SpanId) + "-01"
 }
 
-// The collector gets one span for each attempt, in the trace that the submitter's environment
-// names. The environment of the attempt contains its span. If a service adopts a running attempt,
-// it reports the same span.
+// The collector gets one span for each attempt, in the trace that the submitter's environment names. The
+// attempt finds the id of its span in its environment. If a restarted service adopts a running attempt, it
+// reports the same span.
 func TestTraces(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -169,9 +169,9 @@ func TestTraces(t *testing.T) {
 	r.mu.Unlock()
 }
 
-// If the collector is unreachable or hangs, nothing is delayed, and the log reports the problem. A
-// repeated request with the same key is a duplicate even if it belongs to another trace. The jobs
-// of a schedule do not belong to the trace of the caller who created the schedule.
+// If the collector is unreachable or hangs, nothing is delayed, and the log reports the problem. A repeated
+// request with the same idempotency key is a duplicate even if it belongs to another trace. The jobs of a
+// schedule do not belong to the trace of the caller who created the schedule.
 func TestHungCollectorDelaysNothing(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	if got := q.CLI("config", "set", "traces.endpoint", "localhost:4318"); got.Code != 2 ||

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// otherVersion simulates a service of another version. It contains one entry for each method that
-// the simulated service has: the members of the response that follow the id.
+// otherVersion simulates a service of another version. Each key is a method of that service. The value is the
+// JSON text of the members of the response that follow the id.
 type otherVersion map[string]string
 
 // serve listens on the queue's socket and replies as a service of the other version.

@@ -133,7 +133,8 @@ func TestWireRefusals(t *testing.T) {
 	}
 }
 
-// The service ignores unknown members of a request, and returns an id that is a string unchanged.
+// The service ignores unknown members of a request. If the id of a request is a string, the reply contains it
+// unchanged.
 func TestWireEnvelope(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -143,9 +144,8 @@ func TestWireEnvelope(t *testing.T) {
 	}
 }
 
-// The service replies to each of 500 requests that arrive in one write, with the id of the request.
-// If the client has closed its sending side, the service first replies to all requests and then
-// closes the connection.
+// If 500 requests arrive in one write, the service replies to each, with the id of the request. If the client
+// has closed its sending side, the service first replies to all requests and then closes the connection.
 func TestPipelining(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -176,8 +176,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// A repeated request with the same key gets the same reply, also after a restart of the service. A
-// request for a different job with the same key is rejected.
+// A repeated request with the same idempotency key gets the same reply, also after a restart of the service. A
+// request for a different job with that key is rejected.
 func TestKeys(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	type receipt struct {
@@ -221,9 +221,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// 1,000 idle connections disturb neither other clients nor a client whose wait request is in
-// progress. When the limit of connections is reached, the service closes the connections that have
-// been idle longest.
+// 1,000 idle connections disturb no other clients, not even one that waits for the reply to a wait request.
+// When the limit of connections is reached, the service closes the connections that have been idle longest.
 func TestIdleConnections(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -243,7 +242,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 	waiter.SendLine(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
 	waiter.SendLine(`{"jsonrpc":"2.0","id":98,"method":"whoami"}`)
-	answered("98") // the reply shows that the wait request has started
+	answered("98") // the reply shows that the service has begun the wait request
 	for range 1000 {
 		c, err := testrig.Dial(q.Dir)
 		if err != nil {
@@ -294,7 +293,7 @@ func TestSlowFirstLine(t *testing.T) {
 	}
 }
 
-// A client that never reads its stream or its replies does not delay other clients.
+// A client that reads neither its stream nor its replies does not delay other clients.
 func TestUnreadStreamDelaysNoOtherClient(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -357,7 +356,7 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// A batch can span several requests. The jobs are visible, claimable and counted only after the
+// A batch of jobs can be sent in several requests. The jobs are visible, claimable and counted only after the
 // commit, but their ids are reserved from the first request on.
 func TestBatchOfSeveralRequests(t *testing.T) {
 	testrig.Long(t)

@@ -44,8 +44,8 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	}
 }
 
-// A job may leave a process behind whose environment lacks the marker of the job. Such a process
-// does not slow down other jobs.
+// The runner recognises the processes of a job by a marker in their environment. If a job leaves behind a
+// process without this marker, the process does not slow down other jobs.
 func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -55,7 +55,7 @@ func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 	for range 10 {
 		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"}))
 	}
-	if elapsed := time.Since(started); elapsed > 4*time.Second { // more than 10 times output_grace
+	if elapsed := time.Since(started); elapsed > 4*time.Second { // the bound is more than 10 times output_grace
 		t.Errorf("ten jobs took %v, want at most 4 s", elapsed)
 	}
 	w.MustCall("cancel", testrig.Fields{"id": longJob}, nil)
@@ -81,7 +81,7 @@ func TestArgumentsMustBeUTF8(t *testing.T) {
 	}
 }
 
-// Commands print the arguments of a job quoted, so that a shell would read the same arguments.
+// Commands print the arguments of a job in quotes, so that a shell would read the same arguments.
 func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	const want = `cp 'c  lip1.mov' 'it'\''s' "$(printf 'two\nlines')"`

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The program either does exactly what the arguments say or reports an error. It ignores no flag
-// and changes no byte. It accepts every short flag that its help shows.
+// The program either does exactly what its arguments say or reports an error. It ignores no flag and changes no
+// byte of an argument. It accepts every short flag that its help shows.
 func TestNoFlagOrByteIsIgnored(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, c := range []struct {
@@ -53,8 +53,8 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 	}
 }
 
-// The command list prints each job once, even if several flags select it. The flag -q overrides
-// --json. A time of day in --since means the last time at which it was that time of day.
+// The command list prints each job once, even if several flags select it. The flag -q overrides --json. A time
+// of day in --since means the most recent moment with that time of day.
 func TestListsHoldEachJobOnce(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "a", "true")
@@ -97,8 +97,8 @@ func TestFileErrorsNameTheLine(t *testing.T) {
 	}
 }
 
-// A request with a missing or wrong parameter gets an error that names the parameter. The service never
-// assumes a value.
+// A request with a missing or wrong parameter gets an error that names the parameter. The service never assumes
+// a value for it.
 func TestInvalidParametersAreNamed(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -164,8 +164,8 @@ func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	}
 }
 
-// The queue time of a retried job starts with the retry. The queue time of a job whose start time
-// is in the past starts when the job was enqueued.
+// The queue time of a job is the time that it waits. After a retry by a user, it starts with the retry. For a
+// job whose start time is in the past, it starts when the job was enqueued.
 func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -189,8 +189,8 @@ func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	}
 }
 
-// The client adds its PATH to each job of a file. If the jobs then need more than one request, the
-// client stores them all, in the order of the file.
+// The client adds the variable PATH to each job of a file. Even if the jobs then need more than one request,
+// the client stores them all, in the order of the file.
 func TestLongPathsAreSplitOverRequests(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "0")

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A job runs with the umask of its caller, or with the umask that the caller specifies.
+// A job runs with the umask of the caller who enqueued it, or with the umask that the caller specifies.
 func TestCallersUmask(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The command enqueue accepts a line, words after --, JSON, a JSON array, flags and files. All
-// forms store the same job.
+// The command enqueue accepts a shell line, words after --, JSON, a JSON array, flags and files. All forms
+// store the same job.
 func TestEnqueueForms(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	array := q.WriteFile("array", `[ {"id":"f1","command":"x"}, {"id":"f2","argv":["x"]} ]`)
@@ -106,7 +106,7 @@ func TestBatchIsWhole(t *testing.T) {
 		if i%2 == 0 {
 			cmd.Process.Kill()
 			cmd.Wait()
-			q.Stop() // after the stop, the last commit has been made completely or not at all
+			q.Stop() // the service has either made its last commit completely or not at all
 		} else {
 			q.Kill()
 		}
@@ -116,7 +116,7 @@ func TestBatchIsWhole(t *testing.T) {
 			cmd.Wait()
 			code := cmd.ProcessState.ExitCode()
 			all = code == 0
-			// Exit code 3 means that no reply arrived in time, and 5 that the service has discarded
+			// Exit code 3 means that no reply arrived in time. Exit code 5 means that the service has discarded
 			// the batch.
 			if code != 0 && code != 3 && code != 5 {
 				t.Errorf("kill %d: the client ended with %d: %s", i, code, stderr.String())
@@ -130,8 +130,8 @@ func TestBatchIsWhole(t *testing.T) {
 	}
 }
 
-// JSON output has the documented members. A list is one array with --json, one line per item with
-// --jsonl, and the ids with -q. An empty list is an empty array.
+// JSON output has the documented members. With --json a list is one array, with --jsonl one line per item, and
+// with -q only the ids. An empty list is an empty array.
 func TestJSONShapes(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -191,7 +191,8 @@ func TestJSONShapes(t *testing.T) {
 	}
 }
 
-// A job runs in the working directory of its caller, with the variables that the caller requested.
+// A job runs in the working directory of the caller who enqueued it, with the variables that the caller
+// requested.
 func TestJobRunsInCallersDirectory(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -232,8 +233,8 @@ func TestJobRunsInCallersDirectory(t *testing.T) {
 // by a priority that rises while they wait.
 func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 	for _, c := range []struct{ scheduling, aging, want string }{
-		// With aging by enqueues, the job of priority 7 has not aged, because no job was enqueued
-		// after it.
+		// With the setting aging = enqueue, a job ages by one step for each job that is enqueued after it. The
+		// job of priority 7 is the last one, so it has not aged.
 		{"aging", "time", "8 7 5 3 2 -1"}, {"aging", "enqueue", "8 5 3 7 2 -1"},
 		{"priority", "enqueue", "8 7 5 3 2 -1"}, {"fifo", "time", "3 5 8 2 -1 7"},
 	} {
@@ -255,9 +256,8 @@ func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 	}
 }
 
-// A changed scheduling order also applies to jobs that already wait, whether it is changed while
-// the service runs or while it is stopped. status reports the change until all jobs are ranked
-// again.
+// A change of the scheduling order also applies to jobs that already wait, whether the service is running or
+// stopped at the time of the change. The command status reports the change until all jobs are ranked again.
 func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -285,8 +285,8 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	}
 }
 
-// If a user forgets -- before a program with flags, the error shows the complete corrected command
-// line. It does not suggest a flag with a similar name.
+// If a user forgets the -- before a program with flags, the error shows the complete corrected command line. It
+// does not suggest a flag with a similar name.
 func TestForgottenDashesAreExplained(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	for line, want := range map[string]string{

@@ -26,9 +26,8 @@ func completions(q *testrig.Queue, args ...string) (list []string) {
 	return list
 }
 
-// Shells can complete commands, states, settings, and flags that have a fixed set of values. They
-// complete the ids of those jobs to which the command applies. Completion does not start a stopped
-// service.
+// Shells can complete commands, states, settings, and flags that have a fixed set of values. They complete the
+// ids of the jobs to which the command applies. Completion does not start a service.
 func TestCompletion(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, id := range []string{"a1", "a2", "b1"} {

@@ -62,16 +62,15 @@ func TestExamplesOfThePages(t *testing.T) {
 	}
 }
 
-// pageLink matches a link of a page and its text, pageHeading matches a heading, and testFuncName
-// matches the name of a test.
+// These expressions match a link of a page and its text, a heading of a page, and the name of a test.
 var (
 	pageLink     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
 	pageHeading  = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	testFuncName = regexp.MustCompile(`\bTest\w+`)
 )
 
-// Every link of a page leads to an existing file and heading. If the text of a link is the name of
-// a test, the file to which the link leads contains that test.
+// Every link of a page leads to an existing file and heading. If the text of a link is the name of a test, the
+// linked file contains that test.
 func TestLinksOfThePages(t *testing.T) {
 	var pages []string
 	for _, pattern := range []string{"../../docs/*.md", "../../docs/decisions/*.md", "../../*.md", "../../.github/*.md"} {
@@ -144,7 +143,7 @@ func anchorsOf(t *testing.T, page string) (names []string) {
 	return names
 }
 
-// docsHome is an empty home directory of a reader who tries the examples of a page.
+// docsHome is an initially empty home directory in which the examples of a page run.
 type docsHome struct {
 	*testing.T
 	dir string
@@ -217,7 +216,7 @@ func (h *docsHome) run(line string) string {
 	return string(raw)
 }
 
-// checkSession executes the lines of a block and compares their output with the block.
+// checkSession executes the command lines of a block and compares their output with the block.
 func (h *docsHome) checkSession(block string) {
 	h.Helper()
 	for _, part := range strings.Split("\n"+block, "\n$ ")[1:] {
@@ -233,7 +232,7 @@ func (h *docsHome) checkSession(block string) {
 	}
 }
 
-// checkSettings checks a block as a settings file.
+// checkSettings checks that the program accepts a block as a settings file.
 func (h *docsHome) checkSettings(block string) {
 	h.Helper()
 	path := filepath.Join(h.dir, "settings.toml")

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// corrupt changes the database behind the service's back.
+// corrupt executes an SQL statement on the database without the knowledge of the service.
 func corrupt(q *testrig.Queue, statement string) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?_pragma=busy_timeout(5000)")
@@ -27,7 +27,7 @@ func corrupt(q *testrig.Queue, statement string) {
 	}
 }
 
-// repair follows doctor's advice for inconsistent rows.
+// repair follows the advice of doctor about inconsistent rows.
 func repair(q *testrig.Queue) {
 	q.Helper()
 	file := q.Path("repair.db")

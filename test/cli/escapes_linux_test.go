@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// When queuectl prints a job's text within other text, it escapes invisible characters, on a
-// terminal and in a pipe. In a pipe it also escapes colours, so that no character is lost. The
-// command logs prints the output of the job unchanged.
+// If queuectl prints a text of a job within other text, it escapes invisible characters, on a terminal and in a
+// pipe. In a pipe it also escapes colours, so that no character is lost. The command logs prints the output of
+// a job unchanged.
 func TestJobsHideNoCharacters(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

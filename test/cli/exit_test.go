@@ -16,20 +16,19 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// follower is a command that follows a running job, with its stderr and stdout.
+// follower is a process of the program that follows a running job, with its stderr and stdout.
 type follower struct {
 	*exec.Cmd
 	stderr, stdout testrig.LockedBuffer
 }
 
-// follow starts a job that runs until it is ended, and a command (run or wait) that follows the
-// job.
+// follow starts a job that does not end by itself, and a command (run or wait) that follows the job.
 func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
 	w.Helper()
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
 	if verb == "wait" {
-		// Once wait has reported the end of this quick job, it is also waiting for the other job.
+		// When wait has reported the end of this quick job, it is certainly waiting for the other job.
 		quick := w.Enqueue(testrig.Fields{"command": "true"})
 		w.MustCLI(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
@@ -61,7 +60,8 @@ func (f *follower) waitExit(t *testing.T, code int) string {
 	return f.stderr.String()
 }
 
-// The exit code of run and wait also reflects changes that other users make to the job.
+// The exit code of run and wait is correct if another user ends the job, if the runner dies, and if the service
+// is killed.
 func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -88,7 +88,7 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 						t.Errorf("stderr is %q, want %q", stderr, c.wantText)
 					}
 					if q.Cmd != nil {
-						q.Stop() // stop it regularly, because it may be about to start another runner
+						q.Stop() // stop the service normally, because it may be about to start another runner
 					}
 				})
 			}
@@ -96,7 +96,7 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 	}
 }
 
-// betweenAttempts matches the line of run about a failed attempt that is retried.
+// betweenAttempts matches the line that run prints after a failed attempt that will be retried.
 var betweenAttempts = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*; retrying .* \(\d+ attempts? left\)\n`)
 
 // If the job is removed while run or wait follows it, the command reports that the job does not
@@ -119,16 +119,15 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 	}
 }
 
-// If a job is removed and a new job gets its name, a client that follows the removed job does not
-// continue with the new job.
+// If a job is removed and a new job gets its id, a client that follows the removed job does not continue with
+// the new job.
 func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w, slow := q.Dial(), q.Dial()
 	w.Enqueue(testrig.Fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
 	w.WaitRunning("job")
 	slow.SendLine(testrig.RequestLine("logs", `{"id":"job","follow":true}`))
-	// The client reads only the first message and delays reading the rest, so the service has to
-	// wait.
+	// The slow client reads only the first message, so the service cannot send it the rest of the output yet.
 	if a, err := slow.ReadMessage(); err != nil || a.Error != nil {
 		t.Fatalf("the first message for the slow client: %+v, %v", a, err)
 	}
@@ -148,9 +147,9 @@ func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	}
 }
 
-// If wait is given several jobs, the exit code is that of the first job in the arguments that did
-// not complete. With --any, wait ends with the first job that ends. If wait times out, the exit
-// code is that of a timeout, even if some jobs have ended.
+// If wait is given several jobs, its exit code is that of the first job in the arguments that did not complete.
+// With --any, wait returns when the first job ends. If wait times out, its exit code is that of a timeout, even
+// if some jobs have ended.
 func TestWaitForSeveral(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -191,8 +190,8 @@ func TestWaitForSeveral(t *testing.T) {
 	}
 }
 
-// If no job matches the selection, wait succeeds, however the jobs are selected. A selected job
-// that has already ended affects the exit code as in "wait ID".
+// If no job matches the selection, wait succeeds. A selected job that has already ended affects the exit code
+// as in "wait ID".
 func TestWaitForASelection(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	user := strings.TrimSpace(q.MustCLI("whoami", "--json"))
@@ -218,8 +217,8 @@ func TestWaitForASelection(t *testing.T) {
 		code := 5
 		if strings.HasPrefix(words, "--all") || strings.HasPrefix(words, "--user") || strings.HasSuffix(words, "waiting") ||
 			strings.HasSuffix(words, "done") {
-			// --all and --user select jobs that have not ended; done selects those that completed or were
-			// cancelled.
+			// --all and --user select jobs that have not ended. The state "done" selects jobs that completed or
+			// were cancelled.
 			code = 0
 		}
 		check(words, code)
@@ -295,17 +294,16 @@ func TestMissingWorkDirIsNotRetried(t *testing.T) {
 	}
 }
 
-// jobEnd is a way in which a job ends.
+// jobEnd is one way in which a job ends, with the expected results.
 type jobEnd struct {
 	args   string
 	code   int
 	reason string // reason stored with the job
-	stderr string // stderr of run, in addition to the job's stderr
+	stderr string // text that run prints to stderr, in addition to the job's stderr
 }
 
-// Each way in which a job ends has its own exit code. The commands run and wait return the same
-// code, and wait also if it starts after the end of the job. Invalid arguments exit with 125, see
-// script/run.txtar.
+// Each way in which a job ends has its own exit code. The commands run and wait exit with that code, even if
+// wait starts after the end of the job. Invalid arguments give exit code 125; see script/run.txtar.
 func TestExitCodeOfEachEnd(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	script := q.WriteFile("not-executable"+testrig.Extension, "not a program\n")
@@ -357,8 +355,8 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 	}
 }
 
-// submitCommand returns a command that enqueues a job without retries. A line that begins with a
-// flag is split into shell words. Any other line is the command line of the job.
+// submitCommand returns a command that enqueues a job without retries. If line begins with a flag, it is split
+// into shell words. Otherwise, the whole line is the command of the job.
 func submitCommand(q *testrig.Queue, verb, line string) *exec.Cmd {
 	if !strings.HasPrefix(line, "-") {
 		line = "'" + line + "'"

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If more jobs of a queue are running than logs -f can follow at the same time, it prints the
-// output of the other jobs when they end.
+// The command logs -f can follow only a limited number of jobs at the same time. If more jobs of the queue are
+// running, it prints the output of the remaining jobs when they end.
 func TestFollowAFullQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "40")
 	w := q.Dial()
@@ -34,7 +34,7 @@ func TestFollowAFullQueue(t *testing.T) {
 			printed[p.ID] += p.Text
 		}
 	}
-	until("long29", "up\n") // The newest running job is followed, because lists begin with the newest job.
+	until("long29", "up\n") // the newest job is followed, because lists begin with the newest job
 	w.Enqueue(testrig.Fields{"id": "short", "queue": "a", "command": "echo short"})
 	until("short", "short\n")
 	q.WriteFile("go", "")

@@ -32,8 +32,8 @@ func runTypingCommand(q *testrig.Queue, cmd *exec.Cmd, prompt, input string) tes
 	return testrig.Result{Code: cmd.ProcessState.ExitCode(), Stdout: s.Text(q)}
 }
 
-// On a terminal, commands that end or remove several jobs print the number of jobs and ask for
-// confirmation. Without a terminal, a command on all jobs requires --yes.
+// On a terminal, commands that end or remove several jobs print the number of jobs and ask for confirmation.
+// Without a terminal, a command that applies to all jobs requires --yes.
 func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, id := range []string{"a", "b", "c"} {
@@ -72,7 +72,7 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	}
 }
 
-// The command dlq retry asks for confirmation, as retry does. The command worker stop asks for
+// The command dlq retry asks for confirmation, as the command retry does. The command worker stop asks for
 // confirmation if it would end running jobs.
 func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -101,8 +101,8 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	}
 }
 
-// The editor contains all fields that were set, as the user wrote them. If the edited text is
-// invalid, the command keeps it in a file. Without a terminal, edit starts no editor.
+// The command edit opens an editor with all fields that the user has set, as the user wrote them. If the edited
+// text is invalid, the command keeps it in a file. Without a terminal, edit starts no editor.
 func TestEditInAnEditor(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at",
@@ -180,8 +180,8 @@ func TestEditInAnEditor(t *testing.T) {
 	}
 }
 
-// A relative --cwd is resolved in the current directory of the caller. If that directory was
-// deleted, the error says how to proceed.
+// A relative --cwd is relative to the current directory of the caller. If that directory was deleted, the error
+// says how to proceed.
 func TestRelativeDirIsTheCallers(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	if err := os.MkdirAll(q.Dir+"/here/below", 0o700); err != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// jsonCommands lists the commands that the test runs for each verb. The list is nil if the verb
-// does not print one JSON value or if other tests cover it. A command is split into arguments at
-// spaces; ~ means a space within an argument.
+// jsonCommands lists the commands that the test runs for each verb. The list is nil if other tests cover the
+// verb or if its output is not one JSON value. A command is split into arguments at spaces. The character ~
+// means a space within an argument.
 var jsonCommands = map[string][]string{
 	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true",
 		`enqueue [{"command":"true"},{"command":"true"}]`},
@@ -62,9 +62,8 @@ var jsonCommands = map[string][]string{
 	"schema":  {"schema", "schema enqueue"}, "init": {"init"}, "version": {"version"},
 }
 
-// Every command prints one value with --json and one value per line with --jsonl. A job has the
-// same members in the output of every command. The member with the result of a dry run has the same
-// name everywhere.
+// Every command prints one value with --json and one value per line with --jsonl. A job has the same members in
+// the output of every command. Every command uses the same member for the result of a dry run.
 func TestEveryVerbAnswersInJSON(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -143,8 +142,8 @@ func jsonValues(text string) (list []any, ok bool) {
 	}
 }
 
-// recordJobMembers records the names of the members of each job in v, by command. It skips the
-// members that only some jobs have.
+// recordJobMembers adds to keys the names of the members of each job in v, by command. It skips the members
+// that only some jobs have.
 func recordJobMembers(t *testing.T, command string, v any, keys map[string]string) {
 	t.Helper()
 	if list, ok := v.([]any); ok {
@@ -174,8 +173,8 @@ func recordJobMembers(t *testing.T, command string, v any, keys map[string]strin
 	keys[command] = all
 }
 
-// The command wait with a selection prints each job as a JSON line when the job ends, not at the
-// end of the wait.
+// If wait is used with a selection, it prints each job as a JSON line when the job ends, not at the end of the
+// wait.
 func TestWaitedJobsStream(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("enqueue", "--id", "first", "--label", "s=1", "true")

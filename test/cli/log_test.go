@@ -12,9 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The log has a line for each important event, with the job, the attempt and the user who requested
-// it. A change of log_level takes effect immediately. At no level does a line contain a text that
-// may be secret.
+// The log has a line for each important event, with the job, the attempt and the user who requested it. A
+// change of log_level takes effect immediately. No line contains a text that may be secret, whatever the level.
 func TestServiceLog(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")

@@ -30,8 +30,8 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	}
 }
 
-// A client that waits for a job prints why the job is waiting, with the same reasons as "why". It
-// also prints that the job was cancelled.
+// A client that waits for a job prints why the job is waiting, with the same reasons as "why". If the job is
+// cancelled, the client prints that too.
 func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -59,8 +59,8 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	q.WriteFile("go", "")
 }
 
-// If a service is not registered with the operating system, "service restart" keeps its number of
-// workers and its settings file.
+// A service may run without a registration with the operating system. For such a service, "service restart"
+// keeps the number of workers and the settings file.
 func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -76,7 +76,8 @@ func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	}
 }
 
-// In a private run, a job may depend on jobs that precede it in the file.
+// In a private run (run --private, which uses its own queue), a job may depend on jobs that precede it in the
+// file.
 func TestPrivateDependencies(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -93,8 +94,8 @@ func TestPrivateDependencies(t *testing.T) {
 	}
 }
 
-// A queue refuses defaults with an invalid value. A field that is edited to null gets the default
-// of the job's queue.
+// A queue refuses invalid defaults for its jobs. If a field of a job is edited to null, the job gets the
+// default of its queue.
 func TestDefaultsOfAQueue(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -118,7 +119,7 @@ func TestDefaultsOfAQueue(t *testing.T) {
 	}
 }
 
-// If an attempt ended because its runner died, logs reports that the output is lost.
+// If an attempt ended because its runner died, the command logs reports that the output is lost.
 func TestLostOutputIsReported(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

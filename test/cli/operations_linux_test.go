@@ -94,8 +94,8 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	}
 }
 
-// The command run prints all output of a job immediately, even if it is larger than the stored
-// output of other jobs may be. If the output exceeds the limit of run, the command says so.
+// The command run prints all output of a job immediately, even if the output is larger than the service would
+// store for other jobs. If the output exceeds the limit of run, the command reports that.
 func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	const lines = 1_000_000

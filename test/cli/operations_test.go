@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The numbers of events have no gaps, also across restarts and kills. Clients can read events again
-// from any number. A follower gets each event once, even if it reconnects.
+// The numbers of events have no gaps, also across restarts and kills. Clients can read the events again from
+// any number on. A client that follows the events gets each event once, even if it reconnects.
 func TestEventsAreDurableAndGapless(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	follow := func(since int64) (next func() testrig.Event, stop func()) {
@@ -99,13 +99,14 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 	}
 }
 
-// During a drain no job starts, not even a prefetched one, also after a restart. Running jobs end,
-// and status reports the drain. When the drain is turned off, jobs start again.
+// During a drain no job starts, not even a job that the service has already sent to a runner, and not after a
+// restart either. Running jobs finish, and status reports the drain. When the drain is turned off, jobs start
+// again.
 func TestDrain(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
 	for range 8 {
-		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"})) // after short jobs, the service prefetches jobs
+		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"})) // after short jobs, the service prefetches
 	}
 	gate := q.Path("gate")
 	running := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
@@ -151,8 +152,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// While a drain request waits until no job runs, another client can also request a drain. If "drain
-// --off" ends the drain, the waiting request fails.
+// While a drain request waits until no job runs, another client can also request a drain. If "drain --off" ends
+// the drain, the waiting request fails.
 func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -177,7 +178,7 @@ func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	w.WaitEnded(running)
 }
 
-// The command reload applies the settings of the file, and names those that another source
+// The command reload applies the settings of the file. It names the settings of the file that another source
 // overrides.
 func TestReloadVerb(t *testing.T) {
 	q := testrig.NewQueue(t, "")
@@ -201,8 +202,8 @@ func TestReloadVerb(t *testing.T) {
 	}
 }
 
-// The command logs prints the output of several jobs one after another, or, with -f, line by line
-// as it arrives. Each line starts with the job's id. The flag --since omits older output.
+// The command logs prints the output of several jobs one after another. With -f it prints each line as it
+// arrives. Each line starts with the job's id. The flag --since omits older output.
 func TestLogsOfSeveralJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "3")
 	w := q.Dial()
@@ -251,8 +252,8 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	}
 }
 
-// Users can remove ended jobs by command, oldest first, and a retention setting removes them
-// automatically. Jobs that have not ended are kept, and so are dead jobs.
+// Users can remove ended jobs by a command, oldest first, and a retention setting removes them automatically.
+// Jobs that have not ended are kept, and dead jobs are kept too.
 func TestCleanupAndRetention(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")

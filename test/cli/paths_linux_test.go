@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The error about an unusable path is one line with the flag or setting, the problem and the next
-// step. The refused command creates no file.
+// The error about an unusable path is one line with the flag or setting, the problem and the next step. The
+// command that reports the error creates no file.
 func TestUnusablePathsAreExplained(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -85,7 +85,7 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 	}
 }
 
-// runInDir runs the program in the queue's directory. If the test runs as root, it uses another
+// runInDir runs the program in the queue's directory. If the test runs as root, the program runs as another
 // user.
 func runInDir(q *testrig.Queue, line string) testrig.Result {
 	q.Helper()

@@ -15,12 +15,12 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// peer is a program that runs a file of commands, four at a time. After it was killed, it can be
-// called again to continue.
+// peer is a tool that runs a file of commands, four at a time. If it is killed, a second call continues the
+// work.
 type peer struct {
 	name  string
 	args  []string
-	stdin string // file for its stdin, "" for none
+	stdin string // file for its stdin; "" for none
 }
 
 // peers returns the compared tools, with the flags that continue an interrupted run.
@@ -49,9 +49,9 @@ func (w peer) command(p *testrig.Private) *exec.Cmd {
 	return cmd
 }
 
-// This test compares a private run with xargs and GNU parallel. It kills each tool with all its
-// processes halfway and then calls it again. It measures the time and counts the commands that are
-// lost or repeated. A private run loses no command and repeats only commands that were running.
+// This test compares a private run with xargs and GNU parallel. It kills each tool with all its processes
+// halfway and then calls the tool again. It measures the time and counts the commands that are lost or
+// repeated. A private run loses no command and repeats only commands that were running at the kill.
 // QUEUECTL_PEERS sets the number of commands.
 func TestPrivateRunComparedWithPeers(t *testing.T) {
 	t.Parallel()

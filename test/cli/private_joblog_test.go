@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// With "--joblog -", a private run writes the job log to stdout, with unescaped commands.
+// With "--joblog -", a private run writes the job log to stdout. The commands in this log are not escaped.
 func TestJobLogOnStandardOutput(t *testing.T) {
 	p := testrig.NewPrivate(t)
 	r := p.Run("printf 'a  b\\tc' >&2\n", "--lines", "-", "--joblog", "-")

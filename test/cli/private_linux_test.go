@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// After the first Ctrl-C, a private run lets its running jobs finish. The second Ctrl-C ends these
-// jobs and returns them to the queue. The same command continues the run.
+// After the first Ctrl-C, a private run lets its running jobs finish. The second Ctrl-C ends these jobs and
+// returns them to the queue. When the user repeats the command, the run continues.
 func TestPrivateInterrupted(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -75,8 +75,8 @@ func TestPrivateInterrupted(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a private run that is waiting for its job list. If the stdout of a run is closed, the
-// run ends with an exit code other than 0.
+// Ctrl-C ends a private run that is still waiting for its job list. If the stdout of a private run is closed,
+// the run ends with an exit code other than 0.
 func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -130,7 +130,7 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	}
 }
 
-// The logs command can read a large output, which is stored in a separate file, without a service.
+// The command logs can read a large output without a service. A large output is stored in a separate file.
 func TestLargeOutputIsReadableOffline(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -145,7 +145,7 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 	}
 }
 
-// Commands do not read the directory of a private run if another user owns it, because its content
+// If another user owns the directory of a private run, commands do not read the directory, because its content
 // may be an attack.
 func TestOtherUsersDirIsNotRead(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, because it changes the owner of a directory; .ci/run runs it as root")
@@ -164,7 +164,7 @@ func TestOtherUsersDirIsNotRead(t *testing.T) {
 	}
 }
 
-// In a deleted current directory, a private run fails and says how to proceed.
+// If the current directory was deleted, a private run fails and says how to proceed.
 func TestPrivateRunInADeletedDir(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -178,8 +178,8 @@ func TestPrivateRunInADeletedDir(t *testing.T) {
 	}
 }
 
-// If the arguments of a private run have changed, the error contains the old and the new command, quoted for a
-// shell.
+// If a private run is repeated with other arguments, the error contains the old and the new command, quoted for
+// a shell.
 func TestPrivateRunQuotesChangedArguments(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)

@@ -39,7 +39,8 @@ func killAll(p *testrig.Private, cmd *exec.Cmd) {
 	}
 }
 
-// countRuns counts how often each job has run. Each run of a job appends the job's number to a file.
+// countRuns counts how often each job has run, and the runs of all jobs. Each run of a job appends the job's
+// number to a file.
 func countRuns(p *testrig.Private) (counts map[string]int, lines int) {
 	counts = map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(p.Work, "effects*"))
@@ -67,9 +68,9 @@ func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 	}
 }
 
-// The test kills a private run of many jobs ten times with all its processes, and continues the run with the
-// same command. Each job runs. No job runs again after an event has reported its completion. If a line of the
-// list was changed, the next call fails with the number of the line and starts no job.
+// The test kills a private run of many jobs ten times, with all its processes, and continues the run with the
+// same command. Each job runs. Once an event has reported that a job is completed, the job does not run again.
+// If a line of the list was changed, the next call fails with the number of the line and starts no job.
 func TestPrivateRunIsResumed(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -137,8 +138,8 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		len(runsWhenReported))
 }
 
-// followCompleted follows the events of a run that has just started. The returned function waits
-// for the end of the run and returns the jobs that events have reported as completed.
+// followCompleted follows the events of a run that has just started. The returned function waits for the end of
+// the run and returns the ids of the jobs that were reported as completed.
 func followCompleted(p *testrig.Private) (ids func() []string) {
 	var mu sync.Mutex
 	var list []string
@@ -213,9 +214,9 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	}
 }
 
-// If no service runs in the directory of a private run, commands that only read use its files and
-// change none of them, even if the run's processes were all killed. While a service runs there, they
-// ask the service. Without a service, commands that would change the queue are refused.
+// If no service runs in the directory of a private run, commands that only read use its files and change none
+// of them, even if all processes of the run were killed. Commands that would change the queue are refused.
+// While a service runs there, all commands ask the service.
 func TestPrivateDirIsReadableOffline(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -256,8 +257,8 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 	}
 }
 
-// checkReadOnly runs commands that only read on the directory of a private run, whose first job has
-// printed "said". It checks that the commands change no file.
+// checkReadOnly runs commands that only read on the directory of a private run, and checks that they change no
+// file. The first job of the run has printed "said".
 func checkReadOnly(p *testrig.Private, when string, states ...string) {
 	p.Helper()
 	before := contents(p)
@@ -355,8 +356,9 @@ func TestPrivateForms(t *testing.T) {
 	}
 }
 
-// If a job is dead, a private run exits with 1 and prints the job and its error. The next call runs a dead
-// job again only with --retry-dead, and added lines only with --add-new. Completed jobs do not run again.
+// If a job is dead, a private run exits with 1 and prints the job and its error. The next call runs the dead
+// job again only with --retry-dead, and lines that were added to the list only with --add-new. Completed jobs
+// do not run again.
 func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -453,7 +455,7 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	}
 }
 
-// If queuectl itself fails in a private run, it exits with 125, unlike for failed jobs.
+// If queuectl itself fails in a private run, its exit code is 125. Failed jobs give other exit codes.
 func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -469,7 +471,7 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	}
 }
 
-// If no job runs for a second, a private run reports once what the jobs are waiting for, as the command run does.
+// If no job runs for a second, a private run reports once why the jobs are waiting, as the command run does.
 func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -481,7 +483,7 @@ func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	}
 }
 
-// Every line of --lines is a command, even a line that looks like JSON.
+// Every line of a file for --lines is a command, even a line that looks like JSON.
 func TestEveryLineOfLinesIsACommand(t *testing.T) {
 	p := testrig.NewPrivate(t)
 	r := p.Run("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-",

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The error about a refused edit of one job names the flag that the user typed. In JSON output, a
-// separate member contains the field.
+// If an edit of a job is refused, the error names the flag that the user typed. In JSON output, a separate
+// member contains the name of the field.
 func TestRefusedEditNamesTheFlag(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "a", "--unique", "k", "true")
@@ -45,9 +45,8 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 	}
 }
 
-// The error about an invalid flag value names the flag as the user typed it, the problem and the
-// next step. It does not quote errors of Go's libraries. A number that is too large is reported as
-// too large.
+// The error about an invalid flag value names the flag as the user typed it, the problem and the next step. It
+// does not quote errors of Go's libraries. If a number is too large, the error says so.
 func TestRefusalsNameTheFlag(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "a", "true")
@@ -96,7 +95,7 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 			`"batch", with: queuectl list --columns id,labels`, 2},
 		{"enqueue --after-batch " + strings.Repeat("x", 300) + " -- true",
 			"--after-batch: too long (300 bytes); the maximum is 256 bytes", 2},
-		// Each error contains the name of the label once.
+		// Each error contains the name of the label only once.
 		{"enqueue --label a=" + strings.Repeat("x", 300) + " -- true",
 			"--label: the value of \"a\" is too long (300 bytes); the maximum is 256 bytes\n", 2},
 		{"enqueue --label a=" + strings.Repeat("x", 256) + " -- true",

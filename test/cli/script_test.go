@@ -21,13 +21,13 @@ import (
 //go:embed script/*.txtar
 var scripts embed.FS
 
-// For each line that a user types, the program prints exactly the output in the script: every byte
-// on both streams, and the exit code. The scripts are in the directory script. Each script starts
-// with an empty home directory and its own service, and must leave no process behind.
+// For each command line in a script, the program prints exactly the output in the script: every byte on both
+// streams, and the exit code. The scripts are in the directory script. Each script starts with an empty home
+// directory and its own service, and must leave no process behind.
 func TestScripts(t *testing.T) {
 	bin := testrig.Binary(t, "")
 	dir := "script"
-	if !*testrig.Update { // without -update, use the embedded scripts, because the source directory may be missing
+	if !*testrig.Update { // without -update, use the copies in the test binary: the sources may be missing
 		dir = t.TempDir()
 		if err := os.CopyFS(dir, scripts); err != nil {
 			t.Fatal(err)
@@ -55,9 +55,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// session runs the lines of a file that begin with "$ ". It prints the file with the output that
-// these lines have now. With -columns N, the lines run on a terminal with N columns, and no line of
-// a table may be wider.
+// session executes the lines of a file that begin with "$ ", and prints the file with their present output.
+// With -columns N, the lines run on a terminal with N columns, and no line of a table may be wider.
 //
 //	$ queuectl show 2
 //	! queuectl: there is no job "2"
@@ -126,8 +125,7 @@ func checkWidth(s *testrig.Shell, line, text string, columns int) {
 	}
 }
 
-// normalLines returns text with times, ids and similar parts replaced, and with mark before each
-// line.
+// normalLines returns text with placeholders for times, ids and similar parts, and with mark before each line.
 func normalLines(s *testrig.Shell, mark, text string) string {
 	if text == "" {
 		return ""
@@ -167,7 +165,7 @@ func replacementsFor(s *testrig.Shell) (list []testrig.Replacement) {
 		{`retrying now +`, "retrying in SPAN  "},
 		{`\b(pid |Pid: +)\d+`, "${1}PID"},
 		{`"pid":\d+`, `"pid":PID`},
-		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // only Windows prints this line, because its default shell is another one
+		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // Windows prints the shell, because it differs from the default; remove that line
 		{`(Waited: +|Ran: +|Typical: +|typically )[\d.]+m?s`, "${1}SPAN"},
 		{`RAN +`, "RAN   "}, {`(hh:mm:ss  )[\d.]+m?s +`, "${1}SPAN  "},
 		{`"((?:queue_time|(?:usual_)?run_time|cpu)_ms|peak_rss)":\d+`, `"$1":N`},

@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Each command that describes the service names its directory and its socket, in text and in JSON.
+// Each command that describes the service prints the directory and the socket of the service, in text and in
+// JSON.
 func TestCommandsNameTheirService(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start()

@@ -39,9 +39,9 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A service refuses to start if other users can write to its directory or read its database. The
-// error contains the command that fixes the mode. If another user owns the directory or the
-// database, the error does not advise chown, because that user may have planted the files.
+// A service refuses to start if other users can write to its directory or read its database. The error contains
+// the command that fixes the file mode. If another user owns the directory or the database, the error does not
+// advise chown, because that user may have planted the files.
 func TestForeignFilesAreRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Stop()
@@ -75,18 +75,16 @@ func TestForeignFilesAreRefused(t *testing.T) {
 	q.Start("--workers", "0")
 }
 
-// unusableSettings lists settings with which a service cannot start, and a part of the error for
-// each.
+// unusableSettings lists settings with which a service cannot start, and a part of the expected error for each.
 var unusableSettings = []struct{ key, value, wantText string }{
 	{"run_as", "submitter", noRunnersError()},
 	{"run_as", "fixed:nosuchuser", noRunnersError()},
 	{"socket_group", "no.such.group", "there is no group"},
 }
 
-// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If
-// the test runs as root, the service would start its own runners of root, for which the test
-// machine lacks the accounts. If the test runs as another user, root would have to start the
-// runners.
+// noRunnersError returns a part of the error of a service that cannot run jobs as other users. As root, the
+// service would start runners itself, but the accounts for that do not exist on the test machine. As another
+// user, the service needs runners that root starts.
 func noRunnersError() string {
 	if os.Geteuid() == 0 {
 		return "create them: groupadd"
@@ -106,8 +104,8 @@ func TestLongPaths(t *testing.T) {
 	}
 }
 
-// If another user created the state directory, no command advises taking the directory over, even
-// if root runs it. The files and links in the directory could be an attack.
+// If another user created the state directory, no command advises the caller, even root, to take over the
+// directory. The files and links in it could be an attack.
 func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for several users; .ci/run runs it as root")
 	q := testrig.NewQueue(t, "")
@@ -131,8 +129,8 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	}
 }
 
-// While a service is stopping, status says so and does not advise starting workers. The service
-// rejects changes of its workers.
+// While a service is stopping, status reports that and does not advise starting workers. The service rejects
+// changes of its workers.
 func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")

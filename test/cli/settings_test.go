@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The sources of a setting's value are, in order of precedence: a flag, an environment variable, a
-// value stored by "config set", the settings file, the default. The command config list names the
-// source. All spellings of a setting's name work.
+// The sources of a setting's value are, highest precedence first: a flag, an environment variable, a value
+// stored by "config set", the settings file, the default. The command config list names the source. All
+// spellings of a setting's name work.
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -105,8 +105,7 @@ func TestLiveSettings(t *testing.T) {
 	}
 }
 
-// A service that cannot start reports the reason and the origin of its cause, for example the line
-// of the settings file.
+// A service that cannot start reports the reason and its origin, for example the line of the settings file.
 func TestServeRefusals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	sub := func(name, file string) string {
@@ -204,10 +203,9 @@ func TestKeepJobs(t *testing.T) {
 	}
 }
 
-// The command config set rejects values with which the service could not start again, because only
-// a running service can undo them. If an environment variable overrides the stored value, config
-// set cannot detect that. If the service is later started without the variable, the error says how
-// to remove the value.
+// The command config set rejects values with which the service could not start again, because only a running
+// service can remove them. An environment variable that overrides the stored value hides this problem from
+// config set. If the service is later started without the variable, its error says how to remove the value.
 func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -237,8 +235,8 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.Start("--workers", "0")
 }
 
-// A service refuses a database with a newer schema, with exit code 78, and does not change it,
-// unless the database permits older readers.
+// A service refuses a database with a newer schema, with exit code 78, and does not change it. It accepts the
+// database only if the database permits older readers.
 func TestNewerSchema(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "true")
@@ -258,8 +256,7 @@ func TestNewerSchema(t *testing.T) {
 	}
 }
 
-// If the service could not start again with the settings file, "service restart" does not stop the
-// service.
+// If the service could not start again with its settings file, "service restart" does not stop the service.
 func TestRestartRefusesInvalidSettings(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	pid := func() string {

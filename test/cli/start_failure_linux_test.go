@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If a client cannot start the service, it prints the reason in one line. The exit code depends on
-// the reason, except that run always exits with 125.
+// If a client cannot start the service, it prints the reason in one line. The exit code depends on the reason.
+// Only the command run always exits with 125.
 func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -18,19 +18,18 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// terminalControls is output that would control a terminal. It starts with a colour, which may be
-// shown. Then it clears the screen, sets the window title, fills the clipboard, clears the screen
-// with a one-byte control, reverses the writing direction, and moves the cursor back.
-// escapedControls is the text that the program prints on a terminal instead.
+// terminalControls is output that would control a terminal. It starts with a colour, which may be shown. Then
+// it clears the screen, sets the window title, fills the clipboard, clears the screen with a one-byte control,
+// reverses the writing direction, and moves the cursor back. On a terminal, the program prints escapedControls
+// instead.
 const (
 	terminalControls = "\x1b[31mred\x1b[0m A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\\D\u009b2JE\u202eF\x08G\x7fH\rI"
 	escapedControls  = "\x1b[31mred\x1b[0m " +
 		`A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\D\x9b2JE\u202eF\x08G\x7fH\x0dI`
 )
 
-// enqueueControlJobs enqueues two jobs that fail. The first job has terminalControls in its command
-// and labels, and prints it on both streams. The second job has it in its directory, and therefore
-// in its error.
+// enqueueControlJobs enqueues two jobs that fail. The first job has terminalControls in its command and labels,
+// and prints them on both streams. The second job has them in its directory, and therefore in its error.
 func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (loud, lost string) {
 	t.Helper()
 	// The bytes after terminalControls cannot be part of JSON.
@@ -47,9 +46,8 @@ func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (loud, 
 	return loud, lost
 }
 
-// withEscapedReturn escapes the carriage return of terminalControls in text if the command may
-// print it unchanged. The commands run and logs may do so, because they print output as the job
-// printed it.
+// withEscapedReturn escapes the carriage return of terminalControls in text, unless args is a command that
+// prints output unchanged. Only run and logs without --timestamps do that.
 func withEscapedReturn(text string, args []string) string {
 	if args[0] != "run" && (args[0] != "logs" || slices.Contains(args, "--timestamps")) {
 		return text
@@ -57,8 +55,8 @@ func withEscapedReturn(text string, args []string) string {
 	return strings.ReplaceAll(text, "H\rI", `H\x0dI`)
 }
 
-// On a terminal, the program prints the control sequences of jobs as text. Only their colours take
-// effect, unless --raw is given.
+// On a terminal, the program prints the control sequences of jobs as text. Only colours take effect. With
+// --raw, all control sequences take effect.
 func TestJobsCannotControlTheTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	loud, lost := enqueueControlJobs(t, q, q.Dial())
@@ -67,7 +65,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		args  []string
 		code  int
 		times int // how many times terminalControls is shown
-		plain int // how many of these times without the colour
+		plain int // how many of these times it is shown without its colour
 	}{
 		{[]string{"logs", loud}, 0, 2, 0},
 		{[]string{"logs", loud, "--stderr"}, 0, 1, 0},
@@ -75,7 +73,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		{[]string{"logs", "-f", loud}, 0, 2, 0},
 		{[]string{"show", loud}, 0, 5, 0},
 		{[]string{"show", lost}, 0, 3, 2},
-		{[]string{"list"}, 0, 1, 1}, // list quotes arguments and prints them as text, so the colour has no effect
+		{[]string{"list"}, 0, 1, 1}, // list quotes the arguments, so the colour has no effect
 		{[]string{"list", "-s", "dead"}, 0, 1, 1},
 		{[]string{"dlq", "list"}, 0, 2, 2},
 		{[]string{"status"}, 0, 2, 2},
@@ -101,7 +99,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// While a client follows a job, a control sequence has no effect on the terminal, even if the job
+// While a client follows a job, no control sequence of the job takes effect on the terminal, even if the job
 // writes the sequence in several pieces.
 func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -133,8 +131,8 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// Output that does not go to a terminal is unchanged, even if the other one of stdout and stderr
-// goes to a terminal. JSON is the same on a terminal.
+// If stdout or stderr does not go to a terminal, the output on it is unchanged, even if the other stream goes
+// to a terminal. JSON is the same on a terminal.
 func TestPipedOutputIsUnchanged(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	loud, _ := enqueueControlJobs(t, q, q.Dial())
@@ -247,8 +245,8 @@ func TestLogsPassCarriageReturns(t *testing.T) {
 	}
 }
 
-// Colours that a job prints appear only in its output. In overviews, tables and reasons, colours
-// mark states. A pipe gets no colours.
+// Colours that a job prints appear only in its output. In overviews, tables and reasons, colours show states. A
+// pipe gets no colours.
 func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -376,7 +374,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
-// A closed stdout is not an error for any command. It ends commands that follow jobs or events.
+// No command reports a closed stdout as an error. A closed stdout ends commands that follow jobs or events.
 func TestClosedPipeIsNotAnError(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -411,8 +409,8 @@ func TestClosedPipeIsNotAnError(t *testing.T) {
 	w.MustCall("cancel", testrig.Fields{"id": longJob}, nil)
 }
 
-// Table cells contain no colours of commands, because a cell that is too wide is cut at its visible
-// width.
+// If the command of a job contains colours, table cells omit them, because a cell that is too wide is cut at
+// its visible width.
 func TestTableCellsContainNoColours(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -430,8 +428,7 @@ func TestTableCellsContainNoColours(t *testing.T) {
 	}
 }
 
-// On a terminal, enqueue prints how many attempts a job has. It does not do so for jobs that will
-// not run.
+// On a terminal, enqueue prints how many attempts a job has. For a job that will not run, it omits that number.
 func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "parent", "true")

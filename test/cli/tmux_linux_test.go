@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// pane is a shell in tmux, a terminal emulator in which tests can type and which they can resize.
+// pane is a shell in tmux, a terminal emulator. Tests can type in the pane and resize it.
 type pane struct {
 	*testrig.Queue
 	socket string
@@ -35,7 +35,7 @@ func newPane(q *testrig.Queue, columns, rows int) *pane {
 	return p
 }
 
-// tmux runs a tmux command on the pane's private tmux server.
+// tmux runs a command of tmux on the pane's private tmux server and returns its output.
 func (p *pane) tmux(args ...string) string {
 	p.Helper()
 	cmd := exec.Command("tmux", append([]string{"-S", p.socket, "-f", os.DevNull}, args...)...)
@@ -63,7 +63,8 @@ func (p *pane) lines() []string {
 	return strings.Split(strings.TrimRight(p.tmux("capture-pane", "-p"), "\n "), "\n")
 }
 
-// waitScreen waits until ok returns true for the lines of the pane.
+// waitScreen waits until ok returns true for the lines that the pane shows. The text condition describes it in
+// errors.
 func (p *pane) waitScreen(condition string, ok func(lines []string) bool) {
 	p.Helper()
 	var last []string
@@ -87,15 +88,15 @@ func (p *pane) foreground() string {
 	return p.tmux("display", "-p", "#{pane_current_command}")
 }
 
-// After Ctrl-C, every command that waits or follows restores the terminal: the modes are unchanged,
-// the cursor is visible, and the alternate screen is off.
+// After Ctrl-C, every command that waits or follows restores the terminal: the modes are as before, the cursor
+// is visible, and the alternate screen is off.
 func TestCtrlCRestoresTheTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	q.MustCLI("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
 	q.MustCLI("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
 	q.WriteFile("lines", "sleep 600\n")
-	// The script uses exec to replace itself by sleep. If it waited for sleep instead, dash could
-	// lose a Ctrl-C that arrives while dash starts a program.
+	// The script uses exec to become sleep. A shell that waits for sleep could miss a Ctrl-C that arrives while
+	// it starts sleep.
 	q.WriteFile("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nexec sleep 600\n")
 	os.Chmod(q.Path("editor"), 0o700)
 	p := newPane(q, 80, 24)
@@ -112,7 +113,7 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 		p.WaitUntil(verb+" is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.foreground(), "queuectl") })
 		p.waitText(c.shows)
 		p.pressCtrlC()
-		// The first Ctrl-C lets running jobs finish. The second one ends them.
+		// In a private run, the first Ctrl-C lets running jobs finish. The second one ends them.
 		if strings.Contains(verb, "--private") {
 			p.waitText("Ctrl-C again")
 			p.pressCtrlC()
@@ -158,9 +159,8 @@ func (p *pane) terminalState() string {
 		"#{pane_tabs}, title #{pane_title}")
 }
 
-// After a full-screen program has used a job's terminal, the user's terminal is restored. This
-// holds if the user detaches, if the program is killed without cleaning up, and if the client is
-// terminated.
+// After a full-screen program has used the terminal of a job, the client restores the user's terminal. This
+// holds if the user detaches, if the program is killed without cleaning up, and if the client is terminated.
 func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 	q := testrig.StartQueue(t)
 	q.MustCLI("config", "set", "max_retries", "0")
@@ -212,7 +212,7 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		p.waitText("\n$ echo pasted")
 		p.typeLine("")
 		q.WriteFile("go", "")
-		q.CLI("wait", "--all") // wait fails because the killed jobs failed, which the test ignores
+		q.CLI("wait", "--all") // wait fails, because the killed jobs failed; the test ignores that
 	}
 }
 
@@ -279,8 +279,8 @@ func TestBarSurvivesResizing(t *testing.T) {
 //go:embed testdata/screens.txt
 var wantScreens string
 
-// timeReplacements replaces times and the column widths that depend on them, so that each run of
-// the test gives the same text.
+// timeReplacements replaces times, and spaces whose number depends on times, so that each run of the test gives
+// the same text.
 var timeReplacements = []struct{ pattern, replacement string }{
 	{`(\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d(:\d\d)?`, "CLOCK"}, {`\b(\d+m)?\d+(\.\d+)?m?s ago\b|\bjust now\b`, "T ago"},
 	{`\b(\d+m)?\d+(\.\d+)?m?s\b`, "T"},
@@ -294,9 +294,9 @@ func hideTimes(text string) string {
 	return text
 }
 
-// The overview that queuectl prints without a command, and the lists with --watch, fit in windows
-// of three sizes and are redrawn when the size changes. The expected text is in screens.txt. The
-// flag -update writes that file.
+// The overview that queuectl prints without a command, and the lists with --watch, fit in windows of three
+// sizes. They are redrawn when the size changes. The expected text is in screens.txt, which the flag -update
+// writes.
 func TestScreensInATerminal(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -307,7 +307,7 @@ func TestScreensInATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The commands are so short that they are not cut even if the column of times is wide.
+	// Each command is so short that it is not cut even if the column of times is wide.
 	enqueue := func(id, command string, flags ...string) {
 		q.MustCLI(append([]string{"enqueue", "--cwd", q.Dir, "--id", id, command}, flags...)...)
 	}
@@ -354,8 +354,8 @@ func TestScreensInATerminal(t *testing.T) {
 				p.waitScreen(what+" keeps updating", func(lines []string) bool { return strings.Join(lines, "\n") != before })
 			}
 			lines := p.lines()
-			// In 40 columns, the widths of the times decide which columns are shown, so compare
-			// only the first word of each line.
+			// In 40 columns, the widths of the times determine which columns are shown. Therefore compare only
+			// the first word of each line.
 			if size[0] == 40 && words == "list --watch" {
 				for i, l := range lines {
 					if lines[i], _, _ = strings.Cut(l, " "); len([]rune(l)) > size[0] {

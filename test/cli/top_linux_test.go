@@ -34,7 +34,7 @@ func (p *pane) pressKeys(keys ...string) {
 	p.tmux(append([]string{"send-keys"}, keys...)...)
 }
 
-// openTop starts top and waits for its first lines.
+// openTop types the command line that starts the command top, and waits until top shows its first lines.
 func (p *pane) openTop(line string) {
 	p.Helper()
 	p.typeLine(line)
@@ -60,7 +60,7 @@ func (p *pane) waitSelected(id string) {
 	})
 }
 
-// Each key of top has its documented effect.
+// Each key has its documented effect in top, the interactive screen.
 func TestKeysOfTop(t *testing.T) {
 	testrig.Long(t)
 	q := topQueue(t)
@@ -218,15 +218,15 @@ func TestSizesOfTop(t *testing.T) {
 	})
 }
 
-// If the service is gone, top reports since when, and keeps showing the last data. When the service
-// is back, top continues, and so does the output that it follows.
+// If the service is gone, top reports since when, and keeps showing the last data. When the service is back,
+// top continues, and it shows new output of the selected job.
 func TestTopOutlivesTheService(t *testing.T) {
 	testrig.Long(t)
 	q := topQueue(t)
 	p := newPane(q, 100, 24)
 	p.openTop("queuectl top")
 	p.waitText("compiling")
-	// The first round is a crash. The second is a restart, as in an upgrade.
+	// Repeat the test, because top must also reconnect after a second crash.
 	for range 2 {
 		q.Kill()
 		p.waitText("no answer since ")
@@ -259,8 +259,8 @@ func TestTopOutlivesTheService(t *testing.T) {
 	}
 }
 
-// However top ends, it restores the modes, the cursor and the main screen of the terminal. It also
-// restores them while it is suspended and while an editor runs.
+// However top ends, it restores the modes, the cursor and the main screen of the terminal. It also restores
+// them when it is suspended and when it starts an editor.
 func TestTopRestoresTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	q.WriteFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf "+
@@ -310,7 +310,8 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		c.end()
 		same(c.name)
 		if pid, err := strconv.Atoi(strings.TrimSpace(q.ReadFile("editor.pid"))); err == nil {
-			// The editor outlives the top that started it, but cannot use the terminal. So kill it.
+			// The editor keeps running after the end of the top process that started it, but cannot use the
+			// terminal. So kill it.
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
@@ -359,9 +360,8 @@ func TestJobsCannotControlTop(t *testing.T) {
 	}
 }
 
-// If a terminal reports an impossible size, top still draws, and the key q ends it. The memory that
-// top uses does not grow with the reported size. When the terminal reports a usual size, top uses
-// all of it.
+// If a terminal reports an impossible size, top still draws, and the key q ends it. The memory of top does not
+// grow with the reported size. When the terminal reports a usual size, top uses all of it.
 func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	for _, size := range [][2]int{{60000, 60000}, {1000, 1000}} {
@@ -371,8 +371,7 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 		s.Resize(t, 24, 80)
 		s.WaitText("▶ build")
 		s.WaitTextAfter(drawn, "q quit")
-		// Measure before top ends, because for an ended process the kernel also counts the memory
-		// of the test.
+		// Measure before top ends. For an ended process, the kernel also counts the memory of the test.
 		used := testrig.PeakMemory(t, s.Cmd.Process.Pid)
 		s.TypeText("q")
 		s.WaitExit(0)
@@ -382,8 +381,7 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	}
 }
 
-// Without a terminal, or on a terminal that can only print lines, top names a command to use
-// instead.
+// Without a terminal, or on a terminal that can only print lines, top names another command to use.
 func TestTopNeedsATerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {

@@ -36,11 +36,12 @@ func TestHoldAndRelease(t *testing.T) {
 	}
 }
 
-// Commands such as hold, rm and edit also work on jobs that a busy runner has already prefetched.
+// Commands such as hold, rm and edit also work on reserved jobs. Such a job was already sent to a busy runner
+// but has not started.
 func TestVerbsReachReservedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
-	for range 8 { // short jobs, so that the pool prefetches a block of jobs
+	for range 8 { // after short jobs, the service sends jobs to the runner in blocks
 		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"}))
 	}
 	for range 5 {
@@ -173,8 +174,8 @@ func TestEditRemovesTheDelay(t *testing.T) {
 	}
 }
 
-// A command with a selector processes exactly the selected jobs, in several steps. A dry run counts
-// the same jobs and changes none.
+// A command with a selector processes exactly the selected jobs, in several steps. A dry run counts the same
+// jobs and changes nothing.
 func TestSelectors(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()

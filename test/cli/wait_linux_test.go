@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// On a terminal, wait reports after one second why none of its jobs is running, as run and attach do.
+// On a terminal, wait reports after one second why no job is running, as run and attach do.
 func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("enqueue", "--id", "paused", "sleep 600")
@@ -50,8 +50,7 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	}
 }
 
-// On a terminal, "service stop" reports which jobs it is waiting for if the stop takes longer than
-// one second.
+// On a terminal, a "service stop" that takes longer than one second reports which jobs it is waiting for.
 func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("config", "set", "stop_timeout", "2s")

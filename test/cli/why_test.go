@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The command why prints each reason that keeps a job from running. It prints when the reason ends,
-// if that is known, and what the user can do about it.
+// The command why prints each reason that keeps a job from running. For each reason it prints when the reason
+// ends, if that is known, and what the user can do about it.
 func TestWhyNamesEachReason(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	type reason struct {
@@ -84,7 +84,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.MustCLI("retry", "dead")
-	q.MustCLI("wait", "after") // retry also retries dependants, such as the job "after"
+	q.MustCLI("wait", "after") // the retry of a job also retries its dependants, such as "after"
 	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
 	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Stderr, "has") {
 		t.Errorf("retry of a job whose key another job has: %+v", got)
@@ -120,8 +120,8 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 }
 
-// For every kind of reason, list prints the first of the reasons that why prints, in JSON and in
-// text.
+// If several reasons keep a job from running, list prints the first one that why prints. This holds for every
+// kind of reason, in JSON and in text.
 func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -17,8 +17,8 @@ func withTZ(q *testrig.Queue, zone string, args ...string) testrig.Result {
 	return testrig.RunCommand(q, cmd)
 }
 
-// The program reads and prints times in the zone of the variable TZ, in every form that POSIX
-// defines for TZ. An unknown zone is an error, because times in UTC instead would be wrong.
+// The program reads and prints times in the zone of the variable TZ, in every form that POSIX defines for TZ.
+// An unknown zone is an error: the program must not use UTC instead.
 func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for i, c := range []struct{ zone, text, want, shown string }{
@@ -65,9 +65,9 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	}
 }
 
-// If all times of a table column have the same zone, the heading of the column contains the zone.
-// Otherwise each time has its zone, which distinguishes the two times of a repeated hour. Outside
-// tables, each time has its zone.
+// If all times of a table column have the same zone, the heading of the column contains the zone. Otherwise
+// each time is printed with its zone, which distinguishes the two times of a repeated hour. Outside tables,
+// each time is printed with its zone.
 func TestEachTimeHasItsZone(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z",
@@ -110,8 +110,8 @@ func TestEachTimeHasItsZone(t *testing.T) {
 	}
 }
 
-// With an unknown zone in TZ, a job can still report its progress. A service can be stopped but not
-// started.
+// Even if the zone in TZ is unknown, a job can report its progress and a service can be stopped. A service
+// cannot be started.
 func TestUnknownZoneAllowsCommandsWithoutTimes(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("run", "--id", "reports", "--env", "TZ=Foo/Bar", q.Bin+" progress 50 half")
@@ -126,8 +126,7 @@ func TestUnknownZoneAllowsCommandsWithoutTimes(t *testing.T) {
 	}
 }
 
-// A schedule uses the zone of the caller's TZ, in any form of TZ, unless the caller names another
-// zone.
+// A schedule uses the zone of the caller's TZ, in any form of TZ, if the caller names no other zone.
 func TestSchedulesUseZoneOfTZ(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for i, c := range []struct{ zone, flag, want string }{
@@ -148,7 +147,7 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 	}
 }
 
-// Names of time zones also work on a machine that has no files of time zones.
+// Names of time zones also work on a machine without time zone files.
 func TestZonesWithoutZoneFiles(t *testing.T) {
 	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "0")

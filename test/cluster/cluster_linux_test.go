@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// newNode returns a node of a queue that several nodes share. Each node has a separate state directory.
+// newNode returns one of several services (nodes) that share a queue. Each has its own state directory.
 func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *testrig.Queue {
 	q := testrig.NewQueue(t, "")
 	q.Store = p.URL("postgres")
@@ -41,7 +41,7 @@ func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *test
 	return q
 }
 
-// startNodes returns started nodes that share a dedicated PostgreSQL server.
+// startNodes starts a dedicated PostgreSQL server and one node per name. It returns the server and the nodes.
 func startNodes(t *testing.T, names ...string) (*pgserver.Server, []*testrig.Queue) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
@@ -68,8 +68,8 @@ func nodeOf(q *testrig.Queue, id string) string {
 	return j.History[len(j.History)-1].Node
 }
 
-// Machines that were cloned from one image have copies of one state directory. Their services are
-// nevertheless separate nodes.
+// Machines that were cloned from one image have copies of one state directory. Their services still become
+// separate nodes.
 func TestClonedNodesAreSeparate(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
@@ -137,7 +137,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
 	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
-	for range 3 { // repeat, because a node may reply differently after it learns more about the other node
+	for range 3 { // repeat, because the reply may change after the node has learned more about the other node
 		a.MustCLI("pause", "--all")
 		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Stdout, "all jobs are paused") {
 			t.Errorf("status --check after a pause on the other node: %+v", r)
@@ -281,16 +281,16 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 }
 
-// exclusiveCommand returns a command that records each of its runs and fails if another run is
+// exclusiveCommand returns a shell command that records each of its runs and fails while an earlier run is
 // still alive. The command ends when the file "go" exists in the directory.
 func exclusiveCommand(dir, id string) string {
 	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s "+
 		">>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", dir, id)
 }
 
-// If the service of a node is killed, the runner ends the node's jobs before another node runs them
-// again. If the service is stopped (SIGSTOP) for longer than its node lease, it also loses its
-// jobs, and it exits when it continues.
+// If the service of a node is killed, the runner ends the node's jobs before another node runs them again. If
+// the service is stopped (SIGSTOP) for longer than its node lease, the node also loses its jobs, and the
+// service exits when it continues.
 func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -345,7 +345,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	}
 }
 
-// A user can cancel a job even if its node is lost and no other node has noticed the loss.
+// A user can cancel a job even if the job's node is lost and no other node has noticed the loss.
 func TestCancelOnALostNode(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -360,7 +360,8 @@ func TestCancelOnALostNode(t *testing.T) {
 	}
 }
 
-// If a client follows a job on another node, it keeps following the job while the database server restarts.
+// If a client follows a job that runs on another node, it keeps following the job while the database server
+// restarts.
 func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -398,7 +399,7 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	}
 }
 
-// If the node of a job is lost, a client that follows the job continues on the node that runs the job again.
+// If a node is lost, a client that follows one of its jobs continues with the node that runs the job again.
 func TestFollowerSurvivesALostNode(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -422,8 +423,7 @@ func TestFollowerSurvivesALostNode(t *testing.T) {
 	}
 }
 
-// A service that restarts before its node lease expires adopts the jobs of its runner. These jobs
-// do not run again.
+// A service that restarts before its node lease expires adopts the running jobs and does not run them again.
 func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -444,8 +444,8 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	}
 }
 
-// If the database server is down for longer than a node lease, running jobs are ended, unless
-// on_partition is "continue". When the server is back, all nodes work on the queue again.
+// If the database server is down for longer than a node lease, running jobs are ended. With on_partition =
+// "continue", they keep running. When the server is back, all nodes work on the queue again.
 func TestNodesSurviveALostDatabase(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -486,8 +486,8 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 	}
 }
 
-// While the database server is down, a service reports that and can be stopped. If the settings of
-// a service do not name the database, the service does not create a local queue.
+// While the database server is down, a service reports that and can be stopped. If the settings of a node do
+// not name the database, the service refuses to start and creates no local queue.
 func TestServiceWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
@@ -522,8 +522,8 @@ func TestServiceWithoutADatabase(t *testing.T) {
 	}
 }
 
-// Nodes may use a connection pooler, which may use another connection for each transaction. The
-// nodes then get no notifications, and poll for the changes of other nodes.
+// Nodes may use a connection pooler, which may choose another connection for each transaction. With a pooler,
+// nodes get no notifications, and poll for the changes of other nodes.
 func TestNodesWorkThroughAPooler(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -558,7 +558,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 	}
 }
 
-// The database role of a node needs few rights: it reads and writes the tables, which another role owns.
+// A node needs few rights on the database: its role reads and writes the tables, which belong to another role.
 func TestNodeNeedsFewDatabaseRights(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

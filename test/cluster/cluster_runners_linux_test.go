@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A node's service and runner are killed while the database server is down. When the service starts
-// again, it ends the jobs of that runner, although the start fails without the database. The jobs
-// must end, because other nodes may soon run them again.
+// If a node's service and runner are killed while the database server is down, the next start of the service
+// ends the jobs of that runner, although the start fails. The jobs must end, because other nodes may soon run
+// them again.
 func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -90,9 +90,9 @@ func TestDeadRunnersJobsEndWithoutService(t *testing.T) {
 	checkRunnerWithoutService(t, testrig.TimeoutFactor*2*time.Second, (*testrig.Queue).KillRunners)
 }
 
-// checkRunnerWithoutService injects a fault into the runner of a node whose service is stopped
-// (SIGSTOP), and then into that of a node whose service was killed. The job must be ended within
-// limit, because other nodes may soon run it. Afterwards it must run again.
+// checkRunnerWithoutService injects a fault into the runner of a node whose service is stopped (SIGSTOP). Then
+// it repeats this with a node whose service was killed. The job must end within limit, because other nodes may
+// soon run it. Afterwards it must run again.
 func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*testrig.Queue)) {
 	_, nodes := startNodes(t, "a")
 	a := nodes[0]
@@ -126,8 +126,8 @@ func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*t
 	}
 }
 
-// If a node's runner has recorded a job and not started it, a drain fails, also if another node
-// requests it. Other changes on all nodes still work.
+// If the runner of a node has recorded the start of a job but has not started the job, a drain fails. It also
+// fails if another node requests it. Other changes on all nodes still work.
 func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)

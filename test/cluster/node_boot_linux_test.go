@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A node without registration at boot notes once that it will not start at boot.
+// If a node is not registered to start at boot, its service notes that once.
 func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
 	_, nodes := startNodes(t, "a", "b")
 	q := nodes[0]

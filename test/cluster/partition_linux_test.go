@@ -22,8 +22,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// partitionTest is a test of three nodes, each in a separate network namespace, and the faults
-// injected into them.
+// partitionTest holds three nodes, each in a separate network namespace, and the faults injected into them.
 type partitionTest struct {
 	*testing.T
 	ctx       context.Context
@@ -38,18 +37,18 @@ type partitionTest struct {
 	faultLog  []string     // descriptions of the injected faults; written by the goroutine of injectFaults
 }
 
-// partitionNode is one of the three nodes.
+// partitionNode is one of the three nodes, with its network namespace.
 type partitionNode struct {
 	*testrig.Queue
 	name            string
-	namespaceHolder *exec.Cmd // the process that keeps the network namespace alive
+	namespaceHolder *exec.Cmd // process that keeps the network namespace alive
 	innerIP         string    // address of the node's end of its link to the server; outerIP is the other end
 	outerIP         string
 	mu              sync.Mutex
 	frozen          bool
 }
 
-// These constants are the kinds of faults.
+// These constants are the kinds of faults that injectFaults can inject.
 const (
 	cutBothWays = iota
 	cutToServer
@@ -70,9 +69,9 @@ var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the
 // time, another node takes over its jobs.
 const partitionLease = 6 * time.Second
 
-// Three nodes are partitioned, stopped and killed, while their PostgreSQL server crashes and fails
-// over to its synchronous standby. No acknowledged job is lost, and no job has two process trees at
-// the same time. Locks and rates hold across all nodes.
+// Three nodes are partitioned, stopped and killed, while their PostgreSQL server crashes and fails over to its
+// synchronous standby. No acknowledged job is lost, and no job has two process trees at the same time. Locks
+// and rate limits hold across all nodes.
 func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
 	if err != nil {
@@ -127,7 +126,7 @@ func (n *partitionNode) setConnected(connected bool) {
 		linkState = "up"
 	}
 	exec.Command("ip", "link", "set", "v"+n.name, linkState).Run()
-	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // this command fails if no such route exists
+	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // fails if no such route exists
 	n.runInside("ip", "route", "del", "blackhole", n.outerIP+"/32")
 }
 
@@ -238,7 +237,7 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 		case 2:
 			args = append(args, "--rate-limit", "some=5/s", "--label", "rate=some")
 		}
-		// The longest job runs for longer than a node lease.
+		// The longest of these jobs runs for longer than a node lease.
 		sleep := []string{"0.01", "0.01", "0.1", "0.1", "0.4", "2", "8", "15"}[rand.N(8)]
 		// Jobs with the lock are short, because the lock has only two slots and many jobs wait for it.
 		if body != "" {
@@ -355,12 +354,12 @@ func (a *partitionTest) injectFaults() {
 	}
 }
 
-// maxOutstanding is the number of jobs that a client enqueues before it waits for its oldest job.
-// Without this bound, a test of several hours would enqueue more jobs than the nodes can run.
+// maxOutstanding is the number of jobs that a client enqueues before it waits for its oldest job. Without this
+// bound, the clients would enqueue more jobs than the nodes can run.
 const maxOutstanding = 30
 
-// checkOutcome waits until all jobs have ended. It compares them with the acknowledged ids and the
-// ledger.
+// checkOutcome waits until all jobs have ended. It compares the jobs with the acknowledged ids and with the
+// ledger, in which the jobs recorded their runs.
 func (a *partitionTest) checkOutcome() {
 	url := a.server.URL("postgres")
 	for _, n := range a.nodes {
@@ -399,8 +398,8 @@ func (a *partitionTest) checkOutcome() {
 	jobs := 0
 	a.ackedJobs.Range(func(any, any) bool { jobs++; return true })
 	states := map[string]string{}
-	// A job whose runner was killed repeatedly, also while the job ran alone, is dead with the
-	// reason poison. That is correct in this test, so such a job counts as completed (state 6).
+	// A job that ran alone and whose runner was killed repeatedly is dead with the reason poison. This is
+	// correct here, so count the job as completed (state 6).
 	for line := range strings.Lines(pgserver.Query(a, url,
 		`SELECT id || ' ' || CASE WHEN reason = 'poison' THEN 6 ELSE state END FROM queuectl.jobs`)) {
 		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -437,7 +436,8 @@ func (a *partitionTest) checkOutcome() {
 			a.Logf("faults: %s", strings.Join(a.faultLog, "\n"))
 		}
 	}
-	// If the service stops a command that has just ended with exit code 0, the attempt counts as interrupted.
+	// An attempt with exit code 0 may count as interrupted, if the service stopped its command just as it
+	// ended.
 	for seq := range strings.FieldsSeq(pgserver.Query(a, url, `SELECT seq FROM (
 		SELECT seq FROM queuectl.attempts WHERE exit_code = 0 AND reason <> 'interrupted'
 		UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1`)) {
@@ -477,7 +477,7 @@ func (a *partitionTest) checkOutcome() {
 	}
 }
 
-// checkRate checks that no second has more starts than the rate limit allows.
+// checkRate checks that in no second more jobs with the rate limit have started than it allows.
 func (a *partitionTest) checkRate(url string) {
 	var starts []int64
 	for line := range strings.Lines(pgserver.Query(a, url,

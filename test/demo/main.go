@@ -1,8 +1,7 @@
-// Command demo runs a real batch of jobs, from enqueue to end, on a temporary queue. The batch has
-// one job for each file of the project, a job that fails twice, a job that ends dead, a timeout and
-// a delayed job. While jobs run, demo kills the service. It builds the program first, unless -bin
-// names a program. It exits with 0 only if every outcome was as expected. Start it in the root
-// directory of the project.
+// Command demo runs a batch of jobs, from enqueue to end, on a temporary queue. The batch has one job for each
+// file of the project, a job that fails twice, a job that ends dead, a timeout and a delayed job. While jobs
+// run, demo kills the service. It builds the program first, or uses the program that -bin names. It exits with
+// 0 only if every outcome was as expected. Start it in the root directory of the project.
 package main
 
 import (
@@ -33,7 +32,7 @@ func main() {
 	}
 }
 
-// runJob is the program of the jobs. The jobs run this binary with other arguments.
+// runJob does the work of a job and returns its exit code. The jobs run this binary with arguments.
 func runJob(args []string) int {
 	switch {
 	case args[0] == "hash" && len(args) == 2:
@@ -94,7 +93,7 @@ func run(bin string) error {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}
 	}
-	defer d.queuectl("service", "stop") // also ends jobs that still run
+	defer d.queuectl("service", "stop") // this also ends jobs that still run
 	return d.runScenario()
 }
 
@@ -138,7 +137,7 @@ func (d *demo) runScenario() error {
 	return nil
 }
 
-// enqueueHashes enqueues a job for each file of the project.
+// enqueueHashes enqueues a job for each file of the project. It returns the files and the ids of their jobs.
 func (d *demo) enqueueHashes() (files, ids []string, err error) {
 	printHeading("one job for each file of the project")
 	files, err = projectFiles()
@@ -275,8 +274,7 @@ func (d *demo) start() error {
 	return fmt.Errorf("the service does not answer:\n%s", text)
 }
 
-// queuectl runs the program queuectl and returns its standard output. The program's errors go to
-// the user.
+// queuectl runs the program queuectl and returns its stdout. It prints the stderr of a failed command.
 func (d *demo) queuectl(args ...string) string {
 	out, err := d.command(args).Output()
 	if exit, failed := err.(*exec.ExitError); failed && len(exit.Stderr) > 0 {
@@ -285,7 +283,7 @@ func (d *demo) queuectl(args ...string) string {
 	return string(out)
 }
 
-// exitCode runs the program and returns its exit code.
+// exitCode runs the program queuectl and returns its exit code.
 func (d *demo) exitCode(args ...string) int {
 	cmd := d.command(args)
 	cmd.Run()
@@ -301,7 +299,7 @@ func (d *demo) countHashes(state string) int {
 	return len(strings.Fields(d.queuectl("list", "-s", state, "--label", "demo=hash", "-q")))
 }
 
-// job is a job in the format of show.
+// job contains some members of a job in the JSON of show.
 type job struct {
 	State, Reason string
 	PID           int

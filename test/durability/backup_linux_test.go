@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// An interrupted backup leaves no file. A backup does not replace a target that is not a regular
-// file. If the target is a symbolic link, the backup writes to the file that the link names.
+// An interrupted backup leaves no file. If the target exists and is not a regular file, the backup does not
+// replace it. If the target is a symbolic link, the backup writes to the file to which the link points.
 func TestBackupTargets(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "true")

@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A backup that runs while 64 clients enqueue is a single file with a consistent database. It
-// contains the outputs, and every job that was acknowledged before the backup began. A service can
-// run on a restored copy. Only the owner can read the file.
+// A backup that runs while 64 clients enqueue is a single file with a consistent database. The backup contains
+// the outputs, and every job that was acknowledged before it began. A service can run on a restored copy. Only
+// the owner can read the file.
 func TestBackupUnderLoad(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("enqueue", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; echo end >&2")
@@ -112,8 +112,8 @@ func checkBackup(t *testing.T, file string, ids []string) {
 	}
 }
 
-// The command restore keeps the previous database in a separate directory, and the restored queue
-// never reuses an event number. If the file is not a valid backup, restore changes nothing.
+// The command restore keeps the previous database in a separate directory. The restored queue never reuses an
+// event number. If the file is not a valid backup, restore changes nothing.
 func TestRestore(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("run", "true")
@@ -170,16 +170,15 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// When all outputs together exceed retention_output, the service removes the oldest outputs, both
-// those in the database and those in files. It keeps the jobs. The command logs says why an output
-// was removed.
+// When all outputs together exceed retention_output, the service removes the oldest outputs, whether they are
+// in the database or in files. It keeps the jobs. The command logs says why an output was removed.
 func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for i := range 6 {
 		q.MustCLI("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d",
 			100_000+i*20_000))
 	}
-	if !strings.Contains(q.MustCLI("status", "--verbose"), "job output 8") { // 900 KB
+	if !strings.Contains(q.MustCLI("status", "--verbose"), "job output 8") { // 900 KB, which is 878 KiB
 		t.Errorf("status: %s", q.MustCLI("status", "--verbose"))
 	}
 	q.MustCLI("config", "set", "retention_output", "400K")
@@ -234,8 +233,7 @@ func TestBackupInterrupted(t *testing.T) {
 	remaining, _ := os.ReadDir(filepath.Dir(file))
 	done := len(remaining) == 1 && remaining[0].Name() == filepath.Base(file)
 	switch code := cmd.ProcessState.ExitCode(); {
-	// The backup was complete before the service was killed. The client may or may not have received the
-	// reply.
+	// The backup was complete before the service was killed. The client received the reply (0) or lost it (3).
 	case done && (code == 0 || code == 3):
 	case code != 3 || len(remaining) != 0:
 		t.Errorf("exit code %d, remaining files %v", code, remaining)

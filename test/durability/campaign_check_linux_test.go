@@ -17,8 +17,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// check compares the state of the idle queue with the ledger, the events and the replies that
-// clients received. Then it stops the service and checks its directory.
+// check compares the state of the idle queue with the ledger (the file in which jobs note their starts and
+// ends), with the events and with the replies that clients received. Then it stops the service and checks its
+// directory.
 func (c *campaign) check() {
 	c.Helper()
 	var st struct {
@@ -57,7 +58,7 @@ func (c *campaign) check() {
 	c.checkLeftovers()
 }
 
-// checkJobs checks every job that a client enqueued or that the queue or the ledger contains.
+// checkJobs checks every job that a client tried to enqueue or that the queue or the ledger contains.
 func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView) {
 	byTag := map[string]*campaignView{}
 	for i := range jobs {
@@ -113,7 +114,7 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 	}
 }
 
-// checkLedger checks the promises about a job for which the ledger alone is evidence.
+// checkLedger checks those promises about a job that the ledger alone can show to be broken.
 func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	startNotes := map[int]int{}
 	for _, d := range notes {
@@ -129,7 +130,7 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 				startNotes[d.attempt], d.pid, notes)
 		}
 		startNotes[d.attempt] = d.pid
-		// The unit is seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
+		// tick is in seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
 		const tick = 0.05
 		if e.endedAt > 0 && !e.revive && d.uptime > e.endedAt+tick {
 			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)
@@ -140,7 +141,7 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	}
 }
 
-// checkJob checks one stored job.
+// checkJob checks a job that the queue contains.
 func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerNote) {
 	var j campaignView
 	if err := c.get("show", testrig.Fields{"id": listed.ID}, &j); err != nil {
@@ -161,7 +162,7 @@ func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerN
 	}
 }
 
-// historyFault describes how the stored history of a job differs from its ledger notes. It returns
+// historyFault describes how the stored attempts of a job differ from the job's notes in the ledger. It returns
 // "" if they agree.
 func (c *campaign) historyFault(e *trackedJob, j *campaignView, notes []ledgerNote) string {
 	counted := 0
@@ -212,7 +213,7 @@ func (j *campaignView) outcome(i int) string {
 	return "none"
 }
 
-// attemptFault describes how an attempt differs from its ledger notes. It returns "" if they agree.
+// attemptFault describes how an attempt differs from its notes in the ledger. It returns "" if they agree.
 func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []ledgerNote) string {
 	a := &j.History[i]
 	did := func(kind byte) *ledgerNote {
@@ -303,7 +304,7 @@ func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 	}
 }
 
-// checkEventHistories compares the received events with the stored jobs.
+// checkEventHistories compares the state of each job according to its events with the stored job.
 func (c *campaign) checkEventHistories(jobs []campaignView) {
 	e := c.events
 	e.mu.Lock()
@@ -361,16 +362,17 @@ func (c *campaign) checkLeftovers() {
 		c.violation("doctor", "%v: %s%s", err, r.Stdout, r.Stderr)
 	}
 	for _, f := range d.Findings {
-		// The campaign uses a small disk on purpose, so findings about the disk do not count as violations.
+		// The campaign uses a small disk on purpose, so findings of doctor about the disk do not count as
+		// violations.
 		if f.Level == "failure" && f.Check != "disk" && !c.isCutOutput(f.Message) {
 			c.violation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
 }
 
-// remainingProcesses lists the processes that mention a directory in their command line or
-// environment. It waits briefly for them to end, and then ends those that remain. If program is
-// false, it ignores processes of queuectl and queuectld.
+// remainingProcesses lists the processes that mention a directory in their command line or environment. It
+// waits a few seconds for their end and then kills those that remain. If program is false, it ignores processes
+// of queuectl and queuectld.
 func (c *campaign) remainingProcesses(dir string, program bool) (remaining []string) {
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -390,7 +392,7 @@ func (c *campaign) remainingProcesses(dir string, program bool) (remaining []str
 	return remaining
 }
 
-// lockHeld reports whether a process holds the lock of a tag, without taking the lock itself.
+// lockHeld reports whether a process holds the lock of the job with a tag. It does not take the lock itself.
 func (c *campaign) lockHeld(tag string) bool {
 	var st syscall.Stat_t
 	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", tag), &st); err != nil {
@@ -403,10 +405,10 @@ func (c *campaign) lockHeld(tag string) bool {
 	})
 }
 
-// outputSeq matches the job's number in a message about an output file.
+// outputSeq matches the number of the job in the path of an output file.
 var outputSeq = regexp.MustCompile(`/output/(\d+)-`)
 
-// isCutOutput reports whether a finding concerns an output file that the campaign truncated.
+// isCutOutput reports whether a finding of doctor concerns an output file that the campaign truncated.
 func (c *campaign) isCutOutput(message string) bool {
 	m := outputSeq.FindStringSubmatch(message)
 	if m == nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// campaignClient sends random requests of every kind.
+// campaignClient is a client that sends random requests of every kind.
 type campaignClient struct {
 	c         *campaign
 	name      string
 	rng       *rand.Rand
 	requester testrig.Requester
-	tagCount  int // number of tags that the client has created
+	tagCount  int // number of jobs that the client has made; each has a unique tag
 }
 
 // campaignVerbs lists the operations of a client. An operation with a higher weight is chosen more
@@ -91,9 +91,9 @@ func (a *campaignClient) run(ctx context.Context) {
 // clients.
 var expectedErrors = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
-// call sends one request and records the time to its reply. The parameter wait is the time for
-// which the request asks the service to wait. The result sent is false if no service was reachable.
-// The result answered is false if the connection broke before a reply.
+// call sends one request and records the time until its reply. The parameter wait is the time for which the
+// request asks the service to wait; it is not part of the recorded time. The result sent is false if no service
+// was reachable. The result answered is false if the connection broke before a reply.
 func (a *campaignClient) call(method string, params any, wait time.Duration) (got testrig.WireMessage, sent,
 	answered bool) {
 	return a.stream(method, params, wait, func(json.RawMessage) {})
@@ -125,7 +125,7 @@ func (a *campaignClient) stream(method string, params any, wait time.Duration,
 	return got, true, true
 }
 
-// recordLatency records how long a reply took.
+// recordLatency records how long a reply took, without the time for which the request asked to wait.
 func (c *campaign) recordLatency(method string, latency, wait time.Duration) {
 	c.mu.Lock()
 	c.latencies = append(c.latencies, max(0, latency-wait))
@@ -141,7 +141,7 @@ func shortJSON(params any) string {
 	return string(raw[:min(len(raw), 600)])
 }
 
-// newJob returns a random job with a unique tag.
+// newJob returns a random job with a unique tag, and records that a client tries to enqueue the job.
 func (a *campaignClient) newJob() *trackedJob {
 	a.tagCount++
 	e := &trackedJob{campaignJob: randomJob(a.rng, fmt.Sprintf("%s-%d", a.name, a.tagCount))}
@@ -151,7 +151,7 @@ func (a *campaignClient) newJob() *trackedJob {
 	return e
 }
 
-// recordAcknowledged records that the service has acknowledged jobs.
+// recordAcknowledged records that the service has acknowledged the jobs in list under the given ids.
 func (c *campaign) recordAcknowledged(list []*trackedJob, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,17 +165,18 @@ func (c *campaign) recordAcknowledged(list []*trackedJob, ids []string) {
 	}
 }
 
-// backlogFull reports whether enough jobs are waiting, so that clients enqueue no more.
+// backlogFull reports whether clients must not enqueue more jobs, because more than 60 are waiting.
 func (c *campaign) backlogFull() bool {
 	var st struct{ Jobs map[string]int }
 	return c.get("status", testrig.Fields{}, &st) == nil && st.Jobs["pending"]+st.Jobs["failed"] > 60
 }
 
-// maxResends is the number of times that a client resends a request with a key if it gets no reply.
+// maxResends is the maximum number of times that a client sends a request with an idempotency key if it gets no
+// reply.
 const maxResends = 40
 
-// callUntilReply sends a request with a key until it gets a reply. An error counts as a reply only
-// if the service cannot have executed an earlier copy of the request.
+// callUntilReply sends a request with an idempotency key again until it gets a reply. An error counts as a
+// reply only if the service cannot have executed an earlier copy of the request.
 func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (got testrig.WireMessage, ok bool) {
 	lost := false
 	for range maxResends {
@@ -237,7 +238,8 @@ func (a *campaignClient) enqueueByCLI() {
 	}
 }
 
-// batch sends a batch in one or more requests. Then it commits, aborts or abandons the batch.
+// batch sends the jobs of a batch in one or more requests. Then it commits or aborts the batch, or leaves it
+// uncommitted.
 func (a *campaignClient) batch() {
 	if a.c.backlogFull() {
 		return
@@ -262,7 +264,7 @@ func (a *campaignClient) batch() {
 	var ids []string
 	for range a.rng.IntN(3) {
 		got, _, answered := a.call("enqueue.batch", testrig.Fields{"batch": name, "jobs": frame()}, 0)
-		if !answered || got.Error != nil { // the service may have stored the jobs of this request, so abort the batch
+		if !answered || got.Error != nil { // the service may have stored the jobs of this request, so abort
 			forget()
 			a.call("enqueue.batch", testrig.Fields{"batch": name, "abort": true}, 0)
 			return
@@ -302,7 +304,7 @@ func idsIn(raw json.RawMessage) []string {
 	return got.IDs
 }
 
-// pick returns some of the most recent jobs, usually a single one.
+// pick returns one or a few of the most recently acknowledged jobs.
 func (a *campaignClient) pick() (list []*trackedJob) {
 	n := 1
 	if a.rng.IntN(4) == 0 {
@@ -322,7 +324,7 @@ func (a *campaignClient) pick() (list []*trackedJob) {
 	return list
 }
 
-// mark records that a client is about to send a request with the given verb.
+// mark records that a client is about to send a request with the given verb, such as "rm".
 func (k *requests) mark(verb string) {
 	switch verb {
 	case "rm":
@@ -344,7 +346,7 @@ func (k *requests) mark(verb string) {
 	}
 }
 
-// applyToJobs applies a verb to some jobs.
+// applyToJobs sends a request with the given verb for some jobs and records the consequences.
 func (a *campaignClient) applyToJobs(verb string) {
 	list := a.pick()
 	if len(list) == 0 {
@@ -389,7 +391,8 @@ func (a *campaignClient) applyToJobs(verb string) {
 	}
 }
 
-// recordDone records the consequences of an acknowledged verb for a job.
+// recordDone records the consequences of an acknowledged verb for a job. The parameter up is the uptime in
+// seconds.
 func (c *campaign) recordDone(e *trackedJob, verb string, up float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -403,7 +406,7 @@ func (c *campaign) recordDone(e *trackedJob, verb string, up float64) {
 	}
 }
 
-// recordNotFound records a violation, unless a client has requested the removal of the job.
+// recordNotFound records a violation if the service does not know a job that no client asked to remove.
 func (c *campaign) recordNotFound(e *trackedJob, message string) {
 	c.mu.Lock()
 	removing := c.requestsForLocked(e).remove
@@ -413,7 +416,7 @@ func (c *campaign) recordNotFound(e *trackedJob, message string) {
 	}
 }
 
-// completeParams completes the parameters of a verb and returns the method name.
+// completeParams adds random parameters that the verb needs, and returns the name of the API method.
 func (a *campaignClient) completeParams(verb string, params testrig.Fields) (method string) {
 	switch verb {
 	case "edit":
@@ -440,7 +443,7 @@ func (c *campaign) requestsForLocked(e *trackedJob) requests {
 	return k
 }
 
-// applyToGroup applies a verb to all jobs of a group.
+// applyToGroup sends a request with a random verb for all jobs of a random group.
 func (a *campaignClient) applyToGroup() {
 	verb := []string{"cancel", "retry", "hold", "release", "rm", "requeue", "edit"}[a.rng.IntN(7)]
 	group := fmt.Sprint("g", a.rng.IntN(12))
@@ -458,7 +461,7 @@ func (a *campaignClient) applyToGroup() {
 	a.call(method, params, 0)
 }
 
-// cli runs the program and allows it answerBound plus 10 s.
+// cli runs a command of queuectl. The command must end within answerBound plus 10 s.
 func (a *campaignClient) cli(args ...string) testrig.Result {
 	ctx, cancel := context.WithTimeout(context.Background(), answerBound+10*time.Second)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// campaignEvent is an event in the format of the protocol.
+// campaignEvent is an event as the API method events returns it.
 type campaignEvent struct {
 	Seq      int64  `json:"seq"`
 	Event    string `json:"event"`
@@ -22,19 +22,18 @@ type campaignEvent struct {
 	Reason   string `json:"reason"`
 }
 
-// campaignEvents follows the events from the start of a round and keeps the events of each job. It
-// reconnects when the connection breaks.
+// campaignEvents receives the events of a round as they happen, and keeps the events of each job. It reconnects
+// when the connection breaks.
 type campaignEvents struct {
 	c        *campaign
 	stop     chan struct{}
 	follower sync.WaitGroup
 
 	mu sync.Mutex
-	// first is the number of the first event of the round. It and the fields below are guarded by
-	// mu.
+	// This is the number of the first event of the round. mu guards it and the fields below.
 	first        int64
 	last         int64                   // number of the newest received event
-	jobs         map[int64]*eventHistory // histories by the job's number
+	jobs         map[int64]*eventHistory // by the job's number
 	receivedSeqs []int64                 // numbers of all received events
 }
 
@@ -47,7 +46,7 @@ type eventHistory struct {
 	events  []campaignEvent
 }
 
-// follow starts to follow the events. Earlier events are skipped.
+// follow starts to receive events. It skips the events that already exist.
 func (c *campaign) follow() *campaignEvents {
 	c.Helper()
 	e := &campaignEvents{c: c, stop: make(chan struct{}), jobs: map[int64]*eventHistory{}}
@@ -64,8 +63,8 @@ func (c *campaign) follow() *campaignEvents {
 
 // run receives events until stop is closed.
 func (e *campaignEvents) run() {
-	// If no event arrives for a second, the request fails, and the next request resumes after the
-	// last received event.
+	// If no event arrives for a second, the request times out. The next request resumes after the last received
+	// event.
 	a := &testrig.Requester{Q: e.c.Queue, Timeout: time.Second}
 	for {
 		select {
@@ -90,7 +89,7 @@ func (e *campaignEvents) run() {
 	}
 }
 
-// record records one event.
+// record adds one event to the history of its job.
 func (e *campaignEvents) record(raw json.RawMessage) {
 	var p struct{ Value campaignEvent }
 	if err := json.Unmarshal(raw, &p); err != nil {
@@ -122,8 +121,8 @@ func (e *campaignEvents) record(raw json.RawMessage) {
 	}
 }
 
-// eventTransitions lists the states before and after each event; "" means that the job does not
-// exist.
+// eventTransitions lists, for each event, the states that a job may have before and after it. The state ""
+// means that the job does not exist.
 var eventTransitions = map[string]struct{ from, to []string }{
 	"enqueued": {[]string{""}, []string{"pending", "held", "blocked"}},
 	"started":  {[]string{"pending", "failed"}, []string{"processing"}},
@@ -138,7 +137,7 @@ var eventTransitions = map[string]struct{ from, to []string }{
 	"edited":    {[]string{"pending", "failed", "held"}, []string{"pending", "failed", "held"}},
 }
 
-// apply adds an event to the history. It returns what is wrong with the event, or "".
+// apply adds an event to the history. It returns a description of what is wrong with the event, or "".
 func (s *eventHistory) apply(v campaignEvent) string {
 	move, known := eventTransitions[v.Event]
 	if !known {
@@ -161,7 +160,7 @@ func (s *eventHistory) apply(v campaignEvent) string {
 	return ""
 }
 
-// countAttemptEnds returns the number of received events that ended an attempt of the job.
+// countAttemptEnds returns how many of the received events ended an attempt of the job with the number seq.
 func (e *campaignEvents) countAttemptEnds(seq int64) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,9 +170,9 @@ func (e *campaignEvents) countAttemptEnds(seq int64) int {
 	return 0
 }
 
-// finish first checks that the stored events and the audit-only events together have no gap up to
-// the given number. Then it waits until the newest stored event has been received, and stops
-// following. Finally it compares the received numbers with the stored numbers.
+// finish checks that the numbers of the stored events and of the audit events together have no gap up to the
+// given number. Then it waits until the newest stored event has been received, stops the receiver, and compares
+// the received numbers with the stored ones.
 func (e *campaignEvents) finish(number int64) {
 	plain, audited := e.c.eventNumbers(e.first, false), e.c.eventNumbers(e.first, true)
 	for n := e.first; n <= number; n++ {
@@ -200,13 +199,13 @@ func (e *campaignEvents) finish(number int64) {
 	}
 }
 
-// eventNumbers lists the numbers of the stored events from first on. If audit is true, it lists
-// those of the events in the audit log instead.
+// eventNumbers lists the numbers of the stored events from first on, in ascending order. If audit is true, it
+// lists the events of the audit log instead.
 func (c *campaign) eventNumbers(first int64, audit bool) (list []int64) {
 	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
 	got, err := a.Request("events", testrig.Fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
 		var p struct{ Value campaignEvent }
-		json.Unmarshal(raw, &p) // the number of a malformed event stays 0, so finish reports a gap
+		json.Unmarshal(raw, &p) // if an event is malformed, its number stays 0, and finish reports a gap
 		list = append(list, p.Value.Seq)
 	})
 	if a.Conn != nil {

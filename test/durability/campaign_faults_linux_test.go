@@ -19,15 +19,15 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// campaignService is one process of the service.
+// campaignService is one process of the service that the campaign has started.
 type campaignService struct {
 	cmd          *exec.Cmd
 	log          string
-	endRequested atomic.Bool // the campaign has stopped or killed the process
+	endRequested atomic.Bool // whether the campaign has stopped or killed the process
 	done         chan struct{}
 }
 
-// startService starts the service, unless it already runs, and waits until it is ready.
+// startService starts the service and waits until it is ready. It does nothing if the service runs.
 func (c *campaign) startService(flags ...string) {
 	c.Helper()
 	if s := c.service; s != nil {
@@ -91,8 +91,8 @@ func (c *campaign) startService(flags ...string) {
 	}
 }
 
-// stallTime returns how long processes have waited for a processor or a disk since boot (pressure
-// stall information). It returns 0 if the kernel does not report it.
+// stallTime returns how long processes have waited for a processor or a disk since boot, as the kernel reports
+// it in /proc/pressure. It returns 0 if the kernel does not report it.
 func stallTime() (d time.Duration) {
 	for _, what := range []string{"cpu", "io"} {
 		raw, _ := os.ReadFile("/proc/pressure/" + what)
@@ -110,7 +110,7 @@ func (s *campaignService) tail() string {
 	return string(raw[max(0, len(raw)-4000):])
 }
 
-// killService kills the service, which simulates a crash.
+// killService kills the service with SIGKILL, to simulate a crash.
 func (c *campaign) killService() {
 	if s := c.service; s != nil {
 		s.endRequested.Store(true)
@@ -119,11 +119,11 @@ func (c *campaign) killService() {
 	}
 }
 
-// stopBound is how long a stop of the service may take. Running jobs may finish within 2 s
-// (stop_timeout). Jobs that hang are ended after their grace period.
+// stopBound is the maximum duration of a stop of the service. Running jobs may finish within 2 s
+// (stop_timeout). Jobs that hang are killed after their grace period.
 const stopBound = 45 * time.Second
 
-// stopService stops the service in the regular way. If keep is true, running jobs continue.
+// stopService stops the service with SIGTERM. If keep is true, running jobs continue.
 func (c *campaign) stopService(keep bool) {
 	c.Helper()
 	s := c.service
@@ -191,7 +191,7 @@ func (c *campaign) runnerDirs() []string {
 	return list
 }
 
-// faultInjector injects one fault after another. Some faults last while later faults begin.
+// faultInjector injects faults, one after another. Some faults last, and others begin meanwhile.
 type faultInjector struct {
 	*campaign
 	ctx        context.Context
@@ -222,7 +222,7 @@ var campaignFaults = []campaignFault{
 	{4, "stop", func(f *faultInjector) { f.stopService(false); f.pause(300); f.startService() }},
 }
 
-// faults injects faults until ctx ends. Then it ends the faults that still last.
+// faults injects faults until ctx ends. Then it ends the faults that still last, such as a full disk.
 func (c *campaign) faults(ctx context.Context) {
 	c.outputFaulted.Store(false)
 	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRand(campaignUsers)}
@@ -260,12 +260,12 @@ func (c *campaign) faults(ctx context.Context) {
 	c.mustRequest("config.unset", testrig.Fields{"key": "max_bytes_per_user"})
 }
 
-// pause waits for a random time of at most maxMs.
+// pause waits for a random time of at most maxMs milliseconds.
 func (f *faultInjector) pause(maxMs int) {
 	f.wait(time.Duration(1+f.rng.IntN(maxMs)) * time.Millisecond)
 }
 
-// wait waits for d, but at most until the injection of faults ends.
+// wait waits for d. It returns earlier if the injection of faults ends.
 func (f *faultInjector) wait(d time.Duration) {
 	select {
 	case <-f.ctx.Done():
@@ -279,7 +279,7 @@ func (f *faultInjector) killServiceFault() {
 	f.startService()
 }
 
-// randomRunner returns the pid of a random runner, 0 if none runs.
+// randomRunner returns the pid of a random runner, or 0 if no runner runs.
 func (f *faultInjector) randomRunner() int {
 	pids := f.RunnerPids()
 	if len(pids) == 0 {
@@ -297,7 +297,7 @@ func (f *faultInjector) killRunner() {
 	}
 }
 
-// killBoth kills the service and the runners, in a random order, and starts the next service.
+// killBoth kills the service and the runners in a random order, and then starts the next service.
 func (f *faultInjector) killBoth() {
 	f.runnerFaulted.Store(true)
 	pids := f.RunnerPids()
@@ -338,8 +338,8 @@ func (f *faultInjector) hangRunner() {
 	}
 }
 
-// fillDisk fills the disk to its last block for a while. It also fills the blocks that the service
-// frees during this time.
+// fillDisk fills the disk to its last block and keeps it full for a while: it also fills the blocks that the
+// service frees in this time.
 func (f *faultInjector) fillDisk() {
 	if f.diskMount == "" || !f.diskFull.CompareAndSwap(false, true) {
 		return
@@ -358,8 +358,8 @@ func (f *faultInjector) fillDisk() {
 	})
 }
 
-// fillQuota temporarily lowers the quota of the jobs' user below the bytes that the jobs hold. At the low
-// quota, the service refuses new jobs, and removes outputs and long inputs of ended jobs. Waiting jobs still run.
+// fillQuota sets the quota of the jobs' user below the bytes in use for a while. At the low quota, the service
+// refuses new jobs, and removes outputs and long inputs of ended jobs. Waiting jobs still run.
 func (f *faultInjector) fillQuota() {
 	set := func(bytes int64) error {
 		return f.get("config.set", testrig.Fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)},
@@ -382,7 +382,7 @@ func (f *faultInjector) fillQuota() {
 	}
 	f.pause(4000)
 	if set(0) != nil {
-		f.count("quotas not raised again") // the low quota stays in effect until the injection of faults ends
+		f.count("quotas not raised again") // the low quota remains until the injection of faults ends
 	}
 }
 
@@ -398,8 +398,8 @@ func (f *faultInjector) fillUntil(file *os.File, d time.Duration) {
 	}
 }
 
-// damage removes or truncates a part of a runner's directory, or removes the whole directory. It
-// returns a description of the damage.
+// damage damages a runner's directory: it removes or truncates a random part, or removes everything. It returns
+// a description of the damage.
 func (f *faultInjector) damage(dir string) string {
 	parts := []string{"boot-id", "running", "journal", "run.sock", "lock", "all"}
 	part := parts[f.rng.IntN(len(parts))]
@@ -434,8 +434,7 @@ func (f *faultInjector) damage(dir string) string {
 	return part
 }
 
-// damageLiving damages the directory of a live runner. Afterwards it may kill the runner, the
-// service or both.
+// damageLiving damages the directory of a running runner. Then it may kill the runner, the service or both.
 func (f *faultInjector) damageLiving() {
 	f.runnerFaulted.Store(true)
 	dirs := f.runnerDirs()
@@ -460,7 +459,8 @@ func (f *faultInjector) damageLiving() {
 	}
 }
 
-// damageDead damages the directories of dead runners before the next service finds them.
+// damageDead kills the service and the runners, damages the directories of the runners, and starts the next
+// service.
 func (f *faultInjector) damageDead() {
 	f.runnerFaulted.Store(true)
 	f.killService()
@@ -474,7 +474,7 @@ func (f *faultInjector) damageDead() {
 	f.startService()
 }
 
-// cutOutput truncates an output file.
+// cutOutput truncates a random output file.
 func (f *faultInjector) cutOutput() {
 	names, _ := filepath.Glob(f.Path("runner/output/*"))
 	if len(names) == 0 {
@@ -492,7 +492,7 @@ func (f *faultInjector) cutOutput() {
 	os.Truncate(name, int64(f.rng.IntN(int(info.Size())+1)))
 }
 
-// outputCut reports whether the campaign has truncated an output file of a job.
+// outputCut reports whether the campaign has truncated an output file of the job with the number seq.
 func (c *campaign) outputCut(seq int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

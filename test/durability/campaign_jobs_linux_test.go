@@ -12,13 +12,13 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// campaignScript is the script of the campaign's jobs. It takes the lock of its tag, and notes X if
-// another process holds that lock. It notes its start (S), builds a process tree of the given
-// shape, prints half of its output, sleeps, and prints the other half. Then it notes its end (E)
-// with its exit code, and exits. Each note is one write with O_APPEND. All processes of the tree
-// hold the lock, except those that may outlive the job.
+// campaignScript is the shell script that the campaign's jobs run. The tag names the job in all its attempts.
+// The script takes a lock that belongs to the tag. It writes notes to the ledger, each in one write with
+// O_APPEND: X if another process holds the lock, S for its start, and E for its end, with the exit code.
+// Between S and E it builds a process tree of the given shape, prints half of its output, sleeps, and prints
+// the other half. All processes of the tree hold the lock, except those that may outlive the job.
 //
-// The arguments are: tag, size of the output in bytes, offset of the output in the campaign's
+// The arguments are: tag, size of the output in bytes, offset of the output in the text of the campaign's
 // numbers, seconds to sleep, number of attempts that fail, their exit code, shape.
 var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
 note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' "$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
@@ -45,7 +45,7 @@ note E "$code"
 exit "$code"
 `
 
-// campaignNumbers is the size in bytes of the text from which jobs take their output.
+// campaignNumbers is the size in bytes of a text of numbers. The output of each job is a part of this text.
 const campaignNumbers = 4 << 20
 
 // campaignJob holds the parameters of one job of the campaign.
@@ -61,7 +61,7 @@ type campaignJob struct {
 	onLost    string
 	group     string
 	timeout   bool
-	extra     testrig.Fields // further fields of the request
+	extra     testrig.Fields // more fields of the request
 }
 
 // randomJob returns a random job. Most jobs are short, print little and succeed.
@@ -126,7 +126,7 @@ func randomJob(rng *rand.Rand, tag string) campaignJob {
 	return j
 }
 
-// params returns the parameters of the enqueue request.
+// params returns the parameters of the request that enqueues the job.
 func (c *campaign) params(j *campaignJob) testrig.Fields {
 	words := []string{"sh", filepath.Join(c.recordDir, "job.sh"), j.tag, strconv.Itoa(j.size), strconv.Itoa(j.offset),
 		strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.failCount), strconv.Itoa(j.code), j.shape}
@@ -143,12 +143,12 @@ func (c *campaign) params(j *campaignJob) testrig.Fields {
 	return p
 }
 
-// expectedOutput returns the output of an attempt that is not interrupted.
+// expectedOutput returns what an attempt of the job prints if it is not interrupted.
 func (c *campaign) expectedOutput(j *campaignJob) string {
 	return j.stdin + c.numbers[j.offset:j.offset+j.size]
 }
 
-// String formats the note without its tag.
+// String returns the note in a readable form, without its tag.
 func (d ledgerNote) String() string {
 	if d.kind == 'E' {
 		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.uptime, d.attempt, d.pid, d.code)
@@ -156,17 +156,17 @@ func (d ledgerNote) String() string {
 	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.uptime, d.attempt, d.pid, d.cookie, d.kind)
 }
 
-// ledgerNote is one line of the ledger.
+// ledgerNote is one line of the ledger, which a job has written.
 type ledgerNote struct {
-	kind         byte // S, E or X; see campaignScript
+	kind         byte // S for a start, E for an end, X for an overlap; see campaignScript
 	tag          string
 	attempt, pid int
 	uptime       float64 // seconds since boot
-	code         int     // exit code; only notes of kind E have one
+	code         int     // exit code, only in notes of kind E
 	cookie       string
 }
 
-// notesFrom reads the notes in the ledger from an offset on.
+// notesFrom reads the notes in the ledger that start at or after a byte offset.
 func (c *campaign) notesFrom(from int64) (list []ledgerNote) {
 	raw, err := os.ReadFile(filepath.Join(c.recordDir, "ledger"))
 	if err != nil {

@@ -20,39 +20,37 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// These constants are the bounds that the queue must keep during a campaign.
+// These constants describe a campaign and the bounds that the queue must keep.
 const (
-	// roundFaults is the duration of the faults in one round. After the faults, the campaign waits
-	// until all jobs have ended, and then checks them.
+	// For this time, the campaign injects faults in one round. Then it waits until all jobs have ended, and
+	// checks them.
 	roundFaults   = 40 * time.Second
 	campaignUsers = 5 // concurrent clients
 	diskSize      = "48M"
-	// readyBound is the maximum time between a start of the service and its first reply, even if
-	// runners hang.
+	// The service must send its first reply within this time after its start, even if runners hang.
 	readyBound = 3 * time.Second
-	// answerBound is the maximum time to a reply, in addition to the time for which the request
-	// asks the service to wait.
+	// A reply must arrive within this time, in addition to the time for which the request asks the service to
+	// wait.
 	answerBound = 35 * time.Second
-	// settleBound is the maximum time between the last fault and the end of the last job.
+	// After the last fault, all jobs must end within this time.
 	settleBound = 90 * time.Second
 )
 
-// Whatever faults happen and whatever clients request, no acknowledged job is lost, and no job runs
-// twice at the same time. No job runs again without a record of that, and the service keeps
-// running.
+// Whatever faults happen and whatever clients request, no acknowledged job is lost, and no job runs twice at
+// the same time. No job runs again without a record of that, and the service keeps running.
 //
-// While several clients use all verbs at random, the test kills and stops the service and its
-// runners, fills the disk, and damages directories of runners. The jobs write a ledger on another
-// disk. After each round, the test waits until all jobs have ended. It compares them with the
-// ledger, with the events, and with the replies that clients received.
+// While several clients send random requests, the test kills and stops the service and its runners, fills the
+// disk, and damages directories of runners. The jobs note their starts and ends in a ledger on another disk. At
+// the end of each round, the test waits until all jobs have ended. It compares them with the ledger, with the
+// events, and with the replies that clients received.
 //
-// QUEUECTL_CAMPAIGN sets how long faults are injected. QUEUECTL_CAMPAIGN_SEED repeats the
-// operations of an earlier campaign in the same order. QUEUECTL_CAMPAIGN_FAULTS names the faults to
-// inject. QUEUECTL_CAMPAIGN_DIR is the directory for the ledger and the logs. With
-// QUEUECTL_CAMPAIGN_TRACE, the log names each operation and fault.
+// QUEUECTL_CAMPAIGN sets how long faults are injected. QUEUECTL_CAMPAIGN_SEED repeats the operations of an
+// earlier campaign in the same order. QUEUECTL_CAMPAIGN_FAULTS names the faults to inject.
+// QUEUECTL_CAMPAIGN_DIR is the directory for the ledger and the logs. If QUEUECTL_CAMPAIGN_TRACE is set, the
+// log names each operation and fault.
 func TestCampaign(t *testing.T) {
 	testrig.Long(t)
-	// Run in parallel with other tests, because the promises must also hold on a busy machine.
+	// This test runs in parallel with other tests, because the promises must also hold on a busy machine.
 	t.Parallel()
 	length := 10 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("QUEUECTL_CAMPAIGN")); err == nil {
@@ -65,42 +63,42 @@ func TestCampaign(t *testing.T) {
 	c.report()
 }
 
-// campaign is a queue on a small disk, its clients and its faults, and the records of the test
-// about them.
+// campaign contains a queue on a small disk, the faults and clients that disturb it, and the test's records
+// about its jobs.
 type campaign struct {
 	*testrig.Queue
 	recordDir string // directory on another disk for the ledger, the locks and the logs
-	diskMount string // mount point of the small disk, "" without a small disk
+	diskMount string // mount point of the small disk; "" if there is no such disk
 	seed      uint64
 	numbers   string
-	service   *campaignService // the process of the service that was started last
+	service   *campaignService // process of the service that was started last
 	events    *campaignEvents  // receives the events of this round
 
-	diskFull       atomic.Bool // the disk is full, or was a moment ago
+	diskFull       atomic.Bool // the disk is full or was full a moment ago
 	outputFaulted  atomic.Bool // a fault of this round may have prevented the service from storing output
-	clientsStopped atomic.Bool // clients start no further operations
-	stoppedJobs    atomic.Bool // a client or a fault of this round has stopped running jobs
-	runnerFaulted  atomic.Bool // a fault of this round concerned a runner
+	clientsStopped atomic.Bool // clients start no more operations
+	stoppedJobs    atomic.Bool // a client or a fault of this round has ended running jobs
+	runnerFaulted  atomic.Bool // a fault of this round has affected a runner
 
 	mu              sync.Mutex
-	jobs            map[string]*trackedJob   // this round's jobs, by tag; guarded by mu
+	jobs            map[string]*trackedJob   // jobs of this round, by tag; guarded by mu
 	groups          map[string]*requests     // requests about whole groups; guarded by mu
 	recent          []*trackedJob            // acknowledged jobs, newest last; guarded by mu
-	batches         map[string][]string      // tags of jobs whose batch commit was sent, by batch; guarded by mu
+	batches         map[string][]string      // by batch, the tags of its jobs once its commit was sent; guarded by mu
 	cutOutputs      map[string]bool          // numbers of jobs with a truncated output; guarded by mu
 	counts          map[string]int           // numbers of operations and faults, by kind; guarded by mu
 	slowest         map[string]time.Duration // longest time to a reply, by verb; guarded by mu
 	latencies       []time.Duration          // times to all replies; guarded by mu
 	startTimes      []time.Duration          // times until a service was ready; guarded by mu
 	violations      map[string]int           // number of violations, by kind; guarded by mu
-	firstViolations []string                 // beginnings of the first violations; guarded by mu
+	firstViolations []string                 // texts of the first violations, shortened; guarded by mu
 
 	ledgerStart int64 // offset in the ledger at which this round begins
 	rounds      int
 }
 
-// requests records which requests clients have sent about a job or a group. The history of a job may show the
-// effects of these requests and of no others. Clients record each request before they send it.
+// requests records which kinds of requests clients have sent about a job or a group. Clients record a request
+// before they send it, so the history of a job shows the effects of no other kinds.
 type requests struct {
 	remove, revive, release, kill, edit, cancel, requeue bool
 }
@@ -110,10 +108,10 @@ type trackedJob struct {
 	campaignJob
 	requests
 	id             string  // "" until the enqueue is acknowledged
-	neverCommitted bool    // the batch of the job was never committed, so the job must not exist
+	neverCommitted bool    // the batch of the job was not committed, so the job must not exist
 	removed        bool    // the service has acknowledged the removal of the job
-	endedAt        float64 // uptime when a cancellation or removal was acknowledged, 0 if none was
-	heldAt         float64 // uptime when a hold was acknowledged, 0 if none was
+	endedAt        float64 // uptime in seconds when a cancellation or removal was acknowledged; 0 if none was
+	heldAt         float64 // uptime in seconds when a hold was acknowledged; 0 if none was
 }
 
 func newCampaign(t *testing.T, length time.Duration) *campaign {
@@ -154,7 +152,7 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	if c.diskMount == "" {
 		c.Dir = c.Path("q")
 	}
-	t.Cleanup(func() { // this cleanup runs before the disk is unmounted
+	t.Cleanup(func() { // runs before the disk is unmounted
 		c.endAll()
 		if t.Failed() {
 			t.Logf("the ledger and the logs are in %s", recordDir)
@@ -165,8 +163,8 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	if err := os.Mkdir(c.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// Turn off max_bytes_per_user: all jobs belong to one user, so this quota would keep the disk from
-	// filling up.
+	// Turn off max_bytes_per_user. All jobs belong to one user, so this quota would keep the disk from filling
+	// up.
 	settings := "max_bytes_per_user = 0\nretention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = " +
 		"\"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"
 	if err := os.WriteFile(c.Path("queuectl.toml"), []byte(settings), 0o600); err != nil {
@@ -204,12 +202,13 @@ func (c *campaign) round(length time.Duration) {
 	c.clear()
 }
 
-// newRand returns the random source of one client, or of the fault injector, in this round.
+// newRand returns the random source of the client with number i in this round. The fault injector has the
+// number campaignUsers.
 func (c *campaign) newRand(i int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(c.rounds)<<16|uint64(i)))
 }
 
-// quiesce resets the settings that delay jobs, and waits until all jobs have ended.
+// quiesce resets the settings that may delay jobs, and waits until all jobs have ended.
 func (c *campaign) quiesce() {
 	c.Helper()
 	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging",
@@ -230,7 +229,8 @@ func (c *campaign) quiesce() {
 	}
 }
 
-// unfinished describes the jobs that are waiting or running and the workers that are busy.
+// unfinished describes the number of waiting and running jobs and of busy workers. It returns "" if the queue
+// is idle.
 func (c *campaign) unfinished() string {
 	var st struct {
 		Jobs    map[string]int
@@ -247,7 +247,7 @@ func (c *campaign) unfinished() string {
 	return ""
 }
 
-// describeUnfinished returns diagnostics about a queue whose jobs do not end.
+// describeUnfinished returns details for the error message about a queue whose jobs do not end.
 func (c *campaign) describeUnfinished() string {
 	var text strings.Builder
 	for _, state := range []string{"processing", "pending", "failed"} {
@@ -267,7 +267,7 @@ func (c *campaign) describeUnfinished() string {
 	return text.String()
 }
 
-// clear removes all jobs of a round after they were checked.
+// clear removes all jobs of the round that was just checked.
 func (c *campaign) clear() {
 	c.Helper()
 	c.startService()
@@ -307,10 +307,10 @@ func (c *campaign) count(name string) {
 	c.counts[name]++
 }
 
-// maxReported is the number of violations of each kind that are reported in full.
+// maxReported is the maximum number of violations of one kind that are reported in full.
 const maxReported = 8
 
-// violation records that the queue broke a promise.
+// violation records that the queue broke a promise of the given kind.
 func (c *campaign) violation(kind, format string, args ...any) {
 	c.mu.Lock()
 	c.violations[kind]++
@@ -325,7 +325,7 @@ func (c *campaign) violation(kind, format string, args ...any) {
 	}
 }
 
-// report prints the counts and the violations.
+// report logs how often each operation and fault occurred, and the violations.
 func (c *campaign) report() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -364,7 +364,7 @@ func (c *campaign) report() {
 		fmt.Fprintf(&text, " %s %v,", verb, c.slowest[verb].Round(time.Millisecond))
 	}
 	fmt.Fprintf(&text, "\n  violations: %v", c.violations)
-	for _, message := range c.firstViolations { // repeat the first violations here, because the log is long
+	for _, message := range c.firstViolations { // repeat the first violations at the end, because the log is long
 		fmt.Fprintf(&text, "\n  %q", message)
 	}
 	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.rounds, text.String())

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// outputRead is the standard output of a completed job, as the method logs returned it, together
-// with the output that the test expects.
+// outputRead is the output of a completed job as the API method logs returned it, together with the expected
+// output.
 type outputRead struct {
-	text, want   string // the output that logs returned, and the output that the job printed
+	text, want   string // output that logs returned, and output that the job printed
 	droppedBytes int64  // bytes that the service reports as not stored
 	damagedBytes int64  // bytes that the service reports as damaged
 	unreadable   int    // number of parts of the reply that violate the protocol
@@ -17,8 +17,8 @@ type outputRead struct {
 	cut          bool   // whether the campaign has truncated an output file of the job
 }
 
-// verdict returns either the name of the counter for such outputs, or a description of what is
-// wrong with the output.
+// verdict checks the output. It returns either the name of the counter that counts such outputs, or a
+// description of a violation.
 func (o *outputRead) verdict() (count, violation string) {
 	switch {
 	case o.unreadable > 0:
@@ -39,7 +39,7 @@ func (o *outputRead) verdict() (count, violation string) {
 	return "outputs whole", ""
 }
 
-// The campaign accepts a damaged output only if it has truncated an output file of that job.
+// The campaign accepts a damaged output only if the campaign itself truncated an output file of that job.
 func TestCampaignRejectsDamageItDidNotCause(t *testing.T) {
 	for name, c := range map[string]struct {
 		outputRead

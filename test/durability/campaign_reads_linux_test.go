@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// isDial reports whether a request was not sent because no service was listening.
+// isDial reports whether err means that no service was listening, so that the request was not sent.
 func isDial(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
@@ -40,7 +40,7 @@ func (c *campaign) mustRequest(method string, params any) (got testrig.WireMessa
 	return got
 }
 
-// get sends a request once and decodes the result.
+// get sends a request once and decodes the result into the value to which into points.
 func (c *campaign) get(method string, params any, into any) error {
 	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
 	got, err := a.Request(method, params, func(json.RawMessage) {})
@@ -56,7 +56,7 @@ func (c *campaign) get(method string, params any, into any) error {
 	return json.Unmarshal(got.Result, into)
 }
 
-// campaignView is a job in the format of list and show.
+// campaignView is a job as the API methods list and show return it.
 type campaignView struct {
 	testrig.Job
 	Seq        int64             `json:"seq"`
@@ -99,7 +99,7 @@ func (c *campaign) list(state string) (jobs []campaignView, err error) {
 
 func (a *campaignClient) read(method string, params testrig.Fields) { a.call(method, params, 0) }
 
-// wait waits for some jobs for a limited time.
+// wait sends a request that waits for some jobs for a limited time.
 func (a *campaignClient) wait() {
 	list := a.pick()
 	if len(list) == 0 {
@@ -113,8 +113,8 @@ func (a *campaignClient) wait() {
 	a.call("wait", testrig.Fields{"ids": ids, "timeout": wait.String(), "any": a.rng.IntN(2) == 0}, wait)
 }
 
-// logs requests the output of a job, or follows the output for a while. It does not check the text,
-// because the output may still grow; check does that at the end of the round.
+// logs requests the output of a job, or follows the output for a while. It does not compare the text with the
+// expected output, because the output may still grow. The method check does that at the end of the round.
 func (a *campaignClient) logs() {
 	list := a.pick()
 	if len(list) == 0 {
@@ -136,7 +136,7 @@ func (a *campaignClient) logs() {
 	a.call("logs", params, 0)
 }
 
-// show requests a job. If the job has ended and no client has restarted it, show checks that no
+// show requests the details of a job. If the job has ended and no client has restarted it, show checks that no
 // process holds the lock of the job.
 func (a *campaignClient) show() {
 	list := a.pick()
@@ -175,7 +175,8 @@ func hasEnded(state string) bool {
 	return state == "completed" || state == "dead" || state == "cancelled"
 }
 
-// changeSetting changes a setting that affects how jobs run, but that does not prevent them from running.
+// changeSetting changes a random setting. The setting affects how jobs run, but does not prevent them from
+// running.
 func (a *campaignClient) changeSetting() {
 	keys := []struct {
 		key    string
@@ -228,7 +229,7 @@ func (a *campaignClient) drain() {
 	}
 }
 
-// doctor calls the API method doctor with verify, which checks every row, while the queue is busy.
+// doctor calls the API method doctor, which checks every row of the database, while the queue is busy.
 func (a *campaignClient) doctor() {
 	got, _, answered := a.call("doctor", testrig.Fields{"verify": true}, 0)
 	if !answered || got.Error != nil {
@@ -248,7 +249,7 @@ func (a *campaignClient) doctor() {
 	}
 }
 
-// backup makes a backup and runs SQLite's integrity check on it.
+// backup makes a backup and checks it with SQLite's integrity check.
 func (a *campaignClient) backup() {
 	file := a.backupFile()
 	defer os.Remove(file)
@@ -268,7 +269,7 @@ func (a *campaignClient) backup() {
 	}
 }
 
-// byCLI runs a random command.
+// byCLI runs a random command of queuectl.
 func (a *campaignClient) byCLI() {
 	list := a.pick()
 	if len(list) == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runThroughKills runs a command, during which a failpoint may kill the service. If the service
-// dies, runThroughKills starts the service and runs the command again.
+// runThroughKills runs a command. If a failpoint kills the service meanwhile, runThroughKills starts the
+// service and runs the command again.
 func runThroughKills(q *testrig.Queue, args ...string) {
 	q.Helper()
 	for n := range 3 {
@@ -29,7 +29,7 @@ func runThroughKills(q *testrig.Queue, args ...string) {
 	q.Fatalf("%q: the service died each time the command ran", args)
 }
 
-// outputThroughKills returns the output of a command. If the service dies, outputThroughKills
+// outputThroughKills runs a command and returns its output. If a failpoint kills the service meanwhile, it
 // starts the service and runs the command again.
 func outputThroughKills(q *testrig.Queue, args ...string) string {
 	q.Helper()
@@ -42,7 +42,7 @@ func outputThroughKills(q *testrig.Queue, args ...string) string {
 	}
 }
 
-// restartIfDead starts the service if it has ended, and reports whether it had.
+// restartIfDead starts the service if it has ended. It reports whether the service had ended.
 func restartIfDead(q *testrig.Queue) bool {
 	q.Helper()
 	select {
@@ -56,9 +56,9 @@ func restartIfDead(q *testrig.Queue) bool {
 }
 
 // TestKilledAtEachCommit kills the service at its n-th commit, for each n. In each run, jobs release
-// dependants, replace each other, run hooks, and come from a schedule. The next service finishes
-// everything that the kill interrupted: each hook is enqueued once, each occurrence of the schedule
-// starts one job, and all dependants of ended jobs have run.
+// dependants, replace each other, run hooks, and come from a schedule. The next service finishes everything
+// that the kill interrupted: each hook is enqueued once, each planned start of the schedule gives one job, and
+// all dependants of ended jobs have run.
 func TestKilledAtEachCommit(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -74,7 +74,7 @@ func TestKilledAtEachCommit(t *testing.T) {
 			restartIfDead(q)
 		}
 		runCommitScenario(q)
-		killed = q.Env == nil // restartIfDead clears Env after a kill; otherwise the service made fewer than n commits
+		killed = q.Env == nil // restartIfDead clears Env; without a kill, the service made fewer than n commits
 		q.Stop()
 	}
 }
@@ -153,7 +153,7 @@ func runCommitScenario(q *testrig.Queue) {
 	q.WaitUntil("nothing is left to run", 30*time.Second, func() bool {
 		return count("--state", "waiting", "--state", "processing") == 1
 	})
-	hookCounts := map[string]int{} // number of hook jobs, by the job and the outcome that caused the hook
+	hookCounts := map[string]int{} // number of hook jobs, by the job and the outcome that caused them
 	var hooks []struct {
 		State  string            `json:"state"`
 		Labels map[string]string `json:"labels"`
@@ -195,8 +195,7 @@ func runCommitScenario(q *testrig.Queue) {
 	}
 }
 
-// checkStats compares the statistics with the attempts in the events. Call it while no job is
-// running.
+// checkStats compares the statistics with the attempts that the events report. Call it while no job is running.
 func checkStats(q *testrig.Queue) {
 	q.Helper()
 	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)

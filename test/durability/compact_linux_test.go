@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// smallDiskQueue returns a queue on an ext4 disk of 32 MB. It turns off the quota that would
-// prevent a single user from filling the disk.
+// smallDiskQueue returns a queue on an ext4 disk of 32 MB, and a function that returns the disk's free bytes.
+// It turns off the quota that would prevent a single user from filling the disk.
 func smallDiskQueue(t *testing.T) (q *testrig.Queue, free func() int64) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root, and the tests of store/sqlite cover "+
@@ -32,8 +32,8 @@ func smallDiskQueue(t *testing.T) (q *testrig.Queue, free func() int64) {
 	}
 }
 
-// checkUsableAgain removes all jobs of the queue. It checks that new jobs run and that the disk has
-// free space again, without a restart of the service.
+// checkUsableAgain removes all jobs of the queue. It checks that new jobs run and that the disk has free space
+// again. The service is not restarted.
 func checkUsableAgain(q *testrig.Queue, free func() int64) {
 	q.Helper()
 	q.WaitUntil("ended jobs can be removed", 30*time.Second, func() bool {

@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// copyQueue returns a queue on a copy of the state directory, as made by a snapshot or a clone.
+// copyQueue returns a queue whose state directory is a copy of that of q, as a snapshot or a clone of a machine
+// would have it.
 func copyQueue(q *testrig.Queue, t *testing.T) *testrig.Queue {
 	t.Helper()
 	other := testrig.NewQueue(t, "")
@@ -24,9 +25,9 @@ func copyQueue(q *testrig.Queue, t *testing.T) *testrig.Queue {
 	return other
 }
 
-// A copy of the state directory that was made while jobs run is a separate queue. Whichever service
-// starts first, it does not adopt, kill or monitor jobs in the runner of the other service. In the
-// copy, the leases of these jobs are lost, and the jobs run again.
+// If the state directory is copied while jobs run, the copy becomes a separate queue. Whichever service starts
+// first, it does not adopt, kill or monitor jobs in the runner of the other service. In the copy, the running
+// jobs count as lost and run again.
 func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	for _, first := range []string{"original", "copy"} {
 		t.Run(first+" first", func(t *testing.T) {
@@ -50,7 +51,7 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			for _, s := range starts {
 				s.Start("--workers", "2")
 			}
-			for range 2 { // each restart raises the epoch of the copy above that of the original
+			for range 2 { // each restart raises the epoch (number of the service start) of the copy above that of the original
 				for _, id := range ids {
 					c.Dial().WaitRunning(id)
 				}
@@ -68,8 +69,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 					t.Errorf("the copy's job %s: %+v", id, j)
 				}
 			}
-			// In the copy, both jobs are suspected of having killed their runner. Each of them
-			// therefore runs in a dedicated runner, in addition to the shared runner.
+			// In the copy, both jobs count as lost, so the service suspects each of having killed its runner.
+			// It therefore runs each job in a dedicated runner, in addition to the shared runner.
 			c.WaitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.RunnerPids()) == 3 })
 			if runners := q.RunnerPids(); len(runners) != 1 || slices.Contains(c.RunnerPids(), runners[0]) {
 				t.Errorf("runners of the original %v, of the copy %v; want one, which the copy does not have",
@@ -103,8 +104,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	}
 }
 
-// The original's runner has died and left background processes that may outlive their jobs. A copy
-// of the queue does not touch these processes.
+// If a runner has died and left background processes that may outlive their jobs, a copy of the queue does not
+// touch these processes.
 func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// logPosition returns the length of the disk's log. The log contains every write and flush that the
-// disk has received before the call.
+// logPosition returns the present length of the log of a simulated disk. The log contains every write and flush
+// that the disk has received.
 func logPosition(d *testrig.Disk) int64 {
 	info, err := d.WriteLog.Stat()
 	if err != nil {
@@ -21,8 +21,8 @@ func logPosition(d *testrig.Disk) int64 {
 	return info.Size()
 }
 
-// record is a write, or a flush if it has no data. The field end is the log position after the
-// record.
+// record is an entry of the disk's log: a write, or a flush if data is empty. The field end is the position in
+// the log at which the entry ends.
 type record struct {
 	end    int64
 	offset uint64
@@ -48,8 +48,8 @@ func records(d *testrig.Disk) (list []record) {
 	return list
 }
 
-// These constants are the kinds of power cuts. They differ in which of the writes since the last
-// flush survive.
+// These constants are the kinds of power cuts. A kind determines which of the writes since the last flush
+// survive.
 const (
 	keepsAll = iota
 	keepsNone
@@ -60,8 +60,8 @@ const (
 
 const sector = 512 // in bytes; a disk writes a sector completely or not at all
 
-// cutter computes the content of the disk after power cuts. Successive cuts must be at ascending
-// positions.
+// cutter computes the content of the disk after each of several power cuts. Its calls must be in the order of
+// the cuts' log positions.
 type cutter struct {
 	records      []record
 	durable      []byte // content as of the last flush
@@ -69,9 +69,8 @@ type cutter struct {
 	writtenCount int    // number of records before the power cut
 }
 
-// contentAfter returns the content of the disk after a power cut at a log position. The content has
-// all writes before the last flush, and a random selection of the later writes that depends on
-// kind.
+// contentAfter returns the content of the disk after a power cut at a log position. All writes before the last
+// flush survive. The kind of the cut determines which of the later writes survive.
 func (c *cutter) contentAfter(position int64, kind int, rng *rand.Rand) []byte {
 	for ; c.writtenCount < len(c.records) && c.records[c.writtenCount].end <= position; c.writtenCount++ {
 		if len(c.records[c.writtenCount].data) > 0 {

@@ -20,7 +20,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// startTraced starts the service under strace and waits until it answers.
+// startTraced starts the service under strace and waits until the service answers. strace writes to the file
+// trace.
 func startTraced(q *testrig.Queue, trace string, options ...string) {
 	q.Helper()
 	args := append([]string{"-f", "-y", "-o", trace}, options...)
@@ -34,14 +35,14 @@ func startTraced(q *testrig.Queue, trace string, options ...string) {
 	go func() { ended <- cmd.Wait() }()
 	q.Cmd, q.Exit = cmd, ended
 	q.Cleanup(func() {
-		q.KillRunners() // strace ends only after the last process that it traces, so end the runners too
+		q.KillRunners() // strace ends only after the runners, which it traces too
 		q.Kill()
 	})
 }
 
-// The service replies to an enqueue only after an fsync of the WAL that began after the job was
-// written to the WAL has returned 0. This holds for one client and for 64. The test also shows that
-// its check detects a missing fsync.
+// The service replies to an enqueue only after the job is safe on disk: the job was written to the WAL, and an
+// fsync of the WAL began after that write and returned 0. This holds for one client and for 64. The test also
+// shows that its check detects a missing fsync.
 func TestNoAnswerBeforeFsync(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	for _, c := range []struct {
@@ -91,9 +92,8 @@ var (
 	pidPattern   = regexp.MustCompile(`^(\d+) +`)
 )
 
-// checkRepliesAfterFsync reads a trace of system calls. It returns the number of all replies and of
-// the early replies. A reply is on time if an fsync began after its job was written to the WAL and
-// ended before the reply.
+// checkRepliesAfterFsync reads a trace of system calls. It returns the number of early replies and of all
+// replies. A reply is early if no fsync began after the job was written to the WAL and ended before the reply.
 func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 	f, err := os.Open(trace)
 	if err != nil {
@@ -102,11 +102,11 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 	defer f.Close()
 	const (
 		written = 1 + iota // the job is in the WAL
-		syncing            // an fsync has begun since the job was written
+		syncing            // an fsync has begun after the write
 		synced
 	)
 	stage := map[string]int{}
-	under := map[string][]string{} // jobs that the current fsync of a thread covers, by thread id
+	under := map[string][]string{} // by thread id, the jobs that the thread's current fsync covers
 	done := func(tokens []string) {
 		for _, token := range tokens {
 			stage[token] = synced
@@ -153,8 +153,8 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 	return early, answers
 }
 
-// If any fsync or write of the database fails with EIO or ENOSPC, no acknowledged job is lost. The
-// service returns an error to the client or exits with 74.
+// If a write or an fsync of the database fails with EIO or ENOSPC, no acknowledged job is lost. The service
+// returns an error to the client or exits with 74.
 func TestDiskErrorsLoseNothing(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -187,8 +187,10 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 	}
 }
 
-// enqueueUnderFault starts a service and enqueues jobs until the service stops. After the start, on
-// each thread of the service, the n-th call and all later ones fail.
+// enqueueUnderFault starts a service and enqueues up to 12 jobs, until one is not acknowledged. On each thread
+// of the service, the n-th call of the given system call after the start fails, and so do all later ones. It
+// returns whether each job was acknowledged, and the exit code of the service, or 0 if the service did not
+// exit.
 func enqueueUnderFault(q *testrig.Queue, call, fault string, n int) (acked map[string]bool, code int) {
 	q.Start("--workers", "0")
 	pid := fmt.Sprint(q.Cmd.Process.Pid)
@@ -238,7 +240,7 @@ func TestSmallDisk(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
 		".ci/run runs it as root, and the tests of store/sqlite simulate a full disk")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
-	t.Parallel() // the test mostly waits for the service's next check of the disk
+	t.Parallel() // this test mostly waits for the next time that the service checks the disk
 	q := testrig.NewQueue(t, "")
 	disk := q.Mount("24M")
 	q.Start("--workers", "2")
@@ -258,17 +260,17 @@ func TestSmallDisk(t *testing.T) {
 	q.WaitUntil("new jobs are taken again", 40*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
 }
 
-// fillDisk enqueues jobs that wait for the file gate and then print output. After each job it extends
-// the file filler, until the service refuses a job for lack of space. Then filler takes the rest of the
-// disk. fillDisk returns the ids of the acknowledged jobs.
+// fillDisk enqueues jobs that wait until the file gate exists and then print output. After each job it extends
+// the file filler, until the service refuses a job for lack of space. Then it fills the rest of the disk. It
+// returns the ids of the acknowledged jobs.
 func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 	f, err := os.Create(filler)
 	if err != nil {
 		q.Fatal(err)
 	}
 	defer f.Close()
-	// The block is so large that the disk fills up between two checks of the service, which checks
-	// the disk ten times a second.
+	// The service checks the disk ten times a second. One block is so large that the disk can fill up between
+	// two checks.
 	block := make([]byte, 512<<10)
 	for range 400 {
 		r := q.CLI("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
@@ -280,8 +282,7 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 			if err := syscall.Statfs(filepath.Dir(filler), &disk); err != nil || disk.Bavail*uint64(disk.Bsize) < 3<<19 {
 				q.Errorf("only %d bytes were free when the first job was refused (%v)", disk.Bavail*uint64(disk.Bsize), err)
 			}
-			// Fill the rest of the disk too, because the service must still record the results of
-			// running jobs.
+			// Fill the rest of the disk too. The service must still record the results of running jobs.
 			for err == nil {
 				_, err = f.Write(block)
 			}
@@ -292,7 +293,7 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 			q.Fatalf("enqueue: exit code %d: %s", r.Code, r.Stderr)
 		}
 		acked = append(acked, j.ID)
-		f.Write(block) // at some time this write fills the disk, and the service refuses the next job
+		f.Write(block) // one of these writes fills the disk, and then the service refuses the next job
 	}
 	q.Fatal("the disk was never full")
 	return nil
@@ -314,7 +315,7 @@ func fillWholeDisk(t *testing.T, disk string) *os.File {
 	return f
 }
 
-// A service that cannot start because the disk is full prints the reason, and ends on request.
+// If a service cannot start because the disk is full, it prints the reason and ends when the test stops it.
 func TestStartOnAFullDisk(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
@@ -347,8 +348,8 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A service that starts on a full disk waits for space, and is ready when the disk has space.
-// This also holds after a crash, and if the database's shared memory file is missing.
+// A service that starts on a full disk waits for space, and is ready when the disk has space. It does so also
+// after a crash, and if the database's shared memory file is missing.
 func TestStartWaitsForSpace(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
@@ -398,8 +399,8 @@ func TestStartWaitsForSpace(t *testing.T) {
 	}
 }
 
-// startWatchdog makes the service believe that systemd monitors it with a watchdog time of 0.4 s.
-// The returned function waits for n keep-alive messages of the service.
+// startWatchdog sets the environment as systemd does for a service with a watchdog time of 0.4 s. The returned
+// function waits for n keep-alive messages of the service.
 func startWatchdog(q *testrig.Queue) (beats func(n int)) {
 	q.Helper()
 	socket := filepath.Join(q.TempDir(), "notify")
@@ -424,8 +425,8 @@ func startWatchdog(q *testrig.Queue) (beats func(n int)) {
 	}
 }
 
-// The service keeps sending keep-alive messages while its user has as many connections as one user
-// may have.
+// The service keeps sending keep-alive messages to systemd while one user has the maximum number of
+// connections.
 func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -435,17 +436,17 @@ func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 	beats(1)
 	q.MustCLI("config", "set", "max_connections_per_user", "2")
 	q.MustCLI("enqueue", "--id", "waits", "true")
-	// Keep the open connections busy, because the service closes idle ones to admit a new one.
+	// Keep the open connections busy, because the service would close an idle one to admit a new one.
 	q.WaitUntil("one more is refused", 20*time.Second, func() bool {
-		// The service may refuse this request because the limit is already reached.
+		// The service may refuse this connection, because the limit may already be reached.
 		fmt.Fprintln(q.Dial(), `{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
 		return q.CLI("status").Code != 0
 	})
 	beats(100)
 }
 
-// A service on a full disk keeps sending keep-alive messages. Without them, systemd would
-// repeatedly kill the service, which can still answer some requests.
+// A service on a full disk keeps sending keep-alive messages. Without them, systemd would kill the service
+// again and again, although it can still answer some requests.
 func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
@@ -463,6 +464,6 @@ func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 		f.Write(make([]byte, 4096))
 		return strings.Contains(q.CLI("config", "set", "priority", "6").Stderr, "space")
 	})
-	beats(100) // more messages than the socket can have buffered before the disk was full
+	beats(100) // more messages than the socket could buffer before the disk was full
 	q.MustCLI("status")
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// sendStaleStarts kills a service whose START frames are held in the runner. The next service says
-// hello and starts the same jobs. Then sendStaleStarts releases all frames and returns the rig. The
-// parameter extra lists additional failpoints.
+// sendStaleStarts lets the messages of a dead service arrive late. A service sends its runner START frames
+// (messages that start jobs), the runner delays them, and the service is killed. The next service connects and
+// starts the same jobs. Then sendStaleStarts releases all frames. The parameter extra lists additional
+// failpoints.
 func sendStaleStarts(t *testing.T, jobs int, extra string) *testrig.Rig {
 	t.Helper()
 	r := testrig.NewRig(t, "failpoint")
@@ -25,12 +26,12 @@ func sendStaleStarts(t *testing.T, jobs int, extra string) *testrig.Rig {
 			t.Fatal(err)
 		}
 	}
-	// The service claims all jobs in one claim. If no job starts within 50 ms, the service takes
-	// them back and claims no other jobs.
+	// The service claims all jobs in one transaction. If no job starts within 50 ms, it returns them to the
+	// queue and claims no more.
 	r.MustCLI("worker", "scale", fmt.Sprint(2*jobs))
 	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReserved() == jobs })
-	// The service sends the START frames immediately after the claim. The test cannot observe their
-	// arrival, so it waits.
+	// The service sends the START frames immediately after the claim. The test cannot see when they arrive, so
+	// it waits.
 	time.Sleep(100 * time.Millisecond)
 	r.Kill()
 	r.Start("--workers", fmt.Sprint(2*jobs))
@@ -42,8 +43,8 @@ func sendStaleStarts(t *testing.T, jobs int, extra string) *testrig.Rig {
 	return r
 }
 
-// If a runner reads the START frame of a dead service after the hello of the next service, it
-// rejects the frame, so the job runs once. Without this check of the fence, the job would run
+// A runner may read a START frame of a dead service after the next service has connected. It rejects the frame
+// by its fence (the number of the job's lease), so the job runs once. Without this check, the job would run
 // twice.
 func TestFenceRejectsStaleStarts(t *testing.T) {
 	const jobs = 4
@@ -62,7 +63,7 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 	})
 	t.Run("without the fence", func(t *testing.T) {
 		if !testrig.DataSurvivesClose {
-			return // on this system a frame is lost when its sender dies, so no stale frame arrives
+			return // on this system, a frame is lost when its sender dies
 		}
 		r := sendStaleStarts(t, jobs, ",nofence")
 		r.WaitUntil("the saboteur was caught", 10*time.Second, func() bool {
@@ -98,8 +99,8 @@ func TestPanicInHandler(t *testing.T) {
 	}
 }
 
-// A panic in the goroutine that writes to the database stops the service immediately. All
-// acknowledged jobs exist after the next start.
+// If the goroutine that writes to the database panics, the service stops immediately. All acknowledged jobs
+// exist after the next start.
 func TestPanicInWriterStopsTheService(t *testing.T) {
 	breakEachCommit(t, "panic", func(r *testrig.Rig) {
 		if err := <-r.Exit; err == nil {
@@ -109,8 +110,8 @@ func TestPanicInWriterStopsTheService(t *testing.T) {
 	})
 }
 
-// If the service dies after the commit of an enqueue, or the client dies, the reply is lost. A
-// repeated request with the same key finds the job. The job exists once.
+// If the service or the client dies after the commit of an enqueue, the reply is lost. A repeated request with
+// the same idempotency key finds the job, which exists once.
 func TestRepeatedKeyFindsStoredJob(t *testing.T) {
 	breakEachCommit(t, "kill", func(r *testrig.Rig) {
 		if !r.WaitKilled(5 * time.Second) {
@@ -147,15 +148,15 @@ func TestRepeatedKeyFindsStoredJob(t *testing.T) {
 	}
 }
 
-// breakEachCommit makes the service fail at its n-th commit, for several n from 1 on, while a
-// client enqueues. It calls waitDown, which waits until the service is down, and then starts the
-// service again. Every acknowledged job must exist. If a job exists that was not acknowledged, a
-// request with its key must find that job.
+// breakEachCommit makes the service fail at its n-th commit, for several n from 1 on, while a client enqueues.
+// Then it calls waitDown, which waits until the service is down, and starts the service again. Every
+// acknowledged job must exist. A job that exists without an acknowledgement must be found by a request with its
+// idempotency key.
 func breakEachCommit(t *testing.T, failpoint string, waitDown func(*testrig.Rig)) {
 	t.Helper()
 	r := testrig.NewRig(t, "failpoint")
 	acked, found := 0, 0
-	// Try several n, because some commits store no job: the service also commits its own records.
+	// Try several n, because the service also commits its own records, and such a commit stores no job.
 	for n := 1; n <= 8 || found == 0 && n <= 40; n++ {
 		r.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", failpoint, n)}
 		ready := r.TryStart("--workers", "0") == nil

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// useAllInodes creates files on a disk until the disk has no free inode. It returns the number of
-// files. The function freeInodes removes them.
+// useAllInodes creates files on a disk until the disk has no free inode. It returns the number of files. Call
+// freeInodes to remove them.
 func useAllInodes(t testing.TB, disk string) (n int) {
 	t.Helper()
 	for ; n < 1000; n++ {
@@ -60,9 +60,9 @@ func readLogs(w *testrig.Wire, id string) (text string, dropped int64) {
 	return text, dropped
 }
 
-// While the disk has no free inodes, output that needs a file is dropped, and its size is reported.
-// Jobs do not fail because of that, their results are recorded, and new jobs are accepted. When the
-// disk has free inodes again, all output is stored. The test needs root to mount the disk.
+// While the disk has no free inodes, output that needs a file is dropped, and its size is reported. Jobs do not
+// fail for that reason, their results are recorded, and new jobs are accepted. When the disk has free inodes
+// again, all output is stored. The test needs root to mount the disk.
 func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	testrig.RequireDisks(t, "/dev/loop-control")
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	if j := w.WaitEnded(running); j.State != "completed" {
 		t.Errorf("the running job: %+v", j)
 	}
-	// The runner removes the job's private directory first, which may free an inode for the output.
+	// The runner removes the job's private directory first. That may free an inode for the output.
 	if text, dropped := readLogs(w, running); dropped != 0 && !strings.HasPrefix(longOutput, text[:4096]) ||
 		dropped == 0 &&
 			text != longOutput+"up\n" {

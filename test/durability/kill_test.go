@@ -16,15 +16,15 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// killCycle lists the failpoints at which ten successive services are killed. For "", the service
-// is killed at a random time.
+// killCycle lists the failpoints (named places in the program) at which ten successive services are killed. For
+// "", the service is killed at a random time.
 var killCycle = []string{"claimed", "", "start-sent", "commit", "result-received", "", "settled", "", "before-ack", ""}
 
-// killLoad is a load of jobs during which the service is killed repeatedly.
+// killLoad runs jobs while the service is killed again and again.
 type killLoad struct {
 	*testrig.Rig
 	kills        map[string]int // number of kills, by failpoint
-	adoptedCount int            // number of times that a new service has found a running long job with its pid
+	adoptedCount int            // number of times that a new service found a running long job with its pid
 	starts       []time.Duration
 	stop         atomic.Bool
 	clients      sync.WaitGroup
@@ -42,8 +42,8 @@ func TestServiceKilled(t *testing.T) {
 	serviceKilled(t, kills, "")
 }
 
-// serviceKilled checks the promises of TestServiceKilled for the given number of kills. store is the URL of
-// the PostgreSQL database that contains the queue, or "" for SQLite.
+// serviceKilled checks the promises of TestServiceKilled while it kills the service the given number of times.
+// store is the URL of the PostgreSQL database that contains the queue, or "" for SQLite.
 func serviceKilled(t *testing.T, kills int, store string) {
 	l := &killLoad{Rig: testrig.NewRig(t, "failpoint"), kills: map[string]int{}, failures: make(chan error, 8)}
 	l.Store = store
@@ -90,8 +90,8 @@ func serviceKilled(t *testing.T, kills int, store string) {
 		l.kills, len(l.AckedJobs), l.Resent, l.Duplicates, l.adoptedCount, slowest.Round(time.Millisecond))
 }
 
-// failpointBelow returns a failpoint at which fewer than want services were killed. It returns ""
-// if no such failpoint exists.
+// failpointBelow returns a failpoint other than "commit" at which fewer than want services were killed, or ""
+// if none exists.
 func (l *killLoad) failpointBelow(want int) string {
 	for _, name := range killCycle {
 		if name != "" && name != "commit" && l.kills[name] < want {
@@ -101,7 +101,7 @@ func (l *killLoad) failpointBelow(want int) string {
 	return ""
 }
 
-// enqueueShort is a client that enqueues short jobs. It keeps the backlog small.
+// enqueueShort enqueues short jobs until the load stops, but not more than the workers can run.
 func (l *killLoad) enqueueShort(name string) {
 	a := &testrig.Requester{Q: l.Queue}
 	for n := 0; !l.stop.Load(); n++ {
@@ -123,7 +123,7 @@ func (l *killLoad) enqueueShort(name string) {
 	}
 }
 
-// enqueueLong keeps about three long jobs running.
+// enqueueLong keeps about three long jobs running until the load stops.
 func (l *killLoad) enqueueLong() {
 	a := &testrig.Requester{Q: l.Queue}
 	for n := 0; !l.stop.Load(); n++ {
@@ -148,9 +148,8 @@ func (l *killLoad) backlog() int {
 	return len(l.AckedJobs) - int(info.Size()/testrig.LedgerEntryBytes/2)
 }
 
-// killOnce starts a service, which the failpoint kills. If failpoint is "", killOnce kills the
-// service after a time that depends on n. It also checks that the service has found the jobs of its
-// predecessor.
+// killOnce starts a service that the failpoint kills. If failpoint is "", killOnce kills the service after a
+// time that depends on n. It also checks that the new service has found the running jobs of the previous one.
 func (l *killLoad) killOnce(failpoint string, n int) {
 	l.Helper()
 	l.Kill()
@@ -179,7 +178,7 @@ func (l *killLoad) killOnce(failpoint string, n int) {
 	l.kills[failpoint]++
 }
 
-// longRunning returns the pids of the running long jobs, by tag.
+// longRunning returns the pids of the running long jobs, by the tag of the job.
 func (l *killLoad) longRunning() map[string]int {
 	l.Helper()
 	run := map[string]int{}
@@ -194,7 +193,8 @@ func (l *killLoad) longRunning() map[string]int {
 	return run
 }
 
-// checkAdopted checks that the new service knows the long jobs that ran when the old service was killed.
+// checkAdopted checks that the new service knows the long jobs that were running when the old service was
+// killed. The parameter before contains their pids.
 func (l *killLoad) checkAdopted(before map[string]int) {
 	l.Helper()
 	listed, err := (&testrig.Requester{Q: l.Queue}).ListAll("processing")
@@ -239,8 +239,8 @@ func (l *killLoad) waitDrained() {
 	}
 }
 
-// checkSettled compares every job with the ledger, and its stored output with the output that it
-// printed.
+// checkSettled compares every job with the ledger (the notes that the jobs wrote), and its stored output with
+// the output that it printed.
 func (l *killLoad) checkSettled() {
 	l.Helper()
 	l.CheckNoOverlap()
@@ -286,8 +286,8 @@ func (l *killLoad) checkSettled() {
 	}
 }
 
-// checkNothingLeft checks that no process of a job remains. It checks that the service and its
-// runner end, and that the service has acknowledged all results.
+// checkNothingLeft checks that no process of a job remains, that the service and its runner end, and that the
+// service has acknowledged all results.
 func (l *killLoad) checkNothingLeft() {
 	l.Helper()
 	if s := l.StrayProcesses(); len(s) > 0 {

@@ -18,28 +18,29 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// These constants are the sizes of the power-cut tests.
+// These constants are the sizes of the simulated disk and of its workload.
 const (
 	cutDisk    = 40 // MiB
 	cutClients = 12
-	cutEach    = 24 // number of jobs that each client sends
+	cutEach    = 24 // number of jobs of each client
 	cutWorkers = 4
 	cutsPerRun = 250 // maximum number of simulated power cuts for one workload
 )
 
-// promise is a fact that the service acknowledged when the disk's log had the length position.
+// promise is a fact that the service acknowledged. The position is the length of the disk's log at that time.
 type promise struct {
 	position int64
 	id       string
 	state    string // state of the job; "" accepts any state
-	output   string // output of the job, checked if state is set; "" accepts any output
+	output   string // output of the job; "" if the output is not checked
 }
 
-// workload records the requests of clients and the replies of the service.
+// workload records what clients requested and what the service replied, each with the length of the disk's log
+// at that time.
 type workload struct {
 	*testrig.Disk
 	mu            sync.Mutex
-	sentPositions map[string]int64 // log position before the job was requested, by job id; guarded by mu
+	sentPositions map[string]int64 // by job id, the log position before the job was requested; guarded by mu
 	promises      []promise        // guarded by mu
 	first         int64            // log position when the service was started
 	last          int64            // log position when the service was killed
@@ -55,7 +56,7 @@ func (w *workload) recordSent(ids ...string) {
 	}
 }
 
-// recordReply records a reply of the service.
+// recordReply records as a promise that the service reported a job with this state and output.
 func (w *workload) recordReply(id, state, output string) {
 	p := promise{logPosition(w.Disk), id, state, output}
 	w.mu.Lock()
@@ -103,10 +104,11 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	return w
 }
 
-// sendJob sends the requests for one job of a client, usually an enqueue and a wait.
+// sendJob sends the requests for one job, usually an enqueue and a wait. The parameter kind selects the kind of
+// job.
 func (w *workload) sendJob(a *testrig.Requester, id string, kind int) error {
 	spec := testrig.Fields{"id": id, "max_retries": 0}
-	// recordStart is a shell command that stores the length of the disk's log when the job starts.
+	// This shell command stores the length of the disk's log when the job starts.
 	recordStart := fmt.Sprintf("stat -c %%s %s >%s; ", w.Path("log"), w.Path("begun-"+id))
 	output := ""
 	switch {
@@ -161,7 +163,7 @@ func (w *workload) useBatch(a *testrig.Requester, id string) error {
 	return nil
 }
 
-// mustSucceed sends a request and returns an error unless it succeeds.
+// mustSucceed sends a request. It returns an error if the request fails or the service refuses it.
 func mustSucceed(a *testrig.Requester, method string, params any) error {
 	got, err := a.Request(method, params, func(json.RawMessage) {})
 	if err == nil && got.Error != nil {
@@ -173,7 +175,7 @@ func mustSucceed(a *testrig.Requester, method string, params any) error {
 	return nil
 }
 
-// numbersTo returns the output of seq n.
+// numbersTo returns the numbers from 1 to n, one per line, like the command seq.
 func numbersTo(n int) string {
 	var text []byte
 	for i := 1; i <= n; i++ {
@@ -189,12 +191,11 @@ type cut struct {
 	seed     uint64
 }
 
-// cuts chooses n power cuts, ordered by position. One third are spread over all writes. The others
-// are at an acknowledgement or a few writes after it, because that is where a missing fsync loses
-// data.
+// cuts chooses n power cuts, ordered by position. One third are spread over all writes. The rest are at an
+// acknowledgement or a few writes after it, because a missing fsync loses data there.
 func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
 	records := records(w.Disk)
-	spread := func(at int64) int64 { // spread returns the end of one of the four records after a position
+	spread := func(at int64) int64 { // returns the end of a record, one of the four after the position at
 		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
 		return records[min(i+rng.IntN(4), len(records)-1)].end
 	}
@@ -215,16 +216,15 @@ func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
 	return list
 }
 
-// verdict lists the faults after a power cut. The list brokenPromises also contains
-// jobs that had started before the power cut and are waiting again without a record of that start.
-// The list wrong contains faults that lost or reordered writes cannot explain.
+// verdict lists the faults that were found after a power cut. The list brokenPromises contains promises that do
+// not hold, and jobs that had started and wait again without a record of that start. The list wrong contains
+// faults that the loss of writes cannot explain.
 type verdict struct{ brokenPromises, wrong []string }
 
-// checkAfterCut starts the service on the content of the disk after a power cut and compares its
-// jobs with the promises. It changes the stored boot ids, so that the runner seems to belong to an
-// earlier boot.
+// checkAfterCut starts the service on the content of the disk after a power cut and compares its jobs with the
+// promises. It changes the stored boot ids, so that the machine seems to have booted again.
 func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
-	dir := w.Path("disk") // mount the image at the same path as before the power cut
+	dir := w.Path("disk") // the same path as before the power cut
 	if err := mountImage(image, dir); err != nil {
 		v.wrong = append(v.wrong, err.Error())
 		return v
@@ -295,8 +295,8 @@ func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *v
 			v.brokenPromises = append(v.brokenPromises, "job "+p.id+" is gone")
 		case p.state != "" && j.State != p.state:
 			v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s was %s and is %s", p.id, p.state, j.State))
-		// Outputs above 1,000 bytes are in files and always checked. To save time, smaller outputs
-		// are checked only for the newest promise.
+		// Outputs above 1,000 bytes are in files and are always checked. To save time, smaller outputs are
+		// checked only for the newest promise.
 		case p.output != "" && (len(p.output) > 1000 || p.position == c.position):
 			if out, err := a.Logs(p.id); err != nil || string(out) != p.output {
 				v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id,
@@ -307,7 +307,7 @@ func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *v
 	}
 }
 
-// hadStarted reports whether a job had recorded its start before the power cut.
+// hadStarted reports whether the job noted its start in a file before the power cut.
 func (w *workload) hadStarted(id string, c cut) bool {
 	raw, err := os.ReadFile(w.Path("begun-" + id))
 	position, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
@@ -329,12 +329,12 @@ func checkIntegrity(q *testrig.Queue) (verdict string) {
 	return verdict
 }
 
-// cutAll simulates n power cuts of a workload. It stops early when enough returns true.
+// cutAll simulates n power cuts of a workload. It stops early when enough returns true for a cut.
 func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, verdict) bool) {
 	w.Helper()
 	cutter := &cutter{records: records(w.Disk), durable: slices.Clone(w.InitialContent)}
 	for i, c := range w.cuts(n, rng) {
-		// Each image has a new name, because another mount namespace may still mount the previous image.
+		// Give each image a new name, because another mount namespace may still mount the previous image.
 		image := w.Path(fmt.Sprintf("cut.img.%d", i))
 		if err := os.WriteFile(image, cutter.contentAfter(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))),
 			0o600); err != nil {
@@ -350,7 +350,8 @@ func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, ve
 	}
 }
 
-// seed returns the seed for a test's random numbers: QUEUECTL_SEED if set, otherwise a new one.
+// seed returns the seed of a test's random numbers: the value of QUEUECTL_SEED, or a random seed if it is
+// unset.
 func seed(t testing.TB) uint64 {
 	n := rand.Uint64()
 	if s := os.Getenv("QUEUECTL_SEED"); s != "" {
@@ -363,9 +364,9 @@ func seed(t testing.TB) uint64 {
 	return n
 }
 
-// Whenever the power fails, the database is intact and each acknowledged job exists exactly once.
-// Each job that was reported as completed or cancelled still has that state and its output. The
-// simulated disk loses, tears and reorders writes that were not flushed.
+// Whenever the power fails, the database is intact and each acknowledged job exists exactly once. A job that
+// was reported as completed or cancelled still has that state and its output. The simulated disk loses, tears
+// and reorders writes that were not flushed.
 func TestPowerCut(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -390,8 +391,8 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// The power-cut test detects lost jobs: with SQLite's synchronous=NORMAL, which does not flush at each
-// commit, acknowledged jobs are lost.
+// The power-cut test can detect lost jobs. With SQLite's synchronous=NORMAL, which does not flush at each
+// commit, it finds that acknowledged jobs are lost.
 func TestPowerCutTestDetectsLoss(t *testing.T) {
 	testrig.RequireDisks(t, "/dev/fuse", "/dev/loop-control")
 	rng := rand.New(rand.NewPCG(seed(t), 2))
@@ -412,7 +413,7 @@ func TestPowerCutTestDetectsLoss(t *testing.T) {
 	}
 }
 
-// firstItems returns the first items of a list.
+// firstItems returns the first five items of a list as text, and the number of further items.
 func firstItems(list []string) string {
 	text := strings.Join(list[:min(len(list), 5)], "; ")
 	if len(list) > 5 {

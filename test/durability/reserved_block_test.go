@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A block of prefetched jobs may be interrupted before its jobs start. Cancelled and expired jobs
-// of the block do not run. If the workers are stopped or the service is killed, the jobs return to
-// the queue and run once.
+// The service sends jobs to a runner in blocks before workers are free. A block may be interrupted before its
+// jobs start. Cancelled and expired jobs of the block do not run. If the workers are stopped or the service is
+// killed, the jobs return to the queue and run once.
 func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 	testrig.Long(t)
 	counts := map[string]int{}
@@ -27,8 +27,8 @@ func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 		"kill":   (*reservedBlock).killWhileHeld, "kill in runner": (*reservedBlock).killWhileWaiting,
 	} {
 		t.Run(name, func(t *testing.T) {
-			// A block has 32 to 64 jobs. On a busy machine, most of these jobs may start before the
-			// test interrupts them.
+			// A block has 32 to 64 jobs. On a busy machine, most of them may start before the test interrupts
+			// the block.
 			const enough = 24
 			for try := 0; try < 5 && counts[name] < enough; try++ {
 				b := newReservedBlock(t)
@@ -43,14 +43,15 @@ func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 	t.Logf("reserved jobs that were interrupted: %v", counts)
 }
 
-// reservedBlock is a rig whose runner holds every START frame until the file "go" exists.
+// reservedBlock contains a queue whose runner has received a block of jobs but not started them. The runner
+// delays every START frame (the message that starts a job) until the file "go" exists.
 type reservedBlock struct {
 	*testrig.Rig
 	*testrig.Requester
 	ids           []string
 	tags          map[string]string // tags of the jobs, by job id
-	jobsMade      int               // number of jobs made for blocks, including those of failed tries
-	reservedCount int               // number of reserved jobs when the block was ready
+	jobsMade      int               // number of jobs made for blocks, including failed tries
+	reservedCount int               // number of jobs in the runner that had not started when the block was ready
 }
 
 func newReservedBlock(t *testing.T) *reservedBlock {
@@ -64,8 +65,8 @@ func newReservedBlock(t *testing.T) *reservedBlock {
 
 func (b *reservedBlock) release() { b.WriteFile("go", "") }
 
-// reserve enqueues the jobs in before, and 64 more jobs. It repeats that until at least 32 jobs are
-// reserved.
+// reserve enqueues the jobs in before, and 64 more jobs. It repeats this until at least 32 jobs are reserved:
+// the runner has received them but not started them.
 func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...map[string]any) {
 	b.Helper()
 	for range 5 {
@@ -90,15 +91,15 @@ func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...
 				return
 			}
 		}
-		b.release() // the machine was slow and the block is too small, so run its jobs and try again
+		b.release() // the machine was slow and the block is too small: run its jobs and try again
 	}
 	b.Fatalf("the largest block had %d jobs, want at least 32", b.reservedCount)
 }
 
 func unchanged(map[string]any) {}
 
-// checkRanOnce checks that every job of the block has run once. It returns the number of reserved
-// jobs.
+// checkRanOnce checks that every job of the block has run once. It returns the number of jobs that were
+// reserved.
 func (b *reservedBlock) checkRanOnce() int {
 	b.Helper()
 	b.WaitUntil("the block ended", 30*time.Second, func() bool {
@@ -206,7 +207,7 @@ func (b *reservedBlock) expireReserved() int {
 	return b.reservedCount
 }
 
-// restart kills the service, closes the connection to it and starts the next service.
+// restart kills the service, closes the test's connection and starts the next service.
 func (b *reservedBlock) restart() {
 	b.Helper()
 	b.Kill()
@@ -215,7 +216,7 @@ func (b *reservedBlock) restart() {
 	b.Start("--workers", "4")
 }
 
-// killWhileHeld kills the service while the runner holds the START frames of the block.
+// killWhileHeld kills the service while the runner delays the START frames of the block.
 func (b *reservedBlock) killWhileHeld() int {
 	b.Helper()
 	b.reserve(true, unchanged)

@@ -25,7 +25,7 @@ func queueOnPostgres(t *testing.T) (*testrig.Queue, *pgserver.Server) {
 	return q, p
 }
 
-// The guarantees for a killed service also hold if its database is on a PostgreSQL server.
+// If a killed service has its database on a PostgreSQL server, it gives the same guarantees as with SQLite.
 func TestServiceKilledOnAServer(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -67,9 +67,8 @@ func TestDatabaseServerKilled(t *testing.T) {
 	t.Logf("%d jobs, requests repeated %d, of them known %d", len(l.AckedJobs), l.Resent, l.Duplicates)
 }
 
-// While the PostgreSQL server is down, running jobs continue, and clients get an error in time.
-// When the server is back, the queue works again. A second service with the same node name is
-// refused at any time.
+// While the PostgreSQL server is down, running jobs continue, and clients get an error in time. When the server
+// is back, the queue works again. A second service with the same node name is refused, before and after that.
 func TestDatabaseServerAway(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -116,9 +115,8 @@ func TestDatabaseServerAway(t *testing.T) {
 	p.Start(t)
 }
 
-// While the PostgreSQL server is frozen, clients get an error within a bounded time. A job whose
-// request failed in this way is stored once or not at all after the server resumes. The service
-// keeps running.
+// While the PostgreSQL server is frozen, clients get an error within a bounded time. If the request for a job
+// failed in this way, the job is stored once or not at all after the server resumes. The service keeps running.
 func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -208,8 +206,8 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	}
 }
 
-// While the database server is read-only, "status --check" and doctor report that the node cannot
-// renew its lease. They do not advise removing the node.
+// While the database server is read-only, "status --check" and doctor report that the node cannot renew its
+// node lease. They do not advise removing the node.
 func TestDatabaseServerIsReadOnly(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -243,8 +241,8 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 	q.MustCLI("run", "--", "true")
 }
 
-// A queue can be moved to a server and back while one of its jobs runs. It keeps the job, its
-// history and its outputs. After a move, a service refuses to start on the old store.
+// A queue can be moved to a server and back while one of its jobs runs. The queue keeps the job, its history
+// and its outputs. After a move, a service refuses to start on the old store.
 func TestQueueMoves(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -306,16 +304,16 @@ func TestQueueMoves(t *testing.T) {
 	q.MustCLI("run", "--", "true")
 }
 
-// A service that is given another store starts with the jobs of that store. When it is given its
-// first store again, it finds its own jobs. It refuses a store while its runners still have jobs or
-// results of another store.
+// If the settings name another store, the service starts with the jobs of that store. When the settings name
+// the first store again, the service finds the first jobs. The service refuses a store while its runners still
+// have jobs or results of another store.
 func TestServiceCanSwitchStores(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
 	q := testrig.NewQueue(t, "")
 	url := p.URL("postgres")
-	for range 3 { // each start raises the epoch above that of an empty store
+	for range 3 { // each start raises the epoch (number of the service start) above that of an empty store
 		q.Start("--workers", "2", "--keep-jobs")
 		q.MustCLI("run", "--", "true")
 		if code := q.Stop(); code != 0 {
@@ -372,9 +370,9 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	}
 }
 
-// The output files of a queue stay while its service uses another store in the same state
-// directory. The service removes a file that belongs to no attempt only if the file was written
-// after the switch to the current store.
+// The output files of a queue are kept while the service uses another store with the same state directory. The
+// service removes a file that belongs to no attempt only if the file was written after the switch to the
+// current store.
 func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)

@@ -11,9 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The service treats an exceeded disk quota (EDQUOT) and a file that may not grow (EFBIG) like a
-// full disk. It refuses new jobs, keeps running, and records the results of running jobs once space
-// is free.
+// The service treats an exceeded disk quota (EDQUOT) and a file that may not grow (EFBIG) like a full disk. It
+// refuses new jobs, keeps running, and records the results of running jobs once writing works again.
 func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	t.Parallel()
@@ -55,8 +54,8 @@ func TestRemovedJobsDirIsRecreated(t *testing.T) {
 	}
 }
 
-// If the service cannot create its reserve file on the disk, it refuses new jobs and reports the
-// reason.
+// The service keeps a reserve file, which holds disk space for running jobs. If it cannot create the file, it
+// refuses new jobs and reports the reason.
 func TestMissingReserveRefusesJobs(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -79,9 +78,8 @@ func TestMissingReserveRefusesJobs(t *testing.T) {
 	q.WaitUntil("new jobs are taken", 10*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
 }
 
-// If other accounts can write to the parent directory of the jobs' private directories, the runner
-// does not use the directory. The commands status, why and doctor print the reason and the command
-// that fixes it.
+// If other accounts can write to the parent directory of the jobs' private directories, the runner does not use
+// that directory. The commands status, why and doctor print the reason and the command that fixes it.
 func TestJobsDirMustBePrivate(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

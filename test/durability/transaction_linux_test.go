@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// An application can enqueue a job in its own database transaction. If the transaction commits, the
-// job exists exactly once, even if no service is running. If the transaction rolls back, the job
-// does not exist. The job belongs to the user that store_roles assigns to the database role. The
+// An application can enqueue a job in its own database transaction. If the transaction commits, the job exists
+// exactly once, even if no service is running. If the transaction rolls back, the job does not exist. The
+// setting store_roles assigns a user to the application's database role, and the job belongs to that user. The
 // role has no other rights.
 func TestEnqueueInATransaction(t *testing.T) {
 	testrig.Long(t)
@@ -111,7 +111,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
 	pgserver.Query(t, pgserver.WithRole(q.Store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
-	// To bypass the check of queuectl.enqueue, insert a submission with the id of an existing job.
+	// Insert a submission directly, without the checks of queuectl.enqueue. Its id is that of an existing job.
 	pgserver.Query(t, q.Store,
 		`INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`)
 	q.Start("--workers", "2")
@@ -139,8 +139,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 }
 
-// If the quota of a user is full, a job that an application enqueues by SQL makes the service
-// delete older data of that user. Jobs that the user enqueues in other ways do the same.
+// If the quota of a user is full, a job that an application enqueues by SQL makes the service delete older data
+// of that user. A job that is enqueued in another way has the same effect.
 func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	t.Parallel()
 	q, _ := queueOnPostgres(t)
@@ -155,7 +155,7 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 		`CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
 	q.WaitUntil("the role is known", 20*time.Second,
 		func() bool { return pgserver.Query(t, q.Store, `SELECT count(*) FROM queuectl.roles`) == "1" })
-	// The upkeep keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
+	// The service keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
 	q.MustCLI("config", "set", "max_bytes_per_user", "70000")
 	pgserver.Query(t, pgserver.WithRole(q.Store, "app"),
 		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// holdReadTransaction starts a read transaction on the database from this process. The transaction
-// stays open until the test calls end.
+// holdReadTransaction starts a read transaction on the database from the test process. The transaction stays
+// open until the test calls end.
 func holdReadTransaction(q *testrig.Queue) (end func()) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?mode=ro")

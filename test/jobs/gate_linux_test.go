@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Each job gets exclusive units of a resource. An environment variable contains the names of the
-// job's units. No two jobs hold the same unit at the same time, even if the service and its runners
-// are killed. A request for units that can never be available is refused.
+// A job can request exclusive units of a resource. An environment variable contains the names of the job's
+// units. No two jobs hold the same unit at the same time, even if the service and its runners are killed. A
+// request for units that can never be available is refused.
 func TestResourceUnitsAreExclusive(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -44,8 +44,8 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	}
 	q.MustCLI("enqueue", "--file", q.WriteFile("jobs", lines.String()))
 	for i := range kills {
-		// Let some jobs complete before each kill. A job that was interrupted runs alone. After
-		// three interruptions it would be dead with the reason "poison".
+		// Let some jobs complete before each kill. An interrupted job runs alone next time, and after three
+		// interruptions it would be dead with the reason "poison".
 		completed := countState(q, "completed")
 		q.WaitUntil("some more have run", 30*time.Second, func() bool {
 			return countState(q, "completed") >= min(jobs, completed+8)
@@ -86,8 +86,8 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	q.MustCLI("wait", "more")
 }
 
-// The concurrency and the pause of a queue survive a kill of the service. A pause with a duration ends by
-// itself.
+// The concurrency limit and the pause of a queue survive a kill of the service. A pause with a duration ends
+// when that time is over.
 func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	q.MustCLI("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
@@ -144,8 +144,8 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	q.MustCLI("wait", "later", "--timeout", "20")
 }
 
-// After the reply to a pause of a queue, no job of the queue starts, not even one that a runner already
-// holds. With --freeze, running jobs stop too, including those that have just started.
+// After the reply to a pause of a queue, no job of the queue starts, not even one that a runner has already
+// received. With --freeze, running jobs stop too, including those that have just started.
 func TestPausedQueuesStartNothing(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -155,8 +155,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 		w.Batch(slices.Repeat([]testrig.Fields{{"command": "echo >>started; sleep 0.05; echo >>ended", "queue": name,
 			"cwd":         q.Dir,
 			"max_retries": 0}}, 40))
-		// The pause comes at a different time in each round. By then some jobs run and others are about to
-		// start.
+		// Each round pauses the queue at a different time. By then some jobs run and others are about to start.
 		time.Sleep(time.Duration(round) * 3 * time.Millisecond)
 		args, freeze := []string{"queue", "pause", name}, round%2 == 1
 		if freeze {
@@ -194,7 +193,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 	}
 }
 
-// Two queues with endless work and weights of 3 and 1 get starts in that proportion.
+// If two queues with weights of 3 and 1 always have waiting jobs, their jobs start in the proportion 3 to 1.
 func TestWeightsShareTheStarts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("queue", "set", "three", "--weight", "3")
@@ -236,7 +235,7 @@ func countState(q *testrig.Queue, state string) (n int) {
 func TestRateOverKills(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
-	seconds, kills := 4, 2 // the test lasts this many seconds and kills processes this often
+	seconds, kills := 4, 2 // duration of the test in seconds, and number of kills
 	if testrig.FullScale() {
 		seconds, kills = 60, 20
 	}
@@ -246,7 +245,7 @@ func TestRateOverKills(t *testing.T) {
 	}
 	q.MustCLI("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
 	for i := range kills {
-		// The rate limits how many jobs can start during this sleep.
+		// The rate limits how many jobs start during this pause.
 		time.Sleep(time.Duration(seconds) * time.Second / time.Duration(kills))
 		if i%2 == 0 {
 			q.Kill()

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A gate with a shared key has the limit that the operator has set, also after a restart. A job cannot change
-// that limit.
+// A gate limits how many jobs with its key run or start. If users share the key, the gate has the limit that
+// the operator has set, also after a restart. A job cannot change that limit.
 func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	refused := func(want string, args ...string) {
@@ -68,8 +68,8 @@ func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	}
 }
 
-// A queue with its own retention settings keeps its ended jobs and their outputs accordingly.
-// Other queues use the general settings.
+// A queue with its own retention settings keeps its ended jobs and their outputs as these settings say. Other
+// queues use the general settings.
 func TestRetentionOfAQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	if got := q.CLI("queue", "set", "bulk", "--retention", "0s"); got.Code != 2 ||

@@ -54,8 +54,8 @@ timeout = 1.5
 	}
 }
 
-// A job in a file may depend on a job that comes much later in the file, even if the client has to
-// send the file in several requests.
+// In a file, a job may depend on a job that comes much later, even if the client needs several requests to send
+// the file.
 func TestDependencyMayComeLaterInFile(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	const n = 2500
@@ -80,7 +80,7 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 	}
 	q.MustCLI("enqueue", "--id", "base", "--delay", "1h", "true")
 	lines.Reset()
-	// The first 10,000 jobs depend on a job in the queue, the others on jobs at the beginning of this file.
+	// The first 10,000 jobs depend on a job in the queue, the rest on jobs at the beginning of this file.
 	for i := range 11_500 {
 		parent := "base"
 		if i >= 10_000 {

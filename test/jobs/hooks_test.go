@@ -18,7 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// webhookServer is a server that records the requests of a webhook and replies with a status.
+// webhookServer is a server that records the requests of a webhook and replies with the status in its field
+// status.
 type webhookServer struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -53,16 +54,16 @@ func newWebhookServer(t *testing.T, status int) *webhookServer {
 	return p
 }
 
-// received returns the ids and bodies of all requests that have arrived, and the errors of those with a wrong
-// signature.
+// received returns the ids and bodies of all requests that have arrived, and one error for each request with a
+// wrong signature.
 func (p *webhookServer) received() (ids, bodies []string, bad []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ids, p.bodies, p.errs
 }
 
-// waitHooks waits until n hooks of a job have completed. It returns the output of each hook by the field of
-// the job that requested it.
+// waitHooks waits until n hooks of a job have completed. It returns the output of each hook by the name of the
+// job's field that requested the hook, such as on_dead.
 func waitHooks(q *testrig.Queue, id string, n int) map[string]string {
 	q.Helper()
 	printed := map[string]string{}
@@ -86,8 +87,8 @@ func waitHooks(q *testrig.Queue, id string, n int) map[string]string {
 	return printed
 }
 
-// The hooks of a job run with the environment and in the directory of the job. Each runs after its event and
-// receives details of the event.
+// A hook is a command that runs after an event of a job. It runs with the environment and in the directory of
+// the job, and receives details of the event.
 func TestHooksOfAJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	q.WriteFile("here", "in its directory\n")
@@ -120,8 +121,8 @@ func TestHooksOfAJob(t *testing.T) {
 	}
 }
 
-// Hooks and webhooks in the settings apply to all jobs. If a webhook cannot be delivered, the job
-// that delivers it is dead. "hook test" sends the same request as an event of a job.
+// Hooks and webhooks in the settings apply to all jobs. A webhook is delivered by a job, which is dead if the
+// delivery fails. "hook test" sends the same request as an event of a job.
 func TestHooksOfTheSettings(t *testing.T) {
 	to := newWebhookServer(t, http.StatusNoContent)
 	goneServer := newWebhookServer(t, http.StatusGone)

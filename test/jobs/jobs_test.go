@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// retryDelays returns the times between each attempt's end and the next one's start.
+// retryDelays returns the times between the end of each attempt and the start of the next.
 func retryDelays(j testrig.Job) (list []time.Duration) {
 	for i := 1; i < len(j.History); i++ {
 		list = append(list, j.History[i].StartedAt.Sub(j.History[i-1].FinishedAt))
@@ -48,7 +48,7 @@ func TestExponentialBackoffTimes(t *testing.T) {
 	}
 }
 
-// Each backoff strategy waits as its formula defines, with the configured maximum and jitter.
+// Each backoff strategy delays the retries as its formula defines, with the configured maximum and jitter.
 func TestBackoffStrategies(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "8")
@@ -88,7 +88,7 @@ func TestBackoffStrategies(t *testing.T) {
 	}
 }
 
-// Jitter spreads the waits within its bounds, differently for each job.
+// Jitter spreads the retry delays within its bounds, differently for each job.
 func TestJitterSpreads(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	w := q.Dial()
@@ -116,9 +116,9 @@ func TestJitterSpreads(t *testing.T) {
 	}
 }
 
-// A job that cannot be started is dead with exit code 127 or 126 after one attempt. A job whose
-// shell does not find a program is retried. A job may list exit codes that count as success, and
-// exit codes after which it is not retried.
+// A job that cannot be started is dead with exit code 127 or 126 after one attempt. A job whose shell does not
+// find a program is retried. A job may specify which exit codes count as success, and after which exit codes it
+// is not retried.
 func TestExitCodesDecideAboutRetries(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	plain := q.WriteFile("plain"+testrig.Extension, "not a program")
@@ -311,7 +311,7 @@ func TestEachJobRunsOnce(t *testing.T) {
 	}
 }
 
-// Five jobs of 2 s on three workers take two rounds.
+// Five jobs of 2 s on three workers take two rounds: three jobs run at the same time, and then the other two.
 func TestWorkersRunJobsConcurrently(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "3")
@@ -446,7 +446,7 @@ func TestWorkerCounts(t *testing.T) {
 	}
 }
 
-// An exit code that defers the job uses no attempt. The job runs again after job_retry_delay.
+// Some exit codes defer the job: the attempt does not count, and the job runs again after job_retry_delay.
 func TestDeferCodes(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("config", "set", "job_retry_delay", "0.3s")
@@ -464,7 +464,7 @@ func TestDeferCodes(t *testing.T) {
 	}
 }
 
-// A job that prints nothing for its idle timeout is ended. A job that prints occasionally is not.
+// A job that prints nothing for its idle timeout is ended. A job that prints occasionally continues.
 func TestIdleTimeout(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()

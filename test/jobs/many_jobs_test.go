@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// maxStepTime is the longest time that a request may take while the service processes many jobs in
-// steps. Several steps fit in this time on a busy machine. All steps together do not.
+// maxStepTime is the longest time that a request may take while the service processes many jobs in steps. A
+// busy machine can make several steps in this time, but not all of them.
 const maxStepTime = testrig.TimeoutFactor * 500 * time.Millisecond
 
 // enqueueMany enqueues n jobs, 1,000 per request.
@@ -23,8 +23,8 @@ func enqueueMany(w *testrig.Wire, n int, spec testrig.Fields) {
 	}
 }
 
-// enqueueWhile enqueues jobs one after another until ok returns true. It returns the number of jobs
-// and the time that the slowest request took.
+// enqueueWhile enqueues jobs one after another until ok returns true. It returns the number of jobs and the
+// time that the slowest request took. limit bounds the whole time.
 func enqueueWhile(w *testrig.Wire, limit time.Duration, ok func() bool) (times int, worst time.Duration) {
 	w.Helper()
 	for deadline := time.Now().Add(limit); !ok(); times++ {
@@ -38,8 +38,8 @@ func enqueueWhile(w *testrig.Wire, limit time.Duration, ok func() bool) (times i
 	return times, worst
 }
 
-// 100,000 jobs that are due in the same millisecond delay no other client: its requests are
-// served, and its jobs run.
+// If 100,000 jobs are due in the same millisecond, they delay no other client: its requests are served, and its
+// jobs run.
 func TestManyDueJobsDelayNoClient(t *testing.T) {
 	testrig.Long(t)
 	const n = 100_000 / testrig.JobDivisor
@@ -62,8 +62,8 @@ func TestManyDueJobsDelayNoClient(t *testing.T) {
 	w.WaitUntil("some run", 20*time.Second, func() bool { return w.Counts()["completed"] > 10 })
 }
 
-// 20,000 jobs that expire in the same millisecond and are then cleaned up delay no other client:
-// requests are served between the steps.
+// If 20,000 jobs expire in the same millisecond and are then cleaned up, they delay no other client: the
+// service serves requests between the steps of the cleanup.
 func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	testrig.Long(t)
 	const n = 20_000
@@ -87,15 +87,14 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	if r.Code != 0 || w.Counts()["cancelled"] != 0 {
 		t.Errorf("cleanup: %+v; %v", r, w.Counts())
 	}
-	// A cleanup step removes 200 jobs. At least one request must get through in four steps.
+	// A cleanup step removes 200 jobs. At least one enqueue must succeed in four steps.
 	if times < n/200/4 || worst > maxStepTime {
 		t.Errorf("%d enqueues succeeded during the cleanup, the slowest took %v", times, worst)
 	}
 }
 
-// The command enqueue prints a warning if the value of an argument would be part of shell code,
-// also if the output of enqueue goes to a pipe. The warning names a safe form of the command. The
-// jobs are enqueued anyway.
+// The command enqueue prints a warning if an argument would become part of shell code, even if its output goes
+// to a pipe. The warning names a safe form of the command. The jobs are enqueued anyway.
 func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	r := q.CLI("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A single worker starts jobs in rank order, even if the runner has returned some of them to the
+// A single worker starts jobs in rank order. This also holds for jobs that the runner had to return to the
 // queue because an earlier job took long.
 func TestOneWorkerKeepsTheOrder(t *testing.T) {
 	testrig.Long(t)

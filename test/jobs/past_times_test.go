@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The command line refuses a start time that has passed, as at(1) does, with a tolerance of one
-// minute. Over the socket such a time is accepted, because a client may repeat its request.
+// The command line refuses a start time that has passed by more than one minute, as at(1) does. The socket
+// accepts such a time, because a client may repeat its request.
 func TestPastTimesAreRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "later", "--at", "2040-01-02 03:04", "true")
@@ -77,8 +77,8 @@ func TestPastTimesAreRefused(t *testing.T) {
 	}
 }
 
-// When a job is enqueued or edited with an expiry time that has passed, every command warns that the job will
-// not run.
+// If a job is enqueued or edited with an expiry time that has passed, every command warns that the job will not
+// run.
 func TestPastExpiryIsWarnedAbout(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "later", "true")
@@ -98,7 +98,7 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 	for _, c := range []struct {
 		words []string
 		in    string
-		want  []string // the warnings that are printed, and no others
+		want  []string // all warnings that the command prints
 	}{
 		{[]string{"enqueue", "[" + later + "," + past + "]"}, "",
 			[]string{"entry 2: this job will not run, because its expiry time is "}},

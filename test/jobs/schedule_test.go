@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// scheduleView is a schedule in the JSON of schedule show.
+// scheduleView is a schedule as "schedule show" prints it in JSON.
 type scheduleView struct {
 	Name   string           `json:"name"`
 	TZ     string           `json:"tz"`
@@ -23,7 +23,7 @@ type scheduleView struct {
 	Runs   []occurrenceView `json:"runs"`
 }
 
-// occurrenceView is one occurrence of a schedule and its job.
+// occurrenceView is one occurrence (planned start) of a schedule and its job.
 type occurrenceView struct {
 	Instant time.Time `json:"instant"`
 	Outcome string    `json:"outcome"`
@@ -48,9 +48,9 @@ func (s scheduleView) outcomes() (list []string) {
 	return list
 }
 
-// A schedule creates a job for each occurrence, with the fields of the schedule. The id of the job contains
-// the name of the schedule and the time. Adding the same schedule again is not an error. Adding a different
-// schedule with the same name needs --replace.
+// A schedule creates a job for each occurrence, with the fields that the schedule defines. The id of the job
+// contains the name of the schedule and the time. Adding the same schedule again is not an error. Adding a
+// different schedule with the same name needs --replace.
 func TestSchedule(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -121,8 +121,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// If a job of a schedule has not ended at the next occurrence, the flag --overlap decides: the occurrence is
-// skipped, waits, or replaces that job. If the replaced job is running, it is ended.
+// If a job of a schedule is still waiting or running at the next occurrence, the flag --overlap decides: the
+// occurrence is skipped, waits, or replaces that job. If the replaced job is running, it is ended.
 func TestScheduleOverlap(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -150,8 +150,8 @@ func TestScheduleOverlap(t *testing.T) {
 	q.MustCLI("cancel", "--all", "--yes")
 }
 
-// schedule run starts a job immediately. If the id for this second is taken, the job gets an id with a
-// suffix.
+// The command schedule run starts a job immediately. The id of the job contains the current second. If that id
+// is taken, the job gets an id with a suffix.
 func TestScheduleRunNow(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -284,9 +284,9 @@ func TestWrongSchedules(t *testing.T) {
 	}
 }
 
-// A request contains the fields of the schedule and of its jobs in one flat object. In that object,
-// jitter is the schedule's own field, and backoff_jitter is a field of its jobs. The response
-// repeats the fields of the request.
+// A request contains the fields of the schedule and of its jobs in one flat object. In that object, jitter is
+// the field of the schedule, and backoff_jitter is a field of its jobs. The response repeats the fields of the
+// request.
 func TestScheduleOnTheWire(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

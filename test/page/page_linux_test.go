@@ -28,8 +28,8 @@ type window struct {
 	address string
 }
 
-// openWindow opens a browser window and signs in with a link from "web open". The test fails if a
-// script of the page reports an error.
+// openWindow opens a browser window and signs in with a link from "web open". If a script of the page reports
+// an error, the test fails.
 func openWindow(q *testrig.Queue) *window {
 	q.Helper()
 	testrig.Long(q)
@@ -39,7 +39,7 @@ func openWindow(q *testrig.Queue) *window {
 	if err != nil {
 		q.Fatal(err)
 	}
-	q.Cleanup(func() { os.RemoveAll(profile) }) // the browser may still write, so some files may remain
+	q.Cleanup(func() { os.RemoveAll(profile) }) // ignore errors, because the browser may still write files
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
 		chromedp.UserDataDir(profile), chromedp.WindowSize(1280, 900), chromedp.Flag("disable-dev-shm-usage", true))
 	allocated, end := chromedp.NewExecAllocator(q.Context(), options...)
@@ -47,7 +47,7 @@ func openWindow(q *testrig.Queue) *window {
 	ctx, closeIt := chromedp.NewContext(allocated)
 	q.Cleanup(func() { chromedp.Cancel(ctx); closeIt() })
 	w := &window{Queue: q, ctx: ctx}
-	if err := chromedp.Run(ctx); err != nil { // the browser runs until ctx ends
+	if err := chromedp.Run(ctx); err != nil { // this starts the browser, which runs until ctx ends
 		q.Fatal(err)
 	}
 	chromedp.ListenTarget(ctx, func(e any) {
@@ -85,7 +85,7 @@ func (w *window) goTo(path string) {
 	w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
 }
 
-// waitText waits until an element contains text, without reloading the page.
+// waitText waits until the page shows text in an element. It does not reload the page.
 func (w *window) waitText(selector, text string) {
 	w.Helper()
 	w.WaitUntil(fmt.Sprintf("%s has %q", selector, text), 20*time.Second, func() (seen bool) {
@@ -97,7 +97,7 @@ func (w *window) waitText(selector, text string) {
 }
 
 // Users open the page with a link and see changes as they happen: running jobs and their output, dependency
-// graphs, a service that stops and restarts. They can retry dead jobs and pause a queue on the page.
+// graphs, and a service that stops and restarts. On the page, they can retry dead jobs and pause a queue.
 func TestPageInABrowser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, id := range []string{"d1", "d2", "d3"} {
@@ -174,8 +174,8 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("the filter d* lists %d jobs", rows)
 	}
 
-	// The list updates itself, except while the user has marked a job. The second click only moves the
-	// pointer off the list, because the pointer would also delay updates.
+	// The list updates itself, except while a job is selected or the pointer is on the list. The second click
+	// moves the pointer away, so that only the selection delays the update.
 	w.do(chromedp.Click(`table.list input[value=d3]`), chromedp.Click(`main h1`))
 	q.MustCLI("enqueue", "--id", "d4", "--max-retries", "0", "true")
 	w.do(chromedp.WaitReady(`#list[data-held]`))
@@ -208,7 +208,7 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("later2 is %s", got)
 	}
 
-	// The page reports that the service has stopped. A session does not survive a restart.
+	// The page reports that the service has stopped. The user must sign in again after a restart.
 	w.goTo("/")
 	q.Kill()
 	w.do(chromedp.WaitVisible("#gone"))
@@ -217,8 +217,7 @@ func TestPageInABrowser(t *testing.T) {
 	w.waitText("#gone", "The session has ended")
 }
 
-// The ages that the script of the page computes have the same form as those that the command line
-// prints.
+// The script of the page formats ages of jobs as the command line does.
 func TestPageClocks(t *testing.T) {
 	if testrig.Root() == "" {
 		skip.Missing(t, "sources", "needs the table of ages, which is with the sources; make test-long has it")
@@ -278,15 +277,15 @@ var payloads = []string{
 	`<details open ontoggle=pwned=1>`,
 	`<math><mtext></table><mglyph><style><!--</style><img title="--><img src onerror=pwned=1>">`,
 	`&lt;script&gt;pwned=1&lt;/script&gt;`,
-	// The overview shows only the last line of a job's output, so the following payloads must come
-	// last.
+	// The overview shows only the last line of a job's output. The following payloads come last, so that this
+	// line contains one of them.
 	"\u2028</script><script>pwned=1</script>", "\x1b]8;;javascript:pwned=1\x07x\x1b]8;;\x07",
 	"x\n\nevent: html\ndata: <img src=x onerror=pwned=1>\n\n", "\u202etxt.<img src=x onerror=pwned=1>", "<!--", "]]>",
 	"\x85\xff<img src=x onerror=pwned=1>",
 }
 
 // Browsers treat names, commands and outputs of jobs as text, on static pages and on pages that update
-// themselves. This holds even without the Content-Security-Policy of the page.
+// themselves. They do so even if the Content-Security-Policy of the page is turned off.
 func TestPagePayloadsInABrowser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := openWindow(q)
@@ -384,9 +383,9 @@ func TestPagesFitTheWindow(t *testing.T) {
 	}
 }
 
-// On a phone, the page shows everything that users need: the search field, sign out, and the state and time
-// of each job. Tabs scroll sideways without the rest of the page. A user name is on the same line as the word
-// next to it.
+// On a phone, the page shows everything that users need: the search field, sign out, and the state and time of
+// each job. Tabs scroll sideways without moving the rest of the page. A user name is on the same line as the
+// word next to it.
 func TestNarrowPageShowsWhatMatters(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")

@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// fillWithExamples fills a queue with jobs that are running, waiting, completed and dead, and with schedules.
+// fillWithExamples adds example jobs and schedules to a queue. The jobs are running, waiting, completed and
+// dead.
 func fillWithExamples(q *testrig.Queue) {
 	q.MustCLI("queue", "set", "build", "--concurrency", "4", "--weight", "3")
 	q.MustCLI("queue", "set", "render", "--concurrency", "2")
@@ -41,8 +42,8 @@ func fillWithExamples(q *testrig.Queue) {
 	})
 }
 
-// Each page can be shown at both widths and in both colour schemes. With -update, the picture in
-// docs/dashboard.md is replaced.
+// A picture of each page can be taken at both widths and in both colour schemes. With -update, the test
+// replaces the picture in docs/dashboard.md.
 func TestPicturesOfThePages(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "3")
 	fillWithExamples(q)

@@ -65,8 +65,8 @@ func createCertificate(q *testrig.Queue, address string) (cert, key string, clie
 	return cert, key, client
 }
 
-// openLink opens a link with a client. It checks that the session's cookie is restricted to this host and to
-// TLS.
+// openLink opens a sign-in link with a client. It checks that the session's cookie is restricted to this host
+// and to TLS, and returns the cookie.
 func openLink(q *testrig.Queue, client *http.Client, link string) *http.Cookie {
 	q.Helper()
 	u, err := url.Parse(link)
@@ -86,7 +86,7 @@ func openLink(q *testrig.Queue, client *http.Client, link string) *http.Cookie {
 	return c
 }
 
-// With a certificate, the service serves the page only over TLS and only under its host names.
+// If the service has a certificate, it serves the page only over TLS and only under its host names.
 func TestPageByTLS(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	address := testrig.FreeAddress(t)
@@ -134,8 +134,8 @@ func TestPageByTLS(t *testing.T) {
 	openLink(q, renewed, q.MustCLI("web", "open"))
 }
 
-// web start refuses the path of a socket on which another process listens, but replaces a stale socket file.
-// If the socket file of the page is removed, the service creates it again.
+// The command web start refuses the path of a socket on which another process listens, but replaces a socket
+// file without a listener. If the socket file of the page is removed, the service creates it again.
 func TestPageAtASocket(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("config", "set", "web.hosts", pageName)
@@ -251,7 +251,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 	answers("after a kill")
 }
 
-// nginxConf is the nginx configuration of docs/dashboard.md, with the paths of a test.
+// nginxConf is the nginx configuration of docs/dashboard.md, with placeholders for the paths of a test.
 const nginxConf = `daemon off; master_process off; pid %[1]s/nginx.pid; error_log %[1]s/nginx.log;
 events {}
 http {

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// linkSecret returns the secret in a link that "web open" has printed. It also makes the browser use the
-// host name of the link for later requests.
+// linkSecret returns the secret in a sign-in link that "web open" has printed. It also makes the browser use
+// the host name of the link for later requests.
 func linkSecret(b *testrig.Browser, open string) (secret string) {
 	b.Helper()
 	u, err := url.Parse(open)
@@ -46,7 +46,7 @@ func openSession(b *testrig.Browser) {
 	}
 }
 
-// formToken returns the token of the session's forms, escaped for use in a form.
+// formToken returns the token that protects the forms of the session, escaped for use in a form.
 func formToken(b *testrig.Browser) string {
 	b.Helper()
 	_, token, found := strings.Cut(b.Request("GET", "/", "").Body, `name="token" value="`)
@@ -59,9 +59,8 @@ func formToken(b *testrig.Browser) string {
 
 func withHost(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
 
-// The service serves no web page until a user starts the page. After a restart, a user must start the page
-// again. A link creates one session for one browser, and only when the user presses the button of the page to
-// which it leads.
+// The service serves no web page until a user starts the page. After a restart, a user must start it again. A
+// link creates one session for one browser, and only when the user presses the button on the page of the link.
 func TestLinkOpensAPageSession(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	if got := q.CLI("web", "open"); got.Code != 5 || !strings.Contains(got.Stderr, "queuectl web start") {
@@ -78,7 +77,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 		t.Errorf("two links have the same host name, so one session can read the cookies of the other: %s, %s", one, other)
 	}
 	secret := linkSecret(b, q.MustCLI("web", "open"))
-	for range 2 { // a link preview fetches the page of a link, which must not use up the link
+	for range 2 { // a link preview fetches the page of the link, which must not use up the link
 		if got := b.Request("GET", "/open?link="+secret, ""); got.Code != http.StatusOK ||
 			got.Header.Get("Set-Cookie") != "" {
 			t.Errorf("fetching the page of a link: got %+v", got)
@@ -129,8 +128,8 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	}
 }
 
-// The page rejects requests that other sites cause in a browser, and requests for a host name that is not the
-// page's.
+// The page rejects requests that other web sites cause in a browser. It also rejects requests for a host name
+// that is not its own.
 func TestPageRefusesOtherPages(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	openSession(b)
@@ -192,7 +191,7 @@ func TestPageRefusesOtherPages(t *testing.T) {
 	}
 }
 
-// The page shows names, commands and outputs of jobs as text. The browser executes none of it.
+// The page shows names, commands and outputs of jobs as text, which the browser does not execute.
 func TestPageShowsTextAsText(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
@@ -226,8 +225,8 @@ func TestPageShowsTextAsText(t *testing.T) {
 	}
 }
 
-// Methods that only read accept GET requests with their parameters in the query. They return the same errors
-// as on the socket.
+// API methods that only read also accept GET requests, with their parameters in the query of the URL. They
+// return the same errors as on the socket.
 func TestPageAnswersReadMethods(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	b.MustCLI("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")
@@ -360,7 +359,7 @@ func TestPageActsOnMany(t *testing.T) {
 	sees("/jobs?label=k%3Da", ">a1<")
 }
 
-// The page of a job shows the output of each attempt. If a page does not update itself, it shows the time at
+// The page of a job shows the output of each attempt. A page that does not update itself shows the time at
 // which it was made.
 func TestPageOfAnAttempt(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
@@ -431,7 +430,7 @@ func TestPageSendsEvents(t *testing.T) {
 	// Anonymous access must not keep the stream of the ended session open.
 	b.MustCLI("config", "set", "web.anonymous", "read")
 	b.Request("POST", "/leave", "token="+formToken(b))
-	if raw, err := io.ReadAll(idle.Body); err != nil { // this returns because the stream ends
+	if raw, err := io.ReadAll(idle.Body); err != nil { // ReadAll returns because the stream ends
 		t.Errorf("after %q: %v", raw, err)
 	}
 	openSession(b)
@@ -451,9 +450,9 @@ func TestPageSendsEvents(t *testing.T) {
 	}
 }
 
-// A browser without a session gets access only if web.anonymous permits it. The access is then limited to
-// browsers on this machine and to data that the right "read" shows. Beyond loopback, the page requires TLS
-// and configured host names.
+// A browser without a session gets access only if web.anonymous permits it. Only browsers on this machine get
+// such access, and only to data that the right "read" shows. At an address other than loopback, the page
+// requires TLS and configured host names.
 func TestAnonymousPageAccess(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	b.MustCLI("enqueue", "--id", "a", "--in", "1h", "echo secret")
@@ -505,7 +504,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 		!strings.Contains(got.Stderr, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
 		t.Errorf("web start on the port of another process: %+v", got)
 	}
-	openSession(b) // the page still works at its old address, although the new one was refused
+	openSession(b) // the page still works at its old address, because the new address was refused
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
 		t.Errorf("status with a new session: got %+v", got)
 	}
@@ -566,7 +565,7 @@ func TestPageIsCompressed(t *testing.T) {
 	}
 }
 
-// Connections without a session cannot make the page unavailable, and their requests use little memory.
+// Many connections without a session cannot make the page unavailable, and their requests use little memory.
 func TestPageSurvivesFloodWithoutASession(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "0"))
 	openSession(b)

@@ -22,7 +22,7 @@ import (
 // safe for concurrent use.
 type Server struct {
 	Dir       string
-	Port      int    // port number in the name of the socket; also the TCP port if the settings name addresses
+	Port      int    // port in the name of the socket, and the TCP port if the server listens on an address
 	bin       string // directory of PostgreSQL's programs
 	cmd       *exec.Cmd
 	databases int // number of databases that Create has created
@@ -33,8 +33,8 @@ var shared struct {
 	server *Server
 }
 
-// Shared returns a server that several tests share. Tests must not stop it. Its data may be lost in
-// a power failure. A package that calls Shared must call StopShared at its end.
+// Shared returns a server that several tests share. Tests must not stop it. It does not flush its data to the
+// disk. A package that calls Shared must call StopShared at its end.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()
@@ -55,7 +55,8 @@ func StopShared() {
 	}
 }
 
-// New starts a server with these settings. It skips the test if PostgreSQL is not installed, and in short mode.
+// New starts a server with the given settings, each NAME=VALUE. It skips the test in short mode and if
+// PostgreSQL is not installed.
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	skip.Long(t, "starts a PostgreSQL server; make test-long runs it")
@@ -144,8 +145,8 @@ func (s *Server) Kill() {
 	s.cmd.Wait()
 }
 
-// Freeze stops the server's processes, or lets them continue. A frozen server neither answers its connections
-// nor closes them.
+// Freeze stops all processes of the server, or lets them continue if stopped is false. A frozen server neither
+// answers its connections nor closes them.
 func (s *Server) Freeze(stopped bool) { stopOrContinue(s.cmd, stopped) }
 
 // URL returns the URL of a database of the server.
@@ -167,8 +168,8 @@ func (s *Server) Create(t testing.TB) (url string) {
 	return s.URL(name)
 }
 
-// Standby starts a synchronous standby of the server. When the server reports a commit, the standby
-// has already stored the transaction.
+// Standby starts a synchronous standby, a copy of the server that is always up to date: when the server reports
+// a commit, the standby has already stored the transaction.
 func (s *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "queuectl-pg")
@@ -227,8 +228,8 @@ func (s *Server) Backends(t testing.TB) (pids []int) {
 	return pids
 }
 
-// PoolerURL returns the URL of a database behind the connection pooler PgBouncer, which assigns a
-// connection to each transaction. It skips the test if PgBouncer is not installed.
+// PoolerURL starts the connection pooler PgBouncer, which may choose another connection for each transaction.
+// It returns the URL of a database behind the pooler. It skips the test if PgBouncer is not installed.
 func (s *Server) PoolerURL(t testing.TB, database string) (url string) {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
@@ -304,5 +305,5 @@ func TryQuery(url, statement string) (out string, err error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// WithRole returns the URL of a database for another role.
+// WithRole returns url with role as the database role instead of queuectl.
 func WithRole(url, role string) string { return strings.Replace(url, "user=queuectl", "user="+role, 1) }

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// nobodyUID is the account under which tests that run as root run a server. PostgreSQL refuses to
-// run as root.
+// nobodyUID is the account that runs the server if the test runs as root, because PostgreSQL refuses to run as
+// root.
 const nobodyUID = 65534
 
 func chownToServer(dir string) error {
@@ -31,7 +31,7 @@ func runAsServer(cmd *exec.Cmd) {
 
 func quitServer(cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGQUIT) }
 
-// stopOrContinue stops the server's processes and their children, or lets them continue.
+// stopOrContinue stops the server's processes and their children, or lets them continue if stopped is false.
 func stopOrContinue(cmd *exec.Cmd, stopped bool) {
 	sig := syscall.SIGCONT
 	if stopped {

@@ -18,7 +18,7 @@ import (
 	"mvdan.cc/sh/v3/interp"
 )
 
-// call is one invocation of a program.
+// call is one call of a program that this package implements, with its arguments and streams.
 type call struct {
 	args           []string
 	env            []string
@@ -32,7 +32,8 @@ func (c *call) fail(err error) int {
 	return 1
 }
 
-// exitStatus returns the exit code of a program that ends with err. It returns 0 if err is nil.
+// exitStatus returns the exit code of a program that ends with err: 0 if err is nil. Otherwise it prints err
+// and returns 1.
 func (c *call) exitStatus(err error) int {
 	if err != nil {
 		return c.fail(err)
@@ -40,7 +41,8 @@ func (c *call) exitStatus(err error) int {
 	return 0
 }
 
-// path returns the path of a file that the caller names.
+// path returns the path of a file that an argument names. A relative name is relative to the working directory
+// of the call.
 func (c *call) path(name string) string {
 	if c.dir == "" || filepath.IsAbs(name) {
 		return name
@@ -48,7 +50,8 @@ func (c *call) path(name string) string {
 	return filepath.Join(c.dir, name)
 }
 
-// open opens a file for reading.
+// open opens a file for reading. The name "-" means standard input. The names /dev/null and /dev/zero have the
+// meaning that they have on Unix.
 func (c *call) open(name string) (io.ReadCloser, error) {
 	switch name {
 	case "-":
@@ -68,7 +71,7 @@ func (zeroReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-var backgroundCmds []*exec.Cmd // background processes
+var backgroundCmds []*exec.Cmd // processes that run in the background
 
 // execute runs a command that is not built into the interpreter.
 func execute(ctx context.Context, args []string) error {
@@ -84,7 +87,8 @@ func execute(ctx context.Context, args []string) error {
 	return status(c.execute(args[0]))
 }
 
-// lastLongExitCode is the last exit code of more than 8 bits. The interpreter reports such codes as 255.
+// lastLongExitCode is the last exit code that does not fit into 8 bits. The interpreter reports such a code as
+// 255.
 var lastLongExitCode int
 
 func status(code int) error {
@@ -145,8 +149,8 @@ func (c *call) run(name string, args ...string) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// start starts a process that runs one of this command's own programs or a program from PATH. If it
-// cannot start the process, it returns nil and the exit code that a shell would return.
+// start starts a process that runs a program of this package or a program from PATH. If it cannot start the
+// process, it returns nil and the exit code that a shell would return.
 func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	base := filepath.Base(name)
 	path, err := os.Executable()
@@ -178,11 +182,12 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	return cmd, 0
 }
 
-// heldVariable is the environment variable that contains the handle inherited from hold.
+// heldVariable is the environment variable that contains the handle of the file that the program hold has
+// opened.
 const heldVariable = "QUEUECTL_TEST_HELD"
 
-// heldHandle returns the handle of the file that hold has opened. All descendants inherit this
-// handle. It returns 0 if no file is held.
+// heldHandle returns the handle of the file that the program hold has opened, or 0 if no file is held. All
+// descendants of hold inherit the handle.
 func heldHandle() syscall.Handle {
 	n, err := strconv.ParseUint(os.Getenv(heldVariable), 10, 64)
 	if err != nil {
@@ -223,10 +228,10 @@ func openFile(path string, access, share uint32) (windows.Handle, error) {
 	return windows.CreateFile(name, access, share, inherited, windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
 }
 
-// appendFile is a file to which each write is appended atomically. The write takes a lock, because
-// Wine finds the end of the file and writes there in two steps. If a write fails, the program exits
-// with an error, because a missing note would look as if the job had not done its work. The field
-// file is not embedded, because the other write methods of os.File take no lock.
+// appendFile is a file whose writes are appended atomically. A write takes a lock, because Wine finds the end
+// of the file and writes there in two steps. If a write fails, the program exits with an error, because a
+// missing note would look as if the job had not done its work. The field file is not embedded, because the
+// other write methods of os.File take no lock.
 type appendFile struct{ file *os.File }
 
 func (a appendFile) Read(p []byte) (int, error) { return a.file.Read(p) }
@@ -251,7 +256,8 @@ func (a appendFile) Write(p []byte) (int, error) {
 
 const exitWriteFailed = 97 // the exit code of a program whose write to a file has failed
 
-// plainFile returns a stream that a process can inherit.
+// plainFile returns the os.File of an appendFile, because a process cannot inherit an appendFile. It returns
+// any other writer unchanged.
 func plainFile(w io.Writer) io.Writer {
 	if a, ok := w.(appendFile); ok {
 		return a.file
@@ -259,7 +265,7 @@ func plainFile(w io.Writer) io.Writer {
 	return w
 }
 
-// openRedirection opens the target of a redirection.
+// openRedirection opens the target of a shell redirection such as >FILE.
 func openRedirection(ctx context.Context, path string, flag int, mode os.FileMode) (io.ReadWriteCloser, error) {
 	if flag&os.O_APPEND != 0 {
 		flag = flag&^os.O_WRONLY | os.O_RDWR // LockFileEx needs read access

@@ -1,6 +1,6 @@
-// Command sh provides the parts of a POSIX system that the jobs of the tests need on Windows: a
-// shell and a few programs. Its name selects the program, as in busybox. Its command install
-// creates a directory with all programs.
+// Command sh provides the parts of a POSIX system that the jobs of the tests need on Windows: a shell and a few
+// programs. The name under which it is called selects the program, as in busybox. With --install DIR it creates
+// a directory with all programs.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 		os.Exit(programs[name](c))
 	}
 	for _, word := range []string{"echo", "printf", "test", "[", "true", "false"} {
-		if name == word { // name is built into the interpreter
+		if name == word { // the shell interpreter implements this name
 			c.args = append([]string{"-c", word + ` "$@"`, word}, c.args...)
 			os.Exit(shell(c))
 		}
@@ -123,18 +123,18 @@ func (c *call) interpret(text string, strict bool, args []string) int {
 	return 0
 }
 
-// These constants are words that rewriteForks puts before a command.
+// These constants are internal commands that rewriteForks puts into a script.
 const (
 	backgroundCommand = "\x00background" // starts the command and does not wait for it
-	subshellCommand   = "\x00subshell"   // runs the text in a separate shell
+	subshellCommand   = "\x00subshell"   // runs a text in a separate shell
 	newestPIDCommand  = "\x00newest"     // prints the pid of the newest background process
-	echoCommand       = "\x00echo"       // writes a line in one piece
+	echoCommand       = "\x00echo"       // writes a line with a single write
 	waitCommand       = "\x00wait"
 	killCommand       = "\x00kill"
 )
 
-// rewriteForks rewrites a script so that background commands and subshells run in processes, as in POSIX.
-// The interpreter would run them in goroutines.
+// rewriteForks changes a script so that background commands and subshells run in processes, as in POSIX. The
+// shell interpreter would run them in goroutines.
 func rewriteForks(file *syntax.File) {
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
@@ -158,8 +158,8 @@ func rewriteForks(file *syntax.File) {
 	})
 }
 
-// startInBackground returns a command that starts cmd in the background. A single program runs
-// directly, and so do the programs of a pipe. Any other command runs in a shell.
+// startInBackground returns a command that starts cmd in the background. The programs of a pipe, or a single
+// program, run directly. Any other command runs in a shell.
 func startInBackground(cmd syntax.Command) syntax.Command {
 	switch c := cmd.(type) {
 	case *syntax.CallExpr:
@@ -178,7 +178,8 @@ func startInBackground(cmd syntax.Command) syntax.Command {
 	return words(backgroundCommand, "sh", "-c", source(&syntax.Stmt{Cmd: cmd}))
 }
 
-// replaceNewestPID replaces $!, which the interpreter does not support, by a command.
+// replaceNewestPID replaces $! by a command that prints the pid, because the shell interpreter does not support
+// $!.
 func replaceNewestPID(parts []syntax.WordPart) {
 	for i, p := range parts {
 		if e, ok := p.(*syntax.ParamExp); ok && e.Param != nil && e.Param.Value == "!" {
@@ -210,7 +211,7 @@ func words(list ...string) *syntax.CallExpr {
 	return c
 }
 
-// replaceBuiltins replaces builtins of the interpreter that do not work here.
+// replaceBuiltins replaces the names of those builtin commands of the interpreter that do not work here.
 func replaceBuiltins(_ context.Context, args []string) ([]string, error) {
 	switch {
 	case args[0] == "echo":

@@ -19,12 +19,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// programs contains the commands that the tests call. They have only the features that the tests
-// use.
+// programs contains the programs that the tests call, by name. They have only the features that the tests use.
 var programs map[string]func(*call) int
 
-// builtinPrograms lists commands that always end quickly. The shell runs them in its own process,
-// because starting a process is slow.
+// builtinPrograms lists programs that always end quickly. The shell runs them in its own process, because
+// starting a process is slow.
 var builtinPrograms = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls", "mkdir", "mv", "rm", "sed", "seq",
 	"sort", "tee", "touch", "tr", "wc"}
 
@@ -37,7 +36,7 @@ func init() {
 	}
 }
 
-// flags removes the leading arguments that start with a dash and returns their letters.
+// flags removes the leading arguments that start with a dash and returns their letters as one string.
 func (c *call) flags() (flags string) {
 	for len(c.args) > 0 && len(c.args[0]) > 1 && c.args[0][0] == '-' {
 		flags += c.args[0][1:]
@@ -56,7 +55,7 @@ func (c *call) forEachArg(do func(arg string) error) int {
 	return 0
 }
 
-// input returns the content of the named files, or of stdin if none are named.
+// input returns the content of the named files, or of standard input if there are no names.
 func (c *call) input(names ...string) ([]byte, error) {
 	if len(names) == 0 {
 		return io.ReadAll(c.stdin)
@@ -238,8 +237,7 @@ func env(c *call) int {
 	return 0
 }
 
-// kill implements kill -KILL PID. Other signals also end the process, because Windows has no other
-// way to signal one.
+// kill implements kill -KILL PID. Any other signal also ends the process, because Windows has no signals.
 func kill(c *call) int {
 	c.flags()
 	return c.forEachArg(func(word string) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The command drain returns once no job can start, even if the runner does not answer. A job that
-// the runner received before the drain is not started afterwards.
+// The command drain returns once no job can start, even if the runner does not answer. If a runner received a
+// job before the drain, it does not start the job afterwards.
 func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -39,9 +39,9 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	w.WaitEnded(sent)
 }
 
-// A runner that is stopped by SIGSTOP may have recorded an attempt before it started the process.
-// When the runner continues, it may still start the job. The drain reports this, even after a
-// restart of the service, and is complete once the job has started.
+// A runner may be stopped by SIGSTOP after it has recorded an attempt and before it has started the process.
+// When the runner continues, it may still start the job. The drain reports this, even after a restart of the
+// service, and is complete once the job has started.
 func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.NewQueue(t, "failpoint")

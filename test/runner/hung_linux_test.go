@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// stopRunner stops the runner with SIGSTOP until thaw is called. A debugger or a signal sent by
-// mistake can stop a runner in the same way.
+// stopRunner stops the runner with SIGSTOP. The function thaw lets it continue. In practice, a debugger or a
+// mistaken signal stops a runner in the same way.
 func stopRunner(q *testrig.Queue) (pid int, thaw func()) {
 	q.Helper()
 	pid = q.RunnerPid()
@@ -26,7 +26,7 @@ func stopRunner(q *testrig.Queue) (pid int, thaw func()) {
 	}
 	thaw = sync.OnceFunc(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	q.TB.Cleanup(thaw)
-	// A thread stops only when the kernel schedules it next, so wait until all of them have stopped.
+	// A thread stops only when the kernel schedules it next, so wait until all threads have stopped.
 	q.WaitUntil("all its threads have stopped", 10*time.Second, func() bool {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		for _, name := range threads {
@@ -40,9 +40,9 @@ func stopRunner(q *testrig.Queue) (pid int, thaw func()) {
 	return pid, thaw
 }
 
-// A hung runner delays only its own jobs. All commands return soon, a job that has not started can
-// be cancelled, and new jobs run in another runner. A service that starts in this time serves
-// requests immediately. When the hung runner continues, its job ends normally.
+// A hung runner delays only its own jobs. All commands return soon, a job that has not started can be
+// cancelled, and new jobs run in another runner. A service that starts while the runner hangs serves requests
+// immediately. When the hung runner continues, its job ends normally.
 func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -97,8 +97,8 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	}
 }
 
-// A client that follows a job gets the output and the end of the job even if a runner hangs. If the hung runner has
-// not started the job, another runner runs the job. If it has, the job continues when the runner continues.
+// A client that follows a job gets its output and its end even if the job's runner hangs. If that runner has
+// not started the job, another runner runs it. Otherwise the job ends after the hung runner has continued.
 func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "5")
@@ -156,8 +156,8 @@ func TestHungRunnersJobContinues(t *testing.T) {
 	}
 }
 
-// When the service stops, it ends a hung runner and that runner's jobs after stop_timeout. These
-// jobs return to the queue, unless a user has cancelled them.
+// When the service stops, it ends a hung runner and the runner's jobs after stop_timeout. The jobs return to
+// the queue. If a user has requested to cancel a job, the job is cancelled instead.
 func TestStopEndsAHungRunner(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -168,7 +168,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	w.WaitRunning(jobID)
 	q.MustCLI("config", "set", "stop_timeout", "1s")
 	runner, _ := stopRunner(q)
-	for _, verb := range []string{"requeue", "cancel"} { // the later request replaces the earlier one
+	for _, verb := range []string{"requeue", "cancel"} { // the request to cancel replaces the request to requeue
 		if got := q.CLI(verb, jobID); got.Code != 3 ||
 			!strings.Contains(got.Stderr, "if the runner answers later, it ends the job then") {
 			t.Errorf("%s: %+v", verb, got)
@@ -197,7 +197,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	}
 }
 
-// A service that starts while an old runner hangs immediately starts jobs in another runner.
+// If an old runner hangs when a service starts, the service immediately starts jobs in another runner.
 func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -212,8 +212,8 @@ func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 	}
 }
 
-// If a runner hangs between receiving and starting a job, another runner runs the job. This also
-// holds if the service has restarted and cannot reach the first runner.
+// If a runner hangs after it has received a job and before it has started it, another runner runs the job. This
+// is also true if the service has restarted and cannot reach the first runner.
 func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -241,7 +241,7 @@ func TestClientTimeoutHoldsIfServiceHangs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	id := q.Dial().Enqueue(testrig.Fields{"command": "true"})
 	pid := q.Cmd.Process.Pid
-	// Let the service continue at the end, so that the test can stop it.
+	// At the end, let the service continue, so that the test can stop it.
 	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	syscall.Kill(pid, syscall.SIGSTOP)
 	if got := q.CLIWithin(10*time.Second, "wait", id, "--timeout", "1s"); got.Code != 124 {
@@ -249,7 +249,7 @@ func TestClientTimeoutHoldsIfServiceHangs(t *testing.T) {
 	}
 }
 
-// Once a job has printed something, it is running, and a user can send it a signal.
+// A job that has printed something counts as running, and a user can send it a signal.
 func TestPrintingJobCanBeSignalled(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w, reader := q.Dial(), q.Dial()
@@ -299,8 +299,8 @@ func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
 	}
 }
 
-// Even if a runner's directory is damaged, the service finds the process trees of the runner's jobs, so that no tree
-// runs at the same time as the job's next attempt. If the service can connect to the runner, the runner keeps its job.
+// Even if a runner's directory is damaged, the service finds the process trees of its jobs. No tree runs at the
+// same time as the job's next attempt. If the service can connect to the runner, the runner keeps its job.
 func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(dir string) error{
@@ -312,7 +312,7 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 	} {
 		for _, dies := range []bool{true, false} {
 			if !dies && name == "cut table" {
-				continue // the next write to the mapped table would kill a live runner, so there is no such case
+				continue // not tested, because the next write to the memory-mapped table would kill a live runner
 			}
 			t.Run(fmt.Sprintf("%s, runner dies %t", name, dies), func(t *testing.T) {
 				q := testrig.StartQueue(t, "--workers", "1")
@@ -353,8 +353,8 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 	}
 }
 
-// A runner whose socket file is removed creates the socket again. The next service connects to the
-// new socket, and the jobs of the runner continue.
+// If the socket file of a runner is removed, the runner creates the socket again. The next service connects to
+// the new socket, and the jobs of the runner continue.
 func TestRunnerRecreatesItsSocket(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -372,9 +372,9 @@ func TestRunnerRecreatesItsSocket(t *testing.T) {
 	}
 }
 
-// A runner may die before it has written the result of an attempt to its journal. The next service
-// still knows that the attempt had started: it records the attempt as lost, and on_lost decides
-// whether the job runs again. The service deletes the output files of such attempts.
+// A runner may die before it has written the result of an attempt to its journal. The next service still knows
+// that the attempt started. It records the attempt as lost, and on_lost decides whether the job runs again. The
+// service deletes the output files of such an attempt.
 func TestAttemptWithoutJournalIsLost(t *testing.T) {
 	q := testrig.NewQueue(t, "failpoint")
 	t.Parallel()
@@ -420,12 +420,12 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 		}
 	}
 	q.WaitUntil("the orphaned outputs are deleted", 20*time.Second, func() bool {
-		q.MustCLI("config", "set", "retention_output", "1g") // this change makes the service run its upkeep
+		q.MustCLI("config", "set", "retention_output", "1g") // after this change, the service checks its output files
 		return len(files()) == owned()
 	})
 }
 
-// Concurrent changes of settings all take effect, in the order in which the service stores them.
+// If clients change settings at the same time, all changes apply, in the order in which they are stored.
 func TestConcurrentSettingChangesAllApply(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -464,8 +464,8 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 	}
 }
 
-// The command "service stop --runners" ends the runners that a service has left running, and their
-// jobs, even if no service can start on the database because it is older than the runners.
+// The command "service stop --runners" ends runners that a service has left running, and their jobs. It also
+// works if no service can start because the database is older than the runners.
 func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -475,13 +475,13 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	q.MustCLI("backup", q.Path("old"))
 	id := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600", "max_retries": 0})
 	pid := w.WaitRunning(id).PID
-	for range 3 { // each start raises the epoch
+	for range 3 { // each start raises the epoch, which is the number of the start
 		q.Kill()
 		q.Start("--workers", "1")
 	}
 	q.Kill()
-	// The file "initialized" records how new the database was. Remove it too, because with it the
-	// service would refuse the old database for that reason.
+	// The file "initialized" records how new the database was. Remove this file too. Otherwise the service
+	// would refuse the old database because of this file.
 	for _, name := range []string{"queuectl.db-wal", "queuectl.db-shm", "initialized"} {
 		os.Remove(q.Path(name))
 	}
@@ -510,9 +510,9 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	}
 }
 
-// A database may have lost its newest transactions. The service detects the loss by the file "initialized".
-// Without that file, it detects the loss when a live runner has a job that is not in the database. In both
-// cases the service refuses to start, says why, and leaves the runner's job running.
+// If a database has lost its newest transactions, the file "initialized" shows the loss to the service. Without
+// that file, a live runner shows the loss if it has a job that is not in the database. In both cases the
+// service refuses to start, says why, and leaves the runner's job running.
 func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -552,9 +552,9 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q.Start("--workers", "1")
 }
 
-// If the service is killed while a client sends a file of jobs, no job is stored and the client
-// reports that. This holds if the kill interrupts a request, and also if it happens between two
-// requests, so that a new service receives the next request.
+// If the service is killed while a client sends a file of jobs, no job is stored and the client reports that.
+// The kill may interrupt a request. It may also happen between two requests, so that a new service receives the
+// next request.
 func TestKillDuringUploadStoresNothing(t *testing.T) {
 	for name, jobs := range map[string]int{"a request under way": 3000, "between two requests": 1001} {
 		t.Run(name, func(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// memoryHog writes a program whose first instructions request 200 MB of memory from the kernel. The
-// program exits with 0 if it gets the memory, and with 3 if not. It is machine code without
-// libraries or a language runtime, because their start-up code would run before the request.
+// memoryHog writes a program that requests 200 MB of memory from the kernel in its first instructions. The
+// program exits with 0 if it gets the memory, and with 3 if not. It is plain machine code, because the start-up
+// code of a library or a language runtime would run before the request.
 func memoryHog(t *testing.T) (path string) {
 	t.Helper()
 	code := []byte{

@@ -63,8 +63,8 @@ func startWithLimits(q *testrig.Queue, limits string) error {
 	return q.TryStart("--workers", "2")
 }
 
-// A service does not start under limits that would make it fail later, and the error names the
-// limit. If it may open fewer descriptors than the settings need, the service allows fewer
+// If a resource limit would make a service fail later, the service does not start, and the error names the
+// limit. If the service may open fewer descriptors than its settings need, it starts, but allows fewer
 // connections, in total and per user, and status reports that.
 func TestLowServiceLimitsAreReported(t *testing.T) {
 	for limits, wantText := range map[string]string{
@@ -108,9 +108,9 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 	}
 }
 
-// If the service reaches its file size limit, it refuses new jobs in time. Running jobs still end
-// and are recorded. The limit ends neither the service nor the runner. It may end commands of jobs,
-// which have the same limit.
+// If the service reaches its file size limit, it refuses new jobs in time. Running jobs still end and are
+// recorded. The limit ends neither the service nor the runner. Commands of jobs have the same limit, which may
+// end them.
 func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -163,8 +163,8 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	}
 }
 
-// While each fsync takes two seconds, cancelling a job ends its process tree immediately. The
-// service acknowledges a request only after the fsync of its change.
+// While each fsync takes two seconds, a cancel of a job ends the job's process tree immediately. The service
+// acknowledges a request only after the fsync of its change.
 func TestSlowDisk(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
@@ -175,7 +175,7 @@ func TestSlowDisk(t *testing.T) {
 	pid := q.Show(running).PID
 	stop := q.InjectFault("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
-	go q.CLI("enqueue", "true") // this request keeps the writer busy with an fsync
+	go q.CLI("enqueue", "true") // keeps the service's writer busy with an fsync
 	started := time.Now()
 	cancelled := make(chan testrig.Result, 1)
 	go func() { cancelled <- q.CLI("cancel", running) }()
@@ -189,8 +189,8 @@ func TestSlowDisk(t *testing.T) {
 	}
 }
 
-// When the disk turns read-only, the service exits with 74 and a reason. Its jobs continue, and
-// the next service gets their results. The test needs root to mount the disk.
+// When the disk becomes read-only, the service prints a reason and exits with 74. Its jobs continue, and the
+// next service gets their results. The test needs root to mount the disk.
 func TestReadOnlyDisk(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
 		".ci/run runs it as root, and TestDiskErrorsLoseNothing has the same stop")
@@ -230,8 +230,8 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// While the disk is frozen, "status --check" responds and reports the frozen disk. Once the disk is thawed,
-// the waiting request succeeds.
+// While the disk is frozen, "status --check" responds and reports the frozen disk. Once the disk continues, the
+// request that was waiting for it succeeds.
 func TestFrozenDisk(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
@@ -268,8 +268,7 @@ func TestFrozenDisk(t *testing.T) {
 }
 
 // Without control groups, as in this test, the memory limit of a job applies to each of its processes
-// separately. The log of the service says so once. With control groups, the limit would apply to the whole
-// job.
+// separately, and the service logs that once. With control groups, the limit would apply to the whole job.
 func TestLimitsWithoutControlGroups(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for range 2 {
@@ -292,8 +291,9 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 	}
 }
 
-// enqueue names the limits of a job that are not enforced. With --require-limits, it refuses such a job and
-// stores nothing. doctor warns of each limit that is not enforced, and says what enforces the other limits.
+// The command enqueue names the limits of a job that are not enforced. With --require-limits, it refuses such a
+// job and stores nothing. The command doctor warns of each limit that is not enforced, and says how the other
+// limits are enforced.
 func TestUnenforcedLimitsAreReported(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -377,7 +377,7 @@ func totalEnqueued(t *testing.T, status string) (n int64) {
 }
 
 // The limits nice, nofile and no_new_privileges apply to each attempt of a job, also after an edit of another
-// field. show prints each limit next to what the job used.
+// field. The command show prints each limit next to the amount that the job used.
 func TestLimitsApplyToEachAttempt(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	id := q.MustCLI("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus",

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A client that disconnects right after its request neither harms the writer nor leaves a partial
-// job.
+// If a client disconnects right after its request, the service continues to store jobs, and the job of that
+// request is stored completely or not at all.
 func TestDisconnectedEnqueueLeavesNoPartialJob(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")

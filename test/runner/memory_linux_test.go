@@ -7,11 +7,11 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// After its start, the service releases the memory of those parts of its program that it used only
-// during the start. It continues to work.
+// The service needs some parts of its program only during its start. Afterwards it releases their memory and
+// continues to work.
 func TestStartupMemoryIsReleased(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	// If the start takes long, only the next periodic check releases the memory.
+	// If the start takes long, the memory is released only at the next periodic check.
 	q.WaitUntil("it holds less than 14 MiB", 70*time.Second,
 		func() bool { return testrig.ResidentMemory(q.Cmd.Process.Pid) < 14<<20 })
 	if out := q.MustCLI("run", "echo well"); out != "well" {

@@ -23,8 +23,8 @@ func readBytes(t *testing.T, pid int) (n int64) {
 	return n
 }
 
-// A client can read the end of a running job's output. The service reads little more than that end
-// from the disk, even if the output is large and growing fast.
+// A client can read the end of a running job's output. The service then reads little more than that end from
+// the disk, even if the output is large and grows fast.
 func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -39,7 +39,7 @@ func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 	const maxRead = 2 << 20
 	for _, c := range []struct {
 		args string
-		want string // "" matches any output
+		want string // expected output; "" matches any output
 	}{
 		{"show " + longJob, ""}, {"show " + loud, ""},
 		{"logs -n 2 " + longJob, "y\nlast\n"}, {"logs -n 3 " + loud, "y\ny\ny\n"}, {"logs -n 0 " + loud, ""},

@@ -21,7 +21,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// piece is a piece of output as logs --jsonl prints it.
+// piece is one piece of output, in the format that logs --jsonl prints.
 type piece struct {
 	Attempt int
 	Stream  string
@@ -74,9 +74,9 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 	}
 }
 
-// If a job prints more than its output limit, the service stores the first and the last part of the
-// output, each with half of the limit's size, and the size of the gap between them. The job can still
-// finish, and the service and the runner use little memory.
+// If a job prints more than its output limit, the service stores the first and the last part of the output and
+// the size of the gap between them. Each part has half of the limit's size. The job can still finish, and the
+// service and the runner use little memory.
 func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -121,7 +121,8 @@ func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 	}
 }
 
-// When a command shows the end of an output, it prints a line that replaces the bytes that were not stored.
+// If a part of an output was not stored, a command that shows the end of the output prints a line about the
+// gap.
 func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -140,7 +141,8 @@ func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	}
 }
 
-// logs -f prints output while the job runs, for all of its attempts. show prints the output up to now.
+// The command logs -f prints output while the job runs, for all of its attempts. The command show prints the
+// output up to now.
 func TestFollow(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -174,8 +176,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// logs -f --queue prints the output of the queue's running jobs and of jobs that start later. It prints each
-// attempt once, even a short one, and nothing from other queues or earlier jobs.
+// The command logs -f --queue prints the output of the queue's running jobs and of jobs that start later. It
+// prints each attempt once, even a short one, and nothing from other queues or earlier jobs.
 func TestFollowAQueue(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -219,7 +221,7 @@ func TestFollowAQueue(t *testing.T) {
 	}
 }
 
-// The command logs can select an attempt, a stream or the last lines, and can print timestamps.
+// The command logs can print one attempt, one stream or only the last lines, and can add timestamps.
 func TestLogsPick(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -264,8 +266,8 @@ func TestLogsPick(t *testing.T) {
 	}
 }
 
-// A client that follows all attempts of a job gets the output of each attempt, even if all attempts
-// have ended.
+// A client that follows all attempts of a job gets the output of each attempt, even of attempts that have
+// already ended.
 func TestNoAttemptIsMissed(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -324,7 +326,7 @@ func TestRemovedOutputDirIsRecreated(t *testing.T) {
 	}
 }
 
-// logs does not print damaged bytes of an output file. It prints the rest, reports which bytes are missing,
+// The command logs omits damaged bytes of an output file. It prints the rest, reports which bytes are missing,
 // in text and in JSON, and fails.
 func TestLogsReportsDamage(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -373,8 +375,7 @@ func TestLogsReportsDamage(t *testing.T) {
 	}
 }
 
-// While a job runs, logs does not print damaged bytes of its output file. After the job has ended, logs does
-// not print them either.
+// The command logs omits damaged bytes of an output file while the job runs, and also after the job has ended.
 func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -399,7 +400,7 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	reports := func(when string) {
 		t.Helper()
 		r := q.CLI("logs", id)
-		damaged, marks := 0, 0 // a gap that spans two reads is reported in two lines, so add them up
+		damaged, marks := 0, 0 // add up the lines, because a gap that spans two reads is reported in two lines
 		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.Stdout,
 			-1) {
 			n, _ := strconv.Atoi(match[1])

@@ -18,18 +18,19 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// forkingTrees lists shell commands whose process trees fork continuously.
+// forkingTrees lists shell commands. The process tree of each command forks continuously.
 var forkingTrees = []string{
 	`while :; do (:) & wait; done`,                                   // one process forks
 	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // a child forks, also with vfork
-	// In the next tree, each process starts its successor and ends. The tree after it forks in
-	// another session.
+	// In the next tree, each process starts its successor and ends. The tree after that one forks in another
+	// session.
 	`printf '%s\n' '(sh ./chain &)' >chain; sh ./chain & while :; do sleep 1; done`,
 	`setsid sh -c 'while :; do (:) & wait; done' & sleep 600`,
 	`trap '' HUP TERM; for i in 1 2 3 4 5 6 7 8; do (while :; do (:); done) & done; wait`,
 }
 
-// pauseRounds returns how often trees are paused: QUEUECTL_PAUSES, by default 20, or 5 in short mode.
+// pauseRounds returns how often the test pauses a tree: the value of QUEUECTL_PAUSES, by default 20, or 5 in
+// short mode.
 func pauseRounds(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("QUEUECTL_PAUSES"))
 	if err != nil && os.Getenv("QUEUECTL_PAUSES") != "" {
@@ -44,8 +45,8 @@ func pauseRounds(t *testing.T) int {
 	return n
 }
 
-// No process of a paused tree runs, however fast the tree forks. After a resume, no process is left stopped.
-// After a cancel or the death of the runner, no process is left at all.
+// No process of a paused tree runs, however fast the tree forks. After a resume, no process is still stopped.
+// After a cancel or the death of the runner, no process of the tree exists.
 func TestPausedForkingTreesStop(t *testing.T) {
 	t.Parallel()
 	t.Run("by signals", func(t *testing.T) { checkTreesPaused(t, testrig.NewQueue(t, ""), true) })
@@ -75,8 +76,8 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 			}
 		}
 		for _, p := range processes {
-			// A process in the state D is accepted too: it waits for a stopped child that it has started with
-			// vfork.
+			// A stopped process may also be in state D, if it waits for a stopped child that it has started
+			// with vfork.
 			if p.state == "T" != stopped && !(stopped && p.state == "D") {
 				t.Errorf("round %d: process %d is in state %s", n, p.pid, p.state)
 			}
@@ -99,7 +100,7 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 		}
 		q.WaitUntil("the process tree has ended", 10*time.Second, func() bool { return len(treeOf(q, id)) == 0 })
 	}
-	q.MustCLI("run", "true") // this job starts a new runner, which the cleanup of the test knows and ends
+	q.MustCLI("run", "true") // this job starts a new runner, which the cleanup of the test ends
 	t.Logf("%d trees were paused, in %v at most each", rounds, longest)
 }
 
@@ -142,7 +143,8 @@ func treeOf(q *testrig.Queue, id string) (list []treeProcess) {
 	return list
 }
 
-// delegatedQueue creates a queue whose runners have a delegated control group, as under systemd.
+// delegatedQueue creates a queue whose runners may create control groups for jobs below their own group, as
+// under systemd.
 func delegatedQueue(t *testing.T) *testrig.Queue {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to make control groups; .ci/run runs it as root, and other cases have signals")
@@ -180,7 +182,7 @@ func delegatedQueue(t *testing.T) *testrig.Queue {
 	return nil
 }
 
-// removeGroups removes a control group and all groups below it once they are empty.
+// removeGroups waits until a control group and all groups below it are empty, and removes them.
 func removeGroups(t *testing.T, group string) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var dirs []string
@@ -203,8 +205,8 @@ func removeGroups(t *testing.T, group string) {
 	}
 }
 
-// When a paused job is ended, the runner resumes it first, so that the job can handle SIGTERM. Any
-// signal that a user sends also resumes the job, except SIGCONT.
+// When a paused job is ended, the runner resumes it first, so that the job can handle SIGTERM. Any signal that
+// a user sends also resumes the job; only SIGCONT does not.
 func TestPausedJobHandlesTheEnd(t *testing.T) {
 	for name, queue := range map[string]func(*testing.T) *testrig.Queue{
 		"by signals":       func(t *testing.T) *testrig.Queue { return testrig.NewQueue(t, "") },

@@ -12,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// tickingCommand returns a command with a child process. Both processes keep writing to a file.
+// tickingCommand returns a shell command that starts a child process. Both processes keep appending bytes to a
+// file.
 func tickingCommand(q *testrig.Queue, id string) string {
 	tick := "while :; do echo x >>%s; sleep 0.01; done"
 	return fmt.Sprintf("("+tick+") & "+tick, q.Path(id+"-child"), q.Path(id+"-main"))
@@ -28,7 +29,7 @@ func ticks(q *testrig.Queue, id string) (n [2]int64) {
 	return n
 }
 
-// waitTicking waits until both processes write.
+// waitTicking waits until both processes of the job have written again.
 func waitTicking(q *testrig.Queue, id string) {
 	q.Helper()
 	before := ticks(q, id)
@@ -38,7 +39,7 @@ func waitTicking(q *testrig.Queue, id string) {
 	})
 }
 
-// checkNotTicking checks for 200 ms that neither process writes.
+// checkNotTicking checks for 200 ms that neither process of the job writes.
 func checkNotTicking(q *testrig.Queue, id string) {
 	q.Helper()
 	before := ticks(q, id)
@@ -54,8 +55,8 @@ func waitElapsed(q *testrig.Queue, since time.Time, length time.Duration) {
 	q.WaitUntil("time passes", length+time.Second, func() bool { return time.Since(since) > length })
 }
 
-// A paused job and its child do not run, also while the service is killed and restarted. The job keeps its
-// worker and its state, and show reports who paused it and when. After a resume it continues.
+// A paused job and its child do not run, even if the service is killed and restarted meanwhile. The job keeps
+// its worker and its state, and show reports who paused it and when. After a resume the job continues.
 func TestPauseAndResume(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -111,8 +112,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// While a job is paused, the time for timeout and idle_timeout does not run. It continues after the
-// resume.
+// The time in which a job is paused does not count for timeout and idle_timeout.
 func TestPauseStopsTheClocks(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "3")
@@ -145,9 +145,9 @@ func TestPauseStopsTheClocks(t *testing.T) {
 	}
 }
 
-// Only running jobs can be paused. For other jobs, the error names an alternative. A dry run only
-// counts the jobs. A signal that a user sends to a paused job resumes the job. The command requeue
-// starts a paused job again, and the new attempt is not paused.
+// Only running jobs can be paused. For other jobs, the error names an alternative. A dry run only counts the
+// jobs. A signal that a user sends to a paused job resumes the job. The command requeue starts a new attempt of
+// a paused job, and the new attempt is not paused.
 func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -190,8 +190,8 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	q.WaitUntil("the job ends", 20*time.Second, func() bool { return q.Show("a").State == "failed" })
 }
 
-// While all jobs are paused, no job starts or runs, also after a restart, and commands report the
-// pause. After "resume --all", jobs that were also paused individually stay paused.
+// While all jobs are paused, no job starts or runs, even after a restart, and commands report the pause. After
+// "resume --all", jobs that were also paused individually stay paused.
 func TestPauseAll(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "3")
@@ -260,9 +260,9 @@ func TestPauseAll(t *testing.T) {
 	waitTicking(q, "a")
 }
 
-// A stop of the service does not wait for paused jobs. A job that was paused individually is held,
-// so that the next service does not run it. A job that was paused only by "pause --all" is pending
-// until "resume --all".
+// A stop of the service does not wait for paused jobs. If a job was paused individually, it is held, so that
+// the next service does not run it. If a job was paused only by "pause --all", it is pending, and starts after
+// "resume --all".
 func TestStopOfPausedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()

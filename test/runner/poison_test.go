@@ -10,10 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A job that kills its runner whenever it runs is dead with the reason "poison" after it has killed
-// three runners while it ran alone, regardless of its number of retries. Jobs that ran together
-// with it in the first killed runner run alone once and complete. Runners for single jobs end with
-// their job.
+// A job that kills its runner in each attempt is dead with the reason "poison" after it has killed three
+// runners while it ran alone. Its number of retries does not matter. Jobs that were in the first killed runner
+// run alone once and complete. A runner for a single job ends with its job.
 func TestPoison(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	w := q.Dial()
@@ -40,8 +39,7 @@ func TestPoison(t *testing.T) {
 	q.WaitUntil("one runner remains", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
 	q.MustCLI("run", "true")
 
-	// After a retry, the job still runs alone in its first attempt, so that it affects no other
-	// job.
+	// After a retry by a user, the first attempt of the job still runs alone, so that it affects no other job.
 	q.MustCLI("enqueue", "--id", "bystander", "sleep 1")
 	q.MustCLI("dlq", "retry", "poison")
 	q.CLI("wait", "poison", "bystander", "--timeout", "30")
@@ -53,9 +51,8 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// A job that is suspected of killing its runner runs alone. If the service restarts while the job
-// runs, the new service adopts its runner. The service starts no other job in that runner, and the
-// runner ends after the job.
+// A job that is suspected of killing its runner runs alone. If the service restarts while the job runs, the new
+// service adopts the runner and starts no other job in it. The runner ends after the job.
 func TestSuspectOutlivesTheService(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")

@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A runner whose directory is removed ends itself and its jobs, because no service could find it.
-// If a service is running, these jobs return to the queue; otherwise they are lost. The history of
-// each job shows which. No process tree runs at the same time as the next attempt of its job.
+// If the directory of a runner is removed, the runner ends itself and its jobs, because no service could find
+// it. If a service is running, these jobs return to the queue; otherwise they are lost. The history of each job
+// shows which. No process tree runs at the same time as the next attempt of its job.
 func TestRunnerWithoutItsDirEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -45,7 +45,8 @@ func TestRunnerWithoutItsDirEnds(t *testing.T) {
 			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.History[0].Reason != c.reason {
 				t.Errorf("job %+v, want a first attempt with the reason %s, and another attempt", j, c.reason)
 			}
-			// The attempts between the first and the last were sent to the runner but never started.
+			// The service sent the attempts between the first and the last to the runner, but they never
+			// started.
 			for _, a := range j.History[1 : len(j.History)-1] {
 				if a.Reason != "lost" || a.PID != 0 {
 					t.Errorf("attempts %+v; want no started attempt between the first and the last", j.History)

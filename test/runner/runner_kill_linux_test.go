@@ -21,7 +21,7 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 			syscall.Kill(-job, syscall.SIGKILL)
 			for deadline := time.Now().Add(3 * time.Second); !(isPIDFree(job) && isPIDFree(runner)) &&
 				time.Now().Before(deadline); {
-				time.Sleep(5 * time.Millisecond) // until init has reaped both processes and their pids are free
+				time.Sleep(5 * time.Millisecond) // wait until init has reaped both processes and their pids are free
 			}
 			return []*exec.Cmd{startUnrelatedProcess(r, job), startUnrelatedProcess(r, runner)}
 		})
@@ -34,8 +34,9 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A slot of the running table has 64 bytes. Slot 0 describes the runner and starts with its pid.
-			// In other slots, the third number is the pid of the job.
+			// The file is the running table, in which a runner records its attempts. A slot of the table has 64
+			// bytes. Slot 0 describes the runner and starts with its pid. In other slots, the third number is
+			// the pid of the job.
 			const slot = 64
 			endian.LittleEndian.PutUint64(raw, uint64(likeRunner.Process.Pid))
 			for at := slot; at < len(raw); at += slot {
@@ -65,8 +66,8 @@ func relativePath(r *testrig.Rig, path string) string {
 }
 
 // checkUnrelatedProcessesSurvive kills the service and the runner while a job runs. The function take starts
-// unrelated processes, which get the pids of the job and the runner or are entered in the running
-// table instead of them. The next service must not end these processes.
+// unrelated processes. These get the pids of the job and the runner, or are entered in the running table
+// instead of them. The next service must not end these processes.
 func checkUnrelatedProcessesSurvive(t *testing.T, take func(r *testrig.Rig, job, runner int) []*exec.Cmd) {
 	t.Helper()
 	r := testrig.NewRig(t, "")
@@ -95,8 +96,8 @@ func checkUnrelatedProcessesSurvive(t *testing.T, take func(r *testrig.Rig, job,
 	r.WaitUntil("the job is dead", 5*time.Second, func() bool { return r.Show(id).State == "dead" })
 }
 
-// startUnrelatedProcess starts a process in a new session. If the test runs as root and the given pid is free, the
-// process gets this pid.
+// startUnrelatedProcess starts a process in a new session. If the test runs as root and the given pid is free,
+// the process gets that pid.
 func startUnrelatedProcess(r *testrig.Rig, pid int) *exec.Cmd {
 	r.Helper()
 	for range 20 {

@@ -13,10 +13,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// treeShapes lists commands whose process trees must be found and ended after their runner has
-// died. All processes of a tree inherit descriptor 9, which holds a lock. No shape combines "env
-// -i" with "setsid": such a process has neither the session nor the environment of its job, so only
-// a control group could find it.
+// treeShapes lists commands whose process trees must be found and ended after their runner has died. All
+// processes of a tree inherit descriptor 9, which holds a lock. No command combines "env -i" with "setsid". A
+// process after both has neither the session nor the environment of its job, so only a control group could find
+// it.
 var treeShapes = map[string]string{
 	"plain":   `sleep 600`,
 	"bare":    `exec env -i sleep 600`,
@@ -26,9 +26,9 @@ var treeShapes = map[string]string{
 	"pipe":    `(sleep 600 &); exec sleep 600`,
 }
 
-// treeScript is the script of the jobs. In its first attempt, a job with a shape runs the process
-// tree of that shape. Other attempts, and jobs without a shape, check that no tree is left and then
-// end. If a tree is left, they write X to the ledger.
+// treeScript is the shell script of the jobs. In its first attempt, a job with a shape runs the process tree of
+// that shape. In all other cases, the script checks that no tree exists and ends. If it finds a tree, it writes
+// X to the ledger, the file in which jobs note their starts and ends.
 var treeScript = `note() { printf '%s %s %02d %07d\n' "$1" "$QUEUECTL_JOB_ID" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 if [ "$QUEUECTL_ATTEMPT" != 1 ] || [ -z "$1" ]; then
 	for lock in "$RIG"/locks/*; do flock -s -n "$lock" true || note X; done
@@ -40,17 +40,17 @@ note S
 eval "$1"
 `
 
-// trees is a rig whose workers all run process trees. More jobs are reserved in the runner and wait
-// for a worker.
+// trees contains a queue whose workers all run process trees. The runner has received more jobs, which wait for
+// a worker.
 type trees struct {
 	*testrig.Rig
 	requester   *testrig.Requester
 	firstPIDs   map[string]int // pids of the first attempts, by job id
-	reservedIDs []string       // ids of the jobs that have not started
+	reservedIDs []string       // ids of the jobs in the runner that have not started
 }
 
-// startTreesWithReserve starts the process trees and reserves more jobs in the runner. On a slow
-// machine the pool may reserve no jobs; the function then starts over.
+// startTreesWithReserve starts the process trees and waits until the runner has received more jobs. On a slow
+// machine the service may send none in advance; the function then starts again.
 func startTreesWithReserve(t *testing.T) *trees {
 	t.Helper()
 	for range 4 {
@@ -103,7 +103,7 @@ func (r *trees) tree(id, shape string) map[string]any {
 		"env": map[string]string{"RIG": r.Dir}, "cwd": r.Dir}
 }
 
-// heldLocks returns the ids of the jobs whose trees still have processes.
+// heldLocks returns the ids of the jobs whose process trees still exist, which it detects by their locks.
 func (r *trees) heldLocks() (held []string) {
 	r.Helper()
 	locks, _ := filepath.Glob(filepath.Join(r.Dir, "locks", "*"))
@@ -115,7 +115,7 @@ func (r *trees) heldLocks() (held []string) {
 	return held
 }
 
-// checkOutcomes waits until all jobs have ended, and checks the outcome of each.
+// checkOutcomes waits until all jobs have ended, and checks how each of them ended.
 func (r *trees) checkOutcomes() {
 	r.Helper()
 	r.WaitUntil("all jobs ended", 20*time.Second, func() bool {
@@ -145,7 +145,7 @@ func (r *trees) checkOutcomes() {
 	}
 }
 
-// runNewJob runs a new job and returns the time between since and the end of that job.
+// runNewJob runs a new job. It returns the time from since to the end of that job.
 func (r *trees) runNewJob(since time.Time) time.Duration {
 	r.Helper()
 	job := r.tree("fresh", "")
@@ -161,9 +161,9 @@ func (r *trees) runNewJob(since time.Time) time.Duration {
 	return elapsed
 }
 
-// When the runner is killed, the process trees of its jobs are ended before another job runs. The
-// setting on_lost decides whether these jobs run again. Jobs that had not started run later, and no
-// attempt is counted for the dead runner. A new job completes within two seconds.
+// When the runner is killed, the process trees of its jobs are ended before another job runs. The setting
+// on_lost decides whether these jobs run again. Jobs that had not started run later, and their attempt in the
+// dead runner does not count. A new job completes within two seconds.
 func TestRunnerKilled(t *testing.T) {
 	r := startTreesWithReserve(t)
 	old := r.RunnerPid()
@@ -181,9 +181,9 @@ func TestRunnerKilled(t *testing.T) {
 	t.Logf("runner killed: a new job done after %v", elapsed.Round(time.Millisecond))
 }
 
-// When the service and the runner are killed together, in either order, the next service ends the
-// process trees before it accepts requests. It distinguishes lost jobs from jobs that had not
-// started. A new job completes within two seconds.
+// When the service and the runner are killed together, in either order, the next service ends the process trees
+// before it accepts requests. It distinguishes lost jobs from jobs that had not started. A new job completes
+// within two seconds.
 func TestServiceAndRunnerKilledTogether(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
 	for _, order := range []string{"service first", "runner first"} {
@@ -215,8 +215,8 @@ func TestServiceAndRunnerKilledTogether(t *testing.T) {
 	}
 }
 
-// checkLostAndReturned checks that the running jobs were lost and that the reserved jobs were
-// returned to the queue. Call it before other jobs run.
+// checkLostAndReturned checks that the running jobs were lost, and that jobs that had not started were returned
+// to the queue. Call it before other jobs run.
 func (r *trees) checkLostAndReturned() {
 	r.Helper()
 	if n := r.QueryInt(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {

@@ -15,18 +15,18 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// oldestCompatible returns the commit of the oldest program that can open the current database and
-// exchange frames with current runners. That is the commit that last changed the schema or the
-// frames. The schema was in store/sql before. A commit that only moves these files does not count.
-// Without a git history, oldestCompatible returns "".
+// oldestCompatible returns a commit: that of the oldest program that can open the current database and exchange
+// messages with current runners. This is the commit that last changed the schema or the messages. The schema
+// was in store/sql before. A commit that only moves these files does not count. Without a git history,
+// oldestCompatible returns "".
 func oldestCompatible() string {
 	out, _ := exec.Command("git", "-C", testrig.Root(), "log", "-1", "--format=%H", "--diff-filter=M", "--",
 		"store/database/schema.go", "store/sql/schema.go", "runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
 }
 
-// buildVersion builds another version of the program and returns its path. It builds an earlier
-// commit, or this source tree with another version number.
+// buildVersion builds another version of the program and returns its path. The function earlier returns the
+// commit to build; if it is nil, this source tree is built with another version number.
 func buildVersion(t *testing.T, earlier func() string, version string) string {
 	t.Helper()
 	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
@@ -69,9 +69,9 @@ func buildVersion(t *testing.T, earlier func() string, version string) string {
 	return bin
 }
 
-// A service works with a runner of an older or newer version that already exists when the service
-// starts. That runner keeps its jobs, with their pids, output and exit codes, and no job runs
-// twice. New jobs run in a runner of the service's version. The old runner ends after its last job.
+// When a service starts, it can adopt a running runner of an older or newer version. That runner keeps its
+// jobs, with their pids, output and exit codes, and no job runs twice. New jobs run in a runner of the
+// service's version. The old runner ends after its last job.
 func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -83,8 +83,8 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 				t.Parallel()
 				q := testrig.NewQueue(t, "")
 				if name == "schema" && direction == "downgrade" {
-					// Create the database with the older program, which cannot open a database that a newer
-					// program has changed.
+					// Create the database with the older program, because that program cannot open a database
+					// that a newer one has changed.
 					q.Bin = bins[1]
 					q.Start("--workers", "1")
 					q.Stop()
@@ -157,7 +157,7 @@ func TestRunnerOfAReplacedProgram(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Bin = testrig.Install(q, testrig.Binary(t, ""), q.Dir)
 	q.Start("--workers", "1")
-	if err := os.Remove(q.Bin); err != nil { // like a package upgrade: running processes keep the old file
+	if err := os.Remove(q.Bin); err != nil { // a package upgrade does the same: running processes keep the old file
 		t.Fatal(err)
 	}
 	testrig.Install(q, other, q.Dir)
@@ -169,8 +169,8 @@ func TestRunnerOfAReplacedProgram(t *testing.T) {
 	}
 }
 
-// A service can start while an old runner is about to end. It receives the results of that
-// runner's jobs, and starts another runner for new jobs.
+// A service can start while an old runner is about to end. The service receives the results of the runner's
+// jobs, and starts another runner for new jobs.
 func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -190,7 +190,7 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 				sockets++
 			}
 		}
-		return sockets == 1 // only the socket on which the runner listens is left
+		return sockets == 1 // the only remaining socket is the one on which the runner listens
 	})
 	syscall.Kill(old, syscall.SIGTERM)
 	q.Start("--workers", "2")

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// injectShortage makes the given system calls of the runner and its children fail until stop is called. For
-// each failure, strace writes a line with a timestamp to file.
+// injectShortage makes the given system calls of the runner and its children fail until stop is called. It uses
+// strace, which writes a line with a timestamp to file for each failure.
 func injectShortage(q *testrig.Queue, calls, fault, file string) (stop func()) {
 	q.Helper()
 	stderrFile := q.Path(file + ".said")
@@ -49,7 +49,7 @@ func injectShortage(q *testrig.Queue, calls, fault, file string) (stop func()) {
 
 var injectedPattern = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECTED\)$`)
 
-// injectedFailures returns the times of the failures that injectShortage has caused.
+// injectedFailures returns the times of the failures that injectShortage has caused and recorded in file.
 func injectedFailures(q *testrig.Queue, file string) (times []time.Time) {
 	q.Helper()
 	for _, m := range injectedPattern.FindAllStringSubmatch(q.ReadFile(file), -1) {
@@ -62,8 +62,8 @@ func injectedFailures(q *testrig.Queue, file string) (times []time.Time) {
 	return times
 }
 
-// If the machine lacks a resource that a job needs to start, the job returns to the queue, the
-// attempt does not count, and the job starts again after a pause.
+// If the machine lacks a resource that a job needs in order to start, the job returns to the queue. The attempt
+// does not count, and the job starts again after a pause.
 func TestShortageUsesNoAttempt(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	for _, c := range []struct{ name, calls, fault, stdin string }{
@@ -77,7 +77,7 @@ func TestShortageUsesNoAttempt(t *testing.T) {
 			q := testrig.StartQueue(t, "--workers", "32")
 			w := q.Dial()
 			for _, id := range w.Batch(copies(32, testrig.Fields{"argv": []string{"sleep", "0.2"}})) {
-				w.WaitEnded(id) // after these jobs the runner needs no new threads, whose clone calls would fail too
+				w.WaitEnded(id) // now the runner has all its threads; a new one would also need clone
 			}
 			q.MustCLI("worker", "scale", "1")
 			stop := injectShortage(q, c.calls, c.fault, "trace")
@@ -104,8 +104,8 @@ func TestShortageUsesNoAttempt(t *testing.T) {
 	}
 }
 
-// If a runner reaches its file size limit, it stores as much of an output as it can, as on a full
-// disk, and keeps running. Its jobs have the default handling of SIGXFSZ.
+// If a runner reaches its file size limit, it stores as much of an output as it can, as on a full disk, and
+// keeps running. The jobs have the default handling of SIGXFSZ, the signal for exceeding the limit.
 func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -141,9 +141,9 @@ func copies(n int, spec testrig.Fields) (specs []testrig.Fields) {
 	return specs
 }
 
-// During a shortage the worker pool does not try one job after another. After the first failed
-// start, it delays only that job. After each further failed start, it pauses, longer each time.
-// Waiting jobs lose no attempts.
+// During a shortage the worker pool does not try one job after another. After the first failed start, it delays
+// only that job. After each further failed start, it starts nothing for a while, longer each time. Waiting jobs
+// lose no attempts.
 func TestShortageSlowsThePool(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
@@ -172,8 +172,8 @@ func TestShortageSlowsThePool(t *testing.T) {
 	}
 }
 
-// A runner without free descriptors starts no jobs, and no job loses an attempt. Running jobs continue, and
-// their results and outputs are stored.
+// A runner without free descriptors starts no jobs, and no job loses an attempt for that reason. Running jobs
+// continue, and their results and outputs are stored.
 func TestRunnerOutOfDescriptors(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -224,9 +224,9 @@ func setLimit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 	return func() { set(old) }
 }
 
-// If a job cannot start through its own fault, the start counts as an attempt. The job gets the
-// exit code that a shell would return, and an error with the reason. If its program cannot be
-// executed, the job is not retried, unless another process has the program open for writing.
+// If a job cannot start and the fault is its own, such as a missing program, the start counts as an attempt.
+// The job gets the exit code that a shell would return, and an error with the reason. If its program cannot be
+// executed, the job is not retried. A program that another process has open for writing is an exception.
 func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
@@ -235,7 +235,7 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 		os.Symlink("loop", q.Path("loop"))); err != nil {
 		t.Fatal(err)
 	}
-	q.WriteFile("bin/tool", "#!/bin/sh\n") // not executable
+	q.WriteFile("bin/tool", "#!/bin/sh\n") // this file is not executable
 	const beingWritten = "being written"
 	type row struct {
 		name     string
@@ -263,8 +263,8 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer writer.Close()
-	// This case is tested only if the kernel refuses to run a program that is open for writing. Some kernels
-	// do not.
+	// This case is tested only if the kernel refuses to run a program that is open for writing. Not all kernels
+	// do.
 	if err := exec.Command(busy).Run(); errors.Is(err, syscall.ETXTBSY) {
 		cases = append(cases, row{beingWritten, testrig.Fields{"argv": []string{busy}}, 126, "text file busy"})
 	}
@@ -282,9 +282,8 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	}
 }
 
-// An error in the child process between fork and exec counts as an attempt of the job, whatever the
-// error is. The job's user can make the kernel return any error for a program, directory or input
-// that belongs to the user.
+// Any error in the child process between fork and exec counts as an attempt of the job. The job's user can make
+// the kernel return any error for a program, directory or input that belongs to the user.
 func TestErrorsAfterForkUseAttempts(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -301,13 +300,14 @@ func TestErrorsAfterForkUseAttempts(t *testing.T) {
 	}
 }
 
-// ownFault is the expected result of a job that cannot be started through its own fault.
+// ownFault is the expected result of a job that cannot start and is itself at fault.
 type ownFault struct {
 	code, attempts int
 	stderr         string
 }
 
-// checkCounted checks that a job is dead and that its failed starts counted as attempts.
+// checkCounted checks that a job is dead with the expected result, and that its failed starts counted as
+// attempts.
 func checkCounted(t *testing.T, j testrig.Job, name string, want ownFault) {
 	t.Helper()
 	reason := map[int]string{126: "not_runnable", 127: "not_found"}[want.code]
@@ -317,9 +317,9 @@ func checkCounted(t *testing.T, j testrig.Job, name string, want ownFault) {
 	}
 }
 
-// The kernel limits the arguments of a program to a quarter of the stack limit of its process. If
-// only this limit refuses the arguments of a job, the failed start counts as an attempt. Otherwise
-// the job would be retried forever.
+// The kernel limits the arguments of a program to a quarter of the stack limit of the process that starts it.
+// If a job's arguments exceed only this limit, the failed start counts as an attempt. Otherwise the job would
+// be retried forever.
 func TestTooLongArgumentsUseAttempts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -339,8 +339,8 @@ func TestTooLongArgumentsUseAttempts(t *testing.T) {
 	}
 }
 
-// If a runner lacks the descriptors for more workers, it creates the workers once descriptors are
-// free. Waiting jobs then run.
+// If a runner lacks the descriptors to add workers, it adds the workers once descriptors are free. Waiting jobs
+// then run.
 func TestWorkersAreCreatedAfterShortage(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -356,8 +356,8 @@ func TestWorkersAreCreatedAfterShortage(t *testing.T) {
 	}
 }
 
-// If a runner has no free descriptor for a connection to the next service, that service still
-// starts without delay. The service adopts the runner once a descriptor is free.
+// If a runner has no free descriptor for a connection to the next service, the service still starts without
+// delay. It adopts the runner once the runner has a free descriptor.
 func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -375,7 +375,7 @@ func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 				return true
 			}
 			if strings.Contains(q.MustCLI("worker", "list"), "busy") {
-				break // the runner still had the descriptor of its old connection when the limit was set
+				break // the runner still had the descriptor of its old connection when the test set the limit
 			}
 		}
 		q.Kill()
@@ -391,8 +391,8 @@ func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 	}
 }
 
-// If the machine lacks processes when a job with its own umask starts, the runner keeps running and
-// its running jobs are not lost.
+// A job may start with its own umask while the machine lacks processes. The runner then keeps running and its
+// running jobs are not lost.
 func TestShortageWithAnotherUmask(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "4")
@@ -417,13 +417,14 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 	}
 }
 
-// A block of jobs that all fail because of one shortage causes one pause, not one pause per job.
+// If a whole block of jobs that the runner has received fails because of one shortage, the service pauses once,
+// not once per job.
 func TestOneShortageCausesOnePause(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
 	specs := copies(60, testrig.Fields{"argv": []string{"true"}, "max_retries": 0})
-	for _, id := range w.Batch(specs) { // these jobs are so short that the pool claims later jobs in blocks
+	for _, id := range w.Batch(specs) { // these jobs are so short that the service later sends jobs in blocks
 		w.WaitEnded(id)
 	}
 	stop := injectShortage(q, "pipe2", "EMFILE", "trace")

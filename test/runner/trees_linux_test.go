@@ -36,9 +36,8 @@ func timerSlack() string {
 	return fmt.Sprintln(ns)
 }
 
-// A job starts with three descriptors, no terminal, an empty stdin and default signal handling. The
-// service sets its umask, descriptor limit and environment. The job keeps the timer slack that the
-// service inherited.
+// A job starts with three descriptors, no terminal, an empty stdin and default signal handling. The service
+// sets its umask, descriptor limit and environment. The job has the timer slack that the service inherited.
 func TestJobsProcessAttributes(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -75,7 +74,7 @@ func TestJobsProcessAttributes(t *testing.T) {
 	}
 }
 
-// The end of a job does not interrupt the runner, because the runner does not catch SIGCHLD.
+// The end of a job does not interrupt the runner with a signal, because the runner does not catch SIGCHLD.
 func TestEndsRaiseNoSignal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -128,8 +127,8 @@ func TestNoZombies(t *testing.T) {
 	})
 }
 
-// However a job is ended, all its processes get the whole time kill_after to end by themselves.
-// This includes processes that outlive the shell of the job.
+// However a job is ended, all its processes get the whole time kill_after to end by themselves. This also
+// applies to processes that outlive the shell of the job.
 func TestGraceAppliesToTheTree(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -174,8 +173,7 @@ func TestGraceAppliesToTheTree(t *testing.T) {
 	}
 }
 
-// After a job that left many processes, the runner reaps all of them without waiting for another
-// job.
+// If a job leaves many processes behind, the runner reaps all of them without waiting for another job to end.
 func TestRunnerReapsAllOfAJobsProcesses(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("run", "i=0; while [ $i -lt 1200 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// shapes lists commands whose process trees are hard to end. All processes of a tree inherit
-// descriptor 9 with a lock, and each has WORD on its command line. No shape both leaves the session
-// and clears the environment, because only a control group could find such a process.
+// shapes lists commands whose process trees are hard to end. All processes of a tree inherit descriptor 9 with
+// a lock, and each has WORD on its command line. No process both leaves the session and clears its environment,
+// because only a control group could find such a process.
 var shapes = map[string]string{
 	"plain":            `echo up; sleep WORD; true`,
 	"empty env":        `echo up; exec env -i /bin/sleep WORD`,
@@ -32,7 +32,7 @@ func treeJob(q *testrig.Queue, i int, shape string) (spec testrig.Fields, lock, 
 	return testrig.Fields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02}, lock, marker
 }
 
-// checkTreeGone checks that no process of a tree is left and that its lock is free.
+// checkTreeGone checks that no process of a tree remains and that the lock of the tree is free.
 func checkTreeGone(t *testing.T, name, lock, marker string) {
 	t.Helper()
 	if !testrig.IsUnlocked(t, lock) {
@@ -125,9 +125,8 @@ func TestStopEndsTrees(t *testing.T) {
 	}
 }
 
-// Once the main process of a job has ended and output_grace has passed, the job ends, even if other
-// processes still have its output open. The runner ends and counts these processes, unless the job
-// allows background processes.
+// A job ends once its main process has ended and output_grace has passed, even if other processes still have
+// its output open. The runner ends and counts these processes, unless the job allows background processes.
 func TestLeftoversAreEndedAndCounted(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -173,7 +172,7 @@ func TestLeftoversAreEndedAndCounted(t *testing.T) {
 	}
 }
 
-// If a job times out or is cancelled at the moment when it ends, it has exactly one outcome.
+// If a job times out or is cancelled at the moment when it ends, it still has exactly one outcome.
 func TestRacesHaveOneOutcome(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
@@ -198,7 +197,7 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	for i := range 40 {
 		id := w.Enqueue(testrig.Fields{"argv": []string{testrig.ToolPath("sleep"), fmt.Sprintf("0.0%d", 1+i%3)},
 			"max_retries": 0})
-		// Wait until the job is about to end, so that the cancel comes at the same time.
+		// Wait until the job is about to end, so that it is cancelled at that moment.
 		time.Sleep(time.Duration(10+i%25) * time.Millisecond)
 		var v struct{ Done, Refused []any }
 		w.MustCall("cancel", testrig.Fields{"ids": []string{id}}, &v)
@@ -210,8 +209,8 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	}
 }
 
-// A job can set the time between SIGTERM and SIGKILL, but a stop of the service waits at most a
-// fixed time. This also holds for a job that is already being cancelled.
+// A job can set the time between SIGTERM and SIGKILL, but a stop of the service waits at most a fixed time. The
+// fixed time also applies to a job that is already being cancelled.
 func TestStopDurationIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// waitAttached waits until the client has attached its terminal to the job. It detects that by the
-// flag ISIG, which the client then turns off on its own terminal.
+// waitAttached waits until the client has attached its terminal to the job. It detects that by the flag ISIG,
+// which the client then turns off on its terminal.
 func waitAttached(s *testrig.TerminalSession) {
 	s.Queue.Helper()
 	s.Queue.WaitUntil("the terminal is joined", 20*time.Second, func() bool {
@@ -28,7 +28,7 @@ func waitAttached(s *testrig.TerminalSession) {
 	})
 }
 
-// attach calls the API method attach, which types text into a job's terminal.
+// attach calls the API method attach, which types into a job's terminal. code is "" if there is no error.
 func attach(w *testrig.Wire, params testrig.Fields) (got struct{ Attempt, Taken int }, code string) {
 	w.Helper()
 	a := w.Call("attach", params)
@@ -49,8 +49,8 @@ func waitOutput(w *testrig.Wire, id, text string) {
 	})
 }
 
-// A job with a terminal has this terminal as stdin, stdout, stderr and /dev/tty. The terminal has
-// the type and size of the user's terminal. The output of the job is stored as one stream.
+// A job can request a terminal. It then has this terminal as stdin, stdout, stderr and /dev/tty. The terminal
+// has the type and size of the user's terminal. The output is stored as one stream.
 func TestTTY(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	s := q.StartOnTerminal(31, 97, "run", "--tty", "--id", "t",
@@ -63,7 +63,7 @@ func TestTTY(t *testing.T) {
 }
 
 // A client without a terminal can also run a job with a terminal. If the request names no terminal type, the
-// job gets a common one.
+// job gets a common type.
 func TestTTYWithoutAClientTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	r := q.CLIWithInput("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
@@ -80,8 +80,8 @@ func TestTTYWithoutAClientTerminal(t *testing.T) {
 	}
 }
 
-// A job with a terminal cannot have another input. The API method attach accepts only running jobs
-// with a terminal.
+// A job with a terminal cannot have another input. The API method attach accepts only jobs that are running and
+// have a terminal.
 func TestTTYRefusals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -134,8 +134,8 @@ func TestTTYRefusals(t *testing.T) {
 	}
 }
 
-// The job gets Ctrl-C, Ctrl-Z, Ctrl-D and changes of the size of the terminal. The keys Enter ~. detach and
-// leave the job running, even if they are the first keys that the user types. The keys ~~ type a tilde.
+// The job gets Ctrl-C, Ctrl-Z, Ctrl-D and changes of the terminal's size. The keys Enter ~ . detach and leave
+// the job running, even if they are the first keys that the user types. The keys ~~ type a tilde.
 func TestKeysOfAJobsTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -190,7 +190,7 @@ func TestTTYReadWaitsForInput(t *testing.T) {
 	}
 }
 
-// Several clients can attach to a job. Each sees the output and may type. The newest client sets the size.
+// Several clients can attach to a job and type. Each sees the output. The last one sets the terminal's size.
 func TestManyAttach(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	first := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t",
@@ -199,7 +199,7 @@ func TestManyAttach(t *testing.T) {
 	first.WaitText("up")
 	second := q.StartOnTerminal(50, 160, "attach", "t")
 	waitAttached(second)
-	// Only the client that attached last sets the size, and it does so after it has drawn its screen.
+	// The client that attached last sets the size only after it has drawn its screen.
 	q.WaitUntil("the newest has set the size", 20*time.Second, func() bool {
 		first.TypeText("one\r")
 		return strings.Contains(first.Output.String(), "50 160\r\ngot one")
@@ -216,8 +216,8 @@ func TestManyAttach(t *testing.T) {
 	second.WaitExit(0)
 }
 
-// If a job never reads its terminal, the service accepts only a bounded number of bytes for it.
-// Other jobs still run, and a client that has typed can detach.
+// If a job never reads its terminal, the service accepts only a bounded number of typed bytes. Other jobs still
+// run, and the client that typed can detach.
 func TestUnreadTerminalInputIsBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -254,7 +254,7 @@ func TestPaste(t *testing.T) {
 	waitAttached(s)
 	s.WaitText("up")
 	line := strings.Repeat("0123456789", 9) + "abcdefghi\r" // 100 bytes
-	// The goroutine ends before the test does, because the test reads everything.
+	// This goroutine ends before the test does, because the job reads everything.
 	go io.WriteString(s.Master, strings.Repeat(line, 3000))
 	want := testrig.RunCommand(t, exec.Command("sh", "-c",
 		fmt.Sprintf(`yes '%s' | head -n 3000 | tr '\n' '\r' | md5sum`, strings.TrimSuffix(line, "\r"))))
@@ -262,8 +262,8 @@ func TestPaste(t *testing.T) {
 	s.WaitExit(0)
 }
 
-// If the service dies, a job with a terminal keeps running, and the client prints how to attach again.
-// Clients can attach to the terminal of the job through the next service.
+// If the service dies, a job with a terminal keeps running, and the client prints how to attach again. Clients
+// can attach to the job's terminal through the next service.
 func TestTerminalOutlivesTheService(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1", "--keep-jobs")
 	s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t",
@@ -309,8 +309,8 @@ func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 	q.MustCLI("cancel", "t")
 }
 
-// Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between
-// attempts, the client's terminal is in normal mode, in which Ctrl-C detaches from the job.
+// Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between attempts,
+// the client's terminal is in its normal mode, so that Ctrl-C makes the client leave.
 func TestTerminalsOfAttempts(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -336,8 +336,8 @@ func TestTerminalsOfAttempts(t *testing.T) {
 	s.WaitExit(130)
 }
 
-// A job with a terminal ends like any other job, together with its foreground and background processes, also
-// when its runner dies. A background process that may outlive its job does so, unless it uses the terminal.
+// A job with a terminal ends like any other job, together with its foreground and background processes, even if
+// its runner dies. A background process that may outlive its job does so, unless it uses the terminal.
 func TestTreesOfTerminals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -382,7 +382,7 @@ func TestTreesOfTerminals(t *testing.T) {
 	checkGone("lost", pids)
 
 	// When the terminal closes, the processes of its session get SIGHUP. The command leaveBehind starts a
-	// process in another session, so SIGHUP does not end that process.
+	// process in another session, which SIGHUP does not reach.
 	leaveBehind := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
 	id = w.Enqueue(testrig.Fields{"command": leaveBehind, "tty": true})
 	if j := w.WaitEnded(id); j.History[0].Leftovers != 1 {
@@ -395,7 +395,7 @@ func TestTreesOfTerminals(t *testing.T) {
 	testrig.Kill(pidsOf(id)[0])
 }
 
-// Full-screen programs work in a job's terminal, and redraw the screen for each client that attaches later.
+// Full-screen programs work in a job's terminal. They redraw the screen for each client that attaches later.
 func TestScreenPrograms(t *testing.T) {
 	for name, c := range map[string]struct {
 		command string
@@ -426,8 +426,8 @@ func TestScreenPrograms(t *testing.T) {
 			s.WaitText(c.shows)
 			s.WaitText(c.after)
 			s.TypeText(c.quit)
-			// The program less ignores a key that arrives together with a change of the window
-			// size. So type the key again until the program ends.
+			// The program less ignores a key that arrives together with a change of the window size. Therefore
+			// type the key again until the program ends.
 			if w := q.Dial(); c.quit == "q" {
 				q.WaitUntil("the job has ended", 20*time.Second, func() bool {
 					running := w.Show(name).State == "processing"
@@ -449,8 +449,8 @@ func TestScreenPrograms(t *testing.T) {
 	}
 }
 
-// The output of a terminal is stored unchanged. logs, show and the line of last output in overviews print it
-// as plain text. --raw and JSON contain all of it.
+// The output of a terminal is stored unchanged. The commands logs and show, and the last line of output in
+// overviews, print it as plain text. With --raw or in JSON, it is complete.
 func TestOutputOfATerminalIsReadable(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -492,7 +492,7 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 	})
 }
 
-// logs -f on a terminal also shows the unfinished last line, such as a question, and replaces it when it
+// On a terminal, logs -f also shows the unfinished last line, such as a question, and replaces it when it
 // changes.
 func TestFollowedTerminalShowsQuestions(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -563,8 +563,8 @@ func TestRightsOnTerminals(t *testing.T) {
 	q.MustCLI("cancel", id)
 }
 
-// A terminal that root's runner creates belongs to the account that the job runs as. If an admin
-// has changed the account of a job, the job's owner cannot type into its terminal.
+// If root's runner creates a terminal for a job, the terminal belongs to the account of the job. If an admin
+// has changed that account, the job's owner cannot type into the terminal.
 func TestTerminalsOfRootsRunner(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/",
@@ -596,7 +596,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	q.MustAs(testrig.DaemonUser, "wait", id)
 }
 
-// A client that waits for a job's terminal uses a stream, and the number of streams per user is limited.
+// A client that waits for a job's terminal uses a stream. The number of streams per user is limited.
 func TestWaitsForTerminalsAreBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	id := q.Dial().Enqueue(testrig.Fields{"command": "true", "tty": true, "delay": "1h"})

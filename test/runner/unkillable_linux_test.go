@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// stuckQueue starts a queue with one worker. Its runner waits only briefly, instead of half a
-// minute, for processes that outlive SIGKILL. The returned spec is a job that outlives SIGKILL: it
-// reads a file of a FUSE server that accepts the request and never replies.
+// stuckQueue starts a queue with one worker. Its runner waits for processes that outlive SIGKILL only briefly,
+// instead of half a minute. The returned spec describes such a job: it reads a file of a FUSE server that
+// accepts the request and never replies.
 func stuckQueue(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 	t.Helper()
 	testrig.RequireDisks(t, "/dev/fuse")
@@ -23,8 +23,8 @@ func stuckQueue(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.F
 	return q, d, testrig.Fields{"argv": []string{"cat", d.Path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
 }
 
-// health returns the number of busy and idle workers and the health of the service, as the method
-// status reports them.
+// health returns the number of busy and idle workers and the health of the service, as the API method status
+// reports them.
 func health(w *testrig.Wire) (busy, idle int, health string) {
 	w.Helper()
 	var st struct {
@@ -35,9 +35,9 @@ func health(w *testrig.Wire) (busy, idle int, health string) {
 	return st.Workers.Busy, st.Workers.Idle, st.Health
 }
 
-// A job that outlives SIGKILL, or leaves a process that does, is dead with the reason "unkillable".
-// The job is not retried, and the log contains an error. Its worker stays busy, also for the next
-// service, until all processes of the job have ended.
+// If a job outlives SIGKILL, or leaves a process that does, the job is dead with the reason "unkillable". The
+// job is not retried, and the service logs an error. Its worker stays busy, also for the next service, until
+// all processes of the job have ended.
 func TestUnkillableJob(t *testing.T) {
 	testrig.RequireDisks(t, "/dev/fuse")
 	t.Run("the job outlives SIGKILL", func(t *testing.T) {
@@ -135,9 +135,8 @@ func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
 	}
 }
 
-// When a runner dies, those of its jobs that outlive SIGKILL are dead with the reason "unkillable".
-// They are not retried, because a new attempt would run at the same time as the old processes.
-// Other jobs continue.
+// When a runner dies, the jobs that outlive SIGKILL are dead with the reason "unkillable". They are not
+// retried, because a new attempt would run at the same time as the old processes. Other jobs continue.
 func TestUnkillableJobOfADeadRunner(t *testing.T) {
 	q, d, spec := stuckQueue(t)
 	w := q.Dial()

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// waitNoWorkspaces waits until no job's private directory exists.
+// waitNoWorkspaces waits until the private directories of all jobs are removed.
 func waitNoWorkspaces(q *testrig.Queue, condition string, timeout time.Duration) {
 	q.Helper()
 	remaining := ""
@@ -28,7 +28,8 @@ func waitNoWorkspaces(q *testrig.Queue, condition string, timeout time.Duration)
 	})
 }
 
-// workspaceAttacks lists attacks of a job on its private directory, $T. $V is a directory of another user.
+// workspaceAttacks lists shell commands with which a job attacks its private directory, $T. $V is a directory
+// of another user.
 var workspaceAttacks = map[string]string{
 	"a link instead of the directory": `cd /; rm -rf "$T"; ln -s "$V" "$T"; true`,
 	"a file instead of the directory": `cd /; rm -rf "$T"; echo x >"$T"; true`,
@@ -43,8 +44,8 @@ b" '*'; mkdir -- -r; touch -- -r/..x`,
 	"100,000 files": `cd "$T"; seq 100000 | xargs touch`,
 }
 
-// checkAttacksFail runs one job for each of workspaceAttacks. It checks that the files of the
-// victim are unchanged and that no private directory remains.
+// checkAttacksFail runs one job for each of workspaceAttacks. It checks that the files in $V are unchanged and
+// that no private directory remains.
 func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) (id string)) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.MkdirAll(filepath.Join(victim, "sub"), 0o755); err != nil {
@@ -67,7 +68,7 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 			t.Errorf("%s: %s, %s", name, j.State, j.Error)
 		}
 		if name != "links in the directory" || os.Geteuid() == 0 && q.RootRunnerDir == "" {
-			continue // skip the check below, because a job of root may read every file
+			continue // skip the check below, because a job that runs as root may read every file
 		}
 		if strings.Contains(string(j.Result), "theirs") {
 			t.Errorf("%s: the result is %s", name, j.Result)
@@ -131,7 +132,7 @@ func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 	}
 }
 
-// openTestDirs lets every user traverse the test's own directories.
+// openTestDirs gives every user search permission on the test's own directories.
 func openTestDirs(t *testing.T) {
 	for dir := t.TempDir(); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
@@ -158,7 +159,7 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 	waitNoWorkspaces(q, "what it wrote is gone", 60*time.Second)
 }
 
-// The next runner removes the private directories of a killed runner's jobs. It does so with the
+// If a runner is killed, the next runner removes the private directories of its jobs. It does so with the
 // rights of each job's user.
 func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 	for name, q := range map[string]*testrig.Queue{"runner of the service's user": testrig.NewQueue(t, ""),
@@ -185,8 +186,8 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 	}
 }
 
-// A secret file is read only with the rights of the job's account. If only root may read the file,
-// the job is refused, also if the file is a link.
+// A secret can be in a file, which is read with the rights of the job's account. If only root may read the
+// file, the job is refused, even if the job names a link to the file.
 func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	dir := t.TempDir()

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// workspaceJob contains the members of "show --json" that come from a job's private directory: its
-// progress and its result.
+// workspaceJob contains members of "show --json". The progress and the result come from files in the job's
+// private directory.
 type workspaceJob struct {
 	State    string          `json:"state"`
 	Error    string          `json:"error"`
@@ -41,7 +41,7 @@ func showWorkspaceJob(q *testrig.Queue, id string) (j workspaceJob) {
 	return j
 }
 
-// runToEnd enqueues a job, waits for its end and shows it.
+// runToEnd enqueues a job, waits for its end and returns it as show prints it.
 func runToEnd(q *testrig.Queue, args ...string) workspaceJob {
 	q.Helper()
 	id := q.MustCLI(append([]string{"enqueue", "--max-retries", "0"}, args...)...)
@@ -49,7 +49,7 @@ func runToEnd(q *testrig.Queue, args ...string) workspaceJob {
 	return showWorkspaceJob(q, id)
 }
 
-// A job gets the outcomes and the results of its dependencies.
+// A job can read the outcomes and the results of its dependencies.
 func TestJobGetsResultsOfDependencies(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -117,8 +117,8 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	}
 }
 
-// The result of a job is stored if it is valid JSON. If it is not, show says why it was not stored.
-// The job's exit code alone decides its outcome.
+// The result that a job writes is stored if it is valid JSON. If it is not, show says why. The job's exit code
+// alone decides its outcome.
 func TestJobsResultIsStored(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -160,8 +160,8 @@ func TestJobsResultIsStored(t *testing.T) {
 	}
 }
 
-// A job reports its progress with a file or with the command progress. All commands that show the job show
-// the progress, also after a restart of the service. The last progress is stored with the ended job.
+// A job reports its progress with a file or with the command progress. All commands that show the job show the
+// progress, also after a restart of the service. The last progress stays with the job after its end.
 func TestJobsProgressIsShown(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -227,9 +227,8 @@ func TestProgressOfAShortJob(t *testing.T) {
 	}
 }
 
-// The service publishes the progress of a job at most twice a second, regardless of how often the
-// job writes it, and keeps the last value. Outside a job, the command progress explains how to use
-// it.
+// The service publishes the progress of a job at most twice a second, however often the job writes it, and
+// keeps the last value. If a user runs the command progress outside a job, it explains how to use it.
 func TestProgressIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -259,8 +258,8 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 }
 
-// A secret is read when its job starts, and exists only in the job's environment. The service does
-// not store, show, send or log it. If the job prints the secret, its output can be masked.
+// A secret is read when its job starts, and exists only in the job's environment. The service does not store,
+// show, send or log the secret. If the job prints it, the service can mask it in the output.
 func TestSecretsStaySecret(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The first session on the Windows page prints what the page shows. It runs in an empty home
-// directory.
+// The first example session on the documentation page about Windows prints what the page shows. It runs in an
+// empty home directory.
 func TestExamplesOfTheWindowsPage(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/windows.md")
 	if err != nil {

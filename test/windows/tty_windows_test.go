@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A service on Windows refuses jobs with a terminal. The error names Windows as the reason.
+// A service on Windows refuses jobs that request a terminal. The error names Windows as the reason.
 func TestNoTerminalOnWindows(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	if r := q.CLI("enqueue", "--tty", "true"); r.Code != 2 || !strings.Contains(r.Stderr, "tty") ||

@@ -10,22 +10,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Call describes a call of a method that takes a context and can therefore fail.
+// Call describes a call of a store's method that takes a context. Such a call can fail.
 type Call struct {
 	Method string
-	// Arg is the first argument after the context, or the part of it that matters to tests. It is nil if the
-	// method has no other argument.
+	// Arg is the first argument after the context, or the part of it that tests need. It is nil if the method
+	// has no other argument.
 	Arg any
-	// Succeeded is false before the call is executed, and true after it succeeded.
+	// Succeeded is false when the hook is called before the execution, and true when it is called after it.
 	Succeeded bool
 }
 
 // Hook is called before each call is executed, and again after the call succeeded. It may wait. If it returns
-// an error, the call returns that error. An error from before the execution prevents the execution. An error
-// from after it only hides the result.
+// an error, the caller gets that error. An error before the execution prevents the execution. An error after
+// the execution only hides the result.
 type Hook func(ctx context.Context, c Call) error
 
-// Store is a store.Store that calls a hook.
+// Store is a store.Store that calls a hook before and after each call.
 type Store struct {
 	store.Store
 	hook atomic.Pointer[Hook]
@@ -34,7 +34,7 @@ type Store struct {
 // New returns a store that passes all calls on to s. It has no hook yet.
 func New(s store.Store) *Store { return &Store{Store: s} }
 
-// SetHook sets the hook for all calls that begin or end from now on. A nil hook removes it.
+// SetHook sets the hook. Calls that are executing use it when they end. A nil hook removes the present one.
 func (s *Store) SetHook(hook Hook) { s.hook.Store(&hook) }
 
 func (s *Store) runHook(ctx context.Context, c Call) error {
@@ -44,7 +44,7 @@ func (s *Store) runHook(ctx context.Context, c Call) error {
 	return nil
 }
 
-// call executes a call that returns a value.
+// call calls the hook, executes do and calls the hook again.
 func call[T any](ctx context.Context, s *Store, method string, arg any, do func() (T, error)) (T, error) {
 	var none T
 	if err := s.runHook(ctx, Call{method, arg, false}); err != nil {
@@ -60,7 +60,7 @@ func call[T any](ctx context.Context, s *Store, method string, arg any, do func(
 	return v, nil
 }
 
-// callErr executes a call that returns only an error.
+// callErr is like call for methods that return only an error.
 func callErr(ctx context.Context, s *Store, method string, arg any, do func() error) error {
 	_, err := call(ctx, s, method, arg, func() (struct{}, error) { return struct{}{}, do() })
 	return err

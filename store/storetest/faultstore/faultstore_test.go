@@ -14,7 +14,7 @@ import (
 
 var byPriority = queue.Order{Scheduling: queue.ByPriority}
 
-// Each method of the contract that takes a context can fail before it is executed. It then changes nothing.
+// Each method of store.Store that takes a context can fail before it is executed. It then changes nothing.
 func TestEveryCallCanFail(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	broken := errors.New("on purpose")
@@ -47,7 +47,8 @@ func TestEveryCallCanFail(t *testing.T) {
 	}
 }
 
-// If the hook fails after a call was executed, the caller gets an error, but the call has taken effect.
+// If the hook fails after a call was executed, the caller gets the hook's error, although the call has taken
+// effect.
 func TestHookAfterACallHidesItsResult(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	var calls []Call
@@ -70,7 +71,7 @@ func TestHookAfterACallHidesItsResult(t *testing.T) {
 	}
 }
 
-// A hook that waits delays only its own call.
+// If a hook waits, it delays only the call for which it was called.
 func TestCallsWaitIndependently(t *testing.T) {
 	s := New(memstore.New(byPriority))
 	gate, inside := make(chan struct{}), make(chan struct{})
