@@ -17,7 +17,7 @@ import (
 // completeWithin bounds how long a shell waits for completions.
 const completeWithin = time.Second
 
-// lister passes names to the function add, with a description, which may be "".
+// lister passes names to the function add, each with a description, which may be "".
 type lister = func(ctx context.Context, c *control.Client, add func(name, about string))
 
 // complete returns the names from list that begin with prefix, except those in given. It returns no names
@@ -72,8 +72,8 @@ func jobIDs(states ...string) lister {
 	}
 }
 
-// completeFlags adds completion to the flags of a command, and of its subcommands, that name
-// queues, nodes, batches and jobs.
+// completeFlags adds completion to the flags of cmd and of its subcommands. It covers flags whose value is a
+// queue, a node, a batch or a list of jobs.
 func (a *App) completeFlags(cmd *cobra.Command) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"queue": a.CompleteQueues(), "where-queue": a.CompleteQueues(), "on": a.CompleteNodes(),
@@ -88,7 +88,7 @@ func (a *App) completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// completeIDList completes the last id in a list of unfinished jobs.
+// completeIDList completes the last id in a list of ids, with the ids of unfinished jobs.
 func (a *App) completeIDList(_ *cobra.Command, _ []string, typed string) (lists []cobra.Completion,
 	_ cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
@@ -99,8 +99,8 @@ func (a *App) completeIDList(_ *cobra.Command, _ []string, typed string) (lists 
 	return lists, keepOrder
 }
 
-// completeBatches completes the names of the newest jobs' batches. It omits names that contain control
-// characters.
+// completeBatches completes the names of batches, beginning with those of the newest jobs. It omits names that
+// contain control characters.
 func (a *App) completeBatches() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
 		page, _ := c.List(ctx, control.List{Limit: control.MaxSelectedPerRequest}) // without an answer, offer nothing

@@ -123,7 +123,7 @@ func TestScreenFitsTheWindow(t *testing.T) {
 					lines += 1 + len(part.rows)
 					shown++
 				}
-				if len(part.rows) > 0 && part.hiddenRows > 0 && part.emptyText != "" {
+				if len(part.rows) > 0 && part.hiddenRows > 0 && part.moreText != "" {
 					lines++
 				}
 			}
