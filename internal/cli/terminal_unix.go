@@ -27,8 +27,6 @@ import (
 // into raw mode, and passes keys and size changes on. When the attempt ends, the method leave restores the
 // terminal.
 //
-//
-//
 // The output may also change modes of the user's terminal, for example hide the cursor. termtext.Modes tracks
 // these modes, so that leave can reset them.
 

@@ -13,8 +13,6 @@ import (
 // This file orders the jobs of an upload by their dependencies. A job can depend only on jobs in the same
 // request, in earlier requests and in the queue.
 //
-//
-//
 // For example, line 1 of a file with 100,000 lines depends on line 90,000. When the first request is full,
 // readyJobs does not know the parent of line 1, so it holds line 1 back. After the last line, or when too many
 // jobs are held back, sortRemaining sorts them. Then they are sent.
