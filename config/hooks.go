@@ -49,7 +49,7 @@ func checkWebhooks(text string) (string, error) {
 // WebhooksByName returns the webhooks by name.
 func (s *Settings) WebhooksByName() map[string]Webhook { return unchecked(parseWebhooks(s.Webhooks)) }
 
-// SetWebhooks sets the setting webhooks from the table webhooks of a settings file. Each webhook in the table
+// SetWebhooks sets the setting `webhooks` from the table `webhooks` of a settings file. Each webhook in the table
 // has url and secret_file, and optionally events and queues.
 func (l *Layer) SetWebhooks(table map[string]any) error {
 	text := []byte(noneWord)

@@ -23,7 +23,7 @@ const (
 	maxUnitIDBytes = 128  // maximum length of the id of a unit, in bytes
 )
 
-// SetResources sets the setting resources from the table resources of a settings file. Each resource in the
+// SetResources sets the setting `resources` from the table `resources` of a settings file. Each resource in the
 // table has the field count or ids, and optionally env.
 func (l *Layer) SetResources(table map[string]any) error {
 	var list []string

@@ -63,7 +63,7 @@ const keepOrder = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveK
 // jobIDs lists the ids of jobs in these states.
 func jobIDs(states ...string) lister {
 	return func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		// without an answer, offer nothing
+		// on an error, offer nothing
 		page, _ := c.List(ctx, control.List{State: states, Limit: control.MaxSelectedPerRequest})
 		for i := range page.Jobs {
 			j := &page.Jobs[i]
@@ -103,7 +103,7 @@ func (a *App) completeIDList(_ *cobra.Command, _ []string, typed string) (lists 
 // contain control characters.
 func (a *App) completeBatches() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		page, _ := c.List(ctx, control.List{Limit: control.MaxSelectedPerRequest}) // without an answer, offer nothing
+		page, _ := c.List(ctx, control.List{Limit: control.MaxSelectedPerRequest}) // on an error, offer nothing
 		for i := range page.Jobs {
 			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.Escape(name) == name {
 				add(name, "")
@@ -124,7 +124,7 @@ func stateValues() []string {
 // CompleteNodes completes the names of nodes.
 func (a *App) CompleteNodes() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		list, _ := c.NodeList(ctx, control.NodeListParams{}) // without an answer, offer nothing
+		list, _ := c.NodeList(ctx, control.NodeListParams{}) // on an error, offer nothing
 		for i := range list.Nodes {
 			add(list.Nodes[i].Name, "")
 		}
@@ -134,7 +134,7 @@ func (a *App) CompleteNodes() cobra.CompletionFunc {
 // CompleteQueues completes names of queues.
 func (a *App) CompleteQueues() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		list, _ := c.QueueList(ctx, control.QueueListParams{}) // without an answer, offer nothing
+		list, _ := c.QueueList(ctx, control.QueueListParams{}) // on an error, offer nothing
 		for i := range list.Queues {
 			add(list.Queues[i].Queue, "")
 		}

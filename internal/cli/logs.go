@@ -322,7 +322,7 @@ func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	}
 }
 
-// startReading starts a goroutine that prints an attempt and then releases the attempt's slot in place. While
+// startReading starts a goroutine that prints an attempt and then releases a slot of the semaphore place. While
 // the service has no free stream for this user, the goroutine tries again.
 func (q *queueReader) startReading(ctx context.Context, id string, attempt int, place chan struct{}) {
 	q.streams.Go(func() {

@@ -100,7 +100,7 @@ func (m *Modes) applyOSC(text string) {
 		m.set("]8", "", "\x1b]8;;\a", address != "")
 	case n == 22:
 		m.set("]22", "", "\x1b]22;\a", value != "")
-	case n == 9 && strings.HasPrefix(value, "4;"): // progress
+	case n == 9 && strings.HasPrefix(value, "4;"): // progress, which terminals show in the taskbar
 		m.set("]9;4", "", "\x1b]9;4;0\a", !strings.HasPrefix(value, "4;0"))
 	}
 }

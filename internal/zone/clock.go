@@ -2,8 +2,7 @@ package zone
 
 import "time"
 
-// WallClock returns the date and the time of day that a clock in t's zone shows at t. The result has these as a
-// time in UTC.
+// WallClock returns a time in UTC with the date and the time of day that a clock in t's zone shows at t.
 func WallClock(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()

@@ -239,7 +239,7 @@ func scheduleRunVerb(a command) *cobra.Command {
 // completeSchedules completes the names of schedules.
 func (a command) completeSchedules() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		page, _ := c.ScheduleList(ctx, control.ScheduleList{}) // if the service does not answer, offer nothing
+		page, _ := c.ScheduleList(ctx, control.ScheduleList{}) // on an error, offer nothing
 		for i := range page.Schedules {
 			s := &page.Schedules[i]
 			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.Escape(present.ScheduledTitle(s)), 60))
