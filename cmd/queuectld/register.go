@@ -259,7 +259,7 @@ func restartArgs(ctx context.Context, c *control.Client, serve []string) ([]stri
 		return nil, err
 	}
 	serve = slices.Clone(serve)
-	// Without a settings file, the service uses the default path.
+	// If the settings file does not exist, leave out its path. The service then uses the default path.
 	if _, err := os.Stat(st.SettingsFile); err == nil {
 		serve = append(serve, "--config", st.SettingsFile)
 	}

@@ -104,7 +104,7 @@ func resetLimits() {
 			continue
 		}
 		raised := unix.Rlimit{Cur: l.defaultSoft(max(now.Max, l.hard)), Max: max(now.Max, l.hard)}
-		// Only a user with the right to raise the hard limit can set it.
+		// Only a user with the right to raise hard limits can set one. Other users set only the soft limit.
 		if unix.Setrlimit(l.resource, &raised) != nil {
 			unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.defaultSoft(now.Max), Max: now.Max})
 		}

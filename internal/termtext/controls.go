@@ -39,7 +39,7 @@ func (c *Controls) addIfModeChange(s string) {
 	case s == "\x1bc": // a reset undoes all sequences before it
 		c.sequences, c.sequenceBytes = c.sequences[:0], 0
 		return
-	case len(s) > 1 && beginsString(s[1]), s == "\x1b\\": // strings and their ends are not kept
+	case len(s) > 1 && beginsString(s[1]), s == "\x1b\\": // drop a string, such as a window title, and its end
 		return
 	case len(s) < 3 || s[1] != '[' || s[2] >= '<' && s[2] <= '>':
 	case strings.IndexByte("Hfd", last) >= 0 && strings.Trim(s[2:len(s)-1], "0123456789:;") == "":

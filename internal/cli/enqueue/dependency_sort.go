@@ -75,7 +75,7 @@ func (s *depSorter) readyJobs(part []pendingJob) []pendingJob {
 	return s.recordIDs(part)
 }
 
-// recordIDs records the ids of jobs that are about to be sent.
+// recordIDs records the ids of jobs that are about to be sent, and returns the jobs.
 func (s *depSorter) recordIDs(part []pendingJob) []pendingJob {
 	for i := range part {
 		if part[i].ID != "" {

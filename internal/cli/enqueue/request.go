@@ -92,8 +92,8 @@ func (f *callerFields) load(noCwd bool) error {
 	return nil
 }
 
-// addAnswer adds the answer to one request of a batch to the answers to its earlier requests. lines contains
-// the line of each job of the request.
+// addAnswer adds got, the answer to one request of a batch, to all, the answers to earlier requests. lines
+// contains the line of each job of the request.
 func addAnswer(all, got *control.EnqueueBatchResult, lines []int) {
 	for _, at := range got.FoundIndexes {
 		if at < len(lines) {

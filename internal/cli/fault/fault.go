@@ -43,7 +43,8 @@ func ExitCode(err error) int {
 		error
 		ExitsWith() int
 	}
-	// A chosen exit code comes first, because a usage error of the command serve can have one.
+	// A chosen exit code comes before that of usage errors, because a usage error of the command serve can
+	// have a chosen one.
 	if e, ok := errors.AsType[chosen](err); ok {
 		return e.ExitsWith()
 	}

@@ -14,7 +14,7 @@ const mkdirCommand = "mkdir -p"
 // process's umask.
 var callerUmask = -1
 
-// CallerUmask returns the umask that this process was started with. On this system, ok is always true.
+// CallerUmask returns the umask that this process was started with. On this system, the second result is always true.
 func CallerUmask() (int, bool) {
 	if callerUmask >= 0 {
 		return callerUmask, true
