@@ -11,7 +11,7 @@ type Paths struct {
 const (
 	SettingsFileName = "queuectl.toml"
 	LogName          = "queuectl.log"
-	// BothServicesMarkerName is the name of an empty file. It exists if queuectl has already told the user that
+	// BothServicesMarkerName is the name of an empty file. It exists if queuectl has already informed the user that
 	// there is a system service in addition to the user's own service.
 	BothServicesMarkerName = "both-services"
 

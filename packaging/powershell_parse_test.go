@@ -26,7 +26,7 @@ type psToken struct {
 	kind   psKind
 	text   string
 	line   int
-	opener int  // index of the innermost opener around the token; -1 if there is none
+	opener int  // index of the innermost opener around the token; -1 without one
 	glued  bool // no space precedes the token
 }
 
@@ -348,7 +348,7 @@ func (f psFile) isKeyword(i int) bool {
 		f.tokens[i-1].kind == psWord && f.tokens[i-1].text == "function"
 }
 
-// block returns the innermost { around a token, and the end of that block. It returns -1 if there is none.
+// block returns the innermost { around a token, and the end of that block. It returns -1 if no { is around the token.
 func (f psFile) block(i int) (block, end int) {
 	for at := f.tokens[i].opener; at >= 0; at = f.tokens[at].opener {
 		if f.tokens[at].text == "{" {

@@ -40,7 +40,7 @@ func (q *question) insert(text string) {
 	}
 }
 
-// text returns the question as it is displayed.
+// text returns the question in its displayed form.
 func (q *question) text() string {
 	switch q.kind {
 	case askSearch:

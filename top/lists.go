@@ -66,7 +66,7 @@ type row struct {
 	colour   string
 }
 
-// table is a list as it is displayed.
+// table is a list in its displayed form.
 type table struct {
 	headings   []string
 	rows       []row

@@ -35,7 +35,7 @@ type piece struct {
 	isGap  bool // the text is a note about output that cannot be read
 }
 
-// line is one line of output as it is displayed.
+// line is one line of output in its displayed form.
 type line struct {
 	time control.Time
 	text string

@@ -193,7 +193,7 @@ func (m *model) ownsRow(r *row) bool {
 }
 
 // askOrStart starts an action on the service. For an action on rows, it first asks the user for a confirmation
-// or a number. That action is about the marked rows or, if there are none, the selected row.
+// or a number. That action is about the marked rows or, without marked rows, the selected row.
 func (m *model) askOrStart(v *verb) []effect {
 	a := act{verb: v}
 	if v.appliesTo == nil {

@@ -46,7 +46,7 @@ var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resourc
 	"webhooks": (*config.Layer).SetWebhooks}
 
 // faultyPath returns the path of the key that makes a table of tableSetters invalid. It finds the first invalid
-// inner table, in the order of the names. Then it looks for a key that the error names, and without which the
+// inner table, in the order of the names. Then it finds a key that the error names, and without which the
 // error changes. If there is no such key, it returns the path of the inner table.
 func faultyPath(name string, table map[string]any, take func(*config.Layer, map[string]any) error) []string {
 	wrong := func(below string, v any) string {

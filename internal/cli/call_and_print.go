@@ -17,7 +17,7 @@ import (
 // errExecutedDaemon means that queuectld has executed the command, so this program has nothing left to do.
 var errExecutedDaemon = errors.New("queuectld has executed the command")
 
-// execDaemon executes queuectld, with the same arguments, in place of this program.
+// execDaemon executes queuectld instead of this program, with the same arguments.
 func (a *App) execDaemon() (err error) {
 	a.ExitCode, err = a.Finder.Exec()
 	return err
@@ -162,7 +162,7 @@ func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
 	}
 }
 
-// ReadAndPrint is like CallAndPrint, but for commands that only read. Such commands can also read the directory
+// ReadAndPrint is CallAndPrint for commands that only read. Such commands can also read the directory
 // of a private run that has no running service.
 func ReadAndPrint[P, R any](ctx context.Context, a *App, method Method[P, R], p P, print func(R) error) error {
 	a.MissingIsEmpty = true

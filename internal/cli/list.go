@@ -393,7 +393,7 @@ func hasFilter(p control.List) bool {
 		p.IDGlob != ""
 }
 
-// expandStateNames returns the names of the states that p selects, each once. A name like "waiting" stands for
+// expandStateNames returns the names of the states that p selects, each once. A name like "waiting" means
 // several states.
 func expandStateNames(p *control.List) (names []string, err error) {
 	var selected []queue.State

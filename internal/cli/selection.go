@@ -134,7 +134,7 @@ func (s *Selection) Params(cmd *cobra.Command, ids []string) (control.Selection,
 	return p, nil
 }
 
-// selectingFlag returns the first flag with which the user selected jobs, or "" if there is none.
+// selectingFlag returns the first flag with which the user selected jobs, or "" without such a flag.
 func (s *Selection) selectingFlag(cmd *cobra.Command) string {
 	for _, name := range []string{"all", "state", "failed", cmp.Or(s.LabelFlag, "label"), "queue", "where-queue", "batch",
 		"user", "older-than"} {

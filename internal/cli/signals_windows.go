@@ -6,7 +6,7 @@ import (
 )
 
 // StopSignals make a service stop gracefully. Windows sends SIGTERM when the user closes the console.
-// ReloadSignals make a service reload its settings. There are none on Windows.
+// ReloadSignals make a service reload its settings. Windows has no such signals.
 var (
 	StopSignals   = []os.Signal{syscall.SIGTERM, os.Interrupt}
 	ReloadSignals = []os.Signal{}

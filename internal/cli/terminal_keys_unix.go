@@ -9,7 +9,7 @@ type keyParser struct {
 	tildePending bool // the last key was a tilde after Enter
 }
 
-// keyAction is what an escape sequence requests.
+// keyAction is the request of an escape sequence.
 type keyAction int
 
 const (

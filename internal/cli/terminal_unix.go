@@ -181,7 +181,7 @@ func (s *terminalSession) printOutput(
 	return err
 }
 
-// restoreModes sets the terminal modes that the running attempt has set so far. lines is how many of the last
+// restoreModes sets the terminal modes that the running attempt has set before. lines is how many of the last
 // lines of its output to show.
 func (s *terminalSession) restoreModes(ctx context.Context) (lines int, err error) {
 	joined, err := s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Controls: true})

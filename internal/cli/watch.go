@@ -56,7 +56,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	}
 }
 
-// FollowEvents starts to follow events, and calls the function each for every event. It returns at once. The
+// FollowEvents starts to follow events, and calls the function each for every event. It does not wait for them. The
 // channel gets the error when the connection is lost or ctx ends.
 func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
 	each func(control.Event) error) (ended <-chan error) {

@@ -8,7 +8,7 @@ import "github.com/queuectl/queuectl/config"
 // Name is the name of the service.
 const Name = "queuectl"
 
-// Process holds the facts about a running service from which BootAdvice derives how it was started.
+// Process holds the facts about a running service from which BootAdvice derives its advice.
 type Process struct {
 	Kind       config.ServiceKind
 	Background bool   // a client started it on demand

@@ -18,7 +18,7 @@ var (
 	parameters  = kernel32.NewProc("GetProcessShutdownParameters")
 )
 
-// found returns the invisible window of this process, or 0 if there is none.
+// found returns the invisible window of this process, or 0 without such a window.
 func found() (window uintptr) {
 	class := windows.StringToUTF16Ptr("queuectl")
 	for {

@@ -23,7 +23,7 @@ func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
 
-// stopExtension is how much time a stopping service requests from the service manager at once. The service must
+// stopExtension is how much time a stopping service requests from the service manager in one message. The service must
 // request more before that time has passed.
 const stopExtension = 40 * time.Second
 
@@ -106,7 +106,7 @@ func WatchdogTimeout() time.Duration {
 	return d
 }
 
-// Unit is the name of a systemd unit, such as queuectl.service. systemctl looks for it among the units of the
+// Unit is the name of a systemd unit, such as queuectl.service. systemctl searches for it among the units of the
 // system or, in a user's service, among those of the user.
 type Unit string
 

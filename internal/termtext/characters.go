@@ -71,7 +71,7 @@ func WithoutJoiners(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
 }
 
-// ColourLength returns the length of the colour sequence at the beginning of s. It returns 0 if there is none,
+// ColourLength returns the length of the colour sequence at the beginning of s. It returns 0 without one,
 // or if the sequence makes text blink or hides it.
 func ColourLength(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {

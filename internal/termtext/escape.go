@@ -58,7 +58,7 @@ const ResetColours = "\x1b[0m"
 // Escape escapes the bidirectional controls and all control characters. It keeps tabs, newlines and colours.
 func Escape(s string) string { return EscapeExcept(s, "\n\t", true) }
 
-// EscapeLive is like Escape, but for output that a job is still writing. It also keeps carriage returns, with
+// EscapeLive is like Escape. It is for output that a job is still writing. It also keeps carriage returns, with
 // which programs redraw a progress line.
 func EscapeLive(s string) string { return EscapeExcept(s, "\n\t\r", true) }
 

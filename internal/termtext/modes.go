@@ -29,7 +29,7 @@ type Modes struct {
 
 // change is one difference between the terminal's state and its state after a reset.
 type change struct {
-	name string // what has changed, such as "?25" (a private mode), "m" (colours) or "(" (a character set)
+	name string // the changed property, such as "?25" (a private mode), "m" (colours) or "(" (a character set)
 	redo string // sequence that makes the change again
 	undo string
 	// saved means that the program has saved this changed state, with the cursor or as a mode. It may restore

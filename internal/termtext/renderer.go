@@ -22,7 +22,7 @@ const (
 	maxCellBytes     = 32  // maximum number of bytes of a character with its combining marks
 )
 
-// Renderer returns each line of a terminal's output once, as it is when the cursor leaves the line. It keeps
+// Renderer returns each line of a terminal's output once, in its state when the cursor leaves the line. It keeps
 // the current line as cells, one for each column. So carriage returns, backspaces, and sequences that move,
 // erase, insert and delete within a line work as on a terminal. For example, "10%\r20%\b!" results in "20!".
 //
@@ -301,7 +301,7 @@ func (r *Renderer) applySequence(params string, final byte) {
 }
 
 // setAlternate enters or leaves the alternate screen. If the program leaves it without having entered it, the
-// text so far was on that screen and is dropped.
+// earlier text was on that screen and is dropped.
 func (r *Renderer) setAlternate(on bool) {
 	if !on && r.StartsMidway && !r.usedAlternate {
 		r.output.Reset()

@@ -60,7 +60,7 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 		used += got[i] + columnGap
 	}
 	for ; used > limit && shown > 2; shown-- {
-		// Omit the last uncut column that is wider than minColumnWidth, such as a time. If there is none, omit
+		// Omit the last uncut column that is wider than minColumnWidth, such as a time. Without such a column, omit
 		// the last column that may be omitted.
 		out, time := 0, false
 		for i := 1; i < len(got)-1; i++ {

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LocalName is the name that stands for the machine's zone. Which zone that is may change.
+// LocalName is the name of the machine's zone, whichever zone that is at the moment.
 const LocalName = "Local"
 
 // Load returns the zone with a name from the IANA database, a zone in the form of POSIX.1-2024,

@@ -29,7 +29,7 @@ func refusal(t *testing.T, words ...string) string {
 	return ""
 }
 
-// For a flag or command of another program, the hint names queuectl's equivalent, or says that there is none.
+// For a flag or command of another program, the hint names queuectl's equivalent, or says that it has none.
 // It never suggests a word that only looks similar.
 func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{

@@ -105,7 +105,7 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 	}
 }
 
-// allMetavars lists the words that may stand for the value of a flag in the help.
+// allMetavars lists the words that the help may use for the value of a flag.
 var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE " +
 	"FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD " +
 	"QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")

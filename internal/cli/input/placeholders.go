@@ -30,7 +30,7 @@ var placeholderFuncs = []struct {
 	{"/.", func(arg string) string { return withoutExtension(baseName(arg)) }},
 }
 
-// jobNumberPlaceholder is the replacement string that stands for the number of the job, from 1.
+// jobNumberPlaceholder is the replacement string for the number of the job, from 1.
 const jobNumberPlaceholder = "{#}"
 
 // maxArgNumber is the highest argument number in a replacement string.

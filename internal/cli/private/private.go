@@ -237,7 +237,7 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 }
 
 // awaitServiceEnd waits for the service to stop. A signal stops the running jobs, and another one makes
-// awaitServiceEnd return at once. Signals that finishRunning has received count too. If awaitServiceEnd does
+// awaitServiceEnd return immediately. Signals that finishRunning has received count too. If awaitServiceEnd does
 // not wait, the runner keeps the results of jobs that have ended.
 func (p *privateJobs) awaitServiceEnd(ended <-chan error, signals <-chan os.Signal) error {
 	for p.signalCount < 2 {

@@ -41,8 +41,7 @@ func (s *SafeWriter) escape(text string) string {
 	return termtext.Escape(text)
 }
 
-// TTYOutput converts a job's terminal output to text. Each line of the text is what a terminal would finally
-// show.
+// TTYOutput converts a job's terminal output to text. A terminal would finally show the same lines.
 type TTYOutput struct {
 	Renderer termtext.Renderer
 	Live     bool   // show the unfinished line, and redraw it when it changes

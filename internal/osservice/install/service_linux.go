@@ -114,7 +114,7 @@ func (s *Service) unitDir() string {
 	return filepath.Join(s.root, "/etc/systemd/system")
 }
 
-// packagedUnit returns the path of a unit that a package has installed, or "" if there is none.
+// packagedUnit returns the path of a unit that a package has installed, or "" if no package has.
 func (s *Service) packagedUnit() string {
 	if s.User {
 		return ""

@@ -48,7 +48,7 @@ type Service struct {
 	tidyRunners                  func(client string)
 
 	// These functions handle the command that Windows runs when this user logs on. logonCommand returns "" if
-	// there is none.
+	// Windows runs no such command.
 	logonCommand       func() (string, error)
 	setLogonCommand    func(line string) error
 	removeLogonCommand func() error

@@ -89,7 +89,7 @@ func dll() []byte {
 }
 
 // exports returns the export table, which contains one function. The address of that function is inside the
-// table itself, which tells the loader to forward calls. The text at that address names the function that
+// table itself, which makes the loader forward calls. The text at that address names the function that
 // receives the calls.
 func exports() []byte {
 	type directory struct {
