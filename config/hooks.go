@@ -20,9 +20,9 @@ type Webhook struct {
 	SecretFile string   // file with the secret that signs the requests
 }
 
-// Matches reports whether the webhook receives an event of a job. of is the name of the job's queue.
-func (w *Webhook) Matches(moment queue.HookEvents, of string) bool {
-	return w.Events&moment != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, of))
+// Matches reports whether the webhook receives an event of a job in a queue.
+func (w *Webhook) Matches(event queue.HookEvents, queueName string) bool {
+	return w.Events&event != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, queueName))
 }
 
 // These constants bound the table webhooks: the number of webhooks, and the length of a URL in bytes.
