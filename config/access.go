@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// These are the values of run_as. The name of a user follows the prefix fixed.
+// These are the values of run_as, the setting that says which account runs jobs. After fixedPrefix comes the
+// name of a user.
 const (
 	RunAsService   = "service"
 	RunAsSubmitter = "submitter"
@@ -29,8 +30,8 @@ const (
 	maxAccountNameBytes = 256
 )
 
-// SettingsTables lists the tables of the settings file. A setting whose name begins with one of them and a
-// dot belongs to that table.
+// SettingsTables lists the tables of the settings file. For example, the setting access.read is the key read in
+// the table access.
 var SettingsTables = []string{accessTable, "hooks", "traces", "web"}
 
 // accessTable is the table whose settings are lists of users and groups.
@@ -43,8 +44,8 @@ var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store",
 // NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Key) NeedsRestart() bool { return slices.Contains(restartSettings, k.Name) }
 
-// KeepUntilRestart copies the settings that take effect only at a restart, and their origins, from old.
-// PendingRestart then returns the values that these settings get at the restart.
+// KeepUntilRestart sets the settings that take effect only at a restart, and their origins, back to those of
+// old. PendingRestart then returns the values that KeepUntilRestart has replaced.
 func (c *Config) KeepUntilRestart(old *Config) {
 	c.pendingSettings = nil
 	oldKeys := keysOf(&old.Settings)

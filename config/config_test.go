@@ -19,7 +19,8 @@ func layer(origin config.Origin, pairs ...string) config.Layer {
 	return l
 }
 
-// Every default is valid. ValueText returns a text for it that is a valid value with the same meaning.
+// Every default is valid. ValueText returns a text for each default, and that text is a valid value with the
+// same meaning.
 func TestDefaultsAreValid(t *testing.T) {
 	c, err := config.Merge()
 	if err != nil {
@@ -54,7 +55,7 @@ func TestWebHosts(t *testing.T) {
 	}
 }
 
-// An invalid value is rejected, and the error names the setting.
+// Every setting rejects an invalid value, with an error that names the setting.
 func TestSettingErrorsNameTheSetting(t *testing.T) {
 	for i := range config.Keys() {
 		k := &config.Keys()[i]
@@ -62,7 +63,7 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 			if (k.Name == "shell" || strings.HasPrefix(k.Name, "hooks.") || bad == "NaN" &&
 				(k.Name == "socket_group" || k.Name == "hooks_user" || k.Name == "web.hosts" || k.Name == "node" ||
 					strings.HasPrefix(k.Name, "access."))) && bad != "" && bad != "\x00" {
-				// Any text is valid for these settings: programs, commands, and names of groups, users and hosts.
+				// Any text is valid for these settings, such as programs and names.
 				continue
 			}
 			var e *queue.Error
@@ -73,7 +74,7 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 	}
 }
 
-// Each alternative name of a setting accepts its own form of the values.
+// Under an alias, a setting accepts values in the form of that alias.
 func TestSpellings(t *testing.T) {
 	for _, c := range [][4]string{
 		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"},
@@ -94,7 +95,8 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// A stronger origin overrides a weaker one, and OverriddenSettings returns the overridden settings.
+// If two origins set a setting, the stronger one wins. OverriddenSettings then returns that setting for the
+// weaker one.
 func TestStrongerOriginWins(t *testing.T) {
 	layers := []config.Layer{
 		layer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"),
@@ -118,7 +120,7 @@ func TestStrongerOriginWins(t *testing.T) {
 	}
 }
 
-// Merged settings may be read while the original layers are changed.
+// Merge copies the layers, so the caller may change them afterwards.
 func TestMergedSettingsAreACopy(t *testing.T) {
 	layers := []config.Layer{layer(config.FromFile, "workers", "1"), layer(config.FromStored)}
 	c, err := config.Merge(layers...)
@@ -157,7 +159,7 @@ func TestHoldRestoresRestartSettings(t *testing.T) {
 	}
 }
 
-// ReadEnv reads variables whose names are QUEUECTL_ and the name of a setting. It ignores others.
+// ReadEnv reads the variables whose names are QUEUECTL_ and the name of a setting. It ignores all others.
 func TestEnvironment(t *testing.T) {
 	l, err := config.ReadEnv([]string{"QUEUECTL_WORKERS=7", "QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_SOCKET=/x", "WORKERS=9",
 		"odd"})

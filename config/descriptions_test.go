@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Each setting and each table of the settings file has a description, and no description is left over.
+// Each setting and each table of the settings file has a description. Nothing else has one.
 func TestDescriptionsMatchSettings(t *testing.T) {
 	var want []string
 	for _, k := range Keys() {

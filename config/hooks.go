@@ -20,10 +20,9 @@ type Webhook struct {
 	SecretFile string   // file with the secret that signs the requests
 }
 
-// Matches reports whether the webhook is notified of an event of a job. The parameter of is the job's
-// queue.
-func (w *Webhook) Matches(moment queue.HookEvents, of string) bool {
-	return w.Events&moment != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, of))
+// Matches reports whether the webhook receives an event of a job in a queue.
+func (w *Webhook) Matches(event queue.HookEvents, queueName string) bool {
+	return w.Events&event != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, queueName))
 }
 
 // These constants bound the table webhooks: the number of webhooks, and the length of a URL in bytes.
@@ -32,7 +31,7 @@ const (
 	maxURLBytes = 2048
 )
 
-// hookKey returns the setting for a hook that runs for all jobs.
+// hookKey returns the setting for a hook, a command that runs after events of any job.
 func hookKey(name string, member *string) Key {
 	return secret(orNone(name, member, func(text string) (string, error) {
 		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookCommandBytes || strings.ContainsRune(text, 0) {
@@ -50,8 +49,8 @@ func checkWebhooks(text string) (string, error) {
 // WebhooksByName returns the webhooks by name.
 func (s *Settings) WebhooksByName() map[string]Webhook { return unchecked(parseWebhooks(s.Webhooks)) }
 
-// SetWebhooks sets the setting webhooks to the table of that name in a settings file. Each webhook
-// in the table has url and secret_file, and optionally events and queues.
+// SetWebhooks sets the setting `webhooks` from the table `webhooks` of a settings file. Each webhook in the table
+// has url and secret_file, and optionally events and queues.
 func (l *Layer) SetWebhooks(table map[string]any) error {
 	text := []byte(noneWord)
 	if len(table) > 0 {

@@ -53,7 +53,7 @@ type Settings struct {
 	MaxConnections        int
 	MaxConnectionsPerUser int
 	StopTimeout           time.Duration
-	RetentionCompleted    time.Duration // 0 means forever, as for the next fields of this type
+	RetentionCompleted    time.Duration // 0 means forever, also for the next two fields and RetentionEvents
 	RetentionCancelled    time.Duration
 	RetentionDead         time.Duration
 	RetentionMaxJobs      int64
@@ -64,30 +64,30 @@ type Settings struct {
 	LogFormat             string
 	RunAs                 string // account that runs jobs: service, submitter or fixed:USER
 	SocketMode            string // mode of the socket file, as an octal number
-	SocketGroup           string // "" means the group of the service
-	AccessRead            string // names, "none" or "auto", as for the next three fields; see AccessNames
+	SocketGroup           string // group of the socket file; "" means the group of the service
+	AccessRead            string // names, "none" or "auto", also for the next three fields; see AccessNames
 	AccessSubmit          string
 	AccessOperate         string
 	AccessAdmin           string
 	Resources             string // "none", or the format of checkResources; see ResourcesByName
 	Hooks                 queue.HookCommands
-	HooksUser             string // "" means the account of the service
+	HooksUser             string // account that runs hooks; "" means the account of the service
 	Webhooks              string // "none" or JSON; see WebhooksByName
-	TracesEndpoint        string // "" means none
-	WebListen             string // "" means no page; for the fields below, "" means "none"
+	TracesEndpoint        string // URL of the collector of traces; "" means none
+	WebListen             string // address of the web page; "" means no page
 	WebAnonymous          string // right of visitors without a session: none or read
-	WebMetrics            string // whether programs may read metrics without a session: false or true
+	WebMetrics            string // "true" if programs may read metrics without a session, else "false"
 	WebHosts              string // host names, separated by spaces; see HostNames
 	WebTLSCert            string
 	WebTLSKey             string
-	WebTLS                string // none or proxy
+	WebTLS                string // none or proxy; proxy means that a proxy handles TLS
 	Store                 string // sqlite or a URL; see StoreURL
-	StoreFile             string // "" means none
-	StoreRoles            string // "" means none; see RoleUsers
-	Node                  string // "" means the name of the host
-	NodeLabels            string // "" means none; see LabelsOfNode
+	StoreFile             string // file that contains the URL; "" means none
+	StoreRoles            string // user of each database role; "" means none; see RoleUsers
+	Node                  string // name of this node; "" means the name of the host
+	NodeLabels            string // labels of this node; "" means none; see LabelsOfNode
 	NodeLease             time.Duration
-	OnPartition           string // stop or continue
+	OnPartition           string // stop or continue: what a node does when it cannot reach the store
 }
 
 // WorkerCount returns the number of workers that the setting requests.
@@ -129,7 +129,7 @@ type Key struct {
 // Keys returns the table of settings, in the order of the documentation.
 func Keys() []Key { return keysOf(&Settings{}) }
 
-// in returns the row of the setting that reads and writes s.
+// in returns the same row of a table whose rows read and write s.
 func (k *Key) in(s *Settings) *Key {
 	rows := keysOf(s)
 	return &rows[slices.IndexFunc(rows, func(row Key) bool { return row.Name == k.Name })]
@@ -163,8 +163,8 @@ func (k *Key) Doc() string {
 	return text
 }
 
-// keyAlias is another name for a setting. The function toValue converts a value given under this name to a
-// value of the setting, and the function fromValue converts a value of the setting back.
+// keyAlias is another name for a setting. toValue converts a value given under this name to a value of the
+// setting, and fromValue converts it back.
 type keyAlias struct {
 	alias, key string
 	toValue    func(text string) (string, error)
@@ -216,8 +216,8 @@ func (k *Key) Aliases() (names []string) {
 	return names
 }
 
-// FindKey returns the setting with a name or an alternative name. It also returns the value, converted
-// from the form of that name. It does not check the value.
+// FindKey returns the setting that has the given name or alias. It also converts the value from the form of an
+// alias to that of the setting. It does not check the value.
 func FindKey(name, text string) (*Key, string, error) {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	for _, k := range Keys() {
@@ -246,7 +246,7 @@ func FindKey(name, text string) (*Key, string, error) {
 			"; list all settings with: queuectl config list")}
 }
 
-// underscored returns the name of a setting in the form that environment variables use.
+// underscored returns the name of a setting with underscores, as in the names of environment variables.
 func underscored(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
 // Names returns the names of all settings.
@@ -285,7 +285,7 @@ func text(name, def string, member *string, parse func(text string) (string, err
 	return setting(name, def, member, parse, func(text string) string { return text })
 }
 
-// orWord returns a setting that also accepts a word. The word is stored as the given value.
+// orWord returns a setting that also accepts the given word. The word is stored as value.
 func orWord[T comparable](k Key, word string, value T, member *T) Key {
 	set, get := k.set, k.get
 	k.set = func(text string) error {
@@ -304,7 +304,7 @@ func orWord[T comparable](k Key, word string, value T, member *T) Key {
 	return k
 }
 
-// orNone returns a setting that is stored as text. The text "none" is the default, and is stored as "".
+// orNone returns a setting that is stored as text. Its default is "none", which is stored as "".
 func orNone(name string, member *string, parse func(text string) (string, error)) Key {
 	return orWord(text(name, noneWord, member, parse), noneWord, "", member)
 }
@@ -417,7 +417,7 @@ func textOrNoneKey(name string, member *string, check func(string) error) Key {
 	})
 }
 
-// unchecked returns the value of a setting whose text was checked before.
+// unchecked returns value. The text of the setting was checked before, so err must be nil.
 func unchecked[T any](value T, err error) T {
 	if err != nil {
 		panic("config: " + err.Error())
@@ -425,8 +425,8 @@ func unchecked[T any](value T, err error) T {
 	return value
 }
 
-// checkCollectorURL returns an error if the text is not the URL of a collector. The URL must not contain
-// headers or credentials.
+// checkCollectorURL returns an error unless the text is the URL of a collector of traces. The URL must not
+// contain headers or credentials.
 func checkCollectorURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil ||

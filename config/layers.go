@@ -33,7 +33,7 @@ type Layer struct {
 type Config struct {
 	Settings
 	layers []Layer // from weakest to strongest
-	// pendingSettings lists the settings whose new values KeepUntilRestart has replaced by the old ones.
+	// pendingSettings lists the settings whose new values KeepUntilRestart has replaced by the old values.
 	pendingSettings []PendingSetting
 }
 
@@ -76,14 +76,14 @@ func (c *Config) Origin(name string) Origin {
 	return c.StrongestOrigin(name)
 }
 
-// StrongestOrigin returns the origin of a setting's value in the layers. If that value is pending, the
-// setting gets it when the service restarts.
+// StrongestOrigin returns the origin that gives a setting its value, even if that value takes effect only when
+// the service restarts.
 func (c *Config) StrongestOrigin(name string) Origin {
 	_, origin := c.strongest(name, "")
 	return origin
 }
 
-// strongest returns a setting's value in the layers, and the origin of the value.
+// strongest returns the value that the last layer with the setting gives it, and the origin of that layer.
 func (c *Config) strongest(name, defaultText string) (text string, origin Origin) {
 	text, origin = defaultText, FromDefault
 	for _, l := range c.layers {
@@ -94,7 +94,8 @@ func (c *Config) strongest(name, defaultText string) (text string, origin Origin
 	return text, origin
 }
 
-// OverriddenSettings returns the settings of the origin weaker that a stronger origin overrides.
+// OverriddenSettings returns the names of the settings that have a value from the origin weaker, but also one
+// from a stronger origin.
 func (c *Config) OverriddenSettings(weaker Origin) (names []string) {
 	for _, l := range c.layers {
 		if l.Origin != weaker {
@@ -183,7 +184,7 @@ func ReadEnv(environ []string) (Layer, error) {
 			err = k.Check(text)
 		}
 		if fault, wrong := errors.AsType[*queue.Error](err); wrong {
-			// Omit the field of the error, because the text already names the variable.
+			// Use only the message, because the text already names the variable.
 			return l, queue.Errorf(queue.CodeInvalid, "environment variable %s: %s", name, fault.Message)
 		}
 		l.Values[k.Name] = text

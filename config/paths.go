@@ -11,7 +11,7 @@ type Paths struct {
 const (
 	SettingsFileName = "queuectl.toml"
 	LogName          = "queuectl.log"
-	// BothServicesMarkerName is the name of an empty file. The file exists if queuectl has already informed the user that
+	// BothServicesMarkerName is the name of an empty file. It exists if queuectl has already informed the user that
 	// there is a system service in addition to the user's own service.
 	BothServicesMarkerName = "both-services"
 
@@ -19,8 +19,7 @@ const (
 	ServiceLogName = "service.log"
 )
 
-// These are the paths of the runners that run as root: their directory, and the file that says whose
-// jobs they may run.
+// Runners that run as root have their own directory, RunnerDir. Another file says whose jobs they may run.
 const (
 	RunnerDir    = "/var/lib/queuectl-runner"
 	RunnerPolicy = "/etc/queuectl/runner.conf"
@@ -32,8 +31,8 @@ type ServiceKind string
 // These are the kinds of services.
 const (
 	SystemService    ServiceKind = "system"    // the service of the machine
-	UserService      ServiceKind = "own"       // the service of one user, in that user's home directory
-	DirectoryService ServiceKind = "directory" // any other service, in a directory that the user has chosen
+	UserService      ServiceKind = "own"       // the service of one user, with its files in that user's home directory
+	DirectoryService ServiceKind = "directory" // any other service, whose directory the user has chosen
 )
 
 // ServiceKind returns the kind of the service that uses these paths.

@@ -17,8 +17,8 @@ const maxID = 1<<32 - 2
 // socketName is the name of the socket in the directory of a service.
 const socketName = "queuectl.sock"
 
-// directoryName is the name of the directories, below the XDG base directories, that contain a user's
-// queue and its settings.
+// directoryName is the name of two directories below the XDG base directories: one contains a user's queue, the
+// other the user's settings.
 const directoryName = "queuectl"
 
 // PathsIn returns the paths of a service that keeps everything in one directory.
@@ -26,8 +26,8 @@ func PathsIn(dir string) Paths {
 	return Paths{StateDir: dir, Socket: filepath.Join(dir, socketName), SettingsFile: filepath.Join(dir, SettingsFileName)}
 }
 
-// PathsOfSocket returns the paths of the service that uses a socket. ok is false if the file name of
-// the socket is not that of a socket in the directory of a service.
+// PathsOfSocket returns the paths of the service that uses a socket. It returns false if the file name of the
+// socket is not socketName, because the service's directory is then unknown.
 func PathsOfSocket(socket string) (Paths, bool) {
 	return PathsIn(filepath.Dir(socket)), filepath.Base(socket) == socketName
 }
@@ -63,9 +63,8 @@ func UserPaths() (Paths, error) {
 }
 
 // CheckOwner returns an error if root would create the state directory in the home directory of another
-// account, as happens with `sudo -E`. That account could not use the files of root. For other callers,
-// CheckOwner does not compare owners, because accounts may share a home directory through a group. If
-// they have no access, creating the directory fails.
+// account, as happens with `sudo -E`. That account could not use the files of root. CheckOwner accepts all
+// other callers: if they may not write to the directory, creating the state directory fails later.
 func (p Paths) CheckOwner() error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -76,7 +75,7 @@ func (p Paths) CheckOwner() error {
 			continue
 		}
 		if err != nil {
-			return nil // creating the directory reports the error
+			return nil // creating the state directory reports the error
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
 			return queue.Errorf(queue.CodeDenied, "%s belongs to uid %d, but queuectl runs as root; use sudo -H or --dir DIR",

@@ -11,17 +11,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// maxID is the highest number of a user or group. It is the highest integer that JSON represents
-// exactly.
+// maxID is the highest number of a user or group. Every integer up to maxID is exact in JSON.
 const maxID = 1<<53 - 1
 
 // pipeName is the prefix for the pipe names of services.
 const pipeName = `\\.\pipe\queuectl`
 
-// PathsIn returns the paths of a service that keeps everything in one directory. Pipes are not in a
-// directory, so the name of the pipe contains a hash of the directory's path. The path is first made
-// absolute and lower-case, with long names. The hash is the first 16 hexadecimal digits of the SHA-256
-// of the path.
+// PathsIn returns the paths of a service that keeps everything in one directory. Pipes are not in a directory,
+// so the name of the pipe contains a hash of the directory's path. PathsIn first makes the path absolute and
+// lower-case, with long names. The hash is the first 16 hexadecimal digits of the path's SHA-256.
 func PathsIn(dir string) Paths {
 	path := filepath.Clean(dir)
 	if whole, err := filepath.Abs(dir); err == nil {
@@ -32,8 +30,8 @@ func PathsIn(dir string) Paths {
 		SettingsFileName)}
 }
 
-// longName replaces short names like PROGRA~1 in the part of a path that exists. So a directory has the
-// same pipe, however its path is spelled.
+// longName replaces short names like PROGRA~1 in the existing part of a path. So a directory has the same pipe,
+// however its path is spelled.
 func longName(path string) string {
 	short, err := windows.UTF16PtrFromString(path)
 	if err != nil {

@@ -40,8 +40,7 @@ func TestPipeNameFollowsDirectory(t *testing.T) {
 	}
 }
 
-// maxID is the highest valid number of an account. The digests that serve as numbers of accounts are
-// not higher.
+// maxID is the highest valid number of an account. No digest that serves as the number of an account is higher.
 func TestNumbersOfAccounts(t *testing.T) {
 	for name, want := range map[string]bool{"4503599627370497": true, "9007199254740991": true, "9007199254740992": false,
 		`CORP\alice`: true, "S-1-5-32-545": true} {
@@ -51,7 +50,7 @@ func TestNumbersOfAccounts(t *testing.T) {
 	}
 }
 
-// A directory has the same pipe by its long name and its short name, before and after it is created.
+// A directory has the same pipe under its long name and under its short name, before and after it is created.
 func TestDirectoryHasOnePipe(t *testing.T) {
 	parent := filepath.Join(t.TempDir(), "a directory with a long name")
 	if err := os.Mkdir(parent, 0o700); err != nil {

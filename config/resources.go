@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Resource is a limited resource of the machine. Jobs reserve units of it.
+// Resource is a limited resource of the machine, such as GPUs. A job reserves some of its units.
 type Resource struct {
 	IDs         []string // ids of the units; "0", "1", … if the settings contain only a count
 	EnvVariable string   // environment variable with the ids of a job's units; "" for none
@@ -23,8 +23,8 @@ const (
 	maxUnitIDBytes = 128  // maximum length of the id of a unit, in bytes
 )
 
-// SetResources sets the setting resources to the table of that name in a settings file. Each resource
-// in the table has the field count or ids, and optionally env.
+// SetResources sets the setting `resources` from the table `resources` of a settings file. Each resource in the
+// table has the field count or ids, and optionally env.
 func (l *Layer) SetResources(table map[string]any) error {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(table)) {
@@ -78,7 +78,8 @@ func formatResource(name string, of map[string]any) (string, error) {
 	return name + "=" + text, nil
 }
 
-// checkResources checks NAME=COUNT and NAME=[ID,ID], separated by spaces. Each may end in >VARIABLE.
+// checkResources checks a list of resources, separated by spaces. Each has the form NAME=COUNT or NAME=[ID,ID],
+// and may end in >VARIABLE.
 func checkResources(text string) (string, error) {
 	_, err := parseResources(text)
 	return strings.Join(strings.Fields(text), " "), err
@@ -152,8 +153,8 @@ func parseUnitIDs(text string) (ids []string, err error) {
 	return ids, nil
 }
 
-// isVariableName reports whether the name is valid for a shell variable. It rejects PATH and HOME,
-// because jobs need these variables.
+// isVariableName reports whether a resource may use an environment variable with this name. It rejects PATH and
+// HOME, because jobs need the usual values of these.
 func isVariableName(name string) bool {
 	for i, c := range name {
 		if c != '_' && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z') && !(i > 0 && c >= '0' && c <= '9') {

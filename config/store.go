@@ -17,15 +17,15 @@ import (
 // StoreSQLite is the value of store for an SQLite file in the state directory.
 const StoreSQLite = "sqlite"
 
-// credentialPrefix is a prefix in store_file. The name of a credential that systemd passes to the service
-// follows the prefix.
+// credentialPrefix begins a value of store_file that names a systemd credential of the service instead of a
+// file.
 const credentialPrefix = "credential:"
 
-// nodeSettings lists the settings that say where the queue is stored, or that belong to one node. They
-// cannot be stored in the queue, because several nodes may share the queue.
+// nodeSettings lists the settings that say where the queue is stored, or that belong to one node. They cannot
+// be stored in the queue, because several nodes may share it.
 var nodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
-// IsPerNode reports whether the setting cannot be stored in the queue; see nodeSettings.
+// IsPerNode reports whether the setting is one of nodeSettings, which cannot be stored in the queue.
 func (k *Key) IsPerNode() bool { return slices.Contains(nodeSettings, k.Name) }
 
 func checkStoreFile(text string) error {
@@ -57,8 +57,8 @@ func checkNodeLabels(text string) error {
 	})
 }
 
-// checkPairs returns an error unless the text has 1 to most different words of the form NAME=VALUE. noun is
-// what the names are called. The function check returns an error for an invalid pair.
+// checkPairs returns an error unless the text has 1 to most words of the form NAME=VALUE, with different names.
+// noun is the word for such a pair in errors. The function check returns an error for an invalid pair.
 func checkPairs(noun string, most int, text string, check func(word, name, value string) error) error {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words) > most {
@@ -140,8 +140,7 @@ func (s *Settings) StoreURL() (string, error) {
 	return ReadStoreFile("store_file", path)
 }
 
-// ReadStoreFile reads the URL of a database from a file. Its errors contain the name in the parameter
-// field.
+// ReadStoreFile reads the URL of a database from a file. field names the setting or flag in errors.
 func ReadStoreFile(field, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Either store or store_file says where the queue is stored. No error contains a URL, because a URL may
-// contain a password.
+// Only one of store and store_file may say where the queue is stored. No error contains a URL, because a URL
+// may contain a password.
 func TestStoreURL(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "store")
@@ -53,7 +53,7 @@ func TestStoreURL(t *testing.T) {
 	}
 }
 
-// store_roles contains exactly one user for each role.
+// store_roles maps each role to exactly one user.
 func TestStoreRoles(t *testing.T) {
 	for text, want := range map[string]map[string]string{
 		"none": {}, "shop=alice": {"shop": "alice"}, " shop=alice  b-1=bob ": {"shop": "alice", "b-1": "bob"},

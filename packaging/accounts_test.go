@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// The accounts are created in four ways: by systemd, by the packages on systems without systemd, in
-// the images, and by the commands in the installation guide. All four create the same accounts.
+// There are four ways to create the accounts: systemd, the packages on systems without systemd, the images, and
+// the commands in the installation guide. All four create the same accounts.
 func TestAccountsAgree(t *testing.T) {
 	sysusers, err := Files.ReadFile("queuectl.sysusers")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var groups []string
-	homes, shells := map[string]string{}, map[string]string{} // by user
+	homes, shells := map[string]string{}, map[string]string{} // home directories and shells, by user
 	for line := range strings.Lines(string(sysusers)) {
 		switch word := strings.Fields(line); word[0] {
 		case "g":

@@ -11,32 +11,32 @@ import (
 type psKind int
 
 const (
-	psWord        psKind = iota // a token of none of the other kinds
-	psVariable                  // $name, also in a string
-	psString                    // the string with its quotes, before the tokens of its variables and expressions
+	psWord        psKind = iota // any token that has no other kind
+	psVariable                  // $name, also inside a string
+	psString                    // a string with its quotes; the tokens of variables and expressions in it follow
 	psOpener                    // ( { [ and $( @( @{
 	psCloser                    // ) } ]
-	psSeparator                 // end of a statement
+	psSeparator                 // the end of a statement
 	psOperator                  // | , = &
 	psRedirection               // 2>&1
 )
 
-// psToken is a token and its position.
+// psToken is a token of a script, with its position.
 type psToken struct {
 	kind   psKind
 	text   string
 	line   int
-	opener int  // index of the innermost opener around the token, -1 if none
+	opener int  // index of the innermost opener around the token; -1 without one
 	glued  bool // no space precedes the token
 }
 
-// psFile is a script, split into tokens.
+// psFile is a script that is split into tokens.
 type psFile struct {
 	tokens []psToken
-	closes map[int]int // for each opener, the index of its closer
+	closes map[int]int // maps the index of each opener to that of its closer
 }
 
-// psLexer splits a script into the tokens that the rules need.
+// psLexer splits a script into the tokens that psRules needs.
 type psLexer struct {
 	psFile
 	text     string
@@ -59,8 +59,7 @@ var (
 	psPairs = map[byte]byte{')': '(', '}': '{', ']': '['}
 )
 
-// parsePowerShell splits a script into tokens. It returns a list of problems if it cannot parse the
-// script.
+// parsePowerShell splits a script into tokens. It returns the problems that keep it from doing so.
 func parsePowerShell(text string) (psFile, []string) {
 	l := &psLexer{text: text, line: 1, spaced: true, psFile: psFile{closes: map[int]int{}}}
 	l.run(0)
@@ -90,8 +89,8 @@ func (l *psLexer) add(kind psKind, n int) {
 	l.spaced = false
 }
 
-// run adds tokens until the end of the script. If open is not 0, it stops earlier, when fewer than
-// open openers are open.
+// run adds tokens until the end of the script. If open is not 0, it stops when fewer than open openers are
+// open.
 func (l *psLexer) run(open int) {
 	for l.pos < len(l.text) {
 		l.next()
@@ -139,7 +138,7 @@ func (l *psLexer) next() {
 	}
 }
 
-// newline ends a statement, unless the statement continues on the next line.
+// newline handles the end of a line. It ends the statement, unless that continues on the next line.
 func (l *psLexer) newline() {
 	last := psToken{kind: psSeparator}
 	if len(l.tokens) > 0 {
@@ -178,7 +177,7 @@ func (l *psLexer) backtick() {
 	}
 }
 
-// word adds all bytes up to a byte that ends a word. A backtick escapes the next byte.
+// word adds a word: all bytes up to one that ends a word. A backtick escapes the next byte.
 func (l *psLexer) word() {
 	n := 0
 	for l.pos+n < len(l.text) {
@@ -221,8 +220,8 @@ func (l *psLexer) closer(c byte) {
 	l.add(psCloser, 1)
 }
 
-// single adds a string in single quotes. In such a string, two single quotes in a row mean one
-// quote. No other character is special.
+// single adds a string in single quotes. In it, two single quotes in a row mean one quote, and no other
+// character is special.
 func (l *psLexer) single() {
 	for n := l.pos + 1; n < len(l.text); n++ {
 		if l.text[n] != '\'' {
@@ -283,8 +282,8 @@ func (l *psLexer) expand() {
 	}
 }
 
-// hereString adds a here-string. Its text begins after the line with the opening quote, and ends
-// before the line that begins with the closing quote.
+// hereString adds a here-string. Its text begins after the line with the opening quote, and ends before the
+// line with the closing quote.
 func (l *psLexer) hereString(at, quote byte) {
 	begin := string([]byte{at, quote})
 	first, rest, _ := strings.Cut(l.text[l.pos+2:], "\n")
@@ -336,8 +335,8 @@ func (f psFile) isCommand(i int) bool {
 	return false
 }
 
-// isCall reports whether an opener begins the arguments of a method or an attribute, or the
-// parameters of a function.
+// isCall reports whether an opener begins the arguments of a method or an attribute, or the parameters of a
+// function.
 func (f psFile) isCall(i int) bool {
 	t := f.tokens[i]
 	return t.text == "(" && t.glued && i > 0 && f.tokens[i-1].kind != psOpener && f.tokens[i-1].kind != psOperator &&
@@ -349,8 +348,7 @@ func (f psFile) isKeyword(i int) bool {
 		f.tokens[i-1].kind == psWord && f.tokens[i-1].text == "function"
 }
 
-// block returns the innermost { around a token and the end of that block. It returns -1 if no { is
-// around the token.
+// block returns the innermost { around a token, and the end of that block. It returns -1 if no { is around the token.
 func (f psFile) block(i int) (block, end int) {
 	for at := f.tokens[i].opener; at >= 0; at = f.tokens[at].opener {
 		if f.tokens[at].text == "{" {

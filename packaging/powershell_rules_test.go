@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// psAliases lists the default aliases of Windows PowerShell 5.1 and PowerShell 7, as does the rule
-// AvoidUsingCmdletAliases of PSScriptAnalyzer.
+// psAliases lists the default aliases of Windows PowerShell 5.1 and PowerShell 7. The rule
+// AvoidUsingCmdletAliases of PSScriptAnalyzer uses the same list.
 var psAliases = strings.Fields(
 	`% ? ac asnp cat cd cfs chdir clc clear clhy cli clp cls clv cnsn compare copy cp cpi cpp curl cvpa dbp del
 	diff dir dnsn ebp echo epal epcsv epsn erase etsn exsn fc fhx fimo fl ft fw gal gbp gc gcai gcb gci gcim gcm gcms gcs gdr gerr ghy gi gin
@@ -17,7 +17,7 @@ var psAliases = strings.Fields(
 	rcjb rcms rcsn rd rdr ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rtcim rujb rv rvpa rwmi sajb sal saps sasv sbp sc scb scim select set
 	shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type upmo uvmo wget where wjb write`)
 
-// psVerbs lists the approved verbs that Get-Verb prints. The cmdlets in psCmdlets have other verbs.
+// psVerbs lists the approved verbs, as Get-Verb prints them. psCmdlets lists cmdlets with other verbs.
 var psVerbs = strings.Fields(
 	`Add Clear Close Copy Enter Exit Find Format Get Hide Join Lock Move New Open Optimize Pop Push Redo Remove
 	Rename Reset Resize Search Select Set Show Skip Split Step Switch Undo Unlock Watch Connect Disconnect Read Receive Send Write Backup
@@ -32,15 +32,15 @@ var (
 	psProgram = regexp.MustCompile(`(?i)\.(?:exe|com|cmd|bat)$`)
 )
 
-// psFunction is the body of a function, as a range of tokens.
+// psFunction is the body of a function, as a range of token indexes.
 type psFunction struct{ begin, end int }
 
-// psRules checks a script against the rules.
+// psRules checks a script against the rules of TestPowerShellScripts.
 type psRules struct {
 	psFile
 	functions   map[string]psFunction
-	codeSetters map[string]bool // functions whose caller must check $script:Code after the call
-	callers     map[string]bool // functions that set $script:Code, directly or through another function
+	codeSetters map[string]bool // functions that set $script:Code and leave its check to their callers
+	callers     map[string]bool // functions that set $script:Code, themselves or through another function
 	problems    []string
 }
 
@@ -73,7 +73,7 @@ func (r *psRules) problem(i int, format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[i].line)+fmt.Sprintf(format, a...))
 }
 
-// is reports whether the tokens from index i on have the given texts.
+// is reports whether the tokens from index i on have exactly these texts.
 func (r *psRules) is(i int, texts ...string) bool {
 	for n, text := range texts {
 		if i < 0 || i+n >= len(r.tokens) || !strings.EqualFold(r.tokens[i+n].text, text) {
@@ -104,7 +104,7 @@ func (r *psRules) checkPreamble() {
 	}
 }
 
-// declare finds the functions of the script and checks that their verbs are approved.
+// declare finds the functions of the script, and checks that their names begin with approved verbs.
 func (r *psRules) declare() {
 	for i := range r.tokens {
 		if !r.is(i, "function") || r.tokens[i].kind != psWord || i+2 >= len(r.tokens) {
@@ -121,8 +121,7 @@ func (r *psRules) declare() {
 	}
 }
 
-// function returns the name of the function that contains a token. It returns "" for a token
-// outside functions.
+// function returns the name of the function that contains a token, or "" for a token outside functions.
 func (r *psRules) function(i int) string {
 	for name, f := range r.functions {
 		if f.begin < i && i < f.end {
@@ -132,9 +131,8 @@ func (r *psRules) function(i int) string {
 	return ""
 }
 
-// findLeavers finds the functions that leave the check of $script:Code to their callers. These are
-// the functions that set $script:Code, and the functions that call such a function without checking
-// $script:Code themselves.
+// findLeavers finds the functions that leave the check of $script:Code to their callers. Some set $script:Code
+// themselves. The others call such a function and do not check $script:Code afterwards.
 func (r *psRules) findLeavers() {
 	for i := range r.tokens {
 		if name := r.function(i); name != "" && r.is(i, "$script:Code", "=") {
@@ -156,8 +154,8 @@ func (r *psRules) findLeavers() {
 	}
 }
 
-// command checks that the name of a command is one of three: the full name of a cmdlet, a function
-// of the script, or the file of a program.
+// command checks that the name of a command is the full name of a cmdlet, a function of the script, or the file
+// of a program.
 func (r *psRules) command(i int) {
 	if !r.isCommand(i) {
 		return
@@ -177,7 +175,7 @@ func (r *psRules) command(i int) {
 	}
 }
 
-// runs returns the program that a token runs. It returns "" if the token runs none.
+// runs returns the program that a token starts, or "" if it starts none.
 func (r *psRules) runs(i int) string {
 	if r.isCommand(i) && psProgram.MatchString(r.tokens[i].text) {
 		return r.tokens[i].text

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// The PowerShell scripts can be parsed. They follow the rules of PSScriptAnalyzer, and the rules of
-// this project for exit codes of programs. No other test runs the scripts before they run on a real
-// Windows.
+// The PowerShell scripts can be parsed. They follow the rules of PSScriptAnalyzer, and this project's rules for
+// the exit codes of programs. No other test checks the scripts before they run on a real Windows.
 func TestPowerShellScripts(t *testing.T) {
 	for _, name := range []string{"test/windows.ps1", "../docs/Queuectl.psm1"} {
 		raw, err := os.ReadFile(name)
@@ -22,7 +21,7 @@ func TestPowerShellScripts(t *testing.T) {
 	}
 }
 
-// Each rule reports code that breaks it. It does not report similar code that is correct.
+// Each rule reports code that violates it, and does not report similar code that is correct.
 func TestPowerShellRules(t *testing.T) {
 	const top = "param([string] $Name)\nSet-StrictMode -Version 2\n$ErrorActionPreference = 'Stop'\n"
 	for _, c := range []struct{ name, text, want string }{

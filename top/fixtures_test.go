@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
-	os.Setenv("LC_ALL", "C.UTF-8") // makes the screens use Unicode
+	os.Setenv("LC_ALL", "C.UTF-8") // screens then contain Unicode characters
 	flag.Parse()
 	os.Exit(m.Run())
 }
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 // now is the current time in all tests.
 var now = time.Date(2026, 11, 25, 14, 2, 7, 0, time.UTC)
 
-// timeAgo returns the time d before now.
+// timeAgo returns the time that is d before now.
 func timeAgo(d time.Duration) control.Time { return control.Time(queue.MillisOf(now.Add(-d))) }
 
 func job(id string, state queue.State, more func(*control.Job)) control.Job {
@@ -75,7 +75,7 @@ func testSnapshot(right control.Right) snapshot {
 	return s
 }
 
-// screen is a model in a window, together with the effects that the model has returned last.
+// screen is a model in a window, with the effects that it has returned last.
 type screen struct {
 	*testing.T
 	*model
@@ -88,7 +88,7 @@ func newScreen(t *testing.T, right control.Right, width, height int) *screen {
 	return s
 }
 
-// send sends messages to the model and returns their effects.
+// send sends messages to the model and returns all effects of them.
 func (s *screen) send(messages ...any) []effect {
 	s.effects = nil
 	for _, m := range messages {
@@ -97,7 +97,7 @@ func (s *screen) send(messages ...any) []effect {
 	return s.effects
 }
 
-// typeKeys presses the keys whose names are in keys, separated by spaces.
+// typeKeys presses the keys whose names are in keys, separated by spaces, and returns the effects.
 func (s *screen) typeKeys(keys string) []effect {
 	s.effects = nil
 	for name := range strings.FieldsSeq(keys) {
@@ -122,8 +122,8 @@ func (s *screen) actions() (list []string) {
 
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// lines returns the displayed lines. The test fails if their number differs from the height of the
-// window, or if a line is too wide.
+// lines returns the displayed lines. The test fails if there are not as many as the window has, or if one is
+// too wide.
 func (s *screen) lines() []string {
 	s.Helper()
 	lines := strings.Split(colours.ReplaceAllString(s.view(), ""), "\n")
@@ -162,7 +162,7 @@ func (s *screen) wantNoText(texts ...string) {
 	}
 }
 
-// refresh sends the reply to the fetch of the model.
+// refresh answers the model's fetch with testSnapshot, after change has changed that.
 func (s *screen) refresh(change func(*snapshot)) []effect {
 	got := testSnapshot(s.whoami.Right)
 	got.whoami, got.list = nil, s.list

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// question is a question in the last line of the screen.
+// question is a question to the user in the last line of the screen.
 type question struct {
 	kind   questionKind
 	act    act
@@ -40,7 +40,7 @@ func (q *question) insert(text string) {
 	}
 }
 
-// text returns the question as it is displayed.
+// text returns the question in its displayed form.
 func (q *question) text() string {
 	switch q.kind {
 	case askSearch:
@@ -51,10 +51,10 @@ func (q *question) text() string {
 	return q.act.verb.name + " " + q.act.describe() + "? (y/n)"
 }
 
-// cursor marks the position at which typed text is inserted.
+// cursor marks the position in an answer at which typed text is inserted.
 const cursor = "▏"
 
-// handleKey handles a key.
+// handleKey handles a key and returns the effects that it causes.
 func (m *model) handleKey(k key) []effect {
 	switch k.name {
 	case "ctrl+c":
@@ -116,7 +116,7 @@ func (m *model) handleAnswerKey(k key) []effect {
 	return nil
 }
 
-// applySearch filters the rows while the user types the text to find.
+// applySearch filters the rows by the text to find while the user types it.
 func (m *model) applySearch() {
 	if m.question != nil && m.question.kind == askSearch {
 		m.search = m.question.answer
@@ -210,7 +210,7 @@ func (m *model) move(by int) {
 func (m *model) switchList(l listID) []effect {
 	m.list, m.search = l, ""
 	clear(m.markedIDs)
-	m.fetchAgain = m.fetching // a pending reply belongs to the previous list
+	m.fetchAgain = m.fetching // a pending reply is for the previous list, so fetch again
 	return m.requestFetch()
 }
 

@@ -12,10 +12,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// listID identifies one of the lists.
+// listID identifies one of the lists of the screen.
 type listID int
 
-// These constants are the lists in display order.
+// These constants are the lists, in the order of the screen.
 const (
 	runningList listID = iota
 	waitingList
@@ -25,13 +25,13 @@ const (
 	listCount // number of lists
 )
 
-// listing is the definition of a list: its names, its states, and the function that builds it.
+// listing is the definition of a list: its names, the states of its jobs, and the function that builds it.
 type listing struct {
 	name, shortName string
 	states          []queue.State // states of the jobs in the list; nil if the list contains no jobs
 	buildTable      func(*model) table
 	emptyText       string
-	listAllCommand  string // command that prints the whole list
+	listAllCommand  string // command of queuectl that prints the whole list
 }
 
 func listings() [listCount]listing {
@@ -66,17 +66,17 @@ type row struct {
 	colour   string
 }
 
-// table is a list in the form in which it is displayed.
+// table is a list in its displayed form.
 type table struct {
 	headings   []string
 	rows       []row
-	hiddenRows int64 // number of entries that are not in rows, or unknownCount
+	hiddenRows int64 // number of entries of the list that are not in rows, or unknownCount
 }
 
 // unknownCount is the value of table.hiddenRows if there are more rows but the service does not say how many.
 const unknownCount = -1
 
-// countOf returns the number of jobs in a list, including the jobs that were not fetched.
+// countOf returns the number of jobs in a list. It counts jobs that were not fetched, too.
 func (m *model) countOf(id listID) (n int64) {
 	for _, s := range listings()[id].states {
 		n += m.snapshot.screen.Status.Jobs[s.String()]
@@ -84,7 +84,7 @@ func (m *model) countOf(id listID) (n int64) {
 	return n
 }
 
-// table returns the current list, filtered by the text to find.
+// table returns the current list, with only the rows that contain the text to find.
 func (m *model) table() table {
 	l := listings()[m.list]
 	t := l.buildTable(m)
@@ -98,7 +98,7 @@ func (m *model) table() table {
 	return t
 }
 
-// matches reports whether a row contains a text.
+// matches reports whether a row or its job contains a text.
 func (r *row) matches(text string) bool {
 	in := r.id + "\x00" + strings.Join(r.cells, "\x00")
 	if r.job != nil {
@@ -114,8 +114,7 @@ func (m *model) screenTexts() present.ScreenText {
 	return present.ScreenText{Screen: &m.snapshot.screen, CurrentTime: m.currentTime}
 }
 
-// column is a column in a list of jobs: the heading, the widths of windows that show it, and the
-// content.
+// column is a column in a list of jobs: its heading, the widths of windows that show it, and its content.
 type column struct {
 	heading string
 	// The column is shown if the width of the window is at least minWidth and less than widthBelow.
@@ -124,8 +123,8 @@ type column struct {
 	text                 func(*control.Job, *row) string
 }
 
-// jobsTable returns the current list, which contains jobs, with the columns that fit in the window. The jobs
-// that the service has found for the search text follow the others.
+// jobsTable returns the current list, whose rows are jobs, with the columns that fit in the window. Jobs that
+// only the service has found for the search text come last.
 func (m *model) jobsTable(list []row, columns []column) (t table) {
 	t.hiddenRows = m.countOf(m.list) - int64(len(list))
 	for _, r := range jobRows(m.snapshot.matches) {
@@ -175,7 +174,7 @@ func (m *model) runningTable() table {
 	worker := column{"WORKER", wideWindowWidth, 0,
 		func(j *control.Job, _ *row) string { return present.DashIfNil(j.WorkerID) }}
 	if slices.ContainsFunc(list, func(r row) bool { return r.job.Node != "" }) {
-		// If several nodes share the queue, jobs have a node, which is more useful than the worker.
+		// If several nodes share the queue, the node of a job is more useful than its worker.
 		worker = column{"NODE", 0, 0, func(j *control.Job, _ *row) string { return cmp.Or(j.Node, "-") }}
 	}
 	return m.jobsTable(list, []column{
@@ -269,8 +268,8 @@ func (m *model) schedulesTable() table {
 	return t
 }
 
-// pickColumns returns all cells. In a narrow window, it returns only the cells with the given
-// indexes.
+// pickColumns returns all cells in a wide window. In a narrow window, it returns only the cells with the
+// indexes in narrow.
 func (m *model) pickColumns(cells []string, narrow ...int) (list []string) {
 	if m.width >= narrowWindowWidth {
 		return cells
@@ -281,8 +280,8 @@ func (m *model) pickColumns(cells []string, narrow ...int) (list []string) {
 	return list
 }
 
-// runTime returns how long a job has been running or paused. The pane below the list shows which
-// user paused it.
+// runTime returns how long a job has been running or paused. It omits which user paused the job, because the
+// pane below the list shows that.
 func (m *model) runTime(j *control.Job) string {
 	text, _, _ := strings.Cut(m.screenTexts().RunTimeText(j), " by ")
 	return text

@@ -13,7 +13,7 @@ import (
 // In a locale without UTF-8, the screen contains only ASCII.
 func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 	snap := testSnapshot(control.RightAdmin)
-	snap.screen.Running = snap.screen.Running[:2] // the third job has a text that is not ASCII
+	snap.screen.Running = snap.screen.Running[:2] // drops the third job, whose text is not ASCII
 	for _, width := range []int{60, 132} {
 		for _, locale := range []string{"C", "C.UTF-8"} {
 			t.Setenv("LC_ALL", locale)

@@ -16,7 +16,8 @@ const (
 	maxRetryInterval = 30 * time.Second // maximum interval between two attempts to reach an unavailable service
 )
 
-// These types are messages, which describe events. Messages are the only input of a model.
+// These types are messages. A message describes an event, such as a key press. Messages are the only input of a
+// model.
 type (
 	size struct{ width, height int }
 	tick struct{ time time.Time }
@@ -24,7 +25,7 @@ type (
 	// may be "".
 	key   struct{ name, text string }
 	paste struct{ text string }
-	// fetchResult is the result of the effect fetch.
+	// fetchResult answers the effect fetch.
 	fetchResult struct {
 		snapshot
 		err error
@@ -36,13 +37,13 @@ type (
 		ended  bool
 		err    error
 	}
-	// explainResult is the result of the effect explain: the reasons for which a job does not run.
+	// explainResult answers the effect explain. why contains the reasons for which a job does not run.
 	explainResult struct {
 		id  string
 		why control.Why
 		err error
 	}
-	// actResult is the result of the effect act.
+	// actResult answers the effect act.
 	actResult struct {
 		act
 		result control.BulkResult
@@ -54,8 +55,8 @@ type (
 	}
 )
 
-// These types are effects: requests of a model to the shell. The shell sends one message with the
-// result of each effect, unless the effect has no result.
+// These types are effects. An effect is a request of the model to the shell, which executes it. The shell then
+// sends one message with the result, if the effect has one.
 type (
 	effect any
 	// fetch reads the state of the queue from the service.
@@ -68,7 +69,7 @@ type (
 	// follow starts reading the output of a job and stops reading the previous output. With an
 	// empty id, it only stops.
 	follow struct{ outputSource }
-	// act executes a verb.
+	// act executes a verb on the objects with these ids.
 	act struct {
 		verb   *verb
 		ids    []string
@@ -77,19 +78,19 @@ type (
 	explain struct{ id string }
 	edit    struct{ id string }
 	suspend struct{}
-	redraw  struct{} // another program has written to the terminal
+	redraw  struct{} // another program has written to the terminal, so draw the whole screen again
 	quit    struct{}
 )
 
-// snapshot is the state of the queue at one time, as the service has returned it.
+// snapshot is the state of the queue as the service has returned it in one fetch.
 type snapshot struct {
 	whoami    *control.Whoami // nil if it was not fetched
 	screen    control.Screen
-	list      listID // list to which the fields below belong
+	list      listID // list to which queues, schedules, matches and hasMore belong
 	queues    []control.QueueView
 	schedules []control.Schedule
 	matches   []control.Job // jobs whose ids match the search text
-	hasMore   bool          // more queues or schedules exist
+	hasMore   bool          // there are more queues or schedules
 }
 
 // model is the state of the screen. It depends only on the messages that the model has received.
@@ -103,7 +104,7 @@ type model struct {
 	receivedAt    time.Time // time at which snapshot was received
 	outage        *outage   // nil while the service replies
 	fetching      bool
-	fetchAgain    bool // the state has changed since the pending fetch was sent
+	fetchAgain    bool // the state has changed since the shell sent the pending fetch
 
 	list        listID
 	selections  [listCount]selection
@@ -123,8 +124,8 @@ type outage struct {
 	reason             string
 }
 
-// selection is the selected row of a list. The selection stays on the row with the id. If that row
-// disappears, the selection moves to the row at the index.
+// selection is the selected row of a list. It follows the row with this id. If that row disappears, the row at
+// this index becomes selected.
 type selection struct {
 	id            string
 	index, offset int
@@ -190,14 +191,14 @@ func (m *model) requestFetch() []effect {
 		search: m.search, who: m.outage != nil}}
 }
 
-// A fetch requests at least minFetchedRows and at most maxFetchedRows jobs for each part of the screen.
+// A fetch requests at least minFetchedRows and at most maxFetchedRows jobs for each part of the status screen.
 const (
 	minFetchedRows = 20
 	maxFetchedRows = 100
 )
 
-// handleFetched handles the reply to a fetch. If the service does not reply, the old state stays on
-// the screen and the interval between fetches grows.
+// handleFetched handles the reply to a fetch. If the service does not reply, the old state stays on the screen,
+// and the interval between fetches grows.
 func (m *model) handleFetched(msg *fetchResult) []effect {
 	m.fetching = false
 	if msg.err != nil {
@@ -255,8 +256,7 @@ func (m *model) selectedRow() *row {
 	return nil
 }
 
-// job returns the newest known state of a job. It returns nil if the snapshot does not contain the
-// job.
+// job returns the newest known state of a job, or nil if the snapshot does not contain the job.
 func (m *model) job(id string) *control.Job {
 	s := &m.snapshot.screen
 	others := jobRows(s.Ready, s.Delayed, s.HeldOrBlocked, s.Done, m.snapshot.matches)
@@ -268,8 +268,8 @@ func (m *model) job(id string) *control.Job {
 	return nil
 }
 
-// isAllowed reports whether the user may call a method. If own is true, the question is about the
-// user's own objects, otherwise about those of other users.
+// isAllowed reports whether the user may call a method. own says whether the method acts on the user's own
+// objects or on those of others.
 func (m *model) isAllowed(method string, own bool) bool {
 	return m.whoami.Right.Covers(control.RequiredRight(method, own))
 }

@@ -20,8 +20,8 @@ var update = flag.Bool("update", false, "write the screens")
 
 var sizes = [][2]int{{80, 24}, {40, 10}, {200, 60}}
 
-// In windows of three sizes, the lists, pages and questions are equal to the files in testdata. The
-// flag -update writes these files.
+// In windows of three sizes, the lists, pages and questions look as in the files in testdata. The flag -update
+// writes these files.
 func TestScreens(t *testing.T) {
 	screens := map[string]func(*screen){
 		"running": func(s *screen) { s.printOutput("one\ntwo\tthree\n\x1b[32mfour\x1b[0m \x1b[2J\n 10 %\r 20 %") },
@@ -93,8 +93,8 @@ func withSchedules(s *snapshot) {
 		PausedBy: new("ada"), Command: "curl -s", Argv: []string{"curl", "-s"}}}
 }
 
-// In any window of at least 40x10, each screen has exactly as many lines as the window. A smaller
-// window shows a text with the size that is needed.
+// In any window of at least 40x10, each screen has exactly as many lines as the window. A smaller window shows
+// the required size.
 func TestAnySize(t *testing.T) {
 	for _, keys := range []string{"", "2", "3", "4", "5", "f", "?", "2 x x c", "2 P", "/"} {
 		s := newScreen(t, control.RightAdmin, 80, 24)
@@ -123,8 +123,7 @@ func TestAnySize(t *testing.T) {
 	}
 }
 
-// Each key requests its action for the selected row or for the marked rows. If the action needs a
-// confirmation, the key first asks for it.
+// Each key starts its action on the selected row or on the marked rows, if necessary after a confirmation.
 func TestKeys(t *testing.T) {
 	for _, c := range []struct{ keys, want string }{
 		{"c y", "cancel job build"}, {"j c y", "cancel job train"}, {"c n", ""}, {"c esc", ""}, {"c j y", "cancel job build"},
@@ -182,7 +181,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A search also asks the service, because the service has more rows than the screen.
+// A search also queries the service, which has more rows than the screen.
 func TestSearchAsksTheService(t *testing.T) {
 	s := newScreen(t, control.RightAdmin, 80, 24)
 	s.refresh(nil)
@@ -224,7 +223,7 @@ func TestPastedTextIsNoKey(t *testing.T) {
 	s.wantNoText("next")
 }
 
-// The screen does not offer actions for which the user lacks the right, and their keys do nothing.
+// The screen does not offer actions that the user may not use, and their keys do nothing.
 func TestOnlyPermittedActionsAreOffered(t *testing.T) {
 	keys := []string{"c", "r", "p", "h", "e", "P", "+", "-"}
 	for _, list := range []string{"1", "2", "3"} {
@@ -243,7 +242,7 @@ func TestOnlyPermittedActionsAreOffered(t *testing.T) {
 	s := newScreen(t, control.RightSubmit, 200, 24)
 	s.wantText("c cancel", "p pause")
 	s.wantNoText("+ -")
-	s.typeKeys("j") // selects a job of the user ada
+	s.typeKeys("j") // selects a job of another user
 	s.wantNoText("c cancel", "f follow")
 	s.wantText("you may not read the output of this job")
 	s = newScreen(t, control.RightOperate, 200, 24)
@@ -274,8 +273,8 @@ func TestChosenRowStays(t *testing.T) {
 	}
 }
 
-// Output from a terminal is shown as text: the final state of each line. The result does not depend
-// on how the output is split into pieces.
+// Output from a terminal is shown as text, with each line in its final state. It does not matter how the output
+// is split into pieces.
 func TestOutputOfATerminalIsText(t *testing.T) {
 	s := newScreen(t, control.RightAdmin, 80, 24)
 	s.typeKeys("f")
@@ -292,8 +291,7 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 	}
 }
 
-// A note about missing output is on a separate line, even if the output before it does not end with
-// a newline.
+// A note about missing output is on its own line, even if the output before it does not end with a newline.
 func TestMissingOutputHasItsOwnLine(t *testing.T) {
 	s := newScreen(t, control.RightAdmin, 80, 24)
 	s.typeKeys("f")
@@ -306,8 +304,7 @@ func TestMissingOutputHasItsOwnLine(t *testing.T) {
 	}
 }
 
-// The screen reads only the output of the selected job. It reads the output again when the job
-// starts a new attempt.
+// The screen reads the output of the selected job only. It reads it again when the job starts a new attempt.
 func TestOutputOfTheChosenJob(t *testing.T) {
 	s := newScreen(t, control.RightAdmin, 80, 24)
 	reads := func() (list []string) {
@@ -358,7 +355,7 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	s.wantText("denied: no")
 }
 
-// The keys scroll a page. The page follows its end until the user scrolls up.
+// The keys scroll a page. A page that follows its end stops doing so when the user scrolls up.
 func TestPageScrolls(t *testing.T) {
 	s := newScreen(t, control.RightAdmin, 80, 24)
 	s.typeKeys("f")
@@ -439,7 +436,7 @@ func TestLostService(t *testing.T) {
 	if s.typeKeys("j"); len(s.effects) != 0 {
 		t.Errorf("a key has the effects %v while the service does not reply", s.effects)
 	}
-	s.wantNoText("last words") // another job is selected, so its output is unknown
+	s.wantNoText("last words") // another job is selected, and its output was not read
 	s.typeKeys("k")
 	s.wantText("last words")
 	fail()
@@ -459,5 +456,5 @@ func TestLostService(t *testing.T) {
 	fail()
 	who := control.Whoami{User: "mira", Right: control.RightRead}
 	s.send(fetchResult{snapshot: snapshot{screen: s.snapshot.screen, whoami: &who}})
-	s.wantNoText("no answer", "c cancel") // the user may have lost the right after the failure
+	s.wantNoText("no answer", "c cancel") // the user may have lost this right
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants limit the output that is kept.
+// These constants bound the output that is kept in memory.
 const (
 	paneOutputLines = 50      // number of lines kept for the pane below the lists
 	pageOutputLines = 5000    // number of lines kept for a full-screen page
 	maxLineBytes    = 4 << 10 // maximum length of a line in bytes; a longer line is truncated
 )
 
-// outputSource identifies the output of one attempt of a job. The attempt started at startedAt. An
-// empty id means no output.
+// outputSource says which output is read: that of the attempt of a job that started at startedAt. An empty id
+// means no output.
 type outputSource struct {
 	id        string
 	startedAt control.Time
-	running   bool // more output may follow
+	running   bool // the attempt is running, so more output may follow
 	lines     int
 }
 
@@ -32,10 +32,10 @@ type piece struct {
 	time   control.Time
 	text   string
 	tty    bool // output from a terminal
-	isGap  bool // note that replaces output that cannot be read
+	isGap  bool // the text is a note about output that cannot be read
 }
 
-// line is one line of output in the form in which it is displayed.
+// line is one line of output in its displayed form.
 type line struct {
 	time control.Time
 	text string
@@ -46,10 +46,10 @@ type output struct {
 	source          outputSource
 	lines           []line
 	unfinishedLines [2]line           // unfinished lines of standard output and standard error
-	tty             termtext.Renderer // renders output from a terminal, of which only the last lines are read
+	tty             termtext.Renderer // renders output from a terminal; only its last lines are read
 	ended           bool
 	connectionLost  bool   // the connection to the service was lost during the read
-	readError       string // reason for which the output cannot be read
+	readError       string // why the output cannot be read
 }
 
 // add appends output.
@@ -70,7 +70,7 @@ func (o *output) add(p *newOutput) {
 		case one.isGap && part.text != "":
 			shown = "\n" + shown
 		case one.tty:
-			part.text = "" // Write returns the unfinished line again
+			part.text = "" // the next Write returns the unfinished line again
 			shown = o.tty.Write(shown) + o.tty.Line()
 		}
 		for text := range strings.SplitAfterSeq(shown, "\n") {
@@ -102,7 +102,7 @@ func (o *output) add(p *newOutput) {
 	}
 }
 
-// allLines returns all lines, including unfinished ones.
+// allLines returns all lines, including those that are unfinished.
 func (o *output) allLines() []line {
 	list := o.lines
 	for _, part := range o.unfinishedLines {
@@ -113,10 +113,10 @@ func (o *output) allLines() []line {
 	return list
 }
 
-// followShown starts reading the output that is now displayed, unless it is already being read.
+// followShown starts reading the displayed output if it is not being read yet.
 func (m *model) followShown() []effect {
 	if m.outage != nil {
-		return nil // keep the displayed output
+		return nil // without the service, keep the displayed output
 	}
 	want := m.shownOutput()
 	if want == m.output.source {
@@ -126,11 +126,11 @@ func (m *model) followShown() []effect {
 	return []effect{follow{want}}
 }
 
-// shownOutput returns the source of the displayed output.
+// shownOutput returns which output should be displayed.
 func (m *model) shownOutput() outputSource {
 	if m.page != nil {
 		if m.page.job == nil {
-			return m.output.source // continue reading the output behind the page
+			return m.output.source // continue reading the output that the page covers
 		}
 		return outputOf(m.page.job, pageOutputLines)
 	}
@@ -141,7 +141,7 @@ func (m *model) shownOutput() outputSource {
 	return outputOf(r.job, paneOutputLines)
 }
 
-// outputOf returns the source of a job's output. A job without an attempt has no output.
+// outputOf returns the source of a job's output. It returns the zero value if the job has had no attempt.
 func outputOf(j *control.Job, lines int) outputSource {
 	if j.StartedAt == 0 && j.Attempts == 0 {
 		return outputSource{}

@@ -31,7 +31,7 @@ func (p *page) lines(m *model) (list []string) {
 	return list
 }
 
-// clampScroll keeps the scroll position within the page. It also updates the job of the page.
+// clampScroll keeps the scroll position within the page, and updates the job that the page shows.
 func (p *page) clampScroll(m *model) {
 	if p.job != nil {
 		if j := m.job(p.job.ID); j != nil {
@@ -45,7 +45,7 @@ func (p *page) clampScroll(m *model) {
 	p.firstLine = max(min(p.firstLine, last), 0)
 }
 
-// pageRows returns the number of visible lines of a page: all except the title and the keys.
+// pageRows returns how many lines of a page are visible: all lines of the window except the title and the keys.
 func (m *model) pageRows() int { return m.height - 2 }
 
 // handlePageKey handles a key on a page.

@@ -1,8 +1,7 @@
-// Package top shows a live screen of a queue in a terminal. On this screen, the user also controls
-// jobs.
+// Package top shows a live screen of a queue in a terminal, on which the user can also control jobs.
 //
-// The model in model.go contains all decisions and has no side effects. The shell in this file
-// executes the effects that the model returns. It runs on Bubble Tea. Start with Run.
+// The model in model.go makes all decisions and has no side effects. The shell in this file executes the
+// effects that the model returns. It uses the library Bubble Tea. Start with Run.
 package top
 
 import (
@@ -27,16 +26,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Client is a caller's connection to a queue.
+// Client is a connection to a queue.
 type Client struct {
 	control.API
 	io.Closer
 }
 
-// Options contains the functions with which the screen reaches a queue, and the terminal. See
+// Options contains the terminal, and the functions with which the screen reaches a queue. See
 // docs/decisions/0092.
 type Options struct {
-	// Connect returns a new client of the queue. The screen closes each client.
+	// Connect returns a new client of the queue. The screen closes each of these clients.
 	Connect func() Client
 	// Edit lets the user edit a job. While Edit runs, it has exclusive use of the terminal.
 	Edit func(ctx context.Context, id string) error
@@ -50,9 +49,8 @@ type Options struct {
 const (
 	fetchTimeout = 10 * time.Second
 	actTimeout   = 5 * time.Minute // includes the time that a cancelled job needs to end
-	// followDelay is the delay before the output of a newly selected job is read. While the user
-	// holds a key down, the selection changes quickly, and reading the output of every job would be
-	// wasteful.
+	// followDelay is the delay before the output of a newly selected job is read. While the user holds a key
+	// down, the selection changes quickly. To read the output of each of these jobs would be wasteful.
 	followDelay   = 100 * time.Millisecond
 	printInterval = 100 * time.Millisecond // interval at which new output is displayed
 )
@@ -60,19 +58,19 @@ const (
 // framesPerSecond is the maximum rate of writes to the terminal.
 const framesPerSecond = 20
 
-// Run shows the screen until the user quits, the process gets SIGTERM or SIGHUP, or ctx ends. None
-// of these is an error. Run restores the terminal, even after a panic. If the service does not
-// reply at first, Run returns an error. If the service stops replying later, Run waits for it.
+// Run shows the screen until the user quits, the process gets SIGTERM or SIGHUP, or ctx ends. In these cases it
+// returns nil. Run restores the terminal, even after a panic. If the service does not reply at first, Run
+// returns an error. If it stops replying later, Run waits for it.
 func Run(ctx context.Context, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	return run(ctx, o, append(terminalOptions(o.Stdout), tea.WithInput(o.Stdin))...)
 }
 
-// terminalOptions returns the options for drawing on a terminal. Bubble Tea allocates its first
-// screen with the size that the terminal reports, before any filter can reduce that size. If the
-// reported size exceeds the limits, terminalOptions therefore passes the terminal as a plain writer
-// with the maximum size. The method detectResize detects later changes of the size.
+// terminalOptions returns the options for drawing on a terminal. Bubble Tea allocates its first screen in the
+// size that the terminal reports, before a filter can reduce that size. So if the size exceeds the limits,
+// terminalOptions passes the terminal as a plain writer with the maximum size. The method detectResize detects
+// later changes.
 func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	w, h, err := term.GetSize(int(terminal.Fd()))
 	if bounded := limitSize(w, h); err == nil && bounded != (tea.WindowSizeMsg{Width: w, Height: h}) {
@@ -84,14 +82,14 @@ func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	return []tea.ProgramOption{tea.WithOutput(terminal)}
 }
 
-// limitSize reduces the size of a terminal to the maximum size of a screen.
+// limitSize reduces the size of a terminal to the maximum size of the screen.
 func limitSize(width, height int) tea.WindowSizeMsg {
 	width = min(width, maxWidth)
 	return tea.WindowSizeMsg{Width: width, Height: min(height, maxHeight, maxCells/max(width, 1))}
 }
 
-// limitReportedSize reduces the sizes that Bubble Tea reports, before its renderer allocates memory for
-// them.
+// limitReportedSize is a filter for Bubble Tea. It reduces the sizes that the terminal reports, before the
+// renderer allocates memory for them.
 func limitReportedSize(_ tea.Model, msg tea.Msg) tea.Msg {
 	if size, ok := msg.(tea.WindowSizeMsg); ok {
 		return limitSize(size.Width, size.Height)
@@ -101,7 +99,7 @@ func limitReportedSize(_ tea.Model, msg tea.Msg) tea.Msg {
 
 func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // cancels pending requests
+	defer cancel() // also cancels pending requests
 	s := &shell{ctx: ctx, opt: o, stopFollowing: func() {}}
 	first := s.fetch(fetch{rows: minFetchedRows, who: true})
 	if first.err != nil {
@@ -115,7 +113,7 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	_, err := tea.NewProgram(s, append(options, more...)...).Run()
 	ended := ctx.Err() != nil
 	cancel()
-	s.editors.Wait() // ctx has ended any running editor
+	s.editors.Wait() // ctx has ended, which ends a running editor
 	if errors.Is(err, tea.ErrInterrupted) || ended {
 		return nil
 	}
@@ -127,7 +125,7 @@ type shell struct {
 	ctx           context.Context
 	opt           Options
 	m             *model
-	size          tea.WindowSizeMsg // size of the terminal, reduced to the limits
+	size          tea.WindowSizeMsg // size of the terminal, at most that of limitSize
 	reader        *outputReader     // reader of the followed output; nil if no output is followed
 	stopFollowing func()
 	editors       sync.WaitGroup
@@ -135,13 +133,12 @@ type shell struct {
 	editorEndedAt atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
 }
 
-// editorSignalGrace is the time after the end of an editor in which a SIGINT still counts as a
-// Ctrl-C in the editor.
+// editorSignalGrace is how long after the end of an editor a SIGINT still counts as a Ctrl-C in the editor.
 const editorSignalGrace = time.Second
 
-// endOnInterrupt ends the program on SIGINT, unless the user has pressed Ctrl-C in an editor. The
-// terminal sends such a SIGINT to all processes in the foreground. This program may handle it only
-// after the editor has ended.
+// endOnInterrupt ends the program on SIGINT, except if the user has pressed Ctrl-C in an editor. The terminal
+// sends that SIGINT to all processes in the foreground, and this program may receive it only after the editor
+// has ended.
 func (s *shell) endOnInterrupt(ctx context.Context, end func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
@@ -185,7 +182,7 @@ func (s *shell) View() tea.View {
 	return v
 }
 
-// Update passes a message to the model and executes its effects.
+// Update passes a message to the model and starts the effects that the model returns.
 func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	var commands []tea.Cmd
 	var own any = msg
@@ -195,7 +192,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		own = size{msg.Width, msg.Height}
 	case tea.KeyPressMsg:
 		own = key{msg.Keystroke(), msg.Text}
-		if len(msg.Text) > 0 && msg.Text != " " { // the name of a key that types text is that text
+		if len(msg.Text) > 0 && msg.Text != " " { // if a key types text, its name is that text
 			own = key{msg.Text, msg.Text}
 		}
 	case tea.PasteMsg:
@@ -215,7 +212,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, tea.Batch(commands...)
 }
 
-// detectResize returns the size of the terminal if it differs from the last size that Bubble Tea has
+// detectResize returns the size of the terminal if that differs from the last size that Bubble Tea has
 // reported.
 func (s *shell) detectResize() tea.Msg {
 	if s.opt.Stdout == nil {
@@ -272,7 +269,7 @@ func request[R any](s *shell, timeout time.Duration, send func(context.Context, 
 	return r, s.withNextStep(err)
 }
 
-// withNextStep returns an error together with the user's next step.
+// withNextStep adds the user's next step to an error.
 func (s *shell) withNextStep(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return queue.Errorf(queue.CodeUnavailable, "the service did not answer in time; check it with: queuectl status")
@@ -332,7 +329,7 @@ func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err 
 			p.IDGlob = "*" + f.search + "*"
 		}
 		page, err := api.List(ctx, p)
-		if errors.Is(err, queue.ErrInvalid) { // the text cannot match an id, but may match a command
+		if errors.Is(err, queue.ErrInvalid) { // such a text cannot be part of an id, but may be part of a command
 			err = nil
 		}
 		s.matches = page.Jobs
@@ -366,19 +363,18 @@ func (s *shell) follow(f follow) tea.Cmd {
 	})
 }
 
-// maxUnreadBytes is the maximum number of bytes of output that wait to be displayed. If more output
-// arrives, the oldest is dropped.
+// maxUnreadBytes is how many bytes of output may wait to be displayed. If more arrives, the oldest is dropped.
 const maxUnreadBytes = 1 << 20
 
-// outputReader collects the output of a job, so that frequent output is displayed in larger pieces.
+// outputReader collects the output of a job, so that the screen displays frequent output in larger pieces.
 type outputReader struct {
 	source       outputSource
 	ctx          context.Context
-	updateSignal chan struct{} // receives a value when output has arrived or the output has ended
+	updateSignal chan struct{} // receives a value when output arrives or ends
 
 	mu    sync.Mutex
 	text  []piece // guarded by mu
-	size  int     // bytes in text; guarded by mu
+	size  int     // number of bytes in text; guarded by mu
 	ended bool    // guarded by mu
 	err   error   // guarded by mu
 }
@@ -402,7 +398,7 @@ func (r *outputReader) add(p control.OutputPiece) error {
 	return nil
 }
 
-// finish records the end of the stream.
+// finish records the end of the stream. err is why it has ended, or nil.
 func (r *outputReader) finish(err error) {
 	r.mu.Lock()
 	r.ended, r.err = true, err
@@ -419,7 +415,7 @@ func (r *outputReader) nextMessage() tea.Msg {
 	case <-r.ctx.Done():
 		return nil
 	}
-	select { // wait, because more output may follow soon
+	select { // wait a moment, because more output may follow
 	case <-time.After(printInterval):
 	case <-r.ctx.Done():
 		return nil

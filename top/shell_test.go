@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fake is a queue with one running job that supports only reading. Other calls panic.
+// fake is a queue with one running job. It supports only reading, and other calls panic.
 type fake struct {
 	control.API
 
@@ -65,10 +65,10 @@ func runsOn(f *fake, keys io.Reader) (string, error) {
 	return out.String(), err
 }
 
-// After a panic, the terminal shows the main screen and the cursor again.
+// After a panic, the terminal shows the main screen and its cursor again.
 func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 	f := &fake{rights: control.RightRead, onFetch: func(n int) error {
-		if n > 2 { // the screen has been displayed for a second
+		if n > 2 { // the screen has been shown for a second
 			panic("a mistake")
 		}
 		return nil
@@ -85,7 +85,7 @@ func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 	}
 }
 
-// If the service rejects the first fetch, Run returns an error before it writes to the terminal.
+// If the first fetch fails, Run returns the error before it writes to the terminal.
 func TestRunReturnsTheFirstError(t *testing.T) {
 	refusal := &queue.Error{Code: queue.CodeDenied, Message: "no"}
 	f := &fake{onFetch: func(int) error { return refusal }}
@@ -94,8 +94,8 @@ func TestRunReturnsTheFirstError(t *testing.T) {
 	}
 }
 
-// When another job is selected, the screen stops reading the output of the previous job. At the
-// end, all connections are closed.
+// When another job is selected, the screen stops reading the output of the previous one. At the end, all
+// connections are closed.
 func TestOneOutputIsRead(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
@@ -130,7 +130,7 @@ func TestOneOutputIsRead(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	f.open.Wait() // if a client stays open, the test times out here
+	f.open.Wait() // the test times out here if a client stays open
 	first, second := event{"begins", "build"}, event{"begins", "train"}
 	if !slices.Contains(got, event{"ends", "build"}) || got[0] != first || !slices.Contains(got, second) ||
 		got[3] != (event{"ends", "train"}) {

@@ -11,22 +11,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// verb is an action that a key applies to rows or to the service.
+// verb is an action that the user starts with a key. It acts on rows or on the service.
 type verb struct {
 	key, name   string
 	object      string          // kind of the objects to which the action applies
-	resultWord  string          // word that describes the result
+	resultWord  string          // word for the result in messages, such as "cancelled"
 	method      string          // API method whose right the user needs
-	needsNumber bool            // the user must enter a number first; otherwise, the user must confirm an action on rows
-	appliesTo   func(*row) bool // nil for an action on the service, which needs no selected row
+	needsNumber bool            // ask for a number first; without it, an action on rows asks for a confirmation
+	appliesTo   func(*row) bool // selects the rows for the action; nil if it acts on the service
 	run         action
 }
 
 // action executes a verb on its objects.
 type action func(ctx context.Context, c Client, a *act) (control.BulkResult, error)
 
-// verbs returns the table of actions. If several actions have the same key, the first action that applies
-// to the row is used.
+// verbs returns the table of actions. If several actions have the same key, the first one that applies to the
+// row is used.
 func verbs() []verb {
 	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.ActsIn()...)
 	queueWith := func(paused bool) func(*row) bool {
@@ -66,8 +66,8 @@ func inStates(states ...queue.State) func(*row) bool {
 	}
 }
 
-// runningRows returns a filter for running jobs. If paused is true, the filter accepts only paused
-// jobs, otherwise only jobs that are not paused.
+// runningRows returns a filter for running jobs. It accepts only paused jobs if paused is true, and otherwise
+// only those that are not paused.
 func runningRows(paused bool) func(*row) bool {
 	return func(r *row) bool {
 		return r.job != nil && r.job.State == queue.Processing.String() && (r.job.PausedAt != 0) == paused
@@ -89,8 +89,8 @@ func jobsAction(method func(control.API, context.Context, control.Selection) (co
 	}
 }
 
-// eachNameAction returns an action that calls a method for each name in turn. The function params returns the
-// parameters of the method. The action stops at the first error.
+// eachNameAction returns an action that calls a method once for each name, until an error occurs. The function
+// params returns the parameters for a name.
 func eachNameAction[P, R any](
 	method func(control.API, context.Context, P) (R, error), params func(name string) P,
 ) action {
@@ -113,7 +113,7 @@ func addWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error
 }
 
 func removeWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
-	// The displayed number may be outdated, so ask the service.
+	// The displayed number of workers may be outdated, so query the service.
 	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
 		_, err = c.WorkerScale(ctx, control.WorkerScale{Count: max(st.Workers.Total-1, 0)})
@@ -123,7 +123,7 @@ func removeWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, er
 
 func (a *act) selection() control.Selection { return control.Selection{IDs: a.ids} }
 
-// describe describes the objects of an action: their number and the first few names.
+// describe returns the number of the action's objects and the first few of their names.
 func (a *act) describe() string {
 	switch n := len(a.ids); n {
 	case 0:
@@ -143,8 +143,7 @@ func (a *act) describe() string {
 // maxDescribedNames is the maximum number of names in the text of describe.
 const maxDescribedNames = 3
 
-// text describes the result of an action. If an object was rejected, the text is about the first
-// rejected object.
+// text describes the result of an action. If objects were rejected, it is about the first of them.
 func (a *actResult) text() string {
 	done := act{verb: a.verb, ids: a.result.DoneIDs}
 	switch {
@@ -170,8 +169,8 @@ func (a *actResult) text() string {
 	return a.verb.name
 }
 
-// verbForKey returns the action of a key in the current state. It returns nil if the key has no
-// action that the user may use.
+// verbForKey returns the action of a key for the selected row. It returns nil if the key has no action there,
+// or if the user may not use it.
 func (m *model) verbForKey(name string) *verb {
 	r := m.selectedRow()
 	for _, v := range verbs() {
@@ -193,8 +192,8 @@ func (m *model) ownsRow(r *row) bool {
 	return true
 }
 
-// askOrStart starts an action on the marked rows. If no row is marked, it starts the action on the
-// selected row. If the action needs a confirmation or a number, it first asks the user.
+// askOrStart starts an action on the service. For an action on rows, it first asks the user for a confirmation
+// or a number. That action is about the marked rows or, without marked rows, the selected row.
 func (m *model) askOrStart(v *verb) []effect {
 	a := act{verb: v}
 	if v.appliesTo == nil {
@@ -215,8 +214,8 @@ func (m *model) askOrStart(v *verb) []effect {
 	return nil
 }
 
-// maxPendingActs is the maximum number of running and waiting actions. It limits what a key that is held
-// down can cause.
+// maxPendingActs is how many actions may be running or waiting. It bounds what a user can cause by holding a
+// key down.
 const maxPendingActs = 8
 
 // startAct queues an action. Actions are executed one at a time.
@@ -232,8 +231,8 @@ func (m *model) startAct(a act) []effect {
 	return []effect{a}
 }
 
-// handleActed handles the result of an action and starts the next action. It also requests a fetch,
-// because the displayed state is outdated.
+// handleActed handles the result of an action and starts the next one. It also requests a fetch, because the
+// displayed state is outdated.
 func (m *model) handleActed(msg *actResult) []effect {
 	m.pendingActs, m.notice = m.pendingActs[1:], msg.text()
 	m.fetchAgain = true

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// fakeControls is a queue with a given number of workers. It records the schedules that were run and the
-// numbers of workers that were set. Other calls panic.
+// fakeControls is a queue with a given number of workers. It records which schedules were run and which numbers
+// of workers were set. Other calls panic.
 type fakeControls struct {
 	control.API
 	total            int // number of workers
@@ -34,8 +34,8 @@ func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (co
 	return control.WorkerCount{Workers: p.Count}, nil
 }
 
-// An action on several schedules stops at the first rejected schedule. It reports the schedules
-// before that one as done.
+// An action on several schedules stops at the first one that is rejected. It reports the schedules before that
+// as done.
 func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 	c := &fakeControls{rejectedSchedule: "b"}
 	run := eachNameAction(control.API.ScheduleRun, scheduleName)
@@ -50,8 +50,8 @@ func (c *fakeControls) Status(context.Context, control.NoParams) (control.Status
 	return control.Status{Workers: control.WorkerSummary{Total: c.total}}, nil
 }
 
-// Removing a worker subtracts one from the number of workers that the service reports. The number
-// never gets below 0.
+// The action that removes a worker subtracts one from the number that the service reports. The result is never
+// negative.
 func TestRemoveWorkerUsesCurrentNumber(t *testing.T) {
 	c := &fakeControls{}
 	for _, total := range []int{4, 1, 0} {

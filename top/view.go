@@ -15,8 +15,8 @@ import (
 const (
 	minWidth        = 40 // smaller windows show only a message
 	minHeight       = 10
-	lowWindowHeight = 16   // height below which empty lines, headings and output are omitted
-	maxWidth        = 1000 // larger sizes are reduced, because the memory that the screen uses grows with its size
+	lowWindowHeight = 16   // below this height, empty lines, headings and output are omitted
+	maxWidth        = 1000 // larger sizes are reduced, because the memory of the screen grows with its size
 	maxHeight       = 500
 	maxCells        = 1 << 17 // maximum of width times height; a screen of that size uses about 40 MiB
 )
@@ -35,18 +35,17 @@ func paint(text, style string) string {
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
-// tooSmall reports whether the window is too small for the screen.
+// tooSmall reports whether the window is too small to show the lists.
 func (m *model) tooSmall() bool { return m.width < minWidth || m.height < minHeight }
 
-// paneHeights returns the height of the list and of the output pane below the list. The height of the
-// list includes its heading and the line about rows that are not shown. The height of the pane
-// includes its title.
+// paneHeights returns the height of the list and of the output pane below it. That of the list includes its
+// heading and the line about rows that are not shown. That of the pane includes its title.
 func (m *model) paneHeights() (list, output int) {
 	footerHeight := len(m.footerLines())
 	if m.height < lowWindowHeight {
-		return max(m.height-2-footerHeight, 1), 0 // two lines are above the list
+		return max(m.height-2-footerHeight, 1), 0 // 2 lines are above the list
 	}
-	body := m.height - linesAboveLists - 1 - footerHeight // one line contains the names of the lists
+	body := m.height - linesAboveLists - 1 - footerHeight // 1 line contains the names of the lists
 	output = max(body/3, minOutputHeight)
 	return body - output, output
 }
@@ -54,8 +53,8 @@ func (m *model) paneHeights() (list, output int) {
 // minOutputHeight is the minimum height of the output pane: an empty line, the title and two lines of output.
 const minOutputHeight = 4
 
-// listLayout reports whether the list has a heading and how many rows it shows. One more line says
-// how many rows are not shown.
+// listLayout reports whether the list has a heading, and how many rows it shows. Below the rows, one more line
+// says how many others there are.
 func (m *model) listLayout() (head bool, rows int) {
 	list, output := m.paneHeights()
 	if head = output > 0; head {
@@ -68,7 +67,7 @@ func (m *model) listLayout() (head bool, rows int) {
 // wider than the window.
 func (m *model) view() string {
 	if m.width == 0 {
-		return "" // the size is not known yet
+		return "" // the size is still unknown
 	}
 	if m.tooSmall() {
 		return strings.Join(termtext.WrapLines(max(m.width, 1),
@@ -94,7 +93,8 @@ func (m *model) view() string {
 	return strings.Join(append(lines, footer...), "\n")
 }
 
-// outageLine returns the line about a service that does not reply, with the time of the last reply.
+// outageLine returns the line about a service that does not reply. It says since when, and when the next
+// attempt is.
 func (m *model) outageLine() string {
 	retry := "retrying now"
 	if wait := m.outage.retryAt.Sub(m.currentTime); wait > 0 && !m.fetching {
@@ -104,8 +104,8 @@ func (m *model) outageLine() string {
 		m.width)
 }
 
-// alignEnds returns a line with one text at the left end and one at the right end. If both do not fit,
-// the left text is shortened.
+// alignEnds returns a line with one text at the left end and one at the right end. It shortens the left text if
+// both do not fit.
 func (m *model) alignEnds(left, right string) string {
 	left = termtext.Truncate(left, m.width-termtext.Width(right)-1)
 	return left + strings.Repeat(" ", m.width-termtext.Width(left)-termtext.Width(right)) + right
@@ -127,8 +127,8 @@ func (m *model) listView() []string {
 	return lines
 }
 
-// linesAboveLists is the number of lines above the lists in windows that are high enough. These lines
-// show the verdict and the number of jobs in each state.
+// linesAboveLists is the number of lines above the lists in windows that are high enough. These lines show the
+// status line and the number of jobs in each state.
 const linesAboveLists = 3
 
 // verdict returns the lines above the lists: the status line and, if full is true, the counts. The
@@ -151,7 +151,7 @@ func (m *model) verdict(full bool) []string {
 	return lines
 }
 
-// tabs returns the names of the lists and their numbers of jobs. The current list is in brackets.
+// tabs returns the line with the names of the lists and their numbers of jobs. The current list is in brackets.
 func (m *model) tabs() string {
 	var b strings.Builder
 	for id, l := range listings() {
@@ -171,7 +171,8 @@ func (m *model) tabs() string {
 	return termtext.Truncate(strings.TrimRight(b.String(), " "), m.width)
 }
 
-// tableView returns the lines of the current list, and a line about the rows that are not shown.
+// tableView returns the lines of the current list, with at most most rows, and a line about the rows that are
+// not shown. head says whether the list has a heading.
 func (m *model) tableView(head bool, most int) (lines []string) {
 	t := m.table()
 	p := m.selections[m.list]
@@ -181,7 +182,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 	for i := range shown {
 		cells[i] = shown[i].cells
 	}
-	const marks = 2 // screen columns before the table, for the marks of the selected row
+	const marks = 2 // columns before the table, which show the selected row and marked rows
 	list := termtext.TableLines(m.width-marks, t.headings, cells)
 	if len(shown) == 0 {
 		empty := listings()[m.list].emptyText
@@ -219,7 +220,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 	return lines
 }
 
-// moreText describes the rows of a list that are not shown.
+// moreText says how many rows of a list are not shown. from and to are the bounds of those that are.
 func (m *model) moreText(t *table, from, to int) string {
 	var parts []string
 	if m.search != "" {
@@ -256,7 +257,7 @@ func (m *model) outputView(height int) []string {
 	case m.output.readError != "" && m.output.source.id == r.job.ID:
 		return append(lines, termtext.Truncate("  "+m.output.readError, m.width))
 	}
-	if m.output.source.id != r.job.ID { // the connection was lost, and the output belongs to an earlier selection
+	if m.output.source.id != r.job.ID { // without a connection, the output is still that of an earlier selection
 		return lines
 	}
 	list := m.output.allLines()
@@ -337,7 +338,7 @@ func (m *model) footerLines() []string {
 	return lines
 }
 
-// keysLine returns a line that explains keys of the keyboard: as many of those in list as fit, then all of
+// keysLine returns a line that explains keys. It contains as many of those in list as fit, and then all of
 // those in last.
 func (m *model) keysLine(list []keyHelp, last ...keyHelp) string {
 	const gap = "  "

@@ -1,5 +1,6 @@
-// Command queuectl is the client of a durable queue of shell commands, and the runner of its jobs. It
-// is small, so that it starts fast. It executes queuectld for commands that need large code.
+// Command queuectl is the client of a durable queue of shell commands. The service also executes it as the
+// runner, the process that runs the jobs. queuectl is small, so that it starts fast. For commands that would
+// make it large, it executes queuectld instead.
 package main
 
 import (

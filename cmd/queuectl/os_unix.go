@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// stopCtx returns a context that ends when the runner receives SIGTERM. It ignores the signals of
-// a terminal.
+// stopCtx returns a context that ends when the runner receives SIGTERM.
 func stopCtx(ctx context.Context, _ *slog.Logger) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGTERM)
 }

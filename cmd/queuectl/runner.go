@@ -22,13 +22,13 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// runnerFlags holds the flags of the command runner.
+// runnerFlags holds the flags of the command `queuectl runner`.
 type runnerFlags struct {
 	isolated, readsRequest, cgroupDelegated, stopAll, isWatchdog bool
 	policyFile, serviceUnit, launcherAccount, logFile, tmpdir    string
 }
 
-// runnerVerb returns the command runner, which the service starts as a separate process. Users do
+// runnerVerb returns the command `queuectl runner`, which the service starts as a separate process. Users do
 // not call it.
 func runnerVerb(a *cli.App) *cobra.Command {
 	var r runnerFlags
@@ -76,14 +76,15 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	if err := process.Prepare(); err != nil {
 		return err
 	}
-	// Ignore Ctrl-C in a terminal, and the signals on which only the Linux runner reopens its log.
+	// Ignore Ctrl-C in a terminal. Ignore SIGHUP too, because only reopenLog on Linux reacts to it.
 	signal.Notify(make(chan os.Signal, 1), append([]os.Signal{os.Interrupt}, cli.ReloadSignals...)...)
 	go reopenLog(a.Stderr, r.logFile) // this goroutine ends with this process
 	ctx, end := stopCtx(ctx, log)
 	defer end()
 	own := launcher.RunnerSettings{Root: a.Dir, Tmpdir: r.tmpdir, Isolated: r.isolated, ServiceUID: os.Geteuid()}
 	o := daemon.Options{RunnerSettings: own, OnReady: runner.ReportReady}
-	refuse := func(error) {} // reports an error to the service
+	// refuse reports a failed start to the service. It does nothing if the service did not send a request.
+	refuse := func(error) {}
 	if r.readsRequest {
 		grant, err := launcher.Accept(a.Dir, r.policyFile, r.serviceUnit != "")
 		if err != nil {
@@ -126,15 +127,15 @@ func warnNoCgroups(log *slog.Logger, cause error) {
 	}
 }
 
-// stopQueryTimeout bounds how long the program waits for systemd to say whether the unit is being
-// stopped. It may be long, because this process has nothing else to do.
+// stopQueryTimeout bounds how long stopRunners waits until systemd says whether the unit is being stopped. It
+// may be long, because this process has nothing else to do.
 const stopQueryTimeout = 10 * time.Second
 
-// runnersStopTimeout bounds how long the program waits until the runners have ended.
+// runnersStopTimeout bounds how long stopRunners waits until the runners have ended.
 const runnersStopTimeout = 80 * time.Second
 
-// stopRunners stops the runners that run as root if systemd is stopping the service's unit and will not
-// restart it. systemd runs this command each time the service has ended, even after a crash.
+// stopRunners stops the runners that run as root, if systemd is stopping the service's unit and will not
+// restart it. systemd executes `queuectl runner --stop` each time the service has ended, even after a crash.
 func stopRunners(unit string) error {
 	if unit == "" {
 		return fault.Usagef("runner --stop: needs the systemd unit of the service; add --unit UNIT")
@@ -145,7 +146,8 @@ func stopRunners(unit string) error {
 	return nil
 }
 
-// runLauncher starts runners as root on a machine without systemd.
+// runLauncher starts runners as root on a machine without systemd, until ctx ends. service is the account of
+// the service, as UID:GID.
 func runLauncher(ctx context.Context, dir, service, policy string, log *slog.Logger) error {
 	uid, gid, _ := strings.Cut(service, ":")
 	u, err1 := strconv.Atoi(uid)

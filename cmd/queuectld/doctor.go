@@ -96,8 +96,8 @@ func (a *app) requestDiagnosis(ctx context.Context, verify bool) (control.Diagno
 	return a.addClientFindings(ctx, c, found)
 }
 
-// addClientFindings adds findings about this program: whether its version is that of the service, and
-// whether a user's own service ends at logout.
+// addClientFindings adds findings about this program. They say whether its version differs from that of the
+// service, and whether a user's own service ends at logout.
 func (a *app) addClientFindings(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis,
 	error) {
 	st, err := c.Status(ctx, control.NoParams{})

@@ -44,8 +44,9 @@ type eventLog struct {
 	windowEnd     time.Time                            // end of the current window; guarded by mu
 }
 
-// openEventLog returns the event log. Its source was added when the service was installed. It opens the
-// log at the first event, because at boot the service may start before the event log.
+// openEventLog returns a handler for the event log. The installation of the service has added the source of its
+// events. The handler opens the log at the first event, because at boot the service may start before the event
+// log.
 func openEventLog() *eventHandler {
 	var log *eventlog.Log
 	return newEventHandler(func(kind uint16, text string) (err error) {

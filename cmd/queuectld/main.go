@@ -1,5 +1,5 @@
-// Command queuectld is the service. It also implements the commands of queuectl that need large code.
-// Users call queuectl, which executes queuectld when necessary.
+// Command queuectld is the service, the long-lived process that owns the queue. It also implements the commands
+// that would make queuectl large. Users call queuectl, which executes queuectld when necessary.
 package main
 
 import (
@@ -57,7 +57,7 @@ var verbs = []cli.Verb{
 	{Name: "events", Build: admin.EventsVerb},
 }
 
-// eachTOMLJob passes every job of a TOML file to the function each.
+// eachTOMLJob calls the function each for every job of a TOML file.
 func eachTOMLJob(name string, in io.Reader, each func(raw []byte, line int) error) error {
 	return input.EachTOMLJob(tomlfile.ParseTables, name, in, each)
 }
@@ -68,7 +68,7 @@ func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 }
 
 func main() {
-	// With this argument, the program posts a webhook, in a job that the service has created.
+	// The service executes the program with this argument, as a job that posts one webhook.
 	if len(os.Args) == 2 && os.Args[1] == webhookArg {
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}

@@ -195,7 +195,7 @@ func manPage(cmd *cobra.Command, name, date string) string {
 	return b.String()
 }
 
-// groupsAndFiles describes groups and files. It is a part of the first page.
+// groupsAndFiles is the section of the first manual page about groups and files.
 //
 //go:embed man_groups_and_files.roff
 var groupsAndFiles string

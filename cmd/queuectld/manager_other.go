@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// addServiceFlag adds no flag, because only Windows has a service manager that controls a process by
-// calls.
+// addServiceFlag adds no flag. Only on Windows must a service report to its service manager.
 func addServiceFlag(*pflag.FlagSet, *bool) {}
 
 // runByServiceManager runs the service without a service manager.

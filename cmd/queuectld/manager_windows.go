@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// addServiceFlag adds the flag with which the service manager starts serve.
+// addServiceFlag adds the flag --service. The service manager starts the command serve with this flag.
 // See docs/decisions/0091.
 func addServiceFlag(f *pflag.FlagSet, managed *bool) {
 	f.BoolVar(managed, "service", false, "the service was started by the service manager")
@@ -92,7 +92,7 @@ func (h *serviceHandler) Execute(
 			}
 		case <-listening:
 			starts.Stop()
-			// In any other state, a stop was requested while the service was starting.
+			// In any other state, the service manager has requested a stop while the service was starting.
 			if status.last.State == svc.StartPending {
 				status.reportState(svc.Running)
 				h.events.reportStart()

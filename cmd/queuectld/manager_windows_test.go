@@ -23,7 +23,8 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// scm fakes the service manager with a fake clock. It sends requests and records the reported states.
+// scm fakes the service manager of Windows with a fake clock. It sends requests to the service and records the
+// states that the service reports.
 type scm struct {
 	requests chan svc.ChangeRequest
 	statuses []svc.Status
@@ -32,7 +33,8 @@ type scm struct {
 	code     uint32
 }
 
-// runHandler runs a service under the fake service manager until the service ends.
+// runHandler runs a service under the fake service manager until the service ends. do plays the part of the
+// service manager.
 func runHandler(t *testing.T, serve func(context.Context, *manager) error, do func(*scm)) *scm {
 	s := &scm{requests: make(chan svc.ChangeRequest)}
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +74,7 @@ func TestManagedService(t *testing.T) {
 	for _, stop := range []svc.Cmd{svc.Stop, svc.Shutdown, svc.PreShutdown} {
 		var reloads int
 		s := runHandler(t, func(ctx context.Context, m *manager) error {
-			time.Sleep(10 * time.Second) // the service takes this long to open its database
+			time.Sleep(10 * time.Second) // the service takes this long to start
 			m.OnListening()
 			for {
 				select {
@@ -83,7 +85,7 @@ func TestManagedService(t *testing.T) {
 				}
 				break
 			}
-			for range 12 { // the service waits for its jobs to finish
+			for range 12 { // the service waits for its jobs
 				time.Sleep(5 * time.Second)
 				m.ExtendStopTimeout()
 			}
@@ -138,7 +140,7 @@ func TestManagedService(t *testing.T) {
 func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 	s := runHandler(t, func(ctx context.Context, m *manager) error {
 		<-ctx.Done()
-		m.OnListening() // the service was about to listen when the stop was requested
+		m.OnListening() // the service begins to listen although the stop was requested
 		time.Sleep(time.Second)
 		return nil
 	}, func(s *scm) {
@@ -209,7 +211,7 @@ func TestCrashIsInTheLog(t *testing.T) {
 	}
 }
 
-// serve --service outside the service manager returns an error with the command to use instead.
+// The command serve --service outside the service manager returns an error with the right command.
 func TestServiceByHand(t *testing.T) {
 	err := runByServiceManager(t.Context(), func(context.Context, *manager) error {
 		t.Error("the service is running")
@@ -221,7 +223,7 @@ func TestServiceByHand(t *testing.T) {
 }
 
 // The event log gets warnings and errors, but at most maxEventsPerWindow in a minute. After that minute, it
-// gets the number of omitted events.
+// gets the number of the events that were omitted.
 func TestEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string

@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// servePrivate runs the service of run --private. No other process uses this service.
+// servePrivate runs, in this process, the service of one `queuectl run --private`. It calls ready when the
+// service accepts requests.
 func servePrivate(ctx context.Context, c *cli.App, ready func()) error {
 	o, err := (&app{c}).serveOptions("0", "")
 	if err != nil {

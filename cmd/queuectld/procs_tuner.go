@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// singleProcessorAfter is how long requests must not have overlapped before the service returns to one
+// singleProcessorAfter is the time without overlapping requests after which the service returns to one
 // processor.
 const singleProcessorAfter = time.Second
 
 // procsTuner adapts GOMAXPROCS to the number of concurrent requests.
 //
-// With more than one processor, each goroutine that is woken also wakes a thread to search for more
-// work. That costs a twentieth of the machine while the queue drains short jobs. With one processor, a
+// With more than one processor, each goroutine that is woken also wakes a thread to search for more work. That
+// costs a twentieth of the processor time while the service runs many short jobs. With only one processor, a
 // thread that waits for the disk keeps all other goroutines from preparing the next commit.
 type procsTuner struct {
 	setProcs   func(n int) // sets GOMAXPROCS
 	maxProcs   int         // value of GOMAXPROCS while requests overlap
-	overlapped atomic.Bool // raise was called since the last check
+	overlapped atomic.Bool // raise was called since the last call of lowerIfIdle
 
 	mu     sync.Mutex
 	raised bool // GOMAXPROCS is maxProcs instead of 1; guarded by mu
@@ -60,17 +60,17 @@ func (p *procsTuner) lowerIfIdle() {
 	p.setProcs(1)
 }
 
-// heapLimit is the memory limit for the garbage collector. If the live memory plus heapHeadroom is
-// more, that sum is the limit.
+// The memory limit of the garbage collector is heapLimit or, if that is more, the size of the live memory plus
+// heapHeadroom. Both constants are in bytes.
 const (
 	heapLimit    = 64 << 20
 	heapHeadroom = heapLimit / 2
 )
 
-// tuneGC makes the garbage collector run rarely. The heap of a service is only a few MB, but short jobs
-// fill it each second. Large requests or many browsers can make the heap larger than heapLimit. In that
-// case saving memory matters more than saving time. But if the limit were near the size of the live
-// heap, the collector would run continuously. So tuneGC adjusts the limit after each collection.
+// tuneGC makes the garbage collector run rarely. The heap of a service is only a few MB, so short jobs would
+// cause a collection each second. A memory limit bounds the heap when requests are large or many browsers are
+// connected. With a limit near the size of the live heap, the collector would run continuously. So tuneGC
+// adjusts the limit after each collection.
 // See docs/decisions/0073.
 func tuneGC() {
 	debug.SetGCPercent(400)

@@ -24,7 +24,7 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		p.raise()
 		time.Sleep(10 * time.Second)
-		p.mu.Lock() // lowerIfIdle held this lock when it changed set, so the lock makes its changes visible here
+		p.mu.Lock() // lowerIfIdle changes set while it holds this lock, so the lock makes set safe to read here
 		defer p.mu.Unlock()
 		if got, want := fmt.Sprint(set), "[0s: 4 4s: 1 12.5s: 4 14.5s: 1]"; got != want {
 			t.Errorf("GOMAXPROCS was set %s, want %s", got, want)
@@ -32,7 +32,7 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 	})
 }
 
-// The memory limit always leaves room above the live heap, but not much more than necessary.
+// The memory limit is always above the size of the live heap, but not much higher than necessary.
 func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(limit)
@@ -46,7 +46,7 @@ func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 			if now = debug.SetMemoryLimit(-1); low <= now && now <= high {
 				return
 			}
-			runtime.Gosched() // let the goroutine run that calls finalizers
+			runtime.Gosched() // let the goroutine that calls finalizers run
 		}
 		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, low>>20, high>>20)
 	}

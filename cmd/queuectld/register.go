@@ -224,10 +224,9 @@ func (a *app) serviceUninstall(own bool) error {
 	return nil
 }
 
-// checkRestart returns an error if a running service could not start again with the settings in the
-// file and in environ. It also makes the service reload the file, in order to validate it. If the
-// caller may not read the file or may not reload the service, checkRestart skips that part of the
-// check.
+// checkRestart returns an error if a running service could not start again with the settings in the file at
+// path and in environ. It also makes the service reload the file, so that the service validates it. If the
+// caller may not read the file or may not reload the service, checkRestart skips that part of the check.
 func checkRestart(ctx context.Context, c *control.Client, path string, environ []string) error {
 	file, err := tomlfile.Read(path, false)
 	if errors.Is(err, fs.ErrPermission) {
@@ -260,7 +259,7 @@ func restartArgs(ctx context.Context, c *control.Client, serve []string) ([]stri
 		return nil, err
 	}
 	serve = slices.Clone(serve)
-	// Without a settings file, the service uses the default path.
+	// If the settings file does not exist, leave out its path. The service then uses the default path.
 	if _, err := os.Stat(st.SettingsFile); err == nil {
 		serve = append(serve, "--config", st.SettingsFile)
 	}
@@ -295,9 +294,10 @@ func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started boo
 	return false, err
 }
 
-// startOrRestart starts or restarts the service that the client would choose. If that service is not
-// registered and can be started in the background, because it is the user's own or its directory is
-// known, startOrRestart calls the function unregistered. Otherwise it acts on the system's service.
+// startOrRestart starts or restarts the service that the client would choose. For a registered service it calls
+// do. For any other service that can start in the background, it calls unregistered: the user's own service, or
+// one whose directory is known. In all other cases it calls do for the system's service. done is the past
+// participle for the message.
 func (a *app) startOrRestart(ctx context.Context, own bool, done string,
 	unregistered func(context.Context, connect.Target) error, do func(*install.Service) error) error {
 	r, err := a.registeredService(own)
@@ -413,13 +413,12 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	return a.PrintResult(got, "service with pid %d stopped", got.PID)
 }
 
-// slowStopAfter is how long a stop may take before warnIfSlow prints what the service waits for.
+// slowStopAfter is how long a stop may take before warnIfSlow prints what the user is waiting for.
 const slowStopAfter = time.Second
 
-// warnIfSlow prints on a terminal what a stopping service waits for, if the stop takes longer than
-// slowStopAfter. It queries the service before the stop, because after the stop a connection could
-// start the service again through its socket unit. The caller calls stopped when the service has
-// stopped.
+// warnIfSlow prints what a stopping service waits for, if the stop takes longer than slowStopAfter. It prints
+// only on a terminal. It queries the service before the stop. A connection after the stop could start the
+// service again through its socket unit. The caller calls stopped when the service has stopped.
 func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
 	text := "waiting for the service to stop"
 	if term.IsTerminal(a.Stderr) && !a.Quiet && !keep {
@@ -435,9 +434,8 @@ func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped
 	return time.AfterFunc(slowStopAfter, func() { a.PrintInfo("%s", text) }).Stop
 }
 
-// stopAndWait stops a service and waits until the lock of its state directory is free, so that another
-// service can start. If the jobs are not kept and the service ends without stopping its runners, it
-// returns an error.
+// stopAndWait stops a service and waits until the lock of its state directory is free, so that another service
+// can start. Without keep, it also waits for the service's runners, and returns an error if they do not end.
 func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.ServiceStopResult, error) {
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
 	if err != nil {
@@ -469,9 +467,8 @@ func sleepBetweenPolls(ctx context.Context) error {
 // end within milliseconds.
 const runnersEndTimeout = 5 * time.Second
 
-// awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if they
-// are still alive after runnersEndTimeout. That happens if the service crashes while it stops its
-// runners.
+// awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if they are
+// still alive after runnersEndTimeout, for example because the service crashed while it stopped them.
 func awaitRunnersEnd(ctx context.Context, p config.Paths, roots string) error {
 	for end := time.Now().Add(runnersEndTimeout); service.HasLiveRunners(p, roots); {
 		if time.Now().After(end) {

@@ -34,7 +34,7 @@ func serveVerb(a *app) *cobra.Command {
 		Use: "serve", Short: "Run the service in the foreground", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			inherit := func() {}
-			// A background service must not inherit the limits of the client that started it.
+			// A background service must not inherit the resource limits of the client that started it.
 			if background {
 				inherit = cleanstart.Reset
 			}
@@ -91,8 +91,8 @@ func serveVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// serveOptions returns the options of the service. Its paths are below --dir, or the user's default
-// paths.
+// serveOptions returns the options of the service. The service uses the paths below --dir, or else the user's
+// default paths.
 func (a *app) serveOptions(workers, file string) (service.Options, error) {
 	o := service.Options{Version: cli.Version, Flags: map[string]string{}, LogFile: a.Stderr,
 		LogIsTerminal: term.IsTerminal(a.Stderr)}
@@ -154,7 +154,8 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 			return err
 		}
 		if a.Stderr != os.Stderr {
-			// Close standard error, which is also open on the log. Otherwise it would keep a rotated log in use.
+			// Close standard error, because it is a second descriptor of the log. It would keep a rotated log
+			// in use.
 			a.Stderr.Close()
 		}
 		o.LogFile, a.Stderr = log, log

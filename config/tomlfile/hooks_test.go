@@ -10,8 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A settings file can contain tables of hooks and webhooks. They mean the same as the text that other
-// origins use.
+// A settings file can contain tables of hooks and webhooks. Other origins use a text with the same meaning.
 func TestHooksAreRead(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte(`hooks_user = "mail"
 [hooks]

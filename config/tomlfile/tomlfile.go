@@ -40,14 +40,14 @@ func ParseTables(path string, raw []byte) (file map[string]any, err error) {
 	return file, nil
 }
 
-// tableSetters lists the tables that contain tables with names that the user chooses. For each such table, it
-// holds the function that sets the setting.
+// tableSetters lists the tables whose inner tables have names that the user chooses. For each one, it holds the
+// function that sets the setting.
 var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
-// faultyPath returns the path of the error in a table that contains tables. It finds the first invalid inner table,
-// in the order of the names. The error may name a key of that table. If the error disappears or changes without the
-// key, faultyPath returns the path of the key. Otherwise it returns that of the inner table.
+// faultyPath returns the path of the key that makes a table of tableSetters invalid. It finds the first invalid
+// inner table, in the order of the names. Then it finds a key that the error names, and without which the
+// error changes. If there is no such key, it returns the path of the inner table.
 func faultyPath(name string, table map[string]any, take func(*config.Layer, map[string]any) error) []string {
 	wrong := func(below string, v any) string {
 		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
@@ -118,14 +118,14 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	return l, nil
 }
 
-// refusing is a type that no TOML value can be decoded to. The error of the library names the line of the value's
+// refusing is a type that accepts no TOML value. The library's error for it contains the line of the value's
 // key.
 type refusing struct{}
 
 func (refusing) UnmarshalTOML(any) error { return errors.New("refused") }
 
-// lineOf returns the line of a key. The path consists of the names of the enclosing tables and the name of the key.
-// If the line of the key is unknown, lineOf returns that of the innermost table whose line is known, or else 1.
+// lineOf returns the line of a key. The path consists of the names of the enclosing tables and the name of the
+// key. If that line is unknown, lineOf returns the line of the innermost table whose line is known, or else 1.
 func lineOf(raw []byte, path ...string) int {
 	line := 1
 	var table map[string]toml.Primitive
@@ -137,7 +137,7 @@ func lineOf(raw []byte, path ...string) int {
 			line = max(line, refused.Position.Line)
 		}
 		table = nil
-		meta.PrimitiveDecode(value, &table) // fails at the end of the path, if the key is not a table
+		meta.PrimitiveDecode(value, &table) // this call fails for the last key of the path, if that key is not a table
 	}
 	return line
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each error in a settings file contains the file and the line.
+// Each error about a settings file names the file and the line.
 func TestFileFaultsNameTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"workers = 2\nworkrs = 3\n":                "f:2: workrs: ",
@@ -62,7 +62,7 @@ func TestFileFaultsNameTheirLine(t *testing.T) {
 	}
 }
 
-// The example lists every setting, and contains exactly the defaults.
+// The example settings file lists every setting, with its default.
 func TestExampleIsTheDefaults(t *testing.T) {
 	l, err := tomlfile.Read("../../queuectl.toml.example", true)
 	if err != nil {
@@ -72,7 +72,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 		slices.Sorted(slices.Values(config.Names())); !slices.Equal(got, want) {
 		t.Errorf("got keys %v\nwant %v", got, want)
 	}
-	delete(l.Values, "shell") // the example contains the default shell of Unix
+	delete(l.Values, "shell") // the example contains the default of Unix
 	got, err := config.Merge(l)
 	want, _ := config.Merge()
 	if err != nil || !reflect.DeepEqual(got.Settings, want.Settings) {
@@ -80,8 +80,8 @@ func TestExampleIsTheDefaults(t *testing.T) {
 	}
 }
 
-// In the file, the settings of [access] are lists of names. In other origins they are text. The default
-// groups have rights unless run_as is service.
+// In the file, the settings of [access] are lists of names. In other origins they are text. The default groups
+// have rights only if run_as is not service.
 func TestAccessIsLists(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte("run_as = \"submitter\"\nsocket_mode = \"0660\"\nsocket_group = "+
 		"\"staff\"\n[access]\nread = [\"alice\", \"@1005\",\n  1001]\nsubmit = []\noperate = \"bob  @ops\"\n"))
@@ -133,7 +133,7 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
-// No text makes Parse panic, and the settings that it accepts are valid.
+// Parse never panics, and every setting that it accepts is valid.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{"workers = 2\n", "timeout = 1.5", "a = 1", "[x]\ny=1", "\"jitter\" = true",
 		"job_timeout = 9", "shell = '''\nx'''", config.Example()} {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// serviceSIDPrefix is the prefix of the SIDs of services' virtual accounts. allServicesSID is the SID of the
-// group of all of them.
+// serviceSIDPrefix begins the SID of every service's virtual account. allServicesSID is the SID of the group
+// that contains all these accounts.
 const (
 	serviceSIDPrefix = "S-1-5-80"
 	allServicesSID   = serviceSIDPrefix + "-0"
@@ -53,7 +53,7 @@ func ReadSecurityDescriptor(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	return sd, nil
 }
 
-// Owner returns the owner of an object. The result trusted reports whether isTrustedAccount accepts the owner.
+// Owner returns the owner of an object. trusted reports whether isTrustedAccount accepts the owner.
 func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
 		err = errors.New("no owner is stored for it")
@@ -65,8 +65,8 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 	return owner, isTrustedAccount(owner, me.User.Sid), nil
 }
 
-// CheckFolder returns an error if accounts that isTrustedAccount does not accept can change the folder with a
-// security descriptor. It also returns an error if such an account owns the folder, because an owner can change
+// CheckFolder returns an error if an untrusted account owns or can change the folder with a security
+// descriptor. isTrustedAccount says which accounts are trusted. An owner counts, because an owner can change
 // the access list. subject names the folder in the error. alternative says what the user can do instead of
 // changing the folder.
 func CheckFolder(path, subject, alternative string, sd *windows.SECURITY_DESCRIPTOR) error {
@@ -86,18 +86,18 @@ func CheckFolder(path, subject, alternative string, sd *windows.SECURITY_DESCRIP
 	return err
 }
 
-// isTrustedAccount reports whether an account may change the object: it is the system, the administrators, a
-// service's virtual account, or the account in the parameter me.
+// isTrustedAccount reports whether an account is the system, the administrators, a service's virtual account,
+// or the account me. Any file may belong to these accounts.
 func isTrustedAccount(sid, me *windows.SID) bool {
 	return sid.Equals(me) || sid.IsWellKnown(windows.WinLocalSystemSid) ||
 		sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		strings.HasPrefix(sid.String(), serviceSIDPrefix+"-") && sid.String() != allServicesSID
 }
 
-// OtherAccountsWithRights returns the accounts that have at least one of the rights, on the object itself or
-// on objects that are created in it. It omits the owner and the accounts that isTrustedAccount accepts. It
-// ignores the entries of the access list that have any of the flags in the parameter without, for example
-// INHERIT_ONLY_ACE: rights that apply only to objects created in it.
+// OtherAccountsWithRights returns the accounts that have at least one of the rights on an object, or on objects
+// that are created in it. It omits the owner and the accounts that isTrustedAccount accepts. It ignores entries
+// of the access list that have any of the flags in without. For example, an entry with the flag
+// INHERIT_ONLY_ACE applies only to objects that are created in the object.
 func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
 	without uint8) (others []string, err error) {
 	owner, _, ownerErr := sd.Owner()

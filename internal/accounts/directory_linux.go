@@ -15,16 +15,15 @@ import (
 	"syscall"
 )
 
-// Directory looks up the system's users and groups. It parses /etc/passwd and /etc/group, and parses
-// them again when they change. It looks up accounts that are not in these files with the program
-// getent(1), because this program does not link libc. It caches each result of getent for a minute,
-// also if the account does not exist.
+// Directory looks up the system's users and groups. It parses /etc/passwd and /etc/group, and parses them again
+// when they change. It looks up all other accounts with the program getent(1), because this program does not
+// link libc. It caches each result of getent for a minute, also if the account does not exist.
 //
 // The zero value is ready for use. The methods may be called concurrently.
 // See docs/decisions/0077.
 type Directory struct {
-	// AlwaysQueryRemote makes every lookup query the sources outside the files. If AlwaysQueryRemote is false and a query
-	// has timed out, lookups fail immediately for the next minute. So a caller that only displays names is
+	// AlwaysQueryRemote makes every lookup query the sources outside the files, such as LDAP. Otherwise, after
+	// a query has timed out, lookups fail immediately for a minute. So a caller that only displays names is
 	// delayed only once.
 	AlwaysQueryRemote bool
 	// LookupFunc replaces getent if it is not nil.
@@ -39,7 +38,7 @@ type Directory struct {
 
 // accountFiles is the parsed content of the files. It is immutable.
 type accountFiles struct {
-	stamps [2]FileStamp // stamps of passwdFile and groupFile from just before they were read
+	stamps [2]FileStamp // stamps of passwdFile and groupFile, taken just before the files were read
 	users  []Account
 	groups map[string]uint32
 	names  map[uint32]string // names of groups, by gid
@@ -137,8 +136,8 @@ func (d *Directory) groupNameByGID(gid uint32) (string, bool) {
 	return name, ok && is == gid
 }
 
-// lookupByName queries the sources outside the files for a name. It returns "" for a name that getent would
-// interpret as a number, also with a sign or spaces.
+// lookupByName queries the sources outside the files for a name. It returns "" for a number, also with a sign
+// or spaces, because getent would look up the number instead of the name.
 func (d *Directory) lookupByName(database, name string) (string, error) {
 	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
 		return "", nil
@@ -146,8 +145,8 @@ func (d *Directory) lookupByName(database, name string) (string, error) {
 	return d.queryOtherSources(database, name)
 }
 
-// queryOtherSources queries the sources outside the files for one entry. It returns "" if the entry does
-// not exist.
+// queryOtherSources queries the sources outside the files for one entry. It returns the output line of getent,
+// or "" if the entry does not exist.
 func (d *Directory) queryOtherSources(database, key string) (string, error) {
 	return d.otherSources.get(database+" "+key, d.AlwaysQueryRemote, func() (string, error) {
 		if d.LookupFunc != nil {
@@ -180,9 +179,9 @@ func FileStampOf(path string) (FileStamp, error) {
 	return FileStamp{st.Ino, st.Size, st.Mtim}, nil
 }
 
-// loadFiles returns the content of the files, and reads them again if they have changed. While they are
-// unchanged, concurrent callers do not block each other, because every request on the socket looks up
-// accounts.
+// loadFiles returns the content of the files, and reads them again if they have changed. While the files are
+// unchanged, concurrent callers do not block each other. That matters, because every request on the socket
+// looks up accounts.
 func (d *Directory) loadFiles() (*accountFiles, error) {
 	stamps, err := stampFiles()
 	if err != nil {
@@ -282,7 +281,7 @@ func parseGroup(line string) (name string, gid uint32, ok bool) {
 // network.
 func getent(database, key string) (string, error) {
 	if strings.Contains(key, "\x00") {
-		return "", nil // an argument cannot contain NUL, and neither can the name of an account
+		return "", nil // neither an argument nor the name of an account can contain NUL
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()

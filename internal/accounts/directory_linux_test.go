@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// parseFiles uses the first of several lines for one account, lists each group once, and ignores
-// damaged lines.
+// parseFiles uses the first of several lines for one account. It lists each group once, and ignores damaged
+// lines.
 func TestFilesAreRead(t *testing.T) {
 	l := parseFiles(
 		"root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/zsh\nbad:x:no:1:::\nfew:x:1\n+::::::\nsvc:x:998:50::: \n",
@@ -33,8 +33,7 @@ func TestFilesAreRead(t *testing.T) {
 	}
 }
 
-// While the files are unchanged, a caller does not wait for other callers, even if one of them is
-// reading the files.
+// While the files are unchanged, no caller waits for another one, even for one that is reading the files.
 func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	d := new(Directory)
 	if _, err := d.UserByUID(0); err != nil {
@@ -57,7 +56,7 @@ func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	}
 }
 
-// elsewhere fakes the sources outside the files, such as LDAP, and records the lookups.
+// elsewhere fakes the sources outside the files, such as LDAP. It records the lookups.
 type elsewhere struct {
 	mu      sync.Mutex
 	says    map[string]string // answers of the fake sources, by database and key
@@ -83,12 +82,12 @@ func ofDirectory() *elsewhere {
 		"passwd 61400":    "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
 		"initgroups dora": "dora 61410 61411", "group staff@dir": "staff@dir:*:61411:dora",
 		"group 61411":  "staff@dir:*:61411:dora",
-		"passwd 61402": "other:*:61403:61403::/:/bin/sh", // an answer with another uid than the requested one
+		"passwd 61402": "other:*:61403:61403::/:/bin/sh", // the answer has another uid than the request
 	}}
 }
 
-// Directory finds accounts that are not in the files in other sources, by name and by number, with all
-// groups. It does not query the other sources for accounts that are in the files.
+// Directory finds accounts that are only in other sources, by name and by number, with all groups. It does not
+// query the other sources for accounts that are in the files.
 func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 	e := ofDirectory()
 	d := &Directory{LookupFunc: e.ask}
@@ -119,8 +118,8 @@ func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 	}
 }
 
-// If a name is a number, no lookup by name finds an account. The same applies to numbers with a sign,
-// because getent would read them as numbers.
+// A lookup by name finds no account if the name is a number, also with a sign. getent would look up that number
+// instead.
 func TestNumberIsNotAName(t *testing.T) {
 	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh",
 		"passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
@@ -140,8 +139,8 @@ func TestNumberIsNotAName(t *testing.T) {
 	}
 }
 
-// A result is cached for a minute, also if the account does not exist. Concurrent callers share one
-// lookup.
+// A result is cached for a minute, also if it says that the account does not exist. Concurrent callers share
+// one lookup.
 func TestAnswersAreCachedForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
@@ -165,8 +164,8 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 	})
 }
 
-// After the other sources have not answered in time, lookups fail immediately for a minute. With
-// AlwaysQueryRemote, each lookup queries the sources.
+// If the other sources do not answer in time, lookups fail immediately for the next minute. With
+// AlwaysQueryRemote, each lookup still queries the sources.
 func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
@@ -193,7 +192,7 @@ func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 	})
 }
 
-// The system's getent finds accounts that are in the files, and reports others as missing.
+// The real getent finds accounts that are in the files, and reports that others are missing.
 func TestGetentFindsAccounts(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/getent"); err != nil {
 		skip.Missing(t, "getent", "needs getent; the other tests of internal/accounts replace it")

@@ -10,7 +10,7 @@ import (
 // Directory looks up the system's users and groups with the system's library. The zero value is
 // ready for use. The methods may be called concurrently.
 type Directory struct {
-	AlwaysQueryRemote bool // AlwaysQueryRemote has no effect here, because the library decides which sources it asks
+	AlwaysQueryRemote bool // no effect here, because the library decides which sources it queries
 }
 
 // UserByUID returns the account with a uid. UserByName returns the account with a name.

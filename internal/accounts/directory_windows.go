@@ -11,16 +11,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Directory looks up the system's users and groups by name, by DOMAIN\NAME, by SID, or by the number
-// that IDOfSID assigns. It caches a domain's answers for a minute. The zero value is ready for use. The
-// methods may be called concurrently.
+// Directory looks up the system's users and groups by name, by DOMAIN\NAME, by SID, or by the number that
+// IDOfSID assigns. It caches the answers of a domain for a minute. The zero value is ready for use. The methods
+// may be called concurrently.
 type Directory struct {
-	// AlwaysQueryRemote makes every lookup query the domain. If AlwaysQueryRemote is false and a query has timed out,
-	// lookups fail immediately for the next minute. So a caller that only displays names is delayed only
-	// once.
+	// AlwaysQueryRemote makes every lookup query the domain. Otherwise, after a query has timed out, lookups
+	// fail immediately for a minute. So a caller that only displays names is delayed only once.
 	AlwaysQueryRemote bool
-	// LookupFunc replaces the lookup of a name or a SID by Windows if it is not nil. The SID in its result is
-	// nil if the account does not exist.
+	// LookupFunc replaces the lookup of a name or a SID by Windows if it is not nil. It returns an Entry
+	// without a SID if the account does not exist.
 	LookupFunc func(word string) (Entry, error)
 
 	otherSources lookupCache[Entry]
@@ -96,8 +95,8 @@ var noAccountErrors = []error{
 	windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
 }
 
-// lookupEntry looks up an account. Windows may ask a domain, which can take any time, so lookupEntry waits at
-// most lookupTimeout.
+// lookupEntry looks up an account with the function look. Windows may query a domain, which can take any time,
+// so lookupEntry waits at most lookupTimeout.
 func (d *Directory) lookupEntry(word string, look func() (Entry, error)) (Entry, error) {
 	return d.otherSources.get(strings.ToLower(word), d.AlwaysQueryRemote, func() (Entry, error) {
 		if d.LookupFunc != nil {
@@ -109,7 +108,7 @@ func (d *Directory) lookupEntry(word string, look func() (Entry, error)) (Entry,
 		}
 		answered := make(chan answer, 1)
 		// This goroutine ends when Windows answers. In the minute after a timeout, only lookups with
-		// AlwaysQueryRemote start another one.
+		// AlwaysQueryRemote start another such goroutine.
 		go func() {
 			e, err := look()
 			answered <- answer{e, err}

@@ -31,7 +31,7 @@ func (d *Directory) GroupID(word string) (int, bool) {
 
 func parseID(word string) (int, bool) {
 	n, err := strconv.ParseUint(word, 10, 32)
-	return int(n), err == nil && n != 1<<32-1 // this value means "no id" in system calls
+	return int(n), err == nil && n != 1<<32-1 // system calls use 1<<32-1 for "no id"
 }
 
 // UserName returns the name of a user, or the number if there is no name.

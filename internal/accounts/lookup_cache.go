@@ -16,7 +16,7 @@ const (
 	maxCachedLookups = 10_000          // highest number of cached answers
 )
 
-// errLookupTimeout means that the sources outside the files did not answer within lookupTimeout.
+// errLookupTimeout means that a source outside this machine did not answer within lookupTimeout.
 var errLookupTimeout = errors.New("the user database outside this machine (such as LDAP) did not answer within 5s")
 
 // lookupCache caches lookups in sources that may be slow or not answer, such as LDAP. The zero value is
@@ -36,9 +36,9 @@ type lookup[T any] struct {
 	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by lookupCache.mu
 }
 
-// get returns the cached entry, or calls the function in the parameter ask and returns its result.
-// Concurrent callers for the same name share one lookup. If a lookup has timed out in the last minute,
-// get returns errLookupTimeout without a call of ask, unless patient is true.
+// get returns the cached entry, or calls the function ask and returns its result. Concurrent callers for the
+// same name share one lookup. If a lookup has timed out in the last minute, get returns errLookupTimeout
+// without calling ask. With patient set, it calls ask even then.
 func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.lookups[name]

@@ -51,8 +51,8 @@ func IDOfSID(sid *windows.SID) int {
 	return id
 }
 
-// SIDOfID returns the account with a number. It knows a digest only if this process has called IDOfSID with
-// that account.
+// SIDOfID returns the account with a number. It finds the account of a digest only after IDOfSID has returned
+// that digest in this process.
 func SIDOfID(id int) (*windows.SID, bool) {
 	text := ""
 	switch {
@@ -80,7 +80,7 @@ func isLocal(sid *windows.SID) bool {
 	return found && !strings.Contains(number, "-")
 }
 
-// digestSIDs maps digests to SIDs.
+// digestSIDs maps the digests that IDOfSID has returned to SIDs.
 var digestSIDs sidTable
 
 type sidTable struct {

@@ -34,7 +34,7 @@ func TestAccountsHaveNumbers(t *testing.T) {
 		"S-1-5-18": 0, "S-1-5-19": 19, "S-1-5-11": 11, "S-1-5-32-544": 544, "S-1-5-32-545": 545,
 		here.String() + "-1001": 0x30000 + 1001, here.String() + "-4294967295": 0x30000 + 4294967295,
 		here.String() + "-0": 0x30000,
-		domain + "-513":      0x1325089f07bc04, // the sum of 2^52 and the first 52 bits of SHA-256
+		domain + "-513":      0x1325089f07bc04, // 2^52 plus the first 52 bits of the SID's SHA-256
 		"S-1-1-0":            -1,
 		"S-1-5-0":            -1,
 		"S-1-5-32-18":        -1,
@@ -65,7 +65,7 @@ func TestAccountsHaveNumbers(t *testing.T) {
 	}
 }
 
-// The number of remembered digests is bounded.
+// IDOfSID remembers a bounded number of digests.
 func TestDigestsAreBounded(t *testing.T) {
 	var s sidTable
 	for i := range maxCachedLookups + 2 {
@@ -108,8 +108,9 @@ func TestWindowsKnowsItsAccounts(t *testing.T) {
 	}
 }
 
-// Directory queries the domain once a minute for each name. After a timeout it does not query the
-// domain for a minute, except with AlwaysQueryRemote. It does not find a user as a group, or a group as a user.
+// Directory queries the domain once a minute for each name. After a timeout it does not query the domain for a
+// minute, except with AlwaysQueryRemote. It finds no user with the name of a group, and no group with the name
+// of a user.
 func TestDomainAnswersAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
@@ -160,8 +161,7 @@ func TestDomainAnswersAreCached(t *testing.T) {
 	})
 }
 
-// An error that means "no such account" does not count as a timeout, so later lookups still query the
-// domain.
+// An error that means "no such account" does not count as a timeout. So later lookups still query the domain.
 func TestUnknownAccountIsAnAnswer(t *testing.T) {
 	var d Directory
 	for _, err := range noAccountErrors {

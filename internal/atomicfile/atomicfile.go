@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// Write replaces a file, or creates it. When Write returns, the new content is on the disk. There is
-// one exception: the process may not read the directory, or its file system cannot sync directories. A
-// power failure soon afterwards can then bring the old content back.
+// Write replaces a file, or creates it. When Write returns, the new content is on the disk. One case is an
+// exception: the process may not read the directory, or the file system cannot sync directories. Then a power
+// failure soon afterwards can bring the old content back.
 func Write(path string, content []byte, mode os.FileMode) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // after the rename, no file has this name
+	defer os.Remove(f.Name()) // after the rename there is no such file, and this call fails
 	_, err = f.Write(content)
 	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err

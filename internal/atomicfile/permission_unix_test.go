@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// Write also works in a directory that the process may write to, but not read.
+// Write works in a directory that the process may write to but not read.
 func TestWriteIntoAnUnreadableDirectory(t *testing.T) {
 	if os.Geteuid() == 0 {
 		skip.Missing(t, "ordinary user",

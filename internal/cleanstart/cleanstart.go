@@ -1,11 +1,11 @@
-// Package cleanstart gives a process that outlives its caller the attributes of a fresh process.
-// Otherwise one caller's limits would apply to the jobs of all later callers. Start with Environ and
-// Reset.
+// Package cleanstart gives a process that outlives its caller the attributes of a fresh process. Otherwise the
+// resource limits and the environment of one caller would apply to the jobs of all later callers. Start with
+// Environ and Reset.
 //
-// The manual pages execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. Reset
-// sets the attributes that the account may change. InheritedAttributes reports the others, if the process can
-// detect them. Some cannot be detected: namespaces, the root directory, Landlock rules, security labels
-// and the login uid look the same whether the machine or the caller set them.
+// The manual pages execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. Reset sets the
+// attributes that the account may change. InheritedAttributes reports the others, if the process can detect
+// them. Some cannot be detected: namespaces, the root directory, Landlock rules, security labels and the login
+// uid look the same whether the machine or the caller set them.
 package cleanstart
 
 import (
@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// variablesOfOneProcess are the variables that a process must not inherit. systemd sets most of them for one
-// process or unit. A service that inherited them would act as its caller's unit, for example in messages to
-// systemd. The last ones are the variables that the Go runtime reads at its start, as documented in package
-// runtime. A caller's values would affect the service for all its users.
+// variablesOfOneProcess are the environment variables that a process must not inherit. systemd sets most of
+// them for one process or unit. A service that inherited them would act as the unit of its caller, for example
+// in messages to systemd. The Go runtime reads the last ones at its start, as documented in package runtime.
+// The values of one caller would affect the service for all its users.
 var variablesOfOneProcess = []string{
 	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "MAINPID",
 	"INVOCATION_ID", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "FDSTORE", "SYSTEMD_EXEC_PID",

@@ -12,17 +12,18 @@ import (
 const (
 	defaultTimerSlackNanos = 50_000 // ns; the default of Linux
 	unlimited              = unix.RLIM_INFINITY
-	noClamp                = ^uint32(0) // this value resets a utilization clamp
+	noClamp                = ^uint32(0) // this value removes a utilization clamp
 )
 
 // limit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
 // include/asm-generic/resource.h.
 type limit struct {
 	resource int
-	// name and unit appear in the report of InheritedAttributes. name is "" if the report omits the limit, because
-	// no job fails when the limit is lower than usual.
+	// name and unit are for the report of InheritedAttributes. If name is "", the report omits the limit,
+	// because no job fails when the limit is lower than usual.
 	name, unit string
-	soft, hard uint64 // the soft limit is at most the hard limit; hard is 0 if the default differs between systems
+	// soft is at most hard. hard is 0 if the default differs between systems.
+	soft, hard uint64
 }
 
 var limits = []limit{
@@ -44,9 +45,9 @@ var limits = []limit{
 	{unix.RLIMIT_RTPRIO, "", "", unlimited, 0},
 }
 
-// Reset gives the calling thread those attributes of a fresh process that the account may set. The
-// caller must have locked its goroutine to the thread, and calls Reset just before exec. Reset ignores
-// errors, because InheritedAttributes reports the attributes that remain in the new program.
+// Reset gives the calling thread those attributes of a fresh process that the account may set. The caller must
+// first lock its goroutine to the thread, and must execute the new program just afterwards. Reset ignores
+// errors, because InheritedAttributes reports in the new program what remains.
 func Reset() {
 	CloseOnExec()
 	DefaultSignals()
@@ -85,8 +86,8 @@ func DefaultSignals() {
 	const ignored = 1 // SIG_IGN
 	var none [8]uintptr
 	for signal := uintptr(1); signal <= 64; signal++ {
-		// old is larger than the kernel's struct sigaction. Its first element is the handler, where 0 means
-		// the default action.
+		// old is larger than the kernel's struct sigaction. Its first element is the signal's handler, where 0
+		// means the default action.
 		var old [8]uintptr
 		_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0)
 		if failed == 0 && old[0] == ignored {
@@ -103,7 +104,7 @@ func resetLimits() {
 			continue
 		}
 		raised := unix.Rlimit{Cur: l.defaultSoft(max(now.Max, l.hard)), Max: max(now.Max, l.hard)}
-		// This fails for a user without the right to raise the hard limit.
+		// Only a user with the right to raise hard limits can set one. Other users set only the soft limit.
 		if unix.Setrlimit(l.resource, &raised) != nil {
 			unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.defaultSoft(now.Max), Max: now.Max})
 		}
@@ -142,7 +143,8 @@ func Nice() int {
 	return none - n
 }
 
-// resetMemory resets the memory policy and the process's weight for the out-of-memory killer.
+// resetMemory resets the memory policy of the thread, and the weight that the out-of-memory killer gives the
+// process.
 func resetMemory() {
 	os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	os.WriteFile("/proc/self/coredump_filter", []byte("0x33"), 0) // the default, MMF_DUMP_FILTER_DEFAULT
@@ -159,7 +161,7 @@ func resetMemory() {
 	}
 }
 
-// resetCredentials drops the rights that the caller had in addition to those of its account: the
+// resetCredentials drops the rights that the caller had in addition to those of its account. These are the
 // session keyring, which ends with the caller's session, and the capabilities that exec would pass on.
 func resetCredentials() {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err == nil {

@@ -12,7 +12,8 @@ var (
 	setProcessAffinityMask = kernel32.NewProc("SetProcessAffinityMask")
 )
 
-// CreationFlags make a new process start with the normal priority and error mode, not its caller's.
+// CreationFlags make a new process start with the normal priority and error mode instead of those of its
+// caller.
 const CreationFlags = windows.NORMAL_PRIORITY_CLASS | windows.CREATE_DEFAULT_ERROR_MODE
 
 // Reset lets this process use every processor of the system. It need not close handles, because a
@@ -26,7 +27,7 @@ func Reset() {
 	}
 }
 
-// CloseOnExec does nothing; see Reset.
+// CloseOnExec does nothing, because a Go program passes only the handles that it names to a new process.
 func CloseOnExec() error { return nil }
 
 // InheritedAttributes reports nothing.

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commandOOMScore is the oom_score_adj of every command. When memory runs out, the kernel first ends the
-// process with the highest score. So this process must not have a higher score than the commands.
+// commandOOMScore is the oom_score_adj of every command of a job. When memory runs out, the kernel first ends
+// the process with the highest score. So this process must not have a higher score than the commands.
 const commandOOMScore = 200
 
 // InheritedAttributes describes each attribute that this process inherited from its caller and could not reset.
@@ -71,7 +71,7 @@ func (l *attributes) addLimits() {
 	}
 }
 
-// defaultHard returns the hard limit of a fresh process.
+// defaultHard returns the hard limit of a fresh process, or 0 if it is unknown.
 func (l limit) defaultHard() uint64 {
 	if l.resource != unix.RLIMIT_NPROC {
 		return l.hard
@@ -82,8 +82,8 @@ func (l limit) defaultHard() uint64 {
 	return most / 2
 }
 
-// addRights adds what this process may not do although the machine's first process may. In a container, both
-// processes have the container's restrictions, which are not reported.
+// addRights adds the rights that this process lacks although the machine's first process has them. In a
+// container, both processes have the container's restrictions, so addRights does not report these.
 func (l *attributes) addRights(own, first procStatus) {
 	l.addIf(own["NoNewPrivs"] == "1" && first["NoNewPrivs"] == "0",
 		"sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")
@@ -99,8 +99,8 @@ func (l *attributes) addRights(own, first procStatus) {
 		"cannot be made executable (PR_SET_MDWE)")
 }
 
-// addGroups adds how the groups of this process differ from those that /etc/passwd and /etc/group list for
-// the account. It ignores accounts and groups from other sources.
+// addGroups adds the differences between the groups of this process and those that /etc/passwd and /etc/group
+// list for the account. It ignores accounts and groups from other sources.
 func (l *attributes) addGroups() {
 	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
 	if err != nil {
@@ -134,8 +134,8 @@ func groupName(id string) string {
 	return id
 }
 
-// inheritedUnit reports the caller's systemd unit and its limits. When that unit ends, systemd also
-// ends this process.
+// inheritedUnit describes the caller's systemd unit and its limits, if this process is in that unit. When the
+// unit ends, systemd also ends this process.
 func inheritedUnit() []string {
 	raw, _ := os.ReadFile("/proc/self/cgroup") // without this file, no unit is reported
 	return describeUnit(string(raw), func(file string) string {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// If the service was started within a systemd unit, InheritedAttributes reports the unit, because the end of the
-// unit also ends the service. It also reports the limits of the unit's control groups, but not those of
-// the slices that contain the unit. It does not report the unit of the user's manager.
+// If the service was started within a systemd unit, InheritedAttributes reports that unit, because the service
+// ends with it. It also reports the limits of the unit's control groups, but not those of the slices above the
+// unit. It does not report the unit of the user's service manager.
 func TestInheritedReportsTheCallersUnit(t *testing.T) {
 	files := map[string]string{
 		"/system.slice/pids.max":                        "100",

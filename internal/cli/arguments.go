@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/internal/present"
 )
 
-// requestsHelp reports whether a request for help precedes the command or follows it directly. Later
+// requestsHelp reports whether the arguments request help, before the command or directly after it. Later
 // arguments may belong to a job's program.
 func requestsHelp(args []string) bool {
 	verb := false
@@ -32,7 +32,7 @@ func requestsHelp(args []string) bool {
 	return false
 }
 
-// requestsAllHelp reports whether the arguments ask for the complete help, with --help --all.
+// requestsAllHelp reports whether the arguments request the complete help, with --help --all.
 func requestsAllHelp(args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
@@ -50,8 +50,8 @@ func withoutAllFlag(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--all" })
 }
 
-// separateNegativeNumber inserts -- before the last argument if it is a negative number. Otherwise
-// cobra would parse the number as a flag.
+// separateNegativeNumber inserts -- before the last argument if that is a negative number. Otherwise cobra
+// would parse the number as a flag.
 func separateNegativeNumber(args []string) []string {
 	if len(args) < 3 {
 		return args
@@ -66,8 +66,8 @@ func separateNegativeNumber(args []string) []string {
 	return args
 }
 
-// ExactArgs returns a check that exactly n arguments are given. The parameter what describes the
-// expected arguments in the error, for example "the name of a queue".
+// ExactArgs returns a check that exactly n arguments are given. what describes the expected arguments in the
+// error, for example "the name of a queue".
 func ExactArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return checkCount(cmd, args, n, what) }
 }
@@ -85,7 +85,7 @@ func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 	return fault.Usagef("%s", text)
 }
 
-// AtLeastOneArg returns a check that one or more arguments are given.
+// AtLeastOneArg returns a check that one or more arguments are given. what describes them in the error.
 func AtLeastOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -95,7 +95,7 @@ func AtLeastOneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// AtMostOneArg returns a check that no more than one argument is given.
+// AtMostOneArg returns a check that at most one argument is given. what describes it in the error.
 func AtMostOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
@@ -105,8 +105,8 @@ func AtMostOneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// GroupCommand returns a command that only contains subcommands. It rejects an unknown subcommand with a
-// hint.
+// GroupCommand returns a command that only contains subcommands. For an unknown subcommand, it returns an error
+// that suggests the right one.
 func GroupCommand(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " COMMAND", Short: short}
 	var names []string

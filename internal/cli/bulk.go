@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// bulkFunc is a client method that acts on several jobs.
+// bulkFunc is a client method that acts on all jobs of a selection.
 type bulkFunc = Method[control.Selection, control.BulkResult]
 
 func retryVerb(a *App) *cobra.Command {
@@ -48,18 +48,19 @@ func requeueVerb(a *App) *cobra.Command {
 		(*control.Client).Requeue, "processing")
 }
 
-// destructiveVerbs lists the commands that end or remove jobs. With flags that select jobs, these commands ask
-// for confirmation on a terminal.
+// destructiveVerbs lists the commands that end or remove jobs. If flags select the jobs, these commands ask for
+// confirmation on a terminal.
 var destructiveVerbs = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
-// jobsCommand builds a command for jobs that the user names by id or selects with flags. The parameter
-// outcome describes a changed job in messages, for example "is held". The parameter states lists the
-// job states that the command accepts; nil means all.
+// jobsCommand builds a command for jobs that the user names by id or selects with flags. outcome describes a
+// changed job in messages, for example "is held". states lists the job states that the command accepts; nil
+// means all.
 func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...string) *cobra.Command {
 	return a.selectionCommand(name+" ID… | --state STATE …", short, &Selection{States: states}, outcome, do)
 }
 
-// selectionCommand builds a command for the jobs of a selection.
+// selectionCommand builds a command that calls do for the jobs of a selection. outcome describes a changed job
+// in messages.
 func (a *App) selectionCommand(use, short string, s *Selection, outcome string, do bulkFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, ValidArgsFunction: a.CompleteIDs(s.States...),
@@ -86,8 +87,8 @@ func resumeVerb(a *App) *cobra.Command {
 		"everything is resumed: paused jobs continue and new jobs start")
 }
 
-// pauseCommand builds a command for running jobs or, with --all, for the whole queue. The parameter all is
-// the message for --all.
+// pauseCommand builds a command for running jobs or, with --all, for the whole queue. all is the message after
+// a command with --all.
 func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, all string) *cobra.Command {
 	s := &Selection{States: []string{"processing"}, wholeQueueText: all}
 	cmd := a.selectionCommand(name+" ID… | --label NAME=VALUE … | --all", short, s, outcome, do)
@@ -126,7 +127,8 @@ func clearVerb(a *App) *cobra.Command {
 		(*control.Client).Clear)
 }
 
-// clearCommand builds a command that removes all jobs of one kind, or those of a batch.
+// clearCommand builds a command that removes all jobs of one kind, or those of a batch. what names the kind in
+// messages.
 func (a *App) clearCommand(short, what string, do Method[control.ClearParams, control.RemovalCount]) *cobra.Command {
 	var p control.ClearParams
 	cmd := &cobra.Command{
@@ -157,9 +159,9 @@ func (a *App) clearCommand(short, what string, do Method[control.ClearParams, co
 	return cmd
 }
 
-// RunBulk executes a bulk command in requests of bounded size, and prints which jobs were changed
-// or refused. The parameter everything is the message for a command on the whole queue, which need not find any
-// jobs. It is "" for other commands.
+// RunBulk executes a bulk command in requests of bounded size, and prints which jobs were changed or refused.
+// everything is the message for a command on the whole queue, which succeeds even without jobs. It is "" for
+// other commands.
 func (a *App) RunBulk(outcome, everything string, ids []string,
 	do func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = UniqueIDs(ids)
@@ -216,8 +218,8 @@ func (a *App) printCounted(n int) error {
 	return err
 }
 
-// printBulkResult prints the result of one request: one line of JSON with --jsonl, or the ids and the
-// refusals. With --json it prints nothing and adds the result to *all.
+// printBulkResult prints the result of one request: one line of JSON with --jsonl, or the ids and the refusals.
+// With --json it only adds the result to *all.
 func (a *App) printBulkResult(v, all *control.BulkResult, outcome string) error {
 	if v.MatchCount != nil {
 		if all.MatchCount == nil {

@@ -17,14 +17,14 @@ import (
 // errExecutedDaemon means that queuectld has executed the command, so this program has nothing left to do.
 var errExecutedDaemon = errors.New("queuectld has executed the command")
 
-// execDaemon executes queuectld with the same arguments instead of this program.
+// execDaemon executes queuectld instead of this program, with the same arguments.
 func (a *App) execDaemon() (err error) {
 	a.ExitCode, err = a.Finder.Exec()
 	return err
 }
 
-// ReadClient returns a client for a command that only reads. If --dir names the directory of a private run
-// and no service runs there, the client reads the queue's files.
+// ReadClient returns a client for a command that only reads. Normally this is a client of the chosen service.
+// For the directory of a private run (run --private) without a service, the client reads the queue's files.
 func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
 	if a.offlineClient != nil {
 		return a.offlineClient, nil
@@ -53,13 +53,14 @@ func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
 	return opened, nil
 }
 
-// WithClient calls the function do with a client of the chosen service, and closes the client afterwards.
+// WithClient calls the function do with a client of the chosen service, and then closes the client.
 func (a *App) WithClient(do func(*control.Client) error) error {
 	c, err := a.Client()
 	return with(c, err, do)
 }
 
-// WithStartedService is like WithClient, but first starts the user's own service if it does not run.
+// WithStartedService is like WithClient. But if the service is the user's own and does not run, it first starts
+// the service.
 func (a *App) WithStartedService(ctx context.Context, do func(*control.Client) error) error {
 	c, err := a.AutostartClient(ctx)
 	return with(c, err, do)
@@ -94,7 +95,7 @@ func JobPages(ctx context.Context, c *control.Client, p control.List) iter.Seq2[
 	}
 }
 
-// ReadOrWaitClient returns a client as ReadClient does. If the parameter waits is true, the command waits for
+// ReadOrWaitClient returns the same client as ReadClient, unless waits is true. Then the command waits for
 // future events, so ReadOrWaitClient requires a running service.
 func (a *App) ReadOrWaitClient(ctx context.Context, waits bool) (*control.Client, error) {
 	if waits {
@@ -106,14 +107,14 @@ func (a *App) ReadOrWaitClient(ctx context.Context, waits bool) (*control.Client
 // Method is a method of the client that sends one request.
 type Method[P, R any] = func(*control.Client, context.Context, P) (R, error)
 
-// CallAndPrint calls a method of the chosen service and prints the reply: as JSON if the user asked for JSON,
+// CallAndPrint calls a method of the chosen service. It prints the reply as JSON if the user asked for JSON,
 // otherwise with the function print.
 func CallAndPrint[P, R any](ctx context.Context, a *App, method Method[P, R], p P, print func(R) error) error {
 	return a.WithClient(func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, print) })
 }
 
-// RequestVerb returns a command without arguments that sends one request and prints the reply. The
-// parameters of the request may be set by flags.
+// RequestVerb returns a command without arguments that sends one request and prints the reply. Flags may set
+// the parameters *p of the request.
 func RequestVerb[P, R any](a *App, use, short string, method Method[P, R], p *P, print func(R) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: ExactArgs(0, "no arguments"),
@@ -121,8 +122,8 @@ func RequestVerb[P, R any](a *App, use, short string, method Method[P, R], p *P,
 	}
 }
 
-// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. The parameter
-// what describes the argument, for example "the name of a node".
+// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. what
+// describes the argument in errors, for example "the name of a node".
 func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, method Method[P, R], p *P,
 	print func(R) error) *cobra.Command {
 	cmd := RequestVerb(a, use, short, method, p, print)
@@ -135,9 +136,9 @@ func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, m
 	return cmd
 }
 
-// ListVerb builds a command that prints a table of all objects of one kind, such as gates. The function in the
-// parameter page returns the objects of the page at a cursor, and the cursor of the next page, which is "" after the
-// last one. If offline is true, the command also lists the objects of a private run that has no running service.
+// ListVerb builds a command that prints a table of all objects of one kind, such as gates. The function page
+// returns the page of objects at a cursor, and the cursor of the next page, or "" after the last one. If
+// offline is true, the command can also read a private run that has no running service.
 func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
 	page func(ctx context.Context, c *control.Client, cursor string) (list []T, next string, err error),
 	row func(*T) []string) *cobra.Command {
@@ -161,8 +162,8 @@ func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
 	}
 }
 
-// ReadAndPrint calls a method and prints the reply, like CallAndPrint. It is for commands that only read. Such
-// commands can also read the directory of a private run that has no running service.
+// ReadAndPrint is CallAndPrint for commands that only read. Such commands can also read the directory
+// of a private run that has no running service.
 func ReadAndPrint[P, R any](ctx context.Context, a *App, method Method[P, R], p P, print func(R) error) error {
 	a.MissingIsEmpty = true
 	return a.WithReader(ctx, false, func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, print) })

@@ -17,7 +17,7 @@ import (
 // completeWithin bounds how long a shell waits for completions.
 const completeWithin = time.Second
 
-// lister passes names to the function add, with a description, which may be "".
+// lister passes names to the function add, each with a description, which may be "".
 type lister = func(ctx context.Context, c *control.Client, add func(name, about string))
 
 // complete returns the names from list that begin with prefix, except those in given. It returns no names
@@ -63,7 +63,7 @@ const keepOrder = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveK
 // jobIDs lists the ids of jobs in these states.
 func jobIDs(states ...string) lister {
 	return func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		// without an answer, offer nothing
+		// on an error, offer nothing
 		page, _ := c.List(ctx, control.List{State: states, Limit: control.MaxSelectedPerRequest})
 		for i := range page.Jobs {
 			j := &page.Jobs[i]
@@ -72,8 +72,8 @@ func jobIDs(states ...string) lister {
 	}
 }
 
-// completeFlags adds completion to the flags of a command, and of its subcommands, that name
-// queues, nodes, batches and jobs.
+// completeFlags adds completion to the flags of cmd and of its subcommands. It covers flags whose value is a
+// queue, a node, a batch or a list of jobs.
 func (a *App) completeFlags(cmd *cobra.Command) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"queue": a.CompleteQueues(), "where-queue": a.CompleteQueues(), "on": a.CompleteNodes(),
@@ -88,7 +88,7 @@ func (a *App) completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// completeIDList completes the last id in a list of unfinished jobs.
+// completeIDList completes the last id in a list of ids, with the ids of unfinished jobs.
 func (a *App) completeIDList(_ *cobra.Command, _ []string, typed string) (lists []cobra.Completion,
 	_ cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
@@ -99,11 +99,11 @@ func (a *App) completeIDList(_ *cobra.Command, _ []string, typed string) (lists 
 	return lists, keepOrder
 }
 
-// completeBatches completes the names of the newest jobs' batches. It omits names that contain control
-// characters.
+// completeBatches completes the names of batches, beginning with those of the newest jobs. It omits names that
+// contain control characters.
 func (a *App) completeBatches() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		page, _ := c.List(ctx, control.List{Limit: control.MaxSelectedPerRequest}) // without an answer, offer nothing
+		page, _ := c.List(ctx, control.List{Limit: control.MaxSelectedPerRequest}) // on an error, offer nothing
 		for i := range page.Jobs {
 			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.Escape(name) == name {
 				add(name, "")
@@ -124,7 +124,7 @@ func stateValues() []string {
 // CompleteNodes completes the names of nodes.
 func (a *App) CompleteNodes() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		list, _ := c.NodeList(ctx, control.NodeListParams{}) // without an answer, offer nothing
+		list, _ := c.NodeList(ctx, control.NodeListParams{}) // on an error, offer nothing
 		for i := range list.Nodes {
 			add(list.Nodes[i].Name, "")
 		}
@@ -134,7 +134,7 @@ func (a *App) CompleteNodes() cobra.CompletionFunc {
 // CompleteQueues completes names of queues.
 func (a *App) CompleteQueues() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		list, _ := c.QueueList(ctx, control.QueueListParams{}) // without an answer, offer nothing
+		list, _ := c.QueueList(ctx, control.QueueListParams{}) // on an error, offer nothing
 		for i := range list.Queues {
 			add(list.Queues[i].Queue, "")
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// run passes on exit codes of 32 bits, which only Windows has.
+// run exits with the job's exit code, even if that has 32 bits, as only on Windows.
 func TestExitCodesPass(t *testing.T) {
 	for _, code := range []int64{3, 256, 0xc0000005} {
 		if got := jobExit(&control.Job{State: queue.Dead.String(), ExitCode: &code}); int64(got) != code {

@@ -112,7 +112,7 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, name string) error 
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key string) error {
 	if err := input.CompleteAndCheck(s, noCwd); err != nil {
-		return err // this check must come before a service is started
+		return err // check before a service is started
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
 		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key, RequireLimits: a.RequireLimits, RunNext: a.startNext})
@@ -139,13 +139,14 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		}
 		now := time.Now()
 		if present.HasExpired(s.ExpiresAt, now) || got.State == queue.Cancelled.String() {
-			got.MaxAttempts = 0 // the job will not run, so the message must not announce attempts
+			got.MaxAttempts = 0 // the job will not run, so the message must not mention attempts
 		}
 		return a.PrintInfo("job %s enqueued%s%s", got.ID, present.DueSuffix(s, now), present.MaxAttemptsText(got.MaxAttempts))
 	})
 }
 
-// UploadOptions returns the options for enqueuing several jobs. Each job is a part of the input, for example a line.
+// UploadOptions returns the options for enqueuing several jobs. part is the word for the part of the input that
+// is one job, for example "line".
 func (a *App) UploadOptions(part, key string, noCwd bool) enqueue.UploadOptions {
 	return enqueue.UploadOptions{
 		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder, Part: part,
@@ -171,7 +172,7 @@ func (a *App) enqueueSource(ctx context.Context, m *input.Source, common *queue.
 		defer f.Close()
 		in = up.Source.Track(f)
 	}
-	// If no flag changes a job, send each job of the file unchanged.
+	// If no flag changes a field of the jobs, send each job of the file unchanged.
 	plain := m.File != "" && len(common.GivenFields()) == 0
 	each := m.EachJob
 	if m.IsTOML() {

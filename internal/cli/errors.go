@@ -18,7 +18,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// unknownVerbHint returns a hint about an unknown command: the command that was meant, or how to list all commands.
+// unknownVerbHint returns a hint about an unknown command. It names the command that the user probably meant,
+// or says how to list all commands.
 func unknownVerbHint(word string, known []string) string {
 	return cmp.Or(hints.Lookup(word, hints.CommandTable), hints.SimilarWordHint(word, known,
 		"list all commands with: queuectl --help"))
@@ -46,7 +47,7 @@ func refusalLines(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 	for _, reason := range reasons {
 		line, others := first[reason], ids[reason][1:]
 		switch n := len(others); {
-		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message names no job
+		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message contains no job id
 			line += "; jobs refused: " + firstIDsText(ids[reason])
 		case n > 0:
 			line += fmt.Sprintf("; the same applies to %d more: %s", n, firstIDsText(others))
@@ -65,8 +66,7 @@ func firstIDsText(ids []string) string {
 	return text
 }
 
-// flagError returns the error about a wrong flag. It replaces the flag library's text by queuectl's
-// text.
+// flagError returns the error about a wrong flag, in queuectl's words instead of those of the flag library.
 func (a *App) flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
@@ -101,7 +101,7 @@ func invalidValueText(e *pflag.InvalidValueError) string {
 		if _, err := queue.ParseInteger(text); err != nil {
 			return err.Error()
 		}
-		// The flag library reads 08 as an octal number, but queue.ParseInteger does not.
+		// queue.ParseInteger accepts the text, but the flag library reads a number like 08 as octal.
 		return fmt.Sprintf("%q begins with 0; leave out leading zeros", queue.Clip(text))
 	case "bool":
 		return fmt.Sprintf("%q is not true or false; for true, leave out the value", queue.Clip(text))
@@ -109,13 +109,13 @@ func invalidValueText(e *pflag.InvalidValueError) string {
 		return fmt.Sprintf("%q is not NAME=VALUE; write it like tier=gold", queue.Clip(text))
 	}
 	if cause, ok := errors.AsType[*queue.Error](e); ok {
-		return cause.Message // omit the field, because the message already names the flag
+		return cause.Message // without the field, because the message already names the flag
 	}
 	return errors.Unwrap(e).Error()
 }
 
-// maxFlagsInHelp is the highest number of flags that --help shows completely. If a command has more
-// flags, --help shows a selection, and --help --all shows all.
+// maxFlagsInHelp is the highest number of flags for which --help shows all. If a command has more flags, --help
+// shows a selection, and --help --all shows all.
 const maxFlagsInHelp = 30
 
 // allFlagsHint returns how to list all flags of a command.

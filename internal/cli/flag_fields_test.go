@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// An error names the flag that the user typed, or the field if the user typed no flag for it.
+// An error names the flag that the user typed. If the user typed no flag for a field, it names the field.
 func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 	for _, c := range []struct {
 		args  []string

@@ -14,22 +14,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file follows a set of jobs until all of them have ended, for wait and for run --private. A
-// Follower receives the events of the queue, draws the progress and prints why no job makes progress. A
-// FollowedJobs knows which jobs belong to the set, what to print about each of them, and when the set
-// has ended. See docs/decisions/0109.
+// This file follows a set of jobs until all of them have ended, for wait and for run --private. A Follower
+// receives the events of the queue, draws the progress, and prints what a job waits for if there is no
+// progress. Its FollowedJobs knows which jobs belong to the set, what to print about each of them, and when the
+// set has ended. See docs/decisions/0109.
 
 // FollowedJobs is a set of jobs that a Follower follows.
 type FollowedJobs interface {
-	// HandleEvent processes an event. It reports whether the event is about a job of the set that had not yet
-	// ended.
+	// HandleEvent processes an event. isOurs reports whether the event is about a job of the set that had not
+	// ended before.
 	HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error)
-	// IsDone reports whether the Follower must stop. The Follower calls it at the start and after each
-	// event with isDue false. Every ProgressInterval and when Follower.Wake is closed, the Follower calls it with
-	// isDue true. Only then may IsDone be slow.
+	// IsDone reports whether the Follower must stop. With isDue true it may be slow. The Follower calls it with
+	// isDue true at the start, every ProgressInterval, and when Follower.Wake is closed. After each event, it
+	// calls IsDone with isDue false.
 	IsDone(ctx context.Context, isDue bool) (bool, error)
-	// WaitingJobID returns the id of a waiting job, so that the Follower prints why the job waits. It returns
-	// "" if a job runs, if no job waits, or if the user already knows the reason.
+	// WaitingJobID returns the id of a waiting job, so that the Follower prints why that job waits. It returns
+	// "" if the Follower must print nothing: a job runs, no job waits, or the user already knows the reason.
 	WaitingJobID(ctx context.Context) string
 	// Progress returns the progress to draw, or nil to draw nothing.
 	Progress() *JobsProgress
@@ -39,25 +39,25 @@ type FollowedJobs interface {
 type JobsProgress struct {
 	term.ProgressBar
 	RetryCount int64                // number of failed jobs that will be retried
-	IsRetrying func(seq int64) bool // selects the failed jobs of the set among those of the queue
+	IsRetrying func(seq int64) bool // selects the failed jobs of the set among all failed jobs of the queue
 }
 
 // Follower follows a set of jobs.
 type Follower struct {
 	App    *App
 	Client *control.Client
-	Wake   <-chan struct{} // closed when IsDone must be called immediately
+	Wake   <-chan struct{} // makes the Follower call IsDone immediately when it is closed
 
 	retries       retries
-	progressAt    time.Time // when an event last showed progress, or when Follow was called
-	reasonPrinted bool      // the reason for a wait was printed since progressAt
+	progressAt    time.Time // time of the last event about the set, or of the call of Follow
+	reasonPrinted bool      // the reason for the wait was printed after progressAt
 }
 
 // ProgressInterval is how often the progress is drawn.
 const ProgressInterval = 100 * time.Millisecond
 
-// Follow processes the events after the event with the number since. It returns when the set has ended
-// or the connection is lost. It misses no event about a job that was enqueued before that event.
+// Follow processes the events after the event with the number since. It returns when the set has ended or the
+// connection is lost. It sees all events about jobs that were enqueued before the event since.
 func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,8 +93,8 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 	}
 }
 
-// showProgress draws the progress on a terminal. If there was no progress for waitReasonDelay, it first prints why a
-// job waits, once.
+// showProgress draws the progress on a terminal. After waitReasonDelay without progress, it first prints once
+// why a job waits.
 func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 	if !f.reasonPrinted && time.Since(f.progressAt) >= waitReasonDelay {
 		f.reasonPrinted = true
@@ -115,14 +115,14 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 // retryPollInterval is how often the client requests the times of retries from the service.
 const retryPollInterval = time.Second
 
-// retries tracks when the first failed job is retried.
+// retries tracks when the first failed job will be retried.
 type retries struct {
 	firstRetryAt control.Time // time of the first retry, as of the last query; 0 if no job will be retried
 	polledAt     time.Time
 }
 
-// describe returns how many failed jobs will be retried and when, like "2 retrying in 8s". It
-// returns "" if n is 0. include selects the jobs to consider.
+// describe returns how many failed jobs will be retried and when, like "2 retrying in 8s". n is the number of
+// these jobs. describe returns "" if n is 0. include selects the jobs to consider.
 func (r *retries) describe(ctx context.Context, c *control.Client, n int64, include func(seq int64) bool) string {
 	if n == 0 {
 		return ""
@@ -131,8 +131,8 @@ func (r *retries) describe(ctx context.Context, c *control.Client, n int64, incl
 		r.polledAt, r.firstRetryAt = time.Now(), 0
 		page, err := c.List(ctx, control.List{State: control.TextList{queue.Failed.String()}})
 		if err != nil || page.Next != nil {
-			// Ignore an error here, because the stream of events reports it. If the list has several pages, the
-			// first retry is unknown.
+			// Ignore an error, because the stream of events reports it. If the list has several pages, the time
+			// of the first retry is unknown.
 			page.Jobs = nil
 		}
 		for i := range page.Jobs {
@@ -159,7 +159,7 @@ func (r *retries) untilFirstRetry() time.Duration {
 // JobLog is a file with one line for each ended job, in the format of GNU parallel.
 type JobLog struct {
 	f   *os.File
-	err error // the first write error
+	err error // first error of a write to f
 }
 
 // OpenJobLog creates a log. If resume is set, it appends to an existing log. The name - means standard
@@ -184,8 +184,8 @@ func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
 	return l, l.err
 }
 
-// Add writes the line of a job. seq is the job's position in the input, starting at 1. received is the
-// number of bytes on standard output, the only bytes that GNU parallel counts.
+// Add writes the line of a job. seq is the job's position in the input, from 1. received is the number of bytes
+// on standard output, the only output that GNU parallel counts.
 func (l *JobLog) Add(seq int, j *control.Job, received int64) {
 	if l.err != nil {
 		return
@@ -203,7 +203,7 @@ func (l *JobLog) Add(seq int, j *control.Job, received int64) {
 	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", seq, start, took, received, code, sig, command)
 }
 
-// WriteError returns the first write error. It returns nil for a nil log.
+// WriteError returns the first error of a write. It may be called on nil, and returns nil then.
 func (l *JobLog) WriteError() error {
 	if l == nil {
 		return nil

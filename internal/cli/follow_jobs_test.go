@@ -17,11 +17,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// eventQueue fakes a queue whose jobs all wait. It sends the events of a channel.
+// eventQueue fakes a queue with jobs that all wait. It sends the events that it receives from a channel.
 type eventQueue struct {
 	control.API
 	events     chan control.Event // closed when the connection is lost
-	afterEvent int64              // number of the event after which the stream began
+	afterEvent int64              // number of the event after which the stream was requested to begin
 	done       chan struct{}      // closed at the end of the test
 }
 
@@ -52,11 +52,11 @@ func (q *eventQueue) Right(*control.Peer) control.Right                 { return
 func (q *eventQueue) Admit(context.Context, *control.Peer) error        { return nil }
 func (q *eventQueue) Refuse(*control.Peer, string, control.Right) error { return queue.ErrDenied }
 
-// followedTwo fakes a set of two jobs, 1 and 2. One of them waits.
+// followedTwo fakes a set of two jobs, with the sequence numbers 1 and 2. One of them waits.
 type followedTwo struct {
-	recordedEvents []int64     // numbers of the recorded events
-	checks         int         // number of calls of IsDone with isDue
-	stopped        atomic.Bool // IsDone returns true at the next call with isDue
+	recordedEvents []int64     // numbers of the events that were handled
+	checks         int         // number of calls of IsDone with isDue true
+	stopped        atomic.Bool // the next IsDone with isDue true returns true
 }
 
 func (j *followedTwo) HandleEvent(_ context.Context, e *control.Event) (isOurs bool, err error) {
@@ -74,9 +74,8 @@ func (j *followedTwo) IsDone(_ context.Context, isDue bool) (bool, error) {
 func (j *followedTwo) WaitingJobID(context.Context) string { return "two" }
 func (j *followedTwo) Progress() *JobsProgress             { return nil }
 
-// A follower processes every event once, in order. It stops when the set has ended, when Wake is
-// closed, or when the connection is lost. While there are no events about the set, it prints once why a
-// job waits.
+// A Follower handles every event once, in order. It stops when the set has ended, when Wake is closed, or when
+// the connection is lost. While no event is about the set, it prints once why a job waits.
 func TestFollowerFollowsASetOfJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		follow := func(run func(q *eventQueue, jobs *followedTwo, stop func())) (*followedTwo, string, error) {
@@ -116,9 +115,9 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 
 		_, printed, err = follow(func(q *eventQueue, _ *followedTwo, stop func()) {
 			time.Sleep(waitReasonDelay * 3 / 4)
-			q.events <- control.Event{Seq: 42, JobSeq: 2} // an event about a job of the set resets the time
+			q.events <- control.Event{Seq: 42, JobSeq: 2} // about a job of the set, so it counts as progress
 			time.Sleep(waitReasonDelay * 3 / 4)
-			q.events <- control.Event{Seq: 43, JobSeq: 9} // an event about another job does not
+			q.events <- control.Event{Seq: 43, JobSeq: 9} // about another job, so it does not
 			time.Sleep(waitReasonDelay * 3 / 4)
 			stop()
 		})

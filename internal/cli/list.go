@@ -25,10 +25,11 @@ import (
 
 type listFlags struct {
 	control.List
-	columns      []string
-	sort         string
-	watch        bool
-	inStartOrder bool // tables show running jobs first, then waiting jobs in the order in which they will start
+	columns []string
+	sort    string
+	watch   bool
+	// In tables, running jobs come first, then waiting jobs in the order in which they will start.
+	inStartOrder bool
 }
 
 func (l *listFlags) add(cmd *cobra.Command) {
@@ -74,13 +75,13 @@ func psVerb(a *App) *cobra.Command {
 	cmd := listVerb(a)
 	cmd.Use, cmd.Short = "ps", "List running jobs"
 	if err := cmd.Flags().Set("state", queue.Processing.String()); err != nil {
-		panic(err) // cannot happen, because the command list has the flag
+		panic(err) // cannot happen, because the command `list` has this flag
 	}
 	return cmd
 }
 
-// list prints jobs: all of them as JSON or ids, or the first 50 as a table. Unless the user chooses the columns, a
-// table has the headings head and the rows that the function row returns.
+// list prints jobs: all of them as JSON or ids, or the first 50 as a table. If the user does not choose the
+// columns, head contains the headings of the table, and row returns a job's row.
 func (a *App) list(cmd *cobra.Command, l *listFlags, row func(*control.Job) []string, head ...string) error {
 	a.MissingIsEmpty = true
 	if cmd.Flags().Changed("limit") && l.Limit < 1 {
@@ -118,7 +119,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, row func(*control.Job) []st
 				shown = a.rowsInWindow(limit)
 			}
 			var jobs []control.Job // jobs for a table
-			var more bool          // there are jobs that the table does not show
+			var more bool          // the service has jobs that the table does not show
 			var err error
 			if l.inStartOrder && table && order == nil {
 				jobs, more, err = jobsInStartOrder(cmd.Context(), c, l.List, shown)
@@ -138,10 +139,10 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, row func(*control.Job) []st
 }
 
 // watchOverheadLines is how many lines of a watched screen show no job: the time, the heading, the number of
-// further jobs, and the line of the cursor.
+// further jobs, and the line with the cursor.
 const watchOverheadLines = 4
 
-// rowsInWindow returns the parameter rows, or fewer if the terminal has less space.
+// rowsInWindow returns rows, or fewer if the terminal does not have enough lines.
 func (a *App) rowsInWindow(rows int) int {
 	if height := term.Lines(a.Stdout); height > 0 {
 		return max(1, min(rows, height-watchOverheadLines))
@@ -149,7 +150,8 @@ func (a *App) rowsInWindow(rows int) int {
 	return rows
 }
 
-// jobsInStartOrder returns up to limit jobs for a table in the order of the function sortForTable.
+// jobsInStartOrder returns up to limit jobs for a table, sorted by sortForTable. more reports whether there are
+// more jobs.
 func jobsInStartOrder(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
 	err error) {
 	if !hasFilter(p) && limit <= maxRows {
@@ -160,8 +162,9 @@ func jobsInStartOrder(ctx context.Context, c *control.Client, p control.List, li
 	return newestJobs(ctx, c, p, limit)
 }
 
-// listOnce reads up to limit jobs, or all if limit is 0: without --sort the newest jobs, with --sort the first ones
-// in that order. It returns them for a table, or prints them as JSON or ids.
+// listOnce reads up to limit jobs, or all if limit is 0. If order is nil, it reads the newest jobs, otherwise
+// the first ones in that order. It returns them in inTable for a table, or prints them as JSON or ids. more
+// reports whether there are more jobs.
 func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, limit int, order *sorter) (
 	inTable []control.Job, more bool, err error) {
 	printed, seen := 0, 0
@@ -210,7 +213,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, l
 		order.jobs, more = nil, seen > printed
 	}
 	if a.Structured() && !a.Quiet {
-		list.End() // Flush returns an error of this write
+		list.End() // Flush returns the error of this write
 	}
 	return inTable, more, out.Flush()
 }
@@ -233,7 +236,7 @@ func (a *App) jobsTable(head []string, rows [][]string) error {
 	})
 }
 
-// printTableAndRest prints a table of jobs, and how many more jobs there are.
+// printTableAndRest prints a table of jobs. If more is true, it also prints how many more jobs there are.
 func (a *App) printTableAndRest(ctx context.Context, c *control.Client, jobs []control.Job,
 	row func(*control.Job) []string, head []string, p control.List, more bool) error {
 	if len(jobs) == 0 {
@@ -268,8 +271,8 @@ func (a *App) printTableAndRest(ctx context.Context, c *control.Client, jobs []c
 		" (use --limit N)")
 }
 
-// sortForTable sorts jobs for a table: running jobs, waiting jobs in the order of their start, held and
-// blocked jobs, dead jobs, and other ended jobs. Among ended jobs, the job that ended last comes first.
+// sortForTable sorts jobs for a table: running jobs, waiting jobs in the order in which they will start, held
+// and blocked jobs, dead jobs, other ended jobs. Among ended jobs, the last one to end comes first.
 func sortForTable(jobs []control.Job, now time.Time) {
 	place := func(j *control.Job) (group int, at int64) {
 		due := max(j.RunAt, j.NextRetryAt)
@@ -297,9 +300,9 @@ func sortForTable(jobs []control.Job, now time.Time) {
 // defaultTableRows is how many jobs a table shows without --limit.
 const defaultTableRows = 50
 
-// firstJobs returns the first limit jobs of the whole queue, or of some states. It reads them from the
-// reply to the request for the status screen. It returns errTooFewJobs if that reply contains too few jobs of
-// these states.
+// firstJobs returns the first limit jobs of the whole queue, or of some states. It takes them from the
+// service's reply for the status screen. It returns errTooFewJobs if that reply contains too few jobs of these
+// states.
 func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
 	err error) {
 	wanted, err := expandStateNames(&p)
@@ -335,10 +338,10 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	return jobs, total > int64(len(jobs)), nil
 }
 
-// errTooFewJobs means that a reply to the request for the status screen contains too few jobs.
+// errTooFewJobs means that the reply for the status screen contains too few jobs of the wanted states.
 var errTooFewJobs = errors.New("the status screen shows too few of these jobs")
 
-// newestJobs returns the jobs for a table. It reads the newest jobs of each state with a separate
+// newestJobs returns the jobs for a table. It reads the newest jobs of each group of states with a separate
 // request. So it finds running and waiting jobs even if very many jobs have ended.
 func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
 	err error) {
@@ -374,8 +377,8 @@ func newestJobs(ctx context.Context, c *control.Client, p control.List, limit in
 	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
 }
 
-// selectTableJobs selects the jobs for a table with limit rows. If there are enough dead and ended jobs, the
-// running and waiting jobs (open) get at most half of the rows.
+// selectTableJobs selects the jobs for a table with limit rows. open are the running and waiting jobs. They get
+// at most half of the rows if there are enough dead and other ended jobs for the other half.
 func selectTableJobs(open, dead, done []control.Job, limit int) (jobs []control.Job) {
 	room := max(limit/2, limit-len(dead)-len(done), 1)
 	jobs = append(jobs, open[:min(len(open), room)]...)
@@ -384,13 +387,14 @@ func selectTableJobs(open, dead, done []control.Job, limit int) (jobs []control.
 	return append(jobs, done[:min(len(done), limit-len(jobs))]...)
 }
 
-// hasFilter reports whether anything except states restricts a list.
+// hasFilter reports whether a list is restricted by anything other than states.
 func hasFilter(p control.List) bool {
 	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" ||
 		p.IDGlob != ""
 }
 
-// expandStateNames returns the names of the states that a list selects, each once.
+// expandStateNames returns the names of the states that p selects, each once. A name like "waiting" means
+// several states.
 func expandStateNames(p *control.List) (names []string, err error) {
 	var selected []queue.State
 	for _, name := range p.State {
@@ -411,8 +415,7 @@ func expandStateNames(p *control.List) (names []string, err error) {
 	return names, nil
 }
 
-// findColumn returns the column with a name. The error about an unknown name contains the parameter
-// flag.
+// findColumn returns the column with a name. flag names the flag in the error about an unknown name.
 func findColumn(flag, name string) (present.Column, error) {
 	for _, c := range present.Columns() {
 		if c.Name == strings.ReplaceAll(name, "-", "_") {
@@ -441,8 +444,7 @@ func columnFuncs(names []string) (head []string, row func(*control.Job) []string
 	}, nil
 }
 
-// sorter collects jobs in an order. Its memory use is bounded, because it keeps only the first limit
-// jobs.
+// sorter collects the first limit jobs in an order. It drops the others, so its memory use is bounded.
 type sorter struct {
 	compare func(a, b *control.Job) int
 	limit   int
@@ -473,7 +475,7 @@ func (s *sorter) add(jobs []control.Job) {
 	}
 }
 
-// trim sorts the collected jobs, keeps the first limit of them, and drops the rest.
+// trim sorts the collected jobs, keeps the first limit of them, and returns these.
 func (s *sorter) trim() []control.Job {
 	sort.Stable(jobOrder{s.jobs, s.compare})
 	s.jobs = s.jobs[:min(len(s.jobs), s.limit)]

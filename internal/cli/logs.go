@@ -85,7 +85,7 @@ type logReader struct {
 	list       *term.JSONList // the JSON list to print to; nil for text
 }
 
-// withLogs calls the function do with a logReader, and completes the output afterwards.
+// withLogs calls the function do with a logReader, and then prints the end of the output.
 func (a *App) withLogs(ctx context.Context, p control.Logs, stamps bool, do func(*logReader) error) error {
 	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
 		r := &logReader{a: a, c: c, p: p, timestamps: stamps}
@@ -103,13 +103,13 @@ func (a *App) withLogs(ctx context.Context, p control.Logs, stamps bool, do func
 // errAttemptOver means that the followed attempt has ended.
 var errAttemptOver = errors.New("the attempt has ended")
 
-// readAttempt prints the output of one attempt of a job, with a prefix before each line. If attempt is
-// 0, it prints the running attempt. The result said reports whether it printed anything.
+// readAttempt prints the output of one attempt of a job, with prefix before each line. If attempt is 0, it
+// prints the running attempt. said reports whether it printed anything.
 func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, prefix string) (said bool, err error) {
 	p := r.p
 	p.ID, p.Attempt, p.ReportAttemptEnds = control.JobID(id), attempt, attempt == 0
 	if attempt != 0 {
-		p.LastLines = nil // print the attempt from its beginning, because it started after this command did
+		p.LastLines = nil // print the whole attempt, because it started after this command did
 	}
 	said, err = r.print(ctx, p, prefix)
 	if errors.Is(err, errAttemptOver) {
@@ -118,7 +118,7 @@ func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, pre
 	return said, err
 }
 
-// read prints the output of one job, with a prefix before each line.
+// read prints the output of one job, with prefix before each line.
 func (r *logReader) read(ctx context.Context, id, prefix string) error {
 	p := r.p
 	p.ID = control.JobID(id)
@@ -133,7 +133,7 @@ func (r *logReader) read(ctx context.Context, id, prefix string) error {
 func (r *logReader) printLostOutput(ctx context.Context, id string) {
 	job, err := r.c.Show(ctx, control.Show{ID: control.JobID(id)})
 	if err != nil || len(job.History) == 0 {
-		return // without the list of attempts, a lost output cannot be detected
+		return // without the list of attempts, the loss is unknown
 	}
 	h := job.History[len(job.History)-1]
 	if r.p.Attempt != 0 && r.p.Attempt != h.Attempt {
@@ -171,8 +171,8 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 	return said, errors.Join(err, out.flush(), harm)
 }
 
-// logs prints the output of jobs. It prints one job after another. With --follow, it prints the output
-// of all jobs as it arrives, with the job's id before each line.
+// logs prints the output of the jobs in ids, one job after another. With --follow, it prints the output of all
+// these jobs as it arrives, with the job's id before each line.
 func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) error {
 	if p.Follow && len(ids) > control.MaxStreams {
 		return fault.Usagef("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow",
@@ -201,16 +201,16 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 	})
 }
 
-// These constants bound how many jobs of a queue are read concurrently. The service limits the open
-// streams of each user, and these bounds leave some streams for the user's other commands. If an
-// attempt starts while maxLiveStreams attempts are followed, its output is printed when it has ended.
+// These constants bound how many attempts are read concurrently. The service limits the open streams of each
+// user, so these bounds leave some streams for the user's other commands. If an attempt starts while
+// maxLiveStreams attempts are followed, its output is printed when it has ended.
 const (
 	maxLiveStreams  = 24
 	maxEndedStreams = 4
 )
 
-// logsOfQueue prints the output of the queue's running jobs and of jobs that start later, with the
-// job's id before each line. It returns when the user interrupts it or the service ends.
+// logsOfQueue prints the output of a queue's jobs, with the job's id before each line. It follows running jobs
+// and those that start later. It returns when the user interrupts it or the service ends.
 func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, stamps bool) error {
 	return a.withLogs(ctx, p, stamps, func(r *logReader) error {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -231,13 +231,13 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, 
 type queueReader struct {
 	r      *logReader
 	filter control.List // selects the jobs by queue and labels
-	// followedAttempts maps the id of each job whose output is being followed to the number of its
-	// attempt. The number is 0 if the attempt was already running when the command started.
+	// followedAttempts contains the jobs whose output is being followed. It maps a job's id to the number of
+	// the attempt, or to 0 if the attempt was already running when the command started.
 	followedAttempts map[string]int
 
 	streams sync.WaitGroup
-	// liveSlots and endedSlots are semaphores. They bound how many running and how many ended attempts are
-	// read at the same time.
+	// liveSlots and endedSlots are semaphores. They bound how many running attempts and how many ended attempts
+	// are read at the same time.
 	liveSlots, endedSlots chan struct{}
 	fail                  func(error)
 }
@@ -268,8 +268,8 @@ func (q *queueReader) follow(ctx context.Context) error {
 	}
 }
 
-// handle handles an event. If an attempt has started, handle follows it. If an attempt has ended that
-// was not followed, handle prints it.
+// handle handles an event. It follows an attempt that has started. It prints an attempt that has ended, if that
+// was not followed.
 func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 	ended := e.Kind == string(queue.EventEnded)
 	if attempt, followed := q.followedAttempts[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
@@ -302,7 +302,7 @@ func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 	}
 }
 
-// matches reports whether a job is selected and the user may see it.
+// matches reports whether the filter selects a job and the user may see its output.
 func (q *queueReader) matches(j *control.Job) bool {
 	for name, value := range q.filter.Label {
 		if j.Labels[name] != value {
@@ -312,7 +312,7 @@ func (q *queueReader) matches(j *control.Job) bool {
 	return j.Queue == q.filter.Queue && !slices.Contains(j.HiddenParts, "command")
 }
 
-// followLive follows an attempt, unless maxLiveStreams attempts are already followed.
+// followLive follows a running attempt, unless maxLiveStreams attempts are already followed.
 func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	select {
 	case q.liveSlots <- struct{}{}:
@@ -322,8 +322,8 @@ func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	}
 }
 
-// startReading starts a goroutine that prints an attempt and then releases its slot in place. The goroutine
-// retries while the service has no free stream for this user.
+// startReading starts a goroutine that prints an attempt and then releases a slot of the semaphore place. While
+// the service has no free stream for this user, the goroutine tries again.
 func (q *queueReader) startReading(ctx context.Context, id string, attempt int, place chan struct{}) {
 	q.streams.Go(func() {
 		defer func() { <-place }()
@@ -332,7 +332,7 @@ func (q *queueReader) startReading(ctx context.Context, id string, attempt int, 
 			switch {
 			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // ErrNotFound means that the job was removed
 				return
-			// Retry only if no stream was free and nothing was printed. Any other error ends the command.
+			// Try again only if no stream was free and nothing was printed. Any other error ends the command.
 			case said || !errors.Is(err, queue.ErrUnavailable):
 				q.fail(err)
 				return
@@ -355,8 +355,8 @@ func damagedOutputError(p *control.OutputPiece) error {
 		"queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, which)
 }
 
-// logPrinter prints the pieces of one job's output. If lines have a prefix, it buffers an incomplete
-// line, so that the lines of several jobs do not mix.
+// logPrinter prints the pieces of one job's output. If it prints a prefix before each line, it buffers an
+// incomplete line, so that the lines of several jobs do not mix.
 type logPrinter struct {
 	a           *App
 	writers     [2]term.SafeWriter // one for standard output and one for standard error
@@ -372,8 +372,8 @@ type logPrinter struct {
 // maxPartialLineBytes bounds a buffered line, in bytes. A longer line is printed in pieces.
 const maxPartialLineBytes = 64 << 10
 
-// newLogPrinter returns a logPrinter. If lines have a prefix or a time, the logPrinter escapes carriage
-// returns. Otherwise the text after a carriage return would overwrite the prefix or the time.
+// newLogPrinter returns a logPrinter. With a prefix or timestamps, it escapes carriage returns, because the
+// text after one would overwrite the prefix or the timestamp.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 	live := prefix == "" && !stamps
 	l := &logPrinter{a: a, prefix: prefix, timestamps: stamps, atLineStart: true}
@@ -394,7 +394,7 @@ func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 	}
 	from, tty := &l.writers[i], &l.ttyOutputs[i]
 	text := ""
-	// Each attempt has its own terminal, so a new attempt starts with an empty line.
+	// Each attempt has its own terminal, so finish the line of the previous attempt.
 	if p.Attempt != l.attempt {
 		text, l.attempt = tty.End(from.Next), p.Attempt
 	}

@@ -31,20 +31,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// App executes one command. It holds what all commands share.
+// App executes one command. It holds what all commands need.
 type App struct {
 	term.Output    // prints results and messages
 	connect.Finder // finds the service and connects to it
 
-	ExitCode int // exit code if no error occurred
+	ExitCode int // exit code of the process if no error occurred
 
-	Program        Program
-	verbs          []Verb          // commands of this program
-	args           []string        // arguments of the process, without the program name
-	Cmd            *cobra.Command  // the command that is running; nil before it starts
-	offlineClient  *control.Client // client that reads the files of a stopped queue; nil if not used
-	helpErr        error           // why queuectld, which contains the help, could not be executed
-	MissingIsEmpty bool            // the command only lists things, so it treats a missing queue as an empty list
+	Program       Program
+	verbs         []Verb          // commands of this program
+	args          []string        // arguments of the process, without the program name
+	Cmd           *cobra.Command  // the command that is running; nil before it starts
+	offlineClient *control.Client // client that reads the files of a queue without a service; nil if not used
+	helpErr       error           // why queuectld, which prints the help, could not be executed
+	// MissingIsEmpty says that the command only lists things. For such a command, a missing queue is an empty
+	// list instead of an error.
+	MissingIsEmpty bool
 
 	// These fields hold flags that several commands have.
 	RequireLimits bool // --require-limits: reject jobs with limits that the service cannot enforce
@@ -54,12 +56,12 @@ type App struct {
 
 // Main executes the command that the process's arguments name, and exits.
 func Main(p Program) {
-	// Explorer may start this program, for example at logon. With this text set, cobra would print a
-	// message and exit.
+	// Explorer may start this program, for example at logon. Cobra would then print this text and exit, unless
+	// it is empty.
 	cobra.MousetrapHelpText = ""
 	a := NewApp(p, os.Stdin, term.PrepareOutput(os.Stdout), term.PrepareOutput(os.Stderr))
-	// The context is never cancelled, because a context that can be cancelled would cost each command a
-	// goroutine and a thread.
+	// The context is never cancelled. A context that can be cancelled would cost each command a goroutine and a
+	// thread.
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }
 
@@ -107,9 +109,9 @@ func (a *App) main(ctx context.Context, args []string) int {
 	return code
 }
 
-// setLocalZone sets time.Local to the zone in TZ if the time package could not read the zone. leave is true
-// if only queuectld can load the zone; the caller must then execute queuectld. An unknown zone is an
-// error only for a command that reads or prints times, because those times would be wrong.
+// setLocalZone sets time.Local to the zone in TZ if package time could not read that zone. leave is true if
+// only queuectld can load the zone; the caller must then execute queuectld. An unknown zone is an error,
+// because the command would print or read wrong times. Commands without local times set AllowsUnknownTZ.
 func (a *App) setLocalZone(v *Verb, args []string) (leave bool, err error) {
 	value, unread := zone.UnreadTZ()
 	source := "TZ=" + value
@@ -131,8 +133,8 @@ func (a *App) setLocalZone(v *Verb, args []string) (leave bool, err error) {
 	return false, nil
 }
 
-// Root returns the root command with the command that the arguments name, or with all commands if they
-// name none. It passes the arguments to the root command.
+// Root returns the root command, which will execute the given arguments. It contains the command that they
+// name, or all commands if they name none.
 func (a *App) Root(args []string) *cobra.Command {
 	a.args = args
 	root := &cobra.Command{
@@ -178,7 +180,7 @@ func (a *App) Root(args []string) *cobra.Command {
 	return root
 }
 
-// rejectArguments rejects arguments that name no command.
+// rejectArguments returns an error if arguments follow no command.
 func (a *App) rejectArguments(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
@@ -199,7 +201,7 @@ func (a *App) addGlobalFlags(f *pflag.FlagSet) {
 	f.BoolVar(&a.Raw, "raw", false, "print control characters unchanged")
 }
 
-// addVerbs adds the command asked, or all commands if asked is nil.
+// addVerbs adds the command asked to the root command, or all commands if asked is nil.
 func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
 	for i := range a.verbs {
 		v := &a.verbs[i]
@@ -208,7 +210,7 @@ func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
 		}
 		switch {
 		case asked != nil && asked != v:
-		case v.Build == nil: // queuectld implements the command; queuectl only lists it
+		case v.Build == nil: // queuectld implements the command; queuectl only lists it in the help
 			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, GroupID: v.Group,
 				Run: func(*cobra.Command, []string) {}})
 		default:
@@ -222,10 +224,10 @@ func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
 	}
 }
 
-// requestedVerb returns the command that the arguments name, to execute it, to print its help or to
-// complete its arguments. It returns nil if all commands are needed.
+// requestedVerb returns the command that the arguments name. It may be executed, or the arguments may request
+// its help or completion. requestedVerb returns nil if all commands are needed.
 func (a *App) requestedVerb(args []string) *Verb {
-	about := false // the word help or a completion request preceded this argument
+	about := false // an earlier argument requests help or completion
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; {
 		case arg == "--socket" || arg == "--dir":
@@ -235,7 +237,7 @@ func (a *App) requestedVerb(args []string) *Verb {
 			about = true
 		case (arg == cobra.ShellCompRequestCmd || arg == cobra.ShellCompNoDescRequestCmd) && !about:
 			if about = true; len(args)-i < 3 {
-				return nil // the user is typing the command's name, so all commands are needed
+				return nil // the user is still typing the name of the command, so all commands are needed
 			}
 		default:
 			if i := slices.IndexFunc(a.verbs, func(v Verb) bool { return v.Name == arg || v.Alias == arg }); i >= 0 {
@@ -257,28 +259,28 @@ func (a *App) verbNames() []string {
 	return names
 }
 
-// Program holds the code that only one of the two programs links. A function is nil in the program that
-// does not link it. If a command of queuectl needs such a function, queuectl executes queuectld
-// instead.
+// Program holds the functions that only one of the two programs links. A function is nil in the other program.
+// If a command of queuectl needs such a function, queuectl executes queuectld instead.
 type Program struct {
-	// Verbs are rows for the table of commands. Each replaces the row of the same name, or is appended
-	// if the table has no such row.
+	// Verbs are rows for the table of commands. A row replaces the row of the same name. If there is no such
+	// row, it is added at the end.
 	Verbs []Verb
 	// ServePrivate runs a service in this process, with its data in App.Dir, until ctx ends. It calls ready
 	// when the service accepts requests.
 	ServePrivate func(ctx context.Context, a *App, ready func()) error
-	// RunPrivate runs a list of jobs to their end (run --private). It is a field so that queuectl does not link it.
+	// RunPrivate runs a list of jobs to their end (run --private). It is a field so that queuectl does not link
+	// the code.
 	RunPrivate func(ctx context.Context, a *App, f PrivateFlags, common *queue.Spec, noCwd bool, count int) error
-	// JoinTerminal is App.JoinTerminal. It is a field so that queuectl does not link it.
+	// JoinTerminal is App.JoinTerminal. It is a field so that queuectl does not link the code.
 	JoinTerminal func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error
 	// OpenOffline returns a client that reads the queue's files in dir while no service runs. It returns
 	// fs.ErrNotExist if dir contains no queue.
 	OpenOffline func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	// EachTOMLJob passes every job of a TOML file to the function each. It is a field so that queuectl
-	// does not link the TOML parser. The name is for error messages.
+	// EachTOMLJob calls the function each for every job of a TOML file. name is the file's name in errors. It
+	// is a field so that queuectl does not link the TOML parser.
 	EachTOMLJob func(name string, in io.Reader, each func(raw []byte, line int) error) error
-	// HelpFunc returns the function that prints the help of a command, with all of its flags if all is
-	// true. It is a field so that queuectl does not link the help texts.
+	// HelpFunc returns the function that prints the help of a command. With all, the help contains all flags.
+	// It is a field so that queuectl does not link the help texts.
 	HelpFunc func(all bool) func(*cobra.Command, []string)
 	// LoadZone returns the time zone for a value of TZ that the time package cannot read. It is a field so
 	// that queuectl does not link the built-in zone database, which takes 400 KB.

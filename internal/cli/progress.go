@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// progressTimeout is how long the runner may take to read a progress report.
+// progressTimeout is how long sendProgress waits for the runner to read a report.
 const progressTimeout = 5 * time.Second
 
 func progressVerb(a *App) *cobra.Command {
@@ -39,7 +39,7 @@ func progressVerb(a *App) *cobra.Command {
 	}
 }
 
-// formatProgress formats a progress report for the runner.
+// formatProgress formats the arguments of the command progress as a line for the runner.
 func formatProgress(args []string) (string, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(args[0], "%"))
 	if err != nil || n < 0 || n > 100 {
@@ -55,8 +55,8 @@ func formatProgress(args []string) (string, error) {
 	return line + "\n", nil
 }
 
-// sendProgress writes a progress report to the runner. It never waits for a runner: if no runner reads
-// the reports, it returns an error.
+// sendProgress writes a line with a progress report to the runner. It returns an error if no runner reads the
+// reports, or if the runner does not read this one within progressTimeout.
 func sendProgress(path, line string) error {
 	if path == "" {
 		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, because it needs the "+

@@ -26,7 +26,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// cancelWindow is how long after a first Ctrl-C a second Ctrl-C cancels the job. After this time, the
+// cancelWindow is how long the program waits for a second Ctrl-C, which cancels the job. Without one, the
 // program detaches from the job.
 const cancelWindow = time.Second
 
@@ -78,7 +78,7 @@ func runVerb(a *App) *cobra.Command {
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if private.enabled && files.Exists(filepath.Join(a.PrivateDir(), connect.RunManifestName)) {
-			return nil // this run resumes an earlier run, so a time in its flags may have passed since then
+			return nil // this run continues an earlier one, so a time in its flags may have passed since then
 		}
 		return refusePast(cmd, args)
 	}
@@ -90,8 +90,8 @@ func runVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// QuoteProgram returns a program and its arguments quoted for the shell, except words with
-// replacement strings like {}.
+// QuoteProgram returns a program and its arguments, quoted for the shell. It does not quote replacement strings
+// like {}.
 func QuoteProgram(program []string) string {
 	words := make([]string, len(program))
 	for i, word := range program {
@@ -125,9 +125,9 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	})
 }
 
-// followedOutputBytes is how many bytes of each output stream the service keeps for a job that the command
-// run follows, unless the user sets a limit. With a lower limit, output would be lost if the job prints
-// faster than run reads.
+// followedOutputBytes is how many bytes of each output stream the service keeps for a job that the command run
+// follows. The user can set another limit. With a lower one, output would be lost if the job prints faster than
+// run reads.
 // See docs/decisions/0070.
 const followedOutputBytes int64 = 64 << 20
 
@@ -136,12 +136,12 @@ func (a *App) joinsTTY(tty bool) bool {
 	return tty && !a.Structured() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
 }
 
-// warnIfViewOnly reports whether the caller may not type into a job's terminal, and prints a message if so.
-// The program then escapes control characters in the job's output, as for a job without a terminal.
+// warnIfViewOnly reports whether the caller may not type into a job's terminal. If so, it prints why. The
+// program then shows the job's output as that of a job without a terminal.
 func (a *App) warnIfViewOnly(ctx context.Context, c *control.Client, id string) bool {
 	_, err := c.Attach(ctx, control.Attach{ID: control.JobID(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
-		return false // following the job reports any other error
+		return false // followOrDetach reports any other error
 	}
 	a.sayViewOnly(err)
 	return true
@@ -152,10 +152,10 @@ func (a *App) sayViewOnly(err error) {
 	a.Say("view only (your input is not sent to the job): %s", termtext.OneLine(a.EscapeFor(a.Stderr, err.Error())))
 }
 
-// followedJob is a job that this process follows to its end.
+// followedJob is a job whose output this process prints until the job ends.
 type followedJob struct {
 	id             string
-	tty            bool // the job has a terminal
+	tty            bool // the job existed before this command, so it may already have started
 	mayHaveStarted bool // the job existed before this process followed it, so it may already have started
 	cancelOnExit   bool // cancel the job when the user interrupts this process
 }
@@ -167,8 +167,8 @@ func watchInterrupts() <-chan os.Signal {
 	return interrupts
 }
 
-// followOrDetach follows a job until it ends or the user detaches, with Ctrl-C or with the keys of the
-// joined terminal.
+// followOrDetach follows a job until it ends or the user detaches. The user detaches with Ctrl-C or, in a
+// joined terminal, with the keys of keyParser.
 func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followedJob,
 	interrupts <-chan os.Signal) error {
 	if a.joinsTTY(f.tty) && !(f.mayHaveStarted && a.warnIfViewOnly(ctx, c, f.id)) {
@@ -218,8 +218,8 @@ func continuesText(id string) string {
 	return fmt.Sprintf("queuectl: job %s continues; return to it with: queuectl attach %s", id, id)
 }
 
-// detachOrCancel prints how to attach to the job again. It reports whether a second Ctrl-C follows
-// within cancelWindow, which cancels the job.
+// detachOrCancel prints how to attach to the job again. Then it waits for a second Ctrl-C for at most
+// cancelWindow, and reports whether there was one.
 func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
 	fmt.Fprintf(a.Stderr, "\n%s; press Ctrl-C again to cancel it\n", continuesText(id))
 	select {
@@ -234,8 +234,7 @@ func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan
 
 func (a *App) cancelAndExit(c *control.Client, id string) error {
 	a.ExitCode = fault.ExitDetached
-	// Use a new connection. On the old one, the answer would follow job output that this process no longer
-	// reads.
+	// Use a new connection. On the old one, output of the job would precede the answer.
 	c = c.Clone()
 	defer c.Close()
 	verdict, err := c.Cancel(context.Background(), control.Selection{IDs: []string{id}})
@@ -250,9 +249,9 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 	return nil
 }
 
-// PrintOutput prints each stream of a job's output to the stream of the same name. If standard output
-// is for JSON, it prints both streams to standard error. If p.ReportAttemptEnds is set, it calls the function
-// ended after each attempt except the last.
+// PrintOutput prints each stream of a job's output to the stream of the same name. With --json, it prints both
+// to standard error. If p.ReportAttemptEnds is set, it calls the function ended after each attempt except the
+// last.
 func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
 	out := &term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: true}
 	errs := &term.SafeWriter{Output: &a.Output, File: a.Stderr, Live: true}
@@ -286,14 +285,14 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 	return err
 }
 
-// waitReasonDelay is how long a followed job must wait before the program prints why it waits.
+// waitReasonDelay is how long a followed job must wait before the program prints the reason.
 const waitReasonDelay = time.Second
 
 // outputPrinter prints a job's output. It calls the function ended after each attempt except the last.
 type outputPrinter func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
 
-// follow prints a job's output as it arrives and sets a.ExitCode from the job's outcome. If the job was
-// just enqueued, follow prints the output of all its attempts, however short they are.
+// follow prints a job's output with print as it arrives. At the end it sets a.ExitCode from the job's outcome.
+// If the job was just enqueued, follow prints the output of all its attempts, however short they are.
 func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, print outputPrinter) error {
 	id := f.id
 	waits := time.AfterFunc(waitReasonDelay, func() { a.printWaitReason(ctx, c, id) })
@@ -301,7 +300,7 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 	err := print(ctx, c, control.Logs{ID: control.JobID(id), Follow: true, FromFirstAttempt: !f.mayHaveStarted,
 		ReportAttemptEnds: true},
 		func(attempt int) error {
-			waits.Stop() // printAttemptEnd prints the reason when the next attempt starts, so printWaitReason is not needed
+			waits.Stop() // when the next attempt starts, printAttemptEnd prints why the job waited
 			return a.printAttemptEnd(ctx, c, id, attempt)
 		})
 	if err != nil {
@@ -319,12 +318,12 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 	return nil
 }
 
-// printWaitReason prints why a job does not run now and what to do about it, with the same text as show, list
-// and why.
+// printWaitReason prints why a job does not run now and what to do about it, with the same text as the commands
+// show, list and why.
 func (a *App) printWaitReason(ctx context.Context, c *control.Client, id string) {
 	job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
 	if err != nil || isRunning(&job.Job) || present.ParseState(job.State).Ended() {
-		return // the caller reports an error of the request and the end of the job
+		return // the caller reports errors and the end of the job
 	}
 	text := "it can start at any moment"
 	if job.WaitsFor != nil {
@@ -349,7 +348,7 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 		text = fmt.Sprintf("attempt %d was lost", n)
 	case reason == queue.ReasonStopped && !h.Counted:
 		text = fmt.Sprintf("attempt %d was stopped by a user or the service, and does not count", n)
-		h.Reason = nil // the text already contains the reason
+		h.Reason = nil // the text already contains it
 	case !h.Counted:
 		text = fmt.Sprintf("attempt %d ended and does not count", n)
 	}
@@ -373,9 +372,8 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 	return nil
 }
 
-// printUnsuccessfulEnd prints how a job ended that did not complete. It always prints if the job's exit code does
-// not explain the end: the job has a field reason, or is cancelled. Otherwise it prints only on a
-// terminal.
+// printUnsuccessfulEnd prints how a job ended that did not complete. On a terminal it always prints. Elsewhere
+// it prints only if the exit code does not explain the end, because the job has a reason or is cancelled.
 func (a *App) printUnsuccessfulEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, present.StateWithReason(j))
 	switch {
@@ -395,8 +393,7 @@ func (a *App) printUnsuccessfulEnd(j *control.Job) {
 }
 
 // explainFollowError extends an error that occurred while following a job. It adds whether the job is still in
-// the queue, and how to follow the job again. If only the output is lost, it returns the error
-// unchanged.
+// the queue, and how to follow the job again. It returns an error about lost output unchanged.
 func (a *App) explainFollowError(ctx context.Context, c *control.Client, id string, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
 		if _, shown := c.Show(ctx, control.Show{ID: control.JobID(id)}); shown == nil {

@@ -24,10 +24,10 @@ import (
 // Selection holds the flags that select jobs for a bulk command.
 type Selection struct {
 	control.Selection
-	LabelFlag string   // name of the label flag; "" means "label"
+	LabelFlag string   // name of the flag for labels; "" means "label"
 	States    []string // states that --state accepts; nil for all
-	// wholeQueueText is the message of a command that acts on the whole queue with --all, even if the queue
-	// contains no jobs. It is "" if --all selects all jobs.
+	// wholeQueueText is the message after a command with --all that acts on the whole queue. Such a command
+	// succeeds even if the queue contains no jobs. The text is "" if --all only selects all jobs.
 	wholeQueueText string
 	confirmed      bool
 }
@@ -53,7 +53,7 @@ func (s *Selection) AddFlags(cmd *cobra.Command, short string) {
 	f.Var(input.OnceOnlyValue(&s.User), "user", "select jobs that `USER` has enqueued")
 	f.Func("older-than", older, func(text string) error {
 		d, err := when.ParseDuration(text)
-		if err == nil && d == 0 { // reject 0s, because a zero duration means that the flag is not set
+		if err == nil && d == 0 { // 0 means that the flag is not set, so reject 0s
 			err = errors.New("0s is too short; give a longer duration")
 		}
 		s.OlderThan = control.Duration(d)
@@ -67,7 +67,7 @@ func (s *Selection) AddFlags(cmd *cobra.Command, short string) {
 	input.CompleteValues(cmd, "state", states...)
 }
 
-// statesUsage returns the end of the description of --state: the states that it accepts.
+// statesUsage returns the end of the description of --state, which lists the accepted states.
 func (s *Selection) statesUsage() string {
 	const waiting = "; waiting means blocked, held, pending or failed (to be retried)"
 	if s.States == nil {
@@ -83,9 +83,8 @@ func (s *Selection) statesUsage() string {
 	return text
 }
 
-// flagUsages returns the descriptions of --failed and --older-than, which depend on the states of the
-// jobs that the command acts on. The help hides --failed if the command acts on neither dead nor
-// failed jobs.
+// flagUsages returns the descriptions of --failed and --older-than. They depend on the states of the jobs that
+// the command acts on. hidden is true if these are neither dead nor failed, so that --failed is useless.
 func (s *Selection) flagUsages() (failed, older string, hidden bool) {
 	failed, older = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
@@ -102,8 +101,8 @@ func (s *Selection) flagUsages() (failed, older string, hidden bool) {
 	return failed, older, hidden
 }
 
-// selectsWholeQueue reports whether the flags select a whole queue, without a condition on states, users or
-// ids.
+// selectsWholeQueue reports whether the flags select all jobs of a queue, whatever their states, users and ids
+// are.
 func (s *Selection) selectsWholeQueue() bool {
 	return s.Queue != "" && !s.All && !s.Failed && len(s.State) == 0 && s.Batch == "" && s.User == "" && s.IDGlob == "" &&
 		s.OlderThan == 0
@@ -115,8 +114,8 @@ func (s *Selection) AddActionFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.confirmed, "yes", false, "do not ask for confirmation")
 }
 
-// Params returns the selection for a request: the given ids, or the conditions of the flags if no ids
-// are given.
+// Params returns the selection for a request. It contains the given ids or, without ids, the conditions of the
+// flags.
 func (s *Selection) Params(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
@@ -135,7 +134,7 @@ func (s *Selection) Params(cmd *cobra.Command, ids []string) (control.Selection,
 	return p, nil
 }
 
-// selectingFlag returns the first flag with which the user selected jobs.
+// selectingFlag returns the first flag with which the user selected jobs, or "" without such a flag.
 func (s *Selection) selectingFlag(cmd *cobra.Command) string {
 	for _, name := range []string{"all", "state", "failed", cmp.Or(s.LabelFlag, "label"), "queue", "where-queue", "batch",
 		"user", "older-than"} {
@@ -149,8 +148,8 @@ func (s *Selection) selectingFlag(cmd *cobra.Command) string {
 // maxTitleColumns is how many columns of a selected job's command are kept.
 const maxTitleColumns = 200
 
-// ResolveJobs returns the named or selected jobs, in the given order or in the order of enqueueing. It
-// omits jobs whose command the caller may not see.
+// ResolveJobs returns the jobs with the given ids, in their order, or the jobs that the flags select, in the
+// order of enqueueing. It omits jobs whose command the caller may not see.
 func (s *Selection) ResolveJobs(cmd *cobra.Command, c *control.Client, ids []string) ([]control.Job, error) {
 	p, err := s.Params(cmd, ids)
 	if err != nil {
@@ -172,7 +171,7 @@ func (s *Selection) ResolveJobs(cmd *cobra.Command, c *control.Client, ids []str
 	return jobs, err
 }
 
-// listAllJobs reads all pages of a list. It omits jobs whose command is hidden from the caller.
+// listAllJobs reads all pages of a list. It omits jobs whose command the caller may not see.
 func listAllJobs(ctx context.Context, c *control.Client, list control.List) (jobs []control.Job, err error) {
 	for page, err := range JobPages(ctx, c, list) {
 		if err != nil {
@@ -201,8 +200,9 @@ func UniqueIDs(ids []string) (list []string) {
 	return list
 }
 
-// ActOnSelection executes a bulk command for the named or selected jobs. On a terminal it asks for
-// confirmation if the command ends or removes jobs, or if --all selects all jobs.
+// ActOnSelection executes a bulk command for the jobs that ids or the flags select. On a terminal it asks for
+// confirmation if the command ends or removes jobs, or if --all selects all jobs. outcome describes a changed
+// job in messages.
 func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc) error {
 	p, err := s.Params(cmd, ids)
 	if err != nil {
@@ -225,13 +225,12 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 	return a.confirmBulk(cmd, outcome, everything, ids, p.DryRun, asks, step)
 }
 
-// confirmBulk executes a bulk command with the function in the parameter step. If asks is true, it first
-// counts the jobs with dry runs, and asks the user for confirmation on a terminal. RunBulk explains the parameter
-// everything.
+// confirmBulk executes a bulk command with the function step. If asks is true, it first counts the jobs with
+// dry runs, and asks the user for confirmation on a terminal. everything is as for RunBulk.
 func (a *App) confirmBulk(cmd *cobra.Command, outcome, everything string, ids []string, dryRun, asks bool,
 	step func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
 	c, err := a.Client()
-	if err == error(connect.ErrNoQueue) && len(ids) == 0 && everything == "" { // the flags select no jobs
+	if err == error(connect.ErrNoQueue) && len(ids) == 0 && everything == "" { // without a queue, the flags select no jobs
 		return a.RunBulk("", "", nil, func([]string, string) (v control.BulkResult, _ error) {
 			if dryRun {
 				v.MatchCount = new(int)

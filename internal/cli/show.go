@@ -42,8 +42,8 @@ func showVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// show prints jobs. It prints one job as an object and several jobs as an array. It reports missing
-// jobs after it has printed the others.
+// show prints jobs. As JSON, it prints an object if one is true, otherwise an array. If before is not 0, it
+// prints only the attempts before that number. It reports missing jobs after it has printed the others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
 	list := term.NewJSONList(a.Stdout, a.JSONL || one)
 	var missing []control.Refusal
@@ -84,7 +84,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 	return failed
 }
 
-// jobForJSON returns a job for JSON output, without its environment unless the flag --full is set.
+// jobForJSON returns a job for JSON output. It omits the environment, unless --full is set.
 func (a *App) jobForJSON(job control.JobDetail) control.JobDetail {
 	if !a.FullJobs {
 		job.Spec = maps.Clone(job.Spec)
@@ -94,7 +94,7 @@ func (a *App) jobForJSON(job control.JobDetail) control.JobDetail {
 	return job
 }
 
-// maxShownLines is how many lines of output show prints.
+// maxShownLines is how many lines of a job's output the command show prints.
 const maxShownLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {
@@ -129,7 +129,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 	return err
 }
 
-// showHistory prints the attempts of a reply, and how to see earlier ones.
+// showHistory prints the attempts in a reply, and how to show earlier ones.
 func (a *App) showHistory(j *control.JobDetail) error {
 	a.Println("")
 	if first := j.History[0].Attempt; first > 1 {
@@ -145,7 +145,7 @@ func (a *App) showHistory(j *control.JobDetail) error {
 			ended = "running"
 		}
 		node := ""
-		if j.Node != "" { // j.Node is empty if the queue has only one node
+		if j.Node != "" { // a queue with only one node leaves j.Node empty
 			node = h.Node
 		}
 		table = append(table, []string{fmt.Sprint(h.Attempt), present.LocalTime(h.StartedAt),
@@ -157,7 +157,7 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		"NODE", "ERROR"}, table))
 }
 
-// ttyText converts terminal output of a job to plain text. It returns the output of other jobs
+// ttyText converts the output of a job with a terminal to plain text. It returns the output of other jobs
 // unchanged.
 func (a *App) ttyText(j *control.JobDetail, text string) string {
 	if tty, _ := j.Spec["tty"].(bool); !tty || a.Raw {
@@ -177,7 +177,7 @@ func whyVerb(a *App) *cobra.Command {
 	}
 }
 
-// printWhy prints one reason per line, with what to do about it.
+// printWhy prints the reasons why a job does not run, one per line, with what to do about each.
 func (a *App) printWhy(w control.Why) (err error) {
 	for _, line := range present.WhyLines(&w, time.Now()) {
 		err = a.Println(a.EscapeFor(a.Stdout, line))

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// StopSignals make a service stop gracefully. ReloadSignals make it reload its settings.
+// StopSignals make a service stop gracefully. ReloadSignals make a service reload its settings.
 var (
 	StopSignals   = []os.Signal{syscall.SIGTERM, syscall.SIGINT}
 	ReloadSignals = []os.Signal{syscall.SIGHUP}

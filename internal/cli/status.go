@@ -46,12 +46,12 @@ func statusVerb(a *App) *cobra.Command {
 type statusOptions struct {
 	healthOnly  bool // print only the health of the queue
 	verbose     bool // also print details of the service
-	watched     bool // the screen is printed again after each change
+	watched     bool // the command prints the screen again after each change
 	showService bool // print a line that names the service
 }
 
-// status prints the state of the queue or, with --check, only its health, which also sets the exit
-// code.
+// status prints the state of the queue. With --check it prints only the health of the queue, and sets the exit
+// code from it.
 func (a *App) status(ctx context.Context, o statusOptions) error {
 	c, err := a.ReadOrWaitClient(ctx, o.watched)
 	if o.healthOnly && err == error(connect.ErrNoQueue) {
@@ -91,7 +91,7 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	return a.statusDetails(&screen.Status)
 }
 
-// serviceKinds describes the kinds of services.
+// serviceKinds describes each kind of service for users.
 var serviceKinds = map[string]string{"own": "own (one user's, not the machine's)", "system": "system (the machine's)",
 	"directory": "directory (serves one queue, chosen with --dir)"}
 
@@ -120,12 +120,12 @@ func (a *App) statusDetails(st *control.Status) error {
 	return a.PrintPairs(10, lines)
 }
 
-// screenOverheadLines is how many lines of the screen show no job. The other constants bound the number of jobs
+// screenOverheadLines is how many lines of the screen show no job. The other constants bound the number of rows
 // in each part of the screen.
 const (
 	screenOverheadLines = 12
 	minRows             = 2
-	nonTerminalRows     = 10 // number of jobs in each part if the output is not a terminal
+	nonTerminalRows     = 10 // rows in each part if the output is not a terminal
 	maxRows             = 100
 )
 
@@ -148,29 +148,29 @@ func (a *App) colourStateSign(cell string, all bool) string {
 	return a.Coloured(sign.Sign, sign.Colour) + cell[len(sign.Sign):]
 }
 
-// screenPrinter prints the screen.
+// screenPrinter prints the status screen.
 type screenPrinter struct {
 	a    *App
 	text present.ScreenText
 
-	watched bool   // the screen is printed repeatedly, with a line above it that shows the time
+	watched bool   // print a line with the time above the screen, because it is printed repeatedly
 	service string // line that names the service; "" to omit it
 }
 
-// section is a part of the screen: its rows, and the line about the jobs that have no row.
+// section is a part of the screen, with one row for each job.
 type section struct {
 	header     []string
 	rows       [][]string
-	hiddenRows int64 // number of jobs that are not in rows
-	emptyText  string
+	hiddenRows int64  // number of jobs of this part that are not in rows
+	moreText   string // text after the number of hidden rows, for example which command lists them
 
-	footerLines []string // lines to print below the rows
+	footerLines []string // lines below the rows
 }
 
 func (p *screenPrinter) print() error {
 	st := &p.text.Screen.Status
 	terminal := term.IsTerminal(p.a.Stdout)
-	if !terminal { // scripts read the output, so keep its form
+	if !terminal { // scripts read this output, so it has a fixed form
 		for _, s := range queue.States() {
 			p.a.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()]))
 		}
@@ -203,9 +203,9 @@ func (p *screenPrinter) print() error {
 		}
 		fitSectionWidth(parts, width)
 		above, counts = termtext.WrapLines(width, above...), termtext.WrapLines(width, counts...)
-		height -= len(above) + len(counts) + 2*len(gap) + 1 // leave one line for the shell prompt
+		height -= len(above) + len(counts) + 2*len(gap) + 1 // 1 line is for the shell prompt
 		if p.watched {
-			height-- // leave one line for the time
+			height-- // 1 line is for the time
 		}
 		fitSections(parts, height)
 	}
@@ -229,16 +229,16 @@ func (p *screenPrinter) print() error {
 // maxPausedQueueLines is the highest number of paused queues that the screen names.
 const maxPausedQueueLines = 3
 
-// lowWindowHeight is the height up to which the screen has no empty lines.
+// lowWindowHeight is the greatest height at which the screen has no empty lines.
 const lowWindowHeight = 12
 
-// fitSectionWidth shortens the line about the jobs that have no row if it is wider than the window. Of the two
-// commands that the line suggests, fitSectionWidth keeps the first.
+// fitSectionWidth shortens the line about hidden rows if it is wider than the window. If that line suggests two
+// commands, only the first one is kept.
 func fitSectionWidth(parts []section, width int) {
 	for i := range parts {
-		if first, _, two := strings.Cut(parts[i].emptyText, termtext.LocaleText(" · ")); two &&
-			len("  100000 more")+termtext.Width(parts[i].emptyText) > width {
-			parts[i].emptyText = first
+		if first, _, two := strings.Cut(parts[i].moreText, termtext.LocaleText(" · ")); two &&
+			len("  100000 more")+termtext.Width(parts[i].moreText) > width {
+			parts[i].moreText = first
 		}
 	}
 }
@@ -251,8 +251,8 @@ func (p *screenPrinter) printSection(part *section) error {
 		return cell
 	}
 	err := p.a.PrintPaintedTable(part.header, part.rows, paint)
-	if part.hiddenRows > 0 && part.emptyText != "" {
-		err = p.a.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.emptyText))
+	if part.hiddenRows > 0 && part.moreText != "" {
+		err = p.a.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.moreText))
 	}
 	for _, note := range part.footerLines {
 		err = p.a.Println("  " + p.a.EscapeFor(p.a.Stdout, note))
@@ -291,7 +291,7 @@ func (p *screenPrinter) sections() []section {
 			running.rows[i] = append(running.rows[i], present.PercentText(&s.Running[i].Job))
 		}
 	}
-	running.hiddenRows, running.emptyText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
+	running.hiddenRows, running.moreText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
 	next := section{header: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
 	for _, list := range [][]control.Job{s.Ready, s.Delayed, s.HeldOrBlocked} {
 		for i := range list {
@@ -304,7 +304,7 @@ func (p *screenPrinter) sections() []section {
 		next.footerLines = append(next.footerLines, fmt.Sprintf("queue %s is %s; %s", q.Queue, present.QueuePauseText(q),
 			present.WaitText(present.PlainNumber(q.Waiting))))
 	}
-	next.hiddenRows, next.emptyText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)),
+	next.hiddenRows, next.moreText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)),
 		": queuectl list -s waiting"
 	failed := section{header: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
@@ -312,7 +312,7 @@ func (p *screenPrinter) sections() []section {
 		failed.rows = append(failed.rows, []string{present.SignedID(&j.Job), present.AttemptsText(&j.Job),
 			p.text.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.text.FailureReason(j)})
 	}
-	failed.hiddenRows, failed.emptyText = count(queue.Dead)-int64(len(failed.rows)),
+	failed.hiddenRows, failed.moreText = count(queue.Dead)-int64(len(failed.rows)),
 		termtext.LocaleText(": queuectl list --failed · run again: queuectl retry --failed")
 	done := section{header: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
@@ -326,15 +326,14 @@ func (p *screenPrinter) sections() []section {
 	return []section{running, next, failed, done}
 }
 
-// fitSections removes rows until the parts take no more lines than the parameter most. It first removes a
-// row of the longest part. If the parts do not fit even with one row each, fitSections removes the last
-// parts.
+// fitSections removes rows until the parts have at most most lines. It removes one row at a time, from the
+// longest part. If the parts do not fit even with one row each, fitSections removes the last parts.
 func fitSections(parts []section, most int) {
 	lines := func() (n int) {
 		for i := range parts {
 			if len(parts[i].rows) > 0 {
 				n += 1 + len(parts[i].rows) + len(parts[i].footerLines)
-				if parts[i].hiddenRows > 0 && parts[i].emptyText != "" {
+				if parts[i].hiddenRows > 0 && parts[i].moreText != "" {
 					n++
 				}
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// screenNow is the current time in the tests of the screen.
+// screenNow is the current time in the tests of the status screen.
 var screenNow = time.Date(2026, 11, 22, 16, 12, 0, 0, time.Local)
 
 // testScreen returns a screen with n jobs in each part.
@@ -42,8 +42,8 @@ func testScreen(n int) *control.Screen {
 	return s
 }
 
-// The screen shows the health, running jobs with their last line of output, the next jobs with their
-// start time, failed jobs with the reason, and the jobs that finished last.
+// The screen shows the health, running jobs with their last line of output, the next jobs with their start
+// time, failed jobs with the reason, and the jobs that finished last.
 func TestScreen(t *testing.T) {
 	out, err := os.Create(t.TempDir() + "/out")
 	if err != nil {
@@ -107,15 +107,14 @@ FINISHED  RAN   WHEN    COMMAND
 	}
 }
 
-// The screen fits the window and uses all of its lines. Each part keeps one row while there is
-// space for it.
+// The screen fits the window, and uses all its lines. Each part has at least one row if there are enough lines.
 func TestScreenFitsTheWindow(t *testing.T) {
 	for _, height := range []int{1, 5, 8, 10, 14, 20, 24, 60, 200} {
 		for _, jobs := range []int{0, 1, 3, 40} {
 			p := &screenPrinter{a: NewApp(Program{}, nil, nil, nil),
 				text: present.ScreenText{Screen: testScreen(jobs), CurrentTime: screenNow}}
 			parts := p.sections()
-			// Leave 5 lines for the verdict, two empty lines, the counts and the prompt.
+			// Five lines are for the status line, two empty lines, the counts and the prompt.
 			fitSections(parts, height-5)
 			lines, shown := 5, 0
 			for _, part := range parts {
@@ -123,14 +122,14 @@ func TestScreenFitsTheWindow(t *testing.T) {
 					lines += 1 + len(part.rows)
 					shown++
 				}
-				if len(part.rows) > 0 && part.hiddenRows > 0 && part.emptyText != "" {
+				if len(part.rows) > 0 && part.hiddenRows > 0 && part.moreText != "" {
 					lines++
 				}
 			}
-			// Each part needs a heading, a row and, except for one part, a line about the jobs without a row.
+			// Each part needs a heading and a row. All but one also need a line about the jobs without a row.
 			least := 5 + 4 + 4 + 3
 			switch {
-			case lines > max(height, 8): // the first part is never removed
+			case lines > max(height, 8): // the first part always stays
 				t.Errorf("%d jobs of each: %d lines in a window of %d", jobs, lines, height)
 			case jobs > 0 && height >= least && shown < 4:
 				t.Errorf("%d jobs of each: %d parts in a window of %d", jobs, shown, height)
@@ -141,8 +140,8 @@ func TestScreenFitsTheWindow(t *testing.T) {
 	}
 }
 
-// A table lists running jobs, then waiting jobs in the order of their start, then failed jobs, then
-// ended ones, the latest end first.
+// A table lists running jobs, then waiting jobs in the order in which they will start, then failed jobs, then
+// ended ones. Among ended jobs, the last one to end comes first.
 func TestArrangedJobs(t *testing.T) {
 	s := testScreen(2)
 	s.Ready[1].EffectivePriority = 7

@@ -2,14 +2,14 @@
 
 package cli
 
-// keyParser interprets the escape sequences that a user types into a job's terminal. They are those of
-// ssh: after Enter, ~. detaches, ~? prints help and ~~ sends a tilde.
+// keyParser finds the escape sequences that a user types into a job's terminal. They are those of ssh: after
+// Enter, ~. detaches, ~? prints help and ~~ sends a tilde.
 type keyParser struct {
 	midLine      bool // the last key was not Enter
 	tildePending bool // the last key was a tilde after Enter
 }
 
-// keyAction is a request of the user in the typed input.
+// keyAction is the request of an escape sequence.
 type keyAction int
 
 const (
@@ -18,8 +18,8 @@ const (
 	actLeave
 )
 
-// parse interprets typed input up to the user's first request, which it returns as w. data holds the
-// keys for the job before the request. rest holds the keys after the request.
+// parse interprets typed input up to the first escape sequence, and returns the action of that as w. data holds
+// the keys before it, which are for the job. rest holds the keys after it.
 func (k *keyParser) parse(typed []byte) (data []byte, w keyAction, rest []byte) {
 	for i, key := range typed {
 		if k.tildePending {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A tilde begins an escape sequence only after Enter and at the very beginning of the input.
+// A tilde begins an escape sequence only after Enter or at the very beginning of the input.
 func TestEscapeKeys(t *testing.T) {
 	for typed, want := range map[string]struct {
 		data string
@@ -25,7 +25,7 @@ func TestEscapeKeys(t *testing.T) {
 	}
 }
 
-// Escape sequences work regardless of how the input is split into reads.
+// Escape sequences work however the input is split into reads.
 func TestEscapeKeysInPieces(t *testing.T) {
 	all := func(pieces ...string) (got string) {
 		var k keyParser

@@ -21,14 +21,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file connects the user's terminal to the terminal of a job. Two goroutines share one
-// terminalSession. The first follows the job and prints its output unchanged (printOutput). The second
-// connects the input to one attempt after another (joinAttempts): it attaches to the attempt, puts the user's
-// terminal into raw mode (enterRawMode), and passes keys and size changes on (serveAttempt). When the attempt
-// ends, leave restores the terminal.
+// This file connects the user's terminal to the terminal of a job. Two goroutines share one terminalSession.
+// The first one runs printOutput, which prints the job's output unchanged. The second one runs joinAttempts,
+// which connects the input to one attempt after another: it attaches to the attempt, puts the user's terminal
+// into raw mode, and passes keys and size changes on. When the attempt ends, the method leave restores the
+// terminal.
 //
-// The output may also change modes of the user's terminal, for example hide the cursor.
-// termtext.Modes tracks these modes, so that leave can reset them.
+// The output may also change modes of the user's terminal, for example hide the cursor. termtext.Modes tracks
+// these modes, so that leave can reset them.
 
 // terminalSession connects the user's terminal to a job's terminal.
 type terminalSession struct {
@@ -40,10 +40,10 @@ type terminalSession struct {
 	endedAttempts chan int // sends the number of the last ended attempt to joinAttempts
 
 	mu sync.Mutex
-	// savedState is the terminal's original state while an attempt uses the terminal, and nil otherwise.
-	// mu guards it and all fields below.
+	// savedState is the original state of the user's terminal while an attempt uses the terminal, and nil
+	// otherwise. mu guards it and all fields below.
 	savedState       *xterm.State
-	lastEndedAttempt int  // number of the newest attempt that has ended
+	lastEndedAttempt int  // number of the newest attempt that has ended or was left
 	hasLeft          bool // the user has left the job, so writeOutput prints nothing more
 	modes            termtext.Modes
 }
@@ -51,8 +51,8 @@ type terminalSession struct {
 // allAttempts is higher than any attempt number. leave(allAttempts) disconnects from all attempts.
 const allAttempts = 1 << 30
 
-// JoinTerminal connects the user's terminal to the job's terminal while an attempt runs. Like followOrDetach,
-// it follows the job to its end. At the end it restores the user's terminal.
+// JoinTerminal connects the user's terminal to the terminal of each attempt of a job. Like followOrDetach, it
+// returns when the job ends or the user leaves. It restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
 	j := &terminalSession{a: a, c: c, f: f, typedInput: make(chan []byte, typedInputCapacity),
 		userLeft:      make(chan struct{}),
@@ -85,7 +85,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 		a.ExitCode = 128 + int(s.(syscall.Signal))
 		fmt.Fprintf(a.Stderr, "\n%s\n", continuesText(f.id))
 		return nil
-	case <-interrupts: // no attempt uses the terminal, or another process sent the signal
+	case <-interrupts: // no attempt uses the terminal, or another process has sent SIGINT
 		j.leaveJob()
 		if !f.cancelOnExit && a.detachOrCancel(f.id, interrupts, done) {
 			return a.cancelAndExit(c, f.id)
@@ -98,7 +98,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	return nil
 }
 
-// enterRawMode puts the user's terminal into raw mode for an attempt, unless the attempt has ended.
+// enterRawMode puts the user's terminal into raw mode for an attempt. It does nothing if the attempt has ended.
 func (s *terminalSession) enterRawMode(attempt int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,13 +113,13 @@ func (s *terminalSession) enterRawMode(attempt int) error {
 	return nil
 }
 
-// leave disconnects the terminal from this attempt and all earlier ones, and restores the terminal.
+// leave disconnects the user's terminal from an attempt and all earlier ones, and restores the terminal.
 func (s *terminalSession) leave(attempt int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastEndedAttempt = max(s.lastEndedAttempt, attempt)
 	_, columns := s.size()
-	// Reset the modes even if the terminal was not connected, because earlier output may have set some.
+	// Reset the modes even if no attempt has used the terminal, because earlier output may have set some.
 	s.a.Stdout.WriteString(s.modes.Restore(columns))
 	s.modes = termtext.Modes{}
 	if s.savedState == nil {
@@ -149,8 +149,8 @@ func (s *terminalSession) writeOutput(data []byte) error {
 	return err
 }
 
-// printOutput is the outputPrinter for a connected terminal. If the running attempt is in full-screen
-// mode, printOutput skips the previous output, because the program will redraw its screen.
+// printOutput is the outputPrinter for a connected terminal. If the running attempt is in full-screen mode,
+// printOutput skips earlier output, because the program will redraw its screen.
 func (s *terminalSession) printOutput(
 	ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error,
 ) error {
@@ -181,8 +181,8 @@ func (s *terminalSession) printOutput(
 	return err
 }
 
-// restoreModes sets the terminal modes that the running attempt has set before. It returns how many of
-// the last lines of output to show.
+// restoreModes sets the terminal modes that the running attempt has set before. lines is how many of the last
+// lines of its output to show.
 func (s *terminalSession) restoreModes(ctx context.Context) (lines int, err error) {
 	joined, err := s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Controls: true})
 	if err != nil && ctx.Err() != nil {
@@ -206,7 +206,7 @@ func (s *terminalSession) size() (rows, cols int) {
 	return rows, cols
 }
 
-// joinAttempts connects the terminal to one attempt after another, until ctx ends or the user leaves.
+// joinAttempts connects the user's terminal to one attempt after another, until ctx ends or the user leaves.
 func (s *terminalSession) joinAttempts(ctx context.Context) {
 	redraw := s.f.mayHaveStarted
 	for next := 0; ctx.Err() == nil; {
@@ -224,9 +224,9 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 				next = n + 1
 				continue
 			}
-		case errors.Is(err, queue.ErrWrongState): // the attempt ended before it could be joined
+		case errors.Is(err, queue.ErrWrongState): // the attempt has already ended
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
-			return // follow reports the error
+			return // the method follow reports the error
 		default:
 			s.a.sayViewOnly(err)
 			return
@@ -239,15 +239,15 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 	}
 }
 
-// attach connects to the terminal of an attempt and sets its size to the size of the user's
-// terminal.
+// attach connects to the terminal of an attempt, and gives it the size of the user's terminal. If wait is true,
+// it waits for the attempt to start.
 func (s *terminalSession) attach(ctx context.Context, attempt int, wait bool) (control.AttachResult, error) {
 	rows, cols := s.size()
 	return s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
 }
 
-// redrawAfter is how long redraw gives the job's terminal another size before it restores the original
-// size. The program notices the change and redraws its screen.
+// redrawAfter is how long the method redraw gives the job's terminal another size before it restores the
+// original size. The program notices the changes and redraws its screen.
 const redrawAfter = 100 * time.Millisecond
 
 // redraw makes the program of an attempt redraw its screen.
@@ -268,7 +268,7 @@ func (s *terminalSession) redraw(ctx context.Context, attempt int) {
 	s.attach(ctx, attempt, false)
 }
 
-// serveAttempt sends input and size changes to an attempt. It returns the number of the attempt that has
+// serveAttempt passes input and size changes to an attempt. It returns the number of the attempt when that has
 // ended, or 0 if ctx ends first.
 func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended int) {
 	sizes := make(chan os.Signal, 1)
@@ -313,8 +313,8 @@ func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended 
 	}
 }
 
-// If a job does not read its input, the program sends the input again after a pause. These constants
-// are the first and the longest pause.
+// If a job does not read its input, the client sends the input again after a pause. These constants are the
+// first and the longest pause.
 const (
 	resendAfter    = 5 * time.Millisecond
 	maxResendAfter = 200 * time.Millisecond
@@ -331,8 +331,8 @@ func (s *terminalSession) sendInput(ctx context.Context, attempt int, data []byt
 }
 
 // typedInputCapacity is how many reads of the user's terminal are buffered while the job does not read its
-// input. If the buffer is full, each read waits for fullBufferWait and is then dropped with a bell. So the
-// keys that leave the job always work.
+// input. If the buffer is full, each read waits for fullBufferWait. Then the input is dropped, and the
+// terminal's bell rings. So the keys that leave the job always work.
 const (
 	typedInputCapacity = 256
 	fullBufferWait     = time.Second
@@ -364,7 +364,7 @@ func (s *terminalSession) readInput(ctx context.Context) {
 		}
 		n, err := os.Stdin.Read(buffer)
 		if err != nil {
-			return // reading fails if the terminal is gone
+			return // reading fails if the terminal no longer exists
 		}
 		for typed := buffer[:n]; len(typed) > 0; {
 			var data []byte

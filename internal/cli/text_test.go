@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// run exits with the documented exit code for each outcome of a job.
+// The command run exits with the documented exit code for each outcome of a job.
 func TestJobExitFollowsContract(t *testing.T) {
 	for _, c := range []struct {
 		state, reason string
@@ -47,8 +47,8 @@ func TestJobExitFollowsContract(t *testing.T) {
 	}
 }
 
-// Each line of output is printed with its time and its job's id once, however the output was split into
-// pieces. If lines have a job's id, only complete lines are printed.
+// Each line of output is printed once with its time and its job's id, however the output was split into pieces.
+// With a job's id, only complete lines are printed.
 func TestEachLineIsMarkedOnce(t *testing.T) {
 	at := control.Time(1_700_000_000_000)
 	for prefix, want := range map[string]string{"": "T ab\nT c\nT \nT d", "j | ": "j | T ab\nj | T c\nj | T \nj | d\n"} {
@@ -79,7 +79,7 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 	}
 }
 
-// A job's text cannot fake a line of show, lists, events or doctor, whatever line breaks it contains.
+// A job's text cannot look like a line of show, lists, events or doctor, whatever line breaks it contains.
 func TestTextsFakeNoLines(t *testing.T) {
 	const fake = "FAKE"
 	breaks := []string{"\n", "\r", "\r\n", "\v", "\f", "\u0085", "\u2028", "\u2029", "\n\n", "\n\t"}
@@ -122,7 +122,7 @@ func TestTextsFakeNoLines(t *testing.T) {
 	}
 }
 
-// printed returns what print writes to an output that is not a terminal.
+// printed returns what the function print prints if the output is not a terminal.
 func printed(t *testing.T, print func(*App) error) string {
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
@@ -162,8 +162,8 @@ func TestNegativeNumbersAreValues(t *testing.T) {
 	}
 }
 
-// In a pipe too, a job's text within queuectl's own text is complete. All invisible characters and
-// colours are escaped, except joiners in emoji.
+// In a pipe too, the text of a job is printed completely. All invisible characters and colours are escaped,
+// except joiners in emoji.
 func TestTextsInAPipeAreEscaped(t *testing.T) {
 	const (
 		evil = "a\u200bb\x1b[31mc\x1b[0m\u202ed\u009be\u2060g 👩\u200d💻 ❤\ufe0f h\u200di"

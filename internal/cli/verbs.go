@@ -8,17 +8,18 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Verb is one row of the table of commands. Root builds only the requested command, because
-// building all of them takes longer than enqueueing a job.
+// Verb is one row of the table of commands. Build creates the command. Root calls Build only for the requested
+// command, because to build all of them takes longer than to enqueue a job.
 type Verb struct {
-	Name            string
-	Build           func(a *App) *cobra.Command // builds the command; nil if only queuectld implements it
-	Short           string                      // one-line description, set if Build is nil
-	Alias           string                      // second name; "" without one
-	Group           string                      // heading of the command in the help
-	AllowsUnknownTZ bool                        // accept an unknown TZ, because the command uses no local times
-	// ExitsLikeJob says that the command exits with the code of a job. So it reports all failures of queuectl
-	// itself, including usage errors, with the exit code fault.ExitFailure.
+	Name  string
+	Build func(a *App) *cobra.Command // builds the command; nil if only queuectld implements it
+	Short string                      // one-line description, set if Build is nil
+	Alias string                      // second name; "" without one
+	Group string                      // heading of the command in the help
+	// AllowsUnknownTZ says that an unknown zone in TZ is no error, because the command uses no local times.
+	AllowsUnknownTZ bool
+	// ExitsLikeJob says that the command exits with the code of a job. Such a command uses the exit code
+	// fault.ExitFailure for all failures of queuectl itself, including usage errors.
 	ExitsLikeJob bool
 }
 
@@ -32,8 +33,8 @@ const (
 	groupOther   = "Other:"
 )
 
-// verbTable returns the table of commands. Its rows contain only constants and functions, so building the
-// table takes little time.
+// verbTable returns the table of commands. To build the table takes little time, because its rows contain only
+// constants and functions.
 func verbTable() []Verb {
 	return []Verb{
 		{Group: groupJobs, Name: "enqueue", Build: enqueueVerb, Alias: "add"},
@@ -101,8 +102,8 @@ func verbTable() []Verb {
 	}
 }
 
-// mergeVerbs adds the program's own rows to the table of commands. Each row replaces the row of the same
-// name, or is appended if the table has no such row.
+// mergeVerbs returns the table of commands with the rows of one program. A row replaces the row of the same
+// name. If there is no such row, it is added at the end.
 func mergeVerbs(own []Verb) []Verb {
 	list := verbTable()
 	for _, v := range own {

@@ -43,7 +43,7 @@ func waitVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// waitSelected waits for the jobs that are selected or named when it is called.
+// waitSelected waits for jobs to end: those with the given ids, or those that the flags select now.
 func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f waitFlags) error {
 	ctx := cmd.Context()
 	if _, err := s.Params(cmd, ids); err != nil {
@@ -56,7 +56,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 			return err
 		}
 		if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
-			// A selection with only broad conditions includes only jobs that have not ended. Otherwise a job that
+			// Without ids or narrow conditions, select only jobs that have not ended. Otherwise a job that
 			// failed days ago would make every wait fail.
 			s.State = control.TextList{"waiting", queue.Processing.String()}
 		}
@@ -71,7 +71,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 			}
 			jobs[i] = job.Job
 		}
-		seen := map[int64]bool{} // count a job only once even if the user names it twice
+		seen := map[int64]bool{} // count a job once even if the user names it twice
 		jobs = slices.DeleteFunc(jobs, func(j control.Job) bool {
 			twice := seen[j.Seq]
 			seen[j.Seq] = true
@@ -91,7 +91,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 	})
 }
 
-// maxWhyJobs bounds how many of the named jobs printReasonIfNoneRuns requests from the service.
+// maxWhyJobs bounds how many jobs printReasonIfNoneRuns requests from the service.
 const maxWhyJobs = 20
 
 // printReasonIfNoneRuns prints why the first of these jobs waits, if none of them runs.
@@ -100,7 +100,7 @@ func (a *App) printReasonIfNoneRuns(ctx context.Context, c *control.Client, ids 
 	for _, id := range ids[:min(len(ids), maxWhyJobs)] {
 		job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
 		if err != nil || isRunning(&job.Job) {
-			return // a running job needs no explanation, and the method wait reports an error
+			return // a running job needs no explanation; the method wait reports an error
 		}
 		if waiting == "" && !present.ParseState(job.State).Ended() {
 			waiting = id
@@ -114,8 +114,7 @@ func (a *App) printReasonIfNoneRuns(ctx context.Context, c *control.Client, ids 
 // isRunning reports whether a job is processing and not paused.
 func isRunning(j *control.Job) bool { return j.State == queue.Processing.String() && j.PausedAt == 0 }
 
-// waitMargin is how long the client waits, after the timeout has passed, for the service to report the
-// timeout.
+// waitMargin is how much longer than the timeout the client waits, so that the service can report the timeout.
 const waitMargin = time.Second
 
 func (a *App) wait(ctx context.Context, p control.Wait) error {

@@ -19,11 +19,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file implements wait for any number of jobs. It reads the number of the newest event, then the
-// jobs, and then follows the events after that number with a Follower. So it misses no end of a job. To
-// wait for a few named jobs, wait.go uses the protocol's method wait instead.
+// This file implements the command wait for any number of jobs. It reads the number of the newest event, then
+// the jobs, and then follows the events after that number with a Follower. So it misses no end of a job. For a
+// few named jobs, wait.go uses the protocol's method wait instead.
 
-// waitFlags are the flags of wait that do not select jobs.
+// waitFlags are the flags of the command wait that do not select jobs.
 // See docs/decisions/0064.
 type waitFlags struct {
 	anyJob     bool
@@ -33,29 +33,29 @@ type waitFlags struct {
 	batch      string // name of the batch; "" if the flag --batch is not used
 }
 
-// waiter waits for any number of jobs. It counts a job as ended at the job's first end, even if the job
-// is retried later.
+// waiter waits for any number of jobs. A job counts as ended when it ends for the first time, even if it is
+// retried later.
 type waiter struct {
 	waitFlags
 	a              *App
 	c              *control.Client
 	startedAt      time.Time
 	jobs           []control.Job // the jobs in the user's order, updated by events
-	index          map[int64]int // index in jobs by the job's sequence number
+	index          map[int64]int // index in jobs, by the job's sequence number
 	hasEnded       []bool
 	failedCount    int // number of jobs that did not complete
 	doneCount      int
 	initiallyEnded int // number of jobs that had already ended when the wait began
 	retryingSeqs   map[int64]bool
 	waitCtx        context.Context // ends at the timeout and when the user interrupts the wait
-	lastEndedIndex int             // index of the job that ended last
-	unprintedIDs   []string        // ids of ended jobs that are not printed yet, for JSON lines
+	lastEndedIndex int             // index in jobs of the job that ended last
+	unprintedIDs   []string        // ids of ended jobs that were not printed yet, with --jsonl
 	log            *JobLog
 }
 
-// waitMany waits until all jobs have ended, or one of them with waitFlags.anyJob. since is the number of
-// an event that is older than the state in jobs, so that no event is missed. The exit code is that of
-// the first job that did not complete.
+// waitMany waits until all jobs have ended or, with waitFlags.anyJob, one of them. since is the number of an
+// event that is older than the states in jobs, so no later event is missed. The exit code is that of the first
+// job that did not complete.
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
 	w := &waiter{waitFlags: f, a: a, c: c, startedAt: time.Now(), jobs: jobs, index: map[int64]int{},
 		hasEnded: make([]bool, len(jobs)), retryingSeqs: map[int64]bool{}}
@@ -86,7 +86,7 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 	return w.printSummary(ctx)
 }
 
-// follow follows the jobs until the wait is over.
+// follow waits until the jobs have ended, the timeout has passed, or the user interrupts the wait.
 func (w *waiter) follow(ctx context.Context, since int64) error {
 	waiting, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
@@ -99,7 +99,7 @@ func (w *waiter) follow(ctx context.Context, since int64) error {
 	return f.Follow(ctx, w, since)
 }
 
-// IsDone implements FollowedJobs. If the user or the timeout has ended the wait, it sets the exit code.
+// IsDone implements FollowedJobs. It sets the exit code if the user or the timeout has ended the wait.
 func (w *waiter) IsDone(ctx context.Context, _ bool) (bool, error) {
 	switch err := w.waitCtx.Err(); {
 	case w.doneCount == len(w.jobs) || w.anyJob && w.doneCount > 0:
@@ -116,7 +116,7 @@ func (w *waiter) IsDone(ctx context.Context, _ bool) (bool, error) {
 	return true, nil
 }
 
-// HandleEvent implements FollowedJobs. It records that a job has ended or changed its state.
+// HandleEvent implements FollowedJobs. It updates the job of the event, and records the end of the job.
 func (w *waiter) HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error) {
 	i, isOurs := w.index[e.JobSeq]
 	if !isOurs || w.hasEnded[i] {
@@ -164,8 +164,8 @@ func (w *waiter) recordEnd(ctx context.Context, i int) {
 	w.hasEnded[i], w.lastEndedIndex = true, i
 	w.doneCount++
 	if w.log != nil {
-		// Show fails if the job was removed or the service is busy. In that case the log gets the job's line
-		// with 0 as the number of bytes, because a line with a wrong number is better than no line.
+		// Show fails if the job was removed or the service is busy. Then the log contains 0 as the number of
+		// bytes, because a line with a wrong number is better than no line.
 		detail, _ := w.c.Show(ctx, control.Show{ID: control.JobID(j.ID), WithoutEnv: true})
 		w.log.Add(i+1, j, detail.StdoutBytes)
 	}
@@ -191,8 +191,8 @@ func (w *waiter) printNewlyEnded(ctx context.Context) error {
 	return enqueue.PrintJobs(ctx, &w.a.Output, w.c, w.unprintedIDs)
 }
 
-// WaitingJobID implements FollowedJobs. It prefers a job that is due for its first attempt, then a job that
-// waits for something else, then a job that is paused or will be retried.
+// WaitingJobID implements FollowedJobs. It prefers a job that is due for its first attempt. The next choice is
+// a job that waits for something else, and the last one a job that is paused or will be retried.
 func (w *waiter) WaitingJobID(context.Context) string {
 	if !w.progress && (w.a.Quiet || !term.IsTerminal(w.a.Stderr)) {
 		return ""
@@ -231,8 +231,7 @@ func (w *waiter) Progress() *JobsProgress {
 		func(seq int64) bool { return w.retryingSeqs[seq] }}
 }
 
-// printSummary prints how the jobs ended, and sets the exit code to that of the first one that did not
-// complete.
+// printSummary prints how the jobs ended. It sets the exit code to that of the first job that did not complete.
 func (w *waiter) printSummary(ctx context.Context) error {
 	// stopped is ExitTimeout or ExitDetached if the wait ended before the jobs did, otherwise 0.
 	stopped := w.a.ExitCode
@@ -273,7 +272,7 @@ func (w *waiter) printSummary(ctx context.Context) error {
 	return w.a.PrintInfo("%s", text)
 }
 
-// countsText describes how many jobs ended in each state.
+// countsText describes how many jobs are in each final state, and how many have not ended.
 func (w *waiter) countsText() string {
 	by := map[string]int64{"not finished": int64(len(w.jobs) - w.doneCount)}
 	for i := range w.jobs {
@@ -293,7 +292,7 @@ func (w *waiter) countsText() string {
 	return text
 }
 
-// batchFlag returns the flag that selects the batch, quoted for the shell.
+// batchFlag returns the flag --batch with the name of the batch, quoted for the shell, or "" without a batch.
 func (w *waiter) batchFlag() string {
 	if w.batch == "" {
 		return ""
@@ -301,7 +300,7 @@ func (w *waiter) batchFlag() string {
 	return "--batch " + queue.QuoteShellWord(w.batch)
 }
 
-// MaxNamedFailures is the highest number of failed jobs that a progress display names.
+// MaxNamedFailures is the highest number of failed jobs that a command names one by one.
 const MaxNamedFailures = 100
 
 // PrintFailure prints that a job did not complete, and why.
@@ -310,9 +309,8 @@ func (a *App) PrintFailure(j *control.Job) {
 		termtext.Truncate(termtext.OneLine(a.EscapeFor(a.Stderr, present.JobTitle(j))), 60))
 }
 
-// printJobEnd prints how a job ended. About a completed job it prints only on a terminal. About any other
-// job it always prints, and adds the next step. The parameter others is the number of further failed
-// jobs that no line names.
+// printJobEnd prints how a job ended. It prints the end of a completed job only on a terminal. For any other
+// job it adds the next step, and the number of further failed jobs in others.
 func (a *App) printJobEnd(j *control.Job, others int) {
 	switch {
 	case j.State == queue.Completed.String():
@@ -331,8 +329,8 @@ func (a *App) printJobEnd(j *control.Job, others int) {
 	a.Say("%s", text)
 }
 
-// MoreFailuresText returns how to list the failures that were not named, or "" if all were named. The
-// parameter jobs says which jobs failed.
+// MoreFailuresText returns how to list the failed jobs that were not named one by one, or "" if all were. bad
+// is the number of all failed jobs, jobs is the word for them, and list is the command that lists them.
 func MoreFailuresText(bad int, jobs, list string) string {
 	if bad > MaxNamedFailures {
 		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxNamedFailures, bad, jobs,

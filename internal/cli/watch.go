@@ -27,8 +27,8 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	changed := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The stream begins with the events since the status was read, so it includes changes before the first
-	// print.
+	// The stream also contains the events since the status was read, so no change before the first print is
+	// missed.
 	ended := FollowEvents(ctx, c, control.Events{Since: &st.LastEventSeq}, func(control.Event) error {
 		queue.TrySend(changed, struct{}{})
 		return nil
@@ -38,7 +38,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 			return err
 		}
 		pause := time.After(minRedrawInterval)
-		// On a terminal, redraw the list every second, because it shows how old things are.
+		// On a terminal, redraw the list every second, because it shows the ages of jobs.
 		var older <-chan time.Time
 		if term.IsTerminal(a.Stdout) {
 			older = time.After(time.Second)
@@ -51,13 +51,13 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 		}
 		<-pause
 		if !term.IsTerminal(a.Stdout) {
-			a.Println("") // after an error, Redraw returns it
+			a.Println("") // Redraw returns an earlier error of Println
 		}
 	}
 }
 
-// FollowEvents starts to follow events, and passes every event to the function in the parameter each. The
-// returned channel gets the error when the connection is lost or ctx ends.
+// FollowEvents starts to follow events, and calls the function each for every event. It does not wait for them. The
+// channel gets the error when the connection is lost or ctx ends.
 func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
 	each func(control.Event) error) (ended <-chan error) {
 	end := make(chan error, 1)
@@ -69,9 +69,8 @@ func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
 	return end
 }
 
-// openEventChannel starts to follow events and sends them to a channel until ctx ends. The channel lost
-// gets the error when the connection is lost. The stream uses a separate connection, because ending a
-// stream closes its connection.
+// openEventChannel starts to follow events and sends them to a channel until ctx ends. lost gets the error when
+// the connection is lost. The stream has its own connection, because ending a stream closes its connection.
 func openEventChannel(ctx context.Context, c *control.Client, p control.Events) (events <-chan control.Event,
 	lost <-chan error) {
 	c = c.Clone()

@@ -116,7 +116,7 @@ func workerListVerb(a *App) *cobra.Command {
 	})
 }
 
-// addWorkersUntilInterrupt adds workers, and removes them on Ctrl-C. Jobs that then run on these workers may finish.
+// addWorkersUntilInterrupt adds n workers, and removes them on Ctrl-C. Jobs that are then running may finish.
 func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, n int) error {
 	signals := make(chan os.Signal, 1)
 	// Call Notify before the request, because the user may press Ctrl-C at the moment when the answer
@@ -135,8 +135,8 @@ func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, n
 	case <-signals:
 	case err := <-FollowEvents(waiting, c, control.Events{Kinds: control.TextList{string(queue.EventSettingChanged)}},
 		func(control.Event) error { return nil }):
-		return err // the service has ended, and the error says so
+		return err // the service has ended, as the error says
 	}
-	signal.Stop(signals) // after this call, a second signal ends this process immediately
+	signal.Stop(signals) // from here on, a second signal ends this process immediately
 	return CallAndPrintWith(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printWorkerCount)
 }

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// DirFor returns the directory in which an installer puts copies of a program.
+// DirFor returns the directory in which an installer puts the copies of a program.
 // See docs/decisions/0090.
 func DirFor(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
 
-// Find returns the path of a current copy of a program, from the first directory that contains one. It
-// returns "" if no directory contains one.
+// Find returns the path of a copy of a program, from the first of the directories that contains one. The copy
+// has the same content as the program. Find returns "" if there is no such copy.
 func Find(program string, dirs ...string) (string, error) {
 	name, err := copyNameOf(program)
 	if err != nil {
@@ -32,8 +32,8 @@ func Find(program string, dirs ...string) (string, error) {
 	return "", nil
 }
 
-// Ensure returns the path of a current copy of a program in a directory. It creates the copy and the
-// directory if necessary.
+// Ensure returns the path of a copy of a program in a directory. It creates the copy and the directory if
+// necessary. The copy has the same content as the program.
 func Ensure(program, dir string) (path string, err error) {
 	name, err := copyNameOf(program)
 	if err != nil {
@@ -77,12 +77,12 @@ func Ensure(program, dir string) (path string, err error) {
 // virusScanTimeout is how long a virus scanner may keep a new program open.
 const virusScanTimeout = 5 * time.Second
 
-// copyName matches the names of copies, and of copies that are still being written.
+// copyName matches the names of complete and of incomplete copies.
 var copyName = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
 
-// Remove removes the copies in a directory, except those in keep and those that are running. Then it
-// removes the directory if it is empty. It reports whether no removed or running copy is left, apart
-// from those in keep. It ignores other files, and a directory that is a link.
+// Remove removes the copies in a directory, except those in keep and those that are running. It then removes
+// the directory if that is empty. It reports whether it could remove all copies that are not in keep. It
+// ignores other files, and a directory that is a link.
 func Remove(dir string, keep ...string) bool {
 	if err := checkNoLink(dir); err != nil {
 		return errors.Is(err, os.ErrNotExist)
@@ -123,7 +123,7 @@ func copyNameOf(program string) (string, error) {
 	return "queuectl-" + hex.EncodeToString(sum.Sum(nil)[:8]) + ".exe", nil
 }
 
-// isComplete reports whether a copy exists and its content matches its name.
+// isComplete reports whether the copy at path exists and has the content whose hash is in its name.
 func isComplete(path string) bool {
 	name, err := copyNameOf(path)
 	return err == nil && name == filepath.Base(path)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Make returns only a complete copy. It waits while another process has an incomplete copy open.
+// Ensure returns only a complete copy. If another process has an incomplete copy open, Ensure waits.
 func TestCopyIsWhole(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program.exe")
@@ -34,7 +34,7 @@ func TestCopyIsWhole(t *testing.T) {
 	}
 }
 
-// Find returns the complete, current copy in the first directory that has one.
+// Find returns the complete, current copy from the first directory that has one.
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	program, first, second := filepath.Join(dir, "program.exe"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
@@ -59,14 +59,14 @@ func TestFind(t *testing.T) {
 	if path, err := Find(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
-	write(t, want, "old") // other content of the same length
+	write(t, want, "old") // content of the same length, but not the same
 	if path, err := Find(program, first); path != "" || err != nil {
 		t.Errorf("an incomplete copy is found: %q, %v", path, err)
 	}
 }
 
-// Remove keeps running copies, those that its caller wants to keep, and other files. It removes all
-// other copies, and the directory if it is then empty.
+// Remove keeps running copies, copies that its caller wants to keep, and other files. It removes all other
+// copies, and then the directory if that is empty.
 func TestRemove(t *testing.T) {
 	dir := t.TempDir()
 	into := filepath.Join(dir, "copies")
@@ -105,7 +105,7 @@ func TestRemove(t *testing.T) {
 	if !Remove(into) {
 		t.Error("the rest is not removed")
 	}
-	if err := os.Remove(other); err != nil { // Remove has kept this file, because the file is not a copy
+	if err := os.Remove(other); err != nil { // no copy, so Remove has kept it
 		t.Error(err)
 	}
 	for _, what := range []string{"the directory", "nothing"} {

@@ -18,11 +18,11 @@ import (
 const watchedEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
-// WaitForChange returns nil once one of the named files in dir, or dir itself, is created, removed or
-// replaced. It returns an error if ctx ends first, or if it cannot watch the directory.
+// WaitForChange returns nil once one of the named files in dir, or dir itself, is created, removed or replaced.
+// It returns an error if ctx ends first, or if it cannot watch the directory.
 //
-// WaitForChange calls watching when the watch is active, so the caller can check the current state
-// without missing a change. If watching returns false, WaitForChange returns nil immediately.
+// WaitForChange calls watching when it would notice a change. So watching can check the current state without
+// missing a change. If watching returns false, WaitForChange returns nil immediately.
 func WaitForChange(ctx context.Context, dir string, names []string, watching func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -52,9 +52,8 @@ func WaitForChange(ctx context.Context, dir string, names []string, watching fun
 	}
 }
 
-// watchError returns the error for a directory that cannot be watched. If a limit of inotify is
-// reached, the error names the limit, because the text of the system mentions only the disk or open
-// files.
+// watchError returns the error for a directory that cannot be watched. If a limit of inotify is reached, the
+// error names that limit, because the system's own text is misleading: it mentions the disk or open files.
 func watchError(dir string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC):
@@ -67,8 +66,8 @@ func watchError(dir string, err error) error {
 	return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
 }
 
-// affectsNames reports whether any of the events concerns one of the names or the directory itself. It
-// also returns true if the event queue has overflowed, because events are then missing.
+// affectsNames reports whether any of the events is about one of the names or the directory itself. It also
+// returns true if the event queue has overflowed, because events are missing then.
 func affectsNames(events []byte, names []string) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))

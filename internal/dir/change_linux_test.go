@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// WaitForChange reports everything that makes a name refer to another file or to no file. It does not
-// report writes to the file, or changes to other names.
+// WaitForChange reports every change after which a name refers to another file or to no file. It reports
+// neither writes to a file nor changes to other names.
 func TestChangedReportsReplacedNames(t *testing.T) {
 	touch := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
 	for name, do := range map[string]func(dir string) error{

@@ -1,11 +1,12 @@
 //go:build failpoint
 
-// Package failpoint makes the program break a promise on purpose. With it, a test proves that it would
-// detect the broken promise. Only binaries built with the tag "failpoint" contain this code.
+// Package failpoint makes the program break one of its promises on purpose, so that a test can prove that it
+// would detect that. Only binaries built with the tag "failpoint" contain this code.
 //
-// The environment variable QUEUECTL_FAILPOINTS holds a list of entries, separated by commas. NAME
-// switches a saboteur on. NAME=kill:N ends the process with SIGKILL at the N-th hit, and NAME=panic:N
-// panics at the N-th hit. NAME=wait:FILE makes each hit wait until FILE exists, for at most 30 s.
+// A failpoint is a named place in the code. The environment variable QUEUECTL_FAILPOINTS lists what happens at
+// failpoints, separated by commas. NAME makes IsEnabled return true, and the code at that place then does the
+// wrong thing. NAME=kill:N ends the process with SIGKILL at the N-th call of Hit, and NAME=panic:N panics at
+// the N-th call. NAME=wait:FILE makes each call of Hit wait until FILE exists, for at most 30 s.
 package failpoint
 
 import (
@@ -18,7 +19,7 @@ import (
 
 var (
 	mu             sync.Mutex
-	hits           = map[string]int{} // number of hits by name; guarded by mu
+	hits           = map[string]int{} // number of calls of Hit by name; guarded by mu
 	enabledActions = func() map[string]string {
 		m := map[string]string{}
 		for entry := range strings.SplitSeq(os.Getenv("QUEUECTL_FAILPOINTS"), ",") {
@@ -29,13 +30,13 @@ var (
 	}()
 )
 
-// IsEnabled reports whether a saboteur is switched on.
+// IsEnabled reports whether QUEUECTL_FAILPOINTS contains the name.
 func IsEnabled(name string) bool {
 	_, on := enabledActions[name]
 	return on && name != ""
 }
 
-// Hit executes the action of a failpoint, if the failpoint is switched on.
+// Hit executes the action that QUEUECTL_FAILPOINTS contains for the name, if there is one.
 func Hit(name string) {
 	action, on := enabledActions[name]
 	if !on {

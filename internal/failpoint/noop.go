@@ -1,12 +1,12 @@
 //go:build !failpoint
 
-// Package failpoint makes the program break a promise on purpose. With it, a test proves that it would
-// detect the broken promise. Only binaries built with the tag "failpoint" contain that code. This file
-// is for all other binaries.
+// Package failpoint makes the program break one of its promises on purpose, so that a test can prove that it
+// would detect that. Only binaries built with the tag "failpoint" contain that code. This file is for all other
+// binaries.
 package failpoint
 
 // Hit does nothing in this build.
 func Hit(string) {}
 
-// IsEnabled returns false in this build, because no saboteur is ever switched on.
+// IsEnabled returns false in this build.
 func IsEnabled(string) bool { return false }

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Acquire opens a file for writing. Until the file is closed, no other process can open it for writing,
-// but all processes can read it. If create is true, Acquire creates a missing file. ok is false if
-// another process holds the file.
+// Acquire opens a file for writing. Until the file is closed, no other process can open it for writing, but all
+// can read it. If create is true, Acquire creates a missing file. ok is false if another process holds the
+// lock.
 func Acquire(path string, create bool) (f *os.File, ok bool, err error) {
 	how := uint32(windows.OPEN_EXISTING)
 	if create {
@@ -18,9 +18,9 @@ func Acquire(path string, create bool) (f *os.File, ok bool, err error) {
 	return open(path, windows.FILE_SHARE_READ, how)
 }
 
-// IsHeld reports whether a process holds a file. A missing file is not held. A call of IsHeld does not
-// count as a holder for another call of IsHeld. But it makes a concurrent call of Acquire fail, so the
-// caller of Acquire must try again.
+// IsHeld reports whether a process holds the lock of a file. It returns false for a missing file. Concurrent
+// calls of IsHeld do not disturb each other. But a call of IsHeld can make a concurrent call of Acquire fail,
+// so the caller of Acquire must try again.
 func IsHeld(path string) (bool, error) {
 	f, ok, err := open(path, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE,
 		windows.OPEN_EXISTING)

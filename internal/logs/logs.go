@@ -18,12 +18,12 @@ import (
 	"github.com/queuectl/queuectl/internal/systemd"
 )
 
-// maxLogBytes is the size in bytes at which the log of a background service is rotated. The new rotated log
-// replaces the previous one.
+// maxLogBytes is the size in bytes above which the log of a background service is rotated: a copy replaces the
+// previous rotated log, and the log is truncated.
 const maxLogBytes = 1 << 20
 
-// RotatingFile keeps a log and one rotated log, of about maxLogBytes bytes each. It rotates the log by
-// copying and truncating it, because runners also have the file open and append to it.
+// RotatingFile keeps a log and one rotated log, of about maxLogBytes bytes each. It copies and truncates the
+// log instead of moving it, because runners also have the file open and append to it.
 type RotatingFile struct{ File *os.File }
 
 // Write appends a message, and rotates the log if it is too large. It truncates the log even if the
@@ -72,14 +72,13 @@ func RunnerLogger(w *os.File) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// journal is a slog.Handler for systemd's journal. The message contains the whole record except the
-// time, because the journal adds the time. Each attribute is also a field, such as QUEUECTL_JOB. If the
-// journal does not accept fields, the handler writes the message to the stream w with a priority prefix
-// (sd-daemon(3)).
+// journal is a slog.Handler for systemd's journal. A message contains the whole record except the time, because
+// the journal adds the time. Each attribute is also a field, such as QUEUECTL_JOB. If the journal accepts no
+// fields, the handler writes the message to a stream, with a priority prefix (sd-daemon(3)).
 type journal struct {
 	text   slog.Handler
 	output *journalOut
-	fields map[string]string // fields of every record, from WithAttrs; the map is never changed
+	fields map[string]string // fields of every record, from WithAttrs; no handler changes the map
 	prefix string            // prefix of field names; it includes the names of the groups
 }
 
@@ -91,16 +90,16 @@ type journalOut struct {
 	line bytes.Buffer // scratch space for a message; guarded by mu
 }
 
-// NewJournal returns a handler that writes records to systemd's journal, or to w if the journal
-// does not accept them.
+// NewJournal returns a handler that writes records to systemd's journal, or to w if the journal does not accept
+// them.
 func NewJournal(w io.Writer, o *slog.HandlerOptions) slog.Handler {
 	out := &journalOut{stream: w}
 	return &journal{text: NewUntimed(&out.line, o.Level), output: out, fields: map[string]string{},
 		prefix: "QUEUECTL_"}
 }
 
-// NewUntimed returns a handler that writes records as text without time and level, for a log that has its own fields
-// for both.
+// NewUntimed returns a handler that writes records as text without their time and level, for a log that stores
+// both separately.
 func NewUntimed(w io.Writer, l slog.Leveler) slog.Handler {
 	options := slog.HandlerOptions{Level: l, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
@@ -143,7 +142,7 @@ func (j *journal) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// addField adds an attribute to the fields of a record. Names of fields consist of A-Z, 0-9 and _.
+// addField adds an attribute to the fields of a record. The name of a field consists of A-Z, 0-9 and _.
 func addField(fields map[string]string, prefix string, a slog.Attr) {
 	name := prefix + strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' {

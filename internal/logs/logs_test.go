@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The log of a background service and the rotated log have at most 1 MiB each. Messages that a runner
-// writes through its own descriptor are in the log.
+// The log of a background service and the rotated log have at most 1 MiB each. The log also contains messages
+// that a runner writes through its own descriptor.
 func TestBackgroundLogIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	file, err := Open(path)

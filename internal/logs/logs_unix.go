@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reopen opens the log at path again if the open file f was moved or removed, for example by logrotate.
-// f keeps its descriptor number. If standard error was the same file, Reopen redirects standard error
-// too.
+// Reopen opens the log at path again if that is no longer the open file f, for example because logrotate has
+// moved f. f keeps its descriptor number. If standard error was also f, Reopen redirects it too.
 func Reopen(f *os.File, path string) error {
 	open, err := f.Stat()
 	if err != nil {
@@ -37,8 +36,8 @@ func Reopen(f *os.File, path string) error {
 	return err
 }
 
-// WritesToJournal reports whether a file is the stream to the journal that systemd has passed to this
-// process (systemd.exec(5), $JOURNAL_STREAM).
+// WritesToJournal reports whether a file is the stream with which systemd has connected this process to the
+// journal (systemd.exec(5), $JOURNAL_STREAM).
 func WritesToJournal(f *os.File) bool {
 	var st syscall.Stat_t
 	if syscall.Fstat(int(f.Fd()), &st) != nil {

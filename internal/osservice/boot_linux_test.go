@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// The advice for a service that a client started on demand is to register the service and to enable its
-// unit. A service that init started needs no advice, because init starts it at boot.
+// For a service that a client started on demand, the advice is to register it and to enable its unit. A service
+// that init started needs no advice, because init starts it at boot.
 func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	booted := t.TempDir()
@@ -25,7 +25,7 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	advice(Process{Kind: config.DirectoryService, ParentPID: os.Getpid()}, initSystemAdvice)
 	advice(Process{Kind: config.DirectoryService, ParentPID: initPID}, "")
 
-	booted = filepath.Join(booted, "missing") // without this directory, systemd is not running
+	booted = filepath.Join(booted, "missing") // without this directory, systemd does not run
 	advice(own, "make the init system run: queuectl serve")
 	advice(Process{Kind: config.SystemService, ParentPID: os.Getpid()}, "make the init system start this service")
 	advice(Process{Kind: config.DirectoryService, ParentPID: os.Getpid()}, "make the init system start this service")

@@ -1,6 +1,6 @@
-// Package osservice reports whether this user has a service registered with the operating system. The
-// client calls it when no service answers. Package install, which registers the service, is separate,
-// so that the client does not link it and starts fast.
+// Package osservice reports whether this user has a service that is registered with the operating system. The
+// client needs that when no service answers. Package install registers services. It is separate, so that the
+// client does not link it and starts fast.
 package osservice
 
 import "github.com/queuectl/queuectl/config"
@@ -8,7 +8,7 @@ import "github.com/queuectl/queuectl/config"
 // Name is the name of the service.
 const Name = "queuectl"
 
-// Process holds the facts about a running service that show what started it.
+// Process holds the facts about a running service from which BootAdvice derives its advice.
 type Process struct {
 	Kind       config.ServiceKind
 	Background bool   // a client started it on demand

@@ -18,8 +18,7 @@ func FindUserService() (start string, registered bool) {
 	return "launchctl load " + PlistPath(), err == nil
 }
 
-// EndsAtLogout reports whether a registered service of this user ends when the user logs out,
-// although it could keep running.
+// EndsAtLogout returns false. launchd always ends a user's service at logout, so there is no advice to give.
 func EndsAtLogout() bool { return false }
 
 // BootAdvice returns how to make a service start at boot, or "" if the service already does. launchd

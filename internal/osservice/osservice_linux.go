@@ -16,32 +16,29 @@ func FindUserService() (start string, registered bool) {
 	return "systemctl --user start " + Name, exists(filepath.Join(UnitDir(), Name+".service"))
 }
 
-// EndsAtLogout reports whether a registered service of this user ends when the user logs out, and
-// does not start at boot.
+// EndsAtLogout reports whether this user has a registered service that ends when the user logs out. Such a
+// service does not start at boot either.
 func EndsAtLogout() bool {
 	_, registered := FindUserService()
 	return registered && !isLingering()
 }
 
-// isLingering reports whether systemd starts this user's services at boot. It also returns true if the user
-// is unknown, because in that case there is no advice.
+// isLingering reports whether systemd starts this user's services at boot. It also returns true if the user is
+// unknown, because there is no advice for that case.
 func isLingering() bool {
 	who, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
 	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Name))
 }
 
-// initPID is the pid of the first process, which the kernel starts. In a container, the service may
-// be that process.
+// initPID is the pid of init, the first process. In a container, the service may be that process.
 const initPID = 1
 
-// BootAdvice returns how to make a service start at boot, or "" if the service already does. A
-// registered service starts at boot if its unit is enabled. A user's own service also needs lingering
-// (loginctl enable-linger). A service that init started, or that is init, is assumed to start with the
-// machine or the container.
+// BootAdvice returns how to make a service start at boot, or "" if it already does. A registered service starts
+// at boot if its unit is enabled. A user's own service also needs lingering (loginctl enable-linger). A service
+// that init has started, or that is init, is assumed to start with the machine or the container.
 func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") }
 
-// bootAdvice implements BootAdvice. booted is the path of a directory that exists only if systemd
-// runs, see sd_booted(3).
+// bootAdvice implements BootAdvice. booted is a path that exists only if systemd runs, see sd_booted(3).
 func bootAdvice(p Process, booted string) string {
 	if !p.Background && p.Unit == "" && (p.ParentPID == initPID || os.Getpid() == initPID) {
 		return ""

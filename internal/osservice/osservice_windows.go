@@ -10,7 +10,7 @@ import (
 // a name.
 const RunKey = `Software\Microsoft\Windows\CurrentVersion\Run`
 
-// UserServiceCommand returns the command of the user's own service.
+// UserServiceCommand returns the command that starts the user's own service at logon.
 func UserServiceCommand() (line string, err error) {
 	k, err := registry.OpenKey(registry.CURRENT_USER, RunKey, registry.QUERY_VALUE)
 	if err != nil {
@@ -27,7 +27,7 @@ func FindUserService() (start string, registered bool) {
 	return "queuectl service start --user", err == nil && line != ""
 }
 
-// EndsAtLogout reports whether a service of this user is registered. Such a service always ends when
+// EndsAtLogout reports whether this user has a registered service. On Windows, such a service always ends when
 // the user logs out.
 func EndsAtLogout() bool {
 	_, registered := FindUserService()

@@ -7,11 +7,11 @@ import "github.com/queuectl/queuectl/config"
 // FindUserService reports whether a service of this user is registered, and the command that starts it.
 func FindUserService() (start string, registered bool) { return "", false }
 
-// EndsAtLogout reports whether a registered service of this user ends when the user logs out,
-// although it could keep running.
+// EndsAtLogout returns false, because no service can be registered on this system.
 func EndsAtLogout() bool { return false }
 
-// BootAdvice returns how to make a service start at boot. No service can be registered here.
+// BootAdvice returns how to make a service start at boot without a registration, which this system does not
+// support.
 func BootAdvice(p Process) string {
 	if p.Kind == config.UserService {
 		return "make the init system run: queuectl serve"

@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// queuectldOutput runs queuectld with these arguments and returns its output.
+// queuectldOutput runs queuectld with these arguments and returns what it prints.
 func queuectldOutput(args ...string) string {
 	cmd := exec.Command("go", append([]string{"run", "./cmd/queuectld"}, args...)...)
 	cmd.Stderr = os.Stderr

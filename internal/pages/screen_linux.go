@@ -27,7 +27,7 @@ var programs = map[string]string{
 	"convert": "echo bad header in $1 >&2; exit 1",
 }
 
-// exampleCommands lists the queuectl commands that create the example queue, one per element.
+// exampleCommands lists the arguments of the queuectl commands that create the example queue.
 var exampleCommands = [][]string{
 	{"enqueue", "--id", "lint", "make lint"},
 	{"enqueue", "--id", "97.png", "--max-retries", "0", "convert 97.png 97.webp"},
@@ -82,7 +82,7 @@ func captureScreen() (text string, err error) {
 	}
 	for _, words := range exampleCommands {
 		out, err := command(words...).CombinedOutput()
-		// Accept a failure of wait, because wait exits with the exit code of a job.
+		// Ignore a failure of the command wait, because it exits with the exit code of a job.
 		if err != nil && words[0] != "wait" {
 			return "", fmt.Errorf("%q: %w: %s", words, err, out)
 		}
@@ -125,7 +125,7 @@ func runOnTerminal(cmd *exec.Cmd) (string, error) {
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
-	// Close this process's descriptor, so that reading ends when the program ends.
+	// Close this process's descriptor of the terminal, so that reading ends when the program ends.
 	tty.Close()
 	raw, _ := io.ReadAll(person) // ignore the error that reading returns when the program has ended
 	return strings.ReplaceAll(string(raw), "\r\n", "\n"), cmd.Wait()

@@ -17,7 +17,7 @@ const (
 	margin     = 16
 )
 
-// colourClasses maps the colour codes in queuectl's output to CSS classes.
+// colourClasses maps the colour codes in queuectl's output to the CSS classes in style.
 var colourClasses = map[string]string{"31": "bad", "32": "fine", "33": "warn", "34": "run"}
 
 // style contains the picture's colours, for light and dark mode.
@@ -70,7 +70,7 @@ func lineToSVG(line string) string {
 
 var (
 	tags = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`)
-	// numbersAndTimes matches numbers and times. The text of a time that is not today includes its date.
+	// numbersAndTimes matches numbers and times, and the date before a time that is not today.
 	numbersAndTimes = regexp.MustCompile(`([A-Z]\w\w \d+ [A-Z]\w\w )?[\d.:]+(ms|[smh])?(\d+[sm])?`)
 	spaces          = regexp.MustCompile(` +`)
 )
@@ -83,8 +83,9 @@ func textWithoutNumbers(svg string) string {
 
 const pictureName = "docs/screen.svg"
 
-// writePicture creates the picture of the default screen again if its text has changed. With check it
-// returns an error instead. On systems that cannot create the picture, it does nothing.
+// writePicture creates the picture of the default screen again if the text of the screen has changed. With
+// check it only reports whether the picture is up to date. On systems that cannot create the picture, it does
+// nothing.
 func writePicture(check bool) (inStep bool, err error) {
 	shown, err := captureScreen()
 	if errors.Is(err, errors.ErrUnsupported) {

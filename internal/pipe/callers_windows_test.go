@@ -55,7 +55,7 @@ func TestConcurrentConnections(t *testing.T) {
 	serving.Wait()
 }
 
-// Every client gets its answer while the garbage collector runs continuously, stacks move, and other
+// Every client gets its answer, even while the garbage collector runs continuously, stacks move, and other
 // listeners open and close.
 func TestTenThousandCallers(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
@@ -116,8 +116,8 @@ func TestTenThousandCallers(t *testing.T) {
 	listeners.Wait()
 }
 
-// After Listen has returned, clients can connect and send data before the server calls Accept. The
-// server reads the data later.
+// After Listen has returned, clients can connect and send data before the server calls Accept. The server can
+// read that data later.
 func TestCallersNeedNotWaitForAccept(t *testing.T) {
 	l := listen(t, OwnerOnlyDescriptor())
 	for i := range 3 {
@@ -150,7 +150,8 @@ func TestCallersAreBounded(t *testing.T) {
 	listen(t, OwnerOnlyDescriptor())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	// Fill the backlog, and add two clients: acceptClients holds one, and the next instance holds one.
+	// Fill the backlog, and add two more clients: acceptClients holds one of them, and the next instance serves
+	// the other.
 	for range backlog + 2 {
 		c, err := Dial(t.Context(), nameOf(t))
 		if err != nil {
@@ -163,7 +164,7 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 }
 
-// readAhead waits for at most maxUnidentified clients at the same time. If there are more, ClientOf
+// readAhead waits for at most maxUnidentified clients at the same time. For any further client, ClientOf
 // returns errTooManyUnidentified.
 func TestUnnamedClientsAreFew(t *testing.T) {
 	real := impersonate

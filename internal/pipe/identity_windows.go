@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Identity identifies the account that a process runs as.
+// Identity says which account and process one end of a pipe is.
 type Identity struct {
 	User *windows.SID
-	// Groups holds only the groups that grant access. For example, it does not hold the group of
-	// administrators for an administrator without elevation.
+	// Groups holds only the groups that give the process rights. For example, for an administrator without
+	// elevation it does not contain the group of administrators.
 	Groups []*windows.SID
 	PID    int
 }
 
-// maxPeekedBytes is how many bytes readAhead reads to identify a client.
+// maxPeekedBytes is how many bytes readAhead reads at most.
 const maxPeekedBytes = 512
 
 // tokenIsAppContainer is the information class that queries whether a token belongs to an app
@@ -68,9 +68,9 @@ var isSandboxed = func(t windows.Token) (bool, error) {
 
 // ClientOf identifies the client of a connection that a Listener has accepted.
 //
-// If the client did not set SECURITY_SQOS_PRESENT, Windows identifies the client only after the server
-// has read data from it. So ClientOf reads the first bytes, waiting until the connection's deadline.
-// Read returns these bytes later. No other Read may run concurrently.
+// If the client did not set SECURITY_SQOS_PRESENT, Windows identifies it only after the server has read data
+// from it. So ClientOf reads the first bytes, and waits for them until the connection's deadline. Read returns
+// these bytes later. No call of Read may run at the same time.
 func ClientOf(c net.Conn) (Identity, error) {
 	p, err := asPipe(c)
 	if err != nil {
@@ -89,7 +89,7 @@ func ClientOf(c net.Conn) (Identity, error) {
 	return id, nil
 }
 
-// asPipe returns the end of a pipe that a connection is.
+// asPipe returns the connection as one end of a pipe, or an error if it is something else.
 func asPipe(c net.Conn) (*conn, error) {
 	if p, ok := c.(*conn); ok {
 		return p, nil
@@ -97,8 +97,8 @@ func asPipe(c net.Conn) (*conn, error) {
 	return nil, errors.New("the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
 }
 
-// errTooManyUnidentified means that readAhead is already waiting for maxUnidentified clients. The error is temporary,
-// because each of these waits ends at the connection's deadline.
+// errTooManyUnidentified means that readAhead is already waiting for maxUnidentified clients. The error is
+// temporary, because each wait ends at the connection's deadline.
 var errTooManyUnidentified = errors.New(
 	"too many other programs are connected without having sent a request; try again later")
 
@@ -115,8 +115,8 @@ func (c *conn) readAhead() error {
 	return err
 }
 
-// client identifies the client. It impersonates the client in a goroutine with its own thread. If the
-// thread cannot stop impersonating, it must not be used again, so it ends with the goroutine.
+// client identifies the client. It impersonates the client in a goroutine with its own thread. If the thread
+// cannot stop impersonating, no other goroutine may use it, so it ends with the goroutine.
 func (c *conn) client() (id Identity, err error) {
 	var pid uint32
 	if err := windows.GetNamedPipeClientProcessId(c.handle(), &pid); err != nil {
@@ -155,13 +155,12 @@ func (c *conn) client() (id Identity, err error) {
 	return id, err
 }
 
-// ServerOf identifies the server of a pipe that Dial has connected to, by the pipe's owner. The result
-// has no groups.
+// ServerOf identifies the server of a pipe that Dial has connected to. The User in the result is the owner of
+// the pipe. The PID is that of the process that serves this connection. There are no groups.
 //
-// The owner of a pipe is the account that created the pipe, or a group of that account that may own
-// objects, such as the elevated administrators. Every client may query the owner. The server's token
-// would also name the groups, but an ordinary user may not open it. The PID in the result is that of
-// the process that serves this connection.
+// The owner of a pipe is the account that created it, or a group of that account that may own objects, such as
+// the elevated administrators. Every client may query the owner. The server's token would also name the groups,
+// but an ordinary user may not open the token.
 func ServerOf(c net.Conn) (Identity, error) {
 	p, err := asPipe(c)
 	if err != nil {
@@ -213,15 +212,14 @@ func DefaultOwner() (*windows.SID, error) {
 	return owner.sid.Copy()
 }
 
-// grantsAccess reports whether a group of a token grants access. Deny-only groups do not. The group of the
-// logon session does not count either, because it has no permanent members.
+// grantsAccess reports whether a group of a token gives its process rights. Deny-only groups do not. The group
+// of the logon session does not count either, because it has no permanent members.
 func grantsAccess(attributes uint32) bool {
 	const mask = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
 	return attributes&mask == windows.SE_GROUP_ENABLED
 }
 
-// tokenIdentity returns the user and the groups of a token. Its errors name the process, in the parameter
-// whose.
+// tokenIdentity returns the user and the groups of a token. whose names the process in errors.
 func tokenIdentity(t windows.Token, whose string) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
@@ -253,9 +251,8 @@ func tokenIdentity(t windows.Token, whose string) (Identity, error) {
 func OwnerOnlyDescriptor() string { return AccessDescriptor() }
 
 // AccessDescriptor returns the security descriptor of a pipe. This user, the system and administrators may
-// serve and use the pipe. The accounts in clients may use it. Processes on other machines cannot
-// connect, whatever their user is. A user's session through ssh can connect, because it is a process of
-// this machine.
+// serve and use the pipe. The accounts in clients may use it. No process on another machine can connect. A
+// user's session through ssh can, because it is a process of this machine.
 func AccessDescriptor(clients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")

@@ -14,33 +14,33 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// This file implements the server of a named pipe. On Windows, a pipe consists of instances, and each
-// instance serves one client. A client can connect only while the server has a free instance. So the
-// method acceptClients, which runs in its own goroutine, creates the next instance before it passes a
-// connected client to Accept. There is always an instance, so no other process can take over the name.
+// This file implements the server of a named pipe. On Windows, a pipe consists of instances, and each instance
+// serves one client. A client can connect only while the server has a free instance. So acceptClients, which
+// runs in its own goroutine, creates the next instance before it passes a connected client to Accept. There is
+// always an instance, so no other process can take over the name.
 
 const (
 	bufferSize      = 64 << 10 // bytes buffered in each direction
 	backlog         = 64       // maximum number of connected clients that wait for a call of Accept
 	maxUnidentified = 64       // maximum number of clients that readAhead waits for at the same time
 	// nameWaitTimeout is how long Listen waits for a name that is in use, because a service that is ending may
-	// still hold the name.
+	// still use it.
 	nameWaitTimeout  = 2 * time.Second
 	namePollInterval = 50 * time.Millisecond
 )
 
-// Listener serves the name of a pipe. Clients need not wait for Accept, because a goroutine accepts
-// them immediately. The methods may be called concurrently.
+// Listener serves a pipe. A client need not wait for a call of Accept, because acceptClients accepts it
+// immediately. The methods may be called concurrently.
 // See docs/decisions/0088.
 type Listener struct {
 	name          string
 	stopEvent     windows.Handle // event that stops the goroutine of acceptClients
 	clientPipes   chan windows.Handle
-	acceptErrs    chan error // an error of acceptClients, which continues when Accept has received it
+	acceptErrs    chan error // an error of acceptClients, which waits until Accept has received it
 	identifySlots chan struct{}
 
-	// connectOverlapped belongs to the pipe instance that waits for a client. It is a field, because the kernel writes
-	// to it, so it must be on the heap, where it does not move.
+	// connectOverlapped belongs to the pipe instance that waits for a client. The kernel writes to it, so it
+	// must be on the heap, where it does not move. A field of Listener is on the heap.
 	connectOverlapped windows.Overlapped
 
 	close       sync.Once
@@ -52,9 +52,9 @@ type Listener struct {
 	acceptDeadline time.Time      // deadline of Accept; guarded by mu
 }
 
-// Listen serves the name of a pipe, exclusively, for the accounts of this machine that the security
-// descriptor admits. ClientOf identifies the client of an accepted connection. The connection's
-// CloseWrite waits until the client has read all data.
+// Listen serves a pipe with this name, exclusively. The security descriptor sddl says which accounts of this
+// machine may connect. ClientOf identifies the client of an accepted connection. The connection's CloseWrite
+// waits until the client has read all data.
 func Listen(name, sddl string) (*Listener, error) {
 	l := &Listener{name: name, clientPipes: make(chan windows.Handle, backlog), acceptErrs: make(chan error),
 		identifySlots: make(chan struct{}, maxUnidentified), closed: make(chan struct{})}
@@ -78,9 +78,9 @@ func Listen(name, sddl string) (*Listener, error) {
 	return l, nil
 }
 
-// createFirst creates the first instance of a pipe. The function first does that if the name is free. The
-// name of a dead server still exists while a client keeps its end open. So if the name is in use and
-// the function dead returns true, the function again takes over the name.
+// createFirst creates the first instance of a pipe. If the name is free, it does so with the function first.
+// The name of a dead server still exists while a client keeps its end open. In that case dead returns true, and
+// createFirst takes over the name with the function again.
 func createFirst(first, again func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
 	err = retry(func() error {
 		if h, err = first(); isNameTaken(err) && dead() {
@@ -116,8 +116,8 @@ func isNameTaken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
-// retry calls the function in the parameter try until the name is free, because the process that holds
-// the name may be ending. It gives up after nameWaitTimeout.
+// retry calls the function try until it succeeds, or for nameWaitTimeout while the name is in use. The process
+// that uses the name may be ending.
 func retry(try func() error) error {
 	for end := time.Now().Add(nameWaitTimeout); ; time.Sleep(namePollInterval) {
 		err := try()
@@ -148,8 +148,8 @@ func newInstance(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (wi
 	return h, nil
 }
 
-// isAbandoned reports whether a name exists although no process serves it. For such a name, connecting
-// returns the same error as for a name that does not exist.
+// isAbandoned reports whether a name exists although no process serves it. To connect to such a name fails with
+// the same error as for a name that does not exist.
 func isAbandoned(name string) bool {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
@@ -163,8 +163,8 @@ func isAbandoned(name string) bool {
 	return errors.Is(err, windows.ERROR_FILE_NOT_FOUND)
 }
 
-// isTrustedAccount reports whether an account is that of this process, the system or the administrators. The system
-// and the administrators have all rights anyway.
+// isTrustedAccount reports whether an account is that of this process, the system or the administrators. The
+// last two have all rights on the machine anyway.
 func isTrustedAccount(account *windows.SID) bool {
 	self, err1 := SelfIdentity()
 	own, err2 := DefaultOwner()
@@ -173,7 +173,7 @@ func isTrustedAccount(account *windows.SID) bool {
 }
 
 // acceptClients accepts clients until Close. It creates the next instance before it passes a client to Accept.
-// So this process always holds the name, and a client finds a free instance without waiting.
+// So this process always holds the name, and the next client finds a free instance without waiting.
 func (l *Listener) acceptClients() {
 	for {
 		h, err := l.takeInstance()
@@ -215,7 +215,7 @@ func (l *Listener) takeInstance() (windows.Handle, error) {
 	return l.nextInstance, err
 }
 
-// closeInstance closes the instance for the next client.
+// closeInstance closes the instance for the next client, if there is one.
 func (l *Listener) closeInstance() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -303,7 +303,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 
 // SetPermissions replaces the security descriptor for new clients. Existing connections stay open.
 func (l *Listener) SetPermissions(sddl string) error {
-	// Hold the lock during the change, so that acceptClients cannot pass the instance to a client.
+	// Hold the lock during the change, so that acceptClients cannot use or replace the instance.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sd, err := windows.SecurityDescriptorFromString(sddl)
@@ -326,7 +326,7 @@ func setAccess(h windows.Handle, sd *windows.SECURITY_DESCRIPTOR) error {
 		windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, dacl, nil)
 }
 
-// Close releases the name and closes the connections that Accept has not returned.
+// Close releases the name, and closes the connections that Accept has not returned yet.
 func (l *Listener) Close() error {
 	err := net.ErrClosed
 	l.close.Do(func() {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// clientAccessRights is the access right of a client. The client may read, write and query the owner. It may
-// not serve the pipe (FILE_CREATE_PIPE_INSTANCE).
+// clientAccessRights are the access rights of a client: to read, to write and to query the owner. The right to
+// serve the pipe (FILE_CREATE_PIPE_INSTANCE) is missing.
 const clientAccessRights = 0x12019b
 
 // busyTimeout is how long a client tries to connect while the server accepts no connection.
@@ -23,11 +23,11 @@ const busyTimeout = 10 * time.Second
 type conn struct {
 	winPipe
 	peekedBytes   []byte        // bytes that ClientOf has read and that Read will return
-	identifySlots chan struct{} // the listener's semaphore for readAhead
+	identifySlots chan struct{} // semaphore of the listener that bounds concurrent calls of readAhead
 }
 
-// winPipe is one end of a message pipe that is read as a stream. go-winio implements the client's end.
-// serverConn implements the server's end.
+// winPipe is one end of a pipe whose messages are read as a stream. go-winio implements the client's end, and
+// serverConn the server's end.
 type winPipe interface {
 	net.Conn
 	CloseWrite() error
@@ -46,12 +46,12 @@ func (c *conn) Read(b []byte) (int, error) {
 
 func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 
-// ErrBusy means that the server of a pipe has not accepted a client within busyTimeout.
+// ErrBusy means that the server of a pipe has not accepted this client within busyTimeout.
 var ErrBusy = errors.New("the program that serves this pipe accepts no connections; check whether it hangs")
 
-// Dial connects to a pipe of this machine. The server can identify the caller, but cannot act as the
-// caller. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if this user may
-// not use it, and ErrBusy if all its instances are in use.
+// Dial connects to a pipe of this machine. The server can identify this process, but cannot act with its
+// rights. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if this user may not use
+// it, and ErrBusy if all its instances are in use.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, busyTimeout, fmt.Errorf("pipe %s: %w", name, ErrBusy))
 	defer cancel()
@@ -71,7 +71,7 @@ func Dial(ctx context.Context, name string) (net.Conn, error) {
 	return &conn{winPipe: p}, nil
 }
 
-// winioFile lists the methods of go-winio's files that serverConn uses.
+// winioFile lists the methods of a go-winio file that serverConn uses.
 type winioFile interface {
 	io.ReadWriteCloser
 	SetReadDeadline(time.Time) error
@@ -85,8 +85,8 @@ type winioFile interface {
 type serverConn struct {
 	winioFile
 	name        address
-	clientEnded bool // the client sends no more data
-	serverEnded bool // the server sends no more data
+	clientEnded bool // the client will send no more data
+	serverEnded bool // the server will send no more data
 }
 
 // newServerConn returns the connection for a pipe instance that has a client.
@@ -100,7 +100,7 @@ func newServerConn(h windows.Handle, l *Listener) (net.Conn, error) {
 		identifySlots: l.identifySlots}, nil
 }
 
-// Read reads until the client has sent its last message.
+// Read returns data until the client has marked the end of its data.
 func (s *serverConn) Read(b []byte) (int, error) {
 	if s.clientEnded {
 		return 0, io.EOF

@@ -53,8 +53,8 @@ func pair(t *testing.T) (client, server net.Conn) {
 	return client, server
 }
 
-// After a half-close, the other end reads all data and then the end of file, and can still answer. Data
-// that was written before a close can still be read.
+// After one end has closed its half, the other end reads all data and then the end of file, and can still
+// answer. Data that was written before a close can still be read.
 func TestHalfClose(t *testing.T) {
 	client, server := pair(t)
 	said := slices.Repeat([]byte("0123456789"), 30_000)
@@ -83,7 +83,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// After a server has closed its half, it still receives data from the client.
+// After the server has closed its half, it still receives data from the client.
 func TestServersHalfClose(t *testing.T) {
 	client, server := pair(t)
 	var serving sync.WaitGroup
@@ -108,7 +108,7 @@ func TestServersHalfClose(t *testing.T) {
 	}
 }
 
-// A deadline ends a read, a write to a full pipe, and Accept.
+// A deadline ends a read, a write to a full pipe, and a call of Accept.
 func TestDeadline(t *testing.T) {
 	client, server := pair(t)
 	late := func(what string, err error) {
@@ -138,8 +138,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Dial distinguishes denied access from a pipe without a server, whether or not the pipe had a server
-// before.
+// Dial distinguishes a pipe that denies access from one without a server. It does not matter whether the pipe
+// had a server before.
 func TestDialWithoutServer(t *testing.T) {
 	if _, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
@@ -194,8 +194,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A client that did not set SECURITY_SQOS_PRESENT is identified by its first data, which Read
-// returns later. ClientOf waits for that data until the deadline.
+// A client that did not set SECURITY_SQOS_PRESENT is identified after its first data has arrived. ClientOf
+// waits for that data until the deadline, and Read returns it later.
 func TestIdentityOfAPlainClient(t *testing.T) {
 	client, server := pair(t)
 	real := impersonate
@@ -203,7 +203,7 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	asked := 0
 	impersonate = func(h windows.Handle) error {
 		if asked++; asked < 3 {
-			// Windows returns this error until the server has read data from the client.
+			// Windows returns this error while the server has read no data from the client.
 			return windows.ERROR_CANNOT_IMPERSONATE
 		}
 		return real(h)
@@ -232,7 +232,7 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	closing.Wait()
 }
 
-// ClientOf also identifies a client that opens the pipe as a file, as programs in other languages do.
+// ClientOf also identifies a client that opens the pipe like a file, as programs in other languages do.
 func TestAPlainClientIsKnown(t *testing.T) {
 	l := listen(t, OwnerOnlyDescriptor())
 	plain, err := os.OpenFile(nameOf(t), os.O_RDWR, 0)
@@ -259,7 +259,7 @@ func TestAPlainClientIsKnown(t *testing.T) {
 	}
 }
 
-// An account that the security descriptor does not name cannot connect.
+// An account that the security descriptor does not contain cannot connect.
 func TestUnnamedAccountCannotConnect(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, which checks descriptors of pipes; the tests of service check the descriptor")
 	listen(t, "D:P(D;;GA;;;WD)")
@@ -268,7 +268,7 @@ func TestUnnamedAccountCannotConnect(t *testing.T) {
 	}
 }
 
-// If a name is in use, Listen waits up to nameWaitTimeout, because the service that holds it may be ending.
+// If a name is in use, Listen waits up to nameWaitTimeout, because the service that uses it may be ending.
 func TestNameThatIsTaken(t *testing.T) {
 	for _, busy := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY} {
 		synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 }
 
-// If a client keeps a dead server's pipe open, the next server can still use the name.
+// If a client keeps the pipe of a dead server open, the next server can still use the name.
 func TestNameOfADeadServer(t *testing.T) {
 	first := listen(t, OwnerOnlyDescriptor())
 	held, err := Dial(t.Context(), nameOf(t))
@@ -316,7 +316,7 @@ func TestNameOfADeadServer(t *testing.T) {
 	next.Close()
 	for _, dead := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			// Windows denies access to the name of a dead server.
+			// Windows denies access if a new server uses the name of a dead server.
 			denied := func() (windows.Handle, error) { return 0, windows.ERROR_ACCESS_DENIED }
 			h, err := createFirst(denied, func() (windows.Handle, error) { return 7, nil }, func() bool { return dead })
 			if dead != (err == nil && h == 7) || !dead && !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
@@ -326,8 +326,8 @@ func TestNameOfADeadServer(t *testing.T) {
 	}
 }
 
-// A server that takes over a name admits the accounts that its security descriptor names. A name counts
-// as abandoned only if no process serves it.
+// A server that takes over a name admits the accounts in its own security descriptor. A name counts as
+// abandoned only if no process serves it.
 func TestNameIsTakenOver(t *testing.T) {
 	if !isAbandoned(nameOf(t)) {
 		t.Error("a name that no process serves is not abandoned")
@@ -375,8 +375,8 @@ func TestWhoseNamesAreTakenOver(t *testing.T) {
 	}
 }
 
-// Only enabled groups of a token grant access. Deny-only groups, as in the token of an
-// administrator without elevation, and the group of the logon session do not.
+// Only enabled groups of a token grant access. Two other kinds do not: deny-only groups, as in the token of an
+// administrator without elevation, and the group of the logon session.
 func TestGroupsThatCount(t *testing.T) {
 	for attributes, want := range map[uint32]bool{
 		windows.SE_GROUP_ENABLED: true, windows.SE_GROUP_ENABLED | windows.SE_GROUP_MANDATORY | windows.SE_GROUP_ENABLED_BY_DEFAULT | windows.SE_GROUP_OWNER: true,
@@ -391,7 +391,7 @@ func TestGroupsThatCount(t *testing.T) {
 	}
 }
 
-// A program in a sandbox is not identified as its user, because the user has more rights.
+// A program in a sandbox is not identified as its user, because it has fewer rights.
 func TestSandboxedClientIsNotItsUser(t *testing.T) {
 	t.Run("by its token", func(t *testing.T) {
 		_, server := pair(t)
@@ -429,8 +429,8 @@ func TestSandboxedClientIsNotItsUser(t *testing.T) {
 	})
 }
 
-// If a thread cannot stop impersonating the client, ClientOf returns an error, and the thread is not
-// used again.
+// If a thread cannot stop impersonating the client, ClientOf returns an error, and no other goroutine uses the
+// thread.
 func TestThreadThatStaysTheClient(t *testing.T) {
 	_, server := pair(t)
 	revert = func() error { return errors.Join(windows.RevertToSelf(), windows.ERROR_GEN_FAILURE) }
@@ -450,7 +450,7 @@ func TestSecondListener(t *testing.T) {
 	}
 }
 
-// The access list of a pipe can change while it is served. Existing connections stay open.
+// The access list of a pipe can change while a listener serves it. Existing connections stay open.
 func TestPipeAccessCanChange(t *testing.T) {
 	l := listen(t, OwnerOnlyDescriptor())
 	stranger, err := windows.StringToSid("S-1-5-32-546")

@@ -40,7 +40,8 @@ func ExpiryText(at, now time.Time) string {
 	return timeWithResult("expires ", at, now, ", so it will not run")
 }
 
-// timeWithResult formats a time like FullTime. If the time has passed, it adds the result of that.
+// timeWithResult formats a time like FullTime, after a name. If the time has passed, it adds the result, which
+// says what that means for the job.
 func timeWithResult(name string, at, now time.Time, result string) string {
 	text, passed := FullTime(at, now)
 	if passed {
@@ -49,8 +50,7 @@ func timeWithResult(name string, at, now time.Time, result string) string {
 	return name + text
 }
 
-// FullTime formats a time with its day, its zone and the time left. passed reports whether the time
-// lies in the past.
+// FullTime formats a time with its day, its zone and the time left. passed reports whether the time has passed.
 func FullTime(at, now time.Time) (text string, passed bool) {
 	at = at.In(now.Location())
 	wait := at.Sub(now)
@@ -128,7 +128,7 @@ func textOr[T any](p *T, absent string) string {
 	return fmt.Sprint(*p)
 }
 
-// ApproxDuration formats a number of milliseconds for people.
+// ApproxDuration formats a number of milliseconds, with at most two decimals of a second.
 func ApproxDuration(ms int64) string {
 	if ms < 1000 {
 		return fmt.Sprintf("%dms", ms)
@@ -140,8 +140,8 @@ func DashIfEmpty(text string) string {
 	return cmp.Or(text, "-")
 }
 
-// ClockTime formats a time for a page that names the zone elsewhere. The text contains the seconds if the
-// time is today, otherwise the date. It returns "" for 0.
+// ClockTime formats a time for a page that names the zone elsewhere. It contains the seconds if the time is
+// today, otherwise the date. It returns "" for 0.
 func ClockTime(at control.Time, now time.Time) string {
 	if at == 0 {
 		return ""
@@ -159,8 +159,8 @@ func clockWithZone(t, now time.Time) string {
 	return t.Format(dateLayout(t, now) + "15:04 MST")
 }
 
-// dateLayout returns the layout of a date that precedes a time of day. It is "" for today, and omits
-// the current year.
+// dateLayout returns the layout of the date before a time of day. It returns "" for today, and a layout without
+// the year for this year.
 func dateLayout(t, now time.Time) string {
 	switch now = now.In(t.Location()); {
 	case t.Format("2006") != now.Format("2006"):
@@ -171,7 +171,7 @@ func dateLayout(t, now time.Time) string {
 	return ""
 }
 
-// formatIfKnown formats a value with the given function. It returns "" for nil.
+// formatIfKnown formats a value with the function format. It returns "" for nil.
 func formatIfKnown[T any](p *T, format func(T) string) string {
 	if p == nil {
 		return ""
@@ -182,7 +182,8 @@ func formatIfKnown[T any](p *T, format func(T) string) string {
 // RunTimeText formats a duration in milliseconds like ApproxDuration. It returns "" if the duration is unknown.
 func RunTimeText(ms *int64) string { return formatIfKnown(ms, ApproxDuration) }
 
-// DurationText formats a duration in milliseconds like RoughDuration. It returns "" if the duration is unknown.
+// DurationText formats a duration in milliseconds like RoughDuration. It returns "" if the duration is unknown
+// or less than a second.
 func DurationText(ms *int64) string {
 	if ms == nil || *ms < 1000 {
 		return RunTimeText(ms)
@@ -195,7 +196,7 @@ func AgeText(t control.Time, now time.Time) string {
 	return RoughDuration(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
 }
 
-// agoText formats how long ago a time was, in words.
+// agoText formats how long ago a time was, like "5m ago".
 func agoText(t control.Time, now time.Time) string {
 	if now.Sub(queue.Millis(t).Time()) < time.Second {
 		return "just now"

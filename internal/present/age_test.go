@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The text of a due time contains the day, the zone and the time left.
+// The text about a due time contains the day, the zone and the time left.
 func TestDueTimesNameDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
 	for after, want := range map[time.Duration]string{
@@ -28,8 +28,7 @@ func TestDueTimesNameDayAndZone(t *testing.T) {
 	}
 }
 
-// The text of an expiry time has the same form as that of a due time. If the time has passed, the text
-// says so.
+// The text about an expiry time has the same form as that about a due time. If the time has passed, it says so.
 func TestExpiryNamesDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
 	in := func(d time.Duration) *queue.Millis { return new(queue.MillisOf(now.Add(d))) }
@@ -63,8 +62,8 @@ func TestClockIsShort(t *testing.T) {
 	}
 }
 
-// Ages have the forms in testdata/ages.tsv. TestPageClocks checks the same forms for the clocks of the
-// web page.
+// Ages are formatted as in testdata/ages.tsv. TestPageClocks checks the same table for the clocks of the web
+// page.
 func TestAgesHaveTheirForm(t *testing.T) {
 	raw, err := os.ReadFile("testdata/ages.tsv")
 	if err != nil {

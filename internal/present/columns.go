@@ -19,15 +19,15 @@ type Column struct {
 	Value func(*control.Job) Cell
 }
 
-// Cell is the value of a column for one job: its text and its sort keys. Cells are sorted by number,
-// and cells with equal numbers by key.
+// Cell is the value of a column for one job: its text and its sort keys. Cells are sorted by sortNumber, and
+// those with equal numbers by sortText.
 type Cell struct {
 	Text       string
 	sortNumber int64
 	sortText   string
 }
 
-// CompareCells compares two values of a column.
+// CompareCells compares two cells of a column by their sort keys.
 func CompareCells(a, b Cell) int {
 	return cmp.Or(cmp.Compare(a.sortNumber, b.sortNumber), strings.Compare(a.sortText, b.sortText))
 }
@@ -51,11 +51,10 @@ func optionalCell[N ~int | ~int64](text string, n *N) Cell {
 	return textAndNumber(text, queue.ValueOr(n, -1))
 }
 
-// timeCell returns a cell that is sorted by its time. A job without the time has "-" and comes first.
+// timeCell returns a cell that is sorted by its time. A cell without a time shows "-" and comes first.
 func timeCell(t control.Time) Cell { return Cell{Text: LocalTime(t), sortNumber: int64(t)} }
 
-// SignalName returns the name of the signal that ended a job. It returns the parameter absent if no
-// signal ended the job.
+// SignalName returns the name of the signal that ended a job, or absent if no signal did.
 func SignalName(j *control.Job, absent string) string {
 	return cmp.Or(formatIfKnown(j.Signal, queue.SignalName), absent)
 }
@@ -87,7 +86,7 @@ func Columns() []Column {
 			return optionalCell(TypicalRuntimeOrDash(j), j.TypicalRuntimeMS)
 		}},
 		{"progress", "PROGRESS", func(j *control.Job) Cell {
-			unknown := control.JobProgress{Percent: -1} // a job that has not reported any progress comes first
+			unknown := control.JobProgress{Percent: -1} // a job without progress comes first
 			return textAndNumber(DashIfEmpty(ProgressText(j)), queue.ValueOr(j.Progress, unknown).Percent)
 		}},
 		{"exit_code", "EXIT", func(j *control.Job) Cell { return optionalCell(DashIfNil(j.ExitCode), j.ExitCode) }},
@@ -106,7 +105,7 @@ func Columns() []Column {
 	}
 }
 
-// reasonText returns why a job ended or, if the job has not ended, what it waits for.
+// reasonText returns why a job has ended or, if it has not, what it waits for.
 func reasonText(j *control.Job) string {
 	r := queue.ValueOr(j.WaitsFor, control.Reason{})
 	return cmp.Or(queue.ValueOr(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
@@ -125,8 +124,8 @@ func ColumnNames() (names []string) {
 	return names
 }
 
-// DropPlainColumns removes columns without information: QUEUE if every job is in the default queue, and
-// NODE and TYPICAL if they contain no values.
+// DropPlainColumns removes columns without information: QUEUE if every job is in the default queue, and NODE
+// and TYPICAL if they contain no values. It changes rows.
 func DropPlainColumns(head []string, rows [][]string) ([]string, [][]string) {
 	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "TYPICAL": {"-"}} {
 		at := slices.Index(head, name)

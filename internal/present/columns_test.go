@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// A list is sorted by the meaning of a column, not by its text: numbers by value, and times by time.
+// A list is sorted by the value of a column, not by its text: numbers by size, and times from early to late.
 // Jobs without a value come first.
 func TestColumnsSortByValue(t *testing.T) {
 	jobs := []control.Job{

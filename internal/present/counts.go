@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// CountsText describes how many jobs are in each of these states. It omits states without jobs.
+// CountsText returns the number of all jobs, and the number of jobs in each of these states. It omits states
+// without jobs.
 func CountsText(all int, count func(state string) int64, states ...string) string {
 	var parts []string
 	for _, state := range states {
@@ -16,7 +17,7 @@ func CountsText(all int, count func(state string) int64, states ...string) strin
 	return strings.TrimSuffix(JobsText(all)+": "+JoinTexts(parts...), ": ")
 }
 
-// JoinTexts joins the texts next to a progress bar. It omits empty texts.
+// JoinTexts joins the texts that are not empty with commas.
 func JoinTexts(all ...string) string {
 	return strings.Join(slices.DeleteFunc(all, func(n string) bool { return n == "" }), ", ")
 }
@@ -35,7 +36,7 @@ func PlainNumber(n int64) string { return strconv.FormatInt(n, 10) }
 // Plural formats a number with its noun, like "1 argument" or "2 arguments".
 func Plural(n int, what string) string { return PluralWith(int64(n), what, PlainNumber) }
 
-// PluralWith is like Plural, but the function in the parameter number formats the number.
+// PluralWith is like Plural, but formats the number with the function number.
 func PluralWith(n int64, what string, number func(int64) string) string {
 	if n != 1 {
 		what += "s"
@@ -55,8 +56,7 @@ func SizeText(n int64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }
 
-// UsageText formats how many bytes are used and how many may be used. If the parameter most is 0, the
-// bytes are unlimited.
+// UsageText says how many bytes are used and how many may be used. If most is 0, the number is unlimited.
 func UsageText(n, most int64) string {
 	if most == 0 {
 		return SizeText(n) + " used"
@@ -64,8 +64,7 @@ func UsageText(n, most int64) string {
 	return SizeText(n) + " of " + SizeText(most) + " used"
 }
 
-// MaxAttemptsText describes the maximum number of attempts of new jobs. It returns "" if the maximum is
-// one.
+// MaxAttemptsText describes how many attempts new jobs have at most. It returns "" if that is one.
 func MaxAttemptsText(most int) string {
 	if most < 2 {
 		return ""

@@ -12,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// removedInput describes which input of a job was removed to free space.
+// removedInput describes which inputs of a job were removed to free space. fields names the fields that
+// contained them.
 func removedInput(fields []string) string {
 	if len(fields) == 0 {
 		return ""
@@ -20,8 +21,8 @@ func removedInput(fields []string) string {
 	return strings.Join(fields, ", ") + " (to free space; this job cannot run again)"
 }
 
-// WaitReason returns why a job does not run now, with the same text as the command why. It returns ""
-// if the job runs, may start or has ended.
+// WaitReason returns why a job does not run now, with the same text as the command why. It returns "" if the
+// job runs, waits for nothing or has ended.
 func WaitReason(j *control.Job) string {
 	if j.WaitsFor == nil {
 		return ""
@@ -29,8 +30,8 @@ func WaitReason(j *control.Job) string {
 	return ReasonLine(j.WaitsFor, time.Now())
 }
 
-// DetailRows returns a name and a value for each property of a job, except for its state, its error and
-// its command. An unknown value is "".
+// DetailRows returns a name and a value for each property of a job, except its state, its error and its
+// command. An unknown value is "".
 func DetailRows(j *control.JobDetail) [][2]string {
 	ran, typical := runTimes(j)
 	rows := [][2]string{
@@ -47,14 +48,15 @@ func DetailRows(j *control.JobDetail) [][2]string {
 		{"Removed", removedInput(j.InputRemoved)}}...)
 }
 
-// limitRows returns one row for each limit of a job, with how much of it the last attempt used.
+// limitRows returns one row for each limit of a job. The row also says how much of the limit the last attempt
+// used.
 func limitRows(j *control.JobDetail) (rows [][2]string) {
 	var last control.Attempt
 	if len(j.History) > 0 {
 		last = j.History[len(j.History)-1]
 	}
 	limit := func(field string) float64 {
-		n, _ := j.Spec[field].(float64) // the field is missing if the job belongs to another user
+		n, _ := j.Spec[field].(float64) // the field is missing if the caller may not see the job's limits
 		return n
 	}
 	memory, cpus := "at most ", "at most "
@@ -65,7 +67,7 @@ func limitRows(j *control.JobDetail) (rows [][2]string) {
 		cpus = fmt.Sprintf("average %.2f of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
 	}
 	const unknown = " (usage is not measured)"
-	// The usage is unknown without control groups and on older kernels.
+	// The usage is unknown without control groups, and on older kernels.
 	tasks, unmeasured := "at most ", " (usage is unknown)"
 	if last.PeakTasks != 0 {
 		tasks, unmeasured = fmt.Sprintf("peak %d of ", last.PeakTasks), ""
@@ -97,7 +99,7 @@ func settingRows(j *control.JobDetail) (rows [][2]string) {
 		}
 		rows = append(rows, [2]string{name, before + text + after})
 	}
-	if j.RunTimeMS == nil { // if the job has run, the row "Ran" already contains the timeout
+	if j.RunTimeMS == nil { // if the job has run, the row "Ran" contains the timeout
 		add("Timeout", "timeout", "", "", "0s")
 	}
 	add("Idle", "idle_timeout", "at most ", " without output", "0s")
@@ -133,7 +135,7 @@ func settingRows(j *control.JobDetail) (rows [][2]string) {
 	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
 }
 
-// valueText formats a value after JSON decoding. The separator is between the entries of a list or map. It
+// valueText formats a value after JSON decoding. The entries of a list or map are separated by separator. It
 // returns "" for nil.
 func valueText(v any, separator string) string {
 	var texts []string
@@ -156,8 +158,8 @@ func valueText(v any, separator string) string {
 	return fmt.Sprint(v)
 }
 
-// runTimes returns the run time of a job, with its timeout and, while the job runs, its typical run time.
-// For a job that has not run, it returns only the typical run time.
+// runTimes returns how long a job ran, with its timeout and, while it runs, the typical run time of its
+// command. For a job that has not run, it returns only that typical run time.
 func runTimes(j *control.JobDetail) (ran, typical string) {
 	if j.RunTimeMS == nil {
 		return "", DurationText(j.TypicalRuntimeMS)
@@ -172,8 +174,9 @@ func runTimes(j *control.JobDetail) (ran, typical string) {
 	return ran, ""
 }
 
-// AttemptRemarks returns the error of an attempt, the error of its result, and how many leftover processes
-// were stopped. Unless the job has the flag --allow-background, AttemptRemarks names that flag.
+// AttemptRemarks returns the error of an attempt, the error of its result, and how many leftover processes were
+// stopped. If the command exited by itself, it also names the flag --allow-background, unless the job already
+// has that flag.
 func AttemptRemarks(h *control.Attempt, background bool) string {
 	text := EmptyIfNil(h.Error)
 	if h.ResultError != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// show prints the input file, and an output limit that differs from the default.
+// The command show prints the input file, and an output limit that is not the default.
 func TestShowListsSettings(t *testing.T) {
 	rows := settingRows(&control.JobDetail{Spec: map[string]any{
 		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0},
@@ -37,8 +37,8 @@ func TestShowComparesUsageWithLimits(t *testing.T) {
 	}
 }
 
-// The remark about an attempt says how many leftover processes were stopped. If the command exited by
-// itself, the remark also names the flag that keeps such processes running.
+// The remarks about an attempt say how many leftover processes were stopped. If the command exited by itself,
+// they also name the flag that keeps such processes running.
 func TestShowReportsEndedProcesses(t *testing.T) {
 	zero, refused := new(int64), "cut"
 	for _, c := range []struct {
@@ -60,7 +60,7 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 	}
 }
 
-// The time in a reason contains its zone, and its date unless it is today.
+// A reason that ends at a time contains that time with its zone, and with its date unless that is today.
 func TestReasonNamesTheDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 30, 22, 0, 0, 0, time.Local)
 	for wait, layout := range map[time.Duration]string{

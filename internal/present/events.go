@@ -26,7 +26,7 @@ func EventLine(e *control.Event) string {
 		shown bool
 		text  string
 	}{
-		{e.ID != "" && !audit, e.ID}, // the target of an audit event already contains the job's id
+		{e.ID != "" && !audit, e.ID}, // the target of an audit event contains the job's id
 		{e.Schedule != "", e.Schedule},
 		{e.OccurrenceAt != 0, LocalTime(e.OccurrenceAt)},
 		{e.Count != 0, fmt.Sprint(e.Count)},

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// An event's line names the user who caused the event: by name, by uid, or by both.
+// The line of an event names the user who caused the event: by name, by uid, or by both.
 func TestEventLineNamesTheUser(t *testing.T) {
 	for _, c := range []struct {
 		user string

@@ -1,5 +1,5 @@
-// Package present turns jobs, queues, schedules and their states, reasons and times into text. The
-// command line, the live screen and the web page use the same texts. Its functions have no side
+// Package present turns jobs, queues, schedules and their states, reasons and times into text. The command
+// line, the live screen and the web page all use these texts. The functions of this package have no side
 // effects.
 //
 // Start with ScreenText, and with JobTitle, StateWithReason and WhyLines.
@@ -24,8 +24,8 @@ func JobRow(j *control.Job) []string {
 		DashIfNil(j.ExitCode), JobTitle(j)}
 }
 
-// relevantTimeText describes the relevant time of a job: how long it has been running, when it starts, or how
-// long ago it ended.
+// relevantTimeText describes the time that matters most for a job's state: how long it has been running, when
+// it starts, or how long ago it ended.
 func relevantTimeText(j *control.Job, now time.Time) string {
 	state := ParseState(j.State)
 	switch due := queue.Millis(DueTime(j)).Time(); {
@@ -46,8 +46,9 @@ func relevantTimeText(j *control.Job, now time.Time) string {
 // DueTime returns the earliest time at which a waiting job, or its next attempt, can start.
 func DueTime(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
 
-// WaitReasonOrDue returns why a waiting job does not start, with the same text as the command why, or when the
-// job is due. It returns "" if the job does not wait, or if nothing is known beyond its state.
+// WaitReasonOrDue returns why a waiting job does not start, with the same text as the command why. If it waits
+// only for a time, WaitReasonOrDue returns when the job is due. It returns "" if the job does not wait, or if
+// only its state is known.
 func WaitReasonOrDue(j *control.Job, now time.Time) string {
 	r, due, state := queue.ValueOr(j.WaitsFor, control.Reason{}), DueTime(j), ParseState(j.State)
 	switch {
@@ -63,8 +64,8 @@ func WaitReasonOrDue(j *control.Job, now time.Time) string {
 	return ""
 }
 
-// waitsForText returns in a few words why a job that is due does not run. It returns "" if the job
-// waits only for a free worker, or for nothing.
+// waitsForText says in a few words what a job that is due waits for. It returns "" if the job waits only for a
+// free worker, or for nothing.
 func waitsForText(j *control.Job) string {
 	r := queue.ValueOr(j.WaitsFor, control.Reason{})
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
@@ -97,7 +98,7 @@ func choose(condition bool, first, second string) string {
 	return second
 }
 
-// dependencyText names the first dependency of a job, and says how many others there are.
+// dependencyText names the first dependency of a job, and says how many more there are.
 func dependencyText(j *control.Job) string {
 	id, _, _ := strings.Cut(j.DependsOn[0], ":")
 	if n := len(j.DependsOn) - 1; n > 0 {
@@ -114,16 +115,16 @@ func UsedAttempts(j *control.Job) int {
 	return j.Attempts
 }
 
-// AttemptsText returns the number of used attempts and the maximum for tables, for example "2/4".
+// AttemptsText returns the number of used attempts and the maximum, for example "2/4".
 func AttemptsText(j *control.Job) string {
 	return strconv.Itoa(UsedAttempts(j)) + "/" + strconv.Itoa(j.MaxAttempts)
 }
 
-// RankText formats a job's priority and the bonus for its waiting time.
+// RankText formats a job's priority and its bonus for waiting.
 func RankText(j *control.Job) string { return priorityText(j, "%d+%d=%d") }
 
-// priorityText formats a job's priority, the bonus for its waiting time and their sum. If there is no bonus,
-// it returns only the priority.
+// priorityText formats a job's priority, its bonus for waiting and the sum of both. If there is no bonus, it
+// returns only the priority.
 func priorityText(j *control.Job, format string) string {
 	if j.WaitingTime == 0 {
 		return strconv.FormatInt(j.Priority, 10)
@@ -131,11 +132,10 @@ func priorityText(j *control.Job, format string) string {
 	return fmt.Sprintf(format, j.Priority, j.WaitingTime, j.EffectivePriority)
 }
 
-// CommandText returns the text of a command for display. An empty command is one that the caller may not
-// see.
+// CommandText returns a command for display. The command is empty if the caller may not see it.
 func CommandText(command string) string { return cmp.Or(command, "(hidden)") }
 
-// JobTitle returns a job's command for display.
+// JobTitle returns the command of a job for display. The command may be shortened.
 func JobTitle(j *control.Job) string {
 	text := CommandText(j.Command)
 	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
@@ -144,7 +144,7 @@ func JobTitle(j *control.Job) string {
 	return text
 }
 
-// stateWithPause returns a job's state for people.
+// stateWithPause returns a job's state, and whether the job is paused.
 func stateWithPause(j *control.Job) string { return j.State + choose(j.PausedAt != 0, " (paused)", "") }
 
 // PercentText formats the progress of a job, or returns "" if it has not reported any.
@@ -164,7 +164,7 @@ func ProgressText(j *control.Job) string {
 	return text
 }
 
-// WithProgress inserts a column before the last one if a job has reported progress.
+// WithProgress inserts the column PROGRESS before the last column, if any of the jobs has reported progress.
 func WithProgress(head []string, rows [][]string, jobs []control.Job) (newHead []string, newRows [][]string) {
 	if !slices.ContainsFunc(jobs, func(j control.Job) bool { return j.Progress != nil }) || len(head) == 0 {
 		return head, rows
@@ -186,13 +186,13 @@ func EndedByExpiry(j *control.Job) bool {
 // ExpiredText explains why a job expired.
 const ExpiredText = "it did not start before the time in its field expires_at"
 
-// usedAttemptsText returns how many attempts of its maximum a job has used. It adds how many attempts did not
-// count, for example because they were interrupted.
+// usedAttemptsText returns how many of its attempts a job has used. It adds how many attempts did not count,
+// for example because they were interrupted.
 func usedAttemptsText(j *control.JobDetail) string {
 	text := AttemptsText(&j.Job)
 	before := j.HistoryTotal - j.Attempts
 	if j.State == queue.Processing.String() {
-		before-- // the running attempt is not yet in j.Attempts, but it will count
+		before-- // the running attempt will count, but is not in j.Attempts yet
 	}
 	if before > 0 {
 		text += fmt.Sprintf(" (+%d not counted)", before)
@@ -200,7 +200,7 @@ func usedAttemptsText(j *control.JobDetail) string {
 	return text
 }
 
-// StateWithReason returns a job's state. It adds the reason if the reason contains more than the state.
+// StateWithReason returns a job's state. It adds the reason if that says more than the state.
 func StateWithReason(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return stateWithPause(j)

@@ -29,7 +29,8 @@ func NextRows(d *control.ScheduleDetail) (rows [][2]string) {
 		}
 		when := queue.Millis(at).Time()
 		text, _ := FullTime(when, now)
-		// FullTime omits the seconds if the time is more than an hour away, so format such a time here.
+		// FullTime omits the seconds of a time that is more than an hour away. Seconds other than 0 matter
+		// here, so add them.
 		if when.Second() != 0 && when.Sub(now) > time.Hour {
 			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + RoughDuration(when.Sub(now))
 		}
@@ -59,8 +60,8 @@ func StateOfSchedule(s *control.Schedule) string {
 // NoSchedulesText is the text for an empty list of schedules.
 const NoSchedulesText = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
 
-// ScheduleHeadings returns the headings of the list of schedules. MoveZonesToHeadings adds the time zone to the
-// headings.
+// ScheduleHeadings returns the headings of the list of schedules. termtext.MoveZonesToHeadings adds the time
+// zone to them.
 func ScheduleHeadings() []string {
 	return []string{"NAME", "CRON", "ZONE", "NEXT" + termtext.ZoneMark, "STATE", "USER", "COMMAND"}
 }

@@ -17,8 +17,8 @@ type ScreenText struct {
 	CurrentTime time.Time
 }
 
-// HealthLine returns the two parts of the status line: the health of the queue, with its colour code, and
-// the text after it.
+// HealthLine returns the two parts of the status line: the health of the queue, and the text after it. colour
+// is the colour code of the health.
 func (t ScreenText) HealthLine() (level, text, colour string) {
 	level, text = HealthText(&t.Screen.Status)
 	return level, strings.TrimPrefix(termtext.SafeText(level+text), level), LevelColour(level)
@@ -35,7 +35,7 @@ func (t ScreenText) RunTimeText(j *control.Job) string {
 	return AgeText(j.StartedAt, t.CurrentTime)
 }
 
-// StartText returns when a waiting job starts, or what it waits for.
+// StartText returns when a waiting job starts. If the job is due, it returns what the job waits for.
 func (t ScreenText) StartText(j *control.Job) string {
 	due := queue.Millis(DueTime(j)).Time().Local()
 	switch wait := due.Sub(t.CurrentTime); {
@@ -49,7 +49,7 @@ func (t ScreenText) StartText(j *control.Job) string {
 	return cmp.Or(waitsForText(j), "ready")
 }
 
-// FailureReason returns why a job failed, with the last line of its output.
+// FailureReason returns why a job failed, and the last line of its output.
 func (t ScreenText) FailureReason(j *control.ScreenJob) string {
 	text := ErrorText(&j.Job)
 	if last := j.LastLine; last != "" {
@@ -58,10 +58,10 @@ func (t ScreenText) FailureReason(j *control.ScreenJob) string {
 	return text
 }
 
-// AgoText formats how long ago a time was, in words.
+// AgoText formats how long ago a time was, like "5m ago".
 func (t ScreenText) AgoText(at control.Time) string { return agoText(at, t.CurrentTime) }
 
-// stateSign says how a state is displayed: a sign, for terminals without colours, and a colour code.
+// stateSign is how a state is displayed: a sign, which also works without colours, and a colour code.
 type stateSign struct{ Sign, Colour string }
 
 // SignOfState returns the sign and colour of a state. The sign is ASCII if the locale requires it.
@@ -89,8 +89,8 @@ func SignedID(j *control.Job) string {
 	return s.Sign + " " + j.ID
 }
 
-// LeadingSign returns the sign of a state at the beginning of a cell. The sign is empty if the cell
-// does not begin with one.
+// LeadingSign returns the sign of a state with which a cell begins. The result is empty if the cell begins with
+// no such sign.
 func LeadingSign(cell string) stateSign {
 	for _, state := range queue.States() {
 		if s := SignOfState(state.String()); strings.HasPrefix(cell, s.Sign) {
@@ -105,8 +105,8 @@ func LevelColour(level string) string {
 	return map[string]string{"ok": "32", "degraded": "33", "failing": "31"}[level]
 }
 
-// HealthText returns the health of the queue (ok, degraded or failing) and the text after the health on
-// the status line.
+// HealthText returns the health of the queue (ok, degraded or failing) and the text that follows it on the
+// status line.
 func HealthText(st *control.Status) (level, text string) {
 	if st.Health != "ok" {
 		level, text, _ = strings.Cut(termtext.OneLine(st.Health), ":")
@@ -120,8 +120,8 @@ func HealthText(st *control.Status) (level, text string) {
 	return "ok", separator + strings.Join(facts, separator)
 }
 
-// Facts describes what the workers do and how many jobs wait, for the status line. The function number
-// formats the counts of jobs.
+// Facts returns the facts for the status line: what the workers do, and how many jobs wait. The function number
+// formats the numbers of jobs.
 func Facts(st *control.Status, number func(int64) string) []string {
 	facts := []string{"service not running"}
 	if st.PID != 0 {
@@ -146,8 +146,7 @@ func BusyText(w control.WorkerSummary) string {
 	return fmt.Sprintf("%d of %s busy", w.Busy, WorkersText(w.Total))
 }
 
-// DeadText returns a text that says that dead jobs need attention. The function number formats the
-// number of jobs.
+// DeadText says that dead jobs need attention. The function number formats the number n of these jobs.
 func DeadText(n int64, number func(int64) string) string {
 	if n == 1 {
 		return "1 dead job needs attention"
@@ -157,7 +156,7 @@ func DeadText(n int64, number func(int64) string) string {
 
 func WaitText(n string) string { return n + " waiting" }
 
-// StatusCountsText returns the number of jobs in each state that has jobs, and how many attempts end per
+// StatusCountsText returns the number of jobs in each state that has jobs, and how many attempts end in a
 // minute.
 func StatusCountsText(st *control.Status) string {
 	var list []string

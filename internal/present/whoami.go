@@ -10,7 +10,7 @@ import (
 // WhoamiRows returns the names and values that the command whoami prints about a user.
 func WhoamiRows(w *control.Whoami) [][2]string {
 	group := ""
-	if w.GID >= 0 { // on Windows, GID is negative, because there are no group ids
+	if w.GID >= 0 { // on Windows there are no group ids, and GID is negative
 		group = fmt.Sprintf("%s (%d)", w.Group, w.GID)
 	}
 	var groups, rights []string

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WhyLines explains why a job does not run: one reason per line, with what to do about it.
+// WhyLines explains why a job does not run. Each line contains one reason, with what to do about it.
 func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	switch state := ParseState(w.State); {
 	case len(w.Reasons) > 0:
@@ -31,8 +31,8 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	return lines
 }
 
-// ReasonLine formats the reason why a job waits. It adds what the user can do and, if known, when the
-// reason ends.
+// ReasonLine formats a reason why a job waits. It adds what the user can do and, if known, when the reason
+// ends.
 func ReasonLine(r *control.Reason, now time.Time) string {
 	text := r.Text
 	if at := queue.Millis(r.At).Time(); r.At != 0 {
@@ -44,8 +44,8 @@ func ReasonLine(r *control.Reason, now time.Time) string {
 	return text + "; next step: " + r.Advice
 }
 
-// jobsAheadText describes how many jobs start before this one, and which users own them. It returns "" if
-// no job starts before it.
+// jobsAheadText says how many jobs start before this one, and which users own them. It returns "" if no job
+// starts before this one.
 func jobsAheadText(w *control.Why) string {
 	n := queue.ValueOr(w.JobsAhead, w.AheadAtLeast)
 	if n == 0 {

@@ -62,8 +62,8 @@ type dependency struct {
 	DependsOn []string `json:"dependsOn"`
 }
 
-// writeBOM prints the bill of materials of all programs, from the information that the linker wrote into
-// them. It lists Go and each module, with the checksum from go.sum and the licences. Its arguments are
+// writeBOM prints the bill of materials of all programs, from the information that the linker has stored in
+// them. It lists Go and each linked module, with the checksum from go.sum and the licences. Its arguments are
 // VERSION DATE MODULES GOROOT and the programs.
 func writeBOM(out io.Writer, args []string) error {
 	version, date, modules, goroot, files := args[0], args[1], args[2], args[3], args[4:]
@@ -105,7 +105,8 @@ func writeBOM(out io.Writer, args []string) error {
 	return e.Encode(b)
 }
 
-// newComponent returns a component of a type, without licences. path is the path of its Go package or module.
+// newComponent returns a component of the given type, without licences. path is the path of its Go package or
+// module.
 func newComponent(componentType, name, path, version string) component {
 	purl := "pkg:golang/" + path + "@" + version
 	return component{Type: componentType, Ref: purl, Name: name, Version: version, PURL: purl}
@@ -149,8 +150,8 @@ func linkedParts(info *debug.BuildInfo, modules, goroot string) ([]component, er
 	return parts, nil
 }
 
-// identifyLicences identifies the licences in the licence files of a directory. An unknown licence is an
-// error, because a person must first read every licence of a shipped dependency.
+// identifyLicences returns the licences in the licence files of a directory. An unknown licence is an error,
+// because a person must first read every licence of a shipped dependency.
 func identifyLicences(dir string) ([]licence, error) {
 	text, err := licenceTexts(dir)
 	if err != nil {
@@ -195,7 +196,7 @@ func spdx(ids ...string) []licence {
 	return list
 }
 
-// linked returns the module that is linked into the program: m, or the replacement of m.
+// linked returns the module that is linked into the program: the replacement of m if there is one, otherwise m.
 func linked(m *debug.Module) *debug.Module {
 	if m.Replace != nil {
 		return m.Replace

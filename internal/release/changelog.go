@@ -16,8 +16,8 @@ type versionEntry struct {
 	notes         []string
 }
 
-// writeChangelog writes the changelog in the format of nfpm, for packages. It lists the section Unreleased
-// under the version and date of the build.
+// writeChangelog writes the changelog for packages, in the format of nfpm. The changes in the section
+// Unreleased get the version and date of the build. Its arguments are CHANGELOG.md VERSION DATE.
 func writeChangelog(out io.Writer, args []string) error {
 	raw, err := os.ReadFile(args[0])
 	if err != nil {
@@ -40,8 +40,8 @@ func writeChangelog(out io.Writer, args []string) error {
 }
 
 // readChangelog parses the format of Keep a Changelog: sections `## [Unreleased]` and `## [1.2.3] -
-// 2026-11-22` with one line for each change. The first section with changes gets the version that is
-// being built.
+// 2026-11-22`, with one line for each change. The first section with changes gets the version and date of the
+// build.
 func readChangelog(text, version, date string) ([]versionEntry, error) {
 	var entries []versionEntry
 	for line := range strings.Lines(text) {
@@ -70,8 +70,8 @@ func readChangelog(text, version, date string) ([]versionEntry, error) {
 	return entries, nil
 }
 
-// writeReleaseNotes writes the section of the changelog for a version, without its heading. If the version has
-// no section, it writes the section Unreleased.
+// writeReleaseNotes prints the changelog section of a version, without its heading. If the version has no
+// section, it prints the section Unreleased. Its arguments are CHANGELOG.md VERSION.
 func writeReleaseNotes(out io.Writer, args []string) error {
 	raw, err := os.ReadFile(args[0])
 	if err != nil {

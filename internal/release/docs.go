@@ -18,13 +18,13 @@ const repository = "https://github.com/queuectl/queuectl/blob/main/"
 // link matches the target of a link in Markdown: [text](target).
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// copyDocs copies pages and data files of the repository into a directory. It changes each link so that the
-// link leads to another copied file, or else to the repository. Its arguments are LAYOUT DIR and the
-// files, as paths in the repository. The layout is flat, without directories, or tree. A link to a file
-// that the repository does not have is an error.
+// copyDocs copies pages and data files of the repository into a directory. It changes each link so that it
+// leads to another copied file, or else to the repository. Its arguments are LAYOUT DIR and the files, as paths
+// in the repository. With the layout flat, all files are directly in DIR. With the layout tree, they keep their
+// directories. A link to a file that the repository does not have is an error.
 func copyDocs(_ io.Writer, args []string) error {
 	layout, dir, files := args[0], args[1], args[2:]
-	installed := map[string]string{} // maps each path in the repository to the installed path
+	installed := map[string]string{} // the installed path of each file, by its path in the repository
 	for _, file := range files {
 		file = path.Clean(filepath.ToSlash(file))
 		installed[file] = file
@@ -52,13 +52,13 @@ func copyDocs(_ io.Writer, args []string) error {
 	return nil
 }
 
-// relink returns a page in which the relative links lead to where their targets are installed.
+// relink returns a page whose relative links lead to the installed files, or to the repository for other files.
 func relink(text, page string, installed map[string]string) (string, error) {
 	var missing error
 	text = link.ReplaceAllStringFunc(text, func(match string) string {
 		target, fragment, _ := strings.Cut(match[2:len(match)-1], "#")
 		if target == "" || strings.Contains(target, ":") {
-			return match // keep a link within the page, and a URL
+			return match // keep a link within the page, and a link to another site
 		}
 		file := path.Join(path.Dir(page), target)
 		if _, err := os.Stat(filepath.FromSlash(file)); errors.Is(err, fs.ErrNotExist) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// parts maps the name of each part to its arguments and the function that writes it. If list is
+// parts maps the name of each part of a release to its arguments and the function that writes it. If list is
 // set, the last argument may be repeated.
 var parts = map[string]struct {
 	args  []string

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The changelog lists unreleased changes under the version of the build, and other changes under their
-// own version. It skips an empty section Unreleased, because then the build is the newest version.
+// The changelog lists unreleased changes under the version of the build, and other changes under their own
+// version. It skips an empty section Unreleased, because the newest section is then that of the build.
 func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
 	for unreleased, want := range map[string][]versionEntry{
 		"### Added\n\nJobs\n\n- One thing.\n- Another.\n\n": {
@@ -32,7 +32,7 @@ func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
 	}
 }
 
-// A released section without a date, and a changelog without changes, are errors.
+// A released section without a date is an error, and so is a changelog without changes.
 func TestChangelogWithoutDateOrChangesIsRefused(t *testing.T) {
 	for _, text := range []string{"## [Unreleased]\n\n## [0.1.0]\n", "- Nothing.\n", "## [Unreleased]\n"} {
 		if got, err := readChangelog(text, "0.2.0-1", ""); err == nil {
@@ -41,8 +41,8 @@ func TestChangelogWithoutDateOrChangesIsRefused(t *testing.T) {
 	}
 }
 
-// The release notes are the changelog section of the version. If the version has no section, they are
-// the section Unreleased.
+// The release notes are the changelog section of the version, or the section Unreleased if the version has
+// none.
 func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
 	text := "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.2.0] - 2026-11-28\n\n### Added\n\n- Old.\n\n## [0.1.0] - " +
@@ -59,8 +59,8 @@ func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	}
 }
 
-// In the path of a module in the cache, "!" and a small letter replace a capital. A replaced module is
-// listed as its replacement.
+// In the module cache, the path of a module has "!" and a small letter instead of a capital. A module that is
+// replaced is listed as its replacement.
 func TestModules(t *testing.T) {
 	m := &debug.Module{Path: "github.com/BurntSushi/toml", Version: "v1.6.0", Sum: "h1:abc="}
 	if got, want := moduleCacheDir(m), "github.com/!burnt!sushi/toml@v1.6.0"; got != want {
@@ -75,7 +75,7 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// The .zip does not depend on the time or the directory in which its files were created.
+// The .zip depends on neither the time nor the directory in which its files were created.
 func TestZipIsTheSameAgain(t *testing.T) {
 	made := func(age time.Duration) []byte {
 		dir := t.TempDir()
@@ -110,7 +110,7 @@ func TestZipIsTheSameAgain(t *testing.T) {
 	}
 }
 
-// licenceIDs finds the SPDX identifier of a licence from a sentence that occurs in no other licence.
+// licenceIDs recognises a licence by a sentence that no other licence contains.
 func TestIdentifyLicence(t *testing.T) {
 	const bsd = "Redistribution and use in source\nand binary forms, with or without modification, are permitted"
 	for _, c := range []struct {
@@ -129,7 +129,7 @@ func TestIdentifyLicence(t *testing.T) {
 	}
 }
 
-// The bill of materials names this test program, Go and every linked module, each with a licence.
+// The bill of materials contains this test program, Go and every linked module, each with a licence.
 func TestBillOfMaterialsHasLicences(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -156,7 +156,8 @@ func TestBillOfMaterialsHasLicences(t *testing.T) {
 	}
 }
 
-// A link leads to the installed file, or to the repository if the target is not installed.
+// A link on an installed page leads to the installed file. If the target is not installed, the link leads to
+// the repository.
 func TestLinksOfInstalledPages(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, file := range []string{"docs/a.md", "docs/b.md", "x.toml", "law.go"} {

@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// ServiceLevel and RunnerLevel are shutdown levels. Windows notifies the processes with the highest level first.
-// It notifies the next level when these processes have ended or timed out. Processes start with the
+// ServiceLevel and RunnerLevel are shutdown levels. Windows notifies the processes with the highest level
+// first. When these have ended or timed out, it notifies those with the next level. Processes start with the
 // level 0x280, which jobs keep.
 //
-// The service has the highest level. If the runner ended first, its jobs would end with it, and the
-// service would retry them.
+// The service has the highest level. If the runner ended first, its jobs would end with it, and the service
+// would retry them.
 // See docs/decisions/0091.
 const (
 	ServiceLevel = 0x3ff
 	RunnerLevel  = 0x3fe
 )
 
-// Notify returns a context that ends with ErrSessionEnding when the session ends. Windows then waits
-// for this process until stop is called.
+// Notify returns a context that ends with ErrSessionEnding when the session ends. Windows then waits for this
+// process until stop is called.
 //
-// The console notifies a process, unless the process has no console or has loaded user32.dll
-// (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the
-// notification. err reports that the window could not be created. ctx is valid even then.
+// Usually the console notifies a process. It does not if the process has no console or has loaded user32.dll
+// (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the notification. err
+// reports that the window could not be created. ctx is valid even then.
 func Notify(parent context.Context, level uintptr) (ctx context.Context, stop func(), err error) {
 	var session uint32
 	known := windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil
@@ -40,14 +40,14 @@ func Notify(parent context.Context, level uintptr) (ctx context.Context, stop fu
 }
 
 func notify(parent context.Context, level uintptr, windowed bool) (ctx context.Context, stop func(), err error) {
-	// Ignore an error, because it only changes the order of notifications.
+	// Ignore an error, because the level only affects the order of notifications.
 	setProcessShutdownParameters.Call(level, 0)
 	ctx, cancel := context.WithCancelCause(parent)
 	w := &window{onSessionEnd: func() { cancel(ErrSessionEnding) }, onConsoleClose: func() { cancel(ErrConsoleClosed) },
 		done: make(chan struct{})}
 	events := make(chan os.Signal, 1)
 	signal.Notify(events, syscall.SIGTERM)
-	// This handler runs before the handler of package signal, which does not report which event occurred.
+	// This handler runs before that of package signal, which does not report which event occurred.
 	setConsoleCtrlHandler.Call(console(), 1)
 	var loops sync.WaitGroup
 	loops.Go(func() { w.listen(events) })
@@ -67,8 +67,8 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 	}), err
 }
 
-// lastEvent is the last console event. console is the handler that records the event and lets the next
-// handler run.
+// lastEvent is the last console event. console is the handler that records the event. Windows then calls the
+// next handler.
 var (
 	lastEvent atomic.Uint32
 	console   = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
@@ -79,8 +79,7 @@ func handleConsoleEvent(event uintptr) (handled uintptr) {
 	return 0
 }
 
-// window receives the notification that the session ends, from an invisible window or from the
-// console.
+// window receives the notification that the session ends. An invisible window or the console delivers it.
 type window struct {
 	onSessionEnd   func()
 	onConsoleClose func()
@@ -88,7 +87,7 @@ type window struct {
 	thread         uintptr // id of the thread that receives the window's messages
 }
 
-// listen waits for a notification from the console, which package signal delivers.
+// listen waits for a notification from the console, which package signal delivers to events.
 func (w *window) listen(events chan os.Signal) {
 	defer signal.Stop(events)
 	select {
@@ -98,13 +97,13 @@ func (w *window) listen(events chan os.Signal) {
 		} else {
 			w.onSessionEnd()
 		}
-		<-w.done // ignore further notifications
+		<-w.done // ignore further notifications until Notify's stop is called
 	case <-w.done:
 	}
 }
 
-// run creates the window and sends the result to the channel made. It then handles the window's
-// messages until w is stopped.
+// run creates the window and sends the error, or nil, to the channel made. It then handles the window's
+// messages until w.done is closed.
 func (w *window) run(made chan<- error) {
 	runtime.LockOSThread() // Windows sends the messages to this thread, which ends with the goroutine
 	w.thread = uintptr(windows.GetCurrentThreadId())
@@ -140,14 +139,14 @@ func (w *window) run(made chan<- error) {
 
 // handleMessage handles a message of the window.
 func (w *window) handleMessage(window uintptr, what uint32, yes, why uintptr) uintptr {
-	// An installer that wants to replace a file sends the same message, but then the session does not end.
+	// Windows sends the same message if an installer wants to replace a file. The session does not end then.
 	ofSession := why&closeApp == 0 || why&(logoff|critical) != 0
 	switch {
 	case what == wmQueryEndSession && ofSession:
 		return 1
 	case what == wmEndSession && ofSession && yes != 0:
 		w.onSessionEnd()
-		<-w.done // wait, because Windows may end the process when this function returns
+		<-w.done // Windows may end the process when this function returns, so wait for stop
 		return 0
 	case what == wmQueryEndSession, what == wmEndSession, what == wmClose:
 		return 0

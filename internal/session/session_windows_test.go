@@ -18,7 +18,7 @@ var (
 	parameters  = kernel32.NewProc("GetProcessShutdownParameters")
 )
 
-// found returns the top-level window of this process, or 0 if it has none.
+// found returns the invisible window of this process, or 0 without such a window.
 func found() (window uintptr) {
 	class := windows.StringToUTF16Ptr("queuectl")
 	for {
@@ -38,11 +38,11 @@ func send(window uintptr, what uint32, yes, why uintptr) (answer uintptr, answer
 	return answer, ok != 0
 }
 
-// An invisible window receives the notification that the session ends, and Windows waits until the
-// process has finished. The context does not end if the logoff is cancelled, if an installer sends the
-// message, or if another program closes the window.
+// An invisible window receives the notification that the session ends, and Windows waits until the process
+// calls stop. The context does not end if the logoff is cancelled, if an installer sends the message, or if
+// another program closes the window.
 func TestWindowReceivesSessionEnd(t *testing.T) {
-	for range 2 { // the second round shows that the first window has left no state behind
+	for range 2 { // the second round proves that the first window has left nothing behind
 		ctx, stop, err := notify(t.Context(), ServiceLevel, true)
 		if err != nil {
 			t.Fatal(err)
@@ -95,8 +95,8 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 	}
 }
 
-// A service of the machine creates no window, because a window would use the desktop heap that its jobs
-// share. Windows notifies the service before its runner, and the runner before jobs.
+// A service of the machine creates no window, because a window would use memory (the desktop heap) that its
+// jobs need. Windows notifies the service before its runner, and the runner before jobs.
 func TestOrderOfSessionEnd(t *testing.T) {
 	_, stop, err := notify(t.Context(), RunnerLevel, false)
 	if err != nil || found() != 0 {

@@ -1,8 +1,8 @@
-// Package skip skips tests that a machine cannot run, or that take too long for a short run. All
-// skips in the repository use this package. Each call gives a reason of two parts, separated by a
-// semicolon: why the test is skipped, and what covers its promise instead. TestSkipsHaveReasons in
-// the root of the repository checks that. In the output of go test -v, each reason follows the word
-// "skipped:", so that a script can count the skips by reason.
+// Package skip skips tests that a machine cannot run, or that take too long for a short run. All skips in the
+// repository use this package. Each call gives a reason of two parts, separated by a semicolon: why the test is
+// skipped, and what tests its promise instead. TestSkipsHaveReasons in the root of the repository checks that.
+// In the output of go test -v, each reason follows the word "skipped:", so that a script can count the skips by
+// reason.
 package skip
 
 import (
@@ -27,7 +27,7 @@ func Missing(t testing.TB, requirement, reason string) {
 	t.Skip("skipped: " + reason)
 }
 
-// UnlessRoot calls Missing for a test that needs root, unless root runs the test.
+// UnlessRoot skips a test that needs root if another user runs it. It does so by calling Missing.
 func UnlessRoot(t testing.TB, reason string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -35,7 +35,7 @@ func UnlessRoot(t testing.TB, reason string) {
 	}
 }
 
-// UnlessProgram calls Missing for a test that needs a program, unless the program is in PATH. It
+// UnlessProgram skips a test that needs a program which is not in PATH. It does so by calling Missing. It
 // returns the path of the program.
 func UnlessProgram(t testing.TB, name, reason string) string {
 	t.Helper()

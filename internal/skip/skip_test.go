@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// recorder is a test that records how it ends.
+// recorder is a fake test that records how it ends.
 type recorder struct {
 	testing.TB
 	skipMessage, failMessage string
@@ -24,8 +24,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// A missing requirement skips a test, unless QUEUECTL_REQUIRE lists the requirement. In that case
-// it fails the test.
+// A missing requirement skips a test. If QUEUECTL_REQUIRE lists the requirement, it fails the test instead.
 func TestRequiredIsNotSkipped(t *testing.T) {
 	end := func(required string) *recorder {
 		t.Setenv(requireVariable, required)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// UnderWine calls Missing for a test that needs a real Windows, if the test runs under Wine.
+// UnderWine skips a test that needs a real Windows if it runs under Wine. It does so by calling Missing.
 func UnderWine(t testing.TB, reason string) {
 	t.Helper()
 	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {

@@ -12,12 +12,12 @@ import (
 // cancelCheckInterval is the interval at which Dial checks whether its context has been cancelled.
 const cancelCheckInterval = 250 * time.Millisecond
 
-// Dial connects to a socket. While the socket's backlog is full, Dial waits until ctx ends or
-// backlogTimeout has passed.
+// Dial connects to a socket. While the socket's backlog is full, Dial waits until ctx ends or backlogTimeout
+// has passed.
 //
-// It waits in a blocking connect(2), because the kernel wakes such a process each time the server
-// accepts a connection. If another process connected in a loop, a client that only polled would nearly
-// always find the backlog full.
+// It waits in a blocking connect(2), because the kernel then wakes it each time the server accepts a
+// connection. A client that only polled would nearly always find the backlog full if another process connects
+// in a loop.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -12,13 +12,12 @@ import (
 // backlogTimeout is the longest time that Dial waits while a socket's backlog is full.
 const backlogTimeout = 5 * time.Second
 
-// ErrBacklogFull means that a server listens on a socket, but accepts connections more slowly than
-// clients connect.
+// ErrBacklogFull means that a server listens on a socket, but accepts connections more slowly than clients
+// connect.
 var ErrBacklogFull = errors.New("the program that listens on the socket accepts connections too slowly; " +
 	"check whether it hangs")
 
-// DialWithin connects to a socket. It returns an error if connecting takes longer than the parameter
-// most.
+// DialWithin is like Dial with a context that ends after the time most.
 func DialWithin(path string, most time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()

@@ -11,9 +11,9 @@ import (
 // MaxBytes is the longest path that fits into a socket's address, in bytes.
 const MaxBytes = 107
 
-// ShortPath returns a path to the same file that fits into a socket's address. If the path is too long, the
-// result goes through a descriptor of the directory, which works only on Linux. The short path is valid
-// until done is called.
+// ShortPath returns a path to the same file that fits into a socket's address. For a long path, the result goes
+// through a descriptor of the directory, which works only on Linux. The result is valid until the caller calls
+// done.
 func ShortPath(path string) (short string, done func(), err error) {
 	if len(path) <= MaxBytes {
 		return path, func() {}, nil

@@ -1,5 +1,5 @@
-// Package statedir creates the directory in which a service keeps its queue, and ensures that no
-// other user can change its content.
+// Package statedir creates the directory in which a service keeps its queue. It ensures that no other user can
+// change the content of that directory.
 package statedir
 
 import (

@@ -16,8 +16,8 @@ func makePrivate(dir string) error {
 	return os.MkdirAll(dir, 0o700)
 }
 
-// Check returns an error if other accounts could change an existing state directory. Such accounts
-// could have put malicious content into it.
+// Check returns an error if other accounts could change an existing state directory. They could have put
+// malicious files into it.
 func Check(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {

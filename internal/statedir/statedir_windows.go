@@ -40,8 +40,8 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// Check returns an error if other accounts could change an existing state directory. Such accounts
-// could have put malicious content into it.
+// Check returns an error if other accounts could change an existing state directory. They could have put
+// malicious files into it.
 func Check(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -57,8 +57,8 @@ func Check(dir string) error {
 	return err
 }
 
-// checkAccess returns an error if the access list lets other accounts change the directory. It also
-// returns an error if the owner is not trusted, because an owner can change the access list.
+// checkAccess returns an error if the security descriptor lets other accounts change the directory. An owner
+// that is not trusted counts too, because an owner can change the access list.
 func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 	return accounts.CheckFolder(dir, "the state folder "+dir, "choose another one with --dir", sd)
 }

@@ -30,7 +30,7 @@ func TestStateDirIsPrivate(t *testing.T) {
 	}
 }
 
-// check rejects a state directory that belongs to another account or that other accounts may change. It
+// checkAccess rejects a state directory that belongs to another account or that other accounts may change. It
 // accepts a directory that other accounts may only read.
 func TestStateDirOfOthersIsRejected(t *testing.T) {
 	for sddl, why := range map[string]string{

@@ -17,15 +17,14 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// Notify sends its lines to the service manager, see sd_notify(3). Without a service manager it does
-// nothing.
+// Notify sends lines to the service manager, see sd_notify(3). Without a service manager it does nothing.
 // See docs/decisions/0081.
 func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
 
-// stopExtension is how much more time a stopping service requests from the service manager. The service must
-// request more again before this time has passed.
+// stopExtension is how much time a stopping service requests from the service manager in one message. The service must
+// request more before that time has passed.
 const stopExtension = 40 * time.Second
 
 // ExtendStopTimeout asks the service manager to wait longer for the service to stop. Call it at least
@@ -54,8 +53,8 @@ type Sockets struct {
 	Unusable []error           // errors of descriptors that cannot be used
 }
 
-// InheritedSockets returns the sockets that the service manager passed to this process. It can be
-// called only once. It closes sockets that cannot be used.
+// InheritedSockets returns the sockets that the service manager has passed to this process. It can be called
+// only once. It closes sockets that it cannot use.
 func InheritedSockets() (Sockets, error) {
 	var has Sockets
 	pid, n, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
@@ -75,7 +74,7 @@ func InheritedSockets() (Sockets, error) {
 		l, err := net.FileListener(f)
 		f.Close() // net.FileListener has duplicated the descriptor
 		if err != nil {
-			if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit the names that package net adds
+			if call, ok := errors.AsType[*os.SyscallError](err); ok { // leave out the names that package net adds
 				err = call.Err
 			}
 			has.Unusable = append(has.Unusable, fmt.Errorf("file descriptor %d: %w", firstSocketFD+fd, err))
@@ -103,12 +102,12 @@ const maxSockets = 16
 // WatchdogTimeout returns how long the service manager waits for a keep-alive message before it ends this
 // process. 0 means that it waits forever.
 func WatchdogTimeout() time.Duration {
-	d, _ := daemon.SdWatchdogEnabled(false) // 0 if the service manager has set an invalid environment variable
+	d, _ := daemon.SdWatchdogEnabled(false) // d is 0 if an environment variable is invalid
 	return d
 }
 
-// Unit is the name of the systemd unit that this process belongs to. The unit belongs to the system or
-// to a user.
+// Unit is the name of a systemd unit, such as queuectl.service. systemctl searches for it among the units of the
+// system or, in a user's service, among those of the user.
 type Unit string
 
 // queryTimeout is the timeout of a query that the caller repeats regularly.
@@ -130,8 +129,8 @@ func systemctl(within time.Duration, args ...string) string {
 	return string(out)
 }
 
-// IsStopping reports whether the unit is being stopped. It returns false if the unit is running or being
-// restarted, or if the service manager does not answer in time.
+// IsStopping reports whether the unit is being stopped and will not be restarted. It returns false if systemd
+// does not answer in time.
 func (u Unit) IsStopping(within time.Duration) bool {
 	for line := range strings.Lines(systemctl(within, "list-jobs", "--no-legend", "--full", "--no-pager")) {
 		if f := strings.Fields(line); len(f) >= 3 && f[1] == string(u) && f[2] == "stop" {
@@ -141,7 +140,8 @@ func (u Unit) IsStopping(within time.Duration) bool {
 	return false
 }
 
-// IsInactive reports whether the unit is not running and systemd has no queued start job for it.
+// IsInactive reports whether the unit is not running and systemd is not about to start it. It returns false if
+// systemd does not answer in time.
 func (u Unit) IsInactive() bool {
 	said := systemctl(queryTimeout, "show", "-p", "ActiveState", "-p", "Job", string(u))
 	if said == "" {
@@ -158,14 +158,14 @@ func (u Unit) IsInactive() bool {
 	return true
 }
 
-// StopAll stops the units that match a pattern and waits until they have ended. It ignores the order in
-// which systemd stops units. Otherwise it would wait for the unit that is being stopped, and that unit
-// waits for the caller of StopAll.
+// StopAll stops the units that match a pattern and waits until they have ended. It makes systemd ignore the
+// order of units, because the unit that is being stopped waits for the caller of StopAll.
 func StopAll(pattern string, within time.Duration) {
 	systemctl(within, "--job-mode=ignore-dependencies", "stop", pattern)
 }
 
-// MonotonicLine returns the line with the current time that Notify must send together with RELOADING=1.
+// MonotonicLine returns the line with the current time that Notify must send together with RELOADING=1. now is
+// that time on the monotonic clock.
 func MonotonicLine(now time.Duration) string {
 	return "MONOTONIC_USEC=" + strconv.FormatInt(now.Microseconds(), 10)
 }

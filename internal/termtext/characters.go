@@ -26,22 +26,23 @@ func Columns(r rune) int {
 	return 1
 }
 
-// IsInvisible reports whether a character is not visible by itself. It formats other characters, like a
-// zero-width space, selects a variant of the character before it, or is blank by definition, like a
-// Hangul filler. These are the Default_Ignorable_Code_Point characters of Unicode (UAX #44) and the
-// other format characters, except those that are displayed with the following text.
+// IsInvisible reports whether a character is not visible by itself. Such a character formats others, like a
+// zero-width space, selects a variant of the character before it, or is blank by definition, like a Hangul
+// filler. These are the Default_Ignorable_Code_Point characters of Unicode (UAX #44) and the other format
+// characters, except those that are displayed with the following text.
 func IsInvisible(r rune) bool {
 	return r >= 0xad && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point,
 		unicode.Variation_Selector) &&
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// IsJoiner reports whether an invisible character is a part of a visible character: it joins the parts
-// of an emoji, or selects the variant of an emoji.
+// IsJoiner reports whether an invisible character belongs to a visible one: it joins the parts of an emoji, or
+// selects a variant of it.
 func IsJoiner(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
 
-// EscapeInvisible escapes a text's invisible characters. It keeps joiners after characters that are not
-// ASCII, as in emoji and in Persian words, and variation selectors after symbols, as in most emoji.
+// EscapeInvisible escapes a text's invisible characters, with two exceptions. It keeps joiners after characters
+// that are not ASCII, as in emoji and in Persian words. It keeps variation selectors after symbols, as in most
+// emoji.
 func EscapeInvisible(s string) string {
 	if !strings.ContainsFunc(s, IsInvisible) {
 		return s
@@ -70,8 +71,8 @@ func WithoutJoiners(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
 }
 
-// ColourLength returns the length of the colour sequence that s begins with, or 0 if s begins with other
-// text. It also returns 0 for sequences that make text blink or hide it.
+// ColourLength returns the length of the colour sequence at the beginning of s. It returns 0 without one,
+// or if the sequence makes text blink or hides it.
 func ColourLength(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {
 		return 0
@@ -80,7 +81,7 @@ func ColourLength(s string) int {
 	if end < 0 {
 		return 0
 	}
-	skip := 0 // number of parameters that belong to a preceding 38 or 48, which set a colour by its number
+	skip := 0 // number of parameters that belong to an earlier 38 or 48, which set a colour by its number
 	params := strings.Split(s[2:end], ";")
 	for i, p := range params {
 		if strings.Trim(p, "0123456789") != "" {

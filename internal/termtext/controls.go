@@ -5,23 +5,22 @@ import (
 	"strings"
 )
 
-// Controls keeps the control sequences of a program's output that may have changed modes of its
-// terminal. It keeps each sequence once, in the order in which they last occurred.
+// Controls keeps the control sequences of a program's output that may have changed modes of its terminal. It
+// keeps each sequence once, in the order in which they last occurred.
 //
-// A Modes value that reads only these sequences gets the same state as one that reads the whole
-// output, with two exceptions. If a program pushes the same level on a stack several times, only
-// one level is kept. Sequences that a program repeats when it redraws its screen, like colours and
-// regions, are omitted.
+// A Modes value that reads only these sequences gets the same state as one that reads the whole output, with
+// two exceptions. If a program pushes the same level on a stack several times, Controls keeps only one level.
+// It omits sequences that a program repeats when it redraws its screen, like colours and regions.
 //
-// Controls is small because it is part of the runner. The zero value is ready for use.
+// Controls is small because the runner links it. The zero value is ready for use.
 type Controls struct {
-	sequences     []string // distinct sequences, oldest first
-	sequenceBytes int      // bytes in kept
+	sequences     []string // distinct sequences; the one that occurred last is at the end
+	sequenceBytes int      // number of bytes in sequences
 	scanner       scanner
 }
 
-// These constants bound what Controls keeps. It drops the oldest sequences first. The number of
-// sequences is bounded too, because each new sequence is compared with all others.
+// These constants bound what Controls keeps. It drops the oldest sequences first. The bound on their number
+// keeps Write fast, because it compares each new sequence with all others.
 const (
 	maxSequences     = 128
 	maxControlsBytes = 4 << 10 // bytes
@@ -40,7 +39,7 @@ func (c *Controls) addIfModeChange(s string) {
 	case s == "\x1bc": // a reset undoes all sequences before it
 		c.sequences, c.sequenceBytes = c.sequences[:0], 0
 		return
-	case len(s) > 1 && beginsString(s[1]), s == "\x1b\\": // strings and their ends are not kept
+	case len(s) > 1 && beginsString(s[1]), s == "\x1b\\": // drop a string, such as a window title, and its end
 		return
 	case len(s) < 3 || s[1] != '[' || s[2] >= '<' && s[2] <= '>':
 	case strings.IndexByte("Hfd", last) >= 0 && strings.Trim(s[2:len(s)-1], "0123456789:;") == "":

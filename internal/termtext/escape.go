@@ -7,19 +7,19 @@ import (
 	"unicode/utf8"
 )
 
-// SafeText returns an untrusted text as one line without colours. It escapes control characters and
-// takes exactly the columns that Width counts.
+// SafeText returns an untrusted text as one line without colours. The line cannot control a terminal, and takes
+// exactly the columns that Width counts.
 func SafeText(s string) string { return OneLine(escapeCell(WithoutColours(s))) }
 
-// escapeCell escapes the characters that control a terminal, in a text without colours. It also removes
-// joiners, so that the text takes the columns that Width counts.
+// escapeCell escapes the characters of a text that control a terminal. The text contains no colours. escapeCell
+// also removes joiners, so that the text takes the columns that Width counts.
 func escapeCell(s string) string { return WithoutJoiners(EscapeInvisible(Escape(s))) }
 
-// tabStop is the distance between tab stops in columns, when a job's output is shown.
+// tabStop is the number of columns between tab stops in a job's output.
 const tabStop = 8
 
-// SafeLine prepares a line of output like SafeText, but keeps spaces. If carriage returns overwrite
-// text, it keeps only the last version.
+// SafeLine prepares a line of output like SafeText, but keeps its spaces. If carriage returns overwrite text,
+// only the last version remains.
 func SafeLine(s string) string {
 	s = strings.TrimRight(s, "\r\n")
 	s = WithoutColours(s[strings.LastIndexByte(s, '\r')+1:])
@@ -55,19 +55,17 @@ func WithoutColours(s string) string {
 // ResetColours is the sequence that resets all colours.
 const ResetColours = "\x1b[0m"
 
-// Escape escapes the bidirectional controls, and all control characters except tab, newline and
-// colours.
+// Escape escapes the bidirectional controls and all control characters. It keeps tabs, newlines and colours.
 func Escape(s string) string { return EscapeExcept(s, "\n\t", true) }
 
-// EscapeLive sanitizes a job's live output. It keeps carriage returns, because programs use them to
-// redraw a progress line.
+// EscapeLive is like Escape. It is for output that a job is still writing. It also keeps carriage returns, with
+// which programs redraw a progress line.
 func EscapeLive(s string) string { return EscapeExcept(s, "\n\t\r", true) }
 
-// EscapeExcept replaces control characters by readable escape sequences, except the characters in
-// plain. If colours is true, it keeps the sequences that ColourLength recognises.
+// EscapeExcept replaces control characters by readable escape sequences. It keeps the characters in plain and,
+// if colours is true, the sequences that ColourLength recognises.
 func EscapeExcept(s, plain string, colours bool) string {
-	// stays says which ASCII bytes are kept. A table makes the check fast, because jobs print mostly these
-	// bytes.
+	// stays says which ASCII bytes are kept. A table is fast, and jobs print mostly ASCII.
 	var stays [256]bool
 	for c := ' '; c <= '~'; c++ {
 		stays[c] = true
@@ -108,7 +106,7 @@ func EscapeExcept(s, plain string, colours bool) string {
 }
 
 // TrailingPartialBytes returns how many bytes at the end of a text may be an incomplete character or colour
-// sequence.
+// sequence. The rest of it may follow in the next piece of output.
 func TrailingPartialBytes(s string) int {
 	end := s[max(0, len(s)-31):]
 	if at := strings.LastIndexByte(end, 0x1b); at >= 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// A job's output cannot control a terminal: control characters, sequences other than colours, and
-// bidirectional controls are escaped.
+// A job's output cannot control a terminal: all control characters, bidirectional controls and sequences are
+// escaped, except colours.
 func TestControlCharactersAreEscaped(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain äß 漢 🙂\n\tx":                     "plain äß 漢 🙂\n\tx",
@@ -33,7 +33,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 	}
 }
 
-// For any input, the sanitized text is valid UTF-8 and cannot control a terminal.
+// For any input, the escaped text is valid UTF-8 and cannot control a terminal.
 func FuzzSanitize(f *testing.F) {
 	for _, seed := range []string{"x", "\x1b[31m", "\x1b]0;x\x07", "\u202e", "\xff\x9b", "\x1b[\x1b[0m"} {
 		f.Add(seed)
@@ -66,8 +66,8 @@ func TestOnlyColourSequencesAreKept(t *testing.T) {
 	}
 }
 
-// Characters and colour sequences are shown whole, even if they arrive in pieces. An incomplete
-// character or sequence at the end is escaped.
+// Characters and colour sequences are shown as a whole, even if they arrive in pieces. An incomplete one at the
+// end is escaped.
 func TestSplitCharactersAreShownWhole(t *testing.T) {
 	const text = "a漢字\x1b[1;31mröd\x1b[0m\xe6\xbc"
 	for size := 1; size < len(text); size++ {

@@ -9,8 +9,8 @@ import (
 var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n",
 	"\u2029", "\n")
 
-// Indent indents all lines of a text except the first, so that no line looks like a line of queuectl's
-// own text.
+// Indent indents all lines of a text except the first, so that no line of the text looks like one of queuectl's
+// own.
 func Indent(text string, indent int) string {
 	text = strings.TrimRight(lineBreaks.Replace(text), "\n")
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
@@ -60,8 +60,8 @@ func WrapLines(width int, texts ...string) (lines []string) {
 	return lines
 }
 
-// LocaleText returns a text of queuectl's own in the characters that the locale can show. In UTF-8 the
-// text is unchanged, otherwise it is ASCII. Never pass texts of jobs to LocaleText.
+// LocaleText returns one of queuectl's own texts in characters that the locale can show. In UTF-8 it returns
+// the text unchanged, otherwise in ASCII. Never pass texts of jobs to LocaleText.
 func LocaleText(text string) string {
 	if !isASCIIOnly() {
 		return text

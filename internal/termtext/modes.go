@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// Modes tracks what a program changes on its terminal. With it, a terminal can be restored after it
-// has displayed the program's output. It can also give the same modes to another terminal. For
-// example, after "\x1b[?1049h\x1b[?25l\x1b(0" the terminal shows its alternate screen, without a
-// cursor, and letters as line drawings. Undo then returns "\x1b(B\x1b[?25h\x1b[?1049l".
+// Modes tracks what a program changes on its terminal. With it, a terminal can be restored after it has
+// displayed the program's output. Modes can also give the same modes to another terminal. For example, after
+// "\x1b[?1049h\x1b[?25l\x1b(0" the terminal shows its alternate screen, no cursor, and letters as line
+// drawings. Restore then returns "\x1b(B\x1b[?25h\x1b[?1049l".
 //
-// What a program can change is documented in three sources: "XTerm Control Sequences" (ctlseqs),
-// the protocols that other terminals have added (kitty's keyboard, synchronized output, hyperlinks,
-// progress, the Linux console's cursor and palette), and the terminfo capabilities rs1, rs2, rmcup,
-// rmkx and sgr0.
+// What a program can change is documented in three sources: "XTerm Control Sequences" (ctlseqs), the protocols
+// that other terminals have added (kitty's keyboard, synchronized output, hyperlinks, progress, the Linux
+// console's cursor and palette), and the terminfo capabilities rs1, rs2, rmcup, rmkx and sgr0.
 //
-// Undo resets only what was changed. If a sequence changes only some kinds of terminals, Modes
-// assumes that it has changed this one, because an unnecessary reset is harmless.
+// Restore resets only what was changed. Some sequences have an effect only on some kinds of terminals. Modes
+// assumes that they have had an effect, because an unnecessary reset is harmless.
 //
 // The zero value is ready for use. It represents a terminal that was just reset.
 type Modes struct {
@@ -25,40 +24,40 @@ type Modes struct {
 	scanner     scanner
 	vt52        bool // the terminal understands only the sequences of a VT52
 	saved       bool // the cursor was saved
-	cursorMoved bool // the cursor was moved to a position on the screen
+	cursorMoved bool // the program has moved the cursor to a position on the screen
 }
 
 // change is one difference between the terminal's state and its state after a reset.
 type change struct {
-	name string // control function and number: "?25", "m", "(", "]4"
+	name string // the changed property, such as "?25" (a private mode), "m" (colours) or "(" (a character set)
 	redo string // sequence that makes the change again
 	undo string
-	// saved means that the program has saved the changed state, with the cursor or as a mode. The
-	// program may restore it at any time, so the change is always undone.
+	// saved means that the program has saved this changed state, with the cursor or as a mode. It may restore
+	// the state at any time, so Restore always undoes the change.
 	saved bool
 }
 
-// maxChanges bounds how many changes are kept. A private mode that is not in watchedModes is added
-// only while there are fewer changes than this. The bound is twice as high for changes other than
-// private modes, and three times as high for watchedModes.
+// maxChanges bounds how many changes are kept. A new private mode that is not in watchedModes is kept only
+// while there are fewer than maxChanges. For modes in watchedModes the bound is three times as high, and for
+// other changes twice as high.
 const maxChanges = 64
 
-// defaultOnModes lists the private modes that are on after a reset: ANSI sequences, auto-wrap,
-// auto-repeat, a visible cursor, input of eight bits, special modifiers, an alternate screen,
-// private colours.
+// defaultOnModes lists the private modes that are on after a reset. They are ANSI sequences, auto-wrap,
+// auto-repeat, a visible cursor, input of eight bits, special modifiers, an alternate screen, and private
+// colours.
 const defaultOnModes = " 2 7 8 25 1034 1035 1046 1070 "
 
-// watchedModes lists the private modes that would disturb a user most if they were not reset: keys,
-// colours, cursor, wrapping, screens, keypad, margins, the mouse, focus, pasting, synchronized
-// output, and reports of colours, size and keys. Their bound is higher, so that there is space for
-// them even after many other changes.
+// watchedModes lists the private modes that would disturb a user most if they were not reset. They are about
+// keys, colours, cursor, wrapping, screens, keypad, margins, the mouse, focus, pasting, synchronized output,
+// and reports of colours, size and keys. Their bound is higher, so that they are kept even after many other
+// changes.
 const watchedModes = " 1 3 5 6 7 9 12 25 45 47 66 69 1000 1001 1002 1003 1004 1005 1006 1007 1015 1016 1047 1049 " +
 	"2004 2026 2031 2048 9001 "
 
 const alternateScreens = " 47 1047 1049 "
 
-// cancel ends any incomplete sequence or string: CAN for most terminals, and the string terminator
-// for those that ignore CAN inside a string.
+// cancel ends an incomplete sequence or string. It consists of CAN, for most terminals, and the string
+// terminator, for terminals that ignore CAN inside a string.
 const cancel = "\x18\x1b\\"
 
 func contains(list, word string) bool { return word != "" && strings.Contains(list, " "+word+" ") }
@@ -68,7 +67,7 @@ func (m *Modes) Write(data []byte) {
 	m.scanner.write(data, m.apply)
 }
 
-// apply applies a control sequence or string.
+// apply applies a control sequence or string to the state.
 func (m *Modes) apply(s string) {
 	switch {
 	case s == "\x0e" || s == "\x0f":
@@ -89,19 +88,19 @@ func (m *Modes) applyOSC(text string) {
 	number, value, _ := strings.Cut(text, ";")
 	n, err := strconv.Atoi(number)
 	switch {
-	case strings.HasPrefix(text, "P"): // the Linux console's palette; this string has no terminator
+	case strings.HasPrefix(text, "P"): // the Linux console's palette; no terminator ends this string
 		m.set("]P", "", "\x1b]R\x1b\\", true)
 	case err != nil || strings.HasSuffix(value, "?"): // a query of a colour changes nothing
 	case n == 4 || n == 5 || n >= 10 && n <= 19:
 		m.set("]"+number, "", "\x1b]"+strconv.Itoa(100+n)+"\a", true)
 	case value == "" && n > 100:
 		m.set("]"+strconv.Itoa(n-100), "", "", false)
-	case n == 8: // a hyperlink consists of parameters and an address; without an address, the link ends
+	case n == 8: // a hyperlink; its parameters and address follow, and without an address the link ends
 		_, address, _ := strings.Cut(value, ";")
 		m.set("]8", "", "\x1b]8;;\a", address != "")
 	case n == 22:
 		m.set("]22", "", "\x1b]22;\a", value != "")
-	case n == 9 && strings.HasPrefix(value, "4;"): // progress
+	case n == 9 && strings.HasPrefix(value, "4;"): // progress, which terminals show in the taskbar
 		m.set("]9;4", "", "\x1b]9;4;0\a", !strings.HasPrefix(value, "4;0"))
 	}
 }
@@ -190,12 +189,13 @@ func (m *Modes) applyCSI(s string) {
 	}
 }
 
-// applyMode applies h, l, s (save) or r (restore) to a mode. Private modes have the prefix "?".
+// applyMode applies an operation to a mode: h sets it, l resets it, s saves it, and r restores it. The prefix
+// of a private mode is "?".
 func (m *Modes) applyMode(prefix, n string, do byte) {
 	name, private := prefix+n, prefix == "?"
 	usual := contains(defaultOnModes, n)
 	if !private {
-		// After a reset, mode 12 (no local echo) and mode 34 (normal cursor of tmux) are on.
+		// Of these modes, 12 (no local echo) and 34 (normal cursor of tmux) are on after a reset.
 		usual = contains(" 12 34 ", n)
 	}
 	on, i := do == 'h', m.find(name)
@@ -221,8 +221,8 @@ func (m *Modes) applyMode(prefix, n string, do byte) {
 	default:
 		undo := "\x1b[" + name + final(!on)
 		switch {
-		// Undoing mode 6 also moves the cursor to the top. The next program must not print there, so the
-		// cursor is moved to the bottom.
+		// To undo mode 6 also moves the cursor to the top. The next program must not print there, so move the
+		// cursor to the bottom.
 		case name == "?6":
 			undo += "\x1b[999H"
 		case name == "?1049":
@@ -265,8 +265,8 @@ func (m *Modes) find(name string) int {
 	return slices.IndexFunc(m.changes, func(c change) bool { return c.name == name })
 }
 
-// set records that a property has changed or, if changed is false, that it is back in its state
-// after a reset.
+// set records that a property has changed or, if changed is false, that it is in its state after a reset again.
+// again repeats the change, and undo reverts it.
 func (m *Modes) set(name, again, undo string, changed bool) {
 	i := m.find(name)
 	switch {
@@ -320,9 +320,8 @@ func (m *Modes) usesAlternateScreen() bool {
 	return m.find("?47") >= 0 || m.find("?1047") >= 0 || m.find("?1049") >= 0
 }
 
-// FullScreen reports whether the program draws the whole screen, like an editor. A client that
-// attaches to it makes it redraw the screen, because printing its last output again would not
-// restore the screen.
+// FullScreen reports whether the program draws the whole screen, like an editor. A client that attaches to such
+// a program makes it redraw the screen, because its last output would not be enough.
 func (m *Modes) FullScreen() bool { return m.cursorMoved || m.usesAlternateScreen() }
 
 // Replay returns the sequences that give another terminal the same modes.
@@ -337,7 +336,7 @@ func (m *Modes) Replay() string {
 	return b.String()
 }
 
-// Restore returns the sequences that restore a terminal. columns is its width.
+// Restore returns the sequences that reset what the program has changed. columns is the width of the terminal.
 func (m *Modes) Restore(columns int) string {
 	var b strings.Builder
 	if len(m.scanner.pendingBytes) > 0 {

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Undo reverts all changes that a program made on a terminal, and nothing else. The controls and
-// their state after a reset are from "XTerm Control Sequences" and terminfo's rs1, rs2, rmcup, rmkx
-// and sgr0; the keyboard is from kitty's protocol.
+// Restore reverts all changes that a program made on a terminal, and nothing else. The controls and their state
+// after a reset are from "XTerm Control Sequences" and terminfo's rs1, rs2, rmcup, rmkx and sgr0. The keyboard
+// is from kitty's protocol.
 func TestModesAreUndone(t *testing.T) {
 	const tabs = "\x1b7\r\x1b[3g\x1b[8C\x1bH\x1b[8C\x1bH\x1b8"
 	for _, c := range []struct{ name, printed, undo, again string }{
@@ -121,8 +121,8 @@ func anySaved(m *Modes) bool {
 	return false
 }
 
-// A Modes value that reads only the sequences that Controls keeps gets the same state as one that
-// reads the whole output.
+// A Modes value that reads only the sequences in a Controls value gets the same state as one that reads the
+// whole output.
 func TestControlsSetTheSameModes(t *testing.T) {
 	parts := []string{"x", "\r\n", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h", "\x1b[4h", "\x1b[4l",
 		"\x1b[5 q", "\x1b[ q", "\x1b[>4;2m", "\x1b[>4m", "\x1b(0", "\x1b(B", "\x0e", "\x0f", "\x1b=", "\x1b>", "\x1bc",
@@ -157,7 +157,7 @@ func sorted(s string) string {
 	return strings.Join(parts, "\x1b")
 }
 
-// Undo reverts the important modes even if many unknown modes were set before.
+// Restore reverts the modes in watchedModes, even if many unknown modes were set before.
 func TestUndoRevertsWatchedModes(t *testing.T) {
 	var m Modes
 	for n := range 10 * maxChanges {
@@ -171,8 +171,8 @@ func TestUndoRevertsWatchedModes(t *testing.T) {
 	}
 }
 
-// For any output, the modes do not depend on how the output is split into pieces, and the size of
-// the state is bounded.
+// For any output, the modes do not depend on how the output is split into pieces, and the size of a Modes value
+// is bounded.
 func TestModesAreBounded(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "25l", "1049h", "1049l", ">4;1m", ">1u", "<u", "\x1b]", "4;1;#f", "\a",
 		"\x1b\\", "\x18", "\x0e", "\u009b", "\xc2", "\x9c", "é", "(0", "c", "7", "8", "m", "r", "\n",
@@ -199,9 +199,9 @@ func TestModesAreBounded(t *testing.T) {
 	}
 }
 
-// A Modes value that reads only the sequences that Controls keeps gets the same state as one that
-// reads the whole output. That holds for any output, for example with cancelled sequences,
-// sequences inside strings, and sequences that begin with U+009B.
+// A Modes value that reads only the sequences in a Controls value gets the same state as one that reads the
+// whole output. That holds for any output, for example with cancelled sequences, sequences inside strings, and
+// sequences that begin with U+009B.
 func TestControlsReadAsModesDo(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "\x1bP", "\x1b]", "\x1b_", "\x1b\\", "\u009b", "\u0090", "\u009c",
 		"\xc2", "\a", "\x18", "\x1a", "\x0e", "\x0f", "\n", "\x7f", "1049", "25", "4", "5", ";", "$", "*", "?", ">", " ",
@@ -210,7 +210,7 @@ func TestControlsReadAsModesDo(t *testing.T) {
 		piece := rapid.OneOf(rapid.SampledFrom(parts),
 			rapid.Map(rapid.Byte(), func(b byte) string { return string([]byte{b}) }))
 		printed := strings.Join(rapid.SliceOfN(piece, 0, 40).Filter(func(p []string) bool {
-			// Controls does not keep stacks and regions, so the test omits their sequences.
+			// Controls omits stacks and regions, so the output must not contain their sequences.
 			return !strings.ContainsAny(strings.Join(p, ""), "rtu")
 		}).Draw(t, "printed"), "")
 		at := rapid.IntRange(0, len(printed)).Draw(t, "at")

@@ -1,5 +1,5 @@
-// Package termtext converts a program's terminal output to text that can be read without a terminal.
-// Start with Renderer.
+// Package termtext converts a program's terminal output to text that can be read without a terminal. It also
+// escapes, cuts and lays out text for a terminal. Start with Renderer.
 package termtext
 
 import (
@@ -22,13 +22,12 @@ const (
 	maxCellBytes     = 32  // maximum number of bytes of a character with its combining marks
 )
 
-// Renderer prints each line of a terminal's output once, in its state when the cursor leaves the line.
-// It keeps the current line as cells, one for each column. So carriage returns, backspaces and the
-// sequences that move, erase, insert and delete within a line work as on a terminal. For example,
-// "10%\r20%\b!" results in "20!".
+// Renderer returns each line of a terminal's output once, in its state when the cursor leaves the line. It keeps
+// the current line as cells, one for each column. So carriage returns, backspaces, and sequences that move,
+// erase, insert and delete within a line work as on a terminal. For example, "10%\r20%\b!" results in "20!".
 //
-// A sequence that moves the cursor to another line ends the current line. Renderer drops all other
-// control sequences, and the output on the alternate screen, where full-screen programs print.
+// A sequence that moves the cursor to another line ends the current line. Renderer drops all other control
+// sequences. It also drops output on the alternate screen, which full-screen programs use.
 //
 // The zero value is ready for use, at the beginning of an output.
 type Renderer struct {
@@ -36,13 +35,13 @@ type Renderer struct {
 	StartsMidway bool // the text begins in the middle of an output, possibly on the alternate screen
 
 	partialInput  string          // incomplete character or sequence
-	inString      bool            // the output is inside a string for the terminal, such as a window title
+	inString      bool            // the output is inside a string for the terminal, such as a title
 	output        strings.Builder // finished lines
 	cells         []cell
 	column        int // column of the cursor
 	savedColumn   int // column that the program has saved
 	style         string
-	lineDrawing   [2]bool // whether character set i draws lines
+	lineDrawing   [2]bool // whether character set 0 or 1 contains line drawings
 	charset       int     // the active character set
 	onAlternate   bool    // the alternate screen is active
 	usedAlternate bool
@@ -55,7 +54,7 @@ type cell struct {
 	style string // the active colour sequences
 }
 
-// RenderText renders the last part of an output.
+// RenderText returns a text as a Renderer shows it. The text is the last part of an output.
 func RenderText(text string, colours bool) string {
 	r := Renderer{Colours: colours, StartsMidway: true}
 	return r.Write(text) + r.End()
@@ -106,7 +105,7 @@ func endOfStyle(style string) string {
 
 // End returns the unfinished line at the end of the output. The next call of Write begins a new output.
 func (r *Renderer) End() string {
-	// Replace an incomplete character at the end of the output.
+	// At the end of the output, show an incomplete character as U+FFFD.
 	if !r.inString && !utf8.FullRuneInString(r.partialInput) && r.partialInput != "" {
 		r.putCharacter(string(utf8.RuneError), 1)
 	}
@@ -129,7 +128,7 @@ func (r *Renderer) consume(text string) int {
 	}
 	char, n := utf8.DecodeRuneInString(text)
 	switch {
-	// Replace an invalid byte by U+FFFD, because two kept bytes could form a character.
+	// Replace an invalid byte by U+FFFD, because two such bytes could form a character.
 	case char == utf8.RuneError && n == 1:
 		r.putCharacter(string(utf8.RuneError), 1)
 	case char == 0x9b:
@@ -202,7 +201,7 @@ func (r *Renderer) escape(text string) int {
 	return 2
 }
 
-// sequence processes a control sequence whose parameters begin at offset at.
+// sequence processes a control sequence whose parameters begin at index at. It returns the end of the sequence.
 func (r *Renderer) sequence(text string, at int) int {
 	end, complete := sequenceEnd(text, at, '@')
 	if complete {
@@ -211,9 +210,9 @@ func (r *Renderer) sequence(text string, at int) int {
 	return end
 }
 
-// sequenceEnd returns the end of a sequence whose parameters begin at offset at. The sequence is complete with
-// the first byte from minFinal to '~'. If the sequence is invalid or too long, the end is that of the bytes to
-// drop. The end is 0 if the text ends first.
+// sequenceEnd returns the index after a sequence whose parameters begin at index at. The first byte from
+// minFinal to '~' completes the sequence. If the sequence is invalid or too long, sequenceEnd returns the index
+// after the bytes to drop. It returns 0 if the text ends first.
 func sequenceEnd(text string, at int, minFinal byte) (end int, complete bool) {
 	for i := at; i < len(text); i++ {
 		switch c := text[i]; {
@@ -228,8 +227,8 @@ func sequenceEnd(text string, at int, minFinal byte) (end int, complete bool) {
 	return 0, false
 }
 
-// skipString skips a string for the terminal, up to its end or up to a byte that it cannot contain, and
-// returns the rest of the text.
+// skipString skips a string for the terminal and returns the rest of the text. The string ends at its
+// terminator, or at a byte that it cannot contain.
 func (r *Renderer) skipString(text string) string {
 	end := strings.IndexAny(text, "\a\x18\x1a\x1b\n\u009c")
 	if end < 0 {
@@ -301,8 +300,8 @@ func (r *Renderer) applySequence(params string, final byte) {
 	}
 }
 
-// setAlternate enters or leaves the alternate screen. If the program leaves the alternate screen without
-// having entered it, the earlier text was on that screen and is dropped.
+// setAlternate enters or leaves the alternate screen. If the program leaves it without having entered it, the
+// earlier text was on that screen and is dropped.
 func (r *Renderer) setAlternate(on bool) {
 	if !on && r.StartsMidway && !r.usedAlternate {
 		r.output.Reset()
@@ -337,8 +336,8 @@ func (r *Renderer) moveTo(column int) {
 	r.column = max(0, min(column, max(len(r.cells), maxMoveColumns)))
 }
 
-// moveToOtherLine moves the cursor to a column of another line. It finishes the current line unless that line
-// is empty.
+// moveToOtherLine moves the cursor to a column of another line. It finishes the current line, unless that is
+// empty.
 func (r *Renderer) moveToOtherLine(column int) {
 	if r.onAlternate {
 		return
@@ -349,7 +348,7 @@ func (r *Renderer) moveToOtherLine(column int) {
 	r.column = column
 }
 
-// finishLine prints the current line followed by end, and moves to a column of the next line.
+// finishLine outputs the current line followed by end, and moves the cursor to a column of the next line.
 func (r *Renderer) finishLine(end string, column int) {
 	r.output.WriteString(r.Line() + end)
 	r.cells, r.column = r.cells[:0], column
@@ -399,8 +398,8 @@ func (r *Renderer) erase(from, to int) {
 	}
 }
 
-// eraseLine erases a part of the line. If the parameter which is 0, it erases from the cursor to the
-// end of the line; if 1, up to the cursor; otherwise the whole line.
+// eraseLine erases a part of the line: from the cursor to the end if which is 0, up to the cursor if it is 1,
+// and the whole line otherwise.
 func (r *Renderer) eraseLine(which int) {
 	end := min(r.column, len(r.cells))
 	switch which {
@@ -414,7 +413,7 @@ func (r *Renderer) eraseLine(which int) {
 	}
 }
 
-// shift inserts n spaces at the cursor. If insert is false, it deletes n columns there instead.
+// shift inserts n spaces at the cursor or, if insert is false, deletes n columns there.
 func (r *Renderer) shift(n int, insert bool) {
 	if r.column >= len(r.cells) {
 		return

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The sequences have the effects that ECMA-48 and xterm's ctlseqs define.
+// The Renderer handles sequences as ECMA-48 and xterm's ctlseqs define.
 func TestRendererShowsWhatATerminalShows(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"lines of a terminal", "a\r\nb\r\n", "a\nb\n"},
@@ -77,8 +77,8 @@ func TestRendererKeepsColours(t *testing.T) {
 	}
 }
 
-// If a text leaves the alternate screen without entering it, it began on that screen. The text before
-// is dropped.
+// If a text leaves the alternate screen without having entered it, its beginning was on that screen and is
+// dropped.
 func TestTextBeginsOnTheAlternateScreen(t *testing.T) {
 	if got := RenderText("~\r\n~\r\nfile\x1b[?1049l\rafter\r\n", false); got != "after\n" {
 		t.Errorf("got %q", got)

@@ -2,8 +2,8 @@ package termtext
 
 import "strings"
 
-// scanner finds the control sequences and strings in a program's output, like the state machine of
-// a VT500. The zero value is ready for use, at the beginning of an output.
+// scanner finds the control sequences and strings in a program's output. It works like the state machine of a
+// VT500 terminal. The zero value is ready for use, at the beginning of an output.
 type scanner struct {
 	pendingBytes []byte // the beginning of an incomplete sequence or string
 	c1           bool   // the last byte may be the first half of a C1 control character, like U+009B
@@ -13,9 +13,9 @@ type scanner struct {
 // string is truncated.
 const maxControlBytes = 256
 
-// write processes the next piece of output. It calls the function in the parameter found for each
-// complete item: SO, SI, a sequence from ESC to its last byte, or a string from ESC to the byte before
-// its terminator. It passes a C1 control character as the equivalent ESC and byte.
+// write processes the next piece of output. It calls the function found for each complete item. An item is SO,
+// SI, a sequence from ESC to its last byte, or a string from ESC to the byte before its terminator. A C1
+// control character counts as the equivalent ESC and byte.
 func (s *scanner) write(data []byte, found func(string)) {
 	for _, c := range data {
 		// Fast path: an ordinary character outside a sequence.
@@ -51,7 +51,7 @@ func (s *scanner) consume(c byte, found func(string)) {
 		return
 	case c < ' ' || c == 0x7f || len(s.pendingBytes) == 0:
 		return
-	case c >= 0x80: // a sequence cannot contain such a byte, so drop the pending sequence
+	case c >= 0x80: // a sequence cannot contain such a byte, so drop it
 		s.pendingBytes = s.pendingBytes[:0]
 		return
 	}

@@ -12,7 +12,8 @@ const (
 	minChosenColumnWidth = 3  // a column that the user chose can be cut to this width, but is never omitted
 )
 
-// LayOut returns the lines of a table with the given column widths. It omits columns of width 0.
+// LayOut returns the lines of a table with the given column widths. It omits columns of width 0, and colours
+// each cell with the function paint.
 func LayOut(rows [][]string, widths []int, paint func(column int, cell string) string) (lines []string) {
 	for _, row := range rows {
 		var b strings.Builder
@@ -40,11 +41,11 @@ func Widths(rows [][]string) []int {
 	return widths
 }
 
-// FitColumns computes column widths so that the table fits into limit columns of the terminal. An
-// omitted column has the width 0. FitColumns never omits the first and the last column, which hold the
-// row's name and its main text.
+// FitColumns computes column widths so that the table fits into limit columns of the terminal. A column of
+// width 0 is omitted. FitColumns never omits the first and the last column, which hold the row's name and its
+// main text. If chosen is true, it omits no column.
 //
-// For example, six cells of widths 2, 10, 8, 8, 19 and 100 must fit into 40 columns. They get the
+// For example, columns of widths 2, 10, 8, 8, 19 and 100 must fit into 40 columns of the terminal. They get the
 // widths 2, 10, 8, 0, 0 and 14: FitColumns omits two columns and cuts the last one.
 func FitColumns(widths []int, limit int, chosen bool) []int {
 	got := make([]int, len(widths))
@@ -59,7 +60,8 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 		used += got[i] + columnGap
 	}
 	for ; used > limit && shown > 2; shown-- {
-		// Omit the last column of times. Without such a column, omit the last column that may be omitted.
+		// Omit the last uncut column that is wider than minColumnWidth, such as a time. Without such a column, omit
+		// the last column that may be omitted.
 		out, time := 0, false
 		for i := 1; i < len(got)-1; i++ {
 			if wide := got[i] > minColumnWidth; got[i] > 0 && (wide || !time) {
@@ -69,14 +71,14 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 		used -= got[out] + columnGap
 		got[out] = 0
 	}
-	for ; used > limit; used-- { // only two columns are left, so cut the wider one further
+	for ; used > limit; used-- { // no column can be omitted any more, so cut the wider of the first and the last one
 		first, last := &got[0], &got[len(got)-1]
 		if *first > *last {
 			last = first
 		}
 		*last--
 	}
-	for ; used < limit; used++ { // give each unused column of the terminal to the narrowest column that was cut
+	for ; used < limit; used++ { // give each unused column of the terminal to the narrowest cut column
 		next := -1
 		for i := range got {
 			if got[i] > 0 && got[i] < widths[i] && (next < 0 || got[i] < got[next]) {
@@ -91,8 +93,8 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 	return got
 }
 
-// TableLines returns the lines of a table for a terminal with width columns, beginning with the
-// heading. Cells are untrusted text. It cuts long cells. If that is not enough, it omits columns.
+// TableLines returns the lines of a table, beginning with the heading, for a terminal with width columns. Cells
+// are untrusted text. TableLines cuts long cells and, if necessary, omits columns.
 func TableLines(width int, head []string, rows [][]string) []string {
 	shown := [][]string{head}
 	for _, row := range rows {
@@ -105,16 +107,16 @@ func TableLines(width int, head []string, rows [][]string) []string {
 	return LayOut(shown, FitColumns(Widths(shown), width, false), func(_ int, cell string) string { return cell })
 }
 
-// MinTableWidth is the smallest width for which lines are laid out. If the window is narrower, the
+// MinTableWidth is the smallest width in columns for which lines are laid out. In a narrower window, the
 // terminal breaks the lines.
 const MinTableWidth = 20
 
-// ZoneMark marks the heading of a column of times. MoveZonesToHeadings replaces it.
+// ZoneMark marks the heading of a column of times, until MoveZonesToHeadings replaces it by the time zone.
 const ZoneMark = " (ZONE)"
 
-// MoveZonesToHeadings moves the time zone of a column's times to the column's heading. If the zones of a column
-// differ, for example in summer and winter, each time keeps its zone. MoveZonesToHeadings changes rows and
-// returns the new headings.
+// MoveZonesToHeadings moves the time zone from the times of a column to the column's heading. If the zones of a
+// column differ, for example in summer and winter, each time keeps its zone. MoveZonesToHeadings changes rows
+// and returns the new headings.
 func MoveZonesToHeadings(head []string, rows [][]string) []string {
 	head = slices.Clone(head)
 	for i := range head {

@@ -38,10 +38,10 @@ func TestTablesFit(t *testing.T) {
 		chosen bool
 		want   []int
 	}{
-		// The columns of the command list.
+		// These are the columns of the command list.
 		{[]int{2, 10, 8, 8, 19, 100}, 80, false, []int{2, 10, 8, 8, 19, 23}},
 		{[]int{2, 10, 8, 8, 19, 100}, 40, false, []int{2, 10, 8, 0, 0, 14}},
-		// The columns of the command dlq list.
+		// These are the columns of the command dlq list.
 		{[]int{2, 9, 19, 100, 100}, 80, false, []int{2, 9, 19, 21, 21}},
 		{[]int{2, 9, 19, 100, 100}, 40, false, []int{2, 9, 0, 12, 11}},
 		{[]int{2, 9, 19, 100, 100}, 40, true, []int{2, 8, 8, 7, 7}},

@@ -15,14 +15,14 @@ func Width(s string) (n int) {
 	return n
 }
 
-// Truncate shortens a text to n columns. It does not split a colour sequence or separate a combining
-// mark from its letter. If it cuts a text with colours, it resets them at the end.
+// Truncate shortens a text to n columns, and ends it with an ellipsis. It does not split a colour sequence or
+// separate a combining mark from its letter. At the end of a text with colours, it resets them.
 func Truncate(s string, n int) string {
 	if Width(s) <= n {
 		return s
 	}
 	mark := LocaleText("…")
-	if Width(mark) > n { // the mark is wider than n only if it is the ASCII mark "..."
+	if Width(mark) > n { // only the ASCII mark "..." can be wider than n
 		mark = mark[:max(0, n)]
 	}
 	kept := n - Width(mark)
@@ -42,8 +42,8 @@ func Truncate(s string, n int) string {
 	return b.String() + mark + last
 }
 
-// nextUnit returns the length in bytes and the columns of the first unit of a text: a colour sequence,
-// or a character with its combining marks.
+// nextUnit returns the length in bytes, and the columns, of the first unit of a text. A unit is a colour
+// sequence (painted), or a character with its combining marks.
 func nextUnit(s string) (painted bool, length, columns int) {
 	if k := ColourLength(s); k > 0 {
 		return true, k, 0
@@ -63,5 +63,5 @@ func nextUnit(s string) (painted bool, length, columns int) {
 	return false, length, columns
 }
 
-// emojiSign is the variation selector that makes a character an emoji, which is two columns wide.
+// emojiSign is the variation selector that makes the character before it an emoji, which is two columns wide.
 const emojiSign = 0xfe0f

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// A cell that is too wide is cut and ends with a mark. The cell then fills the width, or is one column
-// narrower if the next character would take two columns. A combining mark is never separated from its
-// letter.
+// A cell that is too wide is cut and ends with a mark. It then fills the width, or is one column narrower if
+// the next character would take two columns. A combining mark stays with its letter.
 func TestCut(t *testing.T) {
 	for _, c := range [][2]string{
 		{"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefg…"}, {"äöüäöüäöü", "äöüäöüä…"}, {"", ""},
@@ -36,8 +35,7 @@ func TestColumnsOfCharacters(t *testing.T) {
 	}
 }
 
-// Text that is too long for the window is wrapped, between words if possible. Colour sequences take no
-// columns.
+// Text that is too long for the window is wrapped, if possible between words. Colour sequences take no columns.
 func TestTextIsFoldedBetweenWords(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                             {""},

@@ -14,24 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most of the memory of an idle service is code and tables of libraries. The program reads this memory
-// at its start and at the first request of each kind, and then does not need it for a long time.
+// Most of the memory of an idle service is code and tables of libraries. The program reads it at its start and
+// at the first request of each kind, and then not again for a long time. So the kernel can take it back.
 
-// A service is idle if it uses less than 1/idleShare of a processor. minCPUTime is the processor time
-// that the service must have used since the last garbage collection by MemoryTrimmer before the next
-// such collection is worthwhile.
+// A service is idle if it uses less than 1/idleShare of a processor. A garbage collection by MemoryTrimmer is
+// worthwhile only if the service has used minCPUTime since the last one.
 // See docs/decisions/0073.
 const (
 	idleShare  = 100
-	minCPUTime = 20 * time.Millisecond // processor time
+	minCPUTime = 20 * time.Millisecond // time on a processor, not elapsed time
 )
 
 // MemoryTrimmer releases memory while the service is idle. Its methods may be called concurrently.
 type MemoryTrimmer struct {
 	mu        sync.Mutex
 	checkedAt time.Time
-	// cpuUsed is the processor time that the program had used at the last call of TrimIfIdle. cpuAtTrim is
-	// that at the last garbage collection by MemoryTrimmer.
+	// cpuUsed is the processor time that the program had used at the last call of TrimIfIdle. cpuAtTrim is the
+	// processor time that it had used at the last garbage collection by MemoryTrimmer.
 	cpuUsed, cpuAtTrim time.Duration
 }
 
@@ -42,8 +41,8 @@ func (t *MemoryTrimmer) Start() {
 	t.checkedAt, t.cpuUsed = time.Now(), processorTime()
 }
 
-// TrimIfIdle releases memory if the program was idle since the previous call. It takes about a
-// millisecond, or longer if it must collect a large heap.
+// TrimIfIdle releases memory if the program was idle since the previous call. It takes about a millisecond, or
+// longer if it must collect a large heap.
 func (t *MemoryTrimmer) TrimIfIdle() {
 	if !t.mu.TryLock() {
 		return // another call is in progress
@@ -58,8 +57,8 @@ func (t *MemoryTrimmer) TrimIfIdle() {
 }
 
 // releasePages releases the pages of this program's file and, if heap is set, unused heap memory. If the
-// program uses a released page again, the kernel maps the page from the page cache, mostly 64 KiB at a
-// time and in a few microseconds. Modified pages are kept. Errors are ignored. The caller holds mu.
+// program uses a released page again, the kernel maps it from the page cache, mostly 64 KiB at a time and in a
+// few microseconds. Pages that were modified are kept. Errors are ignored. The caller holds mu.
 func (t *MemoryTrimmer) releasePages(heap bool) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -105,11 +104,11 @@ func cleanMappings(smaps []byte, file string) (list []mapping) {
 			end, err2 := strconv.ParseUint(to, 16, int(8*unsafe.Sizeof(m.start)))
 			m = mapping{uintptr(start), uintptr(end)}
 			of = err == nil && err2 == nil && words[1][1] == '-' && strings.Join(words[5:], " ") == file
-		case len(words) == 5 && len(words[1]) == 4: // this line begins a mapping without a file
+		case len(words) == 5 && len(words[1]) == 4: // a mapping without a file
 			of = false
-		case of && len(words) == 3 && words[0] == "Anonymous:": // pages of the mapping that were modified
+		case of && len(words) == 3 && words[0] == "Anonymous:": // pages that were modified
 			of = words[1] == "0"
-		case of && len(words) == 3 && words[0] == "Swap:": // modified pages that are swapped out
+		case of && len(words) == 3 && words[0] == "Swap:": // modified pages that are in swap space
 			if words[1] == "0" {
 				list = append(list, m)
 			}

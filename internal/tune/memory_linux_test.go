@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// cleanMappings returns only read-only mappings of the program's file, and none with modified pages.
+// cleanMappings returns read-only mappings of the program's file, but none with modified pages.
 func TestUnwritten(t *testing.T) {
 	const smaps = `00400000-01234000 r-xp 00000000 fd:01 42                                 /opt/a b/queuectld
 Size:              14544 kB
@@ -46,15 +46,15 @@ Swap:                  4 kB
 	}
 }
 
-// If the program is idle and has worked enough since the last collection, TrimIfIdle collects the heap.
-// It does not collect the heap while the program works, or a second time without more work.
+// TrimIfIdle collects the heap if the program is idle and has used enough processor time since the last
+// collection. It does not do so while the program works, or again without more work.
 func TestCleanedOnceIdle(t *testing.T) {
 	var m MemoryTrimmer
 	m.Start()
 	first := m.cpuAtTrim
 	for processorTime()-m.cpuUsed < 2*minCPUTime {
 	}
-	// Make the interval so short that the program counts as busy.
+	// With an interval this short, the program counts as busy.
 	m.checkedAt = m.checkedAt.Add(-minCPUTime)
 	if m.TrimIfIdle(); m.cpuAtTrim != first {
 		t.Error("memory was trimmed while the process was busy")

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The Go runtime has a monitor thread (sysmon). If a program makes system calls all the time, this
-// thread sleeps for only 20 µs at a time, which was a sixth of the cost of a drained job. The kernel
-// may lengthen every sleep of a thread by its timer slack. So a larger slack makes the thread wake less
-// often. It also delays every other timer of the program, by at most the slack.
+// The Go runtime has a monitor thread (sysmon). If a program makes system calls all the time, that thread
+// sleeps for only 20 µs at a time, which was a sixth of the cost of a short job. The kernel may lengthen every
+// sleep of a thread by the thread's timer slack. So a larger slack makes the monitor thread wake less often. It
+// also delays every other timer of the program, by at most the slack.
 
 const (
 	timerSlackNanos        = 4_000_000 // ns; slack of this program's threads: one tick of most kernels
@@ -23,7 +23,7 @@ const (
 	timerSlackVariable     = "QUEUECTL_TIMERSLACK"
 )
 
-// originalTimerSlack returns the slack with which this program was started, in nanoseconds.
+// originalTimerSlack returns the slack in nanoseconds that this process had before it was started again.
 // See docs/decisions/0038.
 var originalTimerSlack = sync.OnceValue(func() uintptr {
 	if ns, err := strconv.ParseUint(os.Getenv(timerSlackVariable), 10, 62); err == nil && ns > 0 {
@@ -32,14 +32,13 @@ var originalTimerSlack = sync.OnceValue(func() uintptr {
 	return defaultTimerSlackNanos
 })
 
-// RestartWithTimerSlack executes this program again with the slack. It must do so, because the runtime
-// creates the monitor thread before any other code runs, and a thread inherits the slack of the thread
-// that creates it. Before that, RestartWithTimerSlack calls the function in the parameter before, on
-// the same thread. In the executed program, RestartWithTimerSlack returns without executing it once
-// more.
+// RestartWithTimerSlack executes this program again with the larger slack. That is necessary, because a thread
+// inherits the slack of the thread that creates it, and the runtime creates the monitor thread before any other
+// code runs. Just before that, it calls its argument on the same thread. In the program that was started in
+// this way, it only returns nil.
 func RestartWithTimerSlack(before func()) error {
 	if os.Getenv(timerSlackVariable) != "" {
-		// Set the name that ps shows, which would otherwise be "exe".
+		// Set the name that ps shows. Otherwise it would be "exe".
 		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 		return nil
 	}
@@ -49,8 +48,8 @@ func RestartWithTimerSlack(before func()) error {
 	return ExecWithTimerSlack(os.Environ())
 }
 
-// ExecWithTimerSlack executes this program again with the slack and an environment. It returns only if
-// that fails. The caller must have locked the goroutine to its thread.
+// ExecWithTimerSlack executes this program again with the larger slack and the environment env. It returns only
+// if that fails. The caller must have locked the goroutine to its thread.
 func ExecWithTimerSlack(env []string) error {
 	if os.Getenv(timerSlackVariable) == "" {
 		was, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
@@ -66,9 +65,9 @@ func ExecWithTimerSlack(env []string) error {
 		"that /proc is mounted", err)
 }
 
-// RestoreTimerSlack gives the calling thread the slack with which the program was started, because a
-// process inherits the slack of the thread that starts it. The caller must have locked the goroutine to
-// its thread. RestoreTimerSlack uses RawSyscall6 because the call never blocks.
+// RestoreTimerSlack gives the calling thread its original slack, so that a process which the thread starts
+// inherits that slack. The caller must have locked the goroutine to its thread. RestoreTimerSlack uses
+// RawSyscall6 because the call never blocks.
 func RestoreTimerSlack() {
 	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, originalTimerSlack(), 0, 0, 0, 0)
 }

@@ -11,7 +11,7 @@ func (*MemoryTrimmer) TrimIfIdle() {}
 // Start does nothing on this system.
 func (*MemoryTrimmer) Start() {}
 
-// RestartWithTimerSlack calls the function in the parameter before and does nothing else.
+// RestartWithTimerSlack only calls its argument, because this system has no timer slack.
 func RestartWithTimerSlack(before func()) error {
 	before()
 	return nil

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// UnreadTZ returns the value of TZ if the time package could not read it. That package reads only the
-// names and paths of zone files, and silently uses UTC for any other value. If TZ is not set, UnreadTZ
-// returns the path of the machine's zone file if that file is missing.
+// UnreadTZ returns the value of TZ if package time could not read it. That package reads only names and paths
+// of zone files, and silently uses UTC for any other value. If TZ is not set and the machine's zone file is
+// missing, UnreadTZ returns the path of that file.
 func UnreadTZ() (value string, unread bool) {
 	value, set := os.LookupEnv("TZ")
 	if !set {
@@ -68,11 +68,11 @@ func zoneNameOfPath(path string) (name string, found bool) {
 	return name, found
 }
 
-// machineName returns the name of the machine's zone. root is the root directory. If /etc/localtime is
-// a link, the path of its target contains the name. If it is a regular file, /etc/timezone contains the
-// name, but the zone file of this name must have the same content as /etc/localtime: a container often
-// has the file of its host, but the name of its image. If the contents differ, machineName returns
-// LocalName. If /etc/localtime is missing, the zone is UTC.
+// machineName returns the name of the machine's zone. root is the root directory. If /etc/localtime is a link,
+// the path of its target contains the name. If it is a regular file, the name is that in /etc/timezone, but
+// only if the zone file of that name has the same content as /etc/localtime. Otherwise machineName returns
+// LocalName: a container often has the zone file of its host, but the name from its image. If /etc/localtime is
+// missing, the zone is UTC.
 func machineName(root string) string {
 	path := filepath.Join(root, machineFile)
 	link, err := os.Readlink(path)

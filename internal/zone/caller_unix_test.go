@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The machine's zone is that of /etc/localtime. The name in another file is used only if its zone
-// matches /etc/localtime, because that name may come from another machine.
+// The machine's zone is that in /etc/localtime. The name in /etc/timezone is used only if its zone is the same,
+// because that name may come from another machine.
 func TestMachineName(t *testing.T) {
 	for _, c := range []struct{ what, link, localtime, timezone, want string }{
 		{"nothing", "", "", "", "UTC"},
@@ -50,7 +50,7 @@ func TestMachineName(t *testing.T) {
 	}
 }
 
-// CallerZone returns the zone in TZ as a name that the service can load, not as a path.
+// CallerZone returns the zone in TZ under a name that the service can load, not as a path.
 func TestCaller(t *testing.T) {
 	for value, want := range map[string]string{
 		"": "UTC", ":": "UTC", "Asia/Tokyo": "Asia/Tokyo", ":Asia/Tokyo": "Asia/Tokyo", "JST-9": "JST-9",

@@ -2,7 +2,7 @@ package zone
 
 import "time"
 
-// WallClock returns the wall-clock time at t, as a time in UTC.
+// WallClock returns a time in UTC with the date and the time of day that a clock in t's zone shows at t.
 func WallClock(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()
@@ -11,10 +11,9 @@ func WallClock(t time.Time) time.Time {
 // maxOffset is longer than the offset of any zone from UTC.
 const maxOffset = 26 * time.Hour
 
-// TimeOfWallClock returns the first instant at which the clock of a zone shows a wall-clock time. wall is that
+// TimeOfWallClock returns the first instant at which a clock in a zone shows a wall-clock time. wall has that
 // wall-clock time as a time in UTC. If a clock change skips the wall-clock time, TimeOfWallClock returns the
-// first instant after the gap. If the wall-clock time occurs twice, TimeOfWallClock returns the first
-// occurrence. time.Date guarantees neither.
+// first instant after the gap. time.Date guarantees neither.
 func TimeOfWallClock(wall time.Time, in *time.Location) time.Time {
 	at := wall.Add(-maxOffset).In(in)
 	for {
@@ -23,7 +22,7 @@ func TimeOfWallClock(wall time.Time, in *time.Location) time.Time {
 		due := wall.Add(-time.Duration(offset) * time.Second).In(in)
 		switch {
 		case !start.IsZero() && due.Before(start):
-			return start // this time does not exist, because a clock change skips it
+			return start // a clock change skips this wall-clock time
 		case end.IsZero() || due.Before(end):
 			return due
 		}
@@ -31,10 +30,10 @@ func TimeOfWallClock(wall time.Time, in *time.Location) time.Time {
 	}
 }
 
-// OffsetPeriod returns the instants between which the offset of t's zone does not change. They are zero if
-// there is no bound. The end is always after t. The method t.ZoneBounds does not guarantee that. For a
-// zone with a POSIX rule, ZoneBounds assumes 365 days in every year, so on the last day of a leap year
-// it returns an end before t.
+// OffsetPeriod returns the instants between which the offset of t's zone does not change. An instant is zero if
+// there is no bound. The end is always after t. The method t.ZoneBounds does not guarantee that: for a zone
+// with a POSIX rule, it assumes 365 days in every year. So on the last day of a leap year, it returns an end
+// before t.
 func OffsetPeriod(t time.Time) (start, end time.Time) {
 	start, end = t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {

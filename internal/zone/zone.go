@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LocalName is the name of the machine's zone. The machine's zone may change.
+// LocalName is the name of the machine's zone, whichever zone that is at the moment.
 const LocalName = "Local"
 
 // Load returns the zone with a name from the IANA database, a zone in the form of POSIX.1-2024,
@@ -31,8 +31,8 @@ func Load(name string) (*time.Location, error) {
 		queue.Clip(name))
 }
 
-// FromTZ returns the zone for a value of the environment variable TZ: a name as for Load, or the
-// path of a zone file. A colon may precede either.
+// FromTZ returns the zone for a value of the environment variable TZ. The value is a name as for Load, or the
+// path of a zone file. It may begin with a colon.
 func FromTZ(value string) (*time.Location, error) {
 	name := strings.TrimPrefix(value, ":")
 	switch {
@@ -42,7 +42,7 @@ func FromTZ(value string) (*time.Location, error) {
 		return machineZone()
 	case strings.HasPrefix(name, "/"):
 		return readZoneFile(name, name)
-	case name == LocalName: // only queuectl uses the name Local, so it is not valid in TZ
+	case name == LocalName: // only queuectl gives Local a meaning, so it is not valid in TZ
 		return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin or UTC", name)
 	}
 	return Load(name)
@@ -64,9 +64,9 @@ func readZoneFile(name, path string) (*time.Location, error) {
 	return l, nil
 }
 
-// parsePOSIX parses a zone in the form of POSIX. It uses the time package's parser for the last line of a
-// zone file, which has that form (RFC 9636, section 3.3). If the zone has no rule for its summer time,
-// that parser uses M3.2.0,M11.1.0, as the C libraries do.
+// parsePOSIX parses a zone in the form of POSIX. The last line of a zone file has the same form (RFC 9636,
+// section 3.3), so parsePOSIX uses package time's parser for that line. If the zone has no rule for its summer
+// time, that parser uses M3.2.0,M11.1.0, as the C libraries do.
 func parsePOSIX(name string) (*time.Location, bool) {
 	if !isWellFormedPOSIX(name) {
 		return nil, false
@@ -79,8 +79,8 @@ func parsePOSIX(name string) (*time.Location, bool) {
 	return l, short != unparsedName
 }
 
-// unparsedName is the abbreviation of the only zone in a file that buildTZif returns. If a time in this zone
-// has this abbreviation, the time package could not parse the last line of the file.
+// unparsedName is the abbreviation of the only zone in a file that buildTZif returns. Package time uses that
+// zone only if it could not parse the last line of the file.
 const unparsedName = "?"
 
 // buildTZif returns the content of a zone file whose only rule is in the last line.
@@ -95,12 +95,12 @@ func buildTZif(lastLine string) string {
 		"\n" + lastLine + "\n"
 }
 
-// isWellFormedPOSIX reports whether a zone may be passed to the time package's parser. That parser accepts
-// more than POSIX allows. So isWellFormedPOSIX checks the names, the hours of the offsets, which are at most 24,
-// and the separator before the rule.
+// isWellFormedPOSIX reports whether a zone may be passed to package time's parser, which accepts more than
+// POSIX allows. isWellFormedPOSIX checks the names, the hours of the offsets, which are at most 24, and the
+// separator before the rule.
 func isWellFormedPOSIX(zone string) bool {
 	const name, offset = `(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)`, `[+-]*(?:\d|[01]\d|2[0-4])(?::[-+:\d]*)?`
 	const summer = name + `(?:` + offset + `)?(?:,[^\n;]*)?`
-	// The expression is compiled only when it is needed, so that queuectl does not link package regexp.
+	// A package variable would make queuectl link package regexp, so compile the expression here.
 	return regexp.MustCompile(`^` + name + offset + `(?:` + summer + `)?$`).MatchString(zone)
 }

@@ -7,9 +7,9 @@ import (
 	_ "time/tzdata"
 )
 
-// Load supports the names, offsets and rules of POSIX.1-2024, section 8.3. The expected values are the
-// output of GNU date(1) with the same TZ. For summer time without a rule, Load uses M3.2.0,M11.1.0, as
-// all C libraries do.
+// Load supports the names, offsets and rules of POSIX.1-2024, section 8.3. The expected values are the output
+// of GNU date(1) with the same TZ. For summer time without a rule, Load uses M3.2.0,M11.1.0, as all C libraries
+// do.
 func TestLoadReadsPOSIXZones(t *testing.T) {
 	for _, c := range []struct{ name, january, late, october string }{
 		{"JST-9", "Thu Jan  1 09:00:00 JST 2026", "Thu Mar 26 13:40:00 JST 2026", "Mon Oct 26 16:33:20 JST 2026"},
@@ -90,10 +90,10 @@ func TestInstantAtClockChanges(t *testing.T) {
 		{"CET-1CEST,M3.5.0,M10.5.0/3", "2026-03-29 02:30:00", "2026-03-29T03:00:00+02:00"},
 		{"CET-1CEST,M3.5.0,M10.5.0/3", "2026-10-25 02:30:00", "2026-10-25T02:30:00+02:00"},
 		{"Australia/Lord_Howe", "2026-10-04 02:15:00", "2026-10-04T02:30:00+11:00"},
-		// This day begins with a gap: 00:00 does not exist.
+		// The day begins with a gap: 00:00 does not exist.
 		{"Africa/Cairo", "2026-04-24 00:00:00", "2026-04-24T01:00:00+03:00"},
 		{"Pacific/Apia", "2011-12-30 12:00:00", "2011-12-31T00:00:00+14:00"}, // a clock change skipped this whole day
-		// This zone has a rule, and the year is a leap year.
+		// This zone has a POSIX rule, and the year is a leap year.
 		{"America/New_York", "2040-12-30 23:30:00", "2040-12-30T23:30:00-05:00"},
 		{"America/New_York", "2040-12-31 12:00:00", "2040-12-31T12:00:00-05:00"},
 		{"EST5EDT4,M3.2.0,M11.1.0", "2028-12-31 23:59:59", "2028-12-31T23:59:59-05:00"},

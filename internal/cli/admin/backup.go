@@ -25,7 +25,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// BackupVerb returns the command backup. Only queuectld links it, because it is rarely used.
+// BackupVerb returns the command `backup`. Only queuectld links it, because it is rarely used.
 func BackupVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var force bool

@@ -59,8 +59,8 @@ func CompletionVerb(app *cli.App) *cobra.Command {
 	}
 }
 
-// completeSettingKeys completes the first argument, a setting, with its description. If the setting has
-// few values, completeSettingKeys also completes the second argument.
+// completeSettingKeys completes the first argument, the name of a setting, and offers its description. If the
+// setting has few values, completeSettingKeys also completes the second argument.
 func completeSettingKeys(cmd *cobra.Command, given []string, prefix string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	if len(given) == 1 && cmd.Name() == "set" {

@@ -30,7 +30,8 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]},
 				func(v control.ConfigValue) error {
 					a.printSettingNote(v)
-					// The text uses the spelling of the name that the user typed. JSON uses the setting's own name.
+					// The text has the form that belongs to the name that the user typed. JSON has the form of
+					// the setting's own name.
 					return a.Println(config.ValueForName(args[0], v.Value))
 				})
 		},
@@ -58,8 +59,8 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 	return cli.GroupCommand("config", "Show and change the settings of the service", get, set, unset, list, validate)
 }
 
-// settingText converts the value of a setting for the service. It converts a duration in words to the
-// short form, and returns other values unchanged.
+// settingText converts the value of a setting to the form that the service accepts. It converts a duration in
+// words to the short form, and returns other values unchanged.
 func settingText(key, value string) string {
 	k, text, err := config.FindKey(key, value)
 	if err != nil || k.Check(text) == nil {
@@ -107,8 +108,8 @@ func (a command) configList(cmd *cobra.Command) error {
 	})
 }
 
-// validate checks a settings file without a service. If a service runs, validate also names the
-// keys that stored settings override.
+// validate checks a settings file without a service. If a service runs, validate also names the settings of the
+// file that stored settings override.
 func (a command) validate(cmd *cobra.Command, args []string) error {
 	path, err := a.settingsFile(args)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package admin implements the commands that only queuectld links, because they are used rarely or
-// would make queuectl larger: schedules, queues, settings, nodes, statistics, backups.
+// Package admin implements the commands that only queuectld links, because they are used rarely or would make
+// queuectl larger. They are about schedules, queues, settings, nodes, statistics and backups.
 //
 // Each command has a function like ScheduleVerb, which cmd/queuectld adds to the table of commands.
 package admin
@@ -91,7 +91,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 				return a.editInEditor(cmd.Context(), p, ids[0])
 			}
 			var changed queue.Spec
-			// An error is ignored here, because the service reports invalid fields.
+			// Ignore an error, because the service reports invalid fields.
 			_ = changed.UnmarshalJSON(set)
 			enqueue.WarnExpired(&a.Output, &changed, a.Quiet || !term.IsTerminal(a.Stderr))
 			input.NamedFiles{}.Warn(&a.Output, a.Cmd, &changed)
@@ -101,10 +101,10 @@ func EditVerb(app *cli.App) *cobra.Command {
 				})
 		},
 	}
-	// The flag --user selects jobs. So JSON is the only way to change a job's user.
+	// The flag --user selects jobs. So only JSON can change a job's user.
 	input.AddSpecFlags(cmd, &spec, "id", "env_pass", "user")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		// Omit the default, because a field that no flag sets keeps its value.
+		// Remove the default from the description, because edit keeps the fields that no flag sets.
 		f.Usage, _, _ = strings.Cut(f.Usage, " (default: ")
 	})
 	cmd.Flags().Lookup("queue").Usage = "move the job to this queue, which is created if it does not exist"
@@ -130,7 +130,7 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 			return err
 		}
 		if _, _, _, err := queue.VerbEdit.EffectOn(&queue.Job{ID: job.ID, State: present.ParseState(job.State)}); err != nil {
-			return err // this request refuses a job that cannot be changed before the user types anything
+			return err // reject a job that cannot be changed before the user types anything
 		}
 		before := job.Spec
 		delete(before, "id")
@@ -177,17 +177,17 @@ func (a command) applyTypedChanges(ctx context.Context, c *control.Client, p con
 		return v.Refusals[0].Err()
 	}
 	var changed queue.Spec
-	_ = changed.UnmarshalJSON(p.Set) // this cannot fail, because the service has accepted the changes
+	_ = changed.UnmarshalJSON(p.Set) // cannot fail, because the service has accepted the changes
 	return a.RunBulk("is changed"+present.DueSuffix(&changed, time.Now()), "", []string{id},
 		func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
-// editFile is one session of editing a text in a temporary file.
+// editFile is a temporary file in which the user edits the fields of a job.
 type editFile struct {
 	a        command
 	file     string
-	text     []byte         // the text when the editor starts
-	original map[string]any // the job's fields, from which text was made
+	text     []byte         // the content of the file when the editor starts
+	original map[string]any // the job's fields, which text represents
 }
 
 func (a command) newEditFile(before map[string]any) (*editFile, error) {
@@ -211,7 +211,7 @@ func (a command) newEditFile(before map[string]any) (*editFile, error) {
 	return &editFile{a: a, file: f.Name(), text: text.Bytes(), original: before}, nil
 }
 
-// keepIfChanged reports whether the user has changed the file. If not, it removes the file.
+// keepIfChanged reports whether the user has changed the file. It removes an unchanged file.
 func (e *editFile) keepIfChanged() bool {
 	if text, err := os.ReadFile(e.file); err != nil || !bytes.Equal(text, e.text) {
 		return true
@@ -220,7 +220,7 @@ func (e *editFile) keepIfChanged() bool {
 	return false
 }
 
-// runEditor runs the editor and returns the changes as a JSON merge patch, or nil without changes.
+// runEditor runs the editor and returns the user's changes as a JSON merge patch, or nil without changes.
 func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
 	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), defaultEditor)
 	cmd := editorCommand(ctx, editor, e.file)
@@ -246,8 +246,8 @@ func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(patch)
 }
 
-// runInForeground runs a program that uses the terminal. Ctrl-C affects only that program. If the
-// program fails, runInForeground restores the terminal.
+// runInForeground runs a program that uses the terminal. While the program runs, Ctrl-C does not end this
+// process. If the program fails, runInForeground restores the terminal.
 func (a command) runInForeground(cmd *exec.Cmd) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
@@ -255,7 +255,7 @@ func (a command) runInForeground(cmd *exec.Cmd) error {
 	before, none := xterm.GetState(int(a.Stdin.Fd()))
 	err := cmd.Run()
 	if err != nil && none == nil {
-		xterm.Restore(int(a.Stdin.Fd()), before) // nothing can be done about an error
+		xterm.Restore(int(a.Stdin.Fd()), before) // ignore an error, because nothing else can restore the terminal
 		if term.IsTerminal(a.Stderr) {
 			fmt.Fprint(a.Stderr, showCursor)
 		}

@@ -23,8 +23,8 @@ func EventsVerb(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			// Without a queue, there are no past events and no batch, so a command that needs no future events
-			// prints nothing.
+			// Without a queue, there are no past events and no batches. So print nothing if the command waits
+			// for no future events.
 			p.IDs, a.MissingIsEmpty = ids, !p.Follow || s.Batch != ""
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq

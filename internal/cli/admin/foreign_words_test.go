@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// refusal returns the error for a command line, or "" if it is accepted.
+// refusal returns the error for a command line, or "" if the command line is accepted.
 func refusal(t *testing.T, words ...string) string {
 	t.Helper()
 	a := cli.NewApp(cli.Program{}, nil, nil, nil)
@@ -29,8 +29,8 @@ func refusal(t *testing.T, words ...string) string {
 	return ""
 }
 
-// The hint about a flag or command of another program names queuectl's equivalent, or says that there
-// is none. It never suggests a word that is spelled similarly but means something else.
+// For a flag or command of another program, the hint names queuectl's equivalent, or says that it has none.
+// It never suggests a word that only looks similar.
 func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --bar": "; use queuectl wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress",
@@ -59,8 +59,8 @@ func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// Errors about unexpected arguments, about words of other programs used as flags, and about a schedule
-// without a name suggest the intended command.
+// Some errors suggest the command that the user meant. They are about unexpected arguments, flags of other
+// programs, and schedules without a name.
 func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"},
@@ -138,7 +138,7 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// The error for another program's subcommand names queuectl's subcommand with the same meaning, if
+// For a subcommand of another program, the error names the subcommand of queuectl with the same meaning, if
 // there is one.
 func TestGroupsHintAtVerbsOfOtherPrograms(t *testing.T) {
 	a := cli.NewApp(cli.Program{}, nil, nil, nil)
@@ -177,7 +177,7 @@ func TestGroupsHintAtVerbsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// A similar word is suggested only if the typed word is likely a typing error.
+// A similar word is suggested only if the typed word is probably a typing error.
 func TestHintsForTypingErrors(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --tiemout": "--timeout", "enqueue --timout": "--timeout", "enqueue --comand": "--command",
@@ -197,8 +197,8 @@ func TestHintsForTypingErrors(t *testing.T) {
 	}
 }
 
-// No command of queuectl is treated as one of another program, no word has two hints, and hints
-// name only existing flags and commands.
+// The tables of hints contain no command of queuectl, no word twice, and only hints with flags and commands
+// that exist.
 func TestHintsAreRight(t *testing.T) {
 	root := cli.NewApp(cli.Program{Verbs: []cli.Verb{{Name: "drain", Build: DrainVerb}}}, nil, nil, nil).Root(nil)
 	flags := map[string]bool{}
@@ -242,7 +242,7 @@ func TestHintsAreRight(t *testing.T) {
 func TestExamplesAreRight(t *testing.T) {
 	for verb, text := range help.Examples() {
 		for line := range strings.Lines(text) {
-			// Two spaces precede an explanation, which is cut off here.
+			// Drop the explanation, which follows after three or more spaces.
 			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ")
 			typed, _, _ = strings.Cut(typed[strings.LastIndex(typed, "queuectl "+verb):], ">")
 			words := strings.Fields(strings.ReplaceAll(typed, "'", ""))[1:]
@@ -252,7 +252,7 @@ func TestExamplesAreRight(t *testing.T) {
 				t.Errorf("%s: %q is not a command (%v)", verb, line, err)
 				continue
 			}
-			if cmd.RunE != nil { // RunE is nil if queuectld implements the command
+			if cmd.RunE != nil { // RunE is nil if only queuectld has the command
 				if err := cmd.ParseFlags(rest); err != nil {
 					t.Errorf("%s: %q: %v", verb, line, err)
 				}
@@ -261,7 +261,7 @@ func TestExamplesAreRight(t *testing.T) {
 	}
 }
 
-// If a flag needs a time and gets a duration, or the other way round, the error says how to write the
+// If a flag needs a time and gets a duration, or a duration and gets a time, the error says how to write the
 // value.
 func TestTimesAndDurationsAreDistinguished(t *testing.T) {
 	for line, want := range map[string]string{
@@ -277,7 +277,7 @@ func TestTimesAndDurationsAreDistinguished(t *testing.T) {
 	}
 }
 
-// Settings that are durations accept words. The values of other settings are passed on unchanged.
+// The settings that are durations accept a duration in words. The values of other settings are not changed.
 func TestSettingsTakeDurationsInWords(t *testing.T) {
 	for _, c := range [][3]string{
 		{"retention_dead", "30 days", "30d"}, {"retention-dead", "never", "never"}, {"timeout", "2 hours", "2h"},

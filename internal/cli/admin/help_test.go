@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// everyVerb lists the commands that this package builds.
+// everyVerb lists the commands that package admin builds.
 func everyVerb() []cli.Verb {
 	return []cli.Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "tree", Build: TreeVerb}, {Name: "simulate", Build: SimulateVerb},
@@ -31,7 +31,7 @@ func everyVerb() []cli.Verb {
 	}
 }
 
-// helpOf runs a command line that requests help, and returns the output.
+// helpOf executes a command line that requests help, and returns the output.
 func helpOf(t *testing.T, words ...string) string {
 	t.Helper()
 	a := cli.NewApp(cli.Program{Verbs: everyVerb(), HelpFunc: help.HelpFunc}, nil, nil, nil)
@@ -44,7 +44,7 @@ func helpOf(t *testing.T, words ...string) string {
 	return text.String()
 }
 
-// flagsIn counts the flags that a help text lists.
+// flagsIn returns how many flags a help text lists.
 func flagsIn(text string) (n int) {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "  -") || strings.HasPrefix(line, "      --") {
@@ -54,8 +54,8 @@ func flagsIn(text string) (n int) {
 	return n
 }
 
-// The help of enqueue fits a screen of 40 lines and 80 columns. It shows the twenty most common flags
-// and says how to list the others.
+// The help of enqueue fits on a screen of 40 lines and 80 columns. It shows the twenty most common flags, and
+// says how to list the others.
 func TestEnqueueHelpFitsAScreen(t *testing.T) {
 	const maxLines, maxColumns, flags = 40, 80, 20
 	text := helpOf(t, "enqueue", "-h")
@@ -80,8 +80,7 @@ func TestEnqueueHelpFitsAScreen(t *testing.T) {
 	}
 }
 
-// --help --all lists every flag of a command. The order of both flags does not matter, and help
-// COMMAND --all is the same.
+// --help --all lists every flag of a command, and so do --all --help and help COMMAND --all.
 func TestHelpAllListsEveryFlag(t *testing.T) {
 	a := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil)
 	root := a.Root(nil)
@@ -93,7 +92,7 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"),
 			append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOf(t, words...)
-			// Add 1 for --help, which is not in these lists.
+			// The flag --help is not in these lists, so add 1.
 			if got, want := flagsIn(text), help.CountVisibleFlags(cmd.LocalFlags())+help.CountVisibleFlags(cmd.InheritedFlags())+
 				1; got != want {
 				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
@@ -106,13 +105,12 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 	}
 }
 
-// allMetavars lists the names that the help may use for the values of flags.
+// allMetavars lists the words that the help may use for the value of a flag.
 var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE " +
 	"FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD " +
 	"QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
 
-// Summaries are short, descriptions of flags begin in lower case, and the names of flags' values are in
-// allMetavars.
+// Summaries are short, descriptions of flags begin in lower case, and the words for values are in allMetavars.
 func TestHelpTextsHaveOneFormat(t *testing.T) {
 	root := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil).Root(nil)
 	var check func(cmd *cobra.Command)
@@ -140,13 +138,13 @@ func TestHelpTextsHaveOneFormat(t *testing.T) {
 	check(root)
 }
 
-// isMetavar reports whether a description begins with an abbreviation or the name of a value.
+// isMetavar reports whether a description begins with an abbreviation or a word for a value.
 func isMetavar(usage string) bool {
 	first, _, _ := strings.Cut(usage, " ")
 	return first == strings.ToUpper(first)
 }
 
-// The completion of --state offers only states of jobs that the command can act on.
+// The completion of --state offers only states of jobs on which the command can act.
 func TestOfferedStatesCanMatch(t *testing.T) {
 	running := []queue.State{queue.Processing}
 	for name, acts := range map[string][]queue.State{

@@ -158,8 +158,8 @@ func queueRmVerb(a command) *cobra.Command {
 	}
 }
 
-// applyToQueues calls the function in the parameter do once for each named queue and prints the results. If
-// the user means all queues, applyToQueues makes a single call.
+// applyToQueues calls the function do once for each named queue and prints the results. If all is true, it
+// makes a single call without a name.
 func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 	do cli.Method[string, control.QueueList]) error {
 	switch {
@@ -204,7 +204,7 @@ func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 	})
 }
 
-// hasNoOwnFlags reports whether a command line contains none of the command's own flags.
+// hasNoOwnFlags reports whether the user set none of the flags that belong only to this command.
 func hasNoOwnFlags(cmd *cobra.Command) bool {
 	nothing := true
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { nothing = nothing && !f.Changed })

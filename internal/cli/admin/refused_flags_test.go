@@ -10,9 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// If a flag of a command cannot parse its value, the error names the flag and says what to write. The
-// error contains no text of Go's libraries. Tests in other packages check the commands of queuectld
-// that are built there.
+// If a flag cannot parse its value, the error names the flag and says what to write, without texts of Go's
+// libraries. Other packages test the flags of the commands that they build.
 func TestFlagErrorsNameTheValue(t *testing.T) {
 	own := []cli.Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb},

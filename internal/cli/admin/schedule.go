@@ -82,7 +82,8 @@ func scheduleAddVerb(a command) *cobra.Command {
 	return cmd
 }
 
-// parseScheduleArgs parses the arguments of schedule add into p.
+// parseScheduleArgs parses the arguments of `schedule add` into p. If an argument is a JSON array, it returns
+// the elements of the array.
 func (a command) parseScheduleArgs(p *control.ScheduleAdd, args []string, dash int) ([]json.RawMessage, error) {
 	const right = "queuectl schedule add NAME '0 3 * * *' -- program args"
 	words := args
@@ -142,8 +143,7 @@ func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd 
 	})
 }
 
-// scheduleForJSON returns a schedule for JSON output: without its environment, unless --full is
-// set.
+// scheduleForJSON returns a schedule for JSON output. It omits the environment, unless --full is set.
 func (a command) scheduleForJSON(d control.ScheduleDetail) control.ScheduleDetail {
 	if !a.FullJobs {
 		delete(d.Spec, "env")
@@ -196,7 +196,7 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 	return a.PrintTable([]string{"OCCURRENCE" + termtext.ZoneMark, "OUTCOME", "JOB"}, runs)
 }
 
-// scheduleCommand builds a command for schedules that the user names. The parameter outcome describes a
+// scheduleCommand builds a command that calls do for each schedule that the user names. outcome describes a
 // changed schedule in messages, for example "is paused".
 func (a command) scheduleCommand(name, short, outcome string,
 	do cli.Method[control.ScheduleName, control.Schedule]) *cobra.Command {
@@ -239,7 +239,7 @@ func scheduleRunVerb(a command) *cobra.Command {
 // completeSchedules completes the names of schedules.
 func (a command) completeSchedules() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, about string)) {
-		page, _ := c.ScheduleList(ctx, control.ScheduleList{}) // without an answer, offer nothing
+		page, _ := c.ScheduleList(ctx, control.ScheduleList{}) // on an error, offer nothing
 		for i := range page.Schedules {
 			s := &page.Schedules[i]
 			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.Escape(present.ScheduledTitle(s)), 60))

@@ -100,8 +100,8 @@ func (a command) printTree(t *control.TreeView) (err error) {
 	return err
 }
 
-// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's
-// line.
+// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's line. by is
+// the edge from the parent, or nil for a job without parents.
 func (a command) drawNode(d *treeDrawing, n *control.TreeNode, by *control.TreeEdge, lead, below string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
 	text := name + "  " + cmp.Or(n.State, "removed")

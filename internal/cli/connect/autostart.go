@@ -19,9 +19,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file starts the user's own service when a client needs it and it does not run. Two clients
-// may start a service at the same time. One of the services gets the lock of the state directory.
-// The other one exits with the code exitLostRace, and its client then waits for the first service.
+// This file starts the user's own service when a client needs it. Two clients may do so at the same time. One
+// of the two services gets the lock of the state directory. The other one exits with the code exitLostRace, and
+// its client then waits for the first service.
 
 const (
 	autostartTimeout = 15 * time.Second // how long to wait for a service that was started automatically
@@ -39,8 +39,8 @@ func (f *Finder) AutostartClient(ctx context.Context) (*control.Client, error) {
 	if !errors.Is(err, control.ErrUnreachable) || !t.IsUserService {
 		return c, t.ConnectError(err)
 	}
-	// The system starts a registered service. If the service does not run, the user has stopped it, so do
-	// not start it here.
+	// The system starts a registered service. If it does not run, the user has stopped it, so do not start it
+	// here.
 	if _, registered := osservice.FindUserService(); registered {
 		return c, t.ConnectError(err)
 	}
@@ -54,8 +54,8 @@ func (f *Finder) AutostartClient(ctx context.Context) (*control.Client, error) {
 	return c, f.StartAndWait(ctx, c, t)
 }
 
-// StartAndWait starts a service in the background and waits until it answers c. The service must
-// be the user's own or have a known directory.
+// StartAndWait starts a service in the background and waits until it answers c. The service must be the user's
+// own, or its directory must be known.
 func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) 
 		case err == nil && !over:
 			f.messages.Say("started a service in the background; its log is %s", b.logPath)
 			return nil
-		case !errors.Is(err, control.ErrUnreachable): // a service answers, but it has refused the connection
+		case !errors.Is(err, control.ErrUnreachable): // a service answers, but it refuses the connection
 			return err
 		case over && (b.exitCode != exitLostRace || waited > concurrentStartTimeout):
 			return f.startError(b.exitCode, b.lastLogError())
@@ -92,9 +92,9 @@ func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) 
 // exitLostRace is the exit code of a service whose directory another service already uses.
 var exitLostRace = control.ErrorCodeInfoOf(queue.ErrWrongState).ExitStatus
 
-// startError returns the error about a service that did not start, with an exit code. It uses the
-// service's exit code if that is more specific than "unavailable"; 2 means a crash. Commands that exit
-// with a job's code set FailureCode. They have one code for all their own failures.
+// startError returns the error about a service that did not start. It adds the service's exit code if that is
+// above 2. Lower codes are not specific: 2, for example, means a crash. FailureCode is set for commands that
+// exit with a job's code; these have one code for all failures.
 func (f *Finder) startError(code int, err error) error {
 	if code > 2 && f.FailureCode == 0 {
 		return fault.WithExit(err, code)
@@ -150,10 +150,10 @@ func startService(t Target) (*startedService, error) {
 	return b, nil
 }
 
-// lastLogError returns the last error that the service has added to its log, which says why the service has
-// ended. The service rotates the log at a small size, so the text fits in memory.
+// lastLogError returns the last error that the service has added to its log. That error says why the service
+// has ended. The log is small, because the service rotates it, so its text fits in memory.
 func (s *startedService) lastLogError() error {
-	raw, err := os.ReadFile(s.logPath) // without the log, the error names only its file
+	raw, err := os.ReadFile(s.logPath) // without the log, the error contains only the name of the log
 	// If the log is shorter than at the start, it was rotated, and all of its text is new.
 	if err == nil && int64(len(raw)) >= s.logStart {
 		raw = raw[s.logStart:]

@@ -8,8 +8,8 @@ import (
 )
 
 // DaemonPath returns the path of queuectld. It looks in the directory of this program and then in
-// ../libexec/queuectl, where packages install queuectld. It never searches PATH, because other programs
-// may set PATH.
+// ../libexec/queuectl, where packages install queuectld. It never searches PATH, because a user or another
+// program may have changed PATH.
 // See docs/decisions/0079.
 func DaemonPath() (string, error) {
 	return findProgram("queuectld", "../libexec/queuectl")
@@ -22,8 +22,8 @@ const clientVersionVariable = "QUEUECTL_CLIENT_VERSION"
 // returns this program's version.
 func (f *Finder) ClientVersion() string { return cmp.Or(f.executorVersion, f.Version) }
 
-// DaemonPath returns the path of queuectld. If queuectl has already executed this process as queuectld,
-// the file queuectld contains queuectl, so DaemonPath returns an error.
+// DaemonPath returns the path of queuectld. If another queuectl has executed this process as queuectld, the
+// file queuectld contains queuectl. In that case DaemonPath returns an error.
 func (f *Finder) DaemonPath() (string, error) {
 	path, err := DaemonPath()
 	if err == nil && f.executorVersion != "" {
@@ -32,7 +32,7 @@ func (f *Finder) DaemonPath() (string, error) {
 	return path, err
 }
 
-// explainExecError wraps an error of starting a program and adds what to do about it.
+// explainExecError returns an error about a program that could not be started, with the user's next step.
 func explainExecError(path string, err error) error {
 	return fmt.Errorf("cannot start %s: %w; %s", path, err, reinstallAdvice)
 }
@@ -45,9 +45,9 @@ func ClientPath() (string, error) {
 	return findProgram("queuectl", "../../bin")
 }
 
-// findProgram returns the path of one of the two programs. It looks in this program's directory, and then
-// in the directory in the parameter elsewhere, which is a path relative to this program's directory.
-// The program must belong to root or to the owner of this program.
+// findProgram returns the path of one of the two programs. It looks in this program's directory, and then in
+// elsewhere, a path relative to that directory. The program must belong to root or to the owner of this
+// program.
 func findProgram(name, elsewhere string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {

@@ -17,7 +17,7 @@ import (
 // startDetached starts a process that outlives this one and its terminal.
 func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, words...)
-	// If this variable is set, the service does not call cleanstart.Reset, so unset it.
+	// Remove this variable, because a service that inherits it does not call cleanstart.Reset.
 	os.Unsetenv("QUEUECTL_TIMERSLACK")
 	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.Environ()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -34,7 +34,7 @@ func checkTrusted(self, path string) error {
 	if err != nil {
 		return err
 	}
-	// Check the owner of a symbolic link too, because that user could change the link's target.
+	// Check the owner of a symbolic link too, because that user could change the target of the link.
 	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} {
 		info, err := look(path)
 		if err != nil {
@@ -80,8 +80,7 @@ func NewSocketPath(what, path string) (string, error) {
 // socketExists reports whether the socket may exist.
 func socketExists(path string) bool { return files.Exists(path) }
 
-// Messages contain these commands. The last constant is the message about a service that ends at
-// logout.
+// Messages contain these commands and this advice about a service that ends at logout.
 const (
 	StartSystemCommand = "systemctl start queuectl"
 	EndsAtLogoutText   = "lingering is off, so your service and its jobs end when you log out, and the service " +

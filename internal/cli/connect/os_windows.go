@@ -91,12 +91,11 @@ func checkSocketPath(what, path string) error {
 // NewSocketPath checks the name of a pipe to be created and returns it.
 func NewSocketPath(what, path string) (string, error) { return path, checkSocketPath(what, path) }
 
-// socketExists always returns false, because testing whether a pipe exists would connect to the pipe.
-// So ChooseTarget relies on the service's directory.
+// socketExists always returns false, because testing whether a pipe exists would connect to it. So ChooseTarget
+// checks only the service's directory.
 func socketExists(string) bool { return false }
 
-// Messages contain these commands. The last constant is the message about a service that ends at
-// logoff.
+// Messages contain these commands and this advice about a service that ends at logoff.
 const (
 	StartSystemCommand = "sc start queuectl"
 	EndsAtLogoutText   = "your service and its jobs end when you log off, and the service does not start at boot"

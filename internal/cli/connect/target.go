@@ -26,8 +26,8 @@ type Finder struct {
 	messages    *term.Output
 	Socket, Dir string // the flags --socket and --dir
 	Version     string // version of this program
-	// FailureCode is the exit code for every failure of queuectl itself. If it is 0, the exit code
-	// depends on the error.
+	// FailureCode is the exit code for every failure of queuectl itself. 0 means that the exit code depends on
+	// the error.
 	FailureCode int
 
 	executorVersion string          // version of the queuectl that executed this process; "" if none did
@@ -49,8 +49,8 @@ type Target struct {
 
 	paths config.Paths // paths of the service's files; the zero value if the service's directory is unknown
 
-	// ServeFlags holds the flags that make serve use this service's directory. nil means the user's default
-	// directory, or that the directory is unknown.
+	// ServeFlags holds the flags with which the command serve uses this service's directory. nil means that the
+	// directory is the user's default one, or is unknown.
 	ServeFlags []string
 }
 
@@ -85,8 +85,8 @@ func (f *Finder) ChooseTarget() (Target, error) {
 	return own, err
 }
 
-// targetOfSocketFlag returns the service that --socket names. If --dir is also set, it names the service's
-// directory.
+// targetOfSocketFlag returns the service whose socket is --socket. If --dir is also set, its value is the
+// service's directory.
 func (f *Finder) targetOfSocketFlag() (Target, error) {
 	t := targetAtSocket(f.Socket)
 	if err := checkSocketPath("--socket", f.Socket); err != nil || f.Dir == "" {
@@ -106,8 +106,7 @@ func (f *Finder) targetOfSocketFlag() (Target, error) {
 // startCommand is the command that starts the user's own service.
 const startCommand = "queuectl service start"
 
-// targetInDir returns the service whose files are all in dir. The parameter named is the directory as
-// the user wrote it.
+// targetInDir returns the service whose files are all in dir. named is dir as the user wrote it.
 func targetInDir(dir, named string) Target {
 	paths := config.PathsIn(dir)
 	if user, err := config.UserPaths(); err == nil && dir == user.StateDir {
@@ -117,8 +116,8 @@ func targetInDir(dir, named string) Target {
 		ServeFlags: []string{"--dir", dir}, paths: paths}
 }
 
-// targetAtSocket returns the service with a socket. It derives the service's directory from the socket's path
-// if possible.
+// targetAtSocket returns the service that uses a socket. If possible, it derives the service's directory from
+// the path of the socket.
 func targetAtSocket(socket string) Target {
 	user, err := config.UserPaths()
 	around, known := config.PathsOfSocket(socket)
@@ -164,9 +163,9 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 	return c, t, err
 }
 
-// ambiguousServiceMessage returns a message that the client uses the user's own service although the machine has a
-// service too. Each user gets the message once. Later calls return "", because the first call has
-// created a marker file in the user's state directory.
+// ambiguousServiceMessage returns the message that the client uses the user's own service although the machine
+// has a service too. Each user gets the message once: the first call creates a marker file in the user's state
+// directory, and later calls return "".
 func ambiguousServiceMessage(user, system config.Paths) string {
 	if !files.Exists(system.StateDir) && !socketExists(system.Socket) {
 		return ""
@@ -189,12 +188,12 @@ func (f *Finder) Client() (*control.Client, error) {
 	return c, t.ConnectError(err)
 }
 
-// RunManifestName is the name of the file that marks a directory as that of `run --private`.
+// RunManifestName is the name of a file. It marks a directory as that of a private run (`run --private`).
 const RunManifestName = "private.json"
 
-// PrivateRunDir returns the directory of --dir, and whether the directory belongs to a private run.
-// Such a directory can be read without a running service. For any other directory, the caller must
-// return an error if no service runs, so that scripts notice it.
+// PrivateRunDir returns the directory in --dir, and whether it belongs to a private run. Such a directory can
+// be read without a running service. For any other directory, the caller must return an error if no service
+// runs.
 func (f *Finder) PrivateRunDir() (dir string, private bool) {
 	if f.Socket != "" || f.Dir == "" {
 		return "", false
@@ -209,9 +208,9 @@ func (f *Finder) ForgetClient() { f.lastClient = nil }
 // versionTimeout bounds how long VersionSkewHint waits for the service to report its version.
 const versionTimeout = time.Second
 
-// VersionSkewHint returns a hint about the error for a request that the service does not know: the service may
-// have another version than this program. VersionSkewHint returns "" if the versions are equal or the service does
-// not report its version.
+// VersionSkewHint returns a hint if the service may not know a request because it has another version than this
+// program. err is the error of that request. VersionSkewHint returns "" if the versions are equal, or if the
+// service does not report its version.
 func (f *Finder) VersionSkewHint(err error) string {
 	if f.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""

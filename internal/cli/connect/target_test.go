@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// If both the machine and the user have a service, the client prints once which of them it uses.
+// If both the machine and the user have a service, the client prints once which of the two it uses.
 func TestErrorNamesBothServicesOnce(t *testing.T) {
 	user, system := config.PathsIn(t.TempDir()), config.PathsIn(filepath.Join(t.TempDir(), "system"))
 	if got := ambiguousServiceMessage(user, system); got != "" {

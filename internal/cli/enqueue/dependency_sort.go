@@ -10,12 +10,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file orders the jobs of an upload by their dependencies. A job can depend only on jobs in the
-// same request, in earlier requests and in the queue.
+// This file orders the jobs of an upload by their dependencies. A job can depend only on jobs in the same
+// request, in earlier requests and in the queue.
 //
-// For example, a file has 100,000 lines, and line 1 depends on line 90,000. When the first request is
-// full, readyJobs finds that the parent of line 1 is unknown and holds line 1 back. After the last line, or
-// when too many jobs are held back, sortRemaining sorts the held jobs. Then they are sent.
+// For example, line 1 of a file with 100,000 lines depends on line 90,000. When the first request is full,
+// readyJobs does not know the parent of line 1, so it holds line 1 back. After the last line, or when too many
+// jobs are held back, sortRemaining sorts them. Then they are sent.
 
 // pendingJob is a job of a file that has not been sent yet.
 type pendingJob struct {
@@ -28,13 +28,13 @@ type pendingJob struct {
 	expiresAt   *queue.Millis
 }
 
-// depSorter reorders the jobs of a file that takes several requests. It holds a job back until all jobs
-// that it depends on have been read.
+// depSorter reorders the jobs of a file that is sent in several requests. It holds a job back while one of its
+// parents is unknown.
 type depSorter struct {
 	seed        maphash.Seed
 	sentIDs     map[uint64]bool // hashes of the ids that were sent
 	delayedJobs []pendingJob
-	reordered   bool // a job was held back, so the order of sending differs from the file
+	reordered   bool // a job was held back, so the jobs are not sent in the order of the file
 }
 
 // maxDelayedJobs bounds the number of jobs that are held back. If there are more, all of them are sent,
@@ -50,8 +50,8 @@ func dependencyIDs(s *queue.Spec) []string {
 	return names
 }
 
-// readyJobs returns the jobs of a request that can be sent, because all their parents are in this
-// request or were sent before. It holds the other jobs back.
+// readyJobs returns the jobs of a request that can be sent, because all their parents are in this request or
+// were sent before. It stores the other jobs in delayedJobs.
 func (s *depSorter) readyJobs(part []pendingJob) []pendingJob {
 	inPart := map[string]bool{}
 	for i := range part {
@@ -66,7 +66,7 @@ func (s *depSorter) readyJobs(part []pendingJob) []pendingJob {
 				ready = append(ready, j)
 				continue
 			}
-			// Another pass is needed, because jobs in this request may depend on the job that was held back.
+			// Repeat the loop, because jobs in this request may depend on the job that was held back.
 			s.delayedJobs, s.reordered, changed = append(s.delayedJobs, j), true, true
 			delete(inPart, j.ID)
 		}
@@ -75,7 +75,7 @@ func (s *depSorter) readyJobs(part []pendingJob) []pendingJob {
 	return s.recordIDs(part)
 }
 
-// recordIDs records the ids of jobs that are about to be sent.
+// recordIDs records the ids of jobs that are about to be sent, and returns the jobs.
 func (s *depSorter) recordIDs(part []pendingJob) []pendingJob {
 	for i := range part {
 		if part[i].ID != "" {

@@ -21,16 +21,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WarnExpired warns that a job will not run because it has expired. The parameter unsaid is false if
-// another message already says that.
+// WarnExpired warns that a job will not run because it has expired. unsaid is false if another message already
+// says so.
 func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
 	if now := time.Now(); unsaid && present.HasExpired(s.ExpiresAt, now) {
 		o.Say("warning: the job %s; to run it, set a later --expires-at", present.ExpiryText(s.ExpiresAt.Time(), now))
 	}
 }
 
-// PrintAnswer prints the service's remarks about a new job. It warns that the job has expired if the
-// parameter unsaid is true.
+// PrintAnswer prints the service's remarks about a new job. unsaid is as for WarnExpired.
 func PrintAnswer(o *term.Output, cmd *cobra.Command, s *queue.Spec, got *control.EnqueueResult, unsaid bool) {
 	WarnUnenforced(o, got.UnenforcedLimits)
 	PrintNewQueues(o, got.NewQueues)
@@ -38,7 +37,7 @@ func PrintAnswer(o *term.Output, cmd *cobra.Command, s *queue.Spec, got *control
 		o.Say("no job was enqueued, because job %s already has the unique key %s", got.ID, *s.Unique)
 	}
 	WarnExpired(o, s, unsaid)
-	if got.State != "" { // a job that it depends on has not ended as required
+	if got.State != "" { // a dependency has already ended without the required result
 		o.Say("job %s was %s immediately: a job it depends on ended, but not with the required result; details: queuectl "+
 			"why %s", got.ID, got.State, got.ID)
 	}
@@ -48,7 +47,8 @@ func PrintAnswer(o *term.Output, cmd *cobra.Command, s *queue.Spec, got *control
 // maxNotEnqueuedListed is the highest number of jobs that PrintNotEnqueued names.
 const maxNotEnqueuedListed = 10
 
-// PrintNotEnqueued prints which jobs were not enqueued because another job has the same unique key.
+// PrintNotEnqueued prints which jobs were not enqueued because another job has the same unique key. places
+// lists them, and what is the word for a place, such as "line". total is the number of all jobs.
 func PrintNotEnqueued(o *term.Output, what string, places []int, total int) {
 	if len(places) == 0 {
 		return
@@ -66,8 +66,8 @@ func PrintNotEnqueued(o *term.Output, what string, places []int, total int) {
 		what, text[1:])
 }
 
-// PrintNewQueues warns about queues that contain only the new jobs. The name of such a queue may be a
-// typing error.
+// PrintNewQueues warns about queues that contain no waiting or running jobs except the new ones. The name of
+// such a queue may be a typing error.
 func PrintNewQueues(o *term.Output, list []control.NewQueue) {
 	for _, q := range list {
 		hint := ""
@@ -116,16 +116,16 @@ const maxNamedExpired = 10
 
 // Expiries collects the jobs of a list whose expiry time has passed.
 type Expiries struct {
-	// sharedExpiry is the value of expires_at that all jobs share and that was already reported. It is 0 if
-	// no such value was reported.
+	// sharedExpiry is the value of expires_at that all jobs share and that was already reported. 0 means that
+	// no value was reported.
 	sharedExpiry queue.Millis
 	lines        []string
 	count        int
-	Never        int // number of jobs that will not run, including jobs that share the value in expiry
+	Never        int // number of jobs that will not run, including those with sharedExpiry
 }
 
-// Add records an expired job. n is its line in a list, or its index in a JSON array. The parameter what
-// says which of them: "line" or "entry".
+// Add records a job if it has expired. n is its line in a list, or its index in a JSON array. what says which
+// of the two: "line" or "entry".
 func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
 	now := time.Now()
 	if !present.HasExpired(expires, now) {
@@ -163,8 +163,8 @@ func PrintEnqueued(ctx context.Context, o *term.Output, c *control.Client, ids [
 	return nil
 }
 
-// notPrintedError says that jobs are enqueued but could not be printed. It omits the advice in the cause,
-// because the user must not repeat the command.
+// notPrintedError says that jobs are enqueued but could not be printed. It omits the advice of its cause,
+// because that might say to repeat the command.
 type notPrintedError struct{ cause error }
 
 func (e notPrintedError) Error() string {
@@ -191,13 +191,13 @@ func PrintJobs(ctx context.Context, o *term.Output, c *control.Client, ids []str
 			}
 		}
 	}
-	list.End() // Flush returns an error of this write
+	list.End() // Flush returns the error of this write
 	return out.Flush()
 }
 
-// jobsByID returns the jobs with these ids, in this order. The caller may pass at most
-// control.MaxSelectedPerRequest ids. Jobs that were enqueued together are usually on one page of the list, so
-// jobsByID first reads that page. It reads the remaining jobs one by one.
+// jobsByID returns the jobs with these ids, in this order, without those that were removed. The caller may pass
+// at most control.MaxSelectedPerRequest ids. Jobs that were enqueued together are usually next to each other in
+// the list, so jobsByID first reads one page. It reads the remaining jobs one by one.
 func jobsByID(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
 	known := map[string]control.Job{}
 	last, err := c.Show(ctx, control.Show{ID: control.JobID(ids[len(ids)-1])})

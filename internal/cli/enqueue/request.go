@@ -30,19 +30,19 @@ func (r *request) isFull(j *pendingJob, maxJobs, maxBytes int) bool {
 		(len(r.jobs) == maxJobs || r.bytes+len(j.raw) > maxBytes || r.argEnvCount+j.argEnvCount > control.MaxArgEnvCount)
 }
 
-// callerFields holds the fields that the method addTo adds to jobs that do not set them. It
-// determines the fields once for all jobs.
+// callerFields holds the caller's working directory, umask and environment. The method addTo adds them to jobs
+// that do not set these fields. callerFields determines them once for all jobs.
 type callerFields struct {
-	spec *queue.Spec // nil until needed
-	json []byte      // spec as JSON, without the closing brace, so that a job's fields can follow
+	spec *queue.Spec // the caller's fields; nil until load is called
+	json []byte      // spec as JSON without the closing brace; the fields of a job follow it
 }
 
-// addTo returns the JSON of a job, completed with the caller's working directory, umask and
-// environment. The parameter s is the job as decoded from raw; addTo sets the same fields in it.
+// addTo returns the JSON of a job, completed with the caller's working directory, umask and environment. s is
+// the same job, decoded from raw. addTo sets these fields in s too.
 func (f *callerFields) addTo(raw []byte, s *queue.Spec, noCwd bool) (json.RawMessage, error) {
 	plain := len(bytes.TrimSpace(raw)) > 2
-	// If a job may contain one of these fields, even with the value null, it takes the slower path. So
-	// does a job with \u, because a field's name can be written with \u, and this search would miss it.
+	// A job that may contain one of these fields, even with the value null, takes the slower path. A field's
+	// name can also be written with \u, so a job with \u takes that path too.
 	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `"tty"`, `\u`} {
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
@@ -62,8 +62,8 @@ func (f *callerFields) addTo(raw []byte, s *queue.Spec, noCwd bool) (json.RawMes
 		return nil, err
 	}
 	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
-	// Replace line breaks by spaces. They can occur only between the parts of a JSON value, because a JSON
-	// string cannot contain them.
+	// Replace line breaks by spaces. They are always between the parts of the JSON, because a JSON string
+	// cannot contain them.
 	if bytes.ContainsAny(raw, "\r\n") {
 		raw = bytes.Map(func(c rune) rune {
 			if c == '\r' || c == '\n' {
@@ -86,14 +86,14 @@ func (f *callerFields) load(noCwd bool) error {
 		return err
 	}
 	f.json = append(head[:len(head)-1], ',')
-	if len(head) == 2 { // addTo has set no field
+	if len(head) == 2 { // spec is empty
 		f.json = []byte{'{'}
 	}
 	return nil
 }
 
-// addAnswer adds the answer to a request to those of earlier requests of the same batch. The parameter lines contains
-// the line of each of the request's jobs.
+// addAnswer adds got, the answer to one request of a batch, to all, the answers to earlier requests. lines
+// contains the line of each job of the request.
 func addAnswer(all, got *control.EnqueueBatchResult, lines []int) {
 	for _, at := range got.FoundIndexes {
 		if at < len(lines) {
@@ -119,7 +119,7 @@ func appendNew[T comparable](list, more []T) []T {
 	return list
 }
 
-// errorAtLine adds a job's line to an error of a request, if the error says which job it is about.
+// errorAtLine adds a job's line to the error of a request, if the error says which job is wrong.
 func errorAtLine(err error, lines []int) error {
 	switch e, ok := errors.AsType[*queue.Error](err); {
 	case !ok:

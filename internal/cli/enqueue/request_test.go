@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A request is full when one more job would exceed one of its bounds. An empty request is never full,
-// so it can take a job of any size.
+// A request is full when one more job would exceed one of its bounds. An empty request is never full, so it
+// accepts a job of any size.
 func TestRequestIsFullAtItsBounds(t *testing.T) {
 	const maxJobs, maxBytes = 3, 20
 	job := pendingJob{raw: []byte("123456789"), argEnvCount: 1} // takes 10 bytes in a request
@@ -33,8 +33,8 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 	}
 }
 
-// The answers to several requests are merged: the ids in order, each limit and each queue once, and the
-// lines of jobs that already existed.
+// The answers to several requests become one: with all ids in order, each limit and each new queue once, and
+// the lines of jobs that already existed.
 func TestAnswersAreMerged(t *testing.T) {
 	var a control.EnqueueBatchResult
 	limits := []string{"memory"}

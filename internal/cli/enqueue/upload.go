@@ -28,8 +28,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants bound one request of a batch. If all jobs fit these bounds, they are sent in a single
-// request.
+// These constants bound one request of a batch. If all jobs fit into one request, no batch is needed.
 const (
 	maxRequestJobs  = control.MaxBatchRequestJobs
 	maxRequestBytes = control.MaxLineBytes / 2
@@ -41,7 +40,7 @@ type UploadOptions struct {
 	Cmd    *cobra.Command // the command that is running; messages name its flags
 	Finder *connect.Finder
 
-	Part          string // the part of the input that is one job, for messages: "line", "entry" or "argument"
+	Part          string // word for the part of the input that is one job: "line", "entry" or "argument"
 	Key           string // idempotency key of the request; "" for none
 	NoCwd         bool   // run the jobs in the home directory
 	RequireLimits bool   // reject jobs with limits that the service cannot enforce
@@ -53,7 +52,7 @@ type UploadOptions struct {
 type Upload struct {
 	UploadOptions
 	ctx    context.Context
-	Client *control.Client // nil until the first request, which connects it
+	Client *control.Client // client of the service; nil until the first request is sent
 
 	Source   readProgress
 	JobsRead int // number of jobs read
@@ -63,23 +62,24 @@ type Upload struct {
 
 	request request // jobs of the next request
 	sorter  depSorter
-	indexes []int // the index in the file of the job with answers.IDs[i]
+	indexes []int // indexes[i] is the index in the file of the job with the id answers.IDs[i]
 
 	batch      string
 	sendResult chan error                 // receives the result of the request in flight; nil if no request is in flight
-	answers    control.EnqueueBatchResult // all answers as one; FoundIndexes contains numbers of lines instead
-	startMu    sync.Mutex                 // held while a request is started
+	answers    control.EnqueueBatchResult // answers to all requests; FoundIndexes contains line numbers instead of indexes
+	startMu    sync.Mutex                 // held while a request is started, and forever after an abort
 	commits    bool                       // the request in flight commits the batch; guarded by startMu
 	inFlight   sync.WaitGroup
 }
 
-// NewUpload returns an upload. The fields in common are those that all jobs share.
+// NewUpload returns an upload. common holds the fields that all jobs share.
 func NewUpload(ctx context.Context, options UploadOptions, common *queue.Spec) *Upload {
 	expired := Expiries{sharedExpiry: queue.ValueOr(common.ExpiresAt, 0)}
 	return &Upload{UploadOptions: options, ctx: ctx, files: input.NamedFiles{}, expiries: expired}
 }
 
-// Add adds one job, and sends a request when enough jobs are collected.
+// Add adds one job, and sends a request when the collected jobs fill one. line is the number of the job's line,
+// for errors.
 func (u *Upload) Add(raw []byte, line int) error {
 	j, err := u.encode(raw)
 	if err != nil {
@@ -97,7 +97,7 @@ func (u *Upload) Add(raw []byte, line int) error {
 	return u.putDelayed()
 }
 
-// putDelayed puts the jobs that were held back into the next requests, and sends the full requests.
+// putDelayed puts the jobs that were held back into requests, and sends the requests that become full.
 func (u *Upload) putDelayed() error {
 	rest, err := u.sorter.sortRemaining(u.request.jobs)
 	if err != nil {
@@ -112,11 +112,11 @@ func (u *Upload) putDelayed() error {
 	return nil
 }
 
-// addToRequest adds a job to the next request. If the request is full, addToRequest sends it first. The function ready
-// decides which jobs of the full request can be sent.
+// addToRequest adds a job to the next request. If that request is full, addToRequest first sends it. The
+// function ready selects the jobs of the full request that can be sent.
 func (u *Upload) addToRequest(j pendingJob, ready func([]pendingJob) []pendingJob) error {
 	maxJobs, maxBytes := maxRequestJobs, maxRequestBytes
-	if u.Key != "" { // a key makes a single request safe to repeat, so all jobs must fit in one request
+	if u.Key != "" { // with a key, one request contains all jobs, because only a single request is safe to repeat
 		maxJobs, maxBytes = queue.MaxJobsPerRequest, control.MaxLineBytes-64<<10
 	}
 	if u.request.isFull(&j, maxJobs, maxBytes) {
@@ -163,14 +163,15 @@ func (u *Upload) connect() error {
 	u.Client = c
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-	go func() { // this goroutine waits for a signal until the process ends
+	go func() { // this goroutine ends at a signal, or with the process
 		<-interrupts
 		u.abortAndExit()
 	}()
 	return nil
 }
 
-// send sends the collected jobs. It first waits for the answer to the previous request.
+// send sends the collected jobs. It first waits for the answer to the previous request. If commit is true, the
+// request also commits the batch.
 func (u *Upload) send(commit bool) error {
 	if err := u.awaitReply(); err != nil {
 		return err
@@ -201,7 +202,7 @@ func (u *Upload) send(commit bool) error {
 	u.sendResult = sent
 	u.inFlight.Go(func() {
 		got, err := u.Client.EnqueueBatch(u.ctx, p)
-		addAnswer(&u.answers, &got, lines) // the sender's goroutine reads the answers only after awaitReply
+		addAnswer(&u.answers, &got, lines) // send and its callers read answers only after awaitReply
 		sent <- errorAtLine(err, lines)
 	})
 	u.request = request{}
@@ -222,7 +223,7 @@ func (u *Upload) showProgress(commit bool) {
 	}
 }
 
-// sortIDs sorts the ids by the jobs' order in the file.
+// sortIDs sorts answers.IDs by the order of the jobs in the file.
 func (u *Upload) sortIDs() {
 	if !u.sorter.reordered || len(u.answers.IDs) != len(u.indexes) {
 		return
@@ -240,7 +241,7 @@ func (u *Upload) abort() error {
 	return err
 }
 
-// abortAndExit aborts the batch and exits. It never unlocks u.startMu, so no other request can start.
+// abortAndExit aborts the batch and exits. It keeps u.startMu locked, so no other request can start.
 func (u *Upload) abortAndExit() {
 	u.startMu.Lock()
 	u.Output.ShowProgress("")
@@ -249,7 +250,7 @@ func (u *Upload) abortAndExit() {
 			"queuectl list")
 		os.Exit(fault.ExitDetached)
 	}
-	// Wait for the request in flight: if it arrived after the abort, it would start the batch again.
+	// Wait for the request in flight, because if it arrived after the abort, it would start the batch again.
 	u.inFlight.Wait()
 	u.abort() // if this fails, the service drops the batch after ten minutes
 	u.Output.Say("interrupted; nothing was stored")
@@ -266,8 +267,8 @@ func (u *Upload) awaitReply() error {
 	return err
 }
 
-// FinishAndPrint finishes the batch and prints the ids of its jobs. The parameter due describes when the jobs
-// start, for example "; due …".
+// FinishAndPrint commits the batch or, if err is not nil, aborts it. Then it prints the ids of the jobs. due
+// describes when the jobs start, for example "; due …".
 func (u *Upload) FinishAndPrint(err error, due string) error {
 	err = u.CommitOrAbort(err)
 	if e, ok := errors.AsType[*fault.LineError](err); ok {
@@ -290,7 +291,7 @@ func (u *Upload) FinishAndPrint(err error, due string) error {
 		present.MaxAttemptsText(u.answers.MaxAttempts))
 }
 
-// CommitOrAbort commits the batch or, after an error, aborts it.
+// CommitOrAbort commits the batch or, if err is not nil, aborts it. It returns err, or the error of the commit.
 func (u *Upload) CommitOrAbort(err error) error {
 	defer u.Output.ShowProgress("")
 	if err == nil {
@@ -313,7 +314,7 @@ func (u *Upload) CommitOrAbort(err error) error {
 	if err == nil || u.batch == "" {
 		return err
 	}
-	u.awaitReply() // ignore an error of the request in flight, because err is the cause
+	u.awaitReply() // ignore the error of the request in flight, because err is the cause
 	failed := u.abort()
 	switch {
 	case isBatchLost(err), !u.commits && errors.Is(err, queue.ErrUnavailable):

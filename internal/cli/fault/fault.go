@@ -43,8 +43,8 @@ func ExitCode(err error) int {
 		error
 		ExitsWith() int
 	}
-	// A chosen exit code comes before the code for usage errors, because a usage error of serve can have
-	// its own exit code.
+	// A chosen exit code comes before that of usage errors, because a usage error of the command serve can
+	// have a chosen one.
 	if e, ok := errors.AsType[chosen](err); ok {
 		return e.ExitsWith()
 	}
@@ -54,8 +54,8 @@ func ExitCode(err error) int {
 	return control.ErrorCodeInfoOf(err).ExitStatus
 }
 
-// Message returns the text of an error for the user, as one line. If a denial does not begin with its
-// subject, Message adds "denied: " in front.
+// Message returns the text of an error for the user, as one line. It begins the text of a denial with "denied:
+// ", unless the text already begins with its subject.
 func Message(err error) string {
 	text := err.Error()
 	if what, _, _ := strings.Cut(text, ";"); errors.Is(err, queue.ErrDenied) && !strings.Contains(what, ":") {
@@ -69,10 +69,10 @@ func Message(err error) string {
 
 var ErrEmpty = errors.New("the value is empty; give one, or leave the flag out")
 
-// LineError is an error about one line of a file. It counts as a usage error. Line is 0 if the line is
+// LineError is an error about one line of a file. It counts as a usage error. Line is 0 if the number is
 // unknown.
 type LineError struct {
-	Part  string // "line", or another name for a part of the input
+	Part  string // "line", or another word for the part of the input with the error
 	Line  int
 	Cause error
 }
@@ -95,7 +95,7 @@ func AtLine(err error, line int) error {
 	return &LineError{"line", line, err}
 }
 
-// These are the exit codes of run and wait for outcomes that have no exit code of the job.
+// These are the exit codes of the commands run and wait if there is no exit code of a job.
 const (
 	ExitTimeout  = 124
 	ExitFailure  = 125 // queuectl itself has failed

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each kind of error has its exit code, even inside another error. WithExit overrides that code.
+// Each kind of error has its exit code, even if another error wraps it. WithExit overrides that code.
 func TestExitCodeFollowsKind(t *testing.T) {
 	usage := Usagef("--limit: %d is too small; use 1 or more", 0)
 	for _, c := range []struct {
@@ -40,7 +40,7 @@ func TestMessageNamesDenial(t *testing.T) {
 	}
 }
 
-// An error about a line of a file names the line, and its cause is still found.
+// An error about a line of a file names the line. errors.Is still finds its cause.
 func TestAtLineNamesLine(t *testing.T) {
 	cause := queue.Invalid("cwd", "must not be empty")
 	err := AtLine(cause, 3)

@@ -16,8 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Open opens a file for reading. Its error begins with the parameter what, which is the flag or
-// command that named the file.
+// Open opens a file for reading. what is the flag or command that named the file. The error begins with it.
 func Open(what, path string) (*os.File, error) {
 	if err := CheckReadable(what, path); err != nil {
 		return nil, err
@@ -35,7 +34,8 @@ func CheckReadable(what, path string) error {
 	return UnreadableError(what, path, err)
 }
 
-// UnreadableError returns a message for an error of reading a file.
+// UnreadableError returns the error for the user about a file that cannot be read. It returns nil if err is
+// nil.
 func UnreadableError(what, path string, err error) error {
 	if err == nil {
 		return nil
@@ -55,8 +55,8 @@ func UnreadableError(what, path string, err error) error {
 	return err
 }
 
-// UnwritableError returns a message for an error of creating a file in a directory. It names only the
-// directory, because users do not know the name of the file.
+// UnwritableError returns the error for the user about a file that cannot be created in a directory. It names
+// only the directory, because users do not know the name of the file. It returns nil if err is nil.
 func UnwritableError(what, dir string, err error) error {
 	if err == nil {
 		return nil
@@ -88,8 +88,8 @@ func CheckDir(what, dir string) error {
 	return nil
 }
 
-// FirstNonDir returns the part of a path that exists but is not a directory. The path cannot be used as
-// a directory because of that part. It returns "" if there is no such part.
+// FirstNonDir returns the part of a path that exists but is not a directory. Because of that part, the path
+// cannot be a directory. FirstNonDir returns "" if there is no such part.
 func FirstNonDir(path string) string {
 	for {
 		info, err := os.Stat(path)

@@ -14,7 +14,7 @@ const mkdirCommand = "mkdir -p"
 // process's umask.
 var callerUmask = -1
 
-// CallerUmask returns the umask that this process was started with.
+// CallerUmask returns the umask that this process was started with. On this system, the second result is always true.
 func CallerUmask() (int, bool) {
 	if callerUmask >= 0 {
 		return callerUmask, true
@@ -28,6 +28,6 @@ func CallerUmask() (int, bool) {
 // its files 0600, regardless of the caller's umask.
 func RestrictUmask() { callerUmask = syscall.Umask(0o077) }
 
-// ApplyCallerUmask sets the mode of a file as if RestrictUmask had not been called: to what the caller's umask
-// allows.
+// ApplyCallerUmask gives a file the mode that it would have without RestrictUmask: what the caller's umask
+// allows. The caller must have called RestrictUmask.
 func ApplyCallerUmask(path string) error { return os.Chmod(path, 0o666&^os.FileMode(callerUmask)) }

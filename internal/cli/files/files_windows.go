@@ -9,5 +9,5 @@ func CallerUmask() (int, bool) { return 0, false }
 // RestrictUmask does nothing, because on Windows files inherit the rights of their directory.
 func RestrictUmask() {}
 
-// ApplyCallerUmask does nothing; see RestrictUmask.
+// ApplyCallerUmask does nothing, because Windows has no umask.
 func ApplyCallerUmask(string) error { return nil }

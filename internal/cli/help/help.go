@@ -22,7 +22,7 @@ import (
 // helpColumns is the width of the help. It fits every terminal.
 const helpColumns = 80
 
-// CommonFlags maps each command with very many flags to the flags that its help shows. `--help --all`
+// CommonFlags returns, for each command with very many flags, the flags that its help shows. `--help --all`
 // shows all flags.
 func CommonFlags() map[string][]string {
 	timing := []string{"priority", "at", "in", "after", "after-batch"}
@@ -109,9 +109,9 @@ func CountVisibleFlags(f *pflag.FlagSet) (n int) {
 	return n
 }
 
-// descriptions contains the long descriptions of the commands of the packages cli and admin, each after
-// a line with "== " and the command. They are not stored with the commands, because queuectl never shows
-// them and stays smaller without them.
+// descriptions contains the long descriptions of the commands of the packages cli and admin. Each follows a
+// line with "== " and the command. They are not in those packages, because queuectl never shows them and is
+// smaller without them.
 //
 //go:embed descriptions.txt
 var descriptions string

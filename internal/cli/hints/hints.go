@@ -15,10 +15,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The tables in the text files map words of pueue, task-spooler, at, GNU parallel, systemd and Slurm to
-// hints. Each line contains words, then ": ", then the hint.
+// The tables in the text files give hints for words of pueue, task-spooler, at, GNU parallel, systemd and
+// Slurm. Each line contains the words, then ": ", then the hint.
 
-// tableEntries returns the texts of the lines of a table that contain a word.
+// tableEntries returns the hints of all lines of a table that contain a word.
 func tableEntries(word, table string) (texts []string) {
 	for line := range strings.Lines(table) {
 		words, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
@@ -29,7 +29,7 @@ func tableEntries(word, table string) (texts []string) {
 	return texts
 }
 
-// Lookup returns the hint about a word from a table, or "" if the table does not contain the word.
+// Lookup returns the first hint of a table about a word, or "" if the table does not contain the word.
 func Lookup(word, table string) string {
 	for _, hint := range tableEntries(word, table) {
 		return "; " + hint
@@ -42,14 +42,14 @@ func Lookup(word, table string) string {
 //go:embed commands.txt
 var CommandTable string
 
-// foreignSubcommands maps subcommands of other programs, as in `queue delete`, to those of
-// queuectl. A group has only some of queuectl's subcommands, so a word may be in several lines.
+// foreignSubcommands maps subcommands of other programs, as in `queue delete`, to those of queuectl. A word may
+// be in several lines, because the hint must name a subcommand that the group has.
 //
 //go:embed group_verbs.txt
 var foreignSubcommands string
 
-// ForGroup returns a hint that names the subcommand for a word of another program, or "" if no
-// subcommand matches.
+// ForGroup returns a hint that names the subcommand of a group for a word of another program. It returns "" if
+// no subcommand matches.
 func ForGroup(group, word string, verbs []*cobra.Command) string {
 	for _, inGroup := range tableEntries(word, foreignSubcommands) {
 		for _, v := range verbs {
@@ -109,8 +109,8 @@ func ForArguments(verb string, args []string) string {
 	return "; use queuectl " + known
 }
 
-// PlainSettings lists the settings whose names contain neither _ nor a dot. It exists because linking
-// the whole table of settings would make queuectl too large.
+// PlainSettings lists the settings whose names contain neither _ nor a dot, so that queuectl need not link the
+// large table of settings.
 const PlainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
 // flagTables contains the tables of hints about flags. A line with "== " and command names begins the
@@ -119,8 +119,8 @@ const PlainSettings = "workers timeout jitter priority shell scheduling aging re
 //go:embed flags.txt
 var flagTables string
 
-// ForFlags returns the hints about flags of other programs for a command. Only the command kill has hints
-// for flags like -9 and -HUP. The parameter asks says whether the command has the flag --yes.
+// ForFlags returns the hints about flags of other programs for the command verb, as a table for Lookup. asks
+// says whether the command has the flag --yes. Only the command kill has hints for flags like -9 and -HUP.
 func ForFlags(verb string, asks bool) (hints string) {
 	for _, table := range strings.Split(flagTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")
@@ -134,14 +134,15 @@ func ForFlags(verb string, asks bool) (hints string) {
 	return hints + "--force --assume-yes -y: leave this flag out, because the command asks no questions\n"
 }
 
-// SimilarWordHint returns a hint that names the known word that the user probably meant, or else the
-// fallback. It accepts an abbreviation of four letters or more, and otherwise tolerates up to two mistakes
-// in a word that queue.NearestWordWithin finds close. The first letter must be right, because words with
-// another first letter usually mean something else.
+// SimilarWordHint returns a hint that names the known word that the user probably meant, or else the fallback.
+// The user may have typed four or more of its first letters, or made up to two mistakes. The first letter must
+// be right, because words with another first letter usually mean something else.
 func SimilarWordHint(word string, known []string, fallback string) string {
-	const shortest, maxMistakes = 4, 2 // letters of an abbreviation, and mistakes in a word
+	const shortest, maxMistakes = 4, 2 // minimum number of letters of an abbreviation, and maximum number of mistakes
 	typed := strings.TrimLeft(word, "-")
-	var candidates, full []string // without dashes, which all known words have or none
+	// candidates are the known words that may be meant, and full those of them that begin with the typed word.
+	// Both are without dashes. The known words have all the same number of dashes.
+	var candidates, full []string
 	dashes := ""
 	for _, k := range known {
 		if meant := strings.TrimLeft(k, "-"); typed != "" && meant != "" && meant[0] == typed[0] {

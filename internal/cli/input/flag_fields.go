@@ -21,17 +21,18 @@ import (
 // set the field of the same name.
 const fieldAnnotation = "field"
 
-// AnnotateField records which field of a request a flag sets. It is needed only if their names differ.
+// AnnotateField records which field of a request a flag sets. Only a flag whose name differs from the field's
+// name needs it.
 func AnnotateField(f *pflag.FlagSet, flag, field string) {
 	if fieldName(flag) != field {
-		f.SetAnnotation(flag, fieldAnnotation, []string{field}) // fails only if the flag does not exist
+		f.SetAnnotation(flag, fieldAnnotation, []string{field}) // this call fails only if the flag does not exist
 	}
 }
 
-// fieldName returns the field that a flag sets if AnnotateField was not called for the flag.
+// fieldName returns the field that a flag sets if the flag has no annotation.
 func fieldName(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-// WithFlagNames replaces the invalid fields in an error by the flags that the user typed.
+// WithFlagNames returns an error in which the flags that the user typed replace the names of invalid fields.
 func WithFlagNames(cmd *cobra.Command, err error) error {
 	switch e := err.(type) {
 	case nil:
@@ -54,9 +55,8 @@ func WithFlagNames(cmd *cobra.Command, err error) error {
 }
 
 // replaceFieldsByFlags replaces field names in a message by the flags that set those fields. A field name
-// without "_" can also be an ordinary word, so it is replaced only in quotes after the word "field" or
-// "parameter". That word is removed too. Several names may follow the word, for example: fields "env"
-// and "argv".
+// without "_" can also be an ordinary word. So it is replaced only in quotes after the word "field" or
+// "parameter", which is then removed. Several names may follow that word, for example: fields "env" and "argv".
 func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
 	typed, all := FlagsByField(cmd), byField(cmd.Flags().VisitAll)
 	for _, noun := range []string{"the parameter", "parameter", "field"} {
@@ -77,9 +77,9 @@ func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
 	return text
 }
 
-// replaceLeadingNames replaces the names at the start of a text, like ` "since" and "until"` or ` run_at`, by
-// their flags. It returns the flags and the rest of the text. It returns "" as the flags if a name has
-// no flag.
+// replaceLeadingNames replaces the names at the start of a text by their flags. The text is, for example, `
+// "since" and "until"` or ` run_at`. It returns the flags and the rest of the text. It returns no flags if one
+// of the names has no flag.
 func replaceLeadingNames(text string, typed, all map[string]string) (flags, rest string) {
 	next, more := strings.CutPrefix(strings.TrimPrefix(text, "s"), " ")
 	for separator := ""; more; {
@@ -103,13 +103,12 @@ func replaceLeadingNames(text string, typed, all map[string]string) (flags, rest
 	return flags, rest
 }
 
-// isNameRune reports whether a name of a field, or of a job, may contain the character.
+// isNameRune reports whether the name of a field or the id of a job may contain the character.
 func isNameRune(r rune) bool {
 	return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// replaceNames replaces the names that contain "_". It keeps a name that is part of a longer one, such
-// as a job's id.
+// replaceNames replaces field names that contain "_". It keeps a name inside a longer word, such as a job's id.
 func replaceNames(text string, flags map[string]string) string {
 	var replaced strings.Builder
 	for text != "" {
@@ -134,7 +133,7 @@ func FlagsByField(cmd *cobra.Command) map[string]string {
 
 func byField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
-	visit(func(f *pflag.Flag) { // visit calls the function in the order of the flags' names
+	visit(func(f *pflag.Flag) { // the flags in the order of their names
 		field := fieldName(f.Name)
 		if of := f.Annotations[fieldAnnotation]; len(of) > 0 {
 			field = of[0]

@@ -42,11 +42,11 @@ func NewFieldFlag(s *queue.Spec, name string) pflag.Value {
 	return &fieldFlag{spec: s, field: list[i]}
 }
 
-// textValue is a flag value that must not be empty. An empty value usually comes from an unset variable
-// in a script. Without this check, the flag would silently have no effect.
+// textValue is the value of a flag that must not be empty. An empty value usually comes from an unset variable
+// in a script, and would silently have no effect.
 type textValue struct {
 	text *string
-	once bool // reject a second, different value, because the first one would have no effect
+	once bool // reject a second, different value instead of ignoring the first one
 }
 
 // NonEmptyValue returns the value of a flag whose text must not be empty.
@@ -73,7 +73,7 @@ func (v textValue) Set(text string) error {
 	return nil
 }
 
-// DurationVar adds a flag with a duration. It passes the duration to the function take.
+// DurationVar adds a flag with a duration, which it passes to the function take.
 func DurationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	f.Func(name, doc, func(text string) error {
 		d, err := when.ParseDuration(text)
@@ -97,8 +97,8 @@ func ParseInt(text string) (int, error) {
 	return int(n), err
 }
 
-// RejectEmptyLists rejects flags whose value is an empty list, for example because a variable in a script is
-// not set. Such a flag would silently have no effect.
+// RejectEmptyLists returns an error if a flag has an empty list as its value, for example because a variable in
+// a script is not set. Such a flag would silently have no effect.
 func RejectEmptyLists(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {
@@ -117,5 +117,5 @@ func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
 // LabelsVar adds a flag for labels, like --label.
 func LabelsVar(f *pflag.FlagSet, m *map[string]string, name, doc string) {
 	f.StringToStringVar(m, name, nil, doc)
-	f.Lookup(name).DefValue = "" // an empty DefValue makes the help show no default
+	f.Lookup(name).DefValue = "" // so that the help shows no default
 }

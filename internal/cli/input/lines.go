@@ -13,12 +13,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file uploads the jobs of a file. It reads the jobs one by one and collects them in requests of
-// bounded size. While a request is in flight, it reads the jobs of the next request. All requests
-// belong to one batch, and the last request commits the batch. So either all jobs are stored or none.
+// This file reads the jobs of a file one by one, so its memory use does not depend on the length of the file.
+// The package enqueue sends the jobs in requests of bounded size, as one batch.
 
-// eachJob reads a JSON array or JSON lines. For every job, it calls the function in the parameter
-// each with the number of the job's first line. Its memory use is bounded by the longest job.
+// eachJob reads a JSON array or JSON lines. For every job, it calls the function each with the job and the
+// number of its first line. Its memory use is bounded by the longest job.
 func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
@@ -44,8 +43,7 @@ func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 	}
 }
 
-// eachText passes every line that is not empty to the function in the parameter each. The parameter
-// end is the byte that ends a line.
+// eachText calls the function each for every line that is not empty. end is the byte that ends a line.
 func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
@@ -58,7 +56,7 @@ func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) erro
 // UTF-16.
 func skipByteOrderMark(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
-	begin, _ := in.Peek(3) // ignore an error, because the next read returns it again
+	begin, _ := in.Peek(3) // ignore an error, because the next read returns it too
 	switch {
 	case bytes.HasPrefix(begin, []byte("\xef\xbb\xbf")):
 		in.Discard(3) // cannot fail, because the bytes are in the buffer
@@ -85,7 +83,7 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 		}
 		raw = bytes.TrimSuffix(raw, []byte{end})
 		text := raw
-		if end == '\n' { // lines may end with \r\n, and a line of white space counts as empty
+		if end == '\n' { // drop the \r of \r\n; a line of white space counts as empty
 			raw = bytes.TrimSuffix(raw, []byte("\r"))
 			text = bytes.TrimSpace(raw)
 		}
@@ -100,8 +98,8 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 	}
 }
 
-// eachElement passes every element of a JSON array to the function in the parameter each. The
-// caller has already read the array's [.
+// eachElement calls the function each for every element of a JSON array. The caller has already read the
+// array's [. line is the number of the current line.
 func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 	lines := &lineCounter{r: in, lineStarts: []int64{0}, firstLine: line}
 	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
@@ -160,8 +158,8 @@ func (l *lineCounter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lineAt returns the number of the line that contains a byte. The offset must not be lower than in the
-// previous call.
+// lineAt returns the number of the line that contains the byte at offset. Offsets must not decrease from one
+// call to the next.
 func (l *lineCounter) lineAt(offset int64) int {
 	for len(l.lineStarts) > 1 && l.lineStarts[1] <= offset {
 		l.lineStarts, l.firstLine = l.lineStarts[1:], l.firstLine+1

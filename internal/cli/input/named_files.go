@@ -18,25 +18,24 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file warns about missing files. A job that names a missing file fails at its first attempt. But
-// the file may be created before the job starts, so the job is accepted with a warning.
+// This file warns about missing files. A job that names a missing file fails at its first attempt. But the file
+// may still be created before the job starts, so a missing file is not an error.
 
-// maxNamedFiles is how many files the client checks for one request.
+// maxNamedFiles is how many files one command checks.
 const maxNamedFiles = 100
 
 // statTimeout is how long a check waits for a file system to answer.
 const statTimeout = 200 * time.Millisecond
 
-// NamedFiles is the set of files that were checked because new jobs name them. It contains the empty
-// namedFile if a file system did not answer in time. In that case no more files are checked.
+// NamedFiles is the set of files that were checked because new jobs name them. If a file system does not answer
+// in time, NamedFiles also contains the empty namedFile, and no more files are checked.
 type NamedFiles map[namedFile]bool
 
 // namedFile is a file that a job names in a field.
 type namedFile struct{ field, path string }
 
-// Warn prints a warning for each file of the spec that is missing or of the wrong kind, as seen by this
-// user. It checks the working directory, the input, the secrets and the program. It checks each file
-// only once.
+// Warn prints a warning for each file of the spec that is missing or of the wrong kind for this user. It checks
+// the working directory, the input, the secrets and the program, each file once.
 func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	check := func(field, path string, faultOf func(path string) string) {
 		if filepath.IsAbs(path) {
@@ -56,8 +55,8 @@ func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 		return
 	}
 	switch program := s.Argv[0]; {
-	// The system searches PATH for a program without a directory. So such a program is checked only if the
-	// job has the same PATH as this process.
+	// The system searches PATH for a program without a directory, so check it only if the job has the same PATH
+	// as this process.
 	case filepath.Base(program) == program:
 		if s.Env["PATH"] == os.Getenv("PATH") {
 			n.warnOfFault(o, cmd, "program", program, programFault)
@@ -69,8 +68,8 @@ func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	}
 }
 
-// warnOfFault checks a file with the function faultOf, and prints the problem as a warning. It does nothing
-// if the file was checked before.
+// warnOfFault checks a file with the function faultOf, and prints the fault as a warning. It does nothing if
+// the file was checked before. faultOf returns "" for a file without a fault.
 func (n NamedFiles) warnOfFault(o *term.Output, cmd *cobra.Command, field, path string,
 	faultOf func(path string) string) {
 	file := namedFile{field, path}
@@ -95,8 +94,8 @@ func (n NamedFiles) warnOfFault(o *term.Output, cmd *cobra.Command, field, path 
 // missingFile is the warning for a file that does not exist.
 const missingFile = "does not exist; the job fails unless you create it before the job starts"
 
-// dirFault returns why jobs cannot use path as their working directory: the path does not exist, or
-// is not a directory. It returns "" if it knows no reason.
+// dirFault returns why jobs cannot use path as their working directory: it does not exist, or is not a
+// directory. It returns "" if there is no such reason, or if the check fails.
 func dirFault(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -107,8 +106,8 @@ func dirFault(path string) string {
 	return ""
 }
 
-// inputFault returns why jobs cannot read path: the path does not exist, or is not a regular file. It
-// returns "" if it knows no reason.
+// inputFault returns why jobs cannot read path: it does not exist, or is not a regular file. It returns "" if
+// there is no such reason, or if the check fails.
 func inputFault(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
@@ -119,8 +118,8 @@ func inputFault(path string) string {
 	return ""
 }
 
-// programFault returns why jobs cannot start a program: it does not exist, or is not in PATH. It
-// returns "" if it knows no reason.
+// programFault returns why jobs cannot start a program: it does not exist, or is not in PATH. It returns "" if
+// there is no such reason, or if the check fails.
 func programFault(program string) string {
 	switch _, err := exec.LookPath(program); {
 	case filepath.Base(program) == program && errors.Is(err, exec.ErrNotFound):

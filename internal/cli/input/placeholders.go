@@ -8,17 +8,17 @@ import (
 	"unicode"
 )
 
-// wordPiece is a part of a word of the program. It is literal text or, if placeholder is set, a replacement
-// string in the syntax of GNU parallel, such as {}.
+// wordPiece is a piece of a word of a job's program. It is literal text or a replacement string of GNU
+// parallel, such as {}.
 type wordPiece struct {
 	text        string
-	arg         int                 // number of the argument, from 1; 0 for all arguments
-	transform   func(string) string // computes the replacement from an argument; nil for {#}
+	arg         int                 // number of the argument that replaces the string, from 1; 0 means all arguments
+	transform   func(string) string // converts an argument to its replacement; nil for {#}
 	placeholder string              // the replacement string; "" for literal text
 }
 
-// placeholderFuncs maps the text between { and }, after an optional argument number, to the function
-// that computes the replacement.
+// placeholderFuncs lists what may be between { and }, after an optional argument number, with the function that
+// computes the replacement.
 var placeholderFuncs = []struct {
 	name      string
 	transform func(string) string
@@ -89,9 +89,9 @@ var parallelPlaceholders = []string{"", ".", "/", "//", "/.", "#", "%", "##", ".
 	"+..",
 	"+...", ":", "::"}
 
-// foreignPlaceholder finds a replacement string of GNU parallel, or a Perl expression between {= and =}, in
-// text without supported replacement strings. It ignores other uses of braces: {1..3} in bash, {2,3} in
-// regular expressions, and those of awk and JSON.
+// foreignPlaceholder finds a replacement string of GNU parallel that queuectl does not support, or a Perl
+// expression between {= and =}. It ignores other uses of braces: {1..3} in bash, {2,3} in regular expressions,
+// and those of awk and JSON.
 func foreignPlaceholder(text string) (place string, found bool) {
 	for {
 		before, rest, opened := strings.Cut(text, "{")
@@ -106,19 +106,20 @@ func foreignPlaceholder(text string) (place string, found bool) {
 			return "{" + inside + "}", true
 		}
 		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
-			after = rest // another brace opens before this brace is closed, so try that brace next
+			after = rest // another brace opens before this one is closed, so continue with that brace
 		}
 		text = after
 	}
 }
 
-// repeats reports whether {10} after this text repeats a part of a regular expression, as in [0-9]{10}.
-// GNU parallel would replace {10} anyway, by nothing if there is no tenth argument.
+// repeats reports whether {10} after this text is a repetition in a regular expression, as in [0-9]{10}. GNU
+// parallel replaces {10} even there, by nothing if there is no tenth argument.
 func repeats(before string) bool {
 	return strings.HasSuffix(before, "]") || strings.HasSuffix(before, ")")
 }
 
-// replacePlaceholders returns a word in which the arguments of job n replace the replacement strings.
+// replacePlaceholders returns a word in which the arguments of the job replace the replacement strings. n is
+// the number of the job.
 func replacePlaceholders(list []wordPiece, args []string, n int) string {
 	var b strings.Builder
 	for _, p := range list {

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// queuectl replaces the same replacement strings as GNU parallel, and leaves other braces unchanged.
+// queuectl replaces replacement strings as GNU parallel does, and leaves other braces unchanged.
 func TestReplacementStrings(t *testing.T) {
 	for _, c := range []struct {
 		word string
@@ -32,8 +32,8 @@ func TestReplacementStrings(t *testing.T) {
 	}
 }
 
-// The number of a job is its position among the jobs. Without a replacement string, the arguments
-// are appended.
+// The number of a job is its position among the jobs. If the program contains no replacement string, the
+// arguments are appended.
 func TestJobsOfArguments(t *testing.T) {
 	of := func(m Source) (list [][]string) {
 		err := m.EachJob(nil, func(raw []byte, _ int) error {
@@ -60,8 +60,8 @@ func TestJobsOfArguments(t *testing.T) {
 	}
 }
 
-// Replacement strings from GNU parallel's man page that queuectl does not support are rejected. The
-// braces of awk, JSON, sh and regular expressions are accepted.
+// Replacement strings in GNU parallel's man page that queuectl does not support are rejected. Braces of awk,
+// JSON, sh and regular expressions are accepted.
 func TestForeignPlaceholder(t *testing.T) {
 	for text, want := range map[string]string{
 		"{%}": "{%}", "{0}": "{0}", "{-1}": "{-1}", "{..}": "{..}", "{...}": "{...}", "{/..}": "{/..}", "{/...}": "{/...}",
@@ -86,7 +86,7 @@ func TestForeignPlaceholder(t *testing.T) {
 	}
 }
 
-// The repetition in a regular expression is unchanged, and the argument is still appended.
+// A repetition in a regular expression stays unchanged, and the argument is still appended.
 func TestRepeatedTextIsKept(t *testing.T) {
 	m := Source{Command: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, words: [][]string{{"f"}}}
 	if err := m.checkPlaceholders(); err != nil {
@@ -103,8 +103,8 @@ func TestRepeatedTextIsKept(t *testing.T) {
 	}
 }
 
-// --lines uses each line unchanged as the command, as GNU parallel does. It keeps blanks at the
-// beginning and at the end, because a blank at the end may be escaped.
+// --lines uses each line unchanged as the command, as GNU parallel does. It keeps blanks at both ends, because
+// a blank at the end may be escaped.
 func TestLinesKeepTheirBlanks(t *testing.T) {
 	for _, line := range []string{`touch a\ `, "\techo x", "  echo  a  b  "} {
 		s, err := (&Source{Lines: "list"}).Spec(&queue.Spec{}, []byte(line))

@@ -14,16 +14,16 @@ import (
 //	queuectl enqueue -- sh -c 'gzip {}' ::: *.log
 //
 // the shell reads the file name as a part of its command line, so a file named "x; rm -r ~" would run
-// rm. The safe way is to pass the file name after the command line: sh -c 'gzip "$1"' sh {}. xargs -I
-// and find -exec have the same trap. GNU parallel quotes the argument, but only for the shell that it
+// rm. The safe way is to pass the file name after the command line: sh -c 'gzip "$1"' sh {}. The commands
+// xargs -I and find -exec have the same problem. GNU parallel quotes the argument, but only for the shell that it
 // starts itself, not for a shell that the command line starts.
 
 // interpreters lists programs that take code as an argument.
 var interpreters = []struct {
 	names  []string
-	option string // the option before the code; a one-letter option may end a group, as in -ec
-	rest   bool   // all words after the option are code; if false, only the first word after it is
-	form   string // how the code can refer to its first argument; "" if it cannot
+	option string // option before the code; one letter may also end a group of letters, as in -ec
+	rest   bool   // all words after the option are code; otherwise only the first word after it
+	form   string // how the code can refer to its first argument; "" if the code cannot
 }{
 	{[]string{"sh", "ash", "bash", "dash", "ksh", "mksh", "yash", "zsh"}, "-c", false, `… "$1"`},
 	{[]string{"su", "runuser"}, "-c", false, ""},
@@ -34,7 +34,7 @@ var interpreters = []struct {
 	{[]string{"powershell", "pwsh"}, "-command", true, ""},
 }
 
-// WarnPlaceholderInCode prints a warning if an interpreter would run an argument as code.
+// WarnPlaceholderInCode prints a warning if an interpreter would run an argument of a job as code.
 func (src *Source) WarnPlaceholderInCode(o *term.Output) {
 	shell, place, form := placeholderInCode(src.Command)
 	if place == "" {
@@ -51,9 +51,9 @@ func (src *Source) WarnPlaceholderInCode(o *term.Output) {
 }
 
 // placeholderInCode finds the first replacement string that is part of an interpreter's code. It returns the
-// interpreter, the replacement string and the form, which is how the code should refer to the argument
-// instead. The form is "" if the code cannot do so. placeholderInCode ignores a word that is only a replacement
-// string, because the user then wants the whole argument to be code.
+// interpreter, the replacement string, and how the code should refer to the argument instead; "" if it cannot.
+// It ignores a word that is only a replacement string, because the user then wants the whole argument to be
+// code.
 func placeholderInCode(program []string) (shell, place, form string) {
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
@@ -72,8 +72,8 @@ func placeholderInCode(program []string) (shell, place, form string) {
 	return "", "", ""
 }
 
-// interpreterCode returns the words that an interpreter runs as code. The parameter words contains the words
-// after the interpreter's name.
+// interpreterCode returns the words that an interpreter runs as code. words are those after the interpreter's
+// name. option and rest are from the table of interpreters.
 func interpreterCode(words []string, option string, rest bool) []string {
 	group := len(option) == len("-c") && option[0] == '-'
 	for i, word := range words {

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// placeholderInCode finds an argument inside code for a shell or another interpreter. It ignores an argument
-// that is a separate word, and an argument that is the whole code.
+// placeholderInCode finds a replacement string in code for a shell or another interpreter. It ignores a
+// replacement string that is a word after the code, or that is all of the code.
 func TestPlaceholderInShellCode(t *testing.T) {
 	for _, c := range []struct {
 		program []string

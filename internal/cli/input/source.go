@@ -15,14 +15,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Source describes the source of several jobs: a file of jobs, of shell commands or of
-// arguments, or the words after :::.
+// Source describes where several jobs come from: a file of jobs, of shell commands or of arguments, or the
+// words after :::.
 type Source struct {
 	File, Lines, argFile string
 	NullSeparated        bool
-	Command              []string // command and its arguments, with replacement strings like {}
-	// parsedWords holds the words of Command, split into pieces by the method argv. It is nil until argv
-	// is called.
+	Command              []string // program and its arguments, with replacement strings like {}
+	// parsedWords holds the words of Command, split into pieces. It is nil until argv is called.
 	parsedWords [][]wordPiece
 	words       [][]string // the words after each ":::"
 	number      int        // number of the current job, from 1
@@ -44,7 +43,8 @@ var singleJobFlags = []string{"id", "command"}
 // IsGiven reports whether the command line names a source of several jobs.
 func (src *Source) IsGiven() bool { return len(src.given()) > 0 }
 
-// givenSource is a source of jobs on the command line: a flag that names a file, or ::: without a file.
+// givenSource is a source of jobs on the command line: a flag and the file that it names, or ::: without a
+// file.
 type givenSource struct{ flag, file string }
 
 // given returns the sources that the command line names. ParseArgs accepts only one.
@@ -60,8 +60,8 @@ func (src *Source) given() (list []givenSource) {
 	return list
 }
 
-// ParseArgs parses the arguments of the command and validates their combination with the flags. The job's
-// program follows --, and its arguments follow each :::.
+// ParseArgs parses the arguments of the command and checks that they fit the flags. The job's program follows
+// --, and its arguments follow each :::. dash is the index of --, or -1.
 func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash int) error {
 	if err := rejectForeignSources(verb, args, dash); err != nil {
 		return err
@@ -116,8 +116,8 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash 
 	return nil
 }
 
-// rejectForeignSources rejects GNU parallel's notations for other job sources, such as ::::. Without this
-// check, queuectl would pass them to the program as arguments.
+// rejectForeignSources rejects GNU parallel's notations for other sources of jobs, such as ::::. Otherwise
+// queuectl would pass them to the program as arguments.
 func rejectForeignSources(verb string, args []string, dash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
@@ -132,7 +132,7 @@ func rejectForeignSources(verb string, args []string, dash int) error {
 	return nil
 }
 
-// Open opens the source file. The name - means stdin. It returns nil if the jobs do not come from a
+// Open opens the file with the jobs. The name - means stdin. It returns nil if the jobs do not come from a
 // file.
 func (src *Source) Open(stdin *os.File) (*os.File, error) {
 	switch from := src.given()[0]; from.file {
@@ -145,9 +145,8 @@ func (src *Source) Open(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// EachJob calls the function in the parameter with for every job, with the job's text and line number. The
-// text is JSON, a shell command, or arguments separated by NUL. During the call, src.number is the number
-// of the job.
+// EachJob calls the function with for every job, with the job's text and line number. The text is JSON, a shell
+// command, or arguments separated by NUL. During the call, src.number is the number of the job.
 func (src *Source) EachJob(in io.Reader, with func(raw []byte, line int) error) error {
 	src.number = 0
 	do := func(raw []byte, line int) error {
@@ -179,8 +178,7 @@ func (src *Source) EachJob(in io.Reader, with func(raw []byte, line int) error) 
 	return product(nil, src.words)
 }
 
-// Spec returns the job for a text from EachJob. The spec common contains the settings that the flags give
-// to all jobs.
+// Spec returns the job for a text from EachJob. common contains the fields that flags set for all jobs.
 func (src *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	var s queue.Spec
 	s.Override(common)
@@ -204,8 +202,8 @@ func (src *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	return &s, s.CheckText()
 }
 
-// argv returns the program for job n with its replacement strings replaced by the arguments.
-// Without a replacement string, argv appends the arguments.
+// argv returns the program for job n, in which the arguments replace the replacement strings. If the program
+// contains no replacement string, argv appends the arguments.
 func (src *Source) argv(args []string, n int) []string {
 	if src.parsedWords == nil {
 		for _, word := range src.Command {
@@ -227,9 +225,8 @@ func (src *Source) argv(args []string, n int) []string {
 }
 
 // checkPlaceholders rejects replacement strings that would stay in the program: {3} if there are fewer than
-// three arguments, and strings of GNU parallel that queuectl does not support, like {%} and {0}. It
-// accepts a number after ] or ), as in [0-9]{4}, if there are fewer arguments. Such a number is the
-// repetition in a regular expression.
+// three arguments, and strings of GNU parallel that queuectl does not support, like {%} and {0}. It accepts a
+// number after ] or ), as in [0-9]{4}, because that is a repetition in a regular expression.
 func (src *Source) checkPlaceholders() error {
 	given := max(1, len(src.words))
 	for _, word := range src.Command {
@@ -249,7 +246,7 @@ func (src *Source) checkPlaceholders() error {
 	return nil
 }
 
-// HasNoWords reports whether no words follow a ":::". In that case there are no jobs.
+// HasNoWords reports whether no words follow a ":::", so that there are no jobs.
 func (src *Source) HasNoWords() bool {
 	return slices.ContainsFunc(src.words, func(w []string) bool { return len(w) == 0 })
 }

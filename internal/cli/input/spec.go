@@ -25,13 +25,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// AddSpecFlags adds a flag for every field of a spec except those that the parameter except names. A flag
-// has the name of its field with "-" instead of "_". A flag for a list or a map has the singular form
-// of that name.
+// AddSpecFlags adds a flag for every field of a spec, except those in except. A flag has the name of its field
+// with "-" instead of "_". A flag for a list or a map has the singular form of that name.
 func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 	f := cmd.Flags()
 	for _, field := range queue.Fields() {
-		if field.Name == "argv" || slices.Contains(except, field.Name) { // the words after -- set argv
+		if field.Name == "argv" || slices.Contains(except, field.Name) { // the words after -- set argv, so argv has no flag
 			continue
 		}
 		for i, name := range FlagNames(field) {
@@ -97,8 +96,7 @@ func passed(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
 }
 
-// FlagNames returns the flags of a field. The help shows only the first one and the one in
-// shortFlag.
+// FlagNames returns the flags of a field. The help shows only the first one and that of shortFlag.
 func FlagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}
@@ -115,7 +113,7 @@ func FlagNames(f queue.Field) []string {
 	return names
 }
 
-// shortFlag returns the shorter flag of a field that is often set, or "" if it has none.
+// shortFlag returns a second, shorter flag for a field, or "" for most fields.
 func shortFlag(field string) string {
 	switch field {
 	case "run_at":
@@ -135,7 +133,7 @@ type fieldFlag struct {
 // String returns the empty default value.
 func (f *fieldFlag) String() string { return "" }
 
-// metavars lists the placeholders for the values of text and list fields in the help. It is a string
+// metavars lists, for text and list fields, the placeholder that the help shows for the value. It is one string
 // because a switch would make queuectl larger.
 const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND " +
 	"on_dead=COMMAND on_ended=COMMAND" +
@@ -198,9 +196,9 @@ func CheckSpec(s *queue.Spec) error {
 // (W3C Trace Context, level 1, section 3.3.1.5).
 const maxTracestateBytes = 512
 
-// isTraceparent reports whether a text is a valid traceparent (section 3.2 of the same standard).
+// isTraceparent reports whether a text is a valid traceparent (W3C Trace Context, section 3.2).
 func isTraceparent(text string) bool {
-	// Four parts of 2, 32, 16 and 2 digits are separated by dashes.
+	// The text has four parts of 2, 32, 16 and 2 digits, separated by dashes.
 	return len(text) == 55 && text[2] == '-' && text[35] == '-' && text[52] == '-' && strings.Count(text, "-") == 3 &&
 		strings.Trim(text, "0123456789abcdef-") == ""
 }
@@ -214,7 +212,7 @@ func MakePathsAbsolute(s *queue.Spec) error {
 		whole, err := filepath.Abs(*path)
 		if err != nil {
 			hint := "use an absolute path"
-			if *path == "." { // the default of cwd
+			if *path == "." { // "." is the default of cwd
 				hint = "change to another directory, or let the job start in your home directory with --no-cwd"
 			}
 			return queue.Invalid(field, "the current directory no longer exists (%v); %s", err, hint)
@@ -225,7 +223,7 @@ func MakePathsAbsolute(s *queue.Spec) error {
 }
 
 // AddCallerEnvironment adds the caller's environment to a spec: the working directory, the umask, the variables
-// that decide how programs print text, and the variables to be passed.
+// that decide how programs print text, and the variables in env_pass.
 func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 	if s.Cwd == nil && !noCwd {
 		here := "."
@@ -256,7 +254,8 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 		}
 		if i := in(inheritedVariables, name); i >= 0 {
 			s.Env[inheritedVariables[i]] = value
-			// queuectl run connects the user's terminal to the job, so the job needs the type of that terminal.
+			// The command run connects the user's terminal to the job, so the job needs the type of that
+			// terminal.
 		} else if name == "TERM" && s.TTY != nil && *s.TTY ||
 			inTrace && (name == queue.Traceparent || name == queue.Tracestate) ||
 			all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
@@ -267,7 +266,7 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 	return s.CheckText()
 }
 
-// addDependencyFlags adds the flags that are short forms of --depends-on.
+// addDependencyFlags adds --after and --after-any, the short forms of --depends-on.
 func addDependencyFlags(f *pflag.FlagSet, s *queue.Spec) {
 	list := func(name, how, doc string) {
 		f.Func(name, doc, func(text string) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ParseSpecArgs parses the arguments of a command into s. If an argument is a JSON array, ParseSpecArgs returns
-// the elements of the array, each of which should be a job.
+// ParseSpecArgs parses the arguments of a command into s. dash is the index of --, or -1. If an argument is a
+// JSON array, ParseSpecArgs returns its elements, each of which should be a job.
 func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, dash int) ([]json.RawMessage, error) {
 	given := len(s.GivenFields()) > 0
 	if s.Stdin != nil && *s.Stdin == "-" {
@@ -52,7 +52,7 @@ func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, dash
 	return nil, nil
 }
 
-// mergeJSON parses a spec from JSON. Flags override its fields.
+// mergeJSON parses a spec from JSON and adds it to flags. The flags take precedence.
 func mergeJSON(flags *queue.Spec, text string) error {
 	if err := queue.CheckJSON([]byte(text)); err != nil {
 		return fault.Usagef("%v; to run a shell command that begins with {, use --command", err)

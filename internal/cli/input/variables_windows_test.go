@@ -7,10 +7,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job gets its caller's PATH and locale under their usual names, regardless of the caller's spelling.
-// Variables that the spec sets take precedence.
+// A job gets its caller's PATH and locale under their usual names, however the caller spells them. Variables in
+// the spec take precedence.
 func TestCallersVariables(t *testing.T) {
-	t.Setenv("PATH", "") // t.Setenv restores PATH at the end of the test
+	t.Setenv("PATH", "") // makes the test restore PATH at its end
 	os.Unsetenv("PATH")
 	t.Setenv("pAtH", `C:\mine`)
 	t.Setenv("Own", "1")

@@ -18,25 +18,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// runFollower follows all jobs of a private run until no more jobs will run.
+// runFollower follows the jobs of a private run until no more of them will run.
 type runFollower struct {
 	a           *cli.App
 	c           *control.Client
 	startedAt   time.Time
-	stopping    *atomic.Bool    // the user has stopped the run, so bad health is expected
+	stopping    *atomic.Bool    // the user has stopped the run; bad health is then expected
 	noneRunning <-chan struct{} // closed once the user has stopped the run and no job is running
 	log         *cli.JobLog
 
 	state           control.Status
 	endedBefore     int64 // number of jobs that had ended at the start
-	endsUntilStatus int64 // number of jobs that must end before the next status request
+	endsUntilStatus int64 // number of jobs that must end before the next request for the status
 	lastEventSeq    int64 // number of the last event that was handled
 	sawNoneRunning  bool  // this follower has seen that noneRunning is closed
 	hasNewEvents    bool  // there were events since the last status request
 	warnedHealth    bool  // the service's bad health was printed
 }
 
-// start records the state from which the follower starts.
+// start reads the status of the queue, from which the follower starts.
 func (f *runFollower) start(ctx context.Context) (err error) {
 	if f.state, err = f.c.Status(ctx, control.NoParams{}); err != nil {
 		return err
@@ -46,11 +46,11 @@ func (f *runFollower) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// countJobs returns how many jobs will still run, and how many have ended.
+// countJobs returns how many jobs of the last status will still run, and how many have ended.
 func (f *runFollower) countJobs() (open, ended int64) {
 	for _, s := range queue.States() {
 		switch n := f.state.Jobs[s.String()]; {
-		case s == queue.Held: // a held job does not run until a user releases it
+		case s == queue.Held: // only a user can make a held job run
 		case s.Ended():
 			ended += n
 		default:
@@ -60,8 +60,8 @@ func (f *runFollower) countJobs() (open, ended int64) {
 	return open, ended
 }
 
-// run follows the jobs. An event about an ended job makes it print the job's output, and events also
-// trigger status requests. The status shows when all jobs have ended.
+// run follows the jobs. After each event about an ended job, it prints the job's output. From time to time, it
+// requests the status, which shows when all jobs have ended.
 func (f *runFollower) run(ctx context.Context) error {
 	follower := cli.Follower{App: f.a, Client: f.c, Wake: f.noneRunning}
 	err := follower.Follow(ctx, f, f.lastEventSeq)
@@ -79,7 +79,7 @@ func (f *runFollower) run(ctx context.Context) error {
 	return nil
 }
 
-// IsDone implements cli.FollowedJobs. It requests the status if jobs have changed, but not after each
+// IsDone implements cli.FollowedJobs. It requests the status if jobs have changed. It does not do so after each
 // event, because a list may contain very many short jobs.
 func (f *runFollower) IsDone(ctx context.Context, isDue bool) (bool, error) {
 	select {
@@ -94,7 +94,7 @@ func (f *runFollower) IsDone(ctx context.Context, isDue bool) (bool, error) {
 	return f.checkStatus(ctx)
 }
 
-// checkStatus requests the status. The result done is true if no more jobs will run.
+// checkStatus requests the status. done reports whether no more jobs will run.
 func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	if f.state, err = f.c.Status(ctx, control.NoParams{}); err != nil {
 		return false, err
@@ -121,7 +121,7 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	return true, f.printSummary(ctx, ended)
 }
 
-// Progress implements cli.FollowedJobs. It describes the last status.
+// Progress implements cli.FollowedJobs. It returns the progress according to the last status.
 func (f *runFollower) Progress() *cli.JobsProgress {
 	if f.sawNoneRunning {
 		return nil
@@ -136,8 +136,8 @@ func (f *runFollower) Progress() *cli.JobsProgress {
 		RetryCount: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
 }
 
-// WaitingJobID implements cli.FollowedJobs. It returns the job that is next to run for the first time. It
-// ignores failed jobs, because the progress bar shows when they are retried.
+// WaitingJobID implements cli.FollowedJobs. It returns the next job that will start for the first time. It
+// ignores jobs that will be retried, because the progress bar shows when that happens.
 func (f *runFollower) WaitingJobID(ctx context.Context) string {
 	if f.sawNoneRunning || f.stopping.Load() {
 		return ""
@@ -156,7 +156,7 @@ func (f *runFollower) WaitingJobID(ctx context.Context) string {
 	return ""
 }
 
-// HandleEvent implements cli.FollowedJobs. It prints the output of a job that has ended for good.
+// HandleEvent implements cli.FollowedJobs. It prints the output of a job that will not run again.
 func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error) {
 	f.lastEventSeq, f.hasNewEvents = e.Seq, true
 	if e.Kind != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
@@ -170,7 +170,8 @@ func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isOurs
 	return true, nil
 }
 
-// printEvent prints the job of an event, or its output.
+// printEvent adds the job of an event to the log. It prints the job with --jsonl, and otherwise the job's
+// output.
 func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 	var job control.JobDetail
 	if f.log != nil || f.a.JSONL {
@@ -181,7 +182,7 @@ func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 	}
 	if f.log != nil {
 		line, _, _ := strings.Cut(e.ID, "-")
-		n, _ := strconv.Atoi(line) // the id of a private run's job begins with its line number
+		n, _ := strconv.Atoi(line) // the id of a job in a private run begins with its line number
 		f.log.Add(n, &job.Job, job.StdoutBytes)
 	}
 	switch {
@@ -194,7 +195,8 @@ func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 	return f.a.PrintOutput(ctx, f.c, control.Logs{ID: control.JobID(e.ID), Attempt: e.Attempt}, nil)
 }
 
-// printSummary prints how many jobs ended in each state.
+// printSummary prints how many jobs are in each state. ended is the number of ended jobs, including those of
+// earlier runs.
 func (f *runFollower) printSummary(ctx context.Context, ended int64) error {
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)

@@ -18,11 +18,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// runManifest holds everything that determines the jobs of a private run, except the lines of the list.
-// It is stored in the run's directory, so that the next run can name the differences.
+// runManifest holds everything that determines the jobs of a private run, except the lines of the list. It is
+// stored in the run's directory. A later run compares it with its own, in order to name the differences.
 // See docs/decisions/0067.
 type runManifest struct {
-	Source  string                     `json:"from"`              // source of the list, such as --file
+	Source  string                     `json:"from"`              // source of the list, such as "--file"
 	Program []string                   `json:"program,omitempty"` // program to run for each argument
 	Fields  map[string]json.RawMessage `json:"fields"`            // fields that the flags set in every job
 }
@@ -52,9 +52,8 @@ func (a *runManifest) save(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, connect.RunManifestName), raw, 0o600)
 }
 
-// readManifest returns the manifest that is stored in a directory. It returns nil if the manifest is
-// missing or damaged. In that case, the hashes of the lines still show that something has changed, but
-// not what.
+// readManifest returns the manifest in a directory, or nil if that is missing or damaged. Without the manifest,
+// the hashes of the lines still show that something has changed, but not what.
 func readManifest(dir string) (*runManifest, error) {
 	name := filepath.Join(dir, connect.RunManifestName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
@@ -71,7 +70,7 @@ func readManifest(dir string) (*runManifest, error) {
 	return a, nil
 }
 
-// source returns the flags that name the source of the list.
+// source returns the arguments that name the source of the list.
 func (a *runManifest) source() string {
 	if strings.HasPrefix(a.Source, "--") {
 		return a.Source
@@ -79,7 +78,7 @@ func (a *runManifest) source() string {
 	return "--arg-file or :::"
 }
 
-// describeChanges describes the differences between two manifests. It names the flag that sets each difference.
+// describeChanges describes how the manifest now differs from a. It names the flag that sets each difference.
 func (a *runManifest) describeChanges(now *runManifest) (list []string) {
 	if a.Source != now.Source {
 		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(),
@@ -103,11 +102,11 @@ func (a *runManifest) describeChanges(now *runManifest) (list []string) {
 	return list
 }
 
-// describeMemberChanges describes how the values of a repeated flag differ. It names only the keys of the
-// values, because the values of variables may be secret.
+// describeMemberChanges describes how the values of a repeated flag differ, such as --env. It names only the
+// keys, because the values of variables may be secret.
 func describeMemberChanges(flag string, was, is json.RawMessage) (list []string) {
 	before, now := map[string]string{}, map[string]string{}
-	json.Unmarshal(was, &before) // a value that is missing, or is not a map, has no members
+	json.Unmarshal(was, &before) // a value that is missing or no map has no members
 	json.Unmarshal(is, &now)
 	all := maps.Clone(before)
 	maps.Copy(all, now)

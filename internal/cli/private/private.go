@@ -1,5 +1,5 @@
-// Package private executes a list of jobs in the foreground, in a separate queue, so that an
-// interrupted run can continue (run --private).
+// Package private executes a list of jobs in the foreground, in a separate queue (run --private). If such a run
+// is interrupted, the same command continues it.
 //
 // Start with Run.
 package private
@@ -28,8 +28,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// privateJobs is one execution of run --private: it stores a list of jobs in a separate queue, runs
-// them and follows them.
+// privateJobs is one execution of run --private. It stores a list of jobs in a separate queue, runs them and
+// follows them.
 type privateJobs struct {
 	cli.PrivateFlags
 	a               *cli.App
@@ -37,23 +37,23 @@ type privateJobs struct {
 	socket          string       // path of the socket of the service
 	common          queue.Spec   // job settings from the flags, for every job
 	manifest        *runManifest // everything that determines a job, except its line
-	hashPrefix      []byte       // prefix of each line's hash: the manifest as JSON
+	hashPrefix      []byte       // the manifest as JSON; it is hashed together with each line
 	storedLines     map[int]string
-	idsByDeclaredID map[string]string // job ids in the queue, by the id that an earlier line declares
+	idsByDeclaredID map[string]string // ids of the jobs in the queue, by the ids that their lines declare
 	isResumed       bool              // an earlier run has stored the list
 	lastLine        int               // number of the last line that was read
 	upload          *enqueue.Upload
-	storeCtx        context.Context // ends when the user asks to stop
-	listReader      io.Reader       // the file or pipe with the lines; nil if the command line holds the arguments
+	storeCtx        context.Context // ends when the user asks to stop; then no more jobs are stored
+	listReader      io.Reader       // file or pipe with the lines; nil if the arguments are on the command line
 	changedLines    []string        // descriptions of lines that changed since the earlier run
 	addedLines      int             // number of new lines; without --add-new, a new line is an error
 	firstNewLine    int             // number of the first new line
 
 	stopping atomic.Bool // the user has asked to start no more jobs
-	// signalCount counts the signals after the first one, which sets stopping. The first of them stops the
-	// running jobs. The second exits without waiting.
+	// signalCount counts the signals after the one that set stopping. The first of them stops the running jobs.
+	// The second one makes the program exit without waiting.
 	signalCount int
-	allStored   chan struct{} // closed once all jobs are stored; then they can run and are followed
+	allStored   chan struct{} // closed once all jobs are stored, so that they can run
 	noneRunning chan struct{} // closed once no job is running after a stop
 }
 
@@ -94,8 +94,8 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	defer p.c.Close()
 	p.upload.Client = p.c
 	done := make(chan error, 1)
-	// This goroutine ends when all jobs have ended, or when ctx or the service ends. If it waits for
-	// input, it ends with the process.
+	// This goroutine ends when all jobs have ended, or when ctx or the service ends. If it is reading the list,
+	// it may end only with the process.
 	go func() { done <- p.run(ctx, storing, count) }()
 	select {
 	case err = <-done:
@@ -113,11 +113,9 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	return errors.Join(err, p.awaitServiceEnd(ended, signals))
 }
 
-// openList opens the list of jobs. The list stays open until the process ends.
-//
-// begins is false if the list is known to be empty. An empty list is a success and needs no directory.
-// begins is also false if a signal arrives before the first job, because a list from a pipe may take
-// any time.
+// openList opens the list of jobs. The list stays open until the process ends. begins is false if the run must
+// not begin, for one of two reasons. The list is empty, which is a success and needs no directory. Or a signal
+// has arrived before the first job, because a list from a pipe may take any time.
 func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error) {
 	dir, err := p.a.AbsDir()
 	if err != nil {
@@ -154,8 +152,8 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	}
 }
 
-// isEmptyList reports whether a list contains no jobs. It only peeks at the beginning of the list that
-// fits the buffer, so the caller can still read the whole list.
+// isEmptyList reports whether a list contains no jobs. It only peeks at the part of the list that fits the
+// buffer, so the caller can still read the whole list.
 func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	const mark = "\xef\xbb\xbf"
 	for n := 1; ; n = in.Buffered() + 1 {
@@ -167,7 +165,7 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 			text = strings.Join(strings.Fields(text), "")
 		}
 		switch isJSON := p.File != ""; {
-		case err != nil: // the list has ended, the buffer is full, or reading failed, which the next read reports
+		case err != nil: // the list or the buffer ends here, or reading failed; the next read reports an error
 			return err == io.EOF && (text == "" || isJSON && text == "[]")
 		case !strings.HasPrefix(mark, text) && !(isJSON && strings.HasPrefix("[]", text)):
 			return false
@@ -175,9 +173,8 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	}
 }
 
-// serve starts the service in this process, without workers. The caller stops the service with stop and
-// receives the service's error from ended. If a signal arrives before the service is ready, stop is
-// nil.
+// serve starts a service without workers in this process. The caller ends the service with stop, and receives
+// its error from ended. If a signal arrives before the service is ready, stop is nil.
 func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func(), ended <-chan error, err error) {
 	ready := make(chan struct{})
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -197,8 +194,8 @@ func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func
 	}
 }
 
-// run stores the jobs that are not in the queue yet, starts all jobs and follows them. If the context
-// storing is cancelled, run stops storing jobs.
+// run stores the jobs that are not in the queue yet, starts all jobs and follows them. When storing ends, run
+// stops storing jobs.
 func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if err := p.loadStored(storing); err != nil {
 		return err
@@ -214,7 +211,7 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 			return err
 		}
 		if fresh && files.Exists(p.JobLogPath) {
-			files.ApplyCallerUmask(p.JobLogPath) // after an error, only the owner can read the file
+			files.ApplyCallerUmask(p.JobLogPath) // if this fails, only the owner can read the file
 		}
 	}
 	if err := p.storeNewLines(); err != nil {
@@ -232,15 +229,16 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if err := storing.Err(); err != nil {
 		return err
 	}
-	close(p.allStored) // the jobs may run after the next request is sent, even if its answer does not arrive
+	close(p.allStored) // the next request lets jobs run, so follow them even if its answer is lost
 	if _, err := p.c.WorkerScale(ctx, control.WorkerScale{Count: count}); err != nil {
 		return err
 	}
 	return errors.Join(f.run(ctx), log.WriteError())
 }
 
-// awaitServiceEnd waits for the service to stop. The first signal stops the running jobs. After the second signal,
-// awaitServiceEnd returns without waiting. In that case the runner keeps the results of jobs that have ended.
+// awaitServiceEnd waits for the service to stop. A signal stops the running jobs, and another one makes
+// awaitServiceEnd return immediately. Signals that finishRunning has received count too. If awaitServiceEnd does
+// not wait, the runner keeps the results of jobs that have ended.
 func (p *privateJobs) awaitServiceEnd(ended <-chan error, signals <-chan os.Signal) error {
 	for p.signalCount < 2 {
 		select {
@@ -259,8 +257,8 @@ func (p *privateJobs) awaitServiceEnd(ended <-chan error, signals <-chan os.Sign
 }
 
 // finishRunning makes the service start no more jobs, and waits until the running jobs end. After Ctrl-C it
-// waits without a limit. After another signal, such as that of a system shutdown, it waits for the
-// service's timeout. A second signal puts the running jobs back in the queue.
+// waits without a limit. After another signal, such as that of a system shutdown, it waits for at most the
+// service's timeout. A second signal makes it put the running jobs back in the queue.
 func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
 	p.stopping.Store(true)
 	p.a.ShowProgress("")
@@ -274,8 +272,8 @@ func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	soon, cancelSoon := context.WithTimeout(ctx, leaveTimeout)
-	// Set the number of workers to 0, so that no more jobs start, as the next message says. An error is
-	// harmless, because WorkerStop below stops the workers too.
+	// Set the number of workers to 0, so that no more jobs start, as the next message says. Ignore an error,
+	// because WorkerStop below stops the workers too.
 	c.WorkerScale(soon, control.WorkerScale{})
 	cancelSoon()
 	p.a.Say("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run " +
@@ -294,12 +292,12 @@ func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
 	close(p.noneRunning)
 }
 
-// noTimeout is a timeout that never passes while a user waits.
+// noTimeout is a timeout that is longer than any user waits.
 const noTimeout = 10_000 * time.Hour
 
-// stopWorkers removes all workers and closes the returned channel when their jobs have ended or the context
-// ends. With the field Force, the jobs return to the queue. An error is ignored, because the jobs also end,
-// and return to the queue, when the service stops.
+// stopWorkers removes all workers. It closes the returned channel when their jobs have ended or the context
+// ends. With how.Force, the running jobs return to the queue. It ignores errors, because the jobs also end or
+// return to the queue when the service stops.
 func (p *privateJobs) stopWorkers(ctx context.Context, how control.WorkerStop) <-chan struct{} {
 	stopped := make(chan struct{})
 	go func() { // this goroutine ends when the jobs have ended, with the context, or with the process
@@ -311,8 +309,8 @@ func (p *privateJobs) stopWorkers(ctx context.Context, how control.WorkerStop) <
 	return stopped
 }
 
-// leaveTimeout bounds how long the program waits for the goroutine that stores the jobs after the user
-// asked to stop. That goroutine may be reading a pipe that never ends.
+// leaveTimeout bounds how long the program waits for the goroutine that stores the jobs, after the user asked
+// to stop. That goroutine may be reading a pipe that never ends.
 const leaveTimeout = 500 * time.Millisecond
 
 // awaitResults waits until the results of all ended jobs are printed. It returns earlier if a

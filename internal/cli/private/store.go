@@ -29,7 +29,7 @@ func (p *privateJobs) retryDead(ctx context.Context) error {
 	}
 }
 
-// loadStored reads which lines earlier runs have stored.
+// loadStored reads which lines earlier runs have stored, into storedLines and isResumed.
 func (p *privateJobs) loadStored(ctx context.Context) error {
 	for jobs, err := range cli.JobPages(ctx, p.c, control.List{}) {
 		if err != nil {
@@ -71,13 +71,13 @@ func (p *privateJobs) checkAndSaveManifest() error {
 		"flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
 }
 
-// storeNewLines stores the jobs of all new lines. It returns an error if a line has changed.
+// storeNewLines stores the jobs of all new lines. It returns an error if a line has changed, or is missing now.
 func (p *privateJobs) storeNewLines() error {
 	err := p.EachJob(p.listReader, p.storeLine)
 	if err == nil && p.upload.JobsRead == 0 && !p.isResumed {
 		p.PrintNoJobs(&p.a.Output)
 	}
-	// storedLines contains only lines that are missing in this list, because storeLine removed the
+	// storedLines now contains only lines that are missing in this list, because storeLine has removed the
 	// others.
 	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) {
 		if n > p.lastLine && len(p.changedLines) < maxListedChanges {
@@ -112,7 +112,8 @@ func (p *privateJobs) storedCommand(id string) string {
 	return fmt.Sprintf("%q", short(present.JobTitle(&j.Job)))
 }
 
-// changedLineText describes how a line differs from the job that an earlier run stored for it.
+// changedLineText describes how a line differs from the job that an earlier run stored for it. was is the id of
+// that job.
 func (p *privateJobs) changedLineText(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
 	current := fmt.Sprintf("%q", short(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)))
@@ -122,10 +123,10 @@ func (p *privateJobs) changedLineText(line int, was string, now *queue.Spec) str
 	return fmt.Sprintf("the command of line %d was %s, now it is %s", line, stored, current)
 }
 
-// replaceParentIDs replaces the ids in depends_on. The list declares these ids, and the jobs have other ids
-// in the queue.
+// replaceParentIDs replaces the ids in depends_on by the ids that these jobs have in the queue. In the list,
+// lines refer to each other by the ids that they declare.
 func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
-	// All lines share the slice from the flags, so change a copy.
+	// All lines share the slice from the flags, so change a copy of it.
 	spec.DependsOn = slices.Clone(spec.DependsOn)
 	for i, text := range spec.DependsOn {
 		name, _, err := queue.ParseDependency(text)
@@ -142,7 +143,7 @@ func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 	return nil
 }
 
-// storeLine stores the job of one line, unless an earlier run has stored it.
+// storeLine stores the job of one line if no earlier run has stored it.
 func (p *privateJobs) storeLine(raw []byte, line int) error {
 	// In a JSON array, several jobs may be on one line of the file, but each needs its own number.
 	p.lastLine = max(line, p.lastLine+1)

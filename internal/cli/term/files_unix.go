@@ -14,8 +14,8 @@ import (
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return xterm.IsTerminal(int(f.Fd())) }
 
-// awaitReaderGone waits until a pipe has no reader, and returns the error that a write would return. It
-// returns nil if f is not a pipe.
+// awaitReaderGone waits until no process reads a pipe any more, and returns the error that a write would
+// return. It returns nil if f is not a pipe.
 func awaitReaderGone(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
@@ -34,8 +34,8 @@ func awaitReaderGone(f *os.File) error {
 }
 
 // PrepareOutput duplicates an output file to another descriptor. When a write to descriptor 1 or 2 fails with
-// EPIPE, the Go runtime ends the program, but the command must handle the error itself. Handling
-// SIGPIPE would also work, but adds 4 % to the time of an enqueue.
+// EPIPE, the Go runtime ends the program, but the command must handle that error. To handle SIGPIPE would also
+// work, but would add 4 % to the time of an enqueue.
 func PrepareOutput(f *os.File) *os.File {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, firstAliasFD)
 	if err != nil {

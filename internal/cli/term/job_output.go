@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// SafeWriter prepares one stream of a job's output for a file. On a terminal it escapes control
-// characters, and keeps an incomplete character or colour sequence until its rest arrives.
+// SafeWriter prepares one stream of a job's output for File. If File is a terminal, it escapes control
+// characters. It keeps an incomplete character or colour sequence until the rest arrives.
 type SafeWriter struct {
 	Output      *Output
 	File        *os.File
@@ -41,16 +41,15 @@ func (s *SafeWriter) escape(text string) string {
 	return termtext.Escape(text)
 }
 
-// TTYOutput converts a job's terminal output to text. It prints each line as a terminal would finally
-// show it.
+// TTYOutput converts a job's terminal output to text. A terminal would finally show the same lines.
 type TTYOutput struct {
 	Renderer termtext.Renderer
 	Live     bool   // show the unfinished line, and redraw it when it changes
 	lastText string // the unfinished line as displayed
 }
 
-// Next processes the next piece of the output and returns what to print. The function safe escapes
-// text for its destination.
+// Next processes the next piece of the output and returns what to print. The function safe escapes text for the
+// output file.
 func (t *TTYOutput) Next(text string, safe func(string) string) string {
 	lines := t.Renderer.Write(text)
 	if !t.Live {

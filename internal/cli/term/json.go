@@ -30,9 +30,9 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	return err
 }
 
-// escapeControls escapes the characters in JSON text that can control a terminal and that JSON does not
-// escape: DEL, the C1 control characters and the bidirectional controls. The decoded value stays the
-// same.
+// escapeControls escapes the characters in JSON text that can control a terminal but that JSON itself does not
+// escape. These are DEL, the C1 control characters and the bidirectional controls. A decoder of the JSON still
+// gets the same value.
 func escapeControls(raw []byte) []byte {
 	if !bytes.ContainsFunc(raw, isControl) {
 		return raw
@@ -48,8 +48,8 @@ func escapeControls(raw []byte) []byte {
 	return b.Bytes()
 }
 
-// isControl reports whether a character may change how a terminal shows other characters. It does not
-// handle characters below U+0020, because JSON always escapes them.
+// isControl reports whether a character may change how a terminal shows other characters. It returns false for
+// characters below U+0020, because JSON always escapes them.
 func isControl(r rune) bool {
 	return r >= 0x7f && r < 0xa0 || r >= 0x61c && unicode.Is(unicode.Bidi_Control, r)
 }
@@ -57,12 +57,12 @@ func isControl(r rune) bool {
 // JSONList prints a list as JSON, element by element: as one array, or one element per line.
 type JSONList struct {
 	writer    io.Writer
-	separator string // text to print before the next element of an array: "[" before the first one, then ",\n"
+	separator string // printed before the next element of an array: "[" before the first one, ",\n" before all others
 	asLines   bool
 }
 
-// NewJSONList returns an empty list. The list prints to the writer: one element per line if asLines is true,
-// otherwise an array.
+// NewJSONList returns an empty list that prints to a writer: one element per line if asLines is true, otherwise
+// one array.
 func NewJSONList(to io.Writer, asLines bool) *JSONList { return &JSONList{to, "[", asLines} }
 
 // Add prints the next element.
@@ -79,7 +79,7 @@ func (l *JSONList) Add(v any) error {
 	return err
 }
 
-// End prints the end of an array. If no element was added, it prints the beginning too.
+// End prints the end of an array, and its beginning if no element was added.
 func (l *JSONList) End() error {
 	if l.asLines {
 		return nil
@@ -104,7 +104,7 @@ func PrintList[T any](o *Output, list []T) error {
 	return nil
 }
 
-// PrintIndented prints JSON, indented unless --json or --jsonl is set.
+// PrintIndented prints JSON. It indents the JSON unless --json or --jsonl is set.
 func (o *Output) PrintIndented(v any) error {
 	if o.Structured() {
 		return o.PrintJSON(v)

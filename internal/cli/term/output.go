@@ -30,17 +30,17 @@ type Output struct {
 	JSON, JSONL   bool // print results as JSON, or as one JSON object per line
 	Quiet         bool // print only ids
 	Raw           bool // print control characters unchanged
-	ChosenColumns bool // the user chose the table's columns
+	ChosenColumns bool // the user chose the columns of the table
 
 	printErr error       // the first error of Println
-	barShown atomic.Bool // a progress line is on the screen
+	barShown atomic.Bool // a progress text is on the screen
 	// frame collects a full screen, which is then written in one piece. If frame is nil, output goes directly
 	// to Stdout.
 	frame *bytes.Buffer
 }
 
-// Println prints a line. After an error it prints nothing more and returns the same error again, so a
-// caller that prints several lines need only check the error of the last one.
+// Println prints a line. After an error it prints nothing more and returns that error again. So a caller that
+// prints several lines need only check the error of the last one.
 func (o *Output) Println(line string) error {
 	if o.printErr == nil {
 		_, o.printErr = fmt.Fprintln(o.Writer(), line)
@@ -48,7 +48,7 @@ func (o *Output) Println(line string) error {
 	return o.printErr
 }
 
-// Writer returns the writer for data: the frame while a full screen is being drawn, otherwise standard
+// Writer returns the writer for results: the frame while a full screen is being drawn, otherwise standard
 // output.
 func (o *Output) Writer() io.Writer {
 	if o.frame != nil {
@@ -65,9 +65,8 @@ func (o *Output) Say(format string, args ...any) {
 	fmt.Fprintln(o.Stderr, "queuectl: "+o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
 }
 
-// PrintInfo prints a sentence on standard error if that is a terminal and --quiet is not set. It returns
-// nil even if writing fails, because a command that did its work has not failed if its message is lost. A
-// command that ends with this message can return the result.
+// PrintInfo prints a sentence on standard error if that is a terminal and --quiet is not set. It always returns
+// nil, so a command can end with it: a command that did its work does not fail because a message is lost.
 func (o *Output) PrintInfo(format string, args ...any) error {
 	if IsTerminal(o.Stderr) && !o.Quiet {
 		fmt.Fprintln(o.Stderr, o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
@@ -94,9 +93,8 @@ func (o *Output) PrintResult(value any, format string, args ...any) error {
 	return o.PrintInfo(format, args...)
 }
 
-// WhileOutputRead calls the function in the parameter do, and cancels the function's context when no process
-// reads standard output any more. Without WhileOutputRead, a function that seldom prints would notice a
-// closed pipe only at its next write.
+// WhileOutputRead calls the function do. It cancels the function's context when no process reads standard
+// output any more. Otherwise a function that seldom prints would notice the closed pipe only at its next write.
 func (o *Output) WhileOutputRead(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -112,10 +110,10 @@ func (o *Output) WhileOutputRead(ctx context.Context, do func(context.Context) e
 	return err
 }
 
-// EscapeFor prepares a text for people: it escapes control characters and invisible characters. On a
-// terminal, it keeps colours and resets them at the end of the text. Elsewhere it escapes colours too.
+// EscapeFor escapes the control characters and the invisible characters of a text that is printed to the file
+// to. On a terminal, it keeps colours and resets them at the end of the text. Elsewhere it escapes colours too.
 func (o *Output) EscapeFor(to *os.File, s string) string {
-	if to == o.Stderr { // the text is a message, which the service may have shortened with an ellipsis
+	if to == o.Stderr { // a message may come from the service, which shortens texts with an ellipsis
 		s = strings.ReplaceAll(s, "…", termtext.LocaleText("…"))
 	}
 	if o.Raw {
@@ -132,8 +130,8 @@ func (o *Output) EscapeFor(to *os.File, s string) string {
 	return s
 }
 
-// WithoutColours removes the colours from a job's text if standard output is a terminal. Otherwise it keeps
-// them, and EscapeFor escapes them.
+// WithoutColours removes the colours from a job's text if standard output is a terminal. Otherwise it returns
+// the text unchanged, and EscapeFor escapes the colours.
 func (o *Output) WithoutColours(s string) string {
 	if o.Raw || !IsTerminal(o.Stdout) {
 		return s
@@ -141,9 +139,9 @@ func (o *Output) WithoutColours(s string) string {
 	return termtext.WithoutColours(s)
 }
 
-// EscapeJobText prepares a job's text for printing within queuectl's own text on standard output. It
-// escapes the text as EscapeFor does. On a terminal it also removes the job's colours, because colours in
-// queuectl's text show states.
+// EscapeJobText prepares a job's text for printing between other text on standard output. It escapes the text
+// as EscapeFor does. On a terminal it also removes the job's colours, because there queuectl's own colours show
+// states.
 func (o *Output) EscapeJobText(s string) string { return o.EscapeFor(o.Stdout, o.WithoutColours(s)) }
 
 // PrintPairs prints one "name: value" line for each pair whose value is not empty.
@@ -161,14 +159,14 @@ func (o *Output) PrintPairs(width int, rows [][2]string) (err error) {
 func (o *Output) PrintGap(text string) error {
 	begin := ""
 	if IsTerminal(o.Stderr) {
-		begin = "\n" // begin a new line, because the job may have printed an incomplete line
+		begin = "\n" // the job may have printed an incomplete line, so begin a new one
 	}
 	_, err := fmt.Fprintf(o.Stderr, "%squeuectl: %s\n", begin, text)
 	return err
 }
 
-// PrintNoneSelected prints that no job is selected. It prints even if standard error is not a terminal,
-// because otherwise the author of a script might assume that jobs were selected.
+// PrintNoneSelected prints that no job is selected, even if standard error is not a terminal. Otherwise the
+// author of a script might assume that jobs were selected.
 func (o *Output) PrintNoneSelected() {
 	if !IsTerminal(o.Stderr) || o.Quiet {
 		o.Say("no job matches the selection")
@@ -231,7 +229,7 @@ func Lines(to *os.File) int {
 // ProgressBar describes the progress of a long operation.
 type ProgressBar struct {
 	Current, Total int64
-	StartValue     int64 // value of Current at StartedAt; the estimate of the time left ignores progress before it
+	StartValue     int64 // value of Current at StartedAt; the estimate of the time left counts only progress after it
 	StartedAt      time.Time
 	Suffix         string
 	InBytes        bool
@@ -255,7 +253,7 @@ func (o *Output) DrawBar(b ProgressBar) {
 		left := time.Duration(float64(took) * float64(of-b.Current) / float64(b.Current-b.StartValue))
 		text += ", " + queue.FormatDuration(max(left, b.MinTimeLeft).Round(time.Second)) + " left"
 	}
-	width := Columns(o.Stderr) - 1 // leave the last column empty, because a full line would wrap
+	width := Columns(o.Stderr) - 1 // a full line would wrap, so leave the last column empty
 	if room := min(width-len(text)-3, 40); room >= 10 {
 		full := int(int64(room) * b.Current / of)
 		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
@@ -263,13 +261,12 @@ func (o *Output) DrawBar(b ProgressBar) {
 	o.ShowProgress("%s", termtext.Truncate(text, width))
 }
 
-// ShowProgress shows the progress of a long operation on a terminal. The text replaces the previous
-// progress text. An empty text removes it.
+// ShowProgress shows a progress text on a terminal. It replaces the previous text. An empty format removes the
+// text.
 //
-// If the window gets narrower, the terminal breaks the line. So the cursor stays at the beginning of
-// the line, and the next call clears everything after the cursor. Line wrapping is off while the text
-// is printed, because the window may already be narrower than the width that the terminal last
-// reported.
+// If the window gets narrower, the terminal breaks the line. So the cursor stays at the beginning of the line,
+// and the next call clears everything after the cursor. Line wrapping is off while ShowProgress prints, because
+// the window may already be narrower than the width that the terminal last reported.
 func (o *Output) ShowProgress(format string, args ...any) {
 	if IsTerminal(o.Stderr) && !o.Quiet && (o.barShown.Swap(format != "") || format != "") {
 		text := termtext.Truncate(fmt.Sprintf(format, args...), Columns(o.Stderr)-1)
@@ -280,7 +277,7 @@ func (o *Output) ShowProgress(format string, args ...any) {
 	}
 }
 
-// disableWrap makes the terminal cut long lines. enableWrap makes the terminal wrap long lines again.
+// disableWrap makes the terminal cut long lines, and enableWrap makes it wrap them again.
 const (
 	disableWrap = "\x1b[?7l"
 	enableWrap  = "\x1b[?7h"

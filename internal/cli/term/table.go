@@ -10,9 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// PrintTableOrIDs prints a table whose number of rows is the parameter many. The first cell of each row is a
-// name. With --quiet, PrintTableOrIDs prints only the names. Without rows, it prints the text in the
-// parameter empty.
+// PrintTableOrIDs prints a table with many rows. Each row begins with a name. With --quiet, it prints only the
+// names. Without rows, it prints the text empty.
 func (o *Output) PrintTableOrIDs(many int, empty string, head []string, row func(i int) []string) (err error) {
 	rows := make([][]string, many)
 	for i := range rows {
@@ -34,7 +33,8 @@ func (o *Output) PrintTableOrIDs(many int, empty string, head []string, row func
 	return o.PrintTable(head, rows)
 }
 
-// PrintTable prints a list as JSON if the user asked for JSON, otherwise as PrintTableOrIDs does.
+// PrintTable prints a list as JSON if the user asked for JSON. Otherwise it prints a table, as PrintTableOrIDs
+// does.
 func PrintTable[T any](o *Output, list []T, empty string, head []string, row func(*T) []string) error {
 	if o.Structured() {
 		return PrintList(o, list)
@@ -42,15 +42,14 @@ func PrintTable[T any](o *Output, list []T, empty string, head []string, row fun
 	return o.PrintTableOrIDs(len(list), empty, head, func(i int) []string { return row(&list[i]) })
 }
 
-// PrintTable prints rows under a heading. On a terminal it fits the width: it cuts long cells and, if that
-// is not enough, omits columns that the user did not choose. It removes colours from jobs' texts,
-// because colours in queuectl's text show states.
+// PrintTable prints rows under a heading. On a terminal it fits the width: it cuts long cells and, if
+// necessary, omits columns that the user did not choose. It also removes colours from jobs' texts, because
+// there queuectl's own colours show states.
 func (o *Output) PrintTable(head []string, rows [][]string) error {
 	return o.PrintPaintedTable(head, rows, func(_ int, cell string) string { return cell })
 }
 
-// PrintPaintedTable prints a table like PrintTable does. After it has cut a cell, it colours the cell with
-// the function in the parameter paint.
+// PrintPaintedTable prints a table like PrintTable. The function paint colours a cell after it was cut.
 func (o *Output) PrintPaintedTable(head []string, rows [][]string, paint func(column int,
 	cell string) string) (err error) {
 	limit := Columns(o.Stdout)
@@ -77,8 +76,8 @@ func (o *Output) PrintPaintedTable(head []string, rows [][]string, paint func(co
 	return err
 }
 
-// Redraw prints a list. On a terminal it replaces the previous list in one write, so that the screen
-// does not flicker.
+// Redraw calls list, which prints a list. On a terminal it replaces the previous list in one write, so that the
+// screen does not flicker.
 func (o *Output) Redraw(list func() error) error {
 	if !IsTerminal(o.Stdout) {
 		return list()
@@ -91,7 +90,7 @@ func (o *Output) Redraw(list func() error) error {
 	width, drawn := Columns(o.Stdout), "\x1b[H"
 	for _, line := range termtext.WrapLines(width, strings.Split(strings.TrimSuffix(o.frame.String(), "\n"), "\n")...) {
 		// \x1b[K erases from the cursor to the end of the line. After a full line, the cursor is still on the
-		// last character, so do not erase there.
+		// last character, so erasing would remove that character.
 		if drawn += line; termtext.Width(line) < width {
 			drawn += "\x1b[K"
 		}

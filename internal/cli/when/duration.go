@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ParseDuration parses a duration in the syntax of queue.ParseDuration, or in words: 2 hours, 5min, an hour
-// and 30 minutes. The protocol accepts only the syntax of queue.ParseDuration.
+// ParseDuration parses a duration in the syntax of queue.ParseDuration, or in words: 2 hours, 5min, an hour and
+// 30 minutes. The protocol accepts only the syntax of queue.ParseDuration.
 func ParseDuration(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, fault.ErrEmpty
@@ -29,8 +29,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m, 7d, 5min or \"2 hours\"", queue.Clip(text))
 }
 
-// NormalizeDuration converts a duration in words to the syntax of queue.ParseDuration, which is numbers with
-// units.
+// NormalizeDuration converts a duration in words to the syntax of queue.ParseDuration, such as 1h30m. It
+// returns false if the text is not a duration in words.
 func NormalizeDuration(text string) (string, bool) {
 	var short strings.Builder
 	number := ""
@@ -81,14 +81,14 @@ func unitName(word string) string {
 	}[strings.TrimSuffix(strings.ToLower(word), "s")]
 }
 
-// calendarStep is a calendar distance between two times. One month after a time is the same day of the next
-// month, at the same time of day.
+// calendarStep is a distance between two times, in calendar months and a duration. One month after a time is
+// the same day of the next month, at the same time of day.
 type calendarStep struct {
 	months   int
 	duration time.Duration
 }
 
-// maxMonths is the longest step: ten years, the longest duration.
+// maxMonths is the longest step, in months. It is ten years, like the longest duration.
 const maxMonths = 120
 
 // ParseStep parses a step: a duration, or a number of months or years.
@@ -111,8 +111,8 @@ func ParseStep(text string) (s calendarStep, err error) {
 	return s, nil
 }
 
-// after returns the time that is the given number of steps after t. Steps of whole days keep the time
-// of day, even if the clocks change.
+// after returns t plus the given number of steps. Steps of whole days keep the time of day, even if the clocks
+// change.
 func (s calendarStep) after(t time.Time, steps int) time.Time {
 	const day = 24 * time.Hour
 	days := int(s.duration / day)
@@ -122,7 +122,7 @@ func (s calendarStep) after(t time.Time, steps int) time.Time {
 	return t.Add(time.Duration(steps) * (s.duration % day))
 }
 
-// FromNow returns the time one step after or before now. In this function, a day has 24 hours.
+// FromNow returns the time one step after or before now. Here a day has 24 hours, even if the clocks change.
 func (s calendarStep) FromNow(now time.Time, d direction) time.Time {
 	steps := 1
 	if d == Backward {

@@ -50,7 +50,7 @@ func Parse(text string, now time.Time, open direction) (time.Time, error) {
 	return time.Time{}, noInstant(text, open)
 }
 
-// noInstant returns the error for a text that is not a time, with examples in the given direction.
+// noInstant returns the error for a text that is not a time. Its examples have the direction open.
 func noInstant(text string, open direction) error {
 	if open == Backward {
 		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or "+
@@ -75,9 +75,9 @@ func splitAtT(words []string) []string {
 	return append([]string{day, clock}, words[1:]...)
 }
 
-// cutZone removes the time zone from words and returns it: UTC, GMT, Z, or an offset like +0100, +01:00
-// or +01. An offset must follow the time of day. If a space precedes the offset, the offset must
-// include minutes. If words contain no zone, cutZone returns the parameter in.
+// cutZone removes the time zone from words and returns it: UTC, GMT, Z, or an offset like +0100, +01:00 or +01.
+// An offset must follow the time of day. After a space, it must include minutes. If words contain no zone,
+// cutZone returns in.
 func cutZone(words []string, in *time.Location) (rest []string, named *time.Location) {
 	named = in
 	for _, word := range words {
@@ -104,7 +104,7 @@ func cutZone(words []string, in *time.Location) (rest []string, named *time.Loca
 	return rest, named
 }
 
-// endsInTimeOfDay reports whether the last word, or the last two like "3 pm", are a time of day.
+// endsInTimeOfDay reports whether the last word or the last two words, like "3 pm", are a time of day.
 func endsInTimeOfDay(words []string) bool {
 	for n := 1; n <= min(2, len(words)); n++ {
 		if _, ok := parseTimeOfDay(words[len(words)-n:]); ok {
@@ -134,9 +134,9 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// addStep adds a duration to a time. The parameter after is the text of the duration, and from is the
-// text of the time. If from is empty, the time is now. As in at(1), adding days to a day keeps the time
-// of day. If the time is not now, a number needs a unit.
+// addStep adds a duration to a time. after is the text of the duration, and from is the text of the time, where
+// "" means now. As in at(1), adding days to a day keeps the time of day. A number without a unit is allowed
+// only after now.
 func addStep(from, after string, now time.Time, open direction) (time.Time, error) {
 	s, err := ParseStep(after)
 	if err != nil {
@@ -152,8 +152,8 @@ func addStep(from, after string, now time.Time, open direction) (time.Time, erro
 	return s.after(t, 1), err
 }
 
-// parseRelativeTime parses a time that is given by its distance from now or from another time. As in
-// at(1), "next week" means one week from now.
+// parseRelativeTime parses a time as a distance from now or from another time, such as "in 2 hours". As in
+// at(1), "next week" means one week from now. It returns false for any other text.
 func parseRelativeTime(words []string, now time.Time, open direction) (time.Time, bool) {
 	n := len(words)
 	switch {
@@ -170,7 +170,7 @@ func parseRelativeTime(words []string, now time.Time, open direction) (time.Time
 	}
 	s, err := ParseStep("1 " + words[n-1])
 	switch {
-	case err != nil: // the text does not name a step of time; for example "next friday"
+	case err != nil: // a word that is no unit of time, as in "next friday"
 		return now, false
 	case words[0] == "last":
 		return s.after(now, -1), true
@@ -181,22 +181,22 @@ func parseRelativeTime(words []string, now time.Time, open direction) (time.Time
 	return s.after(t, 1), err == nil
 }
 
-// namedDay is a day as people write it. A recurring day, such as friday or Nov 30, recurs every
-// repeatDays days or every repeatYears years. For a fixed day both are 0.
+// namedDay is a day as people write it. Some days recur: friday recurs every repeatDays days, and Nov 30 recurs
+// every repeatYears years. For any other day both are 0.
 type namedDay struct {
 	year        int
 	month       time.Month
 	day         int
 	repeatDays  int
 	repeatYears int
-	isTonight   bool // the day was given as "tonight", so a time of day before noon is invalid
+	isTonight   bool // for "tonight", which rejects a time of day before noon
 }
 
 // dayOf returns the day of a time.
 func dayOf(t time.Time) namedDay { return namedDay{year: t.Year(), month: t.Month(), day: t.Day()} }
 
-// maxLeapYears is how many years the method namedDay.timeAt tries in order to find a day. February 29 may
-// not occur for eight years, as from 2096 to 2104.
+// maxLeapYears is how many years namedDay.timeAt tries until it finds a day that exists. February 29 may not
+// occur for eight years, as from 2096 to 2104.
 const maxLeapYears = 8
 
 // parseDayAndTime parses a day, a time of day, or both in either order.
@@ -231,8 +231,7 @@ func parseDayAndTime(words []string, now time.Time, open direction) (time.Time, 
 	return now, false
 }
 
-// looksLikeYear reports whether a word like 2026 may be a year. Such a word may also be the time of day
-// 20:26.
+// looksLikeYear reports whether a word may be a year. A word like 2026 may also be the time of day 20:26.
 func looksLikeYear(word string) bool {
 	year, err := strconv.Atoi(word)
 	return err == nil && len(word) == len("2006") && year >= 1970
@@ -241,8 +240,8 @@ func looksLikeYear(word string) bool {
 // tonightTime is the time of day that the word "tonight" means if no time of day follows it.
 const tonightTime = 20 * time.Hour
 
-// removeWordAt removes the word at index i if it equals the parameter little, for example the optional word
-// "at". It never removes the only word.
+// removeWordAt removes the word at index i if it equals little, for example the optional word "at". It never
+// removes the only word.
 func removeWordAt(little string, words []string, i int) []string {
 	if len(words) > 1 && words[i] == little {
 		return slices.Delete(slices.Clone(words), i, i+1)
@@ -262,7 +261,7 @@ func (d namedDay) timeAt(clock, now time.Time, open direction) (time.Time, bool)
 		t := zone.TimeOfWallClock(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(),
 			clock.Nanosecond(),
 			time.UTC), now.Location())
-		// there is false for a day that does not exist, like February 30.
+		// there is false if the year has no such day, like February 29.
 		there := d.repeatDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
 		switch {
 		case d.repeatDays == 0 && d.repeatYears == 0:
@@ -350,8 +349,8 @@ func parseDayOfMonth(words []string, now time.Time) (d namedDay, ok bool) {
 	return d, false
 }
 
-// parseTimeOfDay parses a time of day: 15:04, 15:04:05, 1504, 3am, 3:30 pm, 0330pm, noon, midnight,
-// teatime. It rejects an hour alone, because a bare 12 is ambiguous.
+// parseTimeOfDay parses a time of day: 15:04, 15:04:05, 1504, 3am, 3:30 pm, 0330pm, noon, midnight, teatime. It
+// rejects a bare hour like 12, because that is ambiguous.
 func parseTimeOfDay(words []string) (time.Time, bool) {
 	text := strings.Join(words, "")
 	if hour, named := map[string]time.Duration{"midnight": 0, "noon": 12, "teatime": 16}[text]; named {

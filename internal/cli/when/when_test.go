@@ -9,7 +9,7 @@ import (
 	_ "time/tzdata"
 )
 
-// Times in the formats that people use are parsed in the caller's zone.
+// Times are parsed in the formats that people use, in the caller's zone.
 func TestTimesAreReadInTheCallersZone(t *testing.T) {
 	berlin := time.FixedZone("CET", 3600)
 	india := time.FixedZone("IST", 5*3600+1800)
@@ -69,9 +69,8 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 	}
 }
 
-// Parse accepts the forms of at(1): those of its man page, of the examples in POSIX, and
-// similar ones. It rejects a bare hour and a date of digits only, which other programs interpret
-// differently.
+// Parse accepts the forms of at(1): those in its man page, in the examples of POSIX, and similar ones. It
+// rejects a bare hour and a date of digits only, because other programs interpret these differently.
 func TestTimesParseLikeAt(t *testing.T) {
 	// This day is a Tuesday.
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600))
@@ -131,8 +130,8 @@ func TestTimesParseLikeAt(t *testing.T) {
 	}
 }
 
-// If a clock change skips a time, Parse returns the first instant after the change. If a time occurs
-// twice, Parse returns the first occurrence. The guide's table of schedules says the same.
+// If a clock change skips a time, Parse returns the first instant after the change. If a time occurs twice,
+// Parse returns the first occurrence. The table of schedules in the guide says the same.
 func TestTimesInClockChanges(t *testing.T) {
 	for _, c := range []struct{ zone, now, text, want string }{
 		{"America/New_York", "2027-03-13T12:00:00Z", "2027-03-14 02:30", "2027-03-14T03:00:00-04:00"},
@@ -167,7 +166,7 @@ func TestTimesInClockChanges(t *testing.T) {
 	}
 }
 
-// In a flag for past times, an incomplete time means the previous occurrence instead of the next one.
+// For a flag that takes a past time, an incomplete time means the previous occurrence instead of the next one.
 func TestPastTimesAreRejected(t *testing.T) {
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
 	for text, want := range map[string]string{
@@ -184,7 +183,7 @@ func TestPastTimesAreRejected(t *testing.T) {
 	}
 }
 
-// Durations can be written in words. The error for an invalid duration contains examples.
+// Durations can be written in words. The error about an invalid duration contains examples.
 func TestDurationsInWords(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"90": 90 * time.Second, "1.5": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "7d": 7 * 24 * time.Hour,
@@ -213,7 +212,7 @@ func TestDurationsInWords(t *testing.T) {
 	}
 }
 
-// Every form of times and durations in the reference is accepted.
+// Parse and ParseDuration accept every form of times and durations in the reference.
 func TestTimesAndDurationsOfTheReference(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference.md"))
 	if err != nil {
@@ -232,7 +231,7 @@ func TestTimesAndDurationsOfTheReference(t *testing.T) {
 			}
 			for i, form := range strings.Split(strings.Split(line, "|")[1], "`") {
 				if i%2 == 0 {
-					continue // this text is between two forms
+					continue // the text between two forms
 				}
 				seen++
 				if err := read[title](form); err != nil {

@@ -23,7 +23,7 @@ func stateDirDescriptor() string {
 }
 
 // secureStateDir creates the service's directory, or restricts the access to an existing one. It adds the
-// default settings file if that is missing.
+// default settings file at file if that is missing.
 func secureStateDir(dir, file string) error {
 	if err := secureDir(dir); err != nil {
 		return fmt.Errorf("cannot set up the state folder %s: %w", dir, err)
@@ -61,9 +61,9 @@ func secureDir(dir string) error {
 	return restrictDir(dir, name, sd)
 }
 
-// restrictDir restricts the access to an existing directory. It rejects a directory of another user,
-// because that user could keep access to its content. Such a directory may exist, because every user
-// may create directories in the parent directory.
+// restrictDir restricts the access to an existing directory. It returns an error if another user owns the
+// directory or a file in it, because that user could keep access. Such a directory may exist, because every
+// user may create directories in its parent.
 func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	h, err := windows.CreateFile(
 		name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// serviceEntry is the registered service in the service manager. It has the functions that the kardianos
+// serviceEntry is the service as registered in the service manager. It has the functions that the kardianos
 // library does not provide.
 type serviceEntry interface {
 	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
@@ -30,7 +30,7 @@ type serviceEntry interface {
 func (s *Service) openEntry() (serviceEntry, error) {
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
 	if s.elevated {
-		// To set a restart as a recovery action, the right to start the service is also needed.
+		// The right to start the service is needed to set a restart as a recovery action.
 		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP
 	}
 	manager, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_CONNECT)
@@ -49,7 +49,7 @@ func (s *Service) openEntry() (serviceEntry, error) {
 	return managedService{&mgr.Service{Name: Name, Handle: h}}, nil
 }
 
-// managedService implements entry with the Windows service manager.
+// managedService implements serviceEntry with the Windows service manager.
 type managedService struct{ *mgr.Service }
 
 func (m managedService) setPreshutdownTimeout(within time.Duration) error {

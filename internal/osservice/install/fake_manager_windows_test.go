@@ -14,19 +14,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// manager fakes the service manager, and records the calls.
+// manager fakes the service manager and records the calls.
 type manager struct {
 	kardianos.Service // nil; the methods below replace those that are called
 
 	refuses     error // error that a start returns
-	profile     error // error that the removal of the profile returns
+	profile     error // error that the removal of the account's profile returns
 	s           *Service
 	registered  bool
 	state       svc.State
 	exit        uint32 // exit code of a service that cannot start; 0 if it can
-	slow        int    // number of status queries, each with progress, until a start or stop is complete
+	slow        int    // number of status queries during a start or stop; each one reports progress
 	hangs       bool   // a start or stop reports no progress
-	ignoresStop bool   // the service does not answer a request to stop
+	ignoresStop bool   // the service ignores a request to stop
 	line        string
 	run         string // the command that Windows runs at logon
 	calls       []string
@@ -113,7 +113,7 @@ func (m *manager) Start() error {
 	return nil
 }
 
-// listedService implements entry for the service in the fake service manager.
+// listedService implements serviceEntry for the service in the fake service manager.
 type listedService struct{ *manager }
 
 func (l listedService) SetRecoveryActions(a []mgr.RecoveryAction, reset uint32) error {
@@ -146,7 +146,7 @@ func (l listedService) status() (windows.SERVICE_STATUS_PROCESS, error) {
 	st := &l.st
 	if pending := l.state == svc.StartPending || l.state == svc.StopPending; pending && !l.hangs {
 		st.CheckPoint++
-		time.Sleep(10 * time.Second) // the service reports progress once in this time
+		time.Sleep(10 * time.Second) // the service reports progress every 10 seconds
 		if l.slow--; l.slow < 0 {
 			l.state = map[svc.State]svc.State{svc.StartPending: svc.Running, svc.StopPending: svc.Stopped}[l.state]
 			if l.exit != 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/internal/copies"
 )
 
-// installRunner puts a copy of the runner program into a directory next to it. Old runners may still
-// run during an upgrade. If they ran the installer's own file, Windows would ask for a restart before
-// it replaces the file.
+// installRunner puts a copy of the runner program into a directory next to it. During an upgrade, old runners
+// may still run. If they ran the installer's own file, Windows would ask for a restart before it replaces that
+// file.
 func installRunner(client string) error {
 	path, err := copies.Ensure(client, copies.DirFor(client))
 	if err == nil {
@@ -23,7 +23,7 @@ func installRunner(client string) error {
 	return err
 }
 
-// tidyRunners removes the copies of other versions that are not running.
+// tidyRunners removes the copies of other versions of the runner program, except those that are running.
 func tidyRunners(client string) {
 	dir := copies.DirFor(client)
 	if now, err := copies.Find(client, dir); err == nil {
@@ -31,8 +31,9 @@ func tidyRunners(client string) {
 	}
 }
 
-// removeRunners removes all copies. It waits a moment for running copies, because runners end shortly
-// after their service. If a user's own service still runs a copy, it returns an error.
+// removeRunners removes all copies of the runner program. Runners end shortly after their service, so it waits
+// up to releaseTimeout for running copies. After that it returns an error, for example because a user's own
+// service still runs a copy.
 func removeRunners(client string) error {
 	for end := time.Now().Add(releaseTimeout); !copies.Remove(copies.DirFor(client)); time.Sleep(pollInterval) {
 		if time.Now().After(end) {
@@ -43,7 +44,8 @@ func removeRunners(client string) error {
 	return nil
 }
 
-// releaseTimeout bounds how long the program waits until a stopped service has released its files.
+// releaseTimeout bounds how long the program waits until the processes of a stopped service have released its
+// files.
 const releaseTimeout = 5 * time.Second
 
 // removeProfile removes the profile of an account: the directory below C:\Users and the part of the
@@ -62,7 +64,7 @@ func removeProfile(sid string) error {
 		switch {
 		case ok != 0, errors.Is(err, windows.ERROR_FILE_NOT_FOUND):
 			return nil
-		// Retry for some time, because Windows unloads the profile a while after the service has stopped.
+		// Try again for some time, because Windows unloads the profile a while after the service has stopped.
 		case time.Now().After(end):
 			return err
 		}

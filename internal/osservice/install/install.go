@@ -1,5 +1,5 @@
-// Package install registers queuectl as a service of the operating system, with the same files as
-// the packages, and removes the registration.
+// Package install registers queuectl as a service of the operating system, and removes the registration. The
+// installed files are the same as those of the packages.
 //
 // Start with Service.Install, which differs by operating system.
 package install
@@ -22,18 +22,18 @@ type Options struct {
 	Direct  DirectControl
 }
 
-// DirectControl holds functions that talk to a service directly, not through the service manager. They control
-// a user's own service, which the Windows service manager does not know, and stop a service without its
-// jobs. Only the registration on Windows uses them.
+// DirectControl holds functions that talk to a service directly, not through the service manager. With them,
+// package install controls a user's own service on Windows, which the service manager does not know. It also
+// uses them to stop a service without its jobs. The registration uses them only on Windows.
 type DirectControl struct {
 	// Start starts the user's own service in the background and waits until it answers.
 	Start       func() error
-	Stop        func(keepJobs bool) error // stops the service and waits until it has released its directory
+	Stop        func(keepJobs bool) error // stops the service and waits until it has released its files
 	IsAnswering func() bool
 }
 
-// serveArguments returns the arguments that start the program as the system's service. They contain all three
-// paths, because a service of root without these flags would use other paths.
+// serveArguments returns the arguments that start queuectld as the system's service. They contain all three
+// paths, because the default paths of root are others.
 func (o Options) serveArguments() []string {
 	return []string{"serve", "--dir", o.Paths.StateDir, "--socket", o.Paths.Socket, "--config", o.Paths.SettingsFile}
 }
@@ -48,8 +48,8 @@ func (o Options) NotRegisteredError() error {
 		flag)
 }
 
-// checkAllowed returns an error if the caller may not control the service. The caller may do so if it is
-// root (on Windows, an elevated administrator) or the service is the user's own.
+// checkAllowed returns an error if the caller may not control the service. Every user may control their own
+// service. Only root, or on Windows an elevated administrator, may control that of the system.
 func (o Options) checkAllowed(verb string, root bool) error {
 	if o.User || root {
 		return nil
@@ -57,8 +57,7 @@ func (o Options) checkAllowed(verb string, root bool) error {
 	return queue.Errorf(queue.CodeDenied, adminOnlyMessage, verb)
 }
 
-// runIfAllowed calls the function in the parameter do if the service is registered and the caller may
-// control it.
+// runIfAllowed calls the function do if the service is registered and the caller may control it.
 func (o Options) runIfAllowed(verb string, root, registered bool, do func() error) error {
 	if !registered {
 		return o.NotRegisteredError()

@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/osservice"
 )
 
-// setLogonCommand sets the command that Windows runs when this user logs on, in the user's registry.
+// setLogonCommand sets the command that Windows runs when this user logs on. It is stored in the user's
+// registry.
 func setLogonCommand(line string) error {
 	k, _, err := registry.CreateKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
 	if err != nil {
@@ -19,7 +20,8 @@ func setLogonCommand(line string) error {
 	return k.SetStringValue(Name, line)
 }
 
-// removeLogonCommand removes the command. It returns registry.ErrNotExist if there is none.
+// removeLogonCommand removes the command that setLogonCommand has set. It returns registry.ErrNotExist if there
+// is none.
 func removeLogonCommand() error {
 	k, err := registry.OpenKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
 	if err != nil {
@@ -41,7 +43,8 @@ func (s *Service) installUserService() error {
 	return s.Direct.Start()
 }
 
-// uninstallUserService stops the user's own service and removes its start at logon.
+// uninstallUserService stops the user's own service, which then no longer starts at logon. was reports whether
+// it was registered.
 func (s *Service) uninstallUserService() (was bool, err error) {
 	if was = s.IsRegistered(); !was {
 		return false, nil

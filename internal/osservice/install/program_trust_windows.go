@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkProgramTrust returns an error if a program is in a user's profile, because the service's account cannot
-// read the program there. It also returns an error if other accounts could replace the program.
+// checkProgramTrust returns an error if the service should not run a program. The program is in a user's
+// profile, where the service's account cannot read it, or other accounts could replace it.
 func checkProgramTrust(program string) error {
 	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
 	if err != nil {
@@ -28,8 +28,9 @@ func checkProgramTrust(program string) error {
 const moveAdvice = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, ` +
 	"and run there: queuectl service install"
 
-// checkReplaceRights returns an error if other accounts could replace the program. They could do so if
-// they may change the program or its directory, or may move away one of its parent directories.
+// checkReplaceRights returns an error if other accounts could replace the program. That is so if they may
+// change the program or its directory, or may move away one of the parent directories. access returns the
+// access list of a path.
 func checkReplaceRights(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
 	for path := program; ; path = filepath.Dir(path) {
 		rights, without := windows.ACCESS_MASK(accounts.WriteRights), uint8(0)
@@ -38,7 +39,7 @@ func checkReplaceRights(program string, access func(path string) (*windows.SECUR
 		}
 		top := filepath.Dir(path) == path
 		if top {
-			rights &^= windows.DELETE // a drive cannot be moved away, so the right to delete it is harmless
+			rights &^= windows.DELETE // a drive cannot be moved away, so this right is harmless there
 		}
 		sd, err := access(path)
 		if err != nil {

@@ -10,18 +10,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkReplaceRights rejects a program if other accounts could change the program or its directory, or
-// could move away one of its parent directories. It accepts a drive on which everyone may create
-// directories.
+// checkReplaceRights rejects a program if other accounts could change the program or its directory, or could
+// move away one of the parent directories. It accepts a drive on which everyone may create directories.
 func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	const (
-		// The access list of C:\ as Windows creates it.
+		// drive is the access list that Windows creates for C:\.
 		drive = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;OICI;0x1200a9;;;BU)(A;OICIIO;0x1301bf;;;AU)(A;;LC;;;AU)"
-		// The access list of the root of another drive.
+		// data is the access list of the root of another drive.
 		data = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;;0x1301bf;;;AU)(A;OICIIO;0x1301bf;;;AU)"
-		// The access list of C:\Program Files.
+		// programs is the access list of C:\Program Files.
 		programs = "O:BAD:(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;0x1200a9;;;BU)(A;OICIIO;GRGX;;;BU)(A;OICIIO;GA;;;CO)"
-		// The access list of a new directory in C:\.
+		// made is the access list of a new directory in C:\.
 		made  = "O:BAD:(A;OICI;FA;;;BA)(A;OICI;0x1301bf;;;AU)"
 		users = "O:BUD:(A;OICI;FA;;;BA)"
 		child = "O:BAD:(A;OICI;FA;;;BA)(A;;0x40;;;BU)"
@@ -29,7 +28,7 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	for _, c := range []struct{ drive, above, dir, program, refused string }{
 		{drive, programs, programs, programs, ""},
 		{data, programs, programs, programs, ""},
-		// C:\above is like a drive: others can change only new directories in it.
+		// C:\above has the access list of a drive: others may create directories in it, and change only these.
 		{drive, drive, programs, programs, ""},
 		{drive, programs, programs, made, `C:\above\dir\q.exe`},
 		{drive, programs, made, programs, `C:\above\dir`},

@@ -33,7 +33,7 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), unit: unit}, nil
 }
 
-// path returns the path of launchd's file for the service.
+// path returns the path of the service's file for launchd.
 func (s *Service) path() string {
 	if s.User {
 		return osservice.PlistPath()
@@ -67,8 +67,8 @@ func (s *Service) Install() error {
 	return s.unit.Start()
 }
 
-// Uninstall stops the service and removes the registration. It returns whether the service was
-// registered. The queue and the settings are kept.
+// Uninstall stops the service and removes the registration. was reports whether the service was registered.
+// Uninstall keeps the queue and the settings.
 func (s *Service) Uninstall() (was bool, err error) {
 	if err := s.checkAllowed("uninstall", s.uid == 0); err != nil {
 		return true, err

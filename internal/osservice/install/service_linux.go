@@ -16,16 +16,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// mainUnit is the name of the unit of the service itself. webUnit exists only for the system's service. It is
-// disabled until an administrator enables it.
+// mainUnit is the name of the unit of the service itself. webUnit is the socket of the web page. Only the
+// system's service has it, and it is disabled until an administrator enables it.
 // See docs/decisions/0081.
 const (
 	mainUnit = Name + ".service"
 	webUnit  = Name + "-web.socket"
 )
 
-// units lists the units of every service. The last two are socketUnits. sliceUnits lists the slices that
-// contain every runner; the second slice contains the first.
+// units lists the units of every service. The last two are socketUnits. sliceUnits lists two slices: the first
+// contains every runner, and the second contains the first.
 var (
 	units       = []string{mainUnit, Name + "-runner@.service", Name + ".socket", Name + "-runner.socket"}
 	socketUnits = units[2:]
@@ -57,7 +57,7 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), run: run}, nil
 }
 
-// packageFile returns the file of the packages from which a unit is generated.
+// packageFile returns the name of the packages' file from which a unit is generated.
 func (o Options) packageFile(name string) string {
 	if o.User {
 		return "user/" + name
@@ -106,7 +106,7 @@ func (s *Service) systemctl(args ...string) error {
 	return s.run("systemctl", args...)
 }
 
-// unitDir returns the directory of the units.
+// unitDir returns the directory in which Install puts the units.
 func (s *Service) unitDir() string {
 	if s.User {
 		return osservice.UnitDir()
@@ -129,9 +129,9 @@ func (s *Service) packagedUnit() string {
 	return ""
 }
 
-// shadowsPackage reports whether a package has installed units after Install did. In that case the units of
-// Install take precedence. shadowsPackage checks for the file that only Install writes and that Uninstall
-// removes last.
+// shadowsPackage reports whether both a package and Install have installed units. Those of Install then take
+// precedence over those of the package. shadowsPackage checks for the file that only Install writes and that
+// Uninstall removes last.
 func (s *Service) shadowsPackage() bool {
 	return s.packagedUnit() != "" && exists(filepath.Join(s.root, tmpfilesPath))
 }
@@ -189,8 +189,7 @@ func (s *Service) Install() error {
 	return nil
 }
 
-// tmpfilesPath is the path of the settings for systemd-tmpfiles. It is the last file that the method
-// files returns.
+// tmpfilesPath is the path of the settings for systemd-tmpfiles. The method files returns this file last.
 const tmpfilesPath = "/etc/tmpfiles.d/queuectl.conf"
 
 // installedFile is a file of the registration.
@@ -199,7 +198,7 @@ type installedFile struct {
 	keepExisting bool // keep an existing file, because users edit it
 }
 
-// files returns the files of the registration.
+// files returns the files of the registration, in the order in which they are written and removed.
 func (s *Service) files() (list []installedFile) {
 	for _, name := range units {
 		list = append(list, installedFile{path: filepath.Join(s.unitDir(), name), source: s.packageFile(name)})
@@ -237,9 +236,9 @@ func (s *Service) writeFiles() (changed bool, err error) {
 	return changed, nil
 }
 
-// Uninstall stops the service and removes the registration. It returns whether the service was
-// registered. It keeps the queue, the settings and the accounts. If a package has installed units since
-// Install, the service continues with these units, and so do running jobs.
+// Uninstall stops the service and removes the registration. was reports whether the service was registered.
+// Uninstall keeps the queue, the settings and the accounts. If a package has installed units since Install, the
+// service and its running jobs continue with these units.
 func (s *Service) Uninstall() (was bool, err error) {
 	shadows := s.shadowsPackage()
 	if path := s.packagedUnit(); path != "" && !shadows {
@@ -273,8 +272,8 @@ func (s *Service) Uninstall() (was bool, err error) {
 	return was, s.systemctl("daemon-reload")
 }
 
-// moveToPackage replaces the units of Install with those of a package. The package's units are
-// enabled and running if those of Install were.
+// moveToPackage removes the units of Install, so that those of a package take effect. These are then enabled
+// and running if those of Install were.
 func (s *Service) moveToPackage() error {
 	if _, err := s.removeFiles(); err != nil {
 		return err
@@ -293,7 +292,7 @@ func (s *Service) moveToPackage() error {
 	return s.systemctl("try-restart", mainUnit)
 }
 
-// removeFiles removes the files of the registration, except those that users edit. It returns whether any of
+// removeFiles removes the files of the registration, except those that users edit. was reports whether any of
 // them existed.
 func (s *Service) removeFiles() (was bool, err error) {
 	for _, f := range s.files() {
@@ -318,7 +317,8 @@ func (s *Service) IsRunning() bool {
 	if s.User {
 		args = append(args, "--user")
 	}
-	state, _ := exec.Command("systemctl", args...).Output() // the exit status is 0 only if the service is active
+	// Ignore an error, because the exit status is 0 only if the service is active.
+	state, _ := exec.Command("systemctl", args...).Output()
 	return slices.Contains([]string{"active", "activating"}, strings.TrimSpace(string(state)))
 }
 
@@ -331,11 +331,11 @@ func (s *Service) StartCommand() string {
 	return "systemctl start " + Name
 }
 
-// hiddenDirs lists directories that the service's sandbox hides.
+// hiddenDirs lists the directories that are not visible in the service's sandbox.
 var hiddenDirs = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
 
-// checkProgramTrust returns an error if the service's sandbox hides a program, or if a user other than root could
-// replace the program.
+// checkProgramTrust returns an error if the service's sandbox hides the program, or if users other than root
+// could replace it.
 func checkProgramTrust(program string) error {
 	for _, dir := range hiddenDirs {
 		if strings.HasPrefix(program, dir) {
@@ -361,8 +361,8 @@ func checkProgramTrust(program string) error {
 const copyAdvice = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && " +
 	"/usr/local/bin/queuectl service install"
 
-// trustAdvice returns what to do if other users than root can change path, which is the program or one of
-// its directories.
+// trustAdvice returns what to do if users other than root can change path, which is the program or one of its
+// parent directories.
 func trustAdvice(program, path string, owner uint32, mode os.FileMode) string {
 	switch {
 	case owner == 0 && mode.Perm()&0o002 == 0: // for example /usr/local/bin in older versions of Debian

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// machine fakes a machine: it has a root directory for files, and it records commands instead of
-// executing them.
+// machine fakes a machine. It has its own root directory for files, and records commands instead of executing
+// them.
 type machine struct {
 	s     *Service
 	root  string
@@ -24,7 +24,7 @@ type machine struct {
 func newMachine(t *testing.T, o Options) *machine {
 	m := &machine{root: t.TempDir()}
 	t.Setenv("HOME", filepath.Join(m.root, "home"))
-	o.Program, o.Client = "/bin/true", "/bin/true" // /bin/true belongs to root, and every user can see it
+	o.Program, o.Client = "/bin/true", "/bin/true" // root owns /bin/true, and every user can see it
 	m.s = &Service{Options: o, root: m.root, run: func(name string, args ...string) error {
 		m.calls = append(m.calls, name+" "+strings.Join(args, " "))
 		return nil
@@ -32,7 +32,7 @@ func newMachine(t *testing.T, o Options) *machine {
 	return m
 }
 
-// takeCalls returns the commands since the previous call.
+// takeCalls returns the commands that were recorded since the previous call.
 func (m *machine) takeCalls() []string {
 	list := m.calls
 	m.calls = nil
@@ -59,8 +59,8 @@ func expect(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// Install writes all files and starts the service. Uninstall removes everything except the
-// settings. A second call of Install or Uninstall changes nothing.
+// Install writes all files and starts the service. Uninstall removes everything except the settings. A second
+// call of Install or of Uninstall changes nothing.
 func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	m := newMachine(t, system)
 	if err := m.s.Install(); err != nil {
@@ -96,7 +96,8 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	expect(t, "asked to uninstall the second time", m.takeCalls(), nil)
 }
 
-// A user's service has its units in the user's directory. It has no file of the system's service.
+// A user's own service has its units in the user's directory, and none of the files that only the system's
+// service has.
 func TestInstallAndUninstallAUsersService(t *testing.T) {
 	m := newMachine(t, own)
 	if err := m.s.Install(); err != nil {
@@ -116,8 +117,8 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 	expect(t, "files afterwards", m.files(t), nil)
 }
 
-// Install replaces files that are out of date and restarts the service. It keeps settings files
-// that a user may have edited.
+// Install replaces files that are out of date, and then restarts the service. It keeps settings files, because
+// a user may have edited them.
 func TestInstallBringsUpToDate(t *testing.T) {
 	for _, name := range []string{mainUnit, "queuectl.socket"} {
 		m := newMachine(t, system)
@@ -171,9 +172,9 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 	}
 }
 
-// If a package has installed units after Install, Uninstall replaces the units of Install by the
-// package's units, which are enabled and running if those of Install were. If Install is called
-// instead, it returns an error that explains that.
+// If a package has installed units since Install, Uninstall replaces the units of Install by those of the
+// package. These are then enabled and running if those of Install were. Install returns an error that explains
+// this.
 func TestUninstallHandsOverToPackage(t *testing.T) {
 	m := newMachine(t, system)
 	if err := m.s.Install(); err != nil {
@@ -214,7 +215,7 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 	}
 }
 
-// Without systemd, the error contains the command for another init system from docs/install.md.
+// Without systemd, the error contains the command for the other init system, as in docs/install.md.
 func TestWithoutSystemd(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/install.md")
 	if err != nil {
@@ -234,9 +235,8 @@ func TestWithoutSystemd(t *testing.T) {
 	}
 }
 
-// A command for a service that is not registered returns an error that says how to register the
-// service. Without root, a command for the system's service returns an error with the command to run as
-// root.
+// For a service that is not registered, each command returns an error that says how to register it. If the
+// caller is not root, each command for the system's service returns an error with the command to run as root.
 func TestVerbsAreRefused(t *testing.T) {
 	m := newMachine(t, system)
 	stop := func() error { return m.s.Stop(false) }
@@ -269,7 +269,7 @@ func TestVerbsAreRefused(t *testing.T) {
 	expect(t, "asked to keep jobs", m.takeCalls(), nil)
 }
 
-// Install rejects programs that other users can replace, and programs that the sandbox hides.
+// Install rejects programs that other users could replace, and programs that the sandbox hides.
 func TestPrograms(t *testing.T) {
 	if err := checkProgramTrust("/bin/true"); err != nil {
 		t.Error(err)
@@ -282,8 +282,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// The error for a program that other users can replace contains the right advice. If root owns the
-// path, or if copying the program would not help, the advice is to restrict the permissions.
+// The error about a program that other users could replace contains advice. Normally that is to copy the
+// program. If root owns the path, or if a copy would not help, it is to restrict the permissions.
 func TestRemedies(t *testing.T) {
 	const bin, there = "/usr/local/bin/queuectld", "/opt/queuectld"
 	for _, c := range []struct {

@@ -7,8 +7,8 @@ import "github.com/queuectl/queuectl/queue"
 // Start starts the service.
 func (s *Service) Start() error { return s.act("start") }
 
-// Stop stops the service and its jobs. The jobs finish first or return to the queue. With systemd, the
-// next client that connects to the socket starts the service again.
+// Stop stops the service and its jobs. The jobs finish or return to the queue. With systemd, the next client
+// that connects to the socket starts the service again.
 func (s *Service) Stop(keepJobs bool) error {
 	if keepJobs {
 		return queue.Errorf(queue.CodeInvalid, "--keep-jobs: cannot be used with a registered service, because the system "+

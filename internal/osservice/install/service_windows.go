@@ -42,11 +42,13 @@ type Service struct {
 	addSource, removeSource func(name string) error // add and remove an event log source
 
 	// Copies of the runner program are in a directory next to the program. installRunner adds a copy of the
-	// current version, tidyRunners removes unused copies of other versions, and removeRunners all copies.
+	// current version. tidyRunners removes the copies of other versions that are not running. removeRunners
+	// removes all copies.
 	installRunner, removeRunners func(client string) error
 	tidyRunners                  func(client string)
 
-	// The command that Windows runs when this user logs on; logonCommand returns "" if there is none.
+	// These functions handle the command that Windows runs when this user logs on. logonCommand returns "" if
+	// Windows runs no such command.
 	logonCommand       func() (string, error)
 	setLogonCommand    func(line string) error
 	removeLogonCommand func() error
@@ -113,7 +115,7 @@ func (s *Service) Install() error {
 		if changed, err = s.updateRegistration(); err != nil {
 			return err
 		}
-		// Secure the directory before the registration. Otherwise Windows could start the service with files
+		// Restrict the directory before the registration. Otherwise Windows could start the service with files
 		// of another user.
 	} else if err := s.secure(s.Paths.StateDir, s.Paths.SettingsFile); err != nil {
 		return err
@@ -142,8 +144,8 @@ func (s *Service) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// updateRegistration makes a registered service start this program. changed reports whether the command line
-// was different before.
+// updateRegistration makes a registered service start this program. changed reports whether its command was
+// different before.
 func (s *Service) updateRegistration() (changed bool, err error) {
 	e, err := s.open()
 	if err != nil {
@@ -157,9 +159,9 @@ func (s *Service) updateRegistration() (changed bool, err error) {
 	return true, e.setCommand(s.commandLine())
 }
 
-// Configure configures a registered service. It sets up the service's directory, the runner program,
-// recovery actions and an event log source. It gives the service time before a shutdown, a SID for
-// access lists, and few privileges. It may be called again.
+// Configure configures a registered service: its directory, the runner program, recovery actions, the event log
+// source, the time that it gets before a shutdown, a SID for access lists, and few privileges. It may be called
+// again.
 func (s *Service) Configure() error {
 	if err := s.checkAllowed("prepare", s.elevated); err != nil {
 		return err
@@ -188,9 +190,9 @@ func (s *Service) Configure() error {
 	)
 }
 
-// recoveryActions lists the actions of the service manager after the first failure, the second, and so on. The
-// last action repeats. The delays grow, because with wrong settings the service would fail forever and
-// fill the event log.
+// recoveryActions lists what the service manager does after the first failure, the second, and so on. The last
+// action repeats. The delays grow, because a service with wrong settings fails again and again, and would fill
+// the event log.
 var recoveryActions = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Second},
 	{Type: mgr.ServiceRestart, Delay: time.Second},
@@ -199,15 +201,14 @@ var recoveryActions = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Minute},
 }
 
-// keptPrivilege is the only privilege that the service and its jobs keep: to traverse directories,
-// which every user has. Without this setting, Windows would give the service SeImpersonatePrivilege and
-// others. With that privilege a program can obtain the rights of the system. The service needs no
-// privilege to identify its clients.
+// keptPrivilege is the only privilege that the service and its jobs keep: to traverse directories, which every
+// user may. By default, Windows would also give the service SeImpersonatePrivilege, with which a program can
+// obtain the rights of the system. The service can identify its clients without any privilege.
 const keptPrivilege = "SeChangeNotifyPrivilege"
 
 const (
-	// failureResetTime is how long the service must run without a failure until Windows counts failures from
-	// 0 again.
+	// failureResetTime is how long the service must run without a failure until Windows counts failures from 0
+	// again.
 	failureResetTime = 24 * time.Hour
 	// preshutdownTimeout is the longest time that a shutdown of Windows waits for the service to end its jobs.
 	preshutdownTimeout = 180 * time.Second
@@ -221,8 +222,8 @@ func cannot(do string, err error) error {
 	return nil
 }
 
-// ignoreUnsupported returns nil if an error means that the service manager does not support a setting, as under
-// Wine. The service then runs without that setting. It returns other errors unchanged.
+// ignoreUnsupported returns nil if err means that the service manager does not support a setting, as under
+// Wine. The service then runs without that setting. It returns any other error.
 func ignoreUnsupported(err error) error {
 	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
 		return nil
@@ -230,8 +231,8 @@ func ignoreUnsupported(err error) error {
 	return err
 }
 
-// RemoveOldRunners removes the runner programs of other versions. It is called when an upgrade can no longer be
-// undone. The next upgrade removes those that are still running.
+// RemoveOldRunners removes the runner programs of other versions, when an upgrade can no longer be undone. It
+// leaves those that are still running for the next upgrade.
 func (s *Service) RemoveOldRunners() error {
 	if err := s.checkAllowed("prepare --tidy", s.elevated); err != nil {
 		return err
@@ -240,8 +241,8 @@ func (s *Service) RemoveOldRunners() error {
 	return nil
 }
 
-// UndoConfigure reverts what Configure has changed outside the service's directory and the service manager.
-// It also removes what Windows has created for the service's account.
+// UndoConfigure removes what Configure has created outside the service's directory and the service manager. It
+// also removes what Windows has created for the service's account.
 func (s *Service) UndoConfigure() error {
 	if err := s.checkAllowed("prepare --undo", s.elevated); err != nil {
 		return err
@@ -256,8 +257,8 @@ func (s *Service) UndoConfigure() error {
 		cannot("remove the profile of the account "+Account, profile), cannot("remove the runner programs", programs))
 }
 
-// Uninstall stops the service and removes the registration. It returns whether the service was
-// registered. The queue and the settings are kept.
+// Uninstall stops the service and removes the registration. was reports whether the service was registered.
+// Uninstall keeps the queue and the settings.
 func (s *Service) Uninstall() (was bool, err error) {
 	if s.User {
 		return s.uninstallUserService()
@@ -269,7 +270,7 @@ func (s *Service) Uninstall() (was bool, err error) {
 		if err := s.Stop(false); err != nil {
 			return was, err
 		}
-		// kardianos also returns an error if only the event log source is missing, although it has removed
+		// kardianos also returns an error if only the event log source is missing. In that case it has removed
 		// the registration.
 		if err := s.unit.Uninstall(); err != nil && s.IsRegistered() {
 			return was, err
@@ -296,9 +297,8 @@ func (s *Service) Start() error {
 	})
 }
 
-// Stop stops the service and its jobs. The jobs finish first or return to the queue. With keepJobs the
-// jobs continue, and the next service adopts them. The service manager does not restart a service that
-// exits normally.
+// Stop stops the service. Its jobs finish or return to the queue. With keepJobs the jobs continue, and the next
+// service adopts them. A service that exits normally is not restarted by the service manager.
 func (s *Service) Stop(keepJobs bool) error {
 	if s.User {
 		return s.act("stop", func() error { return s.stopUserService(keepJobs) })
@@ -314,7 +314,7 @@ func (s *Service) Stop(keepJobs bool) error {
 	})
 }
 
-// Restart restarts the service. Jobs continue to run if the service answers.
+// Restart restarts the service. Its jobs continue to run if the service answers.
 func (s *Service) Restart() error {
 	if s.User {
 		return s.act("restart", func() error { return errors.Join(s.stopUserService(true), s.Direct.Start()) })
@@ -351,15 +351,15 @@ func (s *Service) act(verb string, do func() error) error {
 	return s.Options.runIfAllowed(verb, s.elevated, s.IsRegistered(), do)
 }
 
-// pollInterval is how often the state of a starting or stopping service is polled. stallTimeout is how
-// long such a service may report no progress, unless it has announced a longer time.
+// pollInterval is how often waitForState queries a starting or stopping service. stallTimeout is how long such
+// a service may report no progress, unless it has announced a longer time.
 const (
 	pollInterval = 50 * time.Millisecond
 	stallTimeout = 60 * time.Second
 )
 
-// waitForState waits until the service is in the state want. If the service stops although want is
-// another state, waitForState returns the reason.
+// waitForState waits until the service is in the state want. If a service that should run has stopped,
+// waitForState returns the reason.
 func (s *Service) waitForState(want svc.State) error {
 	e, err := s.open()
 	if err != nil {
@@ -405,8 +405,8 @@ func (s *Service) IsRunning() bool {
 		return s.Direct.IsAnswering()
 	}
 	e, err := s.open()
-	// Windows lets only users who are logged on at the machine itself query the service manager. For other
-	// users, ask the service directly.
+	// Only users who are logged on at the machine itself may query the service manager. For other users,
+	// connect to the service instead.
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return s.Direct.IsAnswering()
 	}
@@ -427,7 +427,7 @@ func (s *Service) StartCommand() string {
 	return "sc start " + Name
 }
 
-// addEventSource adds an event log source, unless it exists. The event log displays the events of this
+// addEventSource adds an event log source if it does not exist. The event log then shows events from this
 // source unchanged.
 func addEventSource(name string) error {
 	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)

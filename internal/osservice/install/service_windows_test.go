@@ -31,9 +31,9 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// Install registers, prepares and starts the service, and waits while the start makes progress. A
-// second Install changes nothing. For another program it updates the registration, and jobs continue to
-// run. Uninstall removes everything.
+// Install registers, configures and starts the service. It waits while the start makes progress. A second
+// Install changes nothing. Install of another program updates the registration, and jobs continue to run.
+// Uninstall removes everything.
 func TestInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -58,7 +58,7 @@ func TestInstall(t *testing.T) {
 		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
 		}
-		profile := "no profile S-1-5-80-" // the number of the account follows this text
+		profile := "no profile S-1-5-80-" // the number of the account follows
 		got := m.takeCalls()
 		for i, what := range got {
 			got[i] = what[:min(len(what), len(profile))]
@@ -76,9 +76,9 @@ func TestInstall(t *testing.T) {
 	})
 }
 
-// Windows restarts a failed service after 1 s, and later after up to a minute, also after a nonzero
-// exit code. Before a shutdown, the service gets three minutes. It has a SID for access lists. It has
-// no privilege to act as another account, and neither have its jobs.
+// Windows restarts a failed service after 1 s, and later after up to a minute, also after a nonzero exit code.
+// Before a shutdown, the service gets three minutes. It has a SID for access lists. Neither the service nor its
+// jobs have a privilege to act as another account.
 func TestPrepare(t *testing.T) {
 	m := newManager(false)
 	if err := m.s.Configure(); !errors.Is(err, queue.ErrNotFound) {
@@ -99,8 +99,8 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// The error of a failed start contains the exit code and where to find details. A start or stop that
-// makes no progress times out.
+// The error about a failed start contains the exit code and where to find details. A start or stop without
+// progress times out.
 func TestFailuresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -126,8 +126,8 @@ func TestFailuresAreReported(t *testing.T) {
 	})
 }
 
-// Restart and stop --keep-jobs leave jobs running. A service that does not answer is restarted anyway.
-// If the service is not registered, the error says how to register it.
+// Restart and stop --keep-jobs leave jobs running. A service that does not answer is restarted anyway. For a
+// service that is not registered, the error says how to register it.
 func TestJobsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -157,8 +157,7 @@ func TestJobsAreKept(t *testing.T) {
 	})
 }
 
-// If the caller is not elevated, a command does nothing and returns an error that says how to run it
-// elevated.
+// Without elevation, a command does nothing. Its error says how to run it elevated.
 func TestElevation(t *testing.T) {
 	m := newManager(false)
 	m.registered, m.s.elevated = true, false
@@ -172,7 +171,7 @@ func TestElevation(t *testing.T) {
 	expect(t, "asked", m.takeCalls())
 }
 
-// A user's own service starts at logon, and the same commands control it.
+// A user's own service starts at logon. The same commands control it.
 func TestOwnService(t *testing.T) {
 	m := newManager(true)
 	m.s.elevated = false
@@ -199,8 +198,8 @@ func TestOwnService(t *testing.T) {
 	expect(t, "uninstalled", m.takeCalls(), "end")
 }
 
-// secure creates the service's directory. It accepts an existing one only if no other user could have
-// added files. It keeps an existing settings file.
+// secureStateDir creates the service's directory. It accepts an existing directory only if no other user could
+// have added files. It keeps an existing settings file.
 func TestSecureDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	file := filepath.Join(dir, "queuectl.toml")
@@ -241,7 +240,8 @@ func TestSecureDirectory(t *testing.T) {
 	}
 }
 
-// The directory and everything in it admit only the system, administrators and the service's account.
+// Only the system, administrators and the service's account have access to the directory and to everything in
+// it.
 func TestDirectoryDeniesOtherUsers(t *testing.T) {
 	sd, err := windows.SecurityDescriptorFromString(stateDirDescriptor())
 	if err != nil {
@@ -291,8 +291,8 @@ func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 	}
 }
 
-// The real service manager installs, starts, stops and uninstalls the system's service. The service has
-// the configuration of Configure.
+// The real service manager installs, starts, stops and uninstalls the system's service. The service then has
+// the configuration that Configure sets.
 func TestServiceManager(t *testing.T) {
 	programs, err := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
 	if err != nil {
@@ -302,7 +302,7 @@ func TestServiceManager(t *testing.T) {
 	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"),
 		Paths: config.Paths{StateDir: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`,
 			SettingsFile: filepath.Join(base, "state", "queuectl.toml")}}
-	// The service is this test program, which does not answer requests like queuectl.
+	// This test program is the service, and it does not answer requests as queuectl does.
 	o.Direct.Stop = func(bool) error { return queue.ErrUnavailable }
 	s, err := New(o)
 	if err != nil {
@@ -345,7 +345,7 @@ func TestServiceManager(t *testing.T) {
 	}
 }
 
-// asPrepared checks that the service manager has stored the configuration of Configure.
+// asPrepared checks that the service manager has stored what Configure sets.
 func asPrepared(t *testing.T) {
 	m, err := mgr.Connect()
 	if err != nil {

@@ -16,14 +16,13 @@ import (
 const adminOnlyMessage = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user " +
 	"for your own service"
 
-// packagedProgram and packagedClient are the paths of the programs that the packages' files contain.
+// packagedProgram and packagedClient are the paths of the two programs in the packages' files.
 const (
 	packagedProgram = "/usr/libexec/queuectl/queuectld"
 	packagedClient  = "/usr/bin/queuectl"
 )
 
-// adaptedFile returns a file of the packages, with the paths of this installation instead of the packages'
-// paths.
+// adaptedFile returns a file of the packages with the paths of this installation.
 func (o Options) adaptedFile(name string) string {
 	raw, err := packaging.Files.ReadFile(name)
 	if err != nil {
@@ -48,12 +47,12 @@ func (o Options) arguments() string {
 	}
 	var b strings.Builder
 	for _, word := range o.serveArguments()[1:] {
-		fmt.Fprintf(&b, "\t\t<string>%s</string>\n", html.EscapeString(word)) // escaping for HTML produces valid XML, too
+		fmt.Fprintf(&b, "\t\t<string>%s</string>\n", html.EscapeString(word)) // HTML escapes are valid XML
 	}
 	return b.String()
 }
 
-// checkPlainPaths returns an error if a path contains a character that has a meaning in a unit or in XML.
+// checkPlainPaths returns an error if a path contains a character with a special meaning in a unit or in XML.
 func (o Options) checkPlainPaths() error {
 	special := func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-", r)

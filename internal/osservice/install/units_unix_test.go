@@ -23,7 +23,7 @@ var (
 			SettingsFile: "/home/eve/conf/queuectl/queuectl.toml"}}
 )
 
-// A unit differs from the packaged unit only in the paths of the programs.
+// A unit differs from that in the packages only in the paths of the programs.
 func TestUnitsAreThePackagesUnits(t *testing.T) {
 	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket",
 		"queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {
@@ -39,7 +39,7 @@ func TestUnitsAreThePackagesUnits(t *testing.T) {
 	}
 }
 
-// No placeholder remains in the files of the system or of a user.
+// The files of the system and of a user contain no placeholder any more.
 func TestFilesAreFilledIn(t *testing.T) {
 	for _, o := range []Options{system, own} {
 		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket",
@@ -64,7 +64,7 @@ func TestFilesAreFilledIn(t *testing.T) {
 	}
 }
 
-// launchd's file is valid XML and starts serve with the right paths.
+// The file for launchd is valid XML and starts the command serve with the right paths.
 func TestLaunchdFile(t *testing.T) {
 	for _, c := range []struct {
 		o    Options
@@ -102,7 +102,7 @@ func TestLaunchdFile(t *testing.T) {
 	}
 }
 
-// A path with characters that have a meaning in a unit is rejected.
+// A path is rejected if it contains characters that have a meaning in a unit.
 func TestPathsThatUnitsCannotContain(t *testing.T) {
 	if err := system.checkPlainPaths(); err != nil {
 		t.Error(err)

@@ -1,17 +1,17 @@
-// Package stack grows the main goroutine's stack once, to the size that a client needs, while the stack
-// is nearly empty.
+// Package stack grows the main goroutine's stack once to the size that a client needs, while the stack is
+// nearly empty.
 //
-// Without this package, the stack doubles two or three times later, while other packages are
-// initialized and while the command runs. Each time, the runtime copies the whole stack and reads
-// pointer maps that are not in memory yet. That takes a twentieth of the time of an enqueue. The
-// package imports nothing, so that Go initializes it first.
+// Otherwise the stack would grow two or three times later, while other packages are initialized and while the
+// command runs. Each time, the runtime copies the whole stack and reads pointer maps that are not in memory
+// yet. That takes a twentieth of the time of an enqueue. The package imports nothing, so that Go initializes it
+// first.
 package stack
 
 // frameBytes is the size of an array that makes the runtime grow the stack to 32 KiB.
 // See docs/decisions/0096.
 const frameBytes = 20 << 10
 
-// zeroIndex is always 0. The compiler does not know its value, so it cannot remove the array.
+// zeroIndex is always 0. The compiler does not know that, so it cannot remove the array.
 var zeroIndex int
 
 func init() { growStack() }

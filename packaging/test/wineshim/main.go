@@ -1,6 +1,6 @@
-// Command wineshim writes a bcryptprimitives.dll for Wine 8. Without this library, which Wine 8
-// lacks, no Go program starts. The library contains no code. It forwards the only function that Go
-// needs to the equivalent function of Wine.
+// Command wineshim writes a bcryptprimitives.dll for Wine 8. Wine 8 lacks this library, without which no Go
+// program starts. The written library contains no code. It forwards the only function that Go needs to the
+// equivalent function of Wine.
 package main
 
 import (
@@ -88,9 +88,9 @@ func dll() []byte {
 	return out.Bytes()
 }
 
-// exports returns the export table, which contains one function. The address of the function is
-// inside the table itself, which makes the loader forward calls: the text at that address names
-// another function, which receives the calls.
+// exports returns the export table, which contains one function. The address of that function is inside the
+// table itself, which makes the loader forward calls. The text at that address names the function that
+// receives the calls.
 func exports() []byte {
 	type directory struct {
 		_                           [12]byte
