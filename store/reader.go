@@ -43,8 +43,8 @@ type Filter struct {
 	Labels map[string]string // the job must have all of them
 	Queue  string            // "" means any
 	UID    *int
-	// Viewer is the uid of the user who requests the list. The list leaves out hooks from the settings that
-	// run as other users. If Viewer is nil, nothing is left out.
+	// Viewer is the uid of the user who requests the list. The list leaves out hooks that the settings have
+	// created and that run as other users. If Viewer is nil, nothing is left out.
 	Viewer    *int
 	Since     queue.Millis // lower bound of the end time or, for an unfinished job, of the creation time
 	Until     queue.Millis // the same time must be before Until; 0 means no upper bound

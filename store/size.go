@@ -22,7 +22,7 @@ func JobTextSize(j *queue.Job) int {
 	return jsonSize(texts...)
 }
 
-// AttemptTextSize returns how many bytes the texts of an attempt take in a page of JSON.
+// AttemptTextSize returns how many bytes the texts of an attempt take in a page of JSON. The output is not included.
 func AttemptTextSize(a *queue.Attempt) int {
 	return jsonSize(a.Worker, a.Node, a.Error, string(a.Reason), a.ResultError)
 }
