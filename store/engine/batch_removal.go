@@ -20,7 +20,7 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 		t.auditBatch(&b, "aborted", b.jobs)
 		return t.err
 	})
-	for more := n != 0; more && err == nil; { // the batch's ids must be free when AbortBatch returns, so remove all frames
+	for more := n != 0; more && err == nil; { // the batch's ids must be free when AbortBatch returns
 		err = e.Do(ctx, Normal, func(t *Tx) error {
 			more = t.removeNextFrame(n)
 			return t.err

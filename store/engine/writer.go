@@ -23,7 +23,7 @@ import (
 
 // Limits of the writer.
 const (
-	maxGroupBytes = 1 << 20 // bytes that one commit reads and writes; it ends with the operation that reaches this limit
+	maxGroupBytes = 1 << 20 // bytes that one commit reads and writes; the last operation may exceed it
 	maxRetries    = 3       // retries of a group while another program has the database locked
 )
 
