@@ -59,7 +59,8 @@ func (b backend) BeginTx(t *engine.Tx) error {
 	return t.CatchUp(commits, list)
 }
 
-// StoreDelta implements SharedDatabase. It deletes old deltas. A node that has missed a deleted delta reloads.
+// StoreDelta implements engine.SharedDatabase. It stores the changes of a commit for the other nodes, and
+// deletes old deltas. A node that has missed a deleted delta reloads its caches.
 func (b backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
 	if err := t.Exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`,
 		commit, string(delta)); err != nil || commit%deltaCleanupStep != 0 {
@@ -68,7 +69,8 @@ func (b backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
 	return t.Exec(`DELETE FROM changes WHERE n < ?`, commit-maxKeptDeltas)
 }
 
-// Limits of the table changes, in transactions. A node that has missed more than maxMissedDeltas reloads.
+// Limits of the table changes, in numbers of transactions. A node that has missed more than maxMissedDeltas of
+// them reloads its caches.
 const (
 	maxMissedDeltas  = 64
 	maxKeptDeltas    = 128
