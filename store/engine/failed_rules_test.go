@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// After an error in the rules, a transaction executes no statement, and nothing of it is stored.
+// After an error in the rules, a transaction executes no further statement, and nothing of the transaction is stored.
 func TestNoStatementAfterRulesFailed(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
