@@ -55,7 +55,7 @@ const IdempotencyKeyRetention = 10 * time.Minute
 type Receipt struct {
 	IDs       []string
 	Seqs      []int64
-	Found     []bool   // true for each draft whose id in IDs is that of an existing job; nil if there is none
+	Found     []bool   // true for each draft whose id in IDs is that of an existing job; nil if no draft has one
 	NewQueues []string `json:"Begun"` // names of the queues that the request has created
 	Duplicate bool
 	Staged    bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// State is what the writer keeps in memory about the tables. The writer is the goroutine that may change the
-// database. If the transaction is rolled back, the caller restores it.
+// State holds facts about the tables that the writer keeps in memory. The writer is the goroutine that may
+// change the database. If the transaction is rolled back, the caller restores it.
 type State struct {
 	HasEdges       bool  `json:"k"` // a job waits, or once waited, for another job
 	UndecidedJobs  int64 `json:"d"` // number of ended jobs whose dependants are not decided yet

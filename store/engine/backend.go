@@ -70,7 +70,7 @@ type DiskSpace interface {
 // next. Each call may take a round trip to the server, so the engine does not make one call per job.
 type SharedDatabase interface {
 	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. want is the
-	// expected number of rows. If readNow is true, it also reads the rows at once, because later statements
+	// expected number of rows. If readNow is true, it also reads the rows immediately, because later statements
 	// would delay them.
 	StartLaneQuery(query string, args []any, want int, readNow bool) (EarlyRows, error)
 	// ReadLanes reads the next jobs of several lanes in one round trip: up to size jobs of each, with

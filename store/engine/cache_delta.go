@@ -213,7 +213,7 @@ func (d *cacheDelta) addLeases(t *Tx) {
 	}
 }
 
-// leaseGroupKey is what leases must have in common so that one deltaLeases can hold them.
+// leaseGroupKey holds the values that leases must share so that one deltaLeases can hold them.
 type leaseGroupKey struct {
 	lane, node int64
 	running    bool

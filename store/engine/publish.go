@@ -108,7 +108,7 @@ func (t *Tx) WakeAt(at queue.Millis) {
 	t.earliestTimer = earliest(t.earliestTimer, at)
 }
 
-// earliest returns the earlier of two times. A time of 0 means that there is none.
+// earliest returns the earlier of two times. A time of 0 does not count.
 func earliest(a, b queue.Millis) queue.Millis {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -169,7 +169,7 @@ func (ls *Lanes) CountOverQuota(gate int64, n int) {
 }
 
 // ClosedHereBy returns the ids of the lanes that a gate has closed for this node alone, joined by
-// database.JoinNumbers; "" if there are none.
+// database.JoinNumbers. The result is "" for no lanes.
 func (ls *Lanes) ClosedHereBy(gate int64) string {
 	var list []int64
 	for lane, closedBy := range ls.ClosedHere {

@@ -230,7 +230,8 @@ func (c *Conn) InWordsSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' '))`
 }
 
-// ReadLimit implements database.Statements. It limits the rows, and their total size, that the server sends at once.
+// ReadLimit implements database.Statements. It limits the rows, and their total size, that the server sends for
+// one query.
 func (c *Conn) ReadLimit(want, bytes int) int {
 	return max(64, min(want+readLimitSlack, readLimitBytes/max(bytes, 1)))
 }

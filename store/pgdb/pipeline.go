@@ -194,7 +194,7 @@ func (c *Conn) flush() error {
 	return c.push()
 }
 
-// push makes the server reply to all statements sent so far. It sends a Sync, not a Flush. After a Sync the
+// push makes the server reply to all statements that were sent. It sends a Sync, not a Flush. After a Sync the
 // server counts the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
 func (c *Conn) push() error {
 	c.pipeline.SendPipelineSync()

@@ -129,8 +129,8 @@ func (c *NodeConfig) ranElsewhere(location string) bool {
 	return location != c.DirLocation && location != "" && c.DirLocation != ""
 }
 
-// renameNode looks for a stored node that has the same state directory and another name. It gives that node the
-// new name, so that it keeps its leases.
+// renameNode finds a stored node that has the same state directory and another name. It gives that node the new
+// name, so that it keeps its leases.
 func renameNode(t *engine.Tx, m NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
 	_, err = database.First(t, func(r database.Row) {

@@ -15,7 +15,7 @@ import (
 // earlyRows are the rows of a query that was sent early.
 type earlyRows struct {
 	conn *pgdb.Conn
-	rows []pgdb.Row // the rows if they were read at once; nil if Each must read them
+	rows []pgdb.Row // the rows if they were read immediately; nil if Each must read them
 }
 
 // StartLaneQuery implements engine.SharedDatabase. It sends a query for jobs before their rows are needed.

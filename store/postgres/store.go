@@ -55,7 +55,7 @@ type Store struct {
 // backend is the Backend, DiskSpace and SharedDatabase of a Store's engine.
 type backend struct{ *Store }
 
-// Options are the parameters of Open, besides the URL.
+// Options are the parameters of Open, without the URL.
 type Options struct {
 	// Order says how the ranks of jobs are computed. OrderFromSettings, if not nil, derives the order from the
 	// stored settings instead.

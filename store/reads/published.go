@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// State is what readers may see of the writer's memory, as of the writer's last commit.
+// State is the part of the writer's memory that readers see, as of the writer's last commit.
 type State struct {
 	Order          queue.Order
 	Counts         store.Counts                   // the field DatabaseBytes is not set

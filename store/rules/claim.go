@@ -150,8 +150,8 @@ func (c *claimer) chooseQueue() (q *Queue, scan LaneScan) {
 // served last, so a queue does not save up turns while it has no job to start.
 func (c *claimer) queueTurn(q *Queue) int64 { return max(q.Pass, c.queues.LastServedTurn()) }
 
-// stride is what each started job adds to the turn number of a queue of weight 1. For a queue of weight w, each
-// job adds stride/w. For weights from 1 to 1000, the rounding error of the division is negligible.
+// stride is the number that each started job adds to the turn of a queue of weight 1. For a queue of weight w,
+// each job adds stride/w. For weights from 1 to 1000, the rounding error of the division is negligible.
 const stride = 1 << 30
 
 // advanceTurn raises the number of the queue's next turn after one of its jobs was leased (Waldspurger and

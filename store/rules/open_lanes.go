@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// RecheckState is what the rules keep in memory between transactions: which gates must be checked again. After
-// a restart, an engine must call MarkGateDirty for every gate that closes a lane.
+// RecheckState is the state that the rules keep in memory between transactions: which gates must be checked
+// again. After a restart, an engine must call MarkGateDirty for every gate that closes a lane.
 type RecheckState struct {
 	// MaxSteps limits the steps that OpenLanes takes in one transaction; 0 means the constant MaxSteps. The
 	// next Promote checks the lanes that remain. Until then, jobs of other lanes may start although they have

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Substitute is what the receipt names instead of a draft that is not stored. It is an existing job or, if Job
-// is nil, an earlier draft of the request.
+// Substitute is the job that the receipt names instead of a draft that is not stored: an existing job or, if
+// Job is nil, an earlier draft of the request.
 type Substitute struct {
 	Job        *Job
 	DraftIndex int

@@ -15,8 +15,8 @@ func (f *fixture) addFor(uid int, priority int64, ids ...string) {
 	}
 }
 
-// Users whose next jobs have the same priority take turns, so a user who comes later waits for only one job of
-// each other user.
+// Users whose next jobs have the same priority take turns, so a later user waits for only one job of each other
+// user.
 func TestUsersOfEqualPriorityTakeTurns(t *testing.T) {
 	f := newFixture(t)
 	f.addFor(userA, 5, "a1", "a2", "a3")

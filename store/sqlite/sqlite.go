@@ -35,7 +35,7 @@ type Store struct {
 	readFlags int32          // SQLite's flags with which readers open the database
 
 	files [2]os.FileInfo // database and WAL, as they were when opened
-	// statesAtOpen describes the files as they were when they were opened in read-only mode. It is zero if the
+	// statesAtOpen describes the files at the time when they were opened in read-only mode. It is zero if the
 	// store is not read-only.
 	statesAtOpen fileStates
 	lastSizes    fileSizes  // sizes of the files after the last commit; used by the writer only

@@ -96,7 +96,7 @@ func CheckDir(dir, path string) error {
 	return nil
 }
 
-// DamageDetails tells the user how to find out what is damaged.
+// DamageDetails is text for the user that says how to find out what is damaged.
 const DamageDetails = "to see what is damaged: queuectl doctor --verify"
 
 // SQLiteErrorIn returns the error that SQLite reported. For damage that the engine found, it returns an error

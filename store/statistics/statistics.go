@@ -183,7 +183,7 @@ func (w *Writer) Add(measured []rules.Measurement) (changed []string, err error)
 	return slices.Collect(maps.Keys(minute.changed)), err
 }
 
-// addToStored adds measurements to the stored row of the period of grain g that contains the instant at.
+// addToStored adds measurements to the stored row of the period of grain g that contains the time at.
 func (w *Writer) addToStored(g store.Grain, at queue.Millis, measured []rules.Measurement) error {
 	rows, _ := w.read(g, at, at+1)
 	return w.addTo(&period{grain: g, at: at, rows: rows}, measured)
@@ -248,9 +248,8 @@ func (w *Writer) Tidy() (more bool, err error) {
 	return more, err
 }
 
-// rollUp sums up the first period of grain g that is not summed up yet, if it ends by the given instant. It
-// reports whether it did. The same transaction stores the end of the period, so each finer row is counted
-// exactly once.
+// rollUp sums up the first period of grain g that is not summed up yet, if it ends by the time by. It reports
+// whether it did. The same transaction stores the end of the period, so each finer row is counted exactly once.
 func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	upTo := &w.Progress.SummedUpTo
 	// next is one more than the time of the first row of the finer grain that is not summed up yet, or 0.

@@ -87,8 +87,8 @@ func (q *Queue[O]) insertLocked(o O, before Class) {
 	q.waiting = slices.Insert(q.waiting, q.firstLocked(before), o)
 }
 
-// firstLocked returns the index of the first operation of a class or a later class. If there is none, it
-// returns the length of the queue.
+// firstLocked returns the index of the first operation of a class or a later class. Without such an operation,
+// it returns the length of the queue.
 func (q *Queue[O]) firstLocked(c Class) int {
 	at, _ := slices.BinarySearchFunc(q.waiting, c, func(o O, c Class) int { return cmp.Compare(o.Owner().Class, c) })
 	return at
