@@ -30,8 +30,8 @@ type Batches interface {
 
 // Limits of staged batches.
 const (
-	MaxStagedBatches = 16               // batches of one user
-	MaxStagedJobs    = 1_000_000        // jobs of one batch
+	MaxStagedBatches = 16               // limit of the staged batches of one user
+	MaxStagedJobs    = 1_000_000        // limit of the jobs of one batch
 	MaxStagedIDs     = 1_000_000        // jobs whose id the client chose, in all batches of one user
 	StagingTimeout   = 10 * time.Minute // a batch is discarded if no frame comes for this time
 	// DiscardedNameRetention is the minimum time for which the store remembers the name of a discarded batch.

@@ -72,5 +72,5 @@ type OutputOpener func(ref string) (io.ReadCloser, error)
 // BackupReader is a finished backup, which is read from its beginning. Close deletes it.
 type BackupReader interface {
 	io.ReadCloser
-	Size() int64 // in bytes
+	Size() int64 // size of the backup in bytes
 }

@@ -53,7 +53,7 @@ type QuotaError struct {
 	rejection                     *queue.Error
 }
 
-// Error implements error.
+// Error returns the message of the queue.Error.
 func (e *QuotaError) Error() string { return e.rejection.Error() }
 
 // Unwrap returns the queue.Error.

@@ -45,7 +45,7 @@ type Outcome string
 const (
 	OutcomeEnqueued Outcome = "fired"
 	OutcomeMissed   Outcome = "missed"
-	OutcomeSkipped  Outcome = "skipped" // an earlier job had not ended
+	OutcomeSkipped  Outcome = "skipped" // no job was created, because an earlier job had not ended
 	OutcomeRefused  Outcome = "refused" // no job could be created; the note contains the reason
 )
 
@@ -140,8 +140,8 @@ type OccurrenceRequest struct {
 
 	// Owner is the current name of the schedule's user; see Request.
 	Owner                         string
-	MaxPending, MaxPendingPerUser int64 // as in Request
-	MaxBytesPerUser               int64 // as in Request
+	MaxPending, MaxPendingPerUser int64 // limits of waiting jobs, as in Request
+	MaxBytesPerUser               int64 // limit of the user's bytes, as in Request
 	// FailOverQuota decides what happens if the job of the first of Occurrences exceeds MaxBytesPerUser. If it
 	// is true, RunOccurrences returns the QuotaError and changes nothing. If it is false, the run is recorded
 	// as refused.

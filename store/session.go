@@ -115,7 +115,7 @@ type Settlement struct {
 type Grant struct {
 	Jobs            []queue.Job
 	StaleLeases     []queue.Lease
-	RejectedChanges map[queue.Lease]error // errors that Change would have returned
+	RejectedChanges map[queue.Lease]error // the error of each rejected change, as Change would have returned it
 }
 
 // Pause pauses or resumes a leased job, on behalf of a user.

@@ -29,7 +29,7 @@ func AttemptTextSize(a *queue.Attempt) int {
 
 // jsonSize returns how many bytes JSON needs for texts, each with the comma or colon after it.
 func jsonSize(texts ...string) int {
-	raw, _ := json.Marshal(texts) // cannot fail for texts
+	raw, _ := json.Marshal(texts) // encoding texts as JSON cannot fail
 	return len(raw) - 1           // the list has two brackets, but no comma after the last text
 }
 

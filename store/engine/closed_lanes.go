@@ -36,7 +36,8 @@ func (t *Tx) BestClosedInList(gate int64, list rules.ClosedLaneList) (l rules.La
 	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: list.Queue, uid: list.UID})
 }
 
-// firstClosedLane returns the best lane that matches a search without perList, with or without demands.
+// firstClosedLane returns the best lane that matches a search. The search must not have perList set. Lanes
+// without demands are included.
 func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool, err error) {
 	gate, ls := search.gate, t.s.mem.lanes
 	if gate < 0 {

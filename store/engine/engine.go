@@ -131,14 +131,14 @@ type memory struct {
 	rankOrder
 	nodeMemory
 	lanes        *lanes.Lanes           // lanes and queues
-	leases       map[int64]*rules.Lease // by seq of the job
+	leases       map[int64]*rules.Lease // leases of all nodes, by seq of the job
 	gates        gates.State
 	dependencies dependencies.State
 	statistics   statistics.Progress
 	users        map[int]user    // by uid: users who have waiting or leased jobs
 	owners       map[int]string  // account names by uid, without former owners
 	disownments  []disownment    // unfinished moves of jobs to former owners; replaced, not changed
-	batches      map[int64]batch // by number, without forgotten ones
+	batches      map[int64]batch // batches by number, without discarded ones
 	// reservedInMeta reports that the table meta lists reserved leases, whose attempts are not known to have
 	// started. On a server, each node usually lists its own in its row of the table nodes.
 	reservedInMeta bool

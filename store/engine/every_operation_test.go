@@ -290,7 +290,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.Attempt(ctx, seq, 0)
 	must(err)
-	s.History(ctx, first.Seqs[0], 0, 1) // a job without attempts
+	s.History(ctx, first.Seqs[0], 0, 1) // read the history of a job without attempts
 	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Dead}, Cutoff: 1})
 	must(err)
 	own := "q"
@@ -322,7 +322,7 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.TrimUserData(ctx, 0, -1)
 	must(err)
 	must(s.Change(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbRemove, UID: 0}))
-	must(s.Do(ctx, Urgent, func(t *Tx) error { t.writeUser(1<<30, user{}); return nil })) // a user without jobs
+	must(s.Do(ctx, Urgent, func(t *Tx) error { t.writeUser(1<<30, user{}); return nil })) // a user without jobs has no row
 	other, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "other" })}})
 	must(err)
 	for _, id := range []string{"missing", fmt.Sprint(other.Seqs[0])} {

@@ -90,7 +90,7 @@ func (e *Engine) CheckForgottenTurns(t *testing.T) {
 		e.mem.lanes.Queue("q").FixedTurns = 7
 		e.mem.lanes.Queue("gone").LastTurns = map[int]int64{1: 8}
 		e.mem.lastServedTurn = 5
-		e.mem.lanes.Queue("gone").Pass = 5 // the value of a new queue
+		e.mem.lanes.Queue("gone").Pass = 5 // a new queue also starts with this value
 		e.mem.lanes.Queue("waits").Pass = 6
 		if err := tx.reload(); err != nil {
 			return err

@@ -17,7 +17,7 @@ func TestNoStatementAfterRulesFailed(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		tx.rules.Move(&j, queue.Dead, "", nil) // not allowed for a pending job
+		tx.rules.Move(&j, queue.Dead, "", nil) // this move is not allowed for a pending job
 		if tx.Exec(`UPDATE jobs SET priority = 7`) == nil ||
 			tx.WriteRow(`UPDATE jobs SET rank = 7 WHERE seq = ?`, seq) == nil {
 			t.Error("a statement was executed after the rules had failed")

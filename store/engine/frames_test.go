@@ -225,7 +225,7 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 		t.Errorf("the next 1000 took %d looks", looks()-before)
 	}
 	other := openStore(t, t.TempDir())
-	const maxSeq = 1 << 62 // see package ids
+	const maxSeq = 1 << 62 // the limit of numbers in package ids
 	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
 	other.Do(t.Context(), Urgent, func(tx *Tx) error { tx.s.mem.nextSeq = maxSeq; return nil })
 	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil ||

@@ -183,7 +183,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	}
 	children := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.DependsOn = after })
 	most := countChangedRows(t, s)
-	most() // reset the counts
+	most() // most returns counts since its last call
 	for _, seq := range children {
 		change(t, s, seq, store.Change{Verb: queue.VerbRemove})
 	}
@@ -226,7 +226,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		if !c.recounted {
 			continue
 		}
-		if err := integrity.Repair(s.conn); err != nil { // as a restore does
+		if err := integrity.Repair(s.conn); err != nil { // correct the counters, as a restore does
 			t.Fatal(err)
 		}
 		s.Close()

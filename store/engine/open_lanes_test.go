@@ -315,7 +315,7 @@ func TestFencesAreUnpredictable(t *testing.T) {
 			upper++
 		}
 	}
-	if len(steps) < 999 || upper < 300 || upper > 700 { // of 1,000 steps
+	if len(steps) < 999 || upper < 300 || upper > 700 { // of 1,000 steps in total
 		t.Errorf("%d steps differ, %d are in the upper half", len(steps), upper)
 	}
 }

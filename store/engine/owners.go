@@ -22,14 +22,14 @@ const (
 
 // disownment moves the jobs of a uid to a uid below 0, because another user has the uid now.
 type disownment struct {
-	former    int   // the uid below 0
-	uid       int   // the uid that the jobs had
+	former    int   // the former owner's uid, which is below 0
+	uid       int   // the uid that the jobs had before
 	beforeSeq int64 // jobs with a seq below this one move; later jobs belong to the next owner
 	movedUpTo int64 // jobs with a seq below this one have moved, except leased ones
 	keysUpTo  int64 // idempotency keys up to this number are deleted
 }
 
-// done reports whether everything has moved, except leased jobs.
+// done reports whether all jobs of the disownment have moved, except leased ones.
 func (d *disownment) done() bool { return d.movedUpTo == d.beforeSeq }
 
 // disownmentOf returns the disownment that moves a job, or nil if none does.

@@ -95,7 +95,7 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 	}
 	t.afterCommit = append(t.afterCommit, func() {
 		scanned := 0
-		for name, q := range m.lanes.Queues { // in random order
+		for name, q := range m.lanes.Queues { // in random order, so that later calls check other queues
 			if scanned++; scanned > moveStep {
 				return
 			}

@@ -26,7 +26,7 @@ func (t *Tx) TrimUserData(uid int, keep int64) error {
 		return errPrewrite
 	}
 	needed, limit := t.s.mem.users[uid].totalBytes()-keep, store.RemovalLimit(t.examinedCount)
-	list, enough := t.removableParts(uid, needed, store.MaxRemovedEach) // usually a few parts are enough
+	list, enough := t.removableParts(uid, needed, store.MaxRemovedEach) // usually a few parts suffice
 	if !enough && len(list) == store.MaxRemovedEach && limit > len(list) {
 		list, enough = t.removableParts(uid, needed, limit)
 	}

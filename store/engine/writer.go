@@ -73,7 +73,7 @@ type (
 
 // leaseChanges are the leases that a transaction has changed.
 type leaseChanges struct {
-	leased   bool    // leases changed
+	leased   bool    // true if the transaction changed leases
 	leases   []int64 // jobs whose leases changed
 	leasedBy []int64 // nodes whose reserved leases changed
 }

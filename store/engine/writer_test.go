@@ -60,7 +60,7 @@ func countTransactions(t *testing.T, s *Store) (count func() int) {
 	s.Do(t.Context(), Urgent, func(*Tx) error { s.now = func() queue.Millis { n++; return clock() }; return nil })
 	return func() int {
 		s.Do(t.Context(), Urgent, func(*Tx) error { return nil })
-		got := n - 1 // without this transaction
+		got := n - 1 // do not count this transaction
 		n = 0
 		return got
 	}
@@ -235,7 +235,7 @@ func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 func TestManyShareCommits(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var commits atomic.Int64
-	s.now = func() queue.Millis { commits.Add(1); return 1_800_000_000_000 } // read once per transaction
+	s.now = func() queue.Millis { commits.Add(1); return 1_800_000_000_000 } // the clock is read once per transaction
 	var all sync.WaitGroup
 	for range 64 {
 		all.Go(func() {

@@ -22,7 +22,7 @@ import (
 type Estimates struct {
 	mu                  sync.Mutex
 	byRecency           list.List                // list of *estimate, most recently completed first; guarded by mu
-	byFingerprint       map[uint64]*list.Element // by fingerprint; guarded by mu
+	byFingerprint       map[uint64]*list.Element // the elements of byRecency by fingerprint; guarded by mu
 	hasUnwrittenChanges bool                     // the estimates have changed since they were written; guarded by mu
 	lastWriteMinute     queue.Millis             // minute of the last write; used by the writer only
 }

@@ -63,30 +63,30 @@ type byQueue struct{}
 func (byQueue) head(q *Queue) rules.Position { return q.Head }
 func (byQueue) index(q *Queue) *int          { return &q.ReadyIndex }
 
-// Len implements heap.Interface.
+// Len implements heap.Interface. It returns the number of elements.
 func (h heapOf[T, O]) Len() int { return len(h) }
 
-// Less implements heap.Interface.
+// Less implements heap.Interface. It reports whether element i has a better head than element j.
 func (h heapOf[T, O]) Less(i, j int) bool {
 	var o O
 	return o.head(h[j]).After(o.head(h[i]))
 }
 
-// Swap implements heap.Interface.
+// Swap implements heap.Interface. It swaps two elements and their heap indexes.
 func (h heapOf[T, O]) Swap(i, j int) {
 	var o O
 	h[i], h[j] = h[j], h[i]
 	*o.index(h[i]), *o.index(h[j]) = i, j
 }
 
-// Push implements heap.Interface.
+// Push implements heap.Interface. It appends an element.
 func (h *heapOf[T, O]) Push(x any) {
 	var o O
 	*o.index(x.(T)) = len(*h)
 	*h = append(*h, x.(T))
 }
 
-// Pop implements heap.Interface.
+// Pop implements heap.Interface. It removes the last element and returns it.
 func (h *heapOf[T, O]) Pop() any {
 	var o O
 	last := len(*h) - 1

@@ -220,12 +220,12 @@ func (c *Conn) EndReading() error {
 // ArgumentBytes implements database.Conn. It returns the total size of the arguments sent.
 func (c *Conn) ArgumentBytes() int64 { return c.sentBytes }
 
-// InNumbersSQL implements database.Statements.
+// InNumbersSQL implements database.Statements. It returns a condition on a list of numbers.
 func (c *Conn) InNumbersSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' ')::bigint[])`
 }
 
-// InWordsSQL implements database.Statements.
+// InWordsSQL implements database.Statements. It returns a condition on a list of words.
 func (c *Conn) InWordsSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' '))`
 }

@@ -16,7 +16,7 @@ type Row struct {
 
 // Clone returns a copy that stays valid. The row itself is valid only during the call that received it.
 func (r *Row) Clone() Row {
-	rest, values := bytes.Join(r.values, nil), make([][]byte, len(r.values)) // one copy for all values
+	rest, values := bytes.Join(r.values, nil), make([][]byte, len(r.values)) // one copy of all values
 	for i, v := range r.values {
 		if v != nil {
 			values[i], rest = rest[:len(v):len(v)], rest[len(v):]

@@ -32,7 +32,7 @@ type StatementError struct {
 	statement string
 }
 
-// Error implements error.
+// Error returns the server's message, with the statement that failed.
 func (e StatementError) Error() string {
 	next := ""
 	if e.Code == insufficientPrivilege {

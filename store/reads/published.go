@@ -13,7 +13,7 @@ import (
 type State struct {
 	Order          queue.Order
 	Counts         store.Counts                   // the field DatabaseBytes is not set
-	Usage          map[int]Usage                  // by uid
+	Usage          map[int]Usage                  // counts of each user, by uid
 	ReservedFences map[int64]database.Reservation // leases that the jobs' rows do not contain yet, by seq
 	LastTurns      map[string]map[int]int64       // when each user was last served, by queue; the inner maps never change
 	LastEvent      int64                          // number of the newest event

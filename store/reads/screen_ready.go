@@ -15,7 +15,7 @@ import (
 type readyLane struct {
 	rules.ClosedLaneList            // the queue and the user
 	id                   int64      // id of the lane; 0 if list already contains all its jobs
-	list                 []readyJob // the next jobs, at least one
+	list                 []readyJob // the next jobs of the lane, at least one
 }
 
 // readyJob is a job of a readyLane.

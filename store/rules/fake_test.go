@@ -15,7 +15,7 @@ import (
 // type for each role. The fakes share plain maps and keep no counts: a read searches the maps. They are slow
 // but simple, so that a failed test points to the rules.
 
-// fakeTx implements Tx.
+// fakeTx implements Tx with the fake of each role.
 type fakeTx struct {
 	fakeClock
 	fakeSettings

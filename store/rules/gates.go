@@ -11,8 +11,8 @@ import (
 // GateRoom says how much room a gate has. A gate is a limited thing that a job needs in order to start, such as
 // a lock.
 type GateRoom struct {
-	Free  int // free units
-	Total int // all units
+	Free  int // number of free units
+	Total int // number of all units
 	// OpensAt is the time when a rate limit will have room again if no other job starts; 0 if it is not known.
 	// Promote is called at that time.
 	OpensAt queue.Millis

@@ -24,9 +24,9 @@ type WriteScope uint8
 
 // The values of WriteScope.
 const (
-	WriteRow   WriteScope = iota // only the row
-	WriteTerms                   // the row and Execution, without Env, Stdin and Labels
-	WriteFull                    // the row and all of Execution
+	WriteRow   WriteScope = iota // Put writes only the row
+	WriteTerms                   // Put writes the row and Execution, without Env, Stdin and Labels
+	WriteFull                    // Put writes the row and all of Execution
 )
 
 // ReadScope says how much of a job is read.
@@ -34,9 +34,9 @@ type ReadScope uint8
 
 // The values of ReadScope. Each includes the ones before it.
 const (
-	ReadSummary ReadScope = iota // the short columns of the row
-	ReadTerms                    // Execution, without Env and Stdin
-	ReadFull                     // Env and Stdin
+	ReadSummary ReadScope = iota // read only the short columns of the row
+	ReadTerms                    // also read Execution, without Env and Stdin
+	ReadFull                     // also read Env and Stdin
 )
 
 // Job is a stored job together with the values that the rules need to change it.
@@ -95,7 +95,7 @@ type Lease struct {
 
 // UserCounts holds the counts of one user.
 type UserCounts struct {
-	Waiting     int64 // waiting jobs
+	Waiting     int64 // number of waiting jobs
 	Hooks       int64 // number of waiting hooks of this user's jobs, whichever account runs them
 	StagedJobs  int64 // jobs of staged batches, which are not in the queue yet
 	Leased      int
@@ -106,5 +106,5 @@ type UserCounts struct {
 // Counts holds the counts of all jobs.
 type Counts struct {
 	Waiting       int64 // waiting jobs, including those of committed batches
-	EnqueuedTotal int64 // jobs that were ever enqueued
+	EnqueuedTotal int64 // number of jobs that were ever enqueued
 }

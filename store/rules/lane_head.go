@@ -11,7 +11,7 @@ type LaneScan struct {
 	Scope ReadScope
 	// StopAt ends the search: from this position on, jobs of another lane go first.
 	StopAt     Position
-	WantedJobs int // number of jobs wanted
+	WantedJobs int // number of jobs that the caller wants
 	// MaxDamagedJobs limits DamagedJobs. The search ends when it has found this number of damaged jobs.
 	MaxDamagedJobs int
 	// BytesRead is the size of all jobs that this search and earlier ones have read. The search ends once the

@@ -64,7 +64,7 @@ func startOtherProgram(t *testing.T, path, sql string) (said string, stop func()
 		in.Close()
 		cmd.Wait()
 	}
-	t.Cleanup(stop) // in case the test ends early
+	t.Cleanup(stop) // end the program even if the test ends early
 	buf := make([]byte, 4096)
 	n, _ := out.Read(buf)
 	return strings.TrimSpace(string(buf[:n])), stop

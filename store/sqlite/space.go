@@ -77,7 +77,7 @@ func (s *Store) SpaceError() error {
 	}
 	now, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName))
 	if err != nil {
-		return nil // the next commit reports the error
+		return nil // accept new jobs, because the next commit reports the error
 	}
 	size := fileSizesOf(now)
 	// Free pages alone are not enough, because SQLite first writes each change to the WAL. But the space of the

@@ -35,7 +35,7 @@ type Conn struct {
 	Stmts          map[string]uintptr // prepared statements by SQL text
 	resultMemory   uintptr            // memory for the value that a call returns
 	textMemory     uintptr            // memory for the texts and blobs of one statement
-	textMemorySize int                // in bytes
+	textMemorySize int                // size of textMemory in bytes
 	boundBytes     int64              // total size in bytes of the texts and blobs bound to statements
 	row            Row                // current row of the running query
 }
@@ -236,12 +236,12 @@ func (c *Conn) QueryAll(list []database.Query) error {
 	return nil
 }
 
-// InNumbersSQL implements database.Statements.
+// InNumbersSQL implements database.Statements. It returns a condition on a list of numbers.
 func (c *Conn) InNumbersSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('[' || replace(?, ' ', ',') || ']'))`
 }
 
-// InWordsSQL implements database.Statements.
+// InWordsSQL implements database.Statements. It returns a condition on a list of words.
 func (c *Conn) InWordsSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
 }
@@ -275,7 +275,7 @@ func (c *Conn) ExecCount(sql string, args ...any) (int64, error) {
 	if rc != sqlite3.SQLITE_DONE {
 		err = c.ResultError(rc)
 	}
-	sqlite3.Xsqlite3_reset(c.TLS, p) // ignore the result, which only repeats the error of step
+	sqlite3.Xsqlite3_reset(c.TLS, p) // ignore the result, which only repeats the error of sqlite3_step
 	if err != nil {
 		return 0, err
 	}
@@ -302,7 +302,7 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 		}
 	}
 	c.row = outer
-	sqlite3.Xsqlite3_reset(c.TLS, p) // ignore the result, which only repeats the error of step
+	sqlite3.Xsqlite3_reset(c.TLS, p) // ignore the result, which only repeats the error of sqlite3_step
 	return err
 }
 
@@ -356,7 +356,7 @@ type Error struct {
 	noSpace bool // the system refused a write for lack of space, for example with ENOSPC
 }
 
-// Error implements error.
+// Error returns SQLite's message with the name and number of its error code.
 func (e *Error) Error() string {
 	name := sqlite.ErrorCodeString[e.Code&0xff]
 	if _, word, ok := strings.Cut(name, "("); ok {

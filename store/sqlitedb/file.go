@@ -35,7 +35,7 @@ func DatabaseFiles() []string {
 const WALKeepBytes = 64 << 20
 
 // BusyTimeout is the pragma that makes the writer's connection wait for locks of other programs.
-const BusyTimeout = `busy_timeout = 5000` // in milliseconds
+const BusyTimeout = `busy_timeout = 5000` // the time is in milliseconds
 
 // OpenWriter opens a database for writing. An empty file gets the layout that compaction needs, which can only
 // be chosen before the first page is written. So every new database file of a queue must be opened with
@@ -166,7 +166,7 @@ func (f fileSystem) CheckSupported(dir string) error {
 // Disk describes the space in a file system.
 type Disk struct {
 	Free     int64 // number of bytes that an unprivileged process may still write
-	Total    int64 // size in bytes
+	Total    int64 // size of the file system in bytes
 	NoInodes bool  // no more files can be created, although there may be free bytes
 }
 

@@ -55,7 +55,7 @@ type Cache struct {
 type period struct {
 	grain   store.Grain
 	at      queue.Millis
-	rows    map[string]*store.AttemptStatistics // by queue
+	rows    map[string]*store.AttemptStatistics // statistics by queue
 	changed map[string]bool                     // by queue; the value is true if the database already has the row
 }
 
@@ -229,7 +229,7 @@ func (w *Writer) Tidy() (more bool, err error) {
 	days, _ := w.rollUp(store.Day, by)
 	removed := int64(0)
 	for g := store.Minute; g <= store.Day; g++ {
-		old := store.Hour.PeriodStart(g.OldestPeriodStart(w.Now)) // remove at most once an hour
+		old := store.Hour.PeriodStart(g.OldestPeriodStart(w.Now)) // a whole hour: remove only once an hour
 		if g < store.Day {
 			old = min(old, w.Progress.SummedUpTo[g+1])
 		}
