@@ -105,8 +105,8 @@ type Settlement struct {
 	// Fingerprint identifies the command of a completed job, for the typical run time. If it is 0, the run
 	// time is not recorded.
 	Fingerprint uint64
-	// DeletableOutput names an output file of the attempt that is not needed and may exist; "" means none.
-	// The store adds it to DeletableOutputs, unless the lease is stale.
+	// DeletableOutput names an output file of the attempt that is not needed and may exist; "" means none. The
+	// store adds it to DeletableOutputs. If the lease is stale, the store ignores it.
 	DeletableOutput string
 }
 

@@ -92,7 +92,7 @@ type Histogram struct {
 	Sum    int64 // sum of all durations in milliseconds
 }
 
-// maxObservedDuration is the highest duration that is counted. A longer duration is counted as this one.
+// maxObservedDuration is the highest duration that is counted. Longer durations are counted with this value.
 const maxObservedDuration = 34 * 24 * time.Hour
 
 // Observe counts one duration, truncated to milliseconds. A negative duration counts as 0.

@@ -12,8 +12,8 @@ import (
 
 // Backend provides what differs between the databases of an engine, apart from their connections and their disk
 // space. Goroutines that read call the methods of reads.Database. The writer, which is the goroutine that holds
-// the right to write, calls all other methods. It does so outside of a transaction if the method's comment does
-// not say otherwise.
+// the right to write, calls all other methods. These calls are outside of a transaction if the method's comment
+// does not say otherwise.
 type Backend interface {
 	reads.Database
 	// BeforeCommit is called by the writer before it carries out a group of operations, which is committed in
@@ -76,9 +76,9 @@ type SharedDatabase interface {
 	// ReadLanes reads the next jobs of several lanes in one round trip: up to size jobs of each, with
 	// records.WholeColumns, and the head that follows them. The result has one element for each start.
 	ReadLanes(t *Tx, starts []readahead.Start, size int) ([]readahead.Lane, error)
-	// ReadOpenLanes passes the open lanes with demands of a queue to the callback each, in one query: the first
-	// perUser lanes of each user, except the lanes whose ids are in closedHere. If uids is nil, it reads the
-	// lanes of all users.
+	// ReadOpenLanes reads the open lanes with demands of a queue in one query, and passes them to the callback
+	// each: the first perUser lanes of each user. It skips lanes whose ids are in closedHere. If uids is nil,
+	// it reads the lanes of all users.
 	ReadOpenLanes(t *Tx, queue string, uids []int, perUser int, closedHere []int64, each func(rules.Lane)) error
 	// StoreNode stores the labels and resources of this node, for the other nodes.
 	StoreNode(t *Tx, n *store.Node) error

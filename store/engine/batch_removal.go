@@ -79,10 +79,10 @@ func (t *Tx) tidyBatches() (more bool, err error) {
 	})
 }
 
-// continueBatches does one of three things: it drops a batch for which abandoned returns true, removes a frame
-// of a dropped batch, or moves a frame of a committed batch into the queue. It reports whether there is more to
-// do. While the disk is full, it moves no frame: the jobs that are in the queue can run, and the next upkeep
-// tries again.
+// continueBatches does one step: it drops a batch for which abandoned returns true, removes a frame of a
+// dropped batch, or moves a frame of a committed batch into the queue. It reports whether there is more to do.
+// While the disk is full, it moves no frame: the jobs that are in the queue can run, and the next upkeep tries
+// again.
 func (t *Tx) continueBatches(abandoned func(*batch) bool) (more bool, err error) {
 	m := &t.s.mem
 	if b, found := m.firstBatch(abandoned); found {

@@ -28,8 +28,8 @@ type EarlyRows interface {
 // minClaimPrefetch is the minimum number of wanted jobs for which a claim prefetch saves time.
 const minClaimPrefetch = 64
 
-// prefetchClaim sends the query for the jobs that the first operation of the group will claim. It does so
-// only if the claim will probably use the same lane as the last claim.
+// prefetchClaim sends the query for the jobs that the first operation of the group will claim. It sends no
+// query if it cannot predict which lane the claim will use.
 func (t *Tx) prefetchClaim() error {
 	s := t.s
 	q := s.mem.lanes.Queues[s.lastClaimQueue]

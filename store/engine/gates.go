@@ -73,8 +73,9 @@ func (t *Tx) RecheckClosedLanes() {
 	}
 }
 
-// recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, if another node's changes may
-// have affected them. It does so at most once per foreignTimerGrace, since a recheck of many queues takes long.
+// recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, if another node's changes
+// may have affected them. It rechecks them at most once per foreignTimerGrace, because a recheck of many queues
+// takes long.
 func (t *Tx) recheckClosedHereIfStale() {
 	s := t.s
 	if !s.closedHereStale {

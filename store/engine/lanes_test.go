@@ -416,8 +416,8 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 	}
 }
 
-// The removal of an empty lane with demands does not remove the plain lane (without demands) of the same queue
-// and user, even if the removed lane's list of gates is lost.
+// An empty lane with demands is removed although its list of gates is lost. The plain lane (without demands) of
+// the same queue and user stays.
 func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueFor(t, s, 1, 1, withDemands(lockOf("k", 1)))

@@ -22,7 +22,7 @@ const (
 
 // disownment moves the jobs of a uid to a uid below 0, because another user has the uid now.
 type disownment struct {
-	former    int   // the former owner's uid, which is below 0
+	former    int   // the uid below 0 that the jobs get
 	uid       int   // the uid that the jobs had before
 	beforeSeq int64 // jobs with a seq below this one move; later jobs belong to the next owner
 	movedUpTo int64 // jobs with a seq below this one have moved, except leased ones

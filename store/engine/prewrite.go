@@ -38,9 +38,9 @@ type prewriteError struct{ error }
 
 func (prewriteError) Kind() database.ErrorKind { return database.DatabaseBusy }
 
-// PrewriteEndedAttempts writes the rows of the ended attempts that are known before the transaction's
-// first operation, and before this node holds the writer lock. It does so only if there are other
-// nodes, which may hold the lock.
+// PrewriteEndedAttempts writes the rows of the ended attempts that are known before the transaction's first
+// operation, and before this node holds the writer lock. Without other nodes, which may hold the lock, it
+// writes nothing.
 func (t *Tx) PrewriteEndedAttempts() error {
 	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
 		return nil

@@ -99,7 +99,7 @@ type txWork struct {
 type serverTx struct {
 	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
 	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
-	// readAhead holds lane rows that were read before they were needed. It is nil unless the engine is on a server.
+	// readAhead holds lane rows that were read before they were needed. It is nil if the database is not on a server.
 	readAhead *readahead.Jobs
 	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
 }
@@ -323,8 +323,8 @@ func (t *Tx) transferredBytes() int {
 	return int(t.Conn.ArgumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.ClaimedBytes
 }
 
-// EnsureBegun begins the database transaction, unless it has begun already. After an error of an earlier
-// statement, it returns that error.
+// EnsureBegun begins the database transaction if it has not begun yet. After an error of an earlier statement,
+// it returns that error.
 func (t *Tx) EnsureBegun() error {
 	if t.err = cmp.Or(t.err, t.rules.Err()); t.err == nil && !t.hasBegun {
 		t.err = t.Conn.Begin()

@@ -114,8 +114,8 @@ func jobOfOutput(c *sqlitedb.Conn, name string) string {
 }
 
 // outputFaults compares the output files with the attempts that refer to them, and checks the contents of the
-// files. Three kinds of files are no faults although no attempt refers to them: the file of a leased attempt, a
-// file in the table garbage, which will be deleted soon, and a file that may belong to another store.
+// files. A file without an attempt is no fault in three cases. It may belong to a leased attempt. It may be in
+// the table garbage, which lists files to be deleted. Or it may belong to another store.
 func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs) (faults []fault, err error) {
 	orphans := maps.Clone(files)
 	err = EachOutput(c, func(ref string, size int64) error {

@@ -47,8 +47,9 @@ func (o *untrustedObject) advice() string {
 		o.kind, o.user)
 }
 
-// findUntrustedObject returns the first object of the schema that belongs to an untrusted role. It returns nil if all
-// objects belong to the service's role, a role that this one is a member of, or the owner of the database.
+// findUntrustedObject returns the first object of the schema that belongs to an untrusted role. It returns nil
+// if all objects belong to the service's role, a role of which the service's role is a member, or the owner of
+// the database.
 func findUntrustedObject(c database.Querier) (found *untrustedObject, err error) {
 	_, err = database.First(c, func(r database.Row) {
 		found = &untrustedObject{r.Text(0), r.Text(1), r.Text(2), r.Text(3)}

@@ -265,10 +265,10 @@ func (b backend) OnCommit(changed bool) {
 	}
 }
 
-// ReleaseReserve implements DiskSpace. The disk belongs to the server, so there is no reserve.
+// ReleaseReserve implements engine.DiskSpace. The disk belongs to the server, so there is no reserve.
 func (b backend) ReleaseReserve(bool) bool { return false }
 
-// OnSpaceFreed implements DiskSpace. The server cleans up its files itself.
+// OnSpaceFreed implements engine.DiskSpace. The server cleans up its files itself.
 func (b backend) OnSpaceFreed() {}
 
 // RefusalError implements engine.Backend. It returns the error for requests that fail because of the server.
@@ -281,8 +281,8 @@ func (b backend) RefusalError(k database.ErrorKind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "the change was not stored: %v; try again later", err)
 }
 
-// MayBlameOtherStatement implements Backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
-// (constraints) or 54 (limits).
+// MayBlameOtherStatement implements engine.Backend. It reports whether the error belongs to PostgreSQL's class
+// 22 (data), 23 (constraints) or 54 (limits).
 func (b backend) MayBlameOtherStatement(err error) bool {
 	e, refused := errors.AsType[pgdb.StatementError](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
@@ -291,10 +291,10 @@ func (b backend) MayBlameOtherStatement(err error) bool {
 // OnFailure implements engine.Backend. There is nothing to do.
 func (b backend) OnFailure() {}
 
-// CheckSpace implements DiskSpace. It checks nothing, because the server reports it if space runs out.
+// CheckSpace implements engine.DiskSpace. It checks nothing, because the server reports it if space runs out.
 func (b backend) CheckSpace() error { return nil }
 
-// MaintainReserve implements DiskSpace. Once a minute it reads the size of the database.
+// MaintainReserve implements engine.DiskSpace. Once a minute it reads the size of the database.
 func (b backend) MaintainReserve() {
 	if time.Since(b.sizeReadAt) < sizeReadInterval {
 		return
@@ -345,8 +345,8 @@ func (s *Store) StopListening() {
 	s.background.Wait()
 }
 
-// Close implements Backend. A node without leases ends its node lease, so that the other nodes need not wait
-// until it expires.
+// Close implements engine.Backend. A node without leases ends its node lease, so that the other nodes need not
+// wait until it expires.
 func (b backend) Close() error {
 	b.StopListening()
 	var leaveErr error

@@ -13,9 +13,8 @@ import (
 var errNodeLeaseLost = database.DamageError(
 	"this node did not renew its lease in time, so other nodes have taken over its jobs")
 
-// BeginTx implements Backend. It begins a transaction and takes the writer lock, which is the lock on the row of the
-// table meta. It then applies the changes of other nodes.
-// See docs/decisions/0026.
+// BeginTx implements engine.Backend. It begins a transaction and takes the writer lock, which is the lock on
+// the row of the table meta. It then applies the changes of other nodes. See docs/decisions/0026.
 func (b backend) BeginTx(t *engine.Tx) error {
 	b.reservedText = nil
 	if err := t.EnsureBegun(); err != nil {

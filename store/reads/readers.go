@@ -121,7 +121,7 @@ type Reader struct {
 	ctx context.Context
 }
 
-// Query executes a query, unless the context of the read has ended.
+// Query executes a query. It returns an error instead if the context of the read has ended.
 func (r *Reader) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	if err := r.ctx.Err(); err != nil {
 		return err

@@ -141,8 +141,8 @@ func (r *Rules) checkEdit(old, j *Job) error {
 	return nil
 }
 
-// edit applies a user's changes to a waiting job. The job keeps the waiting time that it has accumulated,
-// unless its start time has changed.
+// edit applies a user's changes to a waiting job. If its start time has not changed, the job keeps the waiting
+// time that it has accumulated.
 func (r *Rules) edit(j *Job, c *store.Change) error {
 	old := *j
 	sizeBefore, err := r.tx.StoredSize(&old.Job)

@@ -38,7 +38,7 @@ func TestEditMovesJobToItsLane(t *testing.T) {
 	f.wantClaim(9, "1 2")
 }
 
-// An edit keeps the waiting time of a job, unless it changes the start time.
+// An edit that does not change a job's start time keeps the job's waiting time.
 func TestEditKeepsWaitingTime(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})

@@ -231,7 +231,7 @@ func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
 	f.wantStates("child", "blocked")
 }
 
-// One transaction decides maxEdgesPerTx dependants. Later transactions decide the others.
+// One transaction decides maxEdgesPerTx dependants. Later transactions decide the rest.
 func TestDependantsAreDecidedInSteps(t *testing.T) {
 	pending := func(f *fixture) (n int) {
 		for _, j := range f.jobs {

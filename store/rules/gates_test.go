@@ -210,8 +210,8 @@ func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
 	f.wantLane("large", "closed by @db")
 }
 
-// The newest job sets the limit of a user's lock. The limit of a shared lock is set by the first of the jobs
-// that name it, unless an operator sets it.
+// The newest job sets the limit of a user's lock. An operator can set the limit of a shared lock. Otherwise the
+// first job that names the lock sets its limit.
 func TestJobsDeclareLimits(t *testing.T) {
 	cases := map[string]struct {
 		key      string

@@ -19,10 +19,10 @@ type LaneScan struct {
 	BytesRead    int
 	PeekPriority bool // true: ScanLane also sets NextPriority
 	// ExpectedJobs is the approximate number of jobs that the claim will take from this lane, and from each
-	// upcoming lane. It is 0 unless users take turns.
+	// upcoming lane. It is 0 if users do not take turns.
 	ExpectedJobs int
-	// UpcomingLanes returns up to n other lanes that will probably have the next turns, in that order. It is nil
-	// unless users take turns.
+	// UpcomingLanes returns up to n other lanes that will probably have the next turns, in that order. It is
+	// nil if users do not take turns.
 	UpcomingLanes func(n int) []Lane
 	// StartPlace is the place in the order of starts that the found jobs get. If it is nil, the rank of each
 	// job decides its place.
@@ -118,7 +118,7 @@ func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64) {
 		}
 		n, fullGate := k.laneRoom(&first)
 		switch {
-		case n > 0: // the other lane has room, so it goes first unless another user has the turn
+		case n > 0: // the other lane has room, so it goes first, except if another user has the turn
 			k.MadeJobsReady = true
 			k.moveHead(&first, first.Head, Open)
 			return chooseAgain

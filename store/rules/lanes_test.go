@@ -164,7 +164,7 @@ func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
 	}
 }
 
-// OpenLanes checks a limited number of lanes in one transaction. Later transactions check the others.
+// OpenLanes checks a limited number of lanes in one transaction. Later transactions check the rest.
 func TestReopenContinuesInLaterTransactions(t *testing.T) {
 	f := newFixture(t)
 	f.hold("@db")

@@ -7,7 +7,7 @@ import (
 )
 
 // Move changes a job's state. No other function changes states. It checks that the transition is allowed, puts
-// the job into its lane, writes the job and updates the counts. It adds an event unless kind is "". It also
+// the job into its lane, writes the job and updates the counts. If kind is not "", it adds an event. It also
 // writes other changes that the caller has made to the job. If the job is leased, a move to any state except
 // processing ends the lease. See docs/decisions/0002.
 func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) {

@@ -40,8 +40,8 @@ type spaceCheck struct {
 	refusal error // why new jobs are refused; nil if there is space
 }
 
-// CheckSpace implements DiskSpace. It returns an error for new jobs while the disk is nearly full and the
-// database has no free pages for them.
+// CheckSpace implements engine.DiskSpace. It returns an error for new jobs while the disk is nearly full and
+// the database has no free pages for them.
 func (b backend) CheckSpace() error {
 	if time.Since(b.space.time) > spaceCheckInterval {
 		if b.reserveError.Load() != nil {
@@ -169,7 +169,7 @@ func (s *Store) DiskCapacity() int64 {
 	return disk.Total
 }
 
-// OnSpaceFreed implements DiskSpace. It starts compaction if the file has enough free pages.
+// OnSpaceFreed implements engine.DiskSpace. It starts compaction if the file has enough free pages.
 func (b backend) OnSpaceFreed() { queue.TrySend(b.needsSpace, struct{}{}) }
 
 // MaintainReserve implements engine.DiskSpace. It creates the reserve if it is missing and there is space for it.

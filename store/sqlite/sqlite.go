@@ -193,7 +193,7 @@ func (b backend) BeforeCommit() error {
 	return err
 }
 
-// BeginTx implements Backend. No other process changes the database, so there is nothing to update.
+// BeginTx implements engine.Backend. No other process changes the database, so there is nothing to update.
 func (b backend) BeginTx(*engine.Tx) error { return nil }
 
 // ReadReservations implements engine.Backend. All reservations are in the table meta, so there is nothing to read.
@@ -204,7 +204,7 @@ func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, e
 	return t.Reservations(), true, nil
 }
 
-// MayBlameOtherStatement implements Backend. SQLite reports each error with the statement that caused it.
+// MayBlameOtherStatement implements engine.Backend. SQLite reports each error with the statement that caused it.
 func (b backend) MayBlameOtherStatement(error) bool { return false }
 
 // OnCommit implements engine.Backend. It records the new state of the files, and writes the high-water mark.
@@ -246,7 +246,8 @@ func (b backend) DatabaseBytes() int64 {
 	return max(0, states[0].size) + max(0, states[1].size)
 }
 
-// ConvertReadError implements Backend. An error of the file or the disk stops the store for good, as in a write.
+// ConvertReadError implements reads.Database. An error of the file or the disk stops the store for good, as in
+// a write.
 func (b backend) ConvertReadError(err error) error {
 	e := sqlitedb.SQLiteErrorIn(err)
 	if e == nil {

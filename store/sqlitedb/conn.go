@@ -44,8 +44,8 @@ type Conn struct {
 const maxKeptTextMemory = 64 << 10
 
 // configureSQLite sets options that apply to all connections. A POSIX lock vanishes when this process closes
-// any descriptor of the file; an open-file-description lock does not. So SQLite uses the latter on systems that
-// have it, and POSIX locks on others. See docs/decisions/0034.
+// any descriptor of the file; an open-file-description lock does not. So SQLite uses open-file-description
+// locks on systems that have them, and POSIX locks on other systems. See docs/decisions/0034.
 var configureSQLite = sync.OnceFunc(func() {
 	sqlite.OFDLocking(true)
 	sqlite.StrictPragmas(true)

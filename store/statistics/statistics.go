@@ -21,9 +21,9 @@ import (
 // nothing and return the same error.
 //
 // Statistics are stored per queue and period. The grain of a period is a minute, an hour or a day. Upkeep sums
-// up the minutes of a past hour in one row per queue, and the hours of a past day likewise. In each period,
-// queues with a rule and at most store.MaxNamedQueues others have their own row. All further queues are counted
-// together as store.OtherQueues. See docs/decisions/0024.
+// up the minutes of a past hour in one row per queue, and the hours of a past day in the same way. In each
+// period, queues with a rule and at most store.MaxNamedQueues others have their own row. All further queues are
+// counted together as store.OtherQueues. See docs/decisions/0024.
 type Writer struct {
 	database.Statements
 	Now      queue.Millis // time of the transaction

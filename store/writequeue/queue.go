@@ -142,8 +142,8 @@ func (q *Queue[O]) Take() (group []O) {
 // takeFairLocked takes a group of n operations in which users take turns, and the classes of one user take
 // turns too. The urgent operations at the start of the queue come first. If users did not take turns, a user
 // who fills every commit with operations of the first class would block all others. The user who was served
-// most recently comes last. Within one turn, users whose last operation was slow come after the others. See
-// docs/decisions/0006.
+// most recently comes last. Within one turn, users whose last operation was slow come after all other users.
+// See docs/decisions/0006.
 func (q *Queue[O]) takeFairLocked(urgent, n int) []O {
 	var order []opTurn[O]
 	turns := map[Owner]int{}
