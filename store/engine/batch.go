@@ -49,7 +49,8 @@ func (e *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt
 	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (store.Receipt, error) { return t.stageFrame(r, list) })
 }
 
-// setBatch changes the cached data of a batch and of its user. A batch whose number is 0 removes the entry.
+// setBatch changes the cached data of the batch with the number n, and of its user. If b.number is 0, it
+// removes the batch from the cache.
 func (t *Tx) setBatch(n int64, b batch) {
 	t.requireReload()
 	m := &t.s.mem

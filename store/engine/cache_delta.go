@@ -121,7 +121,7 @@ func (t *Tx) addQueueToDelta(q *lanes.Queue) {
 	}
 }
 
-// addStaleUserToDelta makes the other nodes read again which lanes with demands of a user are open.
+// addStaleUserToDelta makes the other nodes read again which of a user's lanes with demands are open.
 func (t *Tx) addStaleUserToDelta(q *lanes.Queue, uid int) {
 	if t.addQueueToDelta(q); t.delta != nil {
 		t.delta.queues[q][uid] = true

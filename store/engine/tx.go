@@ -275,7 +275,7 @@ func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 	return text.Size(dependencies), err
 }
 
-// AddUserBytes implements rules.Counters. It adds to the counted bytes of a user.
+// AddUserBytes implements rules.Counters. It adds stored and outputs to the counted bytes of a user.
 func (t *Tx) AddUserBytes(uid int, stored, outputs int64) {
 	if stored != 0 || outputs != 0 {
 		t.changeUser(uid, func(u *user) { u.bytes, u.outputBytes = u.bytes+stored+outputs, u.outputBytes+outputs })

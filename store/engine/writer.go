@@ -65,7 +65,7 @@ type Tx struct {
 	serverTx
 }
 
-// The tables that need no cache of the engine.
+// Names under which a Tx embeds the tables of these packages.
 type (
 	gateTables = gates.Tables
 	edgeTables = dependencies.Tables

@@ -417,7 +417,7 @@ func TestRoundTripsOfABlock(t *testing.T) {
 		if began != minute || store.Minute.PeriodStart(a.Now()) != minute {
 			minute, most = began, 4
 		}
-		if n := a.writer.RoundTrips - before; n > most && turn > 0 { // the first turn reads more
+		if n := a.writer.RoundTrips - before; n > most && turn > 0 { // the first round reads more
 
 			t.Errorf("%d round trips", n)
 		}

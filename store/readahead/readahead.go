@@ -39,7 +39,7 @@ type laneRows struct {
 
 // Lane holds consecutive jobs of a lane.
 type Lane struct {
-	Rows []database.Row // with records.WholeColumns, in the order of the lane; valid until the transaction ends
+	Rows []database.Row // rows of records.WholeColumns, in the order of the lane; valid until the transaction ends
 	Next *Head          // the job after the last row; nil at the end of the lane
 }
 

@@ -37,8 +37,8 @@ func AdmitUser(c Counters, uid int, n, limit int64) error {
 	return nil
 }
 
-// AdmitBytes returns an error if a user's jobs would use more than limit bytes after added bytes are added to
-// them. A limit of 0 means unlimited.
+// AdmitBytes returns an error if added more bytes would raise the bytes of a user's jobs above limit. A limit
+// of 0 means unlimited.
 func AdmitBytes(c Counters, uid int, added, limit int64) error {
 	if used := c.UserCounts(uid).Bytes; limit > 0 && added > 0 && used+added > limit {
 		return store.NewQuotaError(used, limit, added)

@@ -94,7 +94,7 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) {
 		return
 	}
 	if p != nil {
-		p = new(*p) // copied, because the caller owns p
+		p = new(*p) // copy it, because the caller owns p
 	}
 	j.Progress = p
 	r.check(r.tx.PutProgress(j))
