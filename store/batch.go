@@ -10,27 +10,28 @@ import (
 
 // Batches accepts the frames of a batch that is too large for one Request.
 type Batches interface {
-	// StageBatch stores one frame of a batch, which Request.Batch names. Claims, lists and counts ignore its
-	// jobs, but no other job can get their ids. Enqueue with the same Batch commits all frames. The drafts of
-	// that request are the last frame, which may be empty. Before the commit, the jobs count only toward
-	// MaxPendingPerUser.
+	// StageBatch stores one frame: a part of a batch's jobs. Request.Batch is the name of the batch. Claims,
+	// lists and counts ignore its jobs, but no other job can get their ids. Enqueue with the same Batch commits
+	// all frames; the drafts of that request are the last frame, or it has none. Before the commit,
+	// MaxPendingPerUser is the only limit that counts the jobs.
 	//
 	// If the jobs do not fit in MaxPending, the commit is rejected and the batch stays staged, so the client
 	// can repeat the commit. A batch is discarded if its next frame does not come within StagingTimeout, or if
-	// it is not committed when the store is closed. Further frames for it then return ErrBatchDiscarded.
+	// it is not committed when the store is closed. StageBatch then returns ErrBatchDiscarded for further
+	// frames of the batch.
 	StageBatch(ctx context.Context, r Request) (Receipt, error)
 	// AbortBatch discards a staged batch that its client no longer wants to commit.
 	AbortBatch(ctx context.Context, uid int, batch string) error
-	// ApplyBatch moves the next frame of a committed batch into the queue; batch is the value of
-	// Receipt.Batch. It reports whether there may be more frames. Promote moves frames for which ApplyBatch
-	// is not called, and so does opening the store.
+	// ApplyBatch moves the next frame of a committed batch into the queue; batch is the value of Receipt.Batch.
+	// The result more reports whether there may be further frames. If the caller stops calling ApplyBatch,
+	// Promote moves the frames that are left; opening the store does the same.
 	ApplyBatch(ctx context.Context, batch int64) (more bool, err error)
 }
 
 // Limits of staged batches.
 const (
-	MaxStagedBatches = 16               // batches of one user
-	MaxStagedJobs    = 1_000_000        // jobs of one batch
+	MaxStagedBatches = 16               // limit of the staged batches of one user
+	MaxStagedJobs    = 1_000_000        // limit of the jobs of one batch
 	MaxStagedIDs     = 1_000_000        // jobs whose id the client chose, in all batches of one user
 	StagingTimeout   = 10 * time.Minute // a batch is discarded if no frame comes for this time
 	// DiscardedNameRetention is the minimum time for which the store remembers the name of a discarded batch.
@@ -46,8 +47,8 @@ func BatchAuditTarget(name, action string, jobs int64) string {
 	return fmt.Sprintf("%q %s with %d jobs", name, action, jobs)
 }
 
-// ErrTooManyBatches is returned if a user begins a batch and already has MaxStagedBatches of them. ErrTooManyIDs is
-// returned if a user's staged batches would contain more than MaxStagedIDs jobs with an id.
+// ErrTooManyBatches is returned if a user who already has MaxStagedBatches staged batches begins another.
+// ErrTooManyIDs is returned if a user's staged batches would contain more than MaxStagedIDs jobs with an id.
 var (
 	ErrTooManyBatches = queue.Errorf(queue.CodeUnavailable,
 		"you have %d unfinished batches (lists of jobs that are still "+

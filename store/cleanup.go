@@ -6,28 +6,29 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Cleanup removes jobs, events and outputs that were kept for long enough, or that are too many. Each call
+// Cleanup removes jobs, events and outputs that have been kept long enough or that exceed a limit. Each call
 // removes a limited number, so that other operations do not wait long.
 type Cleanup interface {
-	// Purge removes the matching jobs that ended first, at most limit of them, with their history. It returns
-	// the number of removed jobs. by is the user who requested the removal, or nil for a periodic duty.
+	// Purge removes jobs that match the filter, with their history: at most limit jobs, those that ended first.
+	// It returns the number of removed jobs. by is the user who requested the removal, or nil for a periodic
+	// duty.
 	Purge(ctx context.Context, of EndedFilter, limit int, by *int) (int, error)
 	// OwnRetentionQueues lists, by name, the queues with jobs that ended while the queue had its own retention. It reads
 	// no job.
 	OwnRetentionQueues(ctx context.Context) ([]OwnRetentionQueue, error)
-	// TrimJobs removes jobs in RetentionStates, those that ended first, until at most keep of them are stored. One
-	// call removes at most limit jobs. If queue is a name, TrimJobs considers the jobs that ended while that
-	// queue had its own retention. If queue is "", it considers the jobs of all queues that ended while their
-	// queue had none. It reports whether there are more to remove.
+	// TrimJobs removes jobs in RetentionStates until at most keep of them are stored. The jobs that ended first
+	// are removed first. One call removes at most limit jobs. If queue is a name, TrimJobs considers the jobs
+	// that ended while that queue had its own retention. If queue is "", it considers the jobs of all queues
+	// that ended while their queue had no separate retention. It reports whether there are more to remove.
 	TrimJobs(ctx context.Context, queue string, keep int64, limit int) (more bool, err error)
 	// TrimEvents deletes the events that are older than the time before. It also deletes the oldest events
 	// until at most keep events are stored. One call deletes a limited number. It reports whether there are
 	// more to delete.
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
-	// TrimOutputs removes a limited number of outputs if all outputs together have more bytes than keep. It
-	// takes them from the users with the most output, so no user loses any while another has more. Within one
-	// user it uses TrimUserData's order. The attempts stay, with their output size set to OutputOverRetention. It
-	// reports whether there is more to remove.
+	// TrimOutputs removes a limited number of outputs if all outputs together have more bytes than keep. Users
+	// with the most bytes of output lose outputs first, so no user loses any while another has more. The
+	// outputs of one user are removed in the order of TrimUserData. The attempts stay, with their output size
+	// set to OutputOverRetention. It reports whether there is more to remove.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
 	// TrimQueueOutputs does the same as TrimOutputs for the jobs of a queue that ended while the queue had its
 	// own retention. It starts with the job that ended first.

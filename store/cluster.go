@@ -44,7 +44,7 @@ type Cluster interface {
 	LastNodeNames(ctx context.Context, seqs []int64) (map[int64]string, error)
 }
 
-// Membership is the result of RenewNodeLease for the node.
+// Membership is the result of RenewNodeLease: what the node must do next. Drained means that it must not claim jobs.
 type Membership struct {
 	Drained    bool
 	HasOrphans bool // true if another node's lease has ended, so that its jobs can be taken over
@@ -59,7 +59,7 @@ type LostLease struct {
 	NodeName string
 }
 
-// NodeState is the current state of a node.
+// NodeState is the current state of a node: one service of several that share the queue.
 type NodeState struct {
 	Node
 	IsSelf        bool // this is the node whose store returned the list

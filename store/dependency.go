@@ -16,7 +16,7 @@ type Parent struct {
 	ID       string
 	UID      int
 	State    queue.State
-	ExitCode int64  // -1 means none
+	ExitCode int64  // exit code of the last attempt; -1 means none
 	Result   []byte // JSON result of the last attempt, nil if none
 }
 

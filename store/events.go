@@ -22,8 +22,8 @@ type Events interface {
 	Watch(seqs []int64) *JobWatch
 }
 
-// JobWatch is a watch on some jobs. C receives a value when ChangedJobs has jobs to return; several changes may
-// share one value. One goroutine uses the watch and stops it at the end.
+// JobWatch reports changes of some jobs. C receives a value when ChangedJobs has jobs to return; several
+// changes may share one value. One goroutine uses the watch and stops it at the end.
 type JobWatch struct {
 	C <-chan struct{}
 

@@ -14,8 +14,8 @@ func received(w *JobWatch) bool {
 	}
 }
 
-// All jobs of a watch share one channel. ChangedJobs returns each changed job once, and all jobs on the first
-// call.
+// All jobs of a watch share one channel, on which several changes may share one value. ChangedJobs returns each
+// changed job once, and all jobs on the first call.
 func TestManyChangesShareOneValue(t *testing.T) {
 	var watchers Watchers
 	w := watchers.Watch([]int64{3, 1, 2, 3})

@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// A job is enqueued, claimed, started and settled. Every store does this; here, the model of the rules does.
+// A job is enqueued, claimed, started and settled. Every implementation of store.Store works like this; the
+// example uses memstore, which keeps jobs in memory.
 func Example() {
 	ctx, s := context.Background(), store.Store(memstore.New(queue.Order{}))
 	must := func(err error) {

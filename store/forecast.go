@@ -28,7 +28,7 @@ type Forecast interface {
 
 // WaitReason is the reason why a job cannot start: its queue, or a gate without room.
 type WaitReason struct {
-	GateKind    queue.GateKind // 0 means the queue
+	GateKind    queue.GateKind // kind of the gate; 0 means that the reason is the queue
 	Key         string         // key of the gate, or name of the queue
 	Usage       int
 	Limit       int
@@ -43,7 +43,7 @@ type WaitReason struct {
 // WaitingPriority is the effective priority of a user's best-ranked waiting job, including points for
 // waiting.
 type WaitingPriority struct {
-	Priority int64 // at most MaxWaitingPriority
+	Priority int64 // the priority, at most MaxWaitingPriority
 	Found    bool  // false if the user has no such job
 	// IsUpperBound reports that the search stopped at its limit. Priority is then only an upper bound: no job
 	// exceeds it, but perhaps no job has it.

@@ -9,20 +9,21 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Gates keeps the limits that jobs of several queues share: those of users, nodes, locks, rates and
-// resources. A job starts only while each gate that it needs has room.
+// Gates keeps the limits that apply across queues. A gate is one such limit: of a user, node, lock, rate or
+// resource. A job starts only while each gate that it needs has room.
 type Gates interface {
-	// Gates lists shared locks, rates and resources, and those of the user uid, in the order of
-	// GateState.Follows. It lists at most MaxGatesPage gates, which follow the gate after. A lock or rate without a
-	// stored rule is listed while jobs name it.
+	// Gates lists locks, rates and resources: the shared ones and those of the user uid. It returns at most
+	// MaxGatesPage gates after the gate passed as after, in the order of GateState.Follows. A lock or rate
+	// without a stored rule is listed while jobs name it.
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
 	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If its Amount is 0, it
 	// removes the stored rule. The first job that names the key then sets the rule, which lasts while
 	// unfinished jobs name the key.
 	SetGate(ctx context.Context, rule queue.Demand) error
-	// SetMaxRunningPerUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, as in a
-	// store that was just opened. Leases above the limit are not ended. Jobs that the limit holds back stay
-	// in the queue. They are claimed in their usual order once fewer jobs of their user are leased.
+	// SetMaxRunningPerUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, which
+	// is the default after the store was opened. Leases above the limit are not ended. Jobs that the limit
+	// holds back stay in the queue. They are claimed in their usual order once fewer jobs of their user are
+	// leased.
 	SetMaxRunningPerUser(ctx context.Context, n int) error
 	// SetNode sets the node that this store runs on, until the store is closed. Jobs that may not run on it,
 	// or need more resources than it has, wait. Leased jobs keep their units of resources until they end.
@@ -49,14 +50,15 @@ const MaxGatesPage = 1000
 // Node contains the properties of a machine that decide which jobs may run on it.
 // See docs/decisions/0017.
 type Node struct {
-	ID          int64 // number that the store assigns to the node; 0 if only one node uses the store
+	ID          int64 // number that the store has assigned; 0 if the store has only one node
 	Name        string
 	Labels      map[string]string
-	Resources   map[string]int // number of units of each resource; the node has none of other resources
+	Resources   map[string]int // number of units of each resource; 0 for a resource that is not listed
 	UnknownUIDs map[int]bool   // uids whose jobs the node does not claim, because it lacks their accounts
 }
 
-// MatchesSelector reports whether a job that requires on may run on the node. on is the node's name, or label=value.
+// MatchesSelector reports whether the node matches a job's node selector. The selector on is a node's name, or
+// label=value.
 func (n *Node) MatchesSelector(on string) bool {
 	label, value, labelled := strings.Cut(on, "=")
 	if !labelled {

@@ -17,8 +17,8 @@ type Inbox interface {
 	SetRoles(ctx context.Context, roles []string) error
 	// Submissions lists submissions that were not rejected, from the roles passed to SetRoles and from roles
 	// that no service has passed to SetRoles. For each role it lists the oldest submissions: up to limit(role)
-	// and up to MaxListedSubmissionBytes bytes, but at least one. To enqueue a submission, set Request.Submission to its
-	// number.
+	// submissions and MaxListedSubmissionBytes bytes, but at least one submission. To enqueue a submission, set
+	// Request.Submission to its number.
 	Submissions(ctx context.Context, limit func(role string) int) ([]Submission, error)
 	// RejectSubmission marks a submission that cannot be enqueued as rejected, with the reason. The
 	// newest MaxRejectedSubmissions of each role are kept.

@@ -50,7 +50,8 @@ type Maintainer interface {
 	// ctx ends.
 	Compact(ctx context.Context)
 	// Verify copies the stored data, then compares the rows of the copy with each other and with the output
-	// files. It calls the function each to report the progress: the number of copied bytes, and the total.
+	// files. It calls the function each to report the number of copied bytes and the total. If each returns an
+	// error, Verify stops.
 	Verify(ctx context.Context, outputs OutputDirs, each func(done, of int64) error) ([]Finding, error)
 	// Backup makes a checked copy with its output files. The copy contains every change that was acknowledged
 	// before the call, and may contain later ones. Backup also reports its progress to the function each.
@@ -58,9 +59,8 @@ type Maintainer interface {
 	Backup(ctx context.Context, outputs OutputOpener, each func(done, of int64) error) (BackupReader, error)
 }
 
-// OutputDirs names the directories that may contain output files. Another store may have used the directories
-// earlier. If OwnedSince is not zero, files that were last written before OwnedSince may belong to that
-// store.
+// OutputDirs names the directories that may contain output files. Another store may have used them earlier. If
+// OwnedSince is not zero, files last written before OwnedSince may belong to that earlier store.
 type OutputDirs struct {
 	Dirs       []string
 	OwnedSince time.Time
@@ -72,5 +72,5 @@ type OutputOpener func(ref string) (io.ReadCloser, error)
 // BackupReader is a finished backup, which is read from its beginning. Close deletes it.
 type BackupReader interface {
 	io.ReadCloser
-	Size() int64 // in bytes
+	Size() int64 // size of the backup in bytes
 }

@@ -27,6 +27,6 @@ type NodeRequest struct {
 
 // Limits of requests between nodes.
 const (
-	MaxRequestBytes = 64 << 10  // bytes
-	MaxReplyBytes   = 512 << 10 // bytes
+	MaxRequestBytes = 64 << 10  // maximum size of a request in bytes
+	MaxReplyBytes   = 512 << 10 // maximum size of an answer in bytes
 )

@@ -9,10 +9,10 @@ type Owners interface {
 	// uids below 0. moving lists the former owners whose jobs may not all have their new uid yet.
 	Owners(ctx context.Context) (names map[int]string, moving []int, err error)
 	// Disown takes a uid from its recorded owner, because the uid now belongs to another account. It does
-	// nothing unless Owners lists this name for the uid. Waiting jobs of the former owner are held with
-	// ReasonDisowned. All jobs of the former owner get a uid below 0, which no peer has. Owners lists the former
-	// owner's name under that uid. Leased jobs get it once their lease is over. Disown deletes the former
-	// owner's keys and staged batches.
+	// nothing if Owners lists another name for the uid. Waiting jobs of the former owner are held with
+	// ReasonDisowned. All jobs of the former owner get a uid below 0, which no account has; leased jobs get it
+	// when their lease is over. Owners lists the former owner's name under this new uid. Disown deletes the
+	// former owner's keys and staged batches.
 	//
 	// Each call makes one step and reports whether there is more to do. Promote also makes these steps. Jobs
 	// that the uid enqueues after the first call belong to its new owner.

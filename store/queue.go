@@ -12,10 +12,10 @@ import (
 type Queue interface {
 	// Enqueue stores all drafts of a request, or none; see Receipt.
 	Enqueue(ctx context.Context, r Request) (Receipt, error)
-	// Change applies a verb to a job, with the effect that queue.Verb.EffectOn returns. It returns ErrLeased for a
-	// leased job. A retried job starts with no used attempts, no error and no expires_at. A released job
-	// keeps these values, but has at least one attempt left. The job's history stays; removing the job also
-	// removes its history.
+	// Change applies a verb to a job, with the effect that queue.Verb.EffectOn returns. Change returns
+	// ErrLeased for a leased job. A retried job starts with no used attempts, no error and no expires_at. A
+	// released job keeps these values, but has at least one attempt left. The job's history stays; removing the
+	// job also removes its history.
 	Change(ctx context.Context, seq int64, c Change) error
 	// Audit records a user's action that no other event records.
 	Audit(ctx context.Context, a Audit) error
@@ -49,12 +49,13 @@ type Request struct {
 // IdempotencyKeyRetention is the minimum time for which a key is remembered.
 const IdempotencyKeyRetention = 10 * time.Minute
 
-// Receipt names the stored jobs, in the order of their drafts. Enqueue returns ErrExists instead if the id of
-// a draft is taken. If another job has a draft's unique key, the receipt may name that job; see Found.
+// Receipt names the stored jobs, in the order of their drafts. Enqueue returns ErrExists instead if the id of a
+// draft is taken. If another job has the unique key of a draft, the receipt may contain that job's id instead;
+// see Found.
 type Receipt struct {
 	IDs       []string
 	Seqs      []int64
-	Found     []bool   // true for drafts that name another job; nil if none do
+	Found     []bool   // true for each draft whose id in IDs is that of an existing job; nil if no draft has one
 	NewQueues []string `json:"Begun"` // names of the queues that the request has created
 	Duplicate bool
 	Staged    bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them
@@ -68,11 +69,11 @@ type Change struct {
 	Timeout *time.Duration // new timeout of a retried job, if not nil
 	// Edit changes the job, for VerbEdit. It must have no side effects. Its error rejects the change.
 	Edit func(*queue.Job) error
-	// KeepDependants leaves dependants that were cancelled because of this job unchanged when the job is retried. If
-	// KeepDependants is false, these dependants wait for the job again.
+	// KeepDependants applies to dependants that were cancelled because of this job, when the job is retried. If
+	// it is true, these dependants stay cancelled. If it is false, they wait for the job again.
 	KeepDependants bool
-	// OnlyStates lists the states in which the change applies; in other states, Change returns ErrStateChanged. If it is
-	// empty, any state will do.
+	// OnlyStates lists the states in which the change applies; in other states, Change returns ErrStateChanged.
+	// An empty list means all states.
 	OnlyStates []queue.State
 	// MaxPending and MaxPendingPerUser limit waiting jobs as in Request. They are checked only if the change
 	// makes an ended job wait again.
@@ -83,7 +84,8 @@ type Change struct {
 	MaxBytesPerUser int64
 }
 
-// Act returns the effect of the change on a job; see queue.Verb.EffectOn.
+// Act returns the effect of the change on a job in its current state; see queue.Verb.EffectOn. It returns
+// ErrStateChanged if OnlyStates does not list that state.
 func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts bool, err error) {
 	if len(c.OnlyStates) > 0 && !slices.Contains(c.OnlyStates, j.State) {
 		return 0, "", false, ErrStateChanged

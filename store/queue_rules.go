@@ -11,8 +11,8 @@ import (
 type QueueRules interface {
 	// Queues lists, by name, the queues that have a rule or jobs that have not ended.
 	Queues(ctx context.Context) ([]QueueState, error)
-	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. The turns
-	// that queues have had by weight are forgotten, so all queues start equal again.
+	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. It also
+	// resets the counts of how many jobs each queue has started, so all queues take part equally again.
 	SetQueue(ctx context.Context, name string, rule QueueRule) error
 }
 

@@ -12,20 +12,20 @@ import (
 
 // Quotas counts the bytes that the jobs of each user hold, and makes room for newer jobs of the same user.
 type Quotas interface {
-	// UserBytes returns how many bytes a user's jobs hold as of the last commit. It counts the stored
-	// Execution of each job, and JobBytes for the rest of its row. It adds DependencyBytes for each
-	// dependency, AttemptRecordSize of each attempt, and the outputs. Batches that are not in the queue yet count
-	// too. Like Counts, it reads no table and does not wait for a commit.
+	// UserBytes returns how many bytes a user's jobs hold as of the last commit. For each job it counts the
+	// stored Execution, JobBytes for the rest of the row, DependencyBytes for each dependency,
+	// AttemptRecordSize for each attempt, and the outputs. Staged batches count too. Like Counts, UserBytes
+	// reads no table and does not wait for a commit.
 	UserBytes(uid int) int64
 	// UsersOverBytes lists the users whose jobs hold more bytes than keep, most bytes first. It reads no table.
 	UsersOverBytes(keep int64) []UserBytes
 	// RemovableBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting once it
 	// has reached need bytes.
 	RemovableBytes(ctx context.Context, uid int, need int64) (int64, error)
-	// TrimUserData removes a limited number of inputs and outputs of a user's jobs while the user holds more than
-	// keep bytes (UserBytes). It takes them first from jobs that have not ended, then from ended jobs, in the
-	// order in which they ended. It removes the outputs of all attempts that have ended. It removes inputs
-	// longer than MaxKeptInputBytes if LosesInput is true for the job's state. The rows of the jobs stay. It reports
+	// TrimUserData removes a limited number of inputs and outputs of a user's jobs while the user holds more
+	// than keep bytes (UserBytes). It starts with jobs that have not ended. Ended jobs follow, in the order in
+	// which they ended. It removes the outputs of all attempts that have ended. It removes inputs longer than
+	// MaxKeptInputBytes if LosesInput is true for the job's state. The rows of the jobs stay. It reports
 	// whether there is more to remove.
 	TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error)
 }
@@ -46,14 +46,14 @@ func SortUserBytes(list []UserBytes) {
 // QuotaErrorField is the field of the error that NewQuotaError returns.
 const QuotaErrorField = "max_bytes_per_user"
 
-// QuotaError rejects a request that needs more bytes than a user may still use. It wraps a queue.Error.
+// QuotaError is the error for a request that needs more bytes than a user may still use. It wraps a queue.Error.
 type QuotaError struct {
 	// UsedBytes are in use, Limit is the total that is allowed, and the request needs NeededBytes in addition.
 	UsedBytes, Limit, NeededBytes int64
 	rejection                     *queue.Error
 }
 
-// Error implements error.
+// Error returns the message of the queue.Error.
 func (e *QuotaError) Error() string { return e.rejection.Error() }
 
 // Unwrap returns the queue.Error.

@@ -39,23 +39,23 @@ type Reader interface {
 
 // Filter selects the jobs to be listed. A job must match all fields that are set.
 type Filter struct {
-	States []queue.State     // empty means any
+	States []queue.State     // states of the jobs; empty means all states
 	Labels map[string]string // the job must have all of them
-	Queue  string            // "" means any
+	Queue  string            // name of the queue; "" means all queues
 	UID    *int
-	// Viewer is the uid of the user who requests the list. The list leaves out hooks from the settings that
-	// run as other users. If Viewer is nil, nothing is left out.
+	// Viewer is the uid of the user who requests the list. The list leaves out hooks that the settings have
+	// created and that run as other users. If Viewer is nil, nothing is left out.
 	Viewer    *int
 	Since     queue.Millis // lower bound of the end time or, for an unfinished job, of the creation time
 	Until     queue.Millis // the same time must be before Until; 0 means no upper bound
 	Glob      string       // pattern of ids, see queue.Glob; "" means any
 	BeforeSeq int64        // only jobs with a lower seq; 0 means start with the newest job
-	Limit     int          // 1 to MaxPageRows
+	Limit     int          // maximum number of jobs, from 1 to MaxPageRows
 }
 
 // Limits of a page.
 const (
-	MaxPageRows     = 1000      // jobs or attempts
+	MaxPageRows     = 1000      // maximum number of jobs or attempts
 	MaxPageBytes    = 1 << 20   // text of jobs, as measured by JobTextSize
 	MaxHistoryBytes = 256 << 10 // text of attempts, as measured by AttemptTextSize
 )

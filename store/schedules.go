@@ -45,7 +45,7 @@ type Outcome string
 const (
 	OutcomeEnqueued Outcome = "fired"
 	OutcomeMissed   Outcome = "missed"
-	OutcomeSkipped  Outcome = "skipped" // an earlier job had not ended
+	OutcomeSkipped  Outcome = "skipped" // no job was created, because an earlier job had not ended
 	OutcomeRefused  Outcome = "refused" // no job could be created; the note contains the reason
 )
 
@@ -82,7 +82,7 @@ type Schedule struct {
 	Damaged bool
 }
 
-// OccurrenceRecord is the record of one occurrence.
+// OccurrenceRecord is the record of one occurrence: a planned start of a schedule.
 type OccurrenceRecord struct {
 	OccurrenceAt queue.Millis
 	RecordedAt   queue.Millis // time when the record was made
@@ -112,7 +112,7 @@ type SchedulePause struct {
 	RequestedBy *int
 	Note        string
 	Pause       bool
-	// LastAt, NextAt, DueAt and BootID replace the schedule's values when it is resumed.
+	// LastAt, NextAt, DueAt and BootID are the new values of the schedule's fields when it is resumed.
 	LastAt, NextAt, DueAt queue.Millis
 	BootID                string
 }
@@ -130,7 +130,8 @@ type OccurrenceRequest struct {
 	Occurrences       []queue.Millis // occurrences to be carried out, oldest first; each job waits for the one before it
 	MissedOccurrences []queue.Millis // occurrences to be recorded as missed, oldest first
 	RequestedBy       *int           // the user who requests the only run; nil if the runs are due
-	// CandidateID returns the nth candidate for the id of an occurrence's job, from n = 1. The first free id is used.
+	// CandidateID returns a candidate for the id of an occurrence's job: the nth one, counted from 1. The job
+	// gets the first candidate that no job has.
 	CandidateID func(instant queue.Millis, n int) string
 
 	// LastAt, NextAt, DueAt and NextBootID are the schedule's values after the request was carried out.
@@ -139,23 +140,24 @@ type OccurrenceRequest struct {
 
 	// Owner is the current name of the schedule's user; see Request.
 	Owner                         string
-	MaxPending, MaxPendingPerUser int64 // as in Request
-	MaxBytesPerUser               int64 // as in Request
-	// FailOverQuota makes RunOccurrences return the QuotaError that rejects the job of the first of
-	// Occurrences, and change nothing. If FailOverQuota is false, the run is recorded as refused.
+	MaxPending, MaxPendingPerUser int64 // limits of waiting jobs, as in Request
+	MaxBytesPerUser               int64 // limit of the user's bytes, as in Request
+	// FailOverQuota decides what happens if the job of the first of Occurrences exceeds MaxBytesPerUser. If it
+	// is true, RunOccurrences returns the QuotaError and changes nothing. If it is false, the run is recorded
+	// as refused.
 	FailOverQuota bool
 }
 
-// MaxCandidateIDs is the number of ids that are tried for the job of an occurrence. Users cannot predict the last of
-// these ids, so they cannot take all of them in advance.
+// MaxCandidateIDs is the number of ids that are tried for the job of an occurrence. Users cannot predict the
+// last candidates, so they cannot take all of them in advance.
 const MaxCandidateIDs = 100
 
 // OccurrenceResult is the result of an OccurrenceRequest. CarriedOut reports whether it was carried out.
 type OccurrenceResult struct {
 	CarriedOut bool
 	Records    []OccurrenceRecord // one record for each occurrence in OccurrenceRequest.Occurrences
-	// LeasedSeqs lists running jobs that must be ended before the new jobs can replace them. If it is not empty,
-	// nothing has happened.
+	// LeasedSeqs lists leased jobs that the caller must end before it repeats the request, because
+	// OverlapReplace cancels them. If it is not empty, nothing has happened.
 	LeasedSeqs []int64
 }
 
@@ -183,16 +185,16 @@ type Schedules interface {
 	// Schedules lists schedules in the order of their names: at most limit schedules, with names after the
 	// parameter after. Their drafts have no Env and Stdin.
 	Schedules(ctx context.Context, after string, limit int) ([]Schedule, error)
-	// RemoveSchedule deletes a schedule and its records if it has the given gen. Its jobs stay.
+	// RemoveSchedule deletes a schedule and its records. gen must be the schedule's Generation. The jobs of the
+	// schedule stay.
 	RemoveSchedule(ctx context.Context, name string, gen int64, by int) error
 	// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs. A schedule that already
 	// is in the requested state does not change.
 	PauseSchedule(ctx context.Context, p SchedulePause) error
-	// DueSchedules lists up to limit due schedules. It takes users in turn: first each user's schedule that
-	// has been due longest, then each user's next one, and so on. A store need not consider all due schedules
-	// in one call. next is the time until another schedule is due, at most an hour, and 0 if more may be due
-	// now. AtBoot schedules are due if they have not run for the given boot; if boot is "", none of them is
-	// due.
+	// DueSchedules lists up to limit due schedules. It takes users in turn: first each user's schedule that has
+	// been due longest, then each user's next one, and so on. One call may skip some due schedules. next is the
+	// time until another schedule is due, at most an hour, and 0 if more may be due now. AtBoot schedules are
+	// due if they have not run for the given boot; if boot is "", none of them is due.
 	DueSchedules(ctx context.Context, boot string, limit int) (due []Schedule, next time.Duration, err error)
 	// RunOccurrences carries out and records occurrences in one transaction: their records, their jobs and the
 	// schedule's next occurrence are all stored, or none. If an earlier job of the schedule has not ended,

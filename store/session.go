@@ -9,11 +9,11 @@ import (
 
 // Session contains the methods that a worker pool needs.
 type Session interface {
-	// Exchange records what happened to leases and claims up to t.WantedJobs jobs, in one commit. Entries
-	// with a stale fence change nothing and are listed in the result. The claimed jobs are the head of the
-	// queue, in order. Until the pool reports a claimed job as started or ended, the job's state remains
-	// pending or failed. Exchange may return fewer jobs than could run, or none, if it checked many jobs that
-	// cannot run, such as expired ones. Await then continues the search.
+	// Exchange records what happened to leases and claims up to t.WantedJobs jobs, in one commit. A fence is
+	// the number of a lease. Entries of t with a stale fence change nothing, and the result lists them. The
+	// claimed jobs are the head of the queue, in order. Until the pool reports a claimed job as started or
+	// ended, the job's state remains pending or failed. Exchange may return fewer jobs than could run, or none,
+	// because one call checks a limited number of jobs. Await then continues the search.
 	Exchange(ctx context.Context, t Report) (Grant, error)
 	// Await waits until a job is runnable, and claims at most want jobs, at least one; the transaction that
 	// makes a job runnable also claims it. If ctx ends first, Await claims no job. Only one Await may be
@@ -29,7 +29,7 @@ type Session interface {
 	Parents(ctx context.Context, seq int64) ([]Parent, error)
 	// PreviousSession returns the leases and runners of an earlier service, for a service that is starting.
 	PreviousSession(ctx context.Context) (PreviousSession, error)
-	// NextEpoch increments the service's epoch and returns it.
+	// NextEpoch increments the epoch, the number of the service's start, and returns it.
 	NextEpoch(ctx context.Context) (int64, error)
 	// StoreRunnerDirs stores the directories of the runners that may have leases, in any order, for the next
 	// service. After this call, the store no longer counts as a copy; see PreviousSession.IsCopy.
@@ -58,15 +58,15 @@ type Report struct {
 	Settlements []Settlement
 	// Releases contains leases that were never started. Their jobs are runnable again at their old positions.
 	Releases []queue.Lease
-	// Changes contains changes of jobs with further leases that were never started. Each of these leases is
-	// released, and then its job is changed as by the method Change.
+	// Changes contains changes of leased jobs that were never started; Releases does not list their leases.
+	// Each lease is released. Then the job is changed as by the method Change.
 	Changes    []LeasedChange
 	WantedJobs int
 	// MaxBytesPerUser limits the bytes that one user's jobs may hold; 0 means unlimited. If an ended attempt
-	// would exceed it, outputs and inputs of the same user are removed, as TrimUserData does. Nothing is removed
-	// if the number that RemovalLimit allows would not make enough room. The attempt is then recorded without
-	// its output, and its output size is set to OutputOverQuota. If not even the attempt's record fits, it
-	// replaces the oldest record of a job that has KeptAttemptRecords of them.
+	// would exceed it, outputs and inputs of the same user are removed, as TrimUserData does. Nothing is
+	// removed if the number that RemovalLimit allows would not make enough room. The attempt is then recorded
+	// without its output, and its output size is set to OutputOverQuota. If there is no room for the attempt's
+	// record either, and the job has KeptAttemptRecords records, the new record replaces the oldest.
 	MaxBytesPerUser int64
 }
 
@@ -105,17 +105,17 @@ type Settlement struct {
 	// Fingerprint identifies the command of a completed job, for the typical run time. If it is 0, the run
 	// time is not recorded.
 	Fingerprint uint64
-	// DeletableOutput names an output file of the attempt that is not needed and may exist; "" means none.
-	// The store adds it to DeletableOutputs, unless the lease is stale.
+	// DeletableOutput names an output file of the attempt that is not needed and may exist; "" means none. The
+	// store adds it to DeletableOutputs. If the lease is stale, the store ignores it.
 	DeletableOutput string
 }
 
-// Grant is the result of an Exchange: the jobs that the pool has leased, with their fences; the stale leases
-// of the report, for which nothing was recorded; and the rejected changes.
+// Grant is the result of an Exchange. It contains the jobs that the pool has now leased, with their fences. It
+// also lists the stale leases of the report, for which nothing was recorded, and the rejected changes.
 type Grant struct {
 	Jobs            []queue.Job
 	StaleLeases     []queue.Lease
-	RejectedChanges map[queue.Lease]error // errors that Change would have returned
+	RejectedChanges map[queue.Lease]error // the error of each rejected change, as Change would have returned it
 }
 
 // Pause pauses or resumes a leased job, on behalf of a user.

@@ -40,17 +40,17 @@ func (s *Setting) EventValue() string {
 // Hooks says which hooks the settings request, and when the store creates them; see queue.HookEvents. The store
 // also creates the hooks that a job requests itself (HookCommands).
 type Hooks struct {
-	Triggers queue.HookEvents // moments at which MakeHooks is called for every job that is not a hook
-	// MakeHooks returns the hooks of a job for the given moments, as drafts without an id. j is the job in its new
-	// state. MakeHooks is called inside a transaction, possibly again if the transaction is undone. So it must not
-	// wait or use the store. A nil MakeHooks creates no hooks.
+	Triggers queue.HookEvents // events for which MakeHooks is called, for jobs that are not hooks
+	// MakeHooks returns the hooks of a job for the given events, as drafts without an id. j is the job in its
+	// new state. MakeHooks is called inside a transaction, possibly again if the transaction is undone. So it
+	// must not wait or use the store. A nil MakeHooks creates no hooks.
 	MakeHooks func(j *queue.Job, on queue.HookEvents) []queue.Job
 	// UID and Owner are the uid and the name of the account that owns hooks which do not run as the job's
 	// user.
 	UID   int
 	Owner string
 	// MaxBytesPerUser limits the bytes that one user's jobs may hold; 0 means unlimited. If a hook would exceed
-	// it, room is made as for the end of an attempt; see Report.MaxBytesPerUser. If that does not make enough
+	// it, outputs and inputs are removed as described for Report.MaxBytesPerUser. If there is still not enough
 	// room, the hook is not created.
 	MaxBytesPerUser int64
 }

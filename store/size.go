@@ -22,14 +22,14 @@ func JobTextSize(j *queue.Job) int {
 	return jsonSize(texts...)
 }
 
-// AttemptTextSize returns how many bytes the texts of an attempt take in a page of JSON.
+// AttemptTextSize returns how many bytes the texts of an attempt take in a page of JSON. The output is not included.
 func AttemptTextSize(a *queue.Attempt) int {
 	return jsonSize(a.Worker, a.Node, a.Error, string(a.Reason), a.ResultError)
 }
 
 // jsonSize returns how many bytes JSON needs for texts, each with the comma or colon after it.
 func jsonSize(texts ...string) int {
-	raw, _ := json.Marshal(texts) // cannot fail for texts
+	raw, _ := json.Marshal(texts) // encoding texts as JSON cannot fail
 	return len(raw) - 1           // the list has two brackets, but no comma after the last text
 }
 

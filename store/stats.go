@@ -14,27 +14,27 @@ type Statistics interface {
 	// Counts returns the number of jobs in each state, and the number of jobs ever enqueued. It reads no
 	// table.
 	Counts() Counts
-	// OldestReadySince returns the time at which the longest wait of a ready job began; 0 if no job waits.
+	// OldestReadySince returns the time since which the longest-waiting ready job has waited; 0 if no job is ready.
 	OldestReadySince(ctx context.Context) (queue.Millis, error)
-	// Stats reads statistics of attempts. They are updated in the transaction that records the start or end,
-	// so a crash neither loses nor repeats any. Removing a job does not change them.
+	// Stats reads statistics of attempts. They are updated in the transaction that records the start or end, so
+	// a crash loses none of them and counts none twice. Removing a job does not change them.
 	Stats(ctx context.Context, f StatsFilter) (Stats, error)
-	// TypicalRuntime returns the typical run time of jobs with this queue.Job.Fingerprint, computed from completed
-	// jobs; 0 if it is not known. It reads no table. After a crash, it may not include the last two minutes.
+	// TypicalRuntime returns the typical run time of jobs with this queue.Job.Fingerprint, computed from
+	// completed jobs; 0 if unknown. It reads no table. After a crash, it may not include the last two minutes.
 	TypicalRuntime(fingerprint uint64) time.Duration
 }
 
-// AttemptStatistics contains the statistics of the attempts of one queue in one period. An attempt counts in the
-// periods in which its start and its end were recorded, by the store's clock. Over all periods, Started
-// equals the number of ends plus the running attempts. A job that ends without an attempt, such as a waiting
-// job that is cancelled, does not count.
+// AttemptStatistics contains the statistics of the attempts of one queue in one period. The start of an attempt
+// counts in the period in which the start was recorded, and its end in the period in which the end was
+// recorded. Over all periods, Started equals the number of ends plus the number of running attempts. A job that
+// ends without an attempt, such as a waiting job that is cancelled, does not count.
 type AttemptStatistics struct {
 	Started   int64
-	Completed int64 // number of ended attempts whose job is completed; the next fields count the other states of the job
+	Completed int64 // number of ended attempts whose job is now completed; the fields below count other states
 	Failed    int64 // the attempt failed and is to be retried
 	Dead      int64
 	Cancelled int64
-	Returned  int64 // the job is pending or held: it was stopped, deferred, or lost without using an attempt
+	Returned  int64 // the job is pending or held again: stopped, deferred, or lost without counting
 
 	WaitTimes Histogram // one entry for each start: the time since the job was due and ready
 	RunTimes  Histogram // one entry for each end: the run time of the attempt
@@ -46,7 +46,7 @@ func (s *AttemptStatistics) CountStart(wait time.Duration) {
 	s.WaitTimes.Observe(wait)
 }
 
-// CountEnd counts the end of an attempt after a run, by the state of its job afterwards.
+// CountEnd counts the end of an attempt by as, the state that its job now has.
 func (s *AttemptStatistics) CountEnd(as queue.State, run time.Duration) {
 	switch as {
 	case queue.Completed:
@@ -63,7 +63,7 @@ func (s *AttemptStatistics) CountEnd(as queue.State, run time.Duration) {
 	s.RunTimes.Observe(run)
 }
 
-// Add adds g to f.
+// Add adds the counts of g to s.
 func (s *AttemptStatistics) Add(g *AttemptStatistics) {
 	s.Started += g.Started
 	s.Completed += g.Completed
@@ -92,7 +92,7 @@ type Histogram struct {
 	Sum    int64 // sum of all durations in milliseconds
 }
 
-// maxObservedDuration is the highest duration that is counted. A longer duration is counted as this one.
+// maxObservedDuration is the highest duration that is counted. Longer durations are counted with this value.
 const maxObservedDuration = 34 * 24 * time.Hour
 
 // Observe counts one duration, truncated to milliseconds. A negative duration counts as 0.
@@ -238,9 +238,8 @@ const (
 	OtherQueues = "(others)"
 )
 
-// StatsFilter selects a queue and a range of time. If Queue is "", it selects all queues. It selects the
-// periods that begin before Until (0 means now) and end after Since. Periods older than Grain.Retention are not
-// available.
+// StatsFilter selects a queue and a range of time. An empty Queue selects all queues. The selected periods
+// begin before Until (0 means now) and end after Since. Periods older than Grain.Retention are not available.
 type StatsFilter struct {
 	Queue        string
 	Since, Until queue.Millis

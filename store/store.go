@@ -7,12 +7,12 @@ package store
 
 import "github.com/queuectl/queuectl/queue"
 
-// Store keeps jobs. A method that changes something returns after the change is durable. If a method returns
-// queue.ErrOutcomeUnknown, the change may or may not be durable. All methods are safe for concurrent use.
-// They return queue.ErrNotFound for an id that names no job.
+// Store keeps jobs. A method that changes something returns after the change is durable. If it returns
+// queue.ErrOutcomeUnknown, the change may or may not be durable. All methods are safe for concurrent use. They
+// return queue.ErrNotFound for an id that names no job.
 //
-// Code that needs only some of the methods takes the smallest of the interfaces below, or its own sum of
-// them. See docs/decisions/0101.
+// Code that needs only some of the methods takes the smallest of the interfaces below, or its own sum of them.
+// See docs/decisions/0101.
 type Store interface {
 	Clock
 

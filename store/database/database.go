@@ -13,13 +13,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Statements executes statements on a connection to the database, for one goroutine at a time. Statements use
-// the syntax of SQLite, with placeholders ? or ?N; arguments are int64, string, []byte or nil. Connections to
-// other databases leave out SQLite-only syntax such as INDEXED BY.
+// Statements executes SQL statements on a connection to the database. Only one goroutine at a time may use it.
+// Statements use the syntax of SQLite, with placeholders ? or ?N; arguments are int64, string, []byte or nil.
+// Connections to other databases leave out SQLite-only syntax such as INDEXED BY.
 type Statements interface {
 	Querier
-	// Exec executes a statement immediately, or together with later ones. ExecCount executes it immediately
-	// and returns the number of changed rows.
+	// Exec executes a statement. It may delay the statement until later ones are executed, and then returns its
+	// error with theirs. ExecCount executes a statement immediately and returns the number of changed rows.
 	Exec(sql string, args ...any) error
 	ExecCount(sql string, args ...any) (int64, error)
 	// QueryAll executes statements in order, each as Query does. No statement may depend on the rows of
@@ -33,8 +33,8 @@ type Statements interface {
 	// InWordsSQL returns the condition that a column equals one of the words in a text argument, separated
 	// by spaces. The words must not contain quotes.
 	InWordsSQL(column string) string
-	// ReadLimit returns the LIMIT for a statement of which about want rows of about the given size in bytes
-	// will be read. A server also sends rows that are not read.
+	// ReadLimit returns the LIMIT for a statement of which the caller will read about want rows, each of about
+	// the size bytes. The limit is needed because a server also sends rows that the caller does not read.
 	ReadLimit(want, bytes int) int
 	Close() error
 }
@@ -54,11 +54,11 @@ type Conn interface {
 	Commit() error
 	Rollback()
 	// WriteRow executes a statement that inserts one row, or changes only the row named by its last argument.
-	// No other statement of the transaction may depend on it. It may be delayed until the next statement that
+	// No later call of WriteRow may depend on it: the statement may be delayed until the next statement that
 	// does not use WriteRow.
 	WriteRow(sql string, args ...any) error
-	// HasWritten reports whether the transaction has executed a writing statement that the engine's counters may not
-	// show. The engine then counts the commit even if no counter has changed.
+	// HasWritten reports whether the transaction may have changed rows without changing a counter of the
+	// engine. If so, the engine counts the commit even if no counter has changed.
 	HasWritten() bool
 	// ArgumentBytes returns the total size in bytes of the texts and blobs passed to statements.
 	ArgumentBytes() int64
@@ -67,25 +67,25 @@ type Conn interface {
 // ReadConn is a connection that only reads.
 type ReadConn interface {
 	Statements
-	// BeginReading starts a snapshot that all reads see until EndReading. A connection on which either
-	// fails must not be used again.
+	// BeginReading starts a snapshot, which all reads until EndReading see. If either method fails, the
+	// connection must not be used again.
 	BeginReading() error
 	EndReading() error
-	// InterruptWhenDone interrupts running statements when ctx ends, until release is called. IsInterruption
-	// reports whether err comes from such an interruption.
+	// InterruptWhenDone makes the end of ctx interrupt running statements, until release is called.
+	// IsInterruption reports whether err comes from such an interruption.
 	InterruptWhenDone(ctx context.Context) (release func())
 	IsInterruption(err error) bool
 }
 
 // MissingChecker is a connection that can find out whether damage hides a job from a lookup. Only connections
-// to SQLite files can: a PostgreSQL server has its own checksums, and two of its reads may see different
-// snapshots.
+// to SQLite files implement it. A PostgreSQL server has its own checksums, and two of its reads may see
+// different snapshots.
 type MissingChecker interface {
-	// CheckMissingID returns a damage error if a job with an id that a lookup did not find may still exist.
-	// number is the job number that the id represents, or 0.
+	// CheckMissingID is called after a lookup has found no job with an id. It returns a damage error if such a
+	// job may still exist. number is the job number that the id represents, or 0.
 	CheckMissingID(id string, number int64) error
-	// CheckMissingNumber returns a damage error if a job with a seq that a lookup did not find may still
-	// exist.
+	// CheckMissingNumber is called after a lookup has found no job with a seq. It returns a damage error if
+	// such a job may still exist.
 	CheckMissingNumber(seq int64) error
 }
 
@@ -104,7 +104,7 @@ func (r *QueryBatch) Add(each func(r Row) (more bool, err error), sql string, ar
 	r.Queries = append(r.Queries, Query{each, sql, args})
 }
 
-// Each adds a query, and calls read with each of its rows.
+// Each adds a query whose rows are passed to read, one by one.
 func (r *QueryBatch) Each(read func(r Row), sql string, args ...any) {
 	r.Add(func(row Row) (bool, error) {
 		read(row)
@@ -112,13 +112,13 @@ func (r *QueryBatch) Each(read func(r Row), sql string, args ...any) {
 	}, sql, args...)
 }
 
-// Row is the current row of a statement. A column that holds another type than the requested one reads as
-// zero.
+// Row is the current row of a statement. If a column holds another type than the method returns, the method
+// returns the zero value.
 type Row interface {
 	Num(column int) int64
 	// Text returns a text or the bytes of a blob.
 	Text(column int) string
-	// View returns a text or blob in the database's memory. The slice must not be used after the row.
+	// View returns a text or blob in memory of the database connection. The slice is valid only as long as the row.
 	View(column int) []byte
 	// Value returns the value of a column: nil, an int64, a string, or a copy of a blob's bytes.
 	Value(column int) any
@@ -129,7 +129,7 @@ type ErrorKind uint8
 
 const (
 	RequestRejected ErrorKind = iota // the request was refused before it wrote anything
-	RequestFailed                    // only this request failed, and it is rolled back
+	RequestFailed                    // only this request failed, and the transaction is rolled back
 	DiskFull                         // the disk is full, and the transaction is rolled back
 	DatabaseBusy                     // the database is unavailable now, and the transaction is rolled back
 	DatabaseFailed                   // the database failed, and the outcome may be unknown

@@ -16,13 +16,14 @@ func JoinNumbers[N int | int64](numbers iter.Seq[N]) string {
 	return strings.TrimSpace(string(list))
 }
 
-// Reservation is the claim of a job that is not known to have started.
+// Reservation is the lease of a job that was claimed and is not known to have started.
 type Reservation struct {
 	Fence int64
 	Node  int64 // node that claimed the job; 0 in a database that only one process uses
 }
 
-// ParseReservations parses meta.reserved. It returns the reservations by seq of their jobs.
+// ParseReservations parses a list of reservations, such as the column reserved of the table meta. The keys of
+// the result are the seqs of the jobs.
 func ParseReservations(list string) (map[int64]Reservation, error) {
 	return parseList(list, func(n [4]int64) (int64, Reservation) { return n[0], Reservation{Fence: n[1], Node: n[2]} })
 }
@@ -36,7 +37,7 @@ func ReadReserved(c Querier) (map[int64]Reservation, error) {
 	return ParseReservations(list)
 }
 
-// AppendReservation adds a lease to meta.reserved.
+// AppendReservation appends a reservation to a list in the form that ParseReservations reads.
 func AppendReservation(list []byte, seq, fence, node int64) []byte {
 	list = append(strconv.AppendInt(list, seq, 10), '/')
 	list = strconv.AppendInt(list, fence, 10)
@@ -49,7 +50,7 @@ func AppendReservation(list []byte, seq, fence, node int64) []byte {
 // UserCounts holds the stored counts of a user; see the table users.
 type UserCounts struct{ Waiting, Bytes, Outputs int64 }
 
-// ParseUserCounts parses meta.users. It returns the counts by uid.
+// ParseUserCounts parses the list in the column users of the table meta. The keys of the result are uids.
 func ParseUserCounts(list string) (map[int]UserCounts, error) {
 	return parseList(list, func(n [4]int64) (int, UserCounts) { return int(n[0]), UserCounts{n[1], n[2], n[3]} })
 }

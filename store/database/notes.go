@@ -29,7 +29,8 @@ func RunnerDirsNoteKey(node int64) string {
 // ReadNote reads the note with a key. It returns "" if there is no such note.
 func ReadNote(c Querier, key string) (value string, err error) { return QueryText(c, NoteQuery, key) }
 
-// QuoteLocation puts the name of a database in quotation marks, in a location from the note NoteMoved.
+// QuoteLocation returns a location from the note NoteMoved for messages: the name of a database on a server
+// gets quotation marks. A file path is returned unchanged.
 func QuoteLocation(location string) string {
 	rest, isServer := strings.CutPrefix(location, "the database ")
 	if name, host, found := strings.Cut(rest, " at "); isServer && found {
@@ -43,7 +44,7 @@ func MoveSourceText(note string) string {
 	var source struct {
 		Place string `json:"place"`
 	}
-	json.Unmarshal([]byte(note), &source) // an error leaves the place out of the message
+	json.Unmarshal([]byte(note), &source) // after an error, the message does not name the place
 	return cmp.Or(QuoteLocation(source.Place), "another place")
 }
 

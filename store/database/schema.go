@@ -1,12 +1,11 @@
 package database
 
-// Migrations holds the statements that lead from schema version i to i + 1. Migrations only run forward. Each
-// version is one transaction, which also stores the version number.
+// Migrations holds, at index i, the statements that lead from schema version i to version i + 1. Migrations
+// only run forward. Each version is one transaction, which also stores the version number.
 //
 // In rows of jobs and attempts, columns with long values come last: SQLite can read the columns before them
-// without reading the long values. In jobs, numbers come before texts: PostgreSQL finds a column that follows
-// a text only by walking over all columns before it.
-// See docs/decisions/0001.
+// without reading the long values. In jobs, numbers come before texts: PostgreSQL finds a column that follows a
+// text only by walking over all columns before it. See docs/decisions/0001.
 var Migrations = [][]string{{
 	`CREATE TABLE meta (
 		one          INTEGER PRIMARY KEY CHECK (one = 1),
@@ -95,7 +94,7 @@ var Migrations = [][]string{{
 	`CREATE INDEX jobs_state ON jobs (state, seq)`,
 	`CREATE INDEX jobs_ready ON jobs (lane, rank, seq) WHERE place = 1`,
 	`CREATE INDEX jobs_timed ON jobs (due_at) WHERE place = 2`,
-	// Used by BestWaitingPriority.
+	// BestWaitingPriority uses this index.
 	`CREATE INDEX jobs_retried ON jobs (uid, rank, seq) WHERE place = 2 AND state = 4`,
 	`CREATE INDEX jobs_running ON jobs (seq) WHERE place = 3`,
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5`,
@@ -119,7 +118,7 @@ var Migrations = [][]string{{
 		priority  INTEGER NOT NULL  -- of the job at the head; see rules.Lane
 	) STRICT`,
 	`CREATE UNIQUE INDEX lanes_name ON lanes (queue, uid, demands)`,
-	// Used by BestWaitingPriority, like the next index.
+	// BestWaitingPriority uses this index and the next one.
 	`CREATE INDEX lanes_plain ON lanes (uid) WHERE demands = ''`,
 	`CREATE INDEX lanes_user ON lanes (uid, head_rank, head_seq) WHERE demands <> ''`,
 	`CREATE INDEX lanes_open ON lanes (queue, uid, head_rank, head_seq) WHERE demands <> '' AND shut = 0`,

@@ -1,5 +1,5 @@
-// Package dependencies stores which job waits for which other one, and notes about jobs whose dependants must be
-// decided later, so that the decision needs only the rows of these jobs.
+// Package dependencies stores which job waits for which other job. It also stores notes about ended jobs,
+// because the jobs that wait for them are decided later.
 //
 // Start with Tables.
 package dependencies
@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// State is the part of the tables that the writer keeps in memory. If the transaction is rolled back, the caller
-// restores it.
+// State holds facts about the tables that the writer keeps in memory. The writer is the goroutine that may
+// change the database. If the transaction is rolled back, the caller restores it.
 type State struct {
 	HasEdges       bool  `json:"k"` // a job waits, or once waited, for another job
 	UndecidedJobs  int64 `json:"d"` // number of ended jobs whose dependants are not decided yet
@@ -36,10 +36,11 @@ type Tables struct {
 // New returns the tables as a transaction sees them.
 func New(tx database.Statements, s *State) Tables { return Tables{tx, s} }
 
-// HasEdges implements rules.Tx.
+// HasEdges implements rules.Dependencies. It reports whether any edge is stored; an edge is a dependency of a
+// child on a parent.
 func (t Tables) HasEdges() bool { return t.state.HasEdges }
 
-// AddEdge implements rules.Tx.
+// AddEdge implements rules.Dependencies. It stores an edge with its status.
 func (t Tables) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure,
 	met store.DependencyStatus) error {
 	t.state.HasEdges = true
@@ -47,20 +48,20 @@ func (t Tables) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFa
 		int64(d.Condition), int64(do), int64(met))
 }
 
-// HasEdgeWithStatus implements rules.Tx.
+// HasEdgeWithStatus implements rules.Dependencies. It reports whether any edge of a child has the given status.
 func (t Tables) HasEdgeWithStatus(child int64, met store.DependencyStatus) (bool, error) {
 	n, err := t.conn.QueryNumber(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child,
 		int64(met))
 	return n != 0, err
 }
 
-// Parents implements rules.Tx.
+// Parents implements rules.Dependencies. It returns up to n jobs that a job waits for.
 func (t Tables) Parents(child int64, n int) ([]int64, error) {
 	return database.Rows(t.conn, database.NumOf,
 		`SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, child, int64(n))
 }
 
-// DeleteEdges implements rules.Tx.
+// DeleteEdges implements rules.Dependencies. It deletes all edges of a child.
 func (t Tables) DeleteEdges(child int64) error {
 	if !t.HasEdges() {
 		return nil
@@ -69,7 +70,8 @@ func (t Tables) DeleteEdges(child int64) error {
 		child)
 }
 
-// CountParentChanges implements rules.Tx.
+// CountParentChanges implements rules.Dependencies. It returns the number of notes about a parent, and the
+// newest note.
 func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentChange, err error) {
 	if t.state.UndecidedJobs == 0 {
 		return 0, newest, nil
@@ -82,9 +84,9 @@ func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentCh
 	return n, newest, err
 }
 
-// AddParentChange implements rules.Tx. All notes of one parent are stored under one uid, even after
-// the parent was given to another uid. Notes under two uids might be processed out of order, such as
-// those of an end and a restart.
+// AddParentChange implements rules.Dependencies. It adds a note that a parent has ended, was removed or runs
+// again. All notes of one parent are stored under one uid, even after the parent was given to another uid. With
+// two uids, the note of a restart might be processed before that of an earlier end.
 func (t Tables) AddParentChange(parent int64, uid int, state queue.State, after int64) error {
 	n, err := t.conn.ExecCount(`INSERT INTO ended (parent, uid, state, upto)
 		SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1),
@@ -95,7 +97,8 @@ func (t Tables) AddParentChange(parent int64, uid int, state queue.State, after 
 	return err
 }
 
-// ExtendRerunChange implements rules.Tx.
+// ExtendRerunChange implements rules.Dependencies. It extends the parent's newest Rerun note to all current
+// edges, and deletes newer notes.
 func (t Tables) ExtendRerunChange(parent int64) (was bool, err error) {
 	last, err := t.conn.QueryNumber(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`,
 		parent,
@@ -109,7 +112,7 @@ func (t Tables) ExtendRerunChange(parent int64) (was bool, err error) {
 		INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
 }
 
-// NextParentChange implements rules.Tx.
+// NextParentChange implements rules.Dependencies. It returns the oldest note of the next user; users take turns.
 func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error) {
 	if t.state.UndecidedJobs == 0 {
 		return e, false, nil
@@ -128,7 +131,7 @@ func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error)
 	return e, found, err
 }
 
-// EdgesToDecide implements rules.Tx.
+// EdgesToDecide implements rules.Dependencies. It returns up to n edges that a note applies to.
 func (t Tables) EdgesToDecide(e rules.ParentChange, n int) ([]rules.Edge, error) {
 	met := store.Unresolved
 	if e.State == rules.Rerun {
@@ -141,13 +144,14 @@ func (t Tables) EdgesToDecide(e rules.ParentChange, n int) ([]rules.Edge, error)
 		WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.Parent, int64(met), e.LastEdgeID, int64(n))
 }
 
-// DeleteParentChange implements rules.Tx.
+// DeleteParentChange implements rules.Dependencies. It deletes a note.
 func (t Tables) DeleteParentChange(id int64) error {
 	t.state.UndecidedJobs--
 	return t.conn.Exec(`DELETE FROM ended WHERE id = ?`, id)
 }
 
-// PostponeParentChanges implements rules.Tx. It keeps the order of a parent's notes.
+// PostponeParentChanges implements rules.Dependencies. It moves a parent's notes behind the user's other notes,
+// in the same order.
 func (t Tables) PostponeParentChanges(parent int64) error {
 	last, _ := t.conn.QueryNumber(`SELECT max(id) FROM ended`)
 	t.conn.Exec(`INSERT INTO ended (parent, uid, state, upto)
@@ -155,7 +159,7 @@ func (t Tables) PostponeParentChanges(parent int64) error {
 	return t.conn.Exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)
 }
 
-// SetEdgeStatus implements rules.Tx.
+// SetEdgeStatus implements rules.Dependencies. It writes the status of an edge.
 func (t Tables) SetEdgeStatus(e *rules.Edge, met store.DependencyStatus) error {
 	return t.conn.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// insertLastAttempt inserts a row for the last attempt of a completed job that changes to another state.
+// insertLastAttempt inserts a row for the last attempt of a completed job when the job changes to another state.
 func (t *Tx) insertLastAttempt(j *rules.Job) {
 	var a queue.Attempt
 	found := false
@@ -28,7 +28,7 @@ func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
 		string(a.Reason), a.Error, records.BoolToInt(a.Counted), a.CPUTime.Microseconds(), a.PeakRSS, int64(a.Leftovers),
 		a.DroppedBytes,
 		orNull(a.Output), orNull(a.OutputRef), a.OutputBytes)
-	// Write these values with a second statement, because few jobs have them.
+	// Write the values that few attempts have with a second statement.
 	if len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0 {
 		t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
 			orNull(string(a.Result)), orNull(a.ResultError), a.PeakTasks, seq, int64(a.Number))

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/integrity"
 )
 
-// An attempt without output or errors is stored in its job's row while the job stays completed. It is
-// reported like any other attempt. It gets its own row once the job runs again.
+// An attempt without output or errors is stored in its job's row while the job stays completed. The store
+// returns it like any other attempt. When the job runs again, the attempt gets its own row.
 func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]

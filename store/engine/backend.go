@@ -10,21 +10,23 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Backend provides what differs between the databases of an engine, apart from their connections and their
-// disk space. Reads call the methods of reads.Database. The writer, which is the goroutine that holds the right
-// to write, calls the others: outside of a transaction, unless the method's comment says otherwise.
+// Backend provides what differs between the databases of an engine, apart from their connections and their disk
+// space. Goroutines that read call the methods of reads.Database. The writer, which is the goroutine that holds
+// the right to write, calls all other methods. These calls are outside of a transaction if the method's comment
+// does not say otherwise.
 type Backend interface {
 	reads.Database
-	// BeforeCommit is called by the writer before it carries out a group of operations. An error makes the engine
-	// fail for good.
+	// BeforeCommit is called by the writer before it carries out a group of operations, which is committed in
+	// one transaction. An error makes the engine fail for good.
 	BeforeCommit() error
 	// BeginTx is called by the writer to begin a transaction. Afterwards the writer's cache contains all
 	// changes that other nodes have committed. After an error, the group is rolled back; the kind of the error
 	// decides whether it is tried again.
 	BeginTx(t *Tx) error
-	// ReadReservations adds a statement that reads the reserved leases (not known to have started) that are
-	// stored outside of meta. WriteReservations stores the reserved leases, and returns the new text for meta if
-	// it changes. The writer calls both inside a transaction, or while it loads its cache.
+	// A lease is reserved while its attempt is not known to have started. ReadReservations adds a statement
+	// that reads the reserved leases stored outside of the table meta. WriteReservations stores the reserved
+	// leases. If the list in meta must change, changed is true and inMeta is the new list. The writer calls
+	// both inside a transaction, or while it loads its cache.
 	ReadReservations(all *database.QueryBatch, read func(database.Row))
 	WriteReservations(t *Tx) (inMeta string, changed bool, err error)
 	// OnCommit is called by the writer after each commit; changed reports whether the row of meta changed.
@@ -32,8 +34,8 @@ type Backend interface {
 	// RefusalError returns the error for callers whose request fails because the disk is full or the database is
 	// busy. The writer calls it.
 	RefusalError(k database.ErrorKind, err error) error
-	// MayBlameOtherStatement reports whether an error may be about another row of the transaction than that of the
-	// failed statement. The writer calls it after it has rolled back the transaction.
+	// MayBlameOtherStatement reports whether an earlier statement of the transaction may have caused an error
+	// that the failed statement has returned. The writer calls it after it has rolled back the transaction.
 	MayBlameOtherStatement(err error) bool
 	// OnFailure is called by the writer once, when the engine has failed.
 	OnFailure()
@@ -51,12 +53,12 @@ type DiskSpace interface {
 	// DatabaseBytes returns the size of the database, or 0 if it is unknown.
 	DatabaseBytes() int64
 	// CheckSpace returns an error while there is no disk space for new jobs. The caller of the request gets
-	// this error. MaintainReserve keeps some space in reserve for running jobs. Both are called inside a
-	// transaction.
+	// this error. MaintainReserve creates the reserve if it is missing. The reserve is disk space that is kept
+	// free for running jobs. Both are called inside a transaction.
 	CheckSpace() error
 	MaintainReserve()
-	// ReleaseReserve releases disk space from the reserve, and reports whether it could. Without whole it
-	// keeps the last part for operations that free space.
+	// ReleaseReserve releases disk space from the reserve, and reports whether it has released any. If whole is
+	// false, the last part of the reserve remains, for operations that free space.
 	ReleaseReserve(whole bool) bool
 	// OnSpaceFreed is called after jobs or outputs were removed, on the goroutine of the caller that removed
 	// them.
@@ -65,22 +67,23 @@ type DiskSpace interface {
 
 // SharedDatabase provides what the engine needs only of a database that several nodes share. The writer calls
 // its methods inside a transaction. An error rolls the transaction back, and its kind decides what happens
-// next. Each call may take a round trip to the server, so none is made for a single job of many.
+// next. Each call may take a round trip to the server, so the engine does not make one call per job.
 type SharedDatabase interface {
-	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. want is the expected
-	// number of rows. With readNow it also reads the rows, because later statements would delay them.
+	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. want is the
+	// expected number of rows. If readNow is true, it also reads the rows immediately, because later statements
+	// would delay them.
 	StartLaneQuery(query string, args []any, want int, readNow bool) (EarlyRows, error)
 	// ReadLanes reads the next jobs of several lanes in one round trip: up to size jobs of each, with
 	// records.WholeColumns, and the head that follows them. The result has one element for each start.
 	ReadLanes(t *Tx, starts []readahead.Start, size int) ([]readahead.Lane, error)
-	// ReadOpenLanes passes the open lanes with demands of a queue to the callback each, in one query: the first
-	// perUser lanes of each user, except those with the ids in closedHere. If uids is nil, it reads the lanes
-	// of all users.
+	// ReadOpenLanes reads the open lanes with demands of a queue in one query, and passes them to the callback
+	// each: the first perUser lanes of each user. It skips lanes whose ids are in closedHere. If uids is nil,
+	// it reads the lanes of all users.
 	ReadOpenLanes(t *Tx, queue string, uids []int, perUser int, closedHere []int64, each func(rules.Lane)) error
 	// StoreNode stores the labels and resources of this node, for the other nodes.
 	StoreNode(t *Tx, n *store.Node) error
-	// StoreDelta stores the cache delta of the commit with that number, for the other nodes. An empty delta
-	// makes them reload.
+	// StoreDelta stores the cache delta of the commit with the number commit, for the other nodes. An empty
+	// delta makes them reload.
 	StoreDelta(t *Tx, commit int64, delta []byte) error
 	// TakeSubmission calls enqueue for a submission, and deletes the submission. If the submission no longer
 	// exists, another service has enqueued it, and TakeSubmission reports a duplicate.

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// addBlockedJobs fills a store with about 990 jobs per unit of scale that may not run. They are behind one
-// lock, behind individual locks of a user at the quota, behind full rates, in a paused queue, or wait for a
-// job that has not ended.
+// addBlockedJobs fills a store with about 990 jobs, times scale, that may not run. Some need the same lock that
+// is held, or a full rate. Others have their own locks, but their user is at the quota. The rest are in a
+// paused queue, or wait for a job that has not ended.
 func addBlockedJobs(t testing.TB, s *Store, scale int) {
 	ctx := t.Context()
 	must := func(err error) {
@@ -135,7 +135,8 @@ func TestBarredJobsCostNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	addBlockedJobs(t, s, 10)
 	without, with := statements(empty), statements(s)
-	// One statement per ended job checks for dependants, and a new minute of statistics may begin.
+	// Allow for one more statement per ended job, which checks for dependants, and for the statements that
+	// begin a new minute of statistics.
 	if with > without+100*8+50 {
 		t.Errorf("%d statements with 9,900 jobs that cannot start, %d without them", with, without)
 	}
@@ -161,8 +162,8 @@ func overQuota(t testing.TB, s *Store, n int) {
 	}
 }
 
-// BenchmarkBarred measures a block of 8 jobs in an empty queue, in one with 990,000 jobs that may not run,
-// and in one where a million jobs of another user wait for the quota.
+// BenchmarkBarred measures a block of 8 jobs in three queues: an empty one, one with 990,000 jobs that may not
+// run, and one where a million jobs of another user wait for that user's quota.
 func BenchmarkBarred(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -183,8 +184,8 @@ func BenchmarkBarred(b *testing.B) {
 	}
 }
 
-// BenchmarkDependants measures how long another client's enqueues take: alone, and while 100,000 dependants
-// of one job are decided.
+// BenchmarkDependants measures how long the enqueues of one client take: alone, and while the engine decides
+// what happens to 100,000 dependants of a job of another client.
 func BenchmarkDependants(b *testing.B) {
 	for name, children := range map[string]int{"alone": 0, "during 100,000": 100_000} {
 		b.Run(name, func(b *testing.B) {

@@ -24,7 +24,7 @@ type batch struct {
 	number      int64
 	uid         int
 	name        string
-	lastFrameAt queue.Millis     // time of the last frame
+	lastFrameAt queue.Millis     // time when the last frame was stored
 	node        int64            // number of the node that receives the frames
 	jobs        int64            // number of jobs that are not in the queue yet
 	chosenIDs   int64            // number of these jobs whose id the user chose; counted since the engine was opened
@@ -34,13 +34,13 @@ type batch struct {
 	removing    bool // the batch is being removed, one frame per step
 }
 
-// acceptsFrames reports whether a batch accepts frames.
+// acceptsFrames reports whether a batch accepts frames: it is neither committed nor being removed.
 func (b *batch) acceptsFrames() bool { return !b.committed && !b.removing }
 
 // acceptsFramesHere reports whether a batch accepts frames from this node's clients.
 func (e *Engine) acceptsFramesHere(b *batch) bool { return b.acceptsFrames() && b.node == e.node }
 
-// StageBatch stores one frame of a batch.
+// StageBatch implements store.Batches. It stores one frame, which is a part of the jobs of a batch.
 func (e *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
 	list, err := encodeAllTexts(r.Drafts)
 	if err != nil {
@@ -49,7 +49,8 @@ func (e *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt
 	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (store.Receipt, error) { return t.stageFrame(r, list) })
 }
 
-// setBatch changes the cached data of a batch and of its user. A batch whose number is 0 removes the entry.
+// setBatch changes the cached data of the batch with the number n, and of its user. If b.number is 0, it
+// removes the batch from the cache.
 func (t *Tx) setBatch(n int64, b batch) {
 	t.requireReload()
 	m := &t.s.mem
@@ -87,7 +88,7 @@ func (m *memory) countBatch(b *batch, sign int64) {
 	})
 }
 
-// firstBatch returns the matching batch with the lowest number.
+// firstBatch returns the batch with the lowest number for which matches returns true.
 func (m *memory) firstBatch(matches func(*batch) bool) (found batch, ok bool) {
 	for _, b := range m.batches {
 		if matches(&b) && (!ok || b.number < found.number) {
@@ -196,20 +197,20 @@ func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt
 		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], records.TotalSize(drafts, list), frame)
 }
 
-// isDiscarded reports whether the request continues a batch that was forgotten. If the service began a new batch of
-// the same name instead, it would commit that batch without the forgotten frames.
+// isDiscarded reports whether the request continues a batch that was forgotten. Without this check, the service
+// would begin a new batch of the same name, and commit it without the forgotten frames.
 func (t *Tx) isDiscarded(r store.Request) bool {
 	return t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch) != 0
 }
 
-// auditBatch records an event about an uncommitted batch. Its jobs have no other events.
+// auditBatch records an event about an uncommitted batch, because the jobs of such a batch have no events yet.
 func (t *Tx) auditBatch(b *batch, what string, jobs int64) {
 	target := store.BatchAuditTarget(b.name, what, jobs)
 	t.record(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchAuditVerb, Target: target})
 }
 
-// commitBatch commits a batch, including the given drafts. Its jobs are part of the queue from now on, and
-// ApplyBatch moves them there.
+// commitBatch commits a batch. The drafts of r become its last frame. From then on, its jobs count as jobs of
+// the queue, and ApplyBatch moves them there.
 func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, _ := m.openBatch(r.UID, r.Batch)
@@ -232,7 +233,7 @@ func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.R
 	return receipt, t.err
 }
 
-// ApplyBatch moves the next frame of a committed batch into the queue.
+// ApplyBatch moves the next frame of a committed batch into the queue. more reports whether there may be more frames.
 func (e *Engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
 	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (more bool, err error) {
 		if b := e.mem.batches[n]; b.committed {
@@ -246,7 +247,7 @@ func (e *Engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error)
 // frames.
 func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	if err := t.s.space.CheckSpace(); err != nil {
-		return true, err // the disk reserve is for running jobs
+		return true, err // do not fill the disk: its reserve is for running jobs
 	}
 	f, found := t.firstFrame(b.number)
 	if !found {
@@ -282,8 +283,7 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	return true, t.err
 }
 
-// readBatches adds the statements that read all batches, and the number and size of the jobs in their
-// frames.
+// readBatches adds the statements that read all batches, with the number and size of the jobs in their frames.
 func (e *Engine) readBatches(all *database.QueryBatch) {
 	m := &e.mem
 	all.Each(func(r database.Row) {
@@ -317,8 +317,8 @@ func (e *Engine) finishBatches(ctx context.Context) error {
 	}
 }
 
-// chosenIDsSQL returns a statement that reads the ids chosen by users, among those that satisfy the condition in
-// column. It omits jobs whose id is their seq.
+// chosenIDsSQL returns a statement that reads the ids that users have chosen. column is a condition, such as
+// the result of InWordsSQL. Jobs whose id is their seq are left out.
 func chosenIDsSQL(column string) string {
 	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + column + ` AND id <> CAST(seq AS TEXT)`
 }

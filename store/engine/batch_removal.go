@@ -37,7 +37,7 @@ func (t *Tx) discardBatch(b batch) {
 	t.auditBatch(&b, "forgotten", b.jobs)
 }
 
-// markBatchRemoved marks a batch as removed; removeNextFrame removes its frames.
+// markBatchRemoved marks a batch for removal. removeNextFrame then removes its frames one by one.
 func (t *Tx) markBatchRemoved(b batch) {
 	t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.number)
 	b.removing, b.jobs, b.bytes = true, 0, 0
@@ -60,8 +60,8 @@ func (t *Tx) removeNextFrame(n int64) (more bool) {
 	return true
 }
 
-// removeEmptyBatch removes a batch that has no frames. If a damaged frame was detached from the batch, it also
-// removes the ids that could not be read from that frame.
+// removeEmptyBatch removes a batch that has no frames. It also removes the ids of a damaged frame that was
+// detached from the batch, because they could not be read from the frame.
 func (t *Tx) removeEmptyBatch(n int64) {
 	if detached := t.number(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n); detached != 0 {
 		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
@@ -70,8 +70,8 @@ func (t *Tx) removeEmptyBatch(n int64) {
 	t.Exec(`DELETE FROM batches WHERE n = ?`, n)
 }
 
-// tidyBatches does one step of upkeep. It forgets the batches whose clients have stopped sending. It reports whether
-// there is more to do.
+// tidyBatches does one step of the upkeep of batches, which is the periodic cleanup. It forgets batches whose
+// clients have stopped sending. It reports whether there is more to do.
 func (t *Tx) tidyBatches() (more bool, err error) {
 	t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.startTime.Add(-store.DiscardedNameRetention)))
 	return t.continueBatches(func(b *batch) bool {
@@ -79,9 +79,10 @@ func (t *Tx) tidyBatches() (more bool, err error) {
 	})
 }
 
-// continueBatches forgets a batch that is abandoned, removes a frame of a dropped batch, or moves a frame of a
-// committed batch into the queue. It reports whether there is more to do. While the disk is full, it moves no frame:
-// the jobs that are in the queue can run, and the next upkeep tries again.
+// continueBatches does one step: it drops a batch for which abandoned returns true, removes a frame of a
+// dropped batch, or moves a frame of a committed batch into the queue. It reports whether there is more to do.
+// While the disk is full, it moves no frame: the jobs that are in the queue can run, and the next upkeep tries
+// again.
 func (t *Tx) continueBatches(abandoned func(*batch) bool) (more bool, err error) {
 	m := &t.s.mem
 	if b, found := m.firstBatch(abandoned); found {

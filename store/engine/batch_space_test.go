@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A disk that fills up while a committed batch is moved into the queue does not prevent opening. The batch is
-// moved later.
+// A disk that fills up while a committed batch is moved into the queue does not prevent opening. The rest of
+// the batch is moved later.
 func TestFullDiskDoesNotPreventOpening(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stage(t, s, "a", 1000, false)
@@ -24,7 +24,7 @@ func TestFullDiskDoesNotPreventOpening(t *testing.T) {
 			return err
 		})
 	}
-	limit("1") // SQLite uses the current number of pages instead
+	limit("1") // SQLite raises this limit to the current number of pages
 	if _, err := s.ApplyBatch(t.Context(), committed.Batch); !errors.Is(err, queue.ErrNoSpace) {
 		t.Fatalf("moving a frame on a full disk: got %v, want %v", err, queue.ErrNoSpace)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// The cost of BestWaitingPriority does not depend on the number of jobs, queues and locks of the user or of others.
-// For a user without waiting jobs it costs nothing.
+// The cost of BestWaitingPriority does not depend on the number of jobs, queues and locks of the user or of
+// others. For a user without waiting jobs, it reads nothing.
 func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	const some, many = 1000, 10_000
 	s := openStore(t, t.TempDir())
@@ -101,8 +101,8 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 	}
 }
 
-// If a user has jobs in more queues than the search reads, the result is a bound that is at least the
-// highest priority.
+// If a user has jobs in more queues than the search reads, the result is an upper bound of the user's highest
+// priority.
 func TestBestWaitingIsUnknownInTooManyQueues(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for i := range reads.MaxBestLanes + 1 {

@@ -20,17 +20,16 @@ import (
 
 // This file keeps the caches of several nodes consistent.
 //
-// Every node caches counts, users, queues, lane heads, leases and the statistics of the current minute. A
-// transaction that changes any of these stores a cache delta in the table changes. A node
-// that takes the writer lock first applies the deltas that it has missed. If a delta is missing, too large or
-// of another version, the node reloads its caches from the tables.
+// Every node, which is one of the services that share the database, caches counts, users, queues, lane heads,
+// leases and the statistics of the current minute. A transaction that changes any of these stores a cache delta
+// in the table changes. A node that takes the writer lock first applies the deltas that it has missed. If a
+// delta is missing, too large or of another version, the node reloads its caches from the tables.
 //
 // A delta holds the values after the transaction, not the operations that led to them, so the order of its
-// parts does not matter.
-// See docs/decisions/0027.
+// parts does not matter. See docs/decisions/0027.
 
-// cacheDelta holds the changes that one transaction made to the state that every node caches. A field
-// without a comment holds the new value of the field of memory with the same or a similar name.
+// cacheDelta holds the changes that one transaction made to the state that every node caches. A field without a
+// comment holds the new value of the field in the struct memory that has the same or a similar name.
 type cacheDelta struct {
 	Version       int                        `json:"b"` // deltaVersion of the node that wrote the delta
 	NextSeq       int64                      `json:"s"`
@@ -82,7 +81,7 @@ type deltaLane struct {
 	ClosedBy int64 `json:"s,omitempty"`
 }
 
-// deltaLeases holds leases that differ only in their jobs and fences.
+// deltaLeases holds leases that differ only in their jobs and fences. Seqs and Fences have one element for each lease.
 type deltaLeases struct {
 	Lane    int64        `json:"l"`
 	Queue   string       `json:"q"`
@@ -122,19 +121,19 @@ func (t *Tx) addQueueToDelta(q *lanes.Queue) {
 	}
 }
 
-// addStaleUserToDelta makes the other nodes read again which lanes with demands of a user are open.
+// addStaleUserToDelta makes the other nodes read again which of a user's lanes with demands are open.
 func (t *Tx) addStaleUserToDelta(q *lanes.Queue, uid int) {
 	if t.addQueueToDelta(q); t.delta != nil {
 		t.delta.queues[q][uid] = true
 	}
 }
 
-// deltaVersion is the version of this format. A node that does not know the version reads everything again.
-// Two versions are in use while nodes are upgraded one after the other.
+// deltaVersion is the version of this format. A node that does not know the version reloads its caches. Several
+// versions may be in use while nodes are upgraded one by one.
 const deltaVersion = 5
 
-// maxForeignNotices is the number of changed jobs or users up to which watchers are notified of each one. If
-// more have changed, all watchers are notified.
+// maxForeignNotices is the number of jobs or users changed by other nodes up to which each change is notified
+// separately. Above that, all watchers are notified once.
 const maxForeignNotices = 10_000
 
 // maxDeltaBytes is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload.
@@ -184,7 +183,7 @@ func (t *Tx) buildDelta() ([]byte, error) {
 	return text, err
 }
 
-// addLeases adds the leases that the transaction changed or ended, and the other jobs that it changed.
+// addLeases adds the leases that the transaction changed or ended, and the jobs that it changed in other ways.
 func (d *cacheDelta) addLeases(t *Tx) {
 	seqs := slices.Clone(t.leases)
 	slices.Sort(seqs)
@@ -214,13 +213,13 @@ func (d *cacheDelta) addLeases(t *Tx) {
 	}
 }
 
-// leaseGroupKey identifies the leases that one deltaLeases can hold together.
+// leaseGroupKey holds the values that leases must share so that one deltaLeases can hold them.
 type leaseGroupKey struct {
 	lane, node int64
 	running    bool
 }
 
-// errDeltaVersion reports a cache delta that was written in the format of another version.
+// errDeltaVersion is the error for a cache delta in the format of another version.
 var errDeltaVersion = errors.New("another version of the service wrote the change")
 
 // applyDelta applies the cache delta that another node stored with its commit of the given number.
@@ -263,7 +262,7 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 	}
 	if slices.ContainsFunc(n.Queues, func(q deltaQueue) bool { return len(q.StaleUsers) > 0 }) ||
 		slices.ContainsFunc(n.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
-		// A change to a gate may affect a lane that only this node treats as closed.
+		// The other node may have changed a gate, which can affect a lane that is closed for this node alone.
 		s.closedHereStale = true
 		s.watchForeignTimer(t.startTime, t.startTime)
 	}
@@ -295,7 +294,8 @@ func (e *Engine) applyCounts(n *cacheDelta) {
 	}
 }
 
-// applyEndedLeases removes leases that another node has ended. It reports whether one of them had needs.
+// applyEndedLeases removes leases that another node has ended. It reports whether any of these leases had
+// needs, that is, held units of gates.
 func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
 	m := &t.s.mem
 	for _, seq := range seqs {
@@ -312,8 +312,9 @@ func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
 	return hadNeeds
 }
 
-// watchForeignTimer sets a timer that fires foreignTimerGrace after a timer of another node is due, at most
-// about an hour from now. If the other node has not handled its timer by then, this node does.
+// watchForeignTimer makes this node check a timer that another node has set. The check takes place
+// foreignTimerGrace after the timer is due, but at most about an hour from now. If the other node has not
+// handled the timer by then, this node does.
 func (e *Engine) watchForeignTimer(now, due queue.Millis) {
 	if due == 0 || e.foreignTimerAt > now && e.foreignTimerAt <= due.Add(foreignTimerGrace) {
 		return
@@ -367,13 +368,13 @@ func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	if l == nil || l.Job.ID != "" {
 		return l, nil
 	}
-	// The row contains what this transaction wrote before it held the writer lock, not what the rules have
-	// decided.
+	// Do not read a row that this transaction wrote before it held the writer lock: it is a prediction, not yet
+	// confirmed by the rules.
 	if t.prewrite.covers(l.Job.Seq) {
 		return l, errPrewrite
 	}
 	j, err := t.Job(l.Job.Seq, rules.ReadSummary)
-	if errors.Is(err, queue.ErrNotFound) { // the row is lost
+	if errors.Is(err, queue.ErrNotFound) { // the job's row is lost, so the lease is too
 		return l, nil
 	}
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// mirroredNode is a node with a second node on the same database. After each transaction of the first node,
-// the second node applies the cache delta, and both caches are compared. The second node makes no changes of
-// its own.
+// mirroredNode is the backend of a node that has a second node, the mirror, on the same database. After each
+// transaction of the first node, the second node applies the cache delta, and both caches are compared. The
+// second node makes no changes of its own.
 type mirroredNode struct {
 	Backend
 	*Engine
 	mirror                 *Engine
 	difference             error // the first difference between the caches that was found
-	appliedDeltas, reloads int   // transactions that the second node applied as deltas; its reloads
+	appliedDeltas, reloads int   // how many transactions the second node applied as deltas; how often it reloaded
 }
 
 func (m *mirroredNode) OnCommit(changed bool) {
@@ -73,7 +73,7 @@ func (m *mirroredNode) setQuota() {
 	}
 }
 
-// staleLeases returns an error for each lease that the second node would write with outdated values.
+// staleLeases returns an error if the second node would write any lease's job with outdated values.
 func (m *mirroredNode) staleLeases(t *Tx) (wrong error) {
 	of := func(j *rules.Job) string {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.StartedAttempts, j.Deferrals,
@@ -94,7 +94,7 @@ func (m *mirroredNode) staleLeases(t *Tx) (wrong error) {
 
 func (m *mirroredNode) Close() error { return errors.Join(m.mirror.Close(), m.Backend.Close()) }
 
-// differences returns the differences between the caches of two nodes.
+// differences returns an error that names the differences between the caches of two nodes, or nil.
 func differences(a, b *memory) (wrong error) {
 	same := func(what string, a, b any) {
 		if !reflect.DeepEqual(a, b) {
@@ -204,7 +204,7 @@ func mirroredWalks(t *testing.T, n int,
 	}, func(of *Engine) error {
 		m := of.backend.(*mirroredNode)
 		return errors.Join(m.difference, m.inMirror(func(t *Tx) error {
-			m.mirror.rechecks.MaxSteps = 40 * rules.MaxSteps // use the same limit as on the first node
+			m.mirror.rechecks.MaxSteps = 40 * rules.MaxSteps // the same limit as on the first node
 			if err := t.rules.OpenLanes(); err != nil {
 				return err
 			}

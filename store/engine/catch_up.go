@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store/statistics"
 )
 
-// reload reads the writer's memory from the tables again, because another node has changed them. It keeps
-// state that exists only in this node's memory. It fails with errPrewrite if this transaction wrote rows
-// before it held the writer lock, because it would read these provisional rows as final ones.
+// reload reads the writer's memory from the tables again, because another node has changed the tables. It keeps
+// the state that exists only in this node's memory. It fails with errPrewrite if this transaction wrote rows
+// before it held the writer lock, because it would otherwise take these provisional rows for final ones.
 func (t *Tx) reload() error {
 	if t.prewrite != nil {
 		return errPrewrite
@@ -37,7 +37,7 @@ func (t *Tx) reload() error {
 	m.statistics.LastTidyHour, m.dependencies.LastDecidedUID = old.statistics.LastTidyHour, old.dependencies.LastDecidedUID
 	m.lanes.ClosedHere = old.lanes.ClosedHere
 	for name, q := range old.lanes.Queues {
-		if q.Pass > old.lastServedTurn { // keep only a higher Pass; a queue with a lower one is treated like a new queue
+		if q.Pass > old.lastServedTurn { // a queue whose Pass is not higher is treated like a new queue
 			m.lanes.Queue(name).Pass = q.Pass
 		}
 		if reloaded := m.lanes.Queues[name]; reloaded != nil {
@@ -68,8 +68,8 @@ func (t *Tx) reload() error {
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
 	t.memoryAtStart, s.foreignChanges.hasChanges, s.madeJobsReady = *m, true, true
-	// The head of a lane without demands may have preceded the lane's first job. Lanes with demands of the same
-	// user can have stayed closed behind that head, but the tables have the exact one.
+	// In memory, the head of a lane without demands may have been before the lane's first job. It has now moved
+	// to that job. Lanes with demands that stayed closed behind the old head may have to open.
 	for gate := range m.lanes.OverQuota {
 		t.rules.MarkGateDirty(gate)
 	}
@@ -77,9 +77,10 @@ func (t *Tx) reload() error {
 	return nil
 }
 
-// CatchUp applies the cache deltas of the commits that this node has missed, up to the given one. If they are
-// incomplete or unreadable, it reloads the caches. Then it prepares the transaction for a database with other
-// nodes, and may send the query of the next claim. The backend calls it in BeginTx, once it holds the writer lock.
+// CatchUp applies the cache deltas of the commits that this node has missed, up to the commit with the number
+// commits. If deltas are missing or unreadable, it reloads the caches. Then it prepares the transaction for a
+// database with other nodes, and may send the query of the next claim. The backend calls it in BeginTx, once it
+// holds the writer lock.
 func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	if err := t.applyMissedDeltas(commits, deltas); err != nil {
 		return err
@@ -109,7 +110,7 @@ func (t *Tx) applyMissedDeltas(commits int64, deltas [][]byte) error {
 			}
 			return t.reload()
 		}
-		t.undo = nil // the changes are committed, so an error of this transaction must not undo them
+		t.undo = nil // the other node's changes are committed, so an error of this transaction must not undo them
 	}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	t.memoryAtStart = *m

@@ -7,29 +7,29 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// claimPrefetch is the query that the claim of a transaction will probably send. It is sent right after this
-// node gets the writer lock, so that the server finds the jobs while the node records ended attempts.
+// claimPrefetch is the query that the claim of a transaction will probably need. The query is sent right after
+// this node gets the writer lock, so that the server finds the jobs while the node records ended attempts.
 //
 // No other node changes anything while this node holds the lock. The transaction's own writes may invalidate
 // the prefetched rows; noteWrite keeps track of them. See docs/decisions/0028.
 type claimPrefetch struct {
 	args        []any
-	endedLeases map[int64]bool // jobs whose leases have ended since the query was sent
+	endedLeases map[int64]bool // by seq: jobs whose leases have ended since the query was sent
 	rows        EarlyRows
 }
 
 // EarlyRows are the rows of a query that was sent before they were needed.
 type EarlyRows interface {
-	// Each passes the rows to the callback each, until it returns false. ok is false if the rows are lost,
-	// because the result of a later statement was read first. Each is called at most once, by the writer.
+	// Each passes the rows to the callback each, until the callback returns false. ok is false if the rows are
+	// lost, because the result of a later statement was read first. Each is called at most once, by the writer.
 	Each(each func(r database.Row) (more bool, err error)) (ok bool, err error)
 }
 
 // minClaimPrefetch is the minimum number of wanted jobs for which a claim prefetch saves time.
 const minClaimPrefetch = 64
 
-// prefetchClaim sends the query for the jobs that the first operation of the group will claim. It does so
-// only if the claim will probably use the same lane as the last claim.
+// prefetchClaim sends the query for the jobs that the first operation of the group will claim. It sends no
+// query if it cannot predict which lane the claim will use.
 func (t *Tx) prefetchClaim() error {
 	s := t.s
 	q := s.mem.lanes.Queues[s.lastClaimQueue]
@@ -43,7 +43,7 @@ func (t *Tx) prefetchClaim() error {
 	e := &claimPrefetch{args: scanLaneArgs(lane.ID, lane.Head, t.ReadLimit(t.wantedJobs, s.typicalJobBytes)),
 		endedLeases: map[int64]bool{}}
 	// If this transaction still has to write the ended attempts, the server executes these writes only after
-	// the client has read the rows. So read them immediately.
+	// the client has read the rows. So read the rows immediately.
 	readNow := t.prewrite == nil && len(t.endedAttempts) > 0
 	var err error
 	e.rows, err = s.shared.StartLaneQuery(scanLaneSQL(records.WholeColumns), e.args, t.wantedJobs, readNow)
@@ -51,8 +51,8 @@ func (t *Tx) prefetchClaim() error {
 	return err
 }
 
-// noteWrite notes that the transaction writes a job. Writing a leased job, or the end of a lease, does not
-// affect the prefetched rows of other jobs. Any other write may, so it discards the claim prefetch.
+// noteWrite takes note that the transaction writes a job's row. Writing a leased job, or the end of a lease,
+// does not affect the prefetched rows of other jobs. Any other write may, so it discards the claim prefetch.
 func (t *Tx) noteWrite(j *rules.Job) {
 	switch last := len(t.leases) - 1; {
 	case t.claimPrefetch == nil, t.s.mem.leases[j.Seq] != nil:

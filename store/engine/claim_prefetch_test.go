@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A claim prefetch is sent before the first operation of its transaction. Its rows are used unless a write
-// of the transaction may have changed them. The end of a leased job does not discard them, but that job is
-// not leased again.
+// A claim prefetch, the early query of a claim, is sent before the first operation of its transaction. Its rows
+// are discarded if a write of the transaction may have changed them. The end of a leased job does not discard
+// the rows, but the ended job is not leased again.
 func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 	server := pgserver.Shared(t)
 	important := engine.Draft(func(j *queue.Job) { j.Priority = 9 })
@@ -57,7 +57,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			s.SetPrefetchThreshold(1)
 			var got []queue.Job
 			expected, taken := false, false
-			// If there are attempts to prewrite, the prefetched rows are not read immediately.
+			// Attempts that are written before the lock is held keep the prefetched rows from being read immediately.
 			var ends []store.Settlement
 			if early {
 				ends = []store.Settlement{completedOn(s, &jobs[2])}

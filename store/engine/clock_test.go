@@ -40,7 +40,7 @@ func TestClockStepsOfAYear(t *testing.T) {
 		turned, err = s.Exchange(t.Context(), store.Report{WantedJobs: 9})
 		want := 2
 		if step > 0 {
-			want = 3 // the retry is due
+			want = 3 // now the retry is due too
 		}
 		if err != nil || len(turned.Jobs) != want {
 			t.Errorf("step %v: got %d jobs, %v, want %d", step, len(turned.Jobs), err, want)

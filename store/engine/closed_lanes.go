@@ -8,9 +8,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// closedLaneSearch identifies a search for lanes with demands that a gate has closed. It finds the best lane of a
-// queue (of one user, or of all users), or the best lane of each list. A list holds one user's lanes in a
-// queue.
+// closedLaneSearch identifies a search for lanes with demands that a gate has closed. If perList is set, it
+// finds the best lane of each list; a list holds the lanes of one user in one queue. Otherwise it finds the
+// best lane of queue: of all users if allUsers is set, or of the user uid.
 type closedLaneSearch struct {
 	gate     int64
 	queue    string
@@ -26,17 +26,18 @@ func (t *Tx) cacheClosedLanes(search closedLaneSearch, list []rules.Lane) {
 	t.closedLanes[search] = list
 }
 
-// BestClosedInQueue implements rules.Tx.
+// BestClosedInQueue implements rules.Lanes. It returns the best lane of a queue that a gate has closed.
 func (t *Tx) BestClosedInQueue(gate int64, queueName string) (l rules.Lane, found bool, err error) {
 	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: queueName, allUsers: true})
 }
 
-// BestClosedInList implements rules.Tx.
+// BestClosedInList implements rules.Lanes. It returns the best lane of one user in one queue that a gate has closed.
 func (t *Tx) BestClosedInList(gate int64, list rules.ClosedLaneList) (l rules.Lane, found bool, err error) {
 	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: list.Queue, uid: list.UID})
 }
 
-// firstClosedLane returns the best lane in a queue that a gate has closed.
+// firstClosedLane returns the best lane that matches a search. The search must not have perList set. Lanes
+// without demands are included.
 func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool, err error) {
 	gate, ls := search.gate, t.s.mem.lanes
 	if gate < 0 {
@@ -62,8 +63,9 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 	return l, found, t.err
 }
 
-// findClosedLanes returns lanes with demands that a gate has closed. If closedHere lists lanes that are closed only for
-// this node, it returns those of the queue. If closedHere is empty, it returns only the best lane.
+// findClosedLanes returns lanes with demands that a gate has closed. closedHere lists the ids of lanes that are
+// closed only for this node. If it is not empty, the result is these lanes, as far as they belong to the queue.
+// If it is empty, the result is only the best lane.
 func (t *Tx) findClosedLanes(search closedLaneSearch, closedHere string) []rules.Lane {
 	switch {
 	case closedHere != "":
@@ -86,8 +88,8 @@ func uidOfGate(gate int64) int {
 	return int((-gate - 2) / 2)
 }
 
-// EachClosedList implements rules.Tx. It reads all the lanes before the first call of each, because each may change
-// lanes.
+// EachClosedList implements rules.Lanes. It calls the function each for the best lane of every list of lanes
+// that a gate has closed. It reads all these lanes before the first call, because the calls may change lanes.
 func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(rules.Lane) (bool, error)) error {
 	ls := t.s.mem.lanes
 	best := map[rules.ClosedLaneList]rules.Lane{}
@@ -110,7 +112,7 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(ru
 		for _, l := range list {
 			take(l)
 		}
-		if more { // leave lanes in lists after the last one to the next call
+		if more { // the lists after the last one are left to the next call
 			last := list[len(list)-1].ClosedList()
 			maps.DeleteFunc(best, func(list rules.ClosedLaneList, _ rules.Lane) bool { return list.Compare(last) > 0 })
 		}
@@ -123,9 +125,9 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(ru
 	return t.err
 }
 
-// closedListLanes returns lanes with demands that a gate has closed. If closedHere lists lanes that are closed
-// only for this node, it returns exactly these lanes. If closedHere is empty, it returns the best lane of
-// each list that follows the list after. more is true if there may be further lists.
+// closedListLanes returns lanes with demands that a gate has closed. closedHere lists the ids of lanes that are
+// closed only for this node. If it is not empty, the result is exactly these lanes. If it is empty, the result
+// is the best lane of each list that follows the list after. more is true if there may be further lists.
 func (t *Tx) closedListLanes(gate int64, after rules.ClosedLaneList, closedHere string) (list []rules.Lane, more bool) {
 	search := closedLaneSearch{gate: gate, allUsers: true, perList: true}
 	if known, found := t.closedLanes[search]; found && after == (rules.ClosedLaneList{}) {
@@ -148,10 +150,10 @@ func (t *Tx) closedListLanes(gate int64, after rules.ClosedLaneList, closedHere 
 	return list, len(list) == maxListsPerCall && closedHere == ""
 }
 
-// firstLaneOfNextList returns the best lane in the gate's list that follows the list last. The zero list comes before
-// all others. It uses two queries, one for the rest of the last list's queue and one for later queues. With a
-// single condition on the pair (queue, uid), SQLite would use the index only for the queue, and read all
-// lanes of the last list.
+// firstLaneOfNextList returns the best lane in the gate's list that follows the list last. The zero list comes
+// before all others. One query searches the rest of the last list's queue, and another one searches later
+// queues. With a single condition on the pair (queue, uid), SQLite would use the index only for the queue, and
+// read all lanes of the last list.
 func (t *Tx) firstLaneOfNextList(gate int64, last rules.ClosedLaneList) (l rules.Lane, found bool) {
 	const shut = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if last != (rules.ClosedLaneList{}) {

@@ -58,8 +58,8 @@ func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	return r.IDs[0], r.Seqs[0]
 }
 
-// If a row is in a lane, but its state forbids that, the row is removed from the lane. Such a row comes from
-// damage or another program. It stops neither the claim nor the store, whether it is readable or not.
+// A job whose state does not belong in a lane is removed from the lane. Damage or another program may have put
+// it there. Whether its row can be read or not, it stops neither the claim nor the store.
 func TestARowThatDoesNotBelongInALane(t *testing.T) {
 	for what, harm := range map[string]string{
 		"readable":   `UPDATE jobs SET state = 6 WHERE seq = 1`,

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// reviveParent returns a job (second) and its parent (first). The job and its 300 dependants were cancelled
-// together with the parent. Then the parent was retried and held, so the first of the dependants wait
-// again.
+// reviveParent creates a parent (first), a job that depends on it (second), and 300 dependants of second. It
+// cancels the parent, which cancels all of them. Then it retries and holds the parent, so some of them already
+// wait again.
 func reviveParent(t *testing.T, s *Store) (first, second int64) {
 	t.Helper()
 	after := func(parent int64) func(*queue.Job) {
@@ -31,7 +31,7 @@ func reviveParent(t *testing.T, s *Store) (first, second int64) {
 	return first, second
 }
 
-// awaitUndecided promotes until at most want notes about ended and restarted parents are left.
+// awaitUndecided calls Promote until at most want notes about ended and restarted parents are left.
 func awaitUndecided(t *testing.T, s *Store, want int64) {
 	t.Helper()
 	for range 100 {
@@ -62,7 +62,8 @@ func TestNotesOfAParentStayInOrder(t *testing.T) {
 	}
 }
 
-// If a job is cancelled and retried repeatedly, a bounded number of notes is left, and the last note decides.
+// If a parent is cancelled and retried repeatedly, a limited number of notes about it is stored, and the last
+// note decides.
 func TestTogglingLeavesLittleToDo(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	first, _ := reviveParent(t, s)

@@ -18,7 +18,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// duties lists the periodic tasks of upkeep. The test store gives each of them enough work for one step.
+// duties lists the periodic tasks of upkeep. The store that storeOfEnded returns has enough work for one step
+// of each task.
 var duties = []struct {
 	name string
 	do   func(t *testing.T, s *Store) error
@@ -126,8 +127,8 @@ func expectEqual[T comparable](got, want T) error {
 }
 
 // Users in the store that storeOfEnded returns. The user manyAttempts has one job: it waits for its next
-// attempt after n attempts, and its newest ten attempts have outputs. The user withInputs has n jobs: each
-// has an input that may be removed, and no output.
+// attempt after n attempts, and the newest ten of these attempts have outputs. The user withInputs has n jobs:
+// each has an input that may be removed, and no output.
 const (
 	manyAttempts = 8
 	withInputs   = 9
@@ -209,7 +210,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 	few := map[string]int64{}
 	for _, n := range []int{10_000, many} {
 		s := storeOfEnded(t, n)
-		if _, err := s.Promote(t.Context()); err != nil { // the first call does extra tasks
+		if _, err := s.Promote(t.Context()); err != nil { // the first call does additional work, which is not measured
 			t.Fatal(err)
 		}
 		for _, d := range duties {

@@ -26,10 +26,9 @@ import (
 	"github.com/queuectl/queuectl/store/writequeue"
 )
 
-// Engine keeps jobs in the tables of a database. One goroutine at a time writes: the one that took the token
-// from writerToken, called the writer below. It commits the operations of all waiting callers together, one
-// group per transaction.
-// See docs/decisions/0013.
+// Engine keeps jobs in the tables of a database. Only one goroutine at a time writes: it has taken the token
+// from writerToken, and is called the writer below. It commits the operations of all waiting callers together,
+// one group per transaction. See docs/decisions/0013.
 type Engine struct {
 	backend Backend             // what differs between SQLite and PostgreSQL
 	space   DiskSpace           // the disk space of the database
@@ -42,14 +41,14 @@ type Engine struct {
 	writesStopped  bool          // no more writes are allowed; writer only
 	readOnly       bool          // the engine is read-only and has no writer
 	broken         chan struct{} // closed when the engine has failed
-	promoteHints   chan struct{} // receives a hint when Promote must be called earlier than it reported
+	promoteHints   chan struct{} // receives a hint when Promote must be called earlier than its last call has returned
 	watchers       store.Watchers
 	copyInProgress atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
 	rng *rand.Rand // source of random numbers; writer only
 	mem memory     // the writer's cache of the database; writer only
-	// rechecks lists the gates that the rules must check again. Rolling back a transaction does not shrink
-	// it. Writer only.
+	// rechecks lists the gates that the rules must check again. A rollback removes no gate from the list.
+	// Writer only.
 	rechecks rules.RecheckState
 
 	*reads.Reads
@@ -66,9 +65,9 @@ type Engine struct {
 
 // identity identifies the database, and this node of it.
 type identity struct {
-	node       int64  // number of this node in the database; 0 if only one process uses the database
+	node       int64  // number of this node in the database; 0 in a database for one process
 	databaseID string // identifier of the database; differs from that of every copy
-	isCopy     bool   // the stored identifier differs, so the database is a copy
+	isCopy     bool   // true if the stored identifier differs, so that the database is a copy
 	// otherNodes is the number of other active nodes, as of the last transaction.
 	otherNodes atomic.Int64
 }
@@ -78,10 +77,10 @@ type thresholds struct {
 	// maxEmptyLanes is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
 	// keeping it.
 	maxEmptyLanes     int64
-	prefetchThreshold int // a claim that wants at least this number of jobs sends its query early
+	prefetchThreshold int // number of wanted jobs from which a claim's query is sent early
 }
 
-// txCarryover holds findings of a transaction that the next ones use. Only the writer uses it.
+// txCarryover holds what one transaction finds out and later ones use. Only the writer uses it.
 type txCarryover struct {
 	lastClaimQueue  string // name of the queue that was last claimed from
 	typicalJobBytes int    // recent size of a claimed job in bytes
@@ -94,14 +93,15 @@ type measured struct {
 	runtimeEstimates estimates.Estimates // typical run times of commands
 }
 
-// foreignWork holds what this node must still do because of the changes of other nodes. Only the writer uses it.
+// foreignWork holds what this node must still do because other nodes have changed the database. Only the writer
+// uses it.
 type foreignWork struct {
 	// madeJobsReady reports that another node's changes may have made jobs runnable, and that no claim has
 	// followed yet.
 	madeJobsReady bool
-	// closedHereStale reports that the lanes closed only for this node must be checked again.
+	// closedHereStale reports that the lanes which are closed for this node alone must be checked again.
 	closedHereStale     bool
-	closedHereCheckedAt queue.Millis // time of the last check of the lanes closed only for this node
+	closedHereCheckedAt queue.Millis // time of the last check of these lanes, by recheckClosedHereIfStale
 	// foreignTimerAt is the time at which this node checks for timers that another node has not served.
 	foreignTimerAt queue.Millis
 	// foreignChanges lists jobs changed by other nodes whose watchers have not been notified yet.
@@ -113,11 +113,11 @@ type callerState struct {
 	mu      sync.Mutex // guards the following fields
 	err     error      // the reason why the engine has failed
 	closing bool
-	waiter  *waiter // the claim that waits for a runnable job
+	waiter  *waiter // the claim that waits for a runnable job; nil if none waits
 }
 
-// foreignChanges lists the jobs that other nodes have changed. If the field hasChanges is true, every job may
-// have changed.
+// foreignChanges lists the jobs that other nodes have changed. If hasChanges is true, every job may have
+// changed.
 type foreignChanges struct {
 	seqs       []int64
 	uids       []int // users whose counts changed with the jobs
@@ -131,28 +131,28 @@ type memory struct {
 	rankOrder
 	nodeMemory
 	lanes        *lanes.Lanes           // lanes and queues
-	leases       map[int64]*rules.Lease // by seq of the job
+	leases       map[int64]*rules.Lease // leases of all nodes, by seq of the job
 	gates        gates.State
 	dependencies dependencies.State
 	statistics   statistics.Progress
-	users        map[int]user    // users who have waiting or leased jobs
+	users        map[int]user    // by uid: users who have waiting or leased jobs
 	owners       map[int]string  // account names by uid, without former owners
 	disownments  []disownment    // unfinished moves of jobs to former owners; replaced, not changed
-	batches      map[int64]batch // by number, without forgotten ones
-	// reservedInMeta reports that meta lists leases that are not known to have started, although each node
-	// has its own row for them.
+	batches      map[int64]batch // batches by number, without discarded ones
+	// reservedInMeta reports that the table meta lists reserved leases, whose attempts are not known to have
+	// started. On a server, each node usually lists its own in its row of the table nodes.
 	reservedInMeta bool
 }
 
 // nodeMemory is the part of the memory that no table contains. A reload keeps it.
 type nodeMemory struct {
 	nextDue          queue.Millis // the earliest timer as of the last Promote
-	lastPromote      queue.Millis // time of the last call of Promote
+	lastPromote      queue.Millis // time when Promote was last called
 	recheckedUpTo    int64        // gates up to this one have been checked again; 0 if all have
-	lastServedTurn   int64        // Pass of the queue that was served last, while weights differ
+	lastServedTurn   int64        // while weights differ: the turn number of the queue that was served last
 	claimCount       int64        // number of jobs that this node has claimed; orders the turns of users
 	thisNode         store.Node   // labels, resources and unknown users of this node
-	hooks            store.Hooks  // hooks that are made for jobs at certain moments
+	hooks            store.Hooks  // which hooks are made for jobs, and when; see store.Hooks
 	maxLeasedPerUser int          // maximum number of leased jobs per user; 0 means unlimited
 }
 
@@ -181,8 +181,8 @@ type metaLists struct {
 type rankOrder struct {
 	order   queue.Order
 	ranking rankingProgress
-	// rankedByOrder is the order by which all ranks were computed, as stored in meta. It is "" while ranks are
-	// being recomputed.
+	// rankedByOrder is the order from which all stored ranks were computed, as text in meta. It is "" while
+	// ranks are being recomputed.
 	rankedByOrder string
 }
 
@@ -212,7 +212,7 @@ func (e *Engine) Close() error {
 	}
 	var unwritten error
 	if e.Err() == nil && !e.writesStopped { // after a failure or in read-only mode, nothing may be written
-		// Losing the estimates is acceptable: an engine that cannot write them now closes without an error.
+		// Close without an error if the estimates cannot be written now, because losing them is acceptable.
 		unwritten = e.writeEstimates()
 		if k := database.ErrorKindOf(unwritten); k == database.DiskFull || k == database.DatabaseBusy {
 			unwritten = nil

@@ -12,7 +12,7 @@ func (e *Engine) TypicalRuntime(fingerprint uint64) time.Duration {
 	return e.runtimeEstimates.TypicalRuntime(fingerprint)
 }
 
-// writeEstimatesEachMinute writes the estimates at most once a minute.
+// writeEstimatesEachMinute writes the estimates of run times, at most once a minute.
 func (t *Tx) writeEstimatesEachMinute() (more bool, err error) {
 	e := &t.s.runtimeEstimates
 	if e.WriteDue(store.Minute.PeriodStart(t.startTime)) {
@@ -24,7 +24,7 @@ func (t *Tx) writeEstimatesEachMinute() (more bool, err error) {
 	return false, t.err
 }
 
-// writeEstimates writes the estimates when the engine is closed.
+// writeEstimates writes the estimates of run times when the engine is closed.
 func (e *Engine) writeEstimates() (err error) {
 	if list := e.runtimeEstimates.Encode(); list != nil {
 		err = e.db.Exec(estimates.PutEstimatesSQL, list)

@@ -47,7 +47,7 @@ func everyGate(t *testing.T, s *Store) {
 	}
 	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
-	must(s.Do(ctx, Urgent, func(tx *Tx) error { // rolling back a change of a lane marks the user in the same way
+	must(s.Do(ctx, Urgent, func(tx *Tx) error { // a rollback of a change of a lane also marks the user's lanes as stale
 		s.mem.lanes.MarkStaleUser(s.mem.lanes.Queue("q"), 0)
 		return tx.refreshStaleQueues()
 	}))
@@ -228,14 +228,14 @@ func everyOperation(t *testing.T, s *Store) {
 		Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
 	must(err)
 	must(s.SetMaxRunningPerUser(ctx, 9))
-	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // call it while a quota is set
+	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // cover the screen while a quota is set
 	must(errors.Join(err, s.SetMaxRunningPerUser(ctx, 0)))
 	_, err = s.BestWaitingPriority(ctx, 0)
 	must(err)
 	_, err = s.StageBatch(ctx, store.Request{Batch: "b",
 		Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
 	must(err)
-	// This id is a number, so enqueuing must check whether it is the seq of a job in a batch.
+	// The id is a number, so Enqueue must check whether a job in a batch has this number as its seq.
 	_, err = s.Enqueue(
 		ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}})
 	must(err)
@@ -290,7 +290,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.Attempt(ctx, seq, 0)
 	must(err)
-	s.History(ctx, first.Seqs[0], 0, 1) // a job without attempts
+	s.History(ctx, first.Seqs[0], 0, 1) // read the history of a job without attempts
 	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Dead}, Cutoff: 1})
 	must(err)
 	own := "q"
@@ -307,7 +307,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.RemovableBytes(ctx, 0, math.MaxInt64)
 	must(err)
-	_, err = s.TrimUserData(ctx, 0, s.UserBytes(0)-1) // removes one output
+	_, err = s.TrimUserData(ctx, 0, s.UserBytes(0)-1) // remove one output
 	must(err)
 	_, err = s.TrimQueueOutputs(ctx, own, -1)
 	must(err)
@@ -322,7 +322,7 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.TrimUserData(ctx, 0, -1)
 	must(err)
 	must(s.Change(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbRemove, UID: 0}))
-	must(s.Do(ctx, Urgent, func(t *Tx) error { t.writeUser(1<<30, user{}); return nil })) // a user without jobs
+	must(s.Do(ctx, Urgent, func(t *Tx) error { t.writeUser(1<<30, user{}); return nil })) // a user without jobs has no row
 	other, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "other" })}})
 	must(err)
 	for _, id := range []string{"missing", fmt.Sprint(other.Seqs[0])} {
@@ -369,7 +369,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.SetMaxRunningPerUser(ctx, 0))
 	enqueue(t, s, 3)
 	must(s.SetMaxRunningPerUser(ctx, 1))
-	_, err = s.Exchange(ctx, store.Report{WantedJobs: 9}) // leaves jobs that exceed the quota
+	_, err = s.Exchange(ctx, store.Report{WantedJobs: 9}) // leave jobs that exceed the quota
 	must(err)
 	must(s.SetMaxRunningPerUser(ctx, 0))
 	_, err = s.Exchange(ctx, store.Report{WantedJobs: 9})
@@ -402,7 +402,7 @@ func everyOperation(t *testing.T, s *Store) {
 		j.DependsOn = []queue.Dependency{{JobSeq: parent,
 			Condition: queue.ParentCompleted}}
 	})
-	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // decides the dependants of a cancelled job
+	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // the dependants of a cancelled job are decided
 	for range 2 * rules.MaxParentChanges {
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbRetry}))
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))

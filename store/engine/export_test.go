@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// The external tests open stores of both backends. This file exports what they use of the engine and of the
-// tests of its internals.
+// Tests in package engine_test open stores of both backends. This file exports to them what they use of the
+// engine and of the internal tests.
 var (
 	Draft          = draft
 	Completed      = completed
@@ -30,9 +30,9 @@ var (
 	EnqueueIn      = enqueueIn
 )
 
-// Wrap returns the engine of a store as the tests of the engine use it.
+// Wrap returns a Store of the internal tests for the engine of any store.
 func Wrap(s *Engine) *Store {
-	conn, _ := s.db.(*sqlitedb.Conn) // nil for a server
+	conn, _ := s.db.(*sqlitedb.Conn) // nil if the database is on a server
 	return &Store{Engine: s, conn: conn}
 }
 
@@ -47,15 +47,15 @@ func (e *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) e
 	return e.doOp(ctx, &op{class: c, mayUseWholeReserve: true, freesSpace: true, run: run})
 }
 
-// DoExpecting carries out an operation that will record the given ends of attempts and claim as many jobs as
-// want says.
+// DoExpecting carries out an operation with the forecast that it will record the given ends of attempts and
+// claim want jobs.
 func (e *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{class: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
 }
 
 func (t *Tx) Rules() *rules.Rules { return &t.rules }
 
-// PrewrittenJobs returns the number of prewritten rows that no operation has confirmed yet.
+// PrewrittenJobs returns the number of job rows that were written before the lock was held and are not confirmed yet.
 func (t *Tx) PrewrittenJobs() int { return len(t.prewrite.jobs) }
 
 func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
@@ -82,15 +82,15 @@ func (e *Engine) HoldCommits() (release func()) {
 // ChecksLanesLater reports whether the lanes that are closed only for this node must be checked again.
 func (e *Engine) ChecksLanesLater() bool { return e.closedHereStale }
 
-// CheckForgottenTurns checks that a reload brings back neither forgotten turns of users nor removed queues. The
-// queue q must have a rule.
+// CheckForgottenTurns checks that a reload of the caches restores neither forgotten turns of users nor removed
+// queues. The queue q must have a rule.
 func (e *Engine) CheckForgottenTurns(t *testing.T) {
 	t.Helper()
 	err := e.Do(t.Context(), Urgent, func(tx *Tx) error {
 		e.mem.lanes.Queue("q").FixedTurns = 7
 		e.mem.lanes.Queue("gone").LastTurns = map[int]int64{1: 8}
 		e.mem.lastServedTurn = 5
-		e.mem.lanes.Queue("gone").Pass = 5 // the value of a new queue
+		e.mem.lanes.Queue("gone").Pass = 5 // a new queue also starts with this value
 		e.mem.lanes.Queue("waits").Pass = 6
 		if err := tx.reload(); err != nil {
 			return err

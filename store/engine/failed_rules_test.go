@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// After an error in the rules, a transaction executes no statement, and nothing of it is stored.
+// After an error in the rules, a transaction executes no further statement, and nothing of the transaction is stored.
 func TestNoStatementAfterRulesFailed(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
@@ -17,7 +17,7 @@ func TestNoStatementAfterRulesFailed(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		tx.rules.Move(&j, queue.Dead, "", nil) // not allowed for a pending job
+		tx.rules.Move(&j, queue.Dead, "", nil) // this move is not allowed for a pending job
 		if tx.Exec(`UPDATE jobs SET priority = 7`) == nil ||
 			tx.WriteRow(`UPDATE jobs SET rank = 7 WHERE seq = ?`, seq) == nil {
 			t.Error("a statement was executed after the rules had failed")

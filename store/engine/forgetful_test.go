@@ -2,8 +2,9 @@ package engine
 
 import "math/rand/v2"
 
-// forgetful is the backend of a server. In every other transaction, it makes the node believe that another
-// node has committed. The node then reloads its caches, and writes rows before it holds the writer lock.
+// forgetful is the backend of a server. In about half of the transactions, it makes the node believe that
+// another node has committed. The node then reloads its caches. It also believes that other nodes are active,
+// so it writes rows before it holds the writer lock.
 type forgetful struct{ Backend }
 
 func (f forgetful) BeginTx(t *Tx) error {
@@ -13,11 +14,11 @@ func (f forgetful) BeginTx(t *Tx) error {
 	t.s.mem.commits--
 	t.s.SetOtherNodes(1)
 	err := f.Backend.BeginTx(t)
-	t.s.foreignChanges.hasChanges = false // the other node's commit is invented, so no job has changed
+	t.s.foreignChanges.hasChanges = false // there was no other node's commit, so no job has changed
 	return err
 }
 
-// makeForgetful makes the backend of a node forgetful. The node always sends its claim queries early.
+// makeForgetful makes the backend of a node forgetful. From then on, the node always sends its claim queries early.
 func makeForgetful(s *Engine) {
 	s.backend, s.prefetchThreshold = forgetful{s.backend}, 1
 }

@@ -12,7 +12,7 @@ type frame struct {
 	count    int64 // number of jobs
 	bytes    int64 // size of the jobs in bytes
 	jobs     []records.StagedJob
-	complete bool // all jobs could be read
+	complete bool // true if all jobs could be read
 }
 
 // firstFrame reads the first frame of a batch.
@@ -40,15 +40,15 @@ func (t *Tx) dropFrame(f *frame) {
 	t.Exec(`DELETE FROM frames WHERE n = ?`, f.id)
 }
 
-// detachFrame separates a damaged frame from its batch and keeps it, so that an administrator can examine it. The
-// frame's readable jobs are already in the queue. The batch continues without its unreadable jobs; the column
-// "count" of the frame then holds their number.
+// detachFrame separates a damaged frame from its batch and keeps it, so that an administrator can examine it.
+// The frame's readable jobs are already in the queue. The batch continues without the unreadable jobs. The
+// column "count" of the frame then holds the number of these jobs.
 func (t *Tx) detachFrame(b *batch, f *frame) {
 	t.freeChosenIDs(f)
 	ended, _ := t.ExecCount(
 		`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
 		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.id)
-	t.s.mem.dependencies.UndecidedJobs += ended // dependants of lost jobs are decided as if these jobs were removed
+	t.s.mem.dependencies.UndecidedJobs += ended // dependants of lost jobs are decided as if these jobs had been removed
 	t.WakeAt(t.startTime)
 	lost := max(1, f.count-int64(len(f.jobs)))
 	t.Exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.id)

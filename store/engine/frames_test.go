@@ -30,7 +30,7 @@ func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 	}
 }
 
-// detachDamagedFrame commits a batch with a frame that is completely unreadable.
+// detachDamagedFrame commits a batch with a completely unreadable frame, which is then detached from the batch.
 func detachDamagedFrame(t *testing.T, s *Store) {
 	t.Helper()
 	stage(t, s, "h", 1, true)
@@ -93,9 +93,9 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// A damaged frame of a committed batch blocks nothing. Its readable jobs are in the queue, the batch
-// continues, and its ids are free. Doctor and the log report the lost jobs, and restoring removes the
-// frame. This holds while the service runs and when it starts.
+// A damaged frame of a committed batch blocks nothing. The frame's readable jobs get into the queue, the batch
+// continues, and the ids of lost jobs become free. Doctor and the log report the lost jobs, and a restore
+// removes the frame. The same happens while the service runs and when it starts.
 func TestDamagedFrameIsDetached(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 		t.Errorf("the next 1000 took %d looks", looks()-before)
 	}
 	other := openStore(t, t.TempDir())
-	const maxSeq = 1 << 62 // see package ids
+	const maxSeq = 1 << 62 // the limit of numbers in package ids
 	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
 	other.Do(t.Context(), Urgent, func(tx *Tx) error { tx.s.mem.nextSeq = maxSeq; return nil })
 	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil ||

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// TakenUnits implements rules.Tx.
+// TakenUnits implements rules.Gates. It returns the numbers of the units of a resource that leased jobs hold.
 func (t *Tx) TakenUnits(name string) map[int]bool {
 	taken := map[int]bool{}
 	for seq, l := range t.s.mem.leases {
@@ -28,10 +28,10 @@ func (t *Tx) TakenUnits(name string) map[int]bool {
 	return taken
 }
 
-// MaxLeasedPerUser implements rules.Tx.
+// MaxLeasedPerUser implements rules.Settings. It returns how many jobs of one user may be leased; 0 means unlimited.
 func (t *Tx) MaxLeasedPerUser() int { return t.s.mem.maxLeasedPerUser }
 
-// Node implements rules.Tx.
+// Node implements rules.Settings. It returns the node that claims, which is this one.
 func (t *Tx) Node() *store.Node { return &t.s.mem.thisNode }
 
 // SetGate sets the rule of a shared lock or rate.
@@ -45,10 +45,11 @@ func (e *Engine) Gates(ctx context.Context, uid int, after store.GateState) ([]s
 	return readInWriter(ctx, e, func(t *Tx) ([]store.GateState, error) { return t.gateTables.List(uid, after, t.Node()) })
 }
 
-// tidyGates removes unneeded gates.
+// tidyGates removes gates that no job or lane needs. It reports whether there are more.
 func (t *Tx) tidyGates() (more bool, err error) { return t.gateTables.Tidy(moveStep) }
 
-// recheckDueGates rechecks the gates whose opening time has come. It reports whether there are more.
+// recheckDueGates rechecks the gates whose opening time has come, which is when a rate limit has room again. It
+// reports whether there are more.
 func (t *Tx) recheckDueGates() (more bool, err error) {
 	t.recheckClosedHereIfStale()
 	if !t.s.mem.gates.Exist {
@@ -62,8 +63,8 @@ func (t *Tx) recheckDueGates() (more bool, err error) {
 	return len(list) == moveStep, err
 }
 
-// RecheckClosedLanes starts a recheck of all gates that close a lane. It is called when it is unknown which
-// of these gates have room. Each call of Promote rechecks some of them.
+// RecheckClosedLanes starts a recheck of all gates that close a lane. It is called when any of these gates may
+// have got room. Each call of Promote rechecks some of them.
 func (t *Tx) RecheckClosedLanes() {
 	if t.s.mem.gates.Exist {
 		t.recheckClosedHere()
@@ -72,8 +73,9 @@ func (t *Tx) RecheckClosedLanes() {
 	}
 }
 
-// recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, if another node's changes may
-// have affected them. It does so at most once per foreignTimerGrace, since a recheck of many queues takes long.
+// recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, if another node's changes
+// may have affected them. It rechecks them at most once per foreignTimerGrace, because a recheck of many queues
+// takes long.
 func (t *Tx) recheckClosedHereIfStale() {
 	s := t.s
 	if !s.closedHereStale {
@@ -89,7 +91,7 @@ func (t *Tx) recheckClosedHereIfStale() {
 	t.recheckClosedHere()
 }
 
-// recheckClosedHere rechecks the gates that close lanes for this node alone.
+// recheckClosedHere rechecks every gate that closes a lane for this node alone.
 func (t *Tx) recheckClosedHere() {
 	for _, gate := range t.s.mem.lanes.ClosedHere {
 		t.rules.MarkGateDirty(gate)
@@ -125,8 +127,8 @@ func (e *Engine) resumeLanes(ctx context.Context) error {
 	})
 }
 
-// computeLeaseNeeds computes which gates the leases hold. It reuses the gates of leases that have not changed
-// since the map before was made.
+// computeLeaseNeeds computes which gates the leases hold. For a lease that is unchanged in the map before, it
+// reuses the result stored there.
 func (t *Tx) computeLeaseNeeds(before map[int64]*rules.Lease) error {
 	leased, leases := t.leased, len(t.leases)
 	defer func() { t.leased, t.leases = leased, t.leases[:leases] }() // the leases did not change

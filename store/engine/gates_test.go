@@ -36,8 +36,8 @@ func change(t *testing.T, s *Store, seq int64, c store.Change) {
 	}
 }
 
-// A gate keeps its rule while a job that has not ended names it. When no such job is left, the gate is
-// removed. A rate is kept until no start is within its period.
+// A gate keeps its rule while an unfinished job names the gate. When no such job is left, the gate is removed.
+// A rate is kept until no start is within its period.
 func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	s.maxEmptyLanes = 0
@@ -52,7 +52,7 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
 	claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: clock}}})
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}})
-	claimJobs(t, s, store.Report{WantedJobs: 1}) // finds the lane empty
+	claimJobs(t, s, store.Report{WantedJobs: 1}) // this claim finds the lane empty
 	there := func(when, key string, want int64) {
 		t.Helper()
 		promote(t, s)
@@ -80,7 +80,7 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	there("as one comes back", "k", 1)
 }
 
-// After the clock was set back by any amount, a full rate opens after its period, and waiting jobs start.
+// However far the clock is set back, a full rate limit opens after its period, and waiting jobs start.
 func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.MillisOf(time.Now())
@@ -107,7 +107,7 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	start("a period later", 2)
 }
 
-// If a parent was lost with a damaged frame of its batch, the job that depends on it does not wait forever.
+// A job does not wait forever for a parent that was lost with a damaged frame of a batch.
 func TestParentLostWithItsFrame(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	child := draft(func(j *queue.Job) {
@@ -171,7 +171,7 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 	expectNoFaults(t, s, "at the end")
 }
 
-// A job with many dependencies is removed in steps.
+// A job with many dependencies is removed in several transactions.
 func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const parents = 3000
@@ -183,7 +183,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	}
 	children := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.DependsOn = after })
 	most := countChangedRows(t, s)
-	most() // reset the counts
+	most() // most returns counts since its last call
 	for _, seq := range children {
 		change(t, s, seq, store.Change{Verb: queue.VerbRemove})
 	}
@@ -197,8 +197,8 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 	expectNoFaults(t, s, "at the end")
 }
 
-// Verify reports gates, lane heads and dependencies that contradict the jobs. A restore recomputes the
-// counters, and the jobs can run.
+// Verify reports gates, lane heads and dependencies that contradict the jobs. A restore corrects the counters,
+// so that the jobs can run.
 func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 	for _, c := range []struct {
 		harmful, want string
@@ -226,7 +226,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		if !c.recounted {
 			continue
 		}
-		if err := integrity.Repair(s.conn); err != nil { // a restore does this before it moves the database into place
+		if err := integrity.Repair(s.conn); err != nil { // correct the counters, as a restore does
 			t.Fatal(err)
 		}
 		s.Close()
@@ -240,8 +240,8 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 
 func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 
-// Jobs that wait at a gate in many queues do not starve a job that waits at the same gate in another queue,
-// while the gate is in use or jobs that do not need it run.
+// Jobs in many queues wait at the same gate. They do not starve a job that waits at this gate in another queue,
+// neither while the gate is in use, nor while jobs run that do not need the gate.
 func TestGateServesEveryListInTurn(t *testing.T) {
 	const queues, turns = 900, 40
 	for name, c := range map[string]struct {
@@ -344,7 +344,7 @@ func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 	}
 }
 
-// Damaged demands, whether they are still valid JSON or not, block only their own job.
+// Damaged demands block only their own job, whether they are still valid JSON or not.
 func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 	for _, text := range []string{`[{"kind":9,"key":"k","n":1}]`, `[{"kind":5,"key":"gpu","n":0}]`,
 		`[{"kind":3,"key":"k","n":1`, `[]`} {
@@ -371,7 +371,7 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 	}
 }
 
-// If damage changed the state of a row after the row was counted, the store does not break.
+// The store does not fail if damage changes the state of a job's row after the row was counted.
 func TestMiscountedStateIsTolerated(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	j := enqueueFor(t, s, 1, 1)[0]
@@ -385,7 +385,7 @@ func TestForgottenQueueUndone(t *testing.T) {
 	night := []func(*queue.Job){withDemands(lockOf("k", 5)), inQueue("night")}
 	enqueueFor(t, s, 1, 1, night...)
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
-	// finds the lane empty
+	// This claim finds the lane empty.
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: 2})
 	s.maxEmptyLanes = 0
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
@@ -409,7 +409,7 @@ func TestForgottenQueueUndone(t *testing.T) {
 	}
 }
 
-// However many dependants one user's job has, they do not delay the dependants of another user's job.
+// The dependants of one user's job do not delay those of another user's job, however many there are.
 func TestDependantsInTurn(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	parents := append(enqueueFor(t, s, 1, 1), enqueueFor(t, s, 2, 1)...)

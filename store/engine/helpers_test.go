@@ -104,7 +104,7 @@ func emptyTables(t *testing.T, url string) {
 	}
 }
 
-// skipUnlessServer skips a slow test, unless QUEUECTL_SERVER is set.
+// skipUnlessServer skips a slow test if QUEUECTL_SERVER is not set. It returns the shared server.
 func skipUnlessServer(t *testing.T) *pgserver.Server {
 	if os.Getenv("QUEUECTL_SERVER") == "" {
 		skip.Missing(t, "long", "takes long; make server-suite runs it, and .ci/run calls that")
@@ -197,8 +197,8 @@ func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 	return s
 }
 
-// enqueueForUsers enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as
-// many jobs as times says.
+// enqueueForUsers enqueues jobs for each of the users 1 to users. Each user gets, for each list of demands,
+// times jobs.
 func enqueueForUsers(t *testing.T, s *postgres.Store, users, times int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= users; uid++ {

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// RegisterDraft implements rules.Tx.
+// RegisterDraft implements rules.Jobs. It assigns a seq and an id to a draft.
 func (t *Tx) RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err error) {
 	text, err := records.EncodeTexts(draft.Execution)
 	if err != nil {
@@ -39,8 +39,9 @@ func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 	return r, err
 }
 
-// FindByID implements rules.Tx. It finds a job of a batch in transfer only by an id that the user chose. It
-// finds a hook from the settings only if the hook runs as that user.
+// FindByID implements rules.Jobs. It returns the seq of the job with an id, or 0. While a job is still in a
+// frame of a batch, it is found only by an id that the user chose. A hook from the settings is found only if it
+// runs as the user uid.
 func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	hidden := false
 	t.Query(func(r database.Row) (bool, error) {
@@ -61,7 +62,7 @@ func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	return seq, cmp.Or(t.err, err)
 }
 
-// UniqueKeyHolder implements rules.Tx.
+// UniqueKeyHolder implements rules.Jobs. It returns the job that has a unique key of a user.
 func (t *Tx) UniqueKeyHolder(uid int, key string) (j rules.Job, found bool, err error) {
 	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
 		list, err := t.jobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+ended,

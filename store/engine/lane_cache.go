@@ -7,13 +7,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// laneCache holds what a transaction knows about lanes with demands. When users take turns,
-// a claim moves a lane's head for every job it takes. Each time it needs to know which lanes wait for the same
-// gates. The cache saves a database query for each job.
+// laneCache holds what a transaction knows about lanes with demands. When users take turns, a claim moves the
+// head of a lane for every job that it takes. For each move, the claim must know which other lanes wait for the
+// same gates. The cache saves a query for each of these moves.
 //
-// Exec, ExecCount, Query and QueryNumber write the changed lanes before they execute a statement that may
-// read them. WriteRow does not write them, since it only writes rows of other tables. Neither does readLanes,
-// which only reads jobs.
+// Exec, ExecCount, Query and QueryNumber write the changed lanes before they execute a statement that may read
+// them. WriteRow does not write them, since it only writes rows of other tables. Neither does readLanes, which
+// only reads jobs.
 type laneCache struct {
 	unwritten map[int64]rules.Lane // changed lanes to be written, with the ClosedBy to be stored
 	// closedLanes holds the result of each search for lanes that a gate closes. It is cleared when any lane

@@ -10,7 +10,7 @@ import (
 )
 
 // enqueueLocked enqueues two jobs for each of n locks: one with priority 15, then one with priority -5. It
-// returns the seqs of the first ones.
+// returns the seqs of the jobs with priority 15.
 func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 	t.Helper()
 	for from := 0; from < n; from += queue.MaxJobsPerRequest / 2 {
@@ -34,8 +34,8 @@ func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 	return first
 }
 
-// If the first jobs of lanes have left their lanes or got a low priority, searches for the best jobs do not read these
-// lanes first, even if a user has thousands of them.
+// A lane loses its good rank when its first job leaves or gets a low priority. Searches for the best jobs then
+// do not read the lane early, even if a user has thousands of such lanes.
 func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
 	const many, attacker, victim = 5500, 1, 2

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// SetLane implements rules.Tx.
+// SetLane implements rules.Lanes. It records the new state of a lane.
 func (t *Tx) SetLane(l rules.Lane) error {
 	m := &t.s.mem
 	if len(l.Needs) > 0 {
@@ -37,7 +37,7 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 	q := m.lanes.Queue(l.Queue)
 	known := q.Knows(&l)
 	old, written := t.unwritten[l.ID]
-	if !known && !written { // a lane that is in the cache is open, so its stored gate is known
+	if !known && !written { // a lane in memory is open, so its stored gate is known without a query
 		old.ClosedBy = t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 	}
 	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
@@ -59,8 +59,8 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 	return t.err
 }
 
-// storedGate returns the gate to be stored for a lane: the one that closes it, or rules.Open if only this
-// node lacks room. In that case it notes in lanes.ClosedHere that the lane is closed for this node.
+// storedGate returns the gate to be stored for a lane: the one that closes it, or rules.Open if only this node
+// lacks room. In the second case it notes in lanes.ClosedHere that the lane is closed for this node.
 func (t *Tx) storedGate(l *rules.Lane) int64 {
 	if t.s.node == 0 {
 		return l.ClosedBy
@@ -94,7 +94,7 @@ func (m *memory) unknownUser(l *rules.Lane) bool {
 // firstJobOfLaneSQL selects the first job of a lane.
 const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
 
-// Lane implements rules.Tx.
+// Lane implements rules.Lanes. It returns the lane for a job, and creates it if necessary.
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
@@ -133,14 +133,14 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	return l, t.err
 }
 
-// emptyLane returns a lane for a job, which no job has entered yet.
+// emptyLane returns a new lane for a job, before the job or any other has entered the lane.
 func emptyLane(j *rules.Job) rules.Lane {
 	return rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
 		ClosedBy: rules.Empty, HeapIndex: -1}
 }
 
-// eachLane calls the function each for the lanes that a query returns, until it returns false. The parameter rest is
-// the query after FROM lanes.
+// eachLane calls the function each for the lanes that a query returns, until it returns false. The parameter
+// rest is the part of the query that follows FROM lanes.
 func (t *Tx) eachLane(each func(l rules.Lane) (more bool), rest string, args ...any) {
 	t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
@@ -182,11 +182,11 @@ func (t *Tx) newLane(l *rules.Lane, demands, needs string) {
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 }
 
-// tidyLanes removes one step of the lanes without jobs if there are more than maxEmptyLanes. It reports whether
+// tidyLanes removes up to moveStep lanes without jobs if there are more than maxEmptyLanes. It reports whether
 // there is more to do.
 func (t *Tx) tidyLanes() (more bool, err error) {
 	m := &t.s.mem
-	if int64(len(m.lanes.ClosedHere)) > t.s.maxEmptyLanes { // some of the lanes in closedHere may no longer exist
+	if int64(len(m.lanes.ClosedHere)) > t.s.maxEmptyLanes { // forget the list: some of its lanes may no longer exist
 		t.clearClosedHere()
 	}
 	if m.emptyLanes <= t.s.maxEmptyLanes {
@@ -222,7 +222,8 @@ func (t *Tx) removeLane(l *rules.Lane) {
 	for _, need := range l.Needs {
 		t.CountLane(need.Gate, -1)
 	}
-	// A lane with demands whose stored needs are lost looks like a plain lane, so compare it with the cached one.
+	// A lane with demands whose stored needs are lost looks like a lane without demands. So check that l is the
+	// cached lane itself.
 	if m.lanes.Plain[lanes.NameOf(l)] == l {
 		m.lanes.Remove(l)
 		t.addLaneToDelta(l)
@@ -250,8 +251,9 @@ func (t *Tx) clearClosedHere() {
 	t.rules.MadeJobsReady = true
 }
 
-// loadLanes adds the statements that read the lanes. The caller must count the leases before it calls
-// addPlain, because the number of leases decides which lanes are closed by a user's quota.
+// loadLanes adds the statements that read the lanes. After they were executed, the caller calls addPlain, which
+// adds the lanes without demands to memory. The leases must be counted before that, because their number
+// decides which lanes a user's quota closes.
 func (e *Engine) loadLanes(all *database.QueryBatch) (addPlain func()) {
 	ls := e.mem.lanes
 	var plain []rules.Lane
@@ -337,7 +339,7 @@ func (e *Engine) SetNode(ctx context.Context, node store.Node) error {
 	})
 }
 
-// recheckNow rechecks all gates that close a lane, and begins immediately.
+// recheckNow rechecks all gates that close a lane. It does the first step in this transaction.
 func (t *Tx) recheckNow() {
 	t.RecheckClosedLanes()
 	t.continueRecheck()

@@ -42,7 +42,7 @@ func bound(t *testing.T, s *Store, n int) {
 	}
 }
 
-// claimJobs returns the jobs that a report claims, and their seqs.
+// claimJobs carries out a report, and returns the jobs that it claims, and their seqs.
 func claimJobs(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []queue.Job) {
 	t.Helper()
 	turned, err := s.Exchange(t.Context(), turn)
@@ -74,7 +74,7 @@ func number(t *testing.T, s *Store, q string) (n int64) {
 	return n
 }
 
-// expectNoFaults checks that verify finds no faults.
+// expectNoFaults checks that Verify finds no faults. when says at which point of the test, for the message.
 func expectNoFaults(t *testing.T, s *Store, when string) {
 	t.Helper()
 	if got := faultsFound(t, s); len(got) > 0 {
@@ -96,8 +96,8 @@ func faultsFound(t *testing.T, s *Store) (messages []string) {
 	return messages
 }
 
-// Jobs held back by a user's quota run in order after the store was closed, or the service died, and opened
-// again with any quota.
+// Jobs that a user's quota holds back run in order after the store was opened again. It does not matter whether
+// the store was closed or the service died before, and what the new quota is.
 func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 	for _, c := range []struct {
 		bound int
@@ -160,7 +160,7 @@ func TestAClaimIsBounded(t *testing.T) {
 		t.Errorf("with many waiting jobs of another user, a claim took %d transactions of up to %d rows", n, rows)
 	}
 	next := int64(worker)
-	for range 20 { // from now on the number of jobs makes no difference
+	for range 20 { // from here on, the number of jobs must make no difference
 		got, more := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
 			t.Fatalf("claimed %v, want %d", got, next)
@@ -185,8 +185,8 @@ func TestAClaimIsBounded(t *testing.T) {
 	}
 }
 
-// If a user enqueues very many jobs while no worker is free, at most the user's quota of them runs before
-// the jobs of others.
+// A user enqueues very many jobs while no worker is free. Only as many of them as the user's quota allows run
+// before the jobs of others.
 func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 3)
@@ -204,8 +204,8 @@ func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 	}
 }
 
-// A waiting claim that was cut short, because it took too many steps for one transaction, continues without
-// being called again.
+// A waiting claim continues by itself after it was cut short because it took too many steps for one
+// transaction.
 func TestCutShortClaimContinues(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)
@@ -238,7 +238,7 @@ func TestCutShortClaimContinues(t *testing.T) {
 		waits = s.waiter != nil
 		s.mu.Unlock()
 	}
-	bound(t, s, 0) // opens all lanes again
+	bound(t, s, 0) // opens all lanes of the user again
 	select {
 	case jobs := <-result:
 		if len(jobs) != 1 || jobs[0].Seq != other[1] {
@@ -320,7 +320,7 @@ func TestUsersAreCounted(t *testing.T) {
 	check("opened again")
 }
 
-// A queue without settings and jobs leaves no row in the table queues.
+// A queue that has neither a rule nor jobs leaves no row in the table queues.
 func TestQueueLeavesNoRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for _, rule := range []store.QueueRule{{Weight: 2}, store.DefaultQueueRule} {
@@ -399,7 +399,7 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 				Period: time.Second}))
 		}
 		_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
-		for range 3 * n / rules.MaxSteps { // until all lanes are known to be closed
+		for range 3 * n / rules.MaxSteps { // enough claims to find out that all lanes are closed
 			claimJobs(t, s, store.Report{WantedJobs: 1})
 		}
 		enqueueFor(t, s, 2, 20, withDemands(lock))
@@ -416,13 +416,13 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 	}
 }
 
-// The removal of an empty lane with demands keeps the plain lane of the same queue and user, even if the stored
-// list of gates is lost.
+// An empty lane with demands is removed although its list of gates is lost. The plain lane (without demands) of
+// the same queue and user stays.
 func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueFor(t, s, 1, 1, withDemands(lockOf("k", 1)))
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
-	// finds the lane empty
+	// This claim finds the lane empty.
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: 2})
 	enqueueFor(t, s, 1, 1)
 	name := lanes.Name{Queue: "default", UID: 1}

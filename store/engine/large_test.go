@@ -64,10 +64,10 @@ func withLargeArgs(j *queue.Job) {
 	j.Command, j.Argv = "", slices.Repeat([]string{strings.Repeat("z", 125_000)}, 4)
 }
 
-// If a list or selector excludes other users' jobs, it reads almost nothing of these jobs, however large they
+// A list or selector that excludes other users' jobs reads almost nothing of these jobs, however large they
 // are. A list that includes large jobs ends its page early.
 func TestLargeJobsCostOthersNothing(t *testing.T) {
-	const many = 30 // of each kind: 38 MB
+	const many = 30 // number of jobs of each kind, in total 38 MB
 	s := openStore(t, t.TempDir())
 	labelled := func(j *queue.Job) { j.Labels = map[string]string{"app": "x"} }
 	mine := enqueueFor(t, s, 3, 2, labelled)
@@ -110,8 +110,8 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 			t.Errorf("%s: %d pages were read to find %d jobs among %d", name, pages, len(mine), 2*many)
 		}
 	}
-	// Jobs with large input are listed without the input. Jobs with large arguments, which a result
-	// contains twice, are listed one per page.
+	// A list contains no inputs, so jobs with large inputs fit on a page. Each page has only one job with large
+	// arguments, because the list contains the arguments twice.
 	pages := pagesRead(t, reader, func() {
 		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPageRows})
 		if err != nil || len(page.Jobs) != many || page.Next != 0 {

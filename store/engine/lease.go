@@ -19,8 +19,8 @@ type waiter struct {
 	// retry receives a value when the claim was cut short, because it took too many steps for one
 	// transaction, and must run again.
 	retry     chan struct{}
-	abandoned bool // Await's context has ended, so it waits only for result; guarded by the engine's mu
-	served    bool // a value was sent to result; guarded by the engine's mu
+	abandoned bool // the context of Await has ended, and Await now waits only for result; guarded by the engine's mu
+	served    bool // result has received a value; guarded by the engine's mu
 }
 
 // claimResult is the result of a waiting claim.
@@ -91,7 +91,7 @@ func (e *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		e.waiter = nil
 		e.mu.Unlock()
 		select {
-		case g := <-w.result: // the writer served this waiter after the select and before the lock
+		case g := <-w.result: // the writer has served this waiter just before the lock was taken
 			return g.jobs, g.err
 		default:
 			return nil, ended
@@ -99,14 +99,14 @@ func (e *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	}
 	w.abandoned = true
 	e.mu.Unlock()
-	g := <-w.result // The writer is serving this waiter, and its leases must not be lost.
+	g := <-w.result // the writer is serving this waiter, and the leases must not be lost
 	if g.err == nil && len(g.jobs) == 0 {
 		g.err = ended
 	}
 	return g.jobs, g.err
 }
 
-// endWaiter ends the claim that waits, with an error. The caller holds the right to write.
+// endWaiter ends the claim that waits, with an error. The caller is the writer.
 func (e *Engine) endWaiter(err error) {
 	e.mu.Lock()
 	w := e.waiter
@@ -127,7 +127,8 @@ func (e *Engine) resumeWaiter(w *waiter) {
 	e.waiter = w
 }
 
-// serveWaiter claims jobs for the waiter, in the transaction that made a job runnable.
+// serveWaiter claims jobs for the waiting claim, in the same transaction that made a job runnable. It returns
+// nil if no claim waits or no job could be claimed.
 func (t *Tx) serveWaiter() (*claimResult, error) {
 	if !t.rules.MadeJobsReady {
 		return nil, nil
@@ -158,7 +159,7 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 		}
 		t.s.mu.Lock()
 		t.s.resumeWaiter(w)
-		w.served = w.abandoned // resumeWaiter has sent an empty result to an abandoned waiter
+		w.served = w.abandoned // an abandoned waiter has received an empty result from resumeWaiter
 		t.s.mu.Unlock()
 		return nil, nil
 	}
@@ -188,7 +189,7 @@ func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 	})
 }
 
-// NextEpoch raises and returns the service's epoch.
+// NextEpoch raises and returns the service's epoch, the number of its start.
 func (e *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
 	return resultOf(ctx, e, &op{class: Urgent}, func(t *Tx) (epoch int64, err error) {
 		t.Exec(`UPDATE meta SET epoch = epoch + 1`)

@@ -15,7 +15,7 @@ import (
 )
 
 // A crash at any statement of any migration leaves the old or the new schema. The next start continues from
-// there, and ends with the schema of a new database.
+// that schema, and ends with the schema of a new database.
 func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
 	for v := range database.Migrations {
@@ -32,7 +32,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			if err := sqlitedb.MigrateOne(c, v, append(slices.Clone(database.Migrations[v][:n]), `SELECT * FROM broken`)); err == nil {
 				t.Fatal("a broken statement was carried out")
 			}
-			// Stop within the transaction, which leaves the same files as kill -9.
+			// Stop inside the transaction, which leaves the same files as kill -9.
 			for _, q := range append([]string{`BEGIN IMMEDIATE`}, database.Migrations[v][:n]...) {
 				if err := c.Exec(q); err != nil {
 					t.Fatalf("version %d, statement %d: %v", v, n, err)

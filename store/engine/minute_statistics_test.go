@@ -53,8 +53,8 @@ func openWithClock(t *testing.T, dir string, now *queue.Millis) *Store {
 	return s
 }
 
-// everyFigure records statistics, sums them up in coarser periods, and adds to these after the clock was
-// set back.
+// everyFigure records statistics, sums them up in coarser periods, and adds to those periods after the clock
+// was set back.
 func everyFigure(t *testing.T, s *Store) {
 	t.Helper()
 	clock, now := s.now, s.now()
@@ -71,7 +71,7 @@ func everyFigure(t *testing.T, s *Store) {
 }
 
 // Statistics are committed together with the changes of jobs that they count, and survive restarts. A
-// transaction that is rolled back leaves none.
+// transaction that is rolled back adds nothing to them.
 func TestFiguresAreInTheCommit(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
@@ -100,7 +100,7 @@ func TestFiguresAreInTheCommit(t *testing.T) {
 	}
 }
 
-// Upkeep may be interrupted at any point and started over any number of times: each grain still counts each
+// Upkeep may be interrupted at any point, any number of times. Each grain (minute, hour, day) still counts each
 // attempt exactly once.
 func TestRollUpsAreCutAnywhere(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC))
@@ -149,7 +149,7 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 	}
 }
 
-// Each period keeps a bounded number of rows for any number of queues. The all-time statistics of a queue
+// Each period has a limited number of rows, however many queues there are. The all-time statistics of a queue
 // never decrease, even if the clock changes.
 func TestFiguresAreBounded(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
@@ -282,7 +282,7 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 			s.TypicalRuntime(1),
 			s.TypicalRuntime(store.MaxEstimates))
 	}
-	s.runtimeEstimates.Encode() // discard the changes, as a service that is killed does
+	s.runtimeEstimates.Encode() // mark the changes as written without writing them, like a service that is killed
 	reopen()
 	if s.TypicalRuntime(kin.Fingerprint()) != 5*time.Second || s.TypicalRuntime(store.MaxEstimates) != 0 ||
 		s.TypicalRuntime(600) != 599*time.Second {
@@ -314,8 +314,8 @@ func TestFiguresOfTheFirstMinute(t *testing.T) {
 	}
 }
 
-// If a clock far ahead caused a minute's row to be removed, later measurements in that minute are still
-// counted in it.
+// A clock that is far ahead may cause the row of the current minute to be removed. Later measurements in this
+// minute are still counted.
 func TestMinuteThatWasRemoved(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// dumpQueue returns all contents of a queue as text, as the API returns them.
+// dumpQueue returns all contents of a queue as text, to compare queues before and after a move.
 func dumpQueue(t *testing.T, s store.Store) string {
 	t.Helper()
 	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPageRows})

@@ -7,10 +7,10 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// This file holds what the engine knows of the nodes that share a database. A database that only one process
-// uses has a single node with the number 0.
+// This file holds what the engine knows of nodes, the services that share a database. A database that only one
+// process uses has a single node with the number 0.
 
-// NoNode is the node number of a lease that belongs to no node.
+// NoNode is stored as the node number of a lease that belongs to no node.
 const NoNode = -1
 
 // Node returns the number of this node in the database. It is 0 in a database that only one process uses, and
@@ -27,7 +27,7 @@ func (e *Engine) SetOtherNodes(n int64) { e.otherNodes.Store(n) }
 // HasOtherNodes reports whether the last transaction found another active node.
 func (e *Engine) HasOtherNodes() bool { return e.otherNodes.Load() > 0 }
 
-// JoinAs sets the number of this node, once the transaction is committed.
+// JoinAs sets the number of this node when the transaction is committed.
 func (t *Tx) JoinAs(node int64) {
 	s := t.s
 	old := s.node
@@ -56,8 +56,8 @@ func (e *Engine) HasOwnLeases() bool {
 	return false
 }
 
-// ReservationsByNode returns the reserved leases of each node whose leases the transaction has changed, as text.
-// It returns the reserved leases of all nodes while meta lists some of them.
+// ReservationsByNode returns, as text, the reserved leases of each node whose leases the transaction has
+// changed. While the table meta lists reserved leases, the result contains all nodes.
 func (t *Tx) ReservationsByNode() map[int64][]byte {
 	m := &t.s.mem
 	of := map[int64][]byte{}
@@ -81,8 +81,8 @@ func (t *Tx) SetReservedInMeta(some bool) (changed bool) {
 	return changed
 }
 
-// OrphanLeases assigns the leases of a node to no node, so that the next takeover by any node gets them. This
-// node takes over the node's uncommitted batches.
+// OrphanLeases makes the leases of a former node belong to no node, so that the next takeover by any node gets
+// them. This node takes over the node's uncommitted batches.
 func (t *Tx) OrphanLeases(former int64) error {
 	t.TakeBatches(func(node int64) bool { return node == former })
 	for _, l := range t.s.mem.leases {
@@ -95,8 +95,8 @@ func (t *Tx) OrphanLeases(former int64) error {
 	return t.err
 }
 
-// TakeBatches makes this node the owner of the uncommitted batches of the nodes for which gone returns true,
-// and resets the age of these batches to 0.
+// TakeBatches makes this node the owner of the uncommitted batches of the nodes for which gone returns true.
+// The time limit for their next frames begins again.
 func (t *Tx) TakeBatches(gone func(node int64) bool) error {
 	for _, b := range t.s.mem.batches {
 		if b.acceptsFrames() && gone(b.node) {
@@ -106,7 +106,7 @@ func (t *Tx) TakeBatches(gone func(node int64) bool) error {
 	return t.err
 }
 
-// takeBatch makes this node the owner of a batch, and resets the age of the batch to 0.
+// takeBatch makes this node the owner of a batch, and restarts the time limit for its next frame.
 func (t *Tx) takeBatch(b *batch) {
 	b.node, b.lastFrameAt = t.s.node, t.startTime
 	t.setBatch(b.number, *b)
@@ -123,13 +123,13 @@ func (t *Tx) TransferLease(l *rules.Lease, node int64) error {
 	given.Job.Node = node
 	given.Job.Fence += t.FenceStep()
 	t.PutLease(&given)
-	if !l.Running { // the row of a job that is not known to have started does not show its lease
+	if !l.Running { // the job's row need not be written, because it shows a lease only after the start
 		return nil
 	}
 	return t.Put(&given.Job)
 }
 
-// Counters are the counts of a database that only rise.
+// Counters are the numbers in a database that only rise.
 type Counters struct {
 	Commits   int64 // number of commits of all nodes
 	NextSeq   int64 // seq of the next job
@@ -141,7 +141,7 @@ func (e *Engine) Counters() Counters {
 	return Counters{e.mem.commits, e.mem.nextSeq, e.mem.nextEvent}
 }
 
-// RunsTx reports whether a transaction is running and no claim waits for a job.
+// RunsTx reports whether a transaction is running while no claim waits for a job.
 func (e *Engine) RunsTx() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

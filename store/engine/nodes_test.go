@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A waiting claim gets a job that another node made ready, even if the transaction that applied this change
-// was undone.
+// Another node makes a job ready. A waiting claim gets the job even if the transaction in which this node
+// learned of the change was undone.
 func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -43,8 +43,8 @@ func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 	}
 }
 
-// A job that waits behind another one for a resource of this node starts after a user cancels the other job
-// on another node. It also starts after another node runs the other job.
+// A job waits for a resource of this node behind a second job. It starts after a user cancels the second job on
+// another node, and also after another node runs the second job.
 func TestClosedLanesAreRechecked(t *testing.T) {
 	gpu := func(n int) queue.Job {
 		return draftWithDemand(queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: n})
@@ -77,7 +77,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 			if err := gone(b); err != nil {
 				t.Fatal(err)
 			}
-			claimOn(t, a, 1) // applies the change of the other node
+			claimOn(t, a, 1) // this claim applies the change of the other node
 			for soon := time.Now().Add(20 * time.Second); a.ChecksLanesLater() && time.Now().Before(soon); {
 				<-a.PromoteHints()
 				if _, err := a.Promote(t.Context()); err != nil {
@@ -91,8 +91,8 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 	}
 }
 
-// If the server rejects a row, only the request with this row fails. Requests in the same transaction
-// succeed.
+// If the server rejects a row, only the request that has written the row fails. Other requests in the same
+// transaction succeed.
 func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
@@ -130,8 +130,8 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 	}
 }
 
-// A change of a queue's rule discards the earlier turns of users. They stay discarded when the node reloads
-// its caches. A reload does not bring back a removed queue or its turns either.
+// A change of a queue's rule discards the earlier turns of users. They stay discarded when the node reloads its
+// caches. A reload does not restore a removed queue or its turns either.
 func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Config contains the parts of an engine. Shared is nil if only this process uses the database. Now is nil to use the
-// clock of this machine. A nil Log discards the log.
+// Config contains what an engine needs. Shared is nil if only this process uses the database. Now is nil to use
+// the clock of this machine. A nil Log discards the log.
 type Config struct {
 	Backend Backend
 	Space   DiskSpace
@@ -31,8 +31,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// New returns an engine that is not open yet. The backend calls Load or LoadReadOnly, then AllowWrites, then
-// Start unless the engine is read-only.
+// New returns an engine that is not open yet. The backend then calls Load, AllowWrites and Start. For a
+// read-only engine, it calls LoadReadOnly and AllowWrites.
 func New(c Config) *Engine {
 	e := &Engine{
 		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now,
@@ -53,12 +53,12 @@ func New(c Config) *Engine {
 	return e
 }
 
-// AllowWrites lets operations be carried out. The backend calls it once, after it has loaded the engine.
+// AllowWrites lets the engine carry out operations. The backend calls it once, after it has loaded the engine.
 func (e *Engine) AllowWrites() { e.writerToken <- struct{}{} }
 
-// Start prepares a loaded engine for work: it applies the configured order, resumes interrupted changes of
-// lanes and ranks, and finishes or forgets batches. orderOf, if set, derives the order from the stored
-// settings. If ctx ends, Start returns an error, and the next Start continues the work.
+// Start prepares a loaded engine for work: it applies the configured order of jobs, resumes interrupted changes
+// of lanes and ranks, and finishes or forgets batches. orderOf, if not nil, derives the order from the stored
+// settings instead. If ctx ends, Start returns an error, and the next Start continues the work.
 func (e *Engine) Start(ctx context.Context, order queue.Order,
 	orderOf func([]store.Setting) (queue.Order, error)) error {
 	e.mem.order = order
@@ -81,8 +81,8 @@ func (e *Engine) Start(ctx context.Context, order queue.Order,
 	return e.finishBatches(ctx)
 }
 
-// Load reads the cache from the writer's connection, for the first time. id is the identifier of the database. If the
-// stored identifier differs, the database is a copy or was moved.
+// Load reads the cache from the writer's connection, for the first time. id is the identifier of the database.
+// If a different identifier is stored in the database, the database is a copy or was moved.
 func (e *Engine) Load(conn database.Conn, id string) error {
 	e.db, e.databaseID = conn, id
 	if err := e.load(); err != nil {
@@ -93,8 +93,8 @@ func (e *Engine) Load(conn database.Conn, id string) error {
 	return err
 }
 
-// LoadReadOnly does what Load does, for a store that refuses every change. orderOf, if set, derives the order
-// from the stored settings.
+// LoadReadOnly reads the cache like Load, for a store that refuses every change. orderOf, if not nil, derives
+// the order of jobs from the stored settings.
 func (e *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) (queue.Order, error)) error {
 	e.db, e.writesStopped, e.readOnly = conn, true, true
 	if err := e.load(); err != nil || orderOf == nil {
@@ -168,7 +168,7 @@ func (e *Engine) loadHeads() error {
 	return nil
 }
 
-// readMeta adds the query that reads the row of meta. It appends the reserved leases to the list reserved.
+// readMeta adds the query that reads the row of meta. It appends the list of reserved leases to reserved.
 func (e *Engine) readMeta(all *database.QueryBatch, reserved *string) {
 	all.Each(func(r database.Row) {
 		e.mem.nextSeq, e.mem.enqueuedTotal, e.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
@@ -197,7 +197,7 @@ func (e *Engine) loadReserved(reserved string, leased func(database.Row)) error 
 		return err
 	}
 	for seq, r := range reservations {
-		if l := e.mem.leases[seq]; l != nil { // there is no lease if the job's row is lost
+		if l := e.mem.leases[seq]; l != nil { // without the job's row there is no lease
 			l.Job.Fence, l.Job.Node = r.Fence, r.Node
 		}
 	}

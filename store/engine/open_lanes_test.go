@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// After the store is opened again, reserved and running jobs are leased with their fences. Jobs that have
-// ended or were returned are not.
+// After the store is opened again, reserved and running jobs are leased with their fences. Jobs that have ended
+// or were given back are not leased.
 func TestLeasesOutliveTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -29,7 +29,7 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 	jobs := turn(store.Report{WantedJobs: 3})
 	turn(store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}},
 		Releases: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
-	reserved := turn(store.Report{WantedJobs: 1})[0] // claims job 2 again
+	reserved := turn(store.Report{WantedJobs: 1})[0] // claim job 2 again
 	reopened := func(want ...queue.Lease) {
 		t.Helper()
 		s.Close()
@@ -150,7 +150,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // moves one of three frames
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // move one of three frames
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -181,8 +181,8 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	}
 }
 
-// A waiting claim that is cancelled at the moment when a job is made available ends, even if the job cannot
-// be claimed after all.
+// A waiting claim is cancelled at the moment when a job becomes available. The claim ends, even if the job
+// cannot be claimed after all.
 func TestCancelledClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 300 {
@@ -195,7 +195,7 @@ func TestCancelledClaimEnds(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			jobs, err := s.Await(ctx, 1)
-			for i := range jobs { // the claim got the job before it was cancelled
+			for i := range jobs { // only if the claim got the job before it was cancelled
 				_, err = s.Exchange(context.Background(),
 					store.Report{Settlements: []store.Settlement{{Lease: jobs[i].Lease(),
 						Decision: queue.Decision{State: queue.Completed}}}})
@@ -225,8 +225,8 @@ func TestCancelledClaimEnds(t *testing.T) {
 	}
 }
 
-// If computing new ranks was interrupted, or the order changed while the store was closed, the jobs get their
-// ranks after it is opened again. This also holds if the order has changed back in the meantime.
+// The store is closed while it computes new ranks, or the order changes while it is closed. After it is opened
+// again, the jobs get their ranks under the current order, even if that is the original order again.
 func TestRankingOutlivesTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -269,7 +269,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 	if err := s.SetOrder(t.Context(), byPriority); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // finishes blocked and held, and a part of pending
+	for range 3 { // finish the blocked and held jobs, and a part of the pending ones
 		if _, err := s.Rerank(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +315,7 @@ func TestFencesAreUnpredictable(t *testing.T) {
 			upper++
 		}
 	}
-	if len(steps) < 999 || upper < 300 || upper > 700 { // of 1,000
+	if len(steps) < 999 || upper < 300 || upper > 700 { // of 1,000 steps in total
 		t.Errorf("%d steps differ, %d are in the upper half", len(steps), upper)
 	}
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Limits of one transaction that disowns jobs.
+// Limits of one transaction that disowns jobs, which means that it moves them to another uid.
 const (
-	// disownJobs is how many jobs the transaction changes, and how many keys and batch names it deletes.
+	// disownJobs limits the jobs that the transaction changes, and the keys and batch names that it deletes.
 	disownJobs  = 250
 	disownReads = 5000 // number of jobs that the transaction reads
 )
 
 // disownment moves the jobs of a uid to a uid below 0, because another user has the uid now.
 type disownment struct {
-	former    int   // the uid below 0
-	uid       int   // the uid that the jobs had
-	beforeSeq int64 // jobs below this seq move; later ones belong to the next owner
-	movedUpTo int64 // jobs below this seq have moved, except leased ones
-	keysUpTo  int64 // keys up to this number are deleted
+	former    int   // the uid below 0 that the jobs get
+	uid       int   // the uid that the jobs had before
+	beforeSeq int64 // jobs with a seq below this one move; later jobs belong to the next owner
+	movedUpTo int64 // jobs with a seq below this one have moved, except leased ones
+	keysUpTo  int64 // idempotency keys up to this number are deleted
 }
 
-// done reports whether everything has moved, except leased jobs.
+// done reports whether all jobs of the disownment have moved, except leased ones.
 func (d *disownment) done() bool { return d.movedUpTo == d.beforeSeq }
 
 // disownmentOf returns the disownment that moves a job, or nil if none does.
@@ -78,8 +78,8 @@ func (e *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 	})
 }
 
-// beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the schedules
-// and batches now. The jobs follow in steps.
+// beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the schedules and
+// batches in this transaction. The jobs follow in later steps.
 func (t *Tx) beginDisowning(uid int) {
 	t.requireReload()
 	m := &t.s.mem
@@ -113,7 +113,8 @@ func (t *Tx) beginDisowning(uid int) {
 	m.disownments = append(m.disownments, d)
 }
 
-// disownStep deletes the next keys and batch names of a disownment. Once all are deleted, it moves the next jobs.
+// disownStep deletes the next keys and batch names of a disownment. After all of these are deleted, it moves
+// the next jobs.
 func (t *Tx) disownStep(d *disownment) error {
 	t.requireReload()
 	keys, _ := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
@@ -152,8 +153,8 @@ func (t *Tx) disownStep(d *disownment) error {
 	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.former))
 }
 
-// endDisownings ends the disownments that are done. A leased job of the uid delays the end: it moves when its
-// lease ends.
+// endDisownings ends the disownments that are done. A leased job of the uid delays the end, because it moves
+// only when its lease ends.
 func (t *Tx) endDisownings() {
 	t.requireReload()
 	m := &t.s.mem
@@ -223,8 +224,9 @@ func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned
 	return unowned, nil
 }
 
-// isOutputOwned reports whether an output file belongs to an attempt or a lease, or is in the table garbage
-// already. It also reports true for a name that is not SEQ-FENCE, so that files of other programs are kept.
+// isOutputOwned reports whether an output file belongs to an attempt or a lease, or is already in the table
+// garbage, which lists the files to delete. For a name that has not the form SEQ-FENCE it also returns true, so
+// that files of other programs are kept.
 func (t *Tx) isOutputOwned(ref string) bool {
 	first, second, _ := strings.Cut(ref, "-")
 	seq, err := strconv.ParseInt(first, 10, 64)

@@ -30,9 +30,9 @@ func promoteAll(t *testing.T, s *Store) {
 	})
 }
 
-// The jobs of a former owner move in small steps, regardless of how many there are and how many other jobs
-// are stored. The steps continue after the store is opened again, and do not include the jobs of the next
-// owner.
+// The jobs of a former owner move in small steps, regardless of how many there are and how many other jobs are
+// stored. The steps continue after the store is opened again. They do not move jobs of the next owner of the
+// uid.
 func TestDisowningContinuesInSteps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -92,8 +92,8 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	}
 }
 
-// A caller of Disown learns when all jobs have moved, even if Promote did the last step. Jobs that the next
-// owner enqueues in the meantime are not moved.
+// Disown reports that all jobs have moved even if Promote did the last step. Jobs that the next owner enqueues
+// in the meantime are not moved.
 func TestDisowningDuringPromote(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 2*disownJobs)
@@ -114,7 +114,7 @@ func TestDisowningDuringPromote(t *testing.T) {
 	}
 }
 
-// A step of a disownment that is rolled back moves no jobs.
+// If a step of moving jobs to a former owner is rolled back, it moves no jobs.
 func TestUndoneDisowning(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 3)

@@ -23,7 +23,7 @@ type prewrite struct {
 	attempts   map[int64]prewrittenAttempt
 }
 
-// prewrittenAttempt identifies a prewritten row of the table attempts.
+// prewrittenAttempt identifies a row of the table attempts that was written as a prediction.
 type prewrittenAttempt struct {
 	settlement *store.Settlement
 	runs       int
@@ -38,9 +38,9 @@ type prewriteError struct{ error }
 
 func (prewriteError) Kind() database.ErrorKind { return database.DatabaseBusy }
 
-// PrewriteEndedAttempts writes the rows of the ended attempts that are known before the transaction's
-// first operation, and before this node holds the writer lock. It does so only if there are other
-// nodes, which may hold the lock.
+// PrewriteEndedAttempts writes the rows of the ended attempts that are known before the transaction's first
+// operation, and before this node holds the writer lock. Without other nodes, which may hold the lock, it
+// writes nothing.
 func (t *Tx) PrewriteEndedAttempts() error {
 	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
 		return nil
@@ -52,8 +52,8 @@ func (t *Tx) PrewriteEndedAttempts() error {
 		if f.jobs[e.Seq] != nil {
 			continue
 		}
-		// Skip jobs with outputs. The node that holds the writer lock may be removing outputs of this job.
-		// It would wait for the lock on the row while this transaction waits for the writer lock: a
+		// Skip jobs with outputs. The node that holds the writer lock may be removing outputs of this job. That
+		// node would wait for the lock on the row while this transaction waits for the writer lock, which is a
 		// deadlock.
 		if l := t.s.mem.leases[e.Seq]; l != nil && l.Job.OutputBytes > 0 {
 			continue
@@ -73,10 +73,10 @@ func (t *Tx) PrewriteEndedAttempts() error {
 	return nil
 }
 
-// inProgress reports whether the transaction is writing its prewrite.
+// inProgress reports whether the transaction is writing its predicted rows now.
 func (p *prewrite) inProgress() bool { return p != nil && p.beforeLock }
 
-// covers reports whether the row of a job in the database is a prewritten one.
+// covers reports whether the stored row of a job is a prewritten one that the rules have not confirmed yet.
 func (p *prewrite) covers(seq int64) bool { return p != nil && !p.beforeLock && p.jobs[seq] != nil }
 
 // confirmJob reports whether the database already has the row of a job, apart from updated_at, so that the
@@ -98,7 +98,8 @@ func (p *prewrite) confirmJob(j *rules.Job) bool {
 	return j.WriteScope == rules.WriteRow && slices.Equal(records.RowArgs(written), records.RowArgs(j))
 }
 
-// confirmAttempt reports whether the row of an attempt was prewritten.
+// confirmAttempt reports whether the row of an attempt was prewritten, and so need not be written again. It
+// returns errPrewrite if the prewritten row is another one.
 func (p *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
 	if p == nil {
 		return false, nil
@@ -114,8 +115,8 @@ func (p *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, erro
 	return true, nil
 }
 
-// hasUnconfirmedPrewrite reports whether the database has a prewritten attempt of one of the user's jobs that the rules
-// have not recorded yet.
+// hasUnconfirmedPrewrite reports whether the database has a prewritten attempt of one of the user's jobs that
+// the rules have not confirmed yet.
 func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 	if t.prewrite == nil {
 		return false
@@ -128,7 +129,7 @@ func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 	return false
 }
 
-// checkAllConfirmed returns errPrewrite if a prewritten row was not confirmed by the rules.
+// checkAllConfirmed returns errPrewrite if the rules have not confirmed every prewritten row.
 func (p *prewrite) checkAllConfirmed() error {
 	if p != nil && len(p.jobs)+len(p.attempts) > 0 {
 		return errPrewrite

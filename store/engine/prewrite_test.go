@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// If an attempt's actual result differs from the prewritten one, the actual result is stored. If the rules
-// record no result at all, nothing of the prewrite is stored.
+// A prewrite is a result that a node writes before it holds the writer lock. If the actual result differs, the
+// actual one is stored. If the rules record no result at all, nothing of the prewrite is stored.
 func TestWrongPrewriteIsCorrected(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
@@ -122,7 +122,7 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	}
 }
 
-// A large report is prewritten completely.
+// All results of a large report are written before the writer lock is held, and only once.
 func TestLargePrewriteIsWrittenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")

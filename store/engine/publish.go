@@ -47,7 +47,7 @@ func (t *Tx) publish(grant *claimResult) {
 			s.publishLease(state, seq)
 		}
 		for _, q := range t.changedTurns {
-			if s.mem.lanes.Queues[q.Name] == q { // else tidyQueues has removed the queue
+			if s.mem.lanes.Queues[q.Name] == q { // false if tidyQueues has removed the queue
 				state.LastTurns[q.Name] = maps.Clone(q.LastTurns)
 			}
 		}
@@ -102,12 +102,13 @@ func (e *Engine) publishLease(state *reads.State, seq int64) {
 	}
 }
 
-// WakeAt implements rules.Tx. Only the earliest timer of the transaction is kept.
+// WakeAt implements rules.Clock. It ensures that Promote is called by the given time. Only the earliest of the
+// transaction's times is kept.
 func (t *Tx) WakeAt(at queue.Millis) {
 	t.earliestTimer = earliest(t.earliestTimer, at)
 }
 
-// earliest returns the earlier of two times. A time of 0 is none.
+// earliest returns the earlier of two times. A time of 0 does not count.
 func earliest(a, b queue.Millis) queue.Millis {
 	if a == 0 || b != 0 && b < a {
 		return b

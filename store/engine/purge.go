@@ -16,7 +16,7 @@ import (
 // noUserDetail is the detail of an event that no user caused.
 var noUserDetail = []byte(`{}`)
 
-// Purge removes jobs that ended before a given time.
+// Purge implements store.Cleanup. It removes jobs that ended before a given time.
 func (e *Engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, by *int) (removed int, err error) {
 	detail := noUserDetail
 	if by != nil {
@@ -48,9 +48,9 @@ func (t *Tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed 
 	return len(list), nil
 }
 
-// TrimJobs removes jobs of a queue while more than keep ended jobs are stored, starting with those that ended
-// first. It uses the counts that every transaction maintains, so a step costs the same for any number of
-// stored jobs.
+// TrimJobs implements store.Cleanup. While more than keep ended jobs are stored, it removes the job that ended
+// first. It uses the counts that every transaction maintains, so a step costs the same for any number of stored
+// jobs.
 func (e *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, limit int) (more bool, err error) {
 	if queueName == "" && e.Reads.Counts().UnderGeneralRetention() <= keep {
 		return false, nil
@@ -66,7 +66,7 @@ func (e *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 	})
 }
 
-// endedCount returns the number of ended jobs that TrimJobs compares with keep.
+// endedCount returns the number of ended jobs that a call of TrimJobs for this queue name compares with its limit.
 func (t *Tx) endedCount(queueName string) int64 {
 	m := &t.s.mem
 	if queueName == "" {
@@ -92,7 +92,8 @@ func (e *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetent
 	return list, err
 }
 
-// TrimEvents removes the oldest events.
+// TrimEvents implements store.Cleanup. It deletes a limited number of events that are older than before or
+// exceed the number keep, oldest first.
 func (e *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
 	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
 		last, n := int64(0), 0
@@ -112,7 +113,8 @@ func (e *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 	})
 }
 
-// TrimOutputs implements store.Store.
+// TrimOutputs implements store.Cleanup. It removes a limited number of outputs while all outputs together have
+// more than keep bytes.
 func (e *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	if e.Reads.Counts().OutputBytes <= keep {
 		return false, nil
@@ -137,8 +139,9 @@ func (e *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	})
 }
 
-// usersAboveShare returns how many bytes of outputs each user may keep, so that the total decreases by
-// excess. It also returns the users who have more than that and how much they have, in descending order.
+// usersAboveShare returns the share, in bytes of outputs, to which users must be reduced so that the total
+// decreases by excess. It also returns the users with more than the share, and how many bytes they have, most
+// bytes first.
 func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64) {
 	for uid, u := range t.s.mem.users {
 		if u.outputBytes > 0 {
@@ -172,9 +175,9 @@ func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, keep int64) 
 	})
 }
 
-// trim removes outputs in the order in which a query returns them: up to limit outputs, until they have the bytes of
-// excess. The query must select job, number and size. newSize is the value to store as the size of a removed output.
-// trim returns the number of removed outputs, and their bytes.
+// trim removes outputs in the order in which the query oldest returns them, until it has removed excess bytes
+// or limit outputs. The query must select job, number and size. newSize is the value to store as the size of a
+// removed output. trim returns the number of removed outputs, and their bytes.
 func (t *Tx) trim(excess int64, limit int, newSize int64, oldest string, args ...any) (n int, bytes int64) {
 	var list []removablePart
 	t.Query(func(r database.Row) (bool, error) {
@@ -188,7 +191,7 @@ func (t *Tx) trim(excess int64, limit int, newSize int64, oldest string, args ..
 	return len(list), bytes
 }
 
-// removeOutputPart removes the output of an attempt, and stores newSize as its size.
+// removeOutputPart removes the output of an attempt, and stores newSize, which encodes the reason, as its size.
 func (t *Tx) removeOutputPart(output removablePart, newSize int64) {
 	t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
 		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt)

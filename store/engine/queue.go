@@ -59,7 +59,8 @@ func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, erro
 	return receipt, t.err
 }
 
-// enqueueAll stores the drafts as jobs. If they complete a staged batch, it commits the batch.
+// enqueueAll stores the drafts as jobs. If the request names a staged batch, it commits the batch with these
+// drafts as the last frame.
 func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
 		if _, open := t.s.mem.openBatch(r.UID, r.Batch); open {
@@ -85,7 +86,7 @@ func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Re
 	insert := func() error { return t.insertAll(r, list, receipt) }
 	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts,
 		func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
-		return receipt, t.WithSavepoint(insert) // insertAll may have replaced some jobs when it fails, so undo that
+		return receipt, t.WithSavepoint(insert) // if insertAll fails, this undoes the replacement of jobs
 	}
 	return receipt, insert()
 }
@@ -161,7 +162,7 @@ func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 	return j
 }
 
-// receiptForKey returns the receipt of an earlier request with the same key, marked as a duplicate,
+// receiptForKey returns the receipt of an earlier request with the same idempotency key, marked as a duplicate,
 // or an empty receipt.
 func (t *Tx) receiptForKey(r store.Request) (known store.Receipt, err error) {
 	if r.IdempotencyKey == "" {
@@ -186,10 +187,10 @@ func draftCountError(n int) error {
 	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxJobsPerRequest)
 }
 
-// Change executes a verb on a job.
+// Change implements store.Queue. It applies a user's verb, such as cancel, to a job.
 func (e *Engine) Change(ctx context.Context, seq int64, c store.Change) error {
 	return e.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, class: Prompt,
-		// A full disk must not prevent ending a job that fills it.
+		// Even if the disk is full, users must be able to end the job that fills it.
 		mayUseWholeReserve: c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel})
 }
 

@@ -27,7 +27,8 @@ func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
 	return q
 }
 
-// AdjustRetainedCount implements rules.Tx.
+// AdjustRetainedCount implements rules.Counters. It adds an ended job to the counts for its queue's own
+// retention, or subtracts it.
 func (t *Tx) AdjustRetainedCount(j *rules.Job, by int) {
 	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(by), RetainedBytes: int64(by) * j.OutputBytes})
 }
@@ -36,7 +37,7 @@ func (t *Tx) AdjustRetainedCount(j *rules.Job, by int) {
 func (t *Tx) adjustRetainedCounts(name string, more records.QueueCounts) {
 	q, m := t.queueWithSavedCounts(name), &t.s.mem
 	m.retainedJobs -= q.RetainedJobs
-	// The counts may omit a damaged row, so they must not go below 0.
+	// A damaged row may not have been counted, so keep the counts from going below 0.
 	q.RetainedJobs, q.RetainedBytes = max(0, q.RetainedJobs+more.RetainedJobs), max(0, q.RetainedBytes+more.RetainedBytes)
 	m.retainedJobs += q.RetainedJobs
 }

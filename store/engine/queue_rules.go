@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// SetQueue implements store.Store. It sets the rule of a queue.
+// SetQueue implements store.QueueRules. It sets the rule of a queue.
 func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
 		return errors.New("weight must be at least 1, and concurrency and max_pending at least 0")
@@ -52,7 +52,7 @@ func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	t.rules.MadeJobsReady = true
 }
 
-// resumeQueues ends the pauses that are over.
+// resumeQueues ends the pauses of queues whose time is over.
 func (t *Tx) resumeQueues() (more bool, err error) {
 	for _, q := range t.s.mem.lanes.Queues {
 		if until := q.Rule.PausedUntil; until == 0 || until > t.startTime {
@@ -64,7 +64,7 @@ func (t *Tx) resumeQueues() (more bool, err error) {
 	return false, t.err
 }
 
-// nextResume returns when the next pause of a queue ends, or 0 if none does.
+// nextResume returns when the next pause of a queue ends, or 0 if no pause has an end.
 func (t *Tx) nextResume() (next queue.Millis) {
 	for _, q := range t.s.mem.lanes.Queues {
 		next = earliest(next, q.Rule.PausedUntil)

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Queues implements rules.Tx.
+// Queues implements rules.Queues. It calls each for the queues that have room and an open lane, best first.
 func (t *Tx) Queues(each func(*rules.Queue) bool) error {
 	if err := t.refreshStaleQueues(); err != nil {
 		return err
@@ -26,17 +26,17 @@ func (t *Tx) Queues(each func(*rules.Queue) bool) error {
 	return nil
 }
 
-// Queue implements rules.Tx.
+// Queue implements rules.Queues. It returns the state of a queue.
 func (t *Tx) Queue(name string) *rules.Queue { return &t.s.mem.lanes.Queue(name).Queue }
 
-// QueueWaitReason implements rules.Tx.
+// QueueWaitReason implements rules.Queues. It says why a queue has no room.
 func (t *Tx) QueueWaitReason(name string) store.WaitReason {
 	q := t.s.mem.lanes.Queue(name)
 	return store.WaitReason{Key: name, Usage: q.Leased, Limit: q.Rule.Concurrency, NeededUnits: 1, Paused: q.Rule.Paused}
 }
 
-// waitReasonStep is the number of jobs whose obstacles one transaction reads. Other callers can commit between
-// the transactions.
+// waitReasonStep is the number of jobs whose wait reasons one transaction computes. Other callers can commit
+// between the transactions.
 const waitReasonStep = 100
 
 // WaitReasons implements store.Forecast. It asks the writer, because only the writer's memory holds how much of
@@ -65,13 +65,13 @@ func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]sto
 	return all, nil
 }
 
-// WeightsDiffer implements rules.Tx.
+// WeightsDiffer implements rules.Queues. It reports whether any queue has a weight other than 1.
 func (t *Tx) WeightsDiffer() bool { return t.s.mem.lanes.Weights > 0 }
 
-// LastServedTurn implements rules.Tx.
+// LastServedTurn implements rules.Queues. It returns the turn of the queue that was served last.
 func (t *Tx) LastServedTurn() int64 { return t.s.mem.lastServedTurn }
 
-// RecordQueueTurn implements rules.Tx.
+// RecordQueueTurn implements rules.Queues. It records that a queue was served in a turn, and sets its next turn.
 func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, next int64) {
 	l := t.s.mem.lanes.Queue(q.Name)
 	old := l.Pass
@@ -79,15 +79,15 @@ func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, next int64) {
 	l.Pass, t.s.mem.lastServedTurn = next, turn
 }
 
-// BestLane implements rules.Tx.
+// BestLane implements rules.Lanes. It returns a queue's open lane with the best head, and the head of the second best.
 func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
 	l, next := t.s.mem.lanes.Queue(q.Name).BestLane()
 	return l, next, nil
 }
 
 // tidyQueues removes queues without lanes, leased jobs and rule from memory, if there are many queues. No
-// information is lost, since a queue that is created again under the name is equal. The queues are removed
-// after the commit, because a rollback may need them. One call checks at most moveStep queues.
+// information is lost, because a queue created again under the same name has the same state. The queues are
+// removed after the commit, because a rollback may need them. One call checks at most moveStep queues.
 func (t *Tx) tidyQueues() (more bool, err error) {
 	m := &t.s.mem
 	if int64(len(m.lanes.Queues)) <= t.s.maxEmptyLanes {
@@ -95,7 +95,7 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 	}
 	t.afterCommit = append(t.afterCommit, func() {
 		scanned := 0
-		for name, q := range m.lanes.Queues { // in random order
+		for name, q := range m.lanes.Queues { // in random order, so that later calls check other queues
 			if scanned++; scanned > moveStep {
 				return
 			}
@@ -108,7 +108,8 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 	return false, nil
 }
 
-// Queues lists the queues that exist, with the age of their oldest ready jobs.
+// Queues implements store.QueueRules. It lists the queues that exist, with the time since which their oldest
+// job has been ready.
 func (e *Engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
 	known := func(*Tx) (list []store.QueueState, err error) {
 		for _, q := range e.mem.lanes.Queues {
@@ -130,8 +131,8 @@ func (e *Engine) Queues(ctx context.Context) (list []store.QueueState, err error
 	return list, e.ReadOldest(ctx, list)
 }
 
-// admitQueues returns an error if the jobs exceed the limit of a queue, or if the user would have jobs in too
-// many queues without settings.
+// admitQueues returns an error if new jobs exceed the limit of a queue, or if the user would have begun too
+// many queues without a rule. perQueue is the number of new jobs by queue.
 func (t *Tx) admitQueues(uid int, perQueue map[string]int64) error {
 	if err := rules.AdmitQueues(t, perQueue); err != nil {
 		return err

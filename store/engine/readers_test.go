@@ -13,14 +13,14 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// The time limit of a read starts when it gets a connection, regardless of how long it waited for one. A read
-// stops waiting if its caller gives up or the store is closed.
+// The time limit of a read begins when the read gets a connection, regardless of how long it waited for one. A
+// read stops waiting if its caller gives up or the store is closed.
 func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		enqueue(t, s, 3)
 		var all sync.WaitGroup
-		occupy := func() (release func()) { // uses a connection until release is called
+		occupy := func() (release func()) { // use a connection until release is called
 			gate := make(chan struct{})
 			all.Go(func() {
 				s.Read(context.Background(), func(*reads.Reader) error { <-gate; return nil })

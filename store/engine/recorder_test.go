@@ -82,7 +82,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 		}
 		for _, q := range statements {
 			verb, _, _ := strings.Cut(q, " ")
-			// Migrations run once, before any client waits.
+			// Skip migrations, because they run once, before any client waits.
 			migrates := slices.ContainsFunc(database.Migrations, func(m []string) bool { return slices.Contains(m, q) })
 			if migrates || !strings.Contains("SELECT UPDATE DELETE INSERT", verb) {
 				continue
@@ -130,7 +130,8 @@ func sourceStatements(t *testing.T) (list []string) {
 	}
 	for _, path := range files {
 		name := filepath.Base(path)
-		// backup.go reads a copy, so no client waits for it. nodes.go is only for a database with several nodes.
+		// Skip files whose statements this test need not check: backup.go reads a copy, so no client waits for
+		// it, and nodes.go is only for a database with several nodes.
 		if strings.HasSuffix(name, "_test.go") || slices.Contains([]string{"backup.go", "schema.go", "nodes.go"}, name) {
 			continue
 		}

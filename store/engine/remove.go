@@ -4,11 +4,11 @@ import "github.com/queuectl/queuectl/store/database"
 
 // Limits of one transaction that removes attempts and dependency rows. Later transactions remove the rest.
 const (
-	// removeWithJob bounds how many attempts, and how many dependency rows, are removed together with their
-	// job.
+	// removeWithJob limits the attempts, and the dependency rows, that are removed in the same transaction as
+	// their job.
 	removeWithJob = 200
-	maxRemoved    = 1000 // attempts and dependency rows that one transaction removes at most
-	removeStep    = 500  // attempts, or dependency rows, that one step removes of a removed job
+	maxRemoved    = 1000 // attempts and dependency rows that one transaction may remove
+	removeStep    = 500  // attempts, or dependency rows, of a removed job that one step removes
 	// removeBytes bounds the output removed from the database. The attempt that reaches the bound is the last one to
 	// be removed.
 	removeBytes = 1 << 20
@@ -52,8 +52,8 @@ func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 	t.readBytes += int(a.storedBytes)
 }
 
-// Remove implements rules.Tx. If a job has many attempts or dependencies, tidyRemoved deletes them later.
-// Readers do not see them in the meantime.
+// Remove implements rules.Jobs. It deletes a job. If the job has many attempts or dependencies, tidyRemoved
+// deletes the rest later. Readers no longer see the rest.
 func (t *Tx) Remove(seq int64) error {
 	n, all, _ := t.DropSome(seq, min(removeWithJob, maxRemoved-t.removedRows))
 	t.removedRows += n

@@ -11,16 +11,15 @@ import (
 )
 
 // rankStep is the number of waiting jobs that get a new rank in one transaction. It keeps the transaction
-// short, so that other callers do not notice a delay.
-// See docs/decisions/0010.
+// short, so that other callers are hardly delayed. See docs/decisions/0010.
 const rankStep = 250
 
-// rankingProgress is the progress of computing new ranks for the waiting jobs, in the order of their states. All
-// jobs of earlier states have new ranks, and so have the jobs of this state up to seq. State 0 means that all
-// jobs have new ranks.
+// rankingProgress is the progress of computing new ranks for the waiting jobs, in the order of their states.
+// The jobs of all earlier states have new ranks, and so have the jobs of the field state up to seq. If state is
+// 0, all jobs have new ranks.
 //
-// A claim computes the new rank of the jobs that it takes. So a job that moves to an already processed state is not
-// missed.
+// A claim computes the new ranks of the jobs that it takes. So no job is missed when it moves to a state that
+// was already processed.
 type rankingProgress struct {
 	state queue.State
 	seq   int64
@@ -34,7 +33,7 @@ func formatOrder(o queue.Order) string {
 // parseOrder decodes what formatOrder wrote.
 func parseOrder(text string) (o queue.Order) {
 	words := strings.Split(text, " ")
-	if len(words) != 3 { // a new queue has no stored order yet
+	if len(words) != 3 { // there is no stored order in a new database
 		return o
 	}
 	ms, _ := strconv.ParseInt(words[2], 10, 64) // no error, because formatOrder wrote a number

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Only operations that may use the whole reserve get its last part.
+// Only operations that may use the whole disk reserve get the last part of the reserve.
 func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

@@ -15,7 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlite"
 )
 
-// A restored backup has the statistics and marks of the time when it was made, and continues from there.
+// A restored backup has the statistics of the time when it was made, including how far they were summed up. It
+// continues from that state.
 func TestRestoredStatisticsContinue(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)

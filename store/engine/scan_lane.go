@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// ScanLane implements rules.Tx. A job that cannot be read, or does not belong in the lane, would prevent the
-// lane's other jobs from being claimed, so ScanLane puts it into DamagedJobs. ScanLane reads jobs in pieces, because
-// a server sends all rows of a result, even those that are not used.
+// ScanLane implements rules.Lanes. It reads the next jobs of a lane. A job that cannot be read, or does not
+// belong in the lane, goes into DamagedJobs, because it would otherwise block the jobs behind it. ScanLane
+// reads jobs in pieces, because a server sends all rows of a result, even those that are not used.
 func (t *Tx) ScanLane(l *rules.LaneScan) error {
 	l.NextPosition, l.NextPriority, l.Exhausted = l.Lane.Head, rules.UnknownPriority, true
 	enough, full := false, false
@@ -60,9 +60,9 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 	return t.peekNextPriority(l)
 }
 
-// peekNextPriority finds the lane's next unleased job after those that ScanLane has found. It reads only the
-// columns that decide the lane's rank, because the job may have a large input. The claim that takes the job
-// reads the rest.
+// peekNextPriority finds the next unleased job of the lane after the jobs that ScanLane has found. It reads
+// only the columns that decide the lane's rank, because the job may have a large input. The claim that takes
+// the job reads the rest.
 func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
 	l.Exhausted = true
 	found := func(h *readahead.Head) (more bool) {
@@ -91,7 +91,8 @@ func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
 	return nil
 }
 
-// scanLaneSQL returns the statement that reads the next jobs of a lane. scanLaneArgs returns its arguments.
+// scanLaneSQL returns the statement that reads the next jobs of a lane. The function scanLaneArgs returns the
+// arguments.
 func scanLaneSQL(columns string) string {
 	return `SELECT ` + columns + ` FROM jobs INDEXED BY jobs_ready
 		WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`

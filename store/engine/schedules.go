@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// PutSchedule implements store.Schedules.
+// PutSchedule implements store.Schedules. It stores a new schedule, or replaces one.
 func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored store.Schedule, err error) {
 	put := p.Schedule
 	draft, input, err := records.EncodeScheduleDraft(put.Draft)
@@ -71,7 +71,7 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 type storedSchedule struct {
 	gen   int64 // generation of the schedule; 0 if there is no schedule with the name
 	uid   int
-	bytes int64 // bytes charged to the user
+	bytes int64 // bytes that count toward the user's quota
 }
 
 func (t *Tx) storedSchedule(name string) (s storedSchedule) {
@@ -80,7 +80,7 @@ func (t *Tx) storedSchedule(name string) (s storedSchedule) {
 	return s
 }
 
-// Schedule implements rules.Tx.
+// Schedule implements rules.Schedules. It reads a schedule.
 func (t *Tx) Schedule(name string) (s store.Schedule, err error) {
 	found, err := database.First(t, func(r database.Row) { s = records.ReadSchedule(r, true) },
 		`SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
@@ -90,20 +90,21 @@ func (t *Tx) Schedule(name string) (s store.Schedule, err error) {
 	return s, err
 }
 
-// SetScheduleState implements rules.Tx.
+// SetScheduleState implements rules.Schedules. It writes a schedule's times, boot id and pause.
 func (t *Tx) SetScheduleState(s *store.Schedule) error {
 	return t.Exec(
 		`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ? WHERE name = ?`,
 		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.BootID, int64(s.PausedAt), uidOrNull(s.PausedBy), s.Note, s.Name)
 }
 
-// UnfinishedJobs implements rules.Tx.
+// UnfinishedJobs implements rules.Schedules. It lists unfinished jobs of a schedule, newest first.
 func (t *Tx) UnfinishedJobs(schedule string, limit int) ([]rules.Job, error) {
 	return t.jobs(
 		limit, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule)
 }
 
-// AddOccurrenceRecord implements rules.Tx.
+// AddOccurrenceRecord implements rules.Schedules. It records the outcome of an occurrence, and deletes the
+// oldest records above the limit.
 func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error {
 	t.Exec(
 		`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -113,13 +114,13 @@ func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) erro
 		`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxOccurrenceRecords))
 }
 
-// IDTaken implements rules.Tx.
+// IDTaken implements rules.Jobs. It reports whether any job has the id, including jobs of staged batches.
 func (t *Tx) IDTaken(id string) (bool, error) {
 	taken, err := t.takenIDs([]string{id})
 	return taken[id], err
 }
 
-// RemoveSchedule removes a schedule and its runs.
+// RemoveSchedule removes a schedule and the records of its occurrences.
 func (e *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
 		old := t.storedSchedule(name)
@@ -177,7 +178,7 @@ func (e *Engine) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) 
 	})
 }
 
-// enqueueFor enqueues a job of a schedule. If it rejects the job because another job has the unique key, it
+// enqueueFor enqueues a job of a schedule. If another job has the job's unique key, it returns an error and
 // stores nothing.
 func (t *Tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
 	drafts := []queue.Job{draft}
@@ -194,6 +195,6 @@ func (t *Tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64,
 		return 0, "", queue.Errorf(queue.CodeExists, "the schedule enqueued no job, because job %s already has the unique "+
 			"key %q; to see its state: queuectl show %[1]s", receipt.IDs[0], drafts[0].Unique)
 	}
-	// enqueueAll would record the owner even if the job is rejected.
+	// Record the owner only here, after the job was accepted.
 	return receipt.Seqs[0], receipt.IDs[0], t.recordOwner(draft.UID, f.Owner)
 }

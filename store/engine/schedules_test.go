@@ -57,7 +57,7 @@ func TestADamagedSchedule(t *testing.T) {
 	}
 }
 
-// Schedules, their runs and the link between jobs and schedules are still stored after the store is closed
+// Schedules, the records of their runs and the links from jobs to schedules are kept when the store is closed
 // and opened again.
 func TestSchedulesAreKept(t *testing.T) {
 	dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// openForgetful opens a node on a forgetful server.
+// openForgetful opens a node whose backend is forgetful: it often believes that another node has committed.
 func openForgetful(t *testing.T, url string, order queue.Order) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
@@ -33,7 +33,7 @@ func TestConformanceOfAServer(t *testing.T) {
 	})
 }
 
-// In random walks, the engine on a server behaves like the model.
+// In random walks, sequences of random operations, the engine on a server behaves like the model.
 func TestWalksOfAServer(t *testing.T) {
 	p := skipUnlessServer(t)
 	engine.Walks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
@@ -53,7 +53,7 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 		url := p.Create(t)
 		return func(order queue.Order) (s store.Store, first, second *engine.Engine) {
 			open := func(name string) *postgres.Store {
-				// The lease must not expire: no deltas are stored for a node whose lease has expired.
+				// The node lease is long, because no cache deltas are stored for a node whose lease has expired.
 				s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
 					Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
 				if err != nil {

@@ -29,7 +29,8 @@ func (e *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) 
 // errSimulated makes WithSavepoint undo the simulated claims.
 var errSimulated = errors.New("simulation only")
 
-// WithSavepoint implements rules.Tx.
+// WithSavepoint implements rules.Savepoints. It runs a part of the transaction, and undoes it if the part
+// returns an error.
 func (t *Tx) WithSavepoint(part func() error) error {
 	t.WriteNamed()
 	t.Exec(`SAVEPOINT part`)

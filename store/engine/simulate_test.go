@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A simulation that stops at its limit reports that. In this test, all jobs of one user need the same lock,
-// and each job needs a dedicated second lock. So the claim of the first job must close the lanes of all
-// other jobs.
+// A simulation that stops at its limit reports that it is incomplete. In this test, all jobs of one user need
+// the same lock, and each job needs a second lock that no other job needs. So the claim of the first job must
+// close the lanes of all other jobs.
 func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 	for _, c := range []struct {
 		many       int
@@ -51,8 +51,8 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 	}
 }
 
-// If a part of a transaction is undone, the keys that its jobs name are not counted. The transaction counts those
-// that it named before.
+// If a part of a transaction is undone, the keys of locks and rates that jobs in this part name are not
+// counted. Keys that were named earlier in the transaction are counted.
 func TestUndoneJobsNameNoGate(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	withLock := draft(ofUser(1), func(j *queue.Job) {

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// countChangedRows counts the rows that each transaction changes. most returns the highest count since its
-// last call, and how many transactions changed rows.
+// countChangedRows counts the rows that each transaction changes. The function most returns the highest count
+// of rows since its last call, and how many transactions changed rows.
 func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
@@ -44,7 +44,7 @@ func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transact
 	}
 }
 
-// stage sends n jobs as frames of a batch, with ids if named is set.
+// stage sends n jobs as frames of a batch. If named is set, the jobs have chosen ids.
 func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
@@ -61,7 +61,7 @@ func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 	}
 }
 
-// dropDamagedBatch checks that aborting a batch with an unreadable frame frees the batch's ids.
+// dropDamagedBatch aborts a batch with an unreadable frame, and checks that the ids of the batch are free.
 func dropDamagedBatch(t *testing.T, s *Store) {
 	t.Helper()
 	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
@@ -76,7 +76,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	if err == nil {
 		err = s.AbortBatch(t.Context(), 0, "e")
 	}
-	if err == nil { // create a batch, because ids of batches are checked only while one exists
+	if err == nil { // ids in batches are checked only while a batch exists
 		_, err = s.StageBatch(t.Context(), store.Request{Batch: "f", Drafts: []queue.Job{draft()}})
 	}
 	if err == nil {
@@ -121,8 +121,8 @@ func applyBatch(t *testing.T, s *Store, committed store.Receipt) {
 	untilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, committed.Batch) })
 }
 
-// No transaction changes more than a bounded number of rows, even if very many jobs are due, too old or in
-// one batch. So the next caller waits at most for one step.
+// Each transaction changes a limited number of rows, even if very many jobs are due, too old or in one batch.
+// So other callers wait at most for one step.
 func TestNoTransactionIsLarge(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
 	const many = 5 * promoteStep
@@ -216,7 +216,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 	}
 }
 
-// If the service dies while a batch is being removed, the next start removes the rest and frees its ids.
+// If the service dies while a batch is being removed, the next start removes the rest of the batch and frees its ids.
 func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -330,7 +330,7 @@ func TestClaimPastExpiredJobsIsBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	now := s.now()
 	s.now = func() queue.Millis { return now }
-	const many = 2000 // more than one step; a multiple of 1,000
+	const many = 2000 // more than one transaction can handle; a multiple of 1,000
 	enqueueMany(t, s, many, func(j *queue.Job) { j.ExpiresAt = now + 1 })
 	good := enqueue(t, s, 1).Seqs[0]
 	s.Do(t.Context(), Urgent, func(tx *Tx) error { tx.s.now = func() queue.Millis { return now + 2 }; return nil })

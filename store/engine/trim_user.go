@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// TrimUserData implements store.Store.
+// TrimUserData implements store.Quotas. It removes inputs and outputs of a user's jobs while the user holds
+// more than keep bytes.
 func (e *Engine) TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error) {
 	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
 		list, enough := t.removableParts(uid, t.s.mem.users[uid].totalBytes()-keep, maxOutputsPerStep)
@@ -19,13 +20,13 @@ func (e *Engine) TrimUserData(ctx context.Context, uid int, keep int64) (more bo
 	})
 }
 
-// TrimUserData implements rules.Tx.
+// TrimUserData implements rules.History. It removes inputs and outputs of a user inside the transaction.
 func (t *Tx) TrimUserData(uid int, keep int64) error {
-	if t.hasUnconfirmedPrewrite(uid) { // the database already contains an output that the counts omit
+	if t.hasUnconfirmedPrewrite(uid) { // a prewritten attempt is in the database, but not yet in the counts
 		return errPrewrite
 	}
 	needed, limit := t.s.mem.users[uid].totalBytes()-keep, store.RemovalLimit(t.examinedCount)
-	list, enough := t.removableParts(uid, needed, store.MaxRemovedEach) // usually a few parts are enough
+	list, enough := t.removableParts(uid, needed, store.MaxRemovedEach) // usually a few parts suffice
 	if !enough && len(list) == store.MaxRemovedEach && limit > len(list) {
 		list, enough = t.removableParts(uid, needed, limit)
 	}
@@ -41,10 +42,10 @@ type removablePart struct {
 	endedAt             int64 // when the job ended; 0 if it has not ended
 }
 
-// removableParts lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes,
-// and reports whether they have. First come the parts of jobs that have not ended, then those of the job that
-// ended first. The input of each job comes before its outputs. Each of the two queries reads at most limit
-// rows, in the order of an index.
+// removableParts lists up to limit parts of a user's jobs that can be removed, until they add up to the needed
+// bytes; enough reports whether they do. The parts of jobs that have not ended come first. Ended jobs follow,
+// in the order in which they ended. The input of each job comes before its outputs. Each of the two queries
+// reads at most limit rows, in the order of an index.
 func (t *Tx) removableParts(uid int, needed int64, limit int) (list []removablePart, enough bool) {
 	if needed <= 0 {
 		return nil, true
@@ -88,7 +89,7 @@ func (t *Tx) removeParts(uid int, list []removablePart) {
 }
 
 // removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and
-// ends in ]} if it has nothing else, as records.EncodeInput writes it.
+// ends in ]} if it has only an environment; see records.EncodeInput.
 func (t *Tx) removeInput(uid int, part removablePart) {
 	parts := queue.InputParts(0)
 	database.First(t, func(r database.Row) {
@@ -103,11 +104,11 @@ func (t *Tx) removeInput(uid int, part removablePart) {
 	t.removeStoredInput(part.seq, part.bytes, parts)
 }
 
-// DeleteOldestAttempt implements rules.Tx.
+// DeleteOldestAttempt implements rules.History. It deletes the oldest attempt record of a leased job.
 func (t *Tx) DeleteOldestAttempt(seq int64) error {
 	n, record := int64(0), int64(0)
 	database.First(t, func(r database.Row) {
-		// The caller has added the size of the next record, but not subtracted that of this one.
+		// The caller counts the size of the new record. Here the size of the deleted record is subtracted.
 		n, record = r.Num(0), r.Num(1)+store.AttemptBytes
 	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT 1`, seq)
 	if n == 0 {
@@ -117,7 +118,7 @@ func (t *Tx) DeleteOldestAttempt(seq int64) error {
 		WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq, n)
 	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n)
 	with := *t.Lease(seq)
-	with.Job.StoredBytes -= record // no write here: the job's row is written when the lease ends
+	with.Job.StoredBytes -= record // the job's row is written later, when the lease ends
 	t.PutLease(&with)
 	t.AddUserBytes(with.Job.UID, -record, 0)
 	return t.err

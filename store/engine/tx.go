@@ -15,30 +15,31 @@ import (
 
 var _ rules.Tx = (*Tx)(nil)
 
-// Now implements rules.Tx.
+// Now implements rules.Clock. It returns the time at the start of the transaction.
 func (t *Tx) Now() queue.Millis { return t.startTime }
 
-// Order implements rules.Tx.
+// Order implements rules.Settings. It returns the settings from which ranks are computed; changing is true
+// until all ranks follow them.
 func (t *Tx) Order() (o queue.Order, changing bool) {
 	return t.s.mem.order, t.s.mem.ranking.state != 0
 }
 
-// fenceStep is the maximum by which a claim raises a fence. The step is random, so that no user can predict
-// the fence of an attempt, which is part of the names of its output and processes. The numbers last for a
-// hundred million claims of one job.
+// fenceStep is the maximum by which a claim raises a fence. A fence is the number of a lease. The step is
+// random, so that no user can predict the fence of an attempt, which is part of the names of its output and
+// processes. Fences last for a hundred million claims of one job.
 const fenceStep = 1 << 36
 
-// FenceStep implements rules.Tx.
+// FenceStep implements rules.Leases. It returns the random step by which a claim raises a fence.
 func (t *Tx) FenceStep() int64 { return 1 + t.s.rng.Int64N(fenceStep) }
 
-// Counts implements rules.Tx.
+// Counts implements rules.Counters. It returns the counts of all jobs.
 func (t *Tx) Counts() rules.Counts {
 	m := &t.s.mem
 	return rules.Counts{Waiting: store.Counts{States: m.counts}.Waiting() + m.committedJobs,
 		EnqueuedTotal: m.enqueuedTotal}
 }
 
-// UserCounts implements rules.Tx.
+// UserCounts implements rules.Counters. It returns the counts of one user.
 func (t *Tx) UserCounts(uid int) rules.UserCounts {
 	u := t.s.mem.users[uid]
 	return rules.UserCounts{Waiting: u.waiting, StagedJobs: u.stagedJobs, Hooks: u.hooks, Leased: u.leased,
@@ -46,10 +47,11 @@ func (t *Tx) UserCounts(uid int) rules.UserCounts {
 		OutputBytes: u.outputBytes}
 }
 
-// Hooks implements rules.Tx.
+// Hooks implements rules.Settings. It returns which hooks are created, and when.
 func (t *Tx) Hooks() *store.Hooks { return &t.s.mem.hooks }
 
-// FormerOwnerUID implements rules.Tx.
+// FormerOwnerUID implements rules.Jobs. It returns the uid below 0 that a job gets after its lease, or 0 if it
+// keeps its uid.
 func (t *Tx) FormerOwnerUID(uid int, seq int64) int {
 	if d := t.s.mem.disownmentOf(uid, seq); d != nil {
 		return d.former
@@ -57,11 +59,11 @@ func (t *Tx) FormerOwnerUID(uid int, seq int64) int {
 	return 0
 }
 
-// Job implements rules.Tx.
+// Job implements rules.Jobs. It reads the given part of a job.
 func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	columns := records.ColumnsOf(part)
 	found, err := database.First(t, func(r database.Row) {
-		// a change makes SQLite move the whole row, so count all of it
+		// Count the whole row, because SQLite moves all of it when it changes.
 		t.readBytes += int(r.Num(records.ColumnCount(columns)))
 		j = records.ReadRulesJob(r, columns)
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
@@ -78,7 +80,7 @@ func (t *Tx) jobs(limit int, from string, args ...any) ([]rules.Job, error) {
 		`SELECT `+records.HeadColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 }
 
-// Insert implements rules.Tx.
+// Insert implements rules.Jobs. It stores a new job.
 func (t *Tx) Insert(j *rules.Job, draft int) error {
 	text := &t.drafts[draft]
 	demands, err := records.EncodeDemands(j.Demands)
@@ -102,7 +104,7 @@ func (t *Tx) Insert(j *rules.Job, draft int) error {
 	return t.err
 }
 
-// Put implements rules.Tx. Only this method writes a job's row.
+// Put implements rules.Jobs. It writes the row of a stored job. No other method writes job rows.
 func (t *Tx) Put(j *rules.Job) error {
 	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
 		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
@@ -135,7 +137,8 @@ func (t *Tx) Put(j *rules.Job) error {
 	return t.writeInput(j.Seq, &text)
 }
 
-// PutProgress implements rules.Tx. Few jobs report progress, so Put does not write it.
+// PutProgress implements rules.Jobs. It writes the progress of a job, which Put does not write, because few
+// jobs report progress.
 func (t *Tx) PutProgress(j *rules.Job) error {
 	text := ""
 	if j.Progress != nil {
@@ -149,7 +152,7 @@ func (t *Tx) PutProgress(j *rules.Job) error {
 }
 
 // subtractOutput subtracts the size of a removed output from a job, and from its queue if the queue's own
-// retention bounds the job.
+// retention applies to the job.
 func (t *Tx) subtractOutput(seq, bytes int64) {
 	if l := t.Lease(seq); l != nil {
 		with := *l
@@ -157,7 +160,7 @@ func (t *Tx) subtractOutput(seq, bytes int64) {
 		t.PutLease(&with)
 	}
 	name, kept := "", false
-	database.First(t, func(r database.Row) { // a removed job has no row and needs no change
+	database.First(t, func(r database.Row) { // if the job was removed, there is no row and nothing to change
 		name, kept = r.Text(0), r.Num(1) != 0
 		t.AddUserBytes(int(r.Num(2)), 0, -bytes)
 	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
@@ -183,7 +186,7 @@ func (t *Tx) removeStoredInput(seq, bytes int64, parts queue.InputParts) {
 	t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes, seq)
 }
 
-// AddAttempt implements rules.Tx.
+// AddAttempt implements rules.History. It records an attempt of a job.
 func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt
 	if j.LastAttempt = records.EncodePlainAttempt(e); j.LastAttempt != "" {
@@ -208,12 +211,13 @@ func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	return t.insertAttempt(e.Seq, &row)
 }
 
-// AddDeletableOutput implements rules.Tx.
+// AddDeletableOutput implements rules.History. It adds an output file to the table garbage, which lists the
+// files to delete.
 func (t *Tx) AddDeletableOutput(ref, node string) error {
 	return t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
 }
 
-// AddEvent implements rules.Tx.
+// AddEvent implements rules.History. It adds an event about a job.
 func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
 	n := t.s.mem.nextEvent
 	t.s.mem.nextEvent++
@@ -235,10 +239,10 @@ func (t *Tx) record(kind queue.EventKind, j *queue.Job, d queue.EventDetail) err
 // noJob is the job of events that concern no job.
 var noJob queue.Job
 
-// CountEnqueued implements rules.Tx.
+// CountEnqueued implements rules.Counters. It counts an enqueued job.
 func (t *Tx) CountEnqueued() { t.s.mem.enqueuedTotal++ }
 
-// CountTransition implements rules.Tx.
+// CountTransition implements rules.Counters. It counts the change of a job from one state to another.
 func (t *Tx) CountTransition(j *rules.Job, from, to queue.State) {
 	m := &t.s.mem
 	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may have another state than the one that was counted
@@ -255,13 +259,13 @@ func (t *Tx) CountTransition(j *rules.Job, from, to queue.State) {
 	t.NotifyWatches(j.Seq)
 }
 
-// AddMeasurement implements rules.Tx.
+// AddMeasurement implements rules.History. It adds the start or end of an attempt to the statistics.
 func (t *Tx) AddMeasurement(m rules.Measurement) { t.measurements = append(t.measurements, m) }
 
-// NotifyWatches implements rules.Tx.
+// NotifyWatches implements rules.Jobs. It notifies the watches of a job after the commit.
 func (t *Tx) NotifyWatches(seq int64) { t.touchedJobs = append(t.touchedJobs, seq) }
 
-// StoredSize implements rules.Tx.
+// StoredSize implements rules.Jobs. It returns how many bytes a job's row, input and dependencies take.
 func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 	text, err := records.EncodeTexts(j.Execution)
 	dependencies := j.ParentCount
@@ -271,21 +275,21 @@ func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 	return text.Size(dependencies), err
 }
 
-// AddUserBytes implements rules.Tx.
+// AddUserBytes implements rules.Counters. It adds stored and outputs to the counted bytes of a user.
 func (t *Tx) AddUserBytes(uid int, stored, outputs int64) {
 	if stored != 0 || outputs != 0 {
 		t.changeUser(uid, func(u *user) { u.bytes, u.outputBytes = u.bytes+stored+outputs, u.outputBytes+outputs })
 	}
 }
 
-// Lease implements rules.Tx.
+// Lease implements rules.Leases. It returns the lease of a job, or nil.
 func (t *Tx) Lease(seq int64) *rules.Lease {
 	l, err := t.loadFullLease(t.s.mem.leases[seq])
 	t.err = cmp.Or(t.err, err)
 	return l
 }
 
-// PutLease implements rules.Tx.
+// PutLease implements rules.Leases. It stores a lease, and replaces an earlier one of the same job.
 func (t *Tx) PutLease(l *rules.Lease) {
 	t.leased = true
 	leases, seq := t.s.mem.leases, l.Job.Seq
@@ -310,7 +314,7 @@ func (t *Tx) PutLease(l *rules.Lease) {
 	})
 }
 
-// DeleteLease implements rules.Tx.
+// DeleteLease implements rules.Leases. It deletes a lease.
 func (t *Tx) DeleteLease(l *rules.Lease) {
 	t.leased = t.leased || !l.Running
 	leases := t.s.mem.leases
@@ -329,8 +333,9 @@ func (t *Tx) noteReservedChange(l *rules.Lease) {
 	}
 }
 
-// adjustUsedUnits adds or subtracts the units that a lease holds at its gates. A running lease holds no units of a
-// rate, because its start is recorded instead. Only leases of this node hold units of resources.
+// adjustUsedUnits adds the units that a lease holds to the used units of its gates. If sign is -1, it subtracts
+// them. A running lease holds no units of a rate, because its start is recorded instead. Only leases of this
+// node hold units of resources.
 func (t *Tx) adjustUsedUnits(l *rules.Lease, sign int) {
 	if l == nil {
 		return

@@ -46,8 +46,8 @@ func (e *Engine) SetSetting(ctx context.Context, set store.Setting) error {
 	})
 }
 
-// promoteStep bounds the rows that one call of Promote handles for each duty. moveStep bounds the jobs that
-// it moves. The bounds keep the transaction short, so that other callers do not notice a delay.
+// promoteStep limits the rows that one call of Promote handles for each duty. moveStep limits the jobs that it
+// moves. These limits keep the transaction short, so that other callers are hardly delayed.
 const (
 	promoteStep = 1000
 	moveStep    = 250
@@ -87,8 +87,8 @@ func (t *Tx) makeDueReady() (more bool, err error) {
 	return len(due) == moveStep, t.err
 }
 
-// deleteOldKeys deletes up to promoteStep keys that are older than IdempotencyKeyRetention. Keys are
-// stored in the order of their age, so the age of the first one shows whether any must be deleted.
+// deleteOldKeys deletes up to promoteStep idempotency keys that are older than IdempotencyKeyRetention. Keys
+// are stored in the order of their age, so the age of the first one shows whether any must be deleted.
 func (t *Tx) deleteOldKeys() (more bool, err error) {
 	before := int64(t.startTime.Add(-store.IdempotencyKeyRetention))
 	oldest := t.number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
@@ -145,7 +145,7 @@ func (t *Tx) nextDue() (time.Duration, error) {
 // is being made, because the copy may refer to them.
 func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
 	return resultOf(ctx, e, &op{class: Prompt}, func(t *Tx) (refs []string, err error) {
-		// A copy begins between two transactions, so either before this one or after it.
+		// A copy begins between two transactions, so it cannot begin during this one.
 		if e.copyInProgress.Load() {
 			return nil, nil
 		}

@@ -9,22 +9,22 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// HasSeveralUsers implements rules.Tx.
+// HasSeveralUsers implements rules.UserTurns. It reports whether several users may have open lanes in a queue.
 func (t *Tx) HasSeveralUsers(q *rules.Queue) bool { return t.s.mem.lanes.Queue(q.Name).Shared() }
 
-// EachContender implements rules.Tx.
+// EachContender implements rules.UserTurns. It calls each for the best open lane of every user in a queue.
 func (t *Tx) EachContender(q *rules.Queue, each func(l *rules.Lane, served int64)) {
 	ls := t.s.mem.lanes
 	ls.Contenders(ls.Queue(q.Name), each)
 }
 
-// RecordUserTurn implements rules.Tx.
+// RecordUserTurn implements rules.UserTurns. It records that a claim took a job of a user, and returns the turn.
 func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 	q, m := t.s.mem.lanes.Queue(rulesQueue.Name), &t.s.mem
 	m.claimCount++
 	turn := rules.UserTurn{Number: m.claimCount, Previous: q.LastTurns[uid]}
 	t.setLastTurn(q, uid, turn.Number)
-	if int64(len(q.LastTurns)) > 2*turnsRemembered { // users with older turns go first in any case
+	if int64(len(q.LastTurns)) > 2*turnsRemembered { // older turns can be forgotten: such users go first anyway
 		old := m.claimCount - turnsRemembered
 		t.afterCommit = append(t.afterCommit, func() {
 			maps.DeleteFunc(q.LastTurns, func(_ int, at int64) bool { return at < old })
@@ -36,7 +36,7 @@ func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 // turnsRemembered is the number of the node's last turns whose users are remembered.
 const turnsRemembered = 1000
 
-// UndoUserTurn implements rules.Tx.
+// UndoUserTurn implements rules.UserTurns. It undoes a turn that RecordUserTurn has recorded.
 func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn) {
 	if q := t.s.mem.lanes.Queue(rulesQueue.Name); turn.Number > q.FixedTurns {
 		t.setLastTurn(q, uid, min(q.LastTurns[uid], turn.Previous))
@@ -60,11 +60,11 @@ func (t *Tx) publishTurns(q *lanes.Queue) {
 	}
 }
 
-// refreshStaleQueues reads the open lanes that are stale.
+// refreshStaleQueues reads the open lanes of queues whose lanes in memory are out of date.
 func (t *Tx) refreshStaleQueues() error { return t.s.mem.lanes.Refresh(t.openLanes) }
 
-// openLanes reads the stale open lanes with demands of a queue. It uses one query for each user, or a single query
-// where each query takes a round trip.
+// openLanes reads the stale open lanes with demands of a queue. It uses one query for each user. On a server,
+// where each query takes a round trip, it uses a single query.
 func (t *Tx) openLanes(q *lanes.Queue) error {
 	if t.isRemote() {
 		return t.openLanesOfUsers(q)
@@ -81,8 +81,8 @@ func (t *Tx) openLanes(q *lanes.Queue) error {
 	return t.err
 }
 
-// openLanesOfUsers reads the open lanes of all the users in one query, where openLanes needs one query for
-// each user. It leaves out lanes that are closed only for this node.
+// openLanesOfUsers does the same as openLanes in a single query for all users. It leaves out lanes that are
+// closed only for this node.
 func (t *Tx) openLanesOfUsers(q *lanes.Queue) error {
 	var uids []int
 	if !q.Stale {
@@ -92,7 +92,7 @@ func (t *Tx) openLanesOfUsers(q *lanes.Queue) error {
 	return t.s.shared.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenPerUser+1, here, q.AddOpen)
 }
 
-// nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It
+// nextOpenLanes reads the first open lanes of the lowest uid that meets a condition, and returns that uid. It
 // returns nil if no user meets it.
 func (t *Tx) nextOpenLanes(q *lanes.Queue, condition string, uidArg int) (uid *int) {
 	t.eachLane(func(l rules.Lane) bool {

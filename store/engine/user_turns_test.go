@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// After another node has made a change, a node reads only the lanes of the affected users again. One query is
-// enough for several users, or for all.
+// After a change by another node, a node reads again only the lanes of the users concerned. One query is enough
+// for several users, or for all.
 func TestChangedLanesTakeOneQuery(t *testing.T) {
 	var changed, all []int
 	for _, users := range []int{4, 40} {
@@ -34,7 +34,7 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
 	s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueForUsers(t, s, 2, 3, nil)
-	claimOn(t, s, 2) // finds the lanes' first jobs
+	claimOn(t, s, 2) // this claim finds the first jobs of the lanes
 	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
 		jobs, _, err := tx.Rules().Claim(2)
 		for id, l := range tx.LanesReadAhead() {

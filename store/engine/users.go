@@ -16,10 +16,10 @@ type user struct {
 	leased      int
 	stagedJobs  int64 // number of jobs in batches
 	batches     int   // number of batches that are not committed
-	chosenIDs   int64 // number of jobs in uncommitted batches whose id the user chose
+	chosenIDs   int64 // number of ids that the user chose for jobs in uncommitted batches
 	bytes       int64 // bytes that the user's jobs and schedules hold; stored in the table users
 	outputBytes int64 // the part of bytes that outputs take; stored in the same table
-	// stagedBytes is how many bytes the user's jobs in batches use.
+	// stagedBytes is the size of the user's jobs in batches, in bytes.
 	stagedBytes int64
 }
 
@@ -86,9 +86,9 @@ func (m *memory) recountLeased() {
 // maxListedEntries is the maximum number of users in meta.users, and of queues in meta.queues.
 const maxListedEntries = 32
 
-// updateList adds the keys whose counts the transaction changed to the list in the table meta, and encodes the
-// list. The list holds the counts whose own rows are out of date. Once it has more than maxListedEntries keys,
-// updateList writes the rows of all of them and empties the list.
+// updateList adds the users or queues whose counts the transaction changed to a list in the table meta, and
+// encodes the list in text. The list holds counts whose own rows are out of date. If it gets longer than
+// maxListedEntries, updateList writes the rows of all its entries and empties it.
 func updateList[K comparable](listed *[]K, text *string, changed []K, write func(K), entry func(K) string) {
 	if len(changed) == 0 {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// TrimUserData skips jobs whose inputs are missing from the database, and trims jobs that ended after them.
+// TrimUserData skips jobs whose inputs are missing from the database, and removes data of jobs that ended later.
 func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const all = 2*maxOutputsPerStep + 20
@@ -41,8 +41,9 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// trimEveryKind runs a job until it has as many records as are always kept. TrimOutputs removes their
-// outputs. One more attempt ends without room in the user's quota, which removes the record of the first.
+// trimEveryKind runs a job until it has as many records as are always kept. TrimOutputs removes the outputs of
+// these attempts. One more attempt ends without room in the user's quota, so the record of the first attempt is
+// removed.
 func trimEveryKind(t *testing.T, s *Store) {
 	t.Helper()
 	seq := enqueueFor(t, s, 0, 1)[0]

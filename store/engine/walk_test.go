@@ -62,8 +62,8 @@ func (t *Tx) all() (byID map[int64]rules.Lane, demands map[int64]string, err err
 	return byID, demands, err
 }
 
-// jobsOutOfLane returns an error for each ready job, except leased ones, that is not in the lane of its
-// queue, user and demands, or that precedes the head of its lane.
+// jobsOutOfLane returns an error for each ready job in the wrong place: not in the lane of its queue, user and
+// demands, or before the head of its lane. It ignores leased jobs.
 func (t *Tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string) error {
 	var wrong error
 	err := t.Query(func(r database.Row) (bool, error) {
@@ -141,7 +141,7 @@ func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 		if l.ClosedBy == rules.Empty {
 			empties++
 		} else if _, here := m.lanes.ClosedHere[id]; l.ClosedBy < 0 && len(l.Needs) > 0 && !here {
-			over[l.ClosedBy]++ // without the lanes that are closed for this node alone
+			over[l.ClosedBy]++ // not counting lanes that are closed for this node alone
 		}
 	}
 	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.OverQuota) {
@@ -190,7 +190,8 @@ func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 	return errors.Join(wrong, err, err2, err3, err4, err5)
 }
 
-// verifyConn adapts the checks for a file to a server, where each node has its own list of reserved leases.
+// verifyConn makes the integrity checks, which are written for a file, work on a server. There, each node has
+// its own list of reserved leases.
 type verifyConn struct{ database.Conn }
 
 func (v verifyConn) Query(each func(r database.Row) (bool, error), sql string, args ...any) error {
@@ -221,7 +222,7 @@ func (t *Tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 			return n.Gate == l.ClosedBy &&
 				n.Kind == queue.GateResource
 		}) {
-			at.of.UID = 0 // at this gate, lanes of all users wait behind the best one
+			at.of.UID = 0 // at this gate, the lanes of all users wait behind a single best lane
 		}
 		units := func(l rules.Lane) int {
 			i := slices.IndexFunc(needs(l), func(n rules.Need) bool { return n.Gate == at.gate })
@@ -290,7 +291,7 @@ func (t *Tx) wrongQueues(lanes map[int64]rules.Lane) error {
 	return nil
 }
 
-// anything executes a random duty or operation.
+// anything executes a random periodic task or operation.
 func (t *Tx) anything(dice *rand.Rand) (err error) {
 	switch dice.IntN(8) {
 	case 0, 1:
@@ -333,8 +334,8 @@ func (t *Tx) anything(dice *rand.Rand) (err error) {
 	return err
 }
 
-// walks compares engines with the model in random walks. open opens an engine repeatedly on the same
-// database.
+// walks compares engines with the model in n random walks, which are sequences of random operations. open opens
+// an engine repeatedly on the same database.
 func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *Engine),
 	checks ...func(*Engine) error) {
 	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {
@@ -351,7 +352,7 @@ func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store
 			}
 			made, s = at(order)
 			s.now = clock
-			s.rechecks.MaxSteps = 40 * rules.MaxSteps // the model has no limit
+			s.rechecks.MaxSteps = 40 * rules.MaxSteps // a high limit, because the model has none
 			s.maxEmptyLanes = 20                      // low, so that lanes, gates and queues are often removed
 			return made
 		}

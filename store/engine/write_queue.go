@@ -19,8 +19,8 @@ const (
 	Normal = writequeue.Normal
 )
 
-// op is one operation for the writer. The function run must check before it writes: if it returns a
-// *queue.Error, it has changed nothing. run may be called several times.
+// op is one operation for the writer. The function run must make all its checks before it writes, so that
+// nothing has changed if it returns a *queue.Error. It may be called several times.
 type op struct {
 	run    func(*Tx) error
 	class  Class
@@ -28,25 +28,26 @@ type op struct {
 	result chan error
 	err    error
 	forecast
-	// mayUseWholeReserve allows the operation to use the last part of the reserve when the disk is full. It is set
-	// for removals, and for cancel and Promote, because these write little and end jobs that use disk space.
+	// mayUseWholeReserve allows the operation to use the last part of the reserve when the disk is full. It is
+	// set for removals, cancel and Promote, because they write little and free disk space or end jobs that use
+	// it.
 	mayUseWholeReserve bool
-	freesSpace         bool // removes rows or outputs, so that the database may have free space afterwards
-	readOnly           bool // changes nothing; the caller may stop waiting when its context ends
+	freesSpace         bool // the operation removes rows or outputs, so the database may have free space afterwards
+	readOnly           bool // the operation changes nothing; its caller may stop waiting when its context ends
 }
 
-// Owner implements writequeue.Op.
+// Owner implements writequeue.Op. It returns the operation's user and class.
 func (o *op) Owner() writequeue.Owner { return writequeue.Owner{UID: o.uid, Class: o.class} }
 
-// Do carries out an operation and waits for its commit. The end of ctx has an effect only until the operation
-// is in the write queue. After that, the operation is carried out. For operations that only read, use
+// Do carries out an operation and waits for its commit. If ctx has ended before the operation is in the write
+// queue, Do returns an error. Later, the end of ctx has no effect. For operations that only read, use
 // readInWriter.
 func (e *Engine) Do(ctx context.Context, c Class, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{run: run, class: c})
 }
 
-// resultOf carries out the operation o, for which it sets run, and returns its result. After an error, the result is
-// the zero value.
+// resultOf carries out the operation o with the function run, and returns the result of run. After an error,
+// the result is the zero value.
 func resultOf[T any](ctx context.Context, e *Engine, o *op, run func(*Tx) (T, error)) (T, error) {
 	var result, none T // a running transaction may still write to result after resultOf has returned an error
 	o.run = func(t *Tx) (err error) {
@@ -68,8 +69,8 @@ func readInWriter[T any](ctx context.Context, e *Engine, run func(*Tx) (T, error
 	return resultOf(ctx, e, &op{class: Prompt, readOnly: true}, run)
 }
 
-// doOp runs an operation. Its caller waits for the commit of a group of operations, or commits the group
-// itself if no other caller does. See docs/decisions/0005.
+// doOp runs an operation. The calling goroutine waits until another caller has committed the operation with its
+// group. If no other caller is writing, it commits the waiting operations itself. See docs/decisions/0005.
 func (e *Engine) doOp(ctx context.Context, o *op) error {
 	o.uid, o.result = queue.UserOf(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
@@ -82,7 +83,7 @@ func (e *Engine) doOp(ctx context.Context, o *op) error {
 	}
 	e.mu.Unlock()
 	if err == nil {
-		err = e.ops.Add(o) // if the engine is closed in the meantime, the writer refuses the operation
+		err = e.ops.Add(o) // if the engine is closed after the check above, the writer refuses the operation
 	}
 	if err != nil {
 		return err
@@ -101,7 +102,7 @@ func (e *Engine) doOp(ctx context.Context, o *op) error {
 		case <-ended:
 			e.ops.Withdraw(o)
 			return ctx.Err()
-		// No caller is writing. This caller commits for all that wait.
+		// No other caller is writing, so this one commits for all that wait.
 		case <-e.writerToken:
 			if o.readOnly {
 				go e.commitOneGroup() // Close waits until this goroutine has returned the token
@@ -118,8 +119,8 @@ func (e *Engine) commitOneGroup() {
 	e.writerToken <- struct{}{}
 }
 
-// BetweenTx waits until it may write, like the writer, and calls f once, outside of any transaction. It is
-// never refused because of load. An error of f concerns only this caller.
+// BetweenTx takes the right to write and calls f once, outside of any transaction. It is never refused because
+// of load. An error of f has no effect on the engine.
 func (e *Engine) BetweenTx(ctx context.Context, f func() error) error {
 	select {
 	case <-e.writerToken:
@@ -146,8 +147,8 @@ func (e *Engine) AsWriter(f func()) {
 	f()
 }
 
-// exitOnPanic ends the program if the caller that holds the right to write panics. It must be deferred.
-// After a recovered panic, the engine could write an inconsistent state or report committed operations as
+// exitOnPanic ends the program if the caller that holds the right to write panics. It must be deferred. An
+// engine that recovers from such a panic could write an inconsistent state or report committed operations as
 // refused.
 func (e *Engine) exitOnPanic() {
 	if p := recover(); p != nil {

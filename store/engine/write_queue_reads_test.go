@@ -20,9 +20,8 @@ var reading = map[string]func(context.Context, *Store) error{
 	"Settings":    func(ctx context.Context, s *Store) error { _, err := s.Settings(ctx); return err },
 }
 
-// If the context of a read that needs the writer's memory ends, the read ends and leaves the write queue.
-// This holds while it waits behind another operation, and while its own transaction waits for another
-// connection.
+// If the context of a read that needs the writer's memory ends, the read ends and leaves the write queue. This
+// also holds if the read's own transaction already waits for another connection to the database.
 func TestReadsEndWithTheirContext(t *testing.T) {
 	for name, read := range reading {
 		t.Run("behind a write: "+name, func(t *testing.T) {

@@ -61,7 +61,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				commits[tx] = append(commits[tx], uid)
-				s.ops.Served(&op{uid: 1, class: Prompt}, writequeue.SlowOp) // marks the operation as slow
+				s.ops.Served(&op{uid: 1, class: Prompt}, writequeue.SlowOp) // mark user 1's last operation as slow
 				return nil
 			})
 		})

@@ -23,17 +23,17 @@ import (
 
 // Limits of the writer.
 const (
-	maxGroupBytes = 1 << 20 // bytes read and written by one commit; an operation that reaches it ends the group
+	maxGroupBytes = 1 << 20 // bytes that one commit reads and writes; the last operation may exceed it
 	maxRetries    = 3       // retries of a group while another program has the database locked
 )
 
 // Tx is the transaction of one group of operations. It begins a database transaction only with its first
 // statement. Operations that need only the writer's memory begin none.
 //
-// Like a bufio.Writer, a Tx keeps the first error of its statements in its field err. Later statements do nothing and
-// return the same error, and the transaction is rolled back. So a function that executes several statements need not
-// check the error of each. After an error, queries find nothing, and what the function computes from their results is
-// not used.
+// Like a bufio.Writer, a Tx keeps the first error of its statements in its field err. Later statements do
+// nothing and return the same error, and the transaction is rolled back. So a function that executes several
+// statements need not check the error of each. After an error, queries find nothing, and no result computed
+// from them is used.
 type Tx struct {
 	database.Conn
 	hasBegun      bool
@@ -44,7 +44,7 @@ type Tx struct {
 	undo          []func()        // functions that restore the writer's memory
 	afterCommit   []func()        // functions to call after the commit
 	drafts        []records.Texts // texts of the jobs that are being enqueued, by draft number
-	earliestTimer queue.Millis    // earliest timer that was set; 0 if none
+	earliestTimer queue.Millis    // earliest time passed to WakeAt; 0 if none
 	err           error           // first error of a statement; the transaction is rolled back if there is one
 	cutShort      *waiter         // waiter that must claim again, because its claim was cut short
 	submission    int64           // number of the submission that is being enqueued
@@ -65,7 +65,7 @@ type Tx struct {
 	serverTx
 }
 
-// The tables that need no cache of the engine.
+// Names under which a Tx embeds the tables of these packages.
 type (
 	gateTables = gates.Tables
 	edgeTables = dependencies.Tables
@@ -73,12 +73,13 @@ type (
 
 // leaseChanges are the leases that a transaction has changed.
 type leaseChanges struct {
-	leased   bool    // leases changed
+	leased   bool    // true if the transaction changed leases
 	leases   []int64 // jobs whose leases changed
-	leasedBy []int64 // nodes whose reserved leases (not known to have started) changed
+	leasedBy []int64 // nodes whose reserved leases changed
 }
 
-// forecast holds what is known of an operation before it runs. A transaction has that of its first operation.
+// forecast holds what is known of an operation before it runs. A transaction contains the forecast of its first
+// operation.
 type forecast struct {
 	endedAttempts []store.Settlement // ends of attempts that the operation will record
 	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
@@ -90,21 +91,21 @@ type forecast struct {
 type txWork struct {
 	removedRows    int   // number of attempts and dependency rows removed
 	examinedCount  int   // number of outputs and inputs that TrimUserData read to free space
-	readBytes      int   // bytes of jobs that were read, or that SQLite will move
-	carriedAtStart int64 // Conn.ArgumentBytes at the start of the transaction
+	readBytes      int   // bytes of the rows of jobs that were read
+	carriedAtStart int64 // value of Conn.ArgumentBytes at the start of the transaction
 }
 
 // serverTx is the part of a transaction that only an engine on a server uses.
 type serverTx struct {
 	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
 	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
-	// readAhead holds lane rows that were read before they were needed. It is nil unless the engine is on a server.
+	// readAhead holds lane rows that were read before they were needed. It is nil if the database is not on a server.
 	readAhead *readahead.Jobs
 	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
 }
 
-// commitNextGroup commits the waiting operations, or the first part of them, in one transaction and sends the
-// replies. The caller holds the right to write.
+// commitNextGroup commits the waiting operations, or the first of them, in one transaction and sends the
+// replies. The caller is the writer.
 func (e *Engine) commitNextGroup() {
 	defer e.exitOnPanic()
 	group := e.ops.Take()
@@ -122,8 +123,8 @@ func (e *Engine) commitNextGroup() {
 	}
 }
 
-// fail stops the engine for good. It is unknown whether the changes of the group are stored. The caller holds
-// the right to write.
+// fail stops the engine for good. The operations of group get an error, because it is unknown whether their
+// changes are stored. The caller is the writer.
 func (e *Engine) fail(err error, group []*op) {
 	e.backend.OnFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
@@ -138,7 +139,7 @@ func (e *Engine) fail(err error, group []*op) {
 	e.endWaiter(unknown)
 }
 
-// FailFromRead stops the engine for good because of an error that a read met.
+// FailFromRead stops the engine for good because of an error in a read, such as damage.
 func (e *Engine) FailFromRead(err error) {
 	e.AsWriter(func() {
 		if !e.writesStopped {
@@ -147,9 +148,9 @@ func (e *Engine) FailFromRead(err error) {
 	})
 }
 
-// commit carries out a group in one transaction and replies to each operation. It returns the operations that
-// remain for the next commit. On an error the database is broken, and remaining holds the operations without
-// a reply.
+// commit carries out a group in one transaction and replies to each operation. The result remaining holds the
+// operations that have no reply yet. They are left for the next commit or, if err is not nil, the database is
+// broken.
 func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 	if err := e.backend.BeforeCommit(); err != nil {
 		return group, err
@@ -175,13 +176,13 @@ func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 				e.refuseGroup(last, refusal)
 				return nil, nil
 			}
-			group = last // commit the last operations first: they write little and free space
+			group = last // the operations that may use the whole reserve write little and free space
 		case k == database.DatabaseBusy && busyTries < maxRetries:
 			busyTries++
 		case k == database.DatabaseBusy:
 			e.refuseGroup(group, e.backend.RefusalError(k, err))
 			return nil, nil
-		// The operation at fault is unknown. Commit the operations one by one to find it.
+		// It is unknown which operation caused the error. Commit the operations one by one to find it.
 		case k == database.RequestFailed && e.backend.MayBlameOtherStatement(err) && len(group) > 1:
 			for i := range group {
 				if _, err := e.commit(group[i : i+1 : i+1]); err != nil {
@@ -221,15 +222,16 @@ func (e *Engine) replyToGroup(group []*op, grant *claimResult) {
 	}
 }
 
-// startCommitClock records for RunningCommitTime that a write starts. The returned function records its end. The caller
-// holds the right to write.
+// startCommitClock records for RunningCommitTime that a write starts. The function stop records the end of the
+// write. The caller holds the right to write.
 func (e *Engine) startCommitClock() (stop func()) {
 	e.commitStart.Store(new(time.Now()))
 	return func() { e.commitStart.Store(nil) }
 }
 
-// tryGroup runs the transaction of a group once. If the operations are large, it runs only the first n. After an error
-// nothing is stored, unless the database is broken. culprit is the operation that met the error, or nil.
+// tryGroup runs the transaction of a group once. If the operations are large, it runs only the first n. After
+// an error nothing is stored, as long as the database is not broken. culprit is the operation that caused the
+// error, or nil if that is unknown.
 func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer e.startCommitClock()()
 	t := &Tx{Conn: e.db, s: e, startTime: e.now(), memoryAtStart: e.mem}
@@ -284,11 +286,12 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, 
 	return n, grant, nil, nil
 }
 
-// runOps carries out the operations of a group, or only the first n. It stops early if the transaction gets
-// too large, or takes too long while users share the writer. culprit is the operation whose error ended it.
+// runOps carries out the operations of a group, or only the first n. It stops early if the transaction gets too
+// large, or if it takes too long while other users wait. culprit is the operation whose error ended the
+// transaction.
 func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
-	users := now // operations of users may take writequeue.GroupTime from here on
+	users := now // start of the time in which users' operations may take writequeue.GroupTime
 	shared := s.ops.Shared(now)
 	for n < len(group) && t.transferredBytes() < maxGroupBytes && !(shared && now.Sub(users) >= writequeue.GroupTime) {
 		o := group[n]
@@ -312,7 +315,7 @@ func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 	return n, nil, nil
 }
 
-// isRemote reports whether each query takes a round trip to a server.
+// isRemote reports whether the database is on a server, so that each query takes a round trip.
 func (t *Tx) isRemote() bool { return t.readAhead != nil }
 
 // transferredBytes returns how many bytes the transaction has read and written.
@@ -320,8 +323,8 @@ func (t *Tx) transferredBytes() int {
 	return int(t.Conn.ArgumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.ClaimedBytes
 }
 
-// EnsureBegun begins the database transaction, unless it has begun already. After an error of an earlier
-// statement, it returns that error.
+// EnsureBegun begins the database transaction if it has not begun yet. After an error of an earlier statement,
+// it returns that error.
 func (t *Tx) EnsureBegun() error {
 	if t.err = cmp.Or(t.err, t.rules.Err()); t.err == nil && !t.hasBegun {
 		t.err = t.Conn.Begin()
@@ -330,7 +333,8 @@ func (t *Tx) EnsureBegun() error {
 	return t.err
 }
 
-// Exec implements database.Statements, as the next methods do.
+// Exec implements database.Statements, like the methods that follow. They begin the transaction if necessary,
+// and keep its first error.
 func (t *Tx) Exec(sql string, args ...any) error {
 	if t.writeLanes() == nil {
 		t.discardPrefetchedRows() // the statement may change any row
@@ -394,7 +398,7 @@ func (t *Tx) rollback() {
 	t.s.minute = statistics.Cache{}
 }
 
-// writeMeta writes what the transaction changed of the counts and numbers.
+// writeMeta writes the counts and numbers that the transaction has changed to the row of the table meta.
 func (t *Tx) writeMeta() error {
 	t.updateUserList()
 	t.updateQueueList()

@@ -52,7 +52,7 @@ func awaitWaiting(t *testing.T, s *Store, n int) {
 	}
 }
 
-// countTransactions counts the transactions of a store from now on.
+// countTransactions counts the transactions of a store from this call on. count returns their number.
 func countTransactions(t *testing.T, s *Store) (count func() int) {
 	t.Helper()
 	n := 0
@@ -60,14 +60,14 @@ func countTransactions(t *testing.T, s *Store) (count func() int) {
 	s.Do(t.Context(), Urgent, func(*Tx) error { s.now = func() queue.Millis { n++; return clock() }; return nil })
 	return func() int {
 		s.Do(t.Context(), Urgent, func(*Tx) error { return nil })
-		got := n - 1 // without this transaction
+		got := n - 1 // do not count this transaction
 		n = 0
 		return got
 	}
 }
 
-// A function passed to BetweenTx runs once, even if a waiting group is tried again. It does not wait in the
-// write queue.
+// A function passed to BetweenTx runs once, even if the engine tries a group of operations again meanwhile. It
+// does not wait in the write queue.
 func TestBetweenTxRunsOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupyWriter(t, s)
@@ -104,14 +104,14 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 func TestGroupsAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for name, c := range map[string]struct {
-		ops   int // in addition to four others
+		ops   int // number of operations, in addition to four small ones
 		bytes int
 		want  int // expected number of transactions
 	}{
 		"few and small":    {10, 100, 1},
 		"a group":          {writequeue.MaxGroup - 4, 1, 1},
 		"one too many":     {writequeue.MaxGroup - 3, 1, 2},
-		"large ones":       {10, 300_000, 3}, // four, four and two operations
+		"large ones":       {10, 300_000, 3}, // three commits, of four, four and two operations
 		"a very large one": {3, maxGroupBytes, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,8 +204,8 @@ func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 	}
 }
 
-// An event is visible to readers only after it is included in the counts. If it were visible earlier, a
-// client could read the event and then an old count, and wait for an event that has already happened.
+// An event is visible to readers only after it is included in the counts. Otherwise a client could read the
+// event and then an old count, and wait for an event that has already happened.
 func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
@@ -235,7 +235,7 @@ func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 func TestManyShareCommits(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var commits atomic.Int64
-	s.now = func() queue.Millis { commits.Add(1); return 1_800_000_000_000 } // read once per transaction
+	s.now = func() queue.Millis { commits.Add(1); return 1_800_000_000_000 } // the clock is read once per transaction
 	var all sync.WaitGroup
 	for range 64 {
 		all.Go(func() {
@@ -255,25 +255,25 @@ func TestManyShareCommits(t *testing.T) {
 	}
 }
 
-// A claim that fails because the disk is full leases nothing, even if it had already chosen jobs. If the jobs
-// stayed leased, they might run twice.
+// A claim that fails because the disk is full leases nothing, even if it has already chosen jobs. Jobs that
+// stay leased might run twice.
 func TestFullDiskClaimsNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)
-	<-s.writerToken // prevents commits
+	<-s.writerToken // take the right to write, which prevents commits
 	type claim struct {
 		jobs []queue.Job
 		err  error
 	}
 	claimed, other := make(chan claim, 1), make(chan error, 1)
-	go func() { // ends with the commit
+	go func() { // this goroutine ends with the commit
 		jobs, err := s.Await(t.Context(), 2)
 		claimed <- claim{jobs, err}
 	}()
 	for s.ops.Len() == 0 {
-		runtime.Gosched() // until the operation waits
+		runtime.Gosched() // wait until the operation is in the queue
 	}
-	go func() { // ends with the commit
+	go func() { // this goroutine ends with the commit
 		other <- s.Do(t.Context(), Urgent, func(*Tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
 	}()
 	for s.ops.Len() < 2 {

@@ -22,7 +22,7 @@ import (
 type Estimates struct {
 	mu                  sync.Mutex
 	byRecency           list.List                // list of *estimate, most recently completed first; guarded by mu
-	byFingerprint       map[uint64]*list.Element // by fingerprint; guarded by mu
+	byFingerprint       map[uint64]*list.Element // the elements of byRecency by fingerprint; guarded by mu
 	hasUnwrittenChanges bool                     // the estimates have changed since they were written; guarded by mu
 	lastWriteMinute     queue.Millis             // minute of the last write; used by the writer only
 }
@@ -34,8 +34,8 @@ type estimate struct {
 	store.Estimate
 }
 
-// EncodedSize is the size in bytes of an estimate in the table usual: fingerprint, logarithm and number of
-// runs.
+// EncodedSize is the size in bytes of an estimate in the table usual: its fingerprint, the logarithm of its
+// mean, and its number of runs.
 const EncodedSize = 8 + 8 + 1
 
 // AddMeasurements adds completed attempts to the estimates.
@@ -80,14 +80,15 @@ func (e *Estimates) TypicalRuntime(fingerprint uint64) time.Duration {
 	return 0
 }
 
-// WriteDue reports whether the estimates have not been written in this minute yet. Only the writer calls it.
+// WriteDue reports whether the estimates have not been written in this minute yet. If it returns true, the
+// caller must write the estimates, since the minute then counts as written. Only the writer calls it.
 func (e *Estimates) WriteDue(minute queue.Millis) bool {
 	due := e.lastWriteMinute != minute
 	e.lastWriteMinute = minute
 	return due
 }
 
-// Encode returns the encoded estimates for writing, or nil if nothing has changed.
+// Encode returns the encoded estimates for writing, or nil if nothing has changed since the last call.
 func (e *Estimates) Encode() (b []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,5 +1,6 @@
-// Package gates stores the limits of gates, the starts that count for rate limits and how many jobs refer to each
-// gate. A gate's limit is not deleted while a job needs it.
+// Package gates stores the limits of gates, which are the limited things that jobs need in order to start. It
+// also stores the starts that count for rate limits, and how many jobs name each gate. A limit stays stored
+// while a job needs it.
 //
 // Start with Tables.
 package gates
@@ -29,7 +30,7 @@ type State struct {
 	Exist        bool    // the database contains gates, and perhaps lanes with demands
 	ResourceList []int64 // ids of the gates that are resources; a transaction replaces the list and does not change it
 	// UsedUnits counts the units that leases hold, by gate. For a rate it counts only leases that are not known
-	// to have started. The caller counts them.
+	// to have started. The caller of this package counts the units.
 	UsedUnits map[int64]int
 }
 
@@ -44,8 +45,8 @@ func (s *State) Read(all *database.QueryBatch) {
 type Tables struct {
 	tx     Tx
 	state  *State
-	limits map[int64]rules.GateRule // limits that the transaction has read, by gate, without UsedUnits
-	named  map[name]int64           // changes in the number of jobs that name a gate, not written yet
+	limits map[int64]rules.GateRule // limits that the transaction has read, by gate; UsedUnits is not set
+	named  map[name]int64           // unwritten changes of the number of jobs that name each gate
 }
 
 // name identifies a lock or rate that jobs name.
@@ -58,7 +59,8 @@ type name struct {
 // New returns the tables as a transaction sees them.
 func New(tx Tx, s *State) Tables { return Tables{tx: tx, state: s} }
 
-// Forget forgets what the transaction has read and not written, because a part of the transaction is undone.
+// Forget discards what the transaction has cached: limits that it has read, and changes that are not written.
+// It is called when a part of the transaction is undone.
 func (t *Tables) Forget() { t.limits, t.named = nil, nil }
 
 // Gate returns the id of the gate that a user's job demands. It creates the gate, with the demand's rule,
@@ -78,22 +80,22 @@ func (t *Tables) Gate(uid int, d queue.Demand) (id int64, err error) {
 	return id, err
 }
 
-// ResourceGates implements rules.Gates.
+// ResourceGates implements rules.Gates. It returns the gates that are resources.
 func (t *Tables) ResourceGates() []int64 { return t.state.ResourceList }
 
-// CountLane adds to the number of lanes that need a gate.
+// CountLane adds by to the stored number of lanes that need a gate.
 func (t *Tables) CountLane(gate int64, by int) error {
 	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(by), gate)
 }
 
-// Tidy removes up to limit gates that no lane needs and no job names. It keeps a rate while a recorded start lies
-// within the rate's period. It reports whether there is more to do.
+// Tidy removes up to limit gates that no lane needs and no job names. It keeps a rate while the rate's period
+// contains a recorded start. It reports whether there is more to do.
 func (t *Tables) Tidy(limit int) (more bool, err error) {
 	if !t.state.Exist {
 		return false, nil
 	}
 	t.WriteNamed()
-	periods := map[int64]int64{} // of the gates that nothing needs, in milliseconds
+	periods := map[int64]int64{} // for each rate that no lane or job needs: its period in milliseconds
 	err = database.Each(t.tx, func(r database.Row) { periods[r.Num(0)] = r.Num(1) },
 		`SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`,
 		int64(limit))
@@ -118,7 +120,7 @@ func (t *Tables) remove(id int64) error {
 	return t.tx.Exec(`DELETE FROM gates WHERE id = ?`, id)
 }
 
-// GateRule implements rules.Gates.
+// GateRule implements rules.Gates. It returns the rule of a gate and the units in use.
 func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
 	rule, found := t.limits[gate]
 	if !found {
@@ -140,7 +142,7 @@ func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
 	return rule, nil
 }
 
-// CountStarts implements rules.Gates.
+// CountStarts implements rules.Gates. It counts the starts at or after since.
 func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
 	now := int64(t.tx.Now())
@@ -149,14 +151,14 @@ func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) 
 	return int(starts), err
 }
 
-// NthNewestStart implements rules.Gates.
+// NthNewestStart implements rules.Gates. It returns the time of the start that exactly n newer starts follow, or 0.
 func (t *Tables) NthNewestStart(gate int64, since queue.Millis, n int) (queue.Millis, error) {
 	at, err := t.tx.QueryNumber(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
 		int64(since), int64(n))
 	return queue.Millis(at), err
 }
 
-// ScheduleRecheck implements rules.Gates.
+// ScheduleRecheck implements rules.Gates. It ensures that Promote checks the gate again at the given time.
 func (t *Tables) ScheduleRecheck(gate int64, at queue.Millis) error {
 	t.tx.WakeAt(at)
 	return t.setOpens(gate, int64(at))
@@ -166,9 +168,9 @@ func (t *Tables) setOpens(gate, at int64) error {
 	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, at, gate)
 }
 
-// TakeOpen returns up to limit gates whose opening time has come, and deletes their opening times. setBack says
-// that the clock was set back. No rate stays closed for longer than its period, so TakeOpen then limits the
-// opening times to that.
+// TakeOpen returns up to limit gates whose opening time has come, and deletes their opening times. setBack
+// reports that the clock was set back. TakeOpen then lowers opening times that are too late: no rate stays
+// closed for longer than its period.
 func (t *Tables) TakeOpen(limit int, setBack bool) (list []int64, err error) {
 	now := int64(t.tx.Now())
 	if setBack {
@@ -183,7 +185,7 @@ func (t *Tables) TakeOpen(limit int, setBack bool) (list []int64, err error) {
 	return list, err
 }
 
-// NextOpen returns the earliest opening time of a gate, or 0 if none has one.
+// NextOpen returns the earliest opening time of all gates, or 0 if no gate has an opening time.
 func (t *Tables) NextOpen() (at int64, err error) {
 	if t.state.Exist {
 		at, err = t.tx.QueryNumber(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
@@ -191,14 +193,15 @@ func (t *Tables) NextOpen() (at int64, err error) {
 	return at, err
 }
 
-// RecordStart implements rules.Gates.
+// RecordStart implements rules.Gates. It stores a start for a rate limit, and deletes starts that are too old
+// to count.
 func (t *Tables) RecordStart(gate int64, at queue.Millis) error {
 	t.deleteOldStarts(gate)
 	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
 }
 
-// SetRuleFromJob implements rules.Gates.
-// See docs/decisions/0018.
+// SetRuleFromJob implements rules.Gates. It sets the rule of a lock or rate from a job's demand. See
+// docs/decisions/0018.
 func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 	id, _ := t.Gate(j.UID, d)
 	n, per := int64(d.Amount), d.Period.Milliseconds()
@@ -214,11 +217,11 @@ func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 // putRule changes the limit and the period of a lock or rate.
 func (t *Tables) putRule(gate, n, per int64) error {
 	delete(t.limits, gate)
-	t.deleteOldStarts(gate) // a longer period must not count them later
+	t.deleteOldStarts(gate) // otherwise a longer period would count them again
 	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
 }
 
-// SetFixedRule implements rules.Gates.
+// SetFixedRule implements rules.Gates. It sets the rule of a shared lock or rate, which jobs then cannot change.
 func (t *Tables) SetFixedRule(d queue.Demand) (id int64, err error) {
 	if d.Amount == 0 {
 		err = t.tx.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
@@ -248,7 +251,7 @@ func (t *Tables) deleteOldStarts(gate int64) {
 		int64(t.tx.Now()), gate)
 }
 
-// AdjustNamingCounts implements rules.Gates.
+// AdjustNamingCounts implements rules.Gates. It adds by to the counts of jobs that name the keys which j names.
 func (t *Tables) AdjustNamingCounts(j *rules.Job, by int) (err error) {
 	for _, d := range j.Demands {
 		if !d.HasLimit() {

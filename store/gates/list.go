@@ -9,16 +9,16 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// maxGatesRead limits how many gates of an owner are read for one list. Many gates may be unneeded but not
-// yet removed by upkeep.
+// maxGatesRead limits how many gates of an owner are read for one list. The limit is needed because there may
+// be many unneeded gates that upkeep has not removed yet.
 const maxGatesRead = 5 * store.MaxGatesPage
 
-// maxStartsCounted limits how many starts are counted for one list of an owner's gates. For rates beyond that
-// limit, the list shows only leases that are not known to have started.
+// maxStartsCounted limits how many starts are counted for one list of an owner's gates. For the remaining
+// rates, the list counts only leases whose attempts are not known to have started.
 const maxStartsCounted = 20_000
 
-// List lists shared gates and those of a user that follow the gate after. node is the node whose resources are
-// listed.
+// List lists shared gates, and gates of the user uid, that follow the gate passed as after. node is the node
+// whose resources are listed.
 func (t *Tables) List(uid int, after store.GateState, node *store.Node) (list []store.GateState, err error) {
 	for _, owner := range slices.Compact([]int{queue.SharedOwner, uid}) {
 		if after.Kind != 0 && after.UID > owner {

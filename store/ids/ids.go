@@ -1,5 +1,5 @@
-// Package ids assigns a number and an id to each new job, and skips ids that users have chosen in such a way that no
-// user can predict the next number.
+// Package ids assigns a number (seq) and an id to each new job. It skips numbers that users have chosen as ids.
+// The way it skips them keeps users from predicting the next number.
 //
 // Start with Assign. See docs/decisions/0008.
 package ids
@@ -13,8 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Assign assigns a seq and an id to each draft. next is the first seq that is free; Assign also returns the next
-// one. taken returns which of the given ids are taken. If a draft has a taken id, Assign returns an error for all.
+// Assign assigns a seq and an id to each draft. next is the first free seq, and after is the first free seq
+// after the call. The function taken returns which of the given ids are taken. If any draft has a taken id,
+// Assign returns an error and assigns nothing.
 func Assign(drafts []queue.Job, next int64, rng *rand.Rand, taken func(ids []string) (map[string]bool, error)) (
 	ids []string, seqs []int64, after int64, err error) {
 	n := allocator{numbers: numbers{next: next, rng: rng, window: firstLeap}, lookUp: taken, taken: map[string]bool{}}
@@ -59,13 +60,14 @@ type allocator struct {
 	numbers
 	lookUp      func(ids []string) (map[string]bool, error)
 	taken       map[string]bool
-	checkedUpTo int64 // the numbers from next to before this one were checked
+	checkedUpTo int64 // numbers from next up to this one, exclusive, were checked
 }
 
-// maxCheck bounds the numbers that one call of allocator.lookUp checks.
+// maxCheck limits the numbers that one call of allocator.checkTaken checks.
 const maxCheck = 1000
 
-// checkTaken finds out which of these ids, and which of the next numbers, are already ids of jobs.
+// checkTaken finds out which of these ids are already ids of jobs. It does the same for the next free numbers:
+// as many as the parameter numbers says, up to maxCheck.
 func (a *allocator) checkTaken(ids []string, numbers int) (err error) {
 	a.checkedUpTo = a.next + int64(min(numbers, maxCheck))
 	for number := a.next; number < a.checkedUpTo; number++ {
@@ -88,7 +90,7 @@ func (a *allocator) nextFree(missing int) (id string, err error) {
 		if id = strconv.FormatInt(a.next, 10); !a.taken[id] {
 			return id, nil
 		}
-		a.skip() // this number is the id of another job, so it is never assigned as a seq
+		a.skip() // the number is the id of another job, so no job gets it as its seq
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Leaps over taken numbers grow up to a limit, and never go back or beyond the last number.
+// Leaps over taken numbers grow up to a limit. They never lead to an earlier number, or beyond the last one.
 func TestLeapsAreBounded(t *testing.T) {
 	n := numbers{next: 1, rng: rand.New(rand.NewPCG(1, 2)), window: firstLeap}
 	for range 10 * maxSkips {
@@ -19,7 +19,7 @@ func TestLeapsAreBounded(t *testing.T) {
 	}
 }
 
-// No job gets a number beyond the last one.
+// When numbers reach the last one, no job gets a number beyond it.
 func TestNumbersEnd(t *testing.T) {
 	free := func([]string) (map[string]bool, error) { return nil, nil }
 	rng := rand.New(rand.NewPCG(1, 2))

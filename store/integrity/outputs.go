@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Advice about output files. outputFaults replaces ID by the job's id.
+// Advice for users about faults of output files. outputFaults replaces ID by the job's id.
 const (
 	lostOutputAdvice    = "lost output exists only in backups; to end this report, remove the job: queuectl rm ID"
 	damagedOutputAdvice = "check the disk; " + lostOutputAdvice
@@ -75,8 +75,8 @@ func findOutput(dirs []string, name string) (path string, found bool) {
 	return filepath.Join(dirs[0], name), false
 }
 
-// outputContentFault reads an output file that had size bytes when it was written. It returns what is damaged, or
-// no fault for an intact file. A file that was deleted after it was listed is not a fault.
+// outputContentFault reads an output file that had size bytes when it was written. It returns what is damaged.
+// For an intact file, and for a file that was deleted in the meantime, it returns the zero fault.
 func outputContentFault(path string, size int64) fault {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -108,19 +108,19 @@ func outputContentFault(path string, size int64) fault {
 func jobOfOutput(c *sqlitedb.Conn, name string) string {
 	id, _, _ := strings.Cut(name, "-")
 	seq, _ := strconv.ParseInt(id, 10, 64)
-	// After an error, id is still the number.
+	// If this fails, id is still the number.
 	database.First(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
 	return id
 }
 
 // outputFaults compares the output files with the attempts that refer to them, and checks the contents of the
-// files. A leased attempt may already have a file without referring to it. Files in the table garbage will be
-// deleted soon. A file without an attempt is not a fault if it may belong to another store.
+// files. A file without an attempt is no fault in three cases. It may belong to a leased attempt. It may be in
+// the table garbage, which lists files to be deleted. Or it may belong to another store.
 func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs) (faults []fault, err error) {
 	orphans := maps.Clone(files)
 	err = EachOutput(c, func(ref string, size int64) error {
 		delete(orphans, ref)
-		if size < 0 { // removed to free space
+		if size < 0 { // the output was removed to free space
 			return nil
 		}
 		path, there := findOutput(outputs.Dirs, ref)
@@ -154,7 +154,7 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 	for name := range orphans {
 		path, there := findOutput(outputs.Dirs, name)
 		if !there {
-			continue // deleted after the files were listed
+			continue // the file was deleted after the files were listed
 		}
 		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.OwnedSince) {
 			continue

@@ -47,7 +47,8 @@ func CounterFaults(c database.Conn) (faults []string, err error) {
 	return slices.Concat(faults, userFaults(c), QueueFaults(c), gates), err
 }
 
-// GateFaults compares the counts of lanes and jobs that gates store with the rows.
+// GateFaults compares the numbers of lanes and jobs stored for each gate with the rows. A gate is a limited
+// thing that jobs need in order to start.
 func GateFaults(c database.Conn) (faults []string, err error) {
 	g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
 	if err := g.read(); err != nil {
@@ -81,8 +82,8 @@ type gateName struct {
 	key       string
 }
 
-// recountGates creates missing gates that jobs or lanes need, and counts the users of all gates again. It
-// opens all lanes, so that the next claims check them again.
+// recountGates creates missing gates that jobs or lanes need, and counts again how many lanes and jobs use each
+// gate. It opens all lanes, so that the next claims check them again.
 func recountGates(c *sqlitedb.Conn) error {
 	return database.InTx(c, func() error {
 		g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
@@ -95,22 +96,22 @@ func recountGates(c *sqlitedb.Conn) error {
 	})
 }
 
-// gateCounts holds the gates that exist or are used.
+// gateCounts holds the gates that exist, and those that jobs or lanes need.
 type gateCounts struct {
 	conn  database.Conn
 	gates map[gateName]*gateUse
 }
 
-// gateUse is a gate and what uses it.
+// gateUse holds how many lanes and jobs use a gate.
 type gateUse struct {
 	id                      int64        // 0 if the gate does not exist
-	storedLanes, storedJobs int64        // the counts in the gate's row
+	storedLanes, storedJobs int64        // the numbers in the gate's row
 	lanes                   int64        // number of lanes that need the gate, counted by fixLanes
 	jobs                    int64        // number of jobs that name the gate, if it is a lock or rate
-	demand                  queue.Demand // of a job that names the gate
+	demand                  queue.Demand // the demand of a job that names the gate
 }
 
-// use returns the entry of a gate, and adds it if necessary.
+// use returns the entry of a gate in g.gates, and adds it if necessary.
 func (g *gateCounts) use(gate gateName) *gateUse {
 	if g.gates[gate] == nil {
 		g.gates[gate] = &gateUse{}
@@ -118,7 +119,7 @@ func (g *gateCounts) use(gate gateName) *gateUse {
 	return g.gates[gate]
 }
 
-// read reads the gates, and the demands of all unfinished jobs.
+// read reads the gates, and counts the demands of all unfinished jobs.
 func (g *gateCounts) read() error {
 	err := database.Each(g.conn, func(r database.Row) {
 		u := g.use(gateName{r.Num(1), r.Num(2), r.Text(3)})
@@ -136,8 +137,8 @@ func (g *gateCounts) read() error {
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
 }
 
-// create creates a gate if it does not exist. If no job names the gate, its rule is unknown. The next job that names
-// it sets the rule.
+// create creates a gate if it does not exist. If no job names the gate, its rule is unknown until the next job
+// that names it sets the rule.
 func (g *gateCounts) create(gate gateName) (u *gateUse, err error) {
 	if u = g.use(gate); u.id == 0 {
 		u.id, err = g.conn.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`,
@@ -146,7 +147,7 @@ func (g *gateCounts) create(gate gateName) (u *gateUse, err error) {
 	return u, err
 }
 
-// fixLanes writes the numbers of the gates that each lane needs. It opens the lanes and resets their heads.
+// fixLanes writes to each lane's row which gates the lane needs. It opens the lanes and resets their heads.
 func (g *gateCounts) fixLanes() error {
 	needs := map[int64]string{}
 	err := g.conn.Query(func(r database.Row) (bool, error) {
@@ -154,7 +155,7 @@ func (g *gateCounts) fixLanes() error {
 		for line := range strings.Lines(r.Text(2)) {
 			var d queue.Demand
 			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.Amount, &d.Key); err != nil {
-				return true, nil // a damaged lane has no readable needs
+				return true, nil // skip a damaged lane, whose needs cannot be read
 			}
 			u, err := g.create(gateNameOf(d, int(r.Num(1))))
 			if err != nil {
@@ -236,16 +237,16 @@ func QueueFaults(c database.Conn) (faults []string) {
 	return faults
 }
 
-// countSource describes one stored count of each user or queue. The function member selects the count in a C.
-// The statement table reads the stored counts, and the statement rows counts the rows. owner and subject name
-// the user or queue and the count in messages.
+// countSource describes one stored count of each user or queue, such as the number of waiting jobs. The
+// function member returns the count from a C. The statement table reads the stored counts, and the statement
+// rows counts the rows. owner and subject are the words for the user or queue and for the count in messages.
 type countSource[C any] struct {
 	member                      func(C) int64
 	owner, subject, table, rows string
 }
 
 // countFaults compares stored counts with the rows that they count. The statement meta reads a list of newer
-// counts, which the function listed parses. A count in this list replaces the one in the table. The function
+// counts, and the function listed parses the list. Counts in this list replace those in the table. The function
 // key reads the user or queue from a row.
 func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K, meta string,
 	listed func(string) (map[K]C, error), source countSource[C]) (faults []string) {
@@ -280,8 +281,8 @@ func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K
 	return faults
 }
 
-// Repair repairs a backup: it counts the rows again, creates missing indexes and removes damaged parts of
-// batches.
+// Repair repairs a backup: it counts the rows again, creates missing indexes and removes damaged frames, which
+// are parts of batches.
 func Repair(c *sqlitedb.Conn) error {
 	wrong, err := SchemaFaults(c)
 	if err != nil {

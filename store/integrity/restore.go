@@ -22,10 +22,10 @@ type RestoreResult struct {
 // PreparedFileName is the file name of the database while it is prepared.
 const PreparedFileName = "restore.tmp"
 
-// Restore checks a backup, counts its rows again and prepares it in a directory that no service uses. It
-// calls save to create each output file, and reports the number of copied bytes and the size of the backup to
-// each. The returned function replace moves the old files into asideDir and installs the backup. Until then,
-// and on an error, the existing database is unchanged.
+// Restore checks a backup and prepares it in a directory that no service uses. It counts the rows of the backup
+// again. It calls save to create each output file, and each to report the number of copied bytes and the size
+// of the backup. The returned function replace moves the old files into asideDir, calls between, and installs
+// the backup. The existing database is unchanged before replace is called, and after an error.
 //
 // Numbers that were assigned after the backup was made are not assigned again, if the existing database can
 // still be read.
@@ -33,7 +33,7 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	each func(done, total int64)) (done RestoreResult, replace func(asideDir string, between func() error) error,
 	err error) {
 	path := filepath.Join(dir, PreparedFileName)
-	DeleteUnfinishedRestore(path) // SQLite would apply an old journal to the new file
+	DeleteUnfinishedRestore(path) // otherwise SQLite would apply an old journal to the new file
 	defer func() {
 		if err != nil {
 			DeleteUnfinishedRestore(path)
@@ -73,8 +73,8 @@ func DeleteUnfinishedRestore(path string) {
 	}
 }
 
-// notBackupError returns the error for a file that is not a valid backup. An error for the user is returned
-// unchanged.
+// notBackupError returns the error for a file that is not a valid backup. If err is nil or already an error for
+// the user, it is returned unchanged.
 func notBackupError(file string, err error) error {
 	if err == nil || errors.As(err, new(*queue.Error)) {
 		return err
@@ -85,7 +85,7 @@ func notBackupError(file string, err error) error {
 // copyPieceBytes is how many bytes are copied between two reports of progress.
 const copyPieceBytes = 1 << 20
 
-// CopyFile copies a file to a new one. It reports to each how many bytes are copied, and the total.
+// CopyFile copies a file to a new one. It calls each to report how many bytes are copied, and the total.
 func CopyFile(to, from string, each func(done, total int64)) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -190,8 +190,8 @@ func unpackOutputs(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, erro
 	return done, err
 }
 
-// raiseNumbers raises the backup's numbers to those of the existing database, if it can be read, and to those
-// of the high-water mark.
+// raiseNumbers raises the next numbers of jobs and events in the backup. They become at least those of the
+// existing database, if it can be read, and those of the high-water mark, a file that records them.
 func raiseNumbers(c *sqlitedb.Conn, path string) error {
 	p := sqlitedb.ReadHighWater(filepath.Dir(path))
 	err := c.Exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?),
@@ -216,9 +216,9 @@ func raiseNumbers(c *sqlitedb.Conn, path string) error {
 		epoch, seq, event)
 }
 
-// installPrepared moves the existing files to asideDir, then renames the prepared database. Between the two
-// steps, a service refuses to start, because the high-water mark shows that a database is missing. If the
-// process is killed between the steps, the user can run restore again.
+// installPrepared moves the existing files to asideDir, calls between, and then renames the prepared database.
+// Between moving and renaming, a service refuses to start, because the high-water mark shows that a database is
+// missing. If the process is killed at that time, the user can run restore again.
 func installPrepared(dir, prepared, asideDir string, between func() error) error {
 	m, err := sqlitedb.OpenHighWater(dir)
 	if err == nil {

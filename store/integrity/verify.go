@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// rebuildAdvice is the advice for rows that contradict each other.
+// rebuildAdvice is the advice to the user for rows that contradict each other.
 const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; the restore " +
 	"corrects counts, and creates what is missing in the database"
 
@@ -57,7 +57,7 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	}
 	c, err := sqlitedb.OpenWriter(path)
 	if err != nil {
-		return wrong(sqlitedb.ExplainOpenError(path, err), "") // the error says what to do
+		return wrong(sqlitedb.ExplainOpenError(path, err), "") // no advice, because the error says what to do
 	}
 	defer c.Close()
 	if err := sqlitedb.CheckHighWater(c, dir); err != nil {
@@ -77,7 +77,7 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	return append(list, Verify(c, files, outputs, queue.MillisOf(time.Now()))...)
 }
 
-// UnexaminedFinding returns what doctor reports if a service could not examine its database.
+// UnexaminedFinding returns what the command doctor reports if a service could not examine its database.
 func UnexaminedFinding(err error) store.Finding {
 	f := store.Finding{Check: "database", Level: store.LevelFailure, Message: fmt.Sprintf("the database could not be "+
 		"examined: %v", err), Advice: "see the service's log"}
@@ -140,7 +140,8 @@ func ExamineDir(dir string) (list []store.Finding) {
 		sqlitedb.ReserveName) {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
 		// The state directory may be a symbolic link. The mode of a link has no meaning, so check its target.
-		// Other accounts may have the right to enter the directory, so that they can reach a socket in it.
+		// Only write access for other accounts is wrong: they may need to enter the directory to reach a socket
+		// in it.
 		if name == "." {
 			look, open = os.Stat, 0o022
 		}
@@ -151,7 +152,7 @@ func ExamineDir(dir string) (list []store.Finding) {
 		if err != nil {
 			add("permissions", store.LevelFailure, checkDirAdvice, "%v", err)
 		} else if err = sqlitedb.CheckPrivate(path, info, open); err != nil {
-			add("permissions", store.LevelFailure, "", "%v", err) // the error says what to do
+			add("permissions", store.LevelFailure, "", "%v", err) // no advice, because the error says what to do
 		} else if err = sqlitedb.CheckWritable(path, info); err != nil {
 			add("permissions", store.LevelFailure, "", "%v", err)
 		}
@@ -205,7 +206,7 @@ func examineSchema(c *sqlitedb.Conn) (list []store.Finding) {
 	return list
 }
 
-// ExamineFrames reports jobs that were lost because parts of their batches were damaged.
+// ExamineFrames reports jobs that were lost because frames, the parts of batches, were damaged.
 func ExamineFrames(c *sqlitedb.Conn) (list []store.Finding) {
 	n, first, last := int64(0), int64(0), int64(0)
 	_, err := database.First(c, func(r database.Row) { n, first, last = r.Num(0), r.Num(1), r.Num(2) },
@@ -222,9 +223,9 @@ func ExamineFrames(c *sqlitedb.Conn) (list []store.Finding) {
 		Advice: "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
 }
 
-// schemaFault describes a table, index, trigger or view that differs from what the migrations create. The
-// field create is the statement that creates the object, if it is missing. The field advice is the advice, if
-// rebuildAdvice does not apply.
+// schemaFault describes a table, index, trigger or view that differs from what the migrations create. The field
+// create is the statement that creates a missing object. The field advice replaces rebuildAdvice if it is not
+// "".
 type schemaFault struct{ text, create, advice string }
 
 // SchemaFaults compares the schema of a database with that of a new one.
@@ -251,7 +252,7 @@ func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
 		return nil, err
 	}
 	version, err := c.QueryNumber(`PRAGMA user_version`)
-	newer := version > int64(len(database.Migrations)) // a newer version may have added objects
+	newer := version > int64(len(database.Migrations)) // true if a newer version may have added objects
 	for name, sql := range want {
 		switch there, ok := got[name]; {
 		case !ok:
@@ -328,15 +329,15 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
 // fault describes something wrong that Verify found, and what the user can do about it.
 type fault struct{ text, advice string }
 
-// clockAdvice is the advice about dates in the future.
+// clockAdvice is the advice to the user about dates in the future.
 const clockAdvice = "if the clock of the machine is wrong, set it; stored dates do not change, so this is reported " +
 	"until they have passed"
 
 // maxFaults is the number of faults of one kind that are listed.
 const maxFaults = 10
 
-// countQuery is a query for wrong rows. It selects their number and the name of one of them. text is the
-// format of the message with both values.
+// countQuery is a query for wrong rows. It selects the number of wrong rows and the name of one of them. text
+// is the format of a message with these two values.
 type countQuery struct{ text, sql string }
 
 // FutureDateFaults returns descriptions of rows with dates after the time now.

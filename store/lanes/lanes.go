@@ -1,5 +1,5 @@
-// Package lanes keeps in memory which queues and lanes may be served next, so that a claim usually finds the best
-// one without a query.
+// Package lanes keeps in memory which queues and lanes may be served next, so that a claim usually finds the
+// best lane without a query. A lane contains the jobs of one queue and user with the same demands.
 //
 // Start with Lanes. The comment at the top of store/rules/lanes.go explains lanes.
 package lanes
@@ -18,7 +18,7 @@ type Lanes struct {
 	Plain  map[Name]*rules.Lane
 	ByUID  map[int][]*rules.Lane // plain lanes by uid
 	Queues map[string]*Queue
-	Ready  heapOf[*Queue, byQueue] // queues with room and an open lane
+	Ready  heapOf[*Queue, byQueue] // queues that have room and an open lane
 	stale  []*Queue                // queues whose best lane must be found again
 	// OverQuota maps the gate of a user's quota to the number of lanes with demands that it closes.
 	OverQuota map[int64]int
@@ -34,7 +34,7 @@ func New() *Lanes {
 		OverQuota: map[int64]int{}, ClosedHere: map[int64]int64{}}
 }
 
-// Name names a lane without demands.
+// Name identifies a lane without demands: each queue and user have one such lane.
 type Name struct {
 	Queue string
 	UID   int
@@ -46,7 +46,8 @@ func NameOf(l *rules.Lane) Name { return Name{l.Queue, l.UID} }
 // heapOf is a heap of queues or lanes. The element with the best head is first.
 type heapOf[T any, O ordering[T]] []T
 
-// ordering gives access to the head and the heap index of an element. The index is -1 if the element is in no heap.
+// ordering gives heapOf access to the head and the heap index of an element. The index is -1 if the element is
+// in no heap.
 type ordering[T any] interface {
 	head(T) rules.Position
 	index(T) *int
@@ -62,30 +63,30 @@ type byQueue struct{}
 func (byQueue) head(q *Queue) rules.Position { return q.Head }
 func (byQueue) index(q *Queue) *int          { return &q.ReadyIndex }
 
-// Len implements heap.Interface.
+// Len implements heap.Interface. It returns the number of elements.
 func (h heapOf[T, O]) Len() int { return len(h) }
 
-// Less implements heap.Interface.
+// Less implements heap.Interface. It reports whether element i has a better head than element j.
 func (h heapOf[T, O]) Less(i, j int) bool {
 	var o O
 	return o.head(h[j]).After(o.head(h[i]))
 }
 
-// Swap implements heap.Interface.
+// Swap implements heap.Interface. It swaps two elements and their heap indexes.
 func (h heapOf[T, O]) Swap(i, j int) {
 	var o O
 	h[i], h[j] = h[j], h[i]
 	*o.index(h[i]), *o.index(h[j]) = i, j
 }
 
-// Push implements heap.Interface.
+// Push implements heap.Interface. It appends an element.
 func (h *heapOf[T, O]) Push(x any) {
 	var o O
 	*o.index(x.(T)) = len(*h)
 	*h = append(*h, x.(T))
 }
 
-// Pop implements heap.Interface.
+// Pop implements heap.Interface. It removes the last element and returns it.
 func (h *heapOf[T, O]) Pop() any {
 	var o O
 	last := len(*h) - 1
@@ -95,7 +96,7 @@ func (h *heapOf[T, O]) Pop() any {
 	return x
 }
 
-// put adds an element to the heap, moves it there or removes it.
+// put brings the heap up to date after a change of x: it adds x, moves it or, if present is false, removes it.
 func (h *heapOf[T, O]) put(x T, present bool) {
 	var o O
 	switch index := *o.index(x); {
@@ -108,7 +109,7 @@ func (h *heapOf[T, O]) put(x T, present bool) {
 	}
 }
 
-// second returns the index of the element with the second-best head. It returns 0 if there is no second element.
+// second returns the index of the element with the second-best head, or 0 if the heap has fewer than two elements.
 func (h heapOf[T, O]) second() int {
 	switch { // the second-best element is a child of the root
 	case len(h) < 2:
@@ -129,22 +130,22 @@ func (ls *Lanes) Queue(name string) *Queue {
 	return q
 }
 
-// Add adds a plain lane.
+// Add adds a plain lane, which is one without demands, to the cache.
 func (ls *Lanes) Add(l *rules.Lane) {
 	ls.Plain[NameOf(l)] = l
 	ls.ByUID[l.UID] = append(ls.ByUID[l.UID], l)
 	ls.Update(l)
 }
 
-// Update adds a plain lane to the heap of open lanes, moves it there or removes it, according to its head
-// and whether it is open.
+// Update brings the heap of open lanes up to date after a change of a plain lane. An open lane is in the heap,
+// at the place that its head determines.
 func (ls *Lanes) Update(l *rules.Lane) {
 	q := ls.Queue(l.Queue)
 	q.OpenLanes.put(l, l.ClosedBy == rules.Open)
 	ls.UpdateQueue(q)
 }
 
-// Remove removes a plain lane.
+// Remove removes a plain lane from the cache.
 func (ls *Lanes) Remove(l *rules.Lane) {
 	delete(ls.Plain, NameOf(l))
 	others := slices.DeleteFunc(slices.Clone(ls.ByUID[l.UID]), func(other *rules.Lane) bool { return other == l })
@@ -156,8 +157,8 @@ func (ls *Lanes) Remove(l *rules.Lane) {
 	ls.UpdateQueue(q)
 }
 
-// CountOverQuota adds n to the number of lanes with demands that are closed by a user's quota. It ignores
-// other gates.
+// CountOverQuota adds n to the number of lanes with demands that are closed by a user's quota. It does nothing
+// if gate is not the gate of a user's quota.
 func (ls *Lanes) CountOverQuota(gate int64, n int) {
 	if gate >= 0 || gate == rules.Empty {
 		return
@@ -167,7 +168,8 @@ func (ls *Lanes) CountOverQuota(gate int64, n int) {
 	}
 }
 
-// ClosedHereBy lists the ids of the lanes that a gate has closed, but only for this node.
+// ClosedHereBy returns the ids of the lanes that a gate has closed for this node alone, joined by
+// database.JoinNumbers. The result is "" for no lanes.
 func (ls *Lanes) ClosedHereBy(gate int64) string {
 	var list []int64
 	for lane, closedBy := range ls.ClosedHere {
@@ -228,8 +230,8 @@ func earlier(a, b rules.Position) rules.Position {
 	return a
 }
 
-// Contenders calls the function each for the best open lane of every user in a queue. served is the number of the
-// user's last turn, or 0 if it is not known.
+// Contenders calls the function each for the best open lane of every user in a queue. served is the number of
+// the user's last turn, or 0 if unknown.
 func (ls *Lanes) Contenders(q *Queue, each func(l *rules.Lane, served int64)) {
 	for _, l := range q.OpenLanes {
 		if demandLanes, found := q.users[l.UID]; found && l.Head.After(demandLanes.openLanes[0].Head) {

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Queue is a queue in the writer's memory.
+// Queue is the state of a queue in the writer's memory, with its open lanes.
 type Queue struct {
 	rules.Queue
 	Rule   store.QueueRule
@@ -19,8 +19,8 @@ type Queue struct {
 	// total size of their outputs.
 	RetainedJobs, RetainedBytes int64
 	Lanes                       int // number of lanes, including those without jobs
-	// LastTurns holds, for each user, the turn in which a job of the user was last claimed.
-	// A turn up to FixedTurns was taken under an earlier rule of the queue, so giving it back has no effect.
+	// LastTurns holds, for each user, the turn in which a job of the user was last claimed. Turns numbered up
+	// to FixedTurns were taken under an earlier rule of the queue, so they are not given back.
 	LastTurns  map[int]int64
 	FixedTurns int64
 
@@ -32,14 +32,14 @@ type Queue struct {
 
 	users       map[int]userLanes
 	secondHead  rules.Position // head of the second-best open lane with demands
-	mustRefresh bool           // the queue is in Lanes.stale, so Best and secondHead are unknown
+	mustRefresh bool           // true while the queue is in Lanes.stale; Best and secondHead are then unknown
 }
 
 func newQueue(name string) *Queue {
 	return &Queue{Queue: rules.Queue{Name: name, Weight: 1}, Rule: store.DefaultQueueRule, ReadyIndex: -1}
 }
 
-// Exists reports whether the queue exists for users: it has a rule, or jobs that have not ended.
+// Exists reports whether users see the queue, because it has a rule or unfinished jobs.
 func (q *Queue) Exists() bool {
 	return q.Rule != store.DefaultQueueRule || q.Waiting > 0 || q.Leased > 0
 }
@@ -47,7 +47,8 @@ func (q *Queue) Exists() bool {
 // HasRow reports whether the queue needs a row: it exists, or its own retention still applies to ended jobs.
 func (q *Queue) HasRow() bool { return q.Exists() || q.RetainedJobs > 0 || q.RetainedBytes > 0 }
 
-// IsIdle reports whether the queue has no lanes and needs no row, and is not in a list of this package.
+// IsIdle reports whether the queue can be removed from memory: it has no lanes, needs no row, and is in no list
+// of this package.
 func (q *Queue) IsIdle() bool {
 	return q.Lanes == 0 && !q.HasRow() && !q.mustRefresh && q.ReadyIndex < 0
 }
@@ -72,8 +73,8 @@ func (q *Queue) SetRule(rule store.QueueRule) {
 // Shared reports whether several users may have open lanes in the queue.
 func (q *Queue) Shared() bool { return len(q.OpenLanes)+len(q.users) > 1 }
 
-// Sole returns the lane from which the next job of the queue will probably be claimed, or nil if that is unknown.
-// byArrival says that jobs are claimed in the order of their arrival.
+// Sole returns the lane from which the next job of the queue will probably be claimed, or nil if that is
+// unknown. byArrival reports whether jobs are claimed in the order of their arrival.
 func (q *Queue) Sole(byArrival bool) *rules.Lane {
 	if q.mustRefresh || q.Best != nil || len(q.OpenLanes) == 0 || len(q.OpenLanes) > 1 && !byArrival {
 		return nil
@@ -101,7 +102,7 @@ func (q *Queue) BestLane() (rules.Lane, rules.Position) {
 	return *l, next
 }
 
-// UpdateQueue updates a queue's room and head, and its position among the ready queues.
+// UpdateQueue computes a queue's room and head again, and its position among the ready queues.
 func (ls *Lanes) UpdateQueue(q *Queue) {
 	q.Room = math.MaxInt
 	switch {
@@ -144,7 +145,7 @@ func (ls *Lanes) clearBestLane(q *Queue) {
 	ls.UpdateQueue(q)
 }
 
-// read reads the stale open lanes of the queue.
+// read forgets the queue's stale open lanes, and calls the function read, which adds the current ones with AddOpen.
 func (q *Queue) read(read func(q *Queue) error) error {
 	if q.Stale || q.users == nil {
 		q.users = map[int]userLanes{}
@@ -163,14 +164,14 @@ func (q *Queue) read(read func(q *Queue) error) error {
 // userLanes holds the best open lanes with demands of one user in a queue.
 type userLanes struct {
 	openLanes []*rules.Lane  // in the order of their heads; has at least one
-	restFrom  rules.Position // lower bound of the heads of the user's open lanes that are not in memory
+	restFrom  rules.Position // no open lane of the user outside of memory has a head before this position
 }
 
-// MaxOpenPerUser is the largest number of open lanes with demands of each user that a queue keeps. While a claim
-// moves the heads of these lanes, it usually finds the best lane without a query.
+// MaxOpenPerUser is the largest number of open lanes with demands of each user that a queue keeps. With these
+// lanes in memory, a claim usually finds the user's next best lane without a query.
 const MaxOpenPerUser = 4
 
-// secondHead returns the head of the user's second-best lane, or a position that is not after it.
+// secondHead returns the head of the user's second-best lane, or an earlier position.
 func (u *userLanes) secondHead() rules.Position {
 	if len(u.openLanes) > 1 {
 		return u.openLanes[1].Head
@@ -178,7 +179,7 @@ func (u *userLanes) secondHead() rules.Position {
 	return u.restFrom
 }
 
-// addOpenLane adds an open lane.
+// addOpenLane adds an open lane, and drops the last one if there are more than MaxOpenPerUser.
 func (u *userLanes) addOpenLane(l rules.Lane) {
 	if l.Head.After(u.restFrom) {
 		return
@@ -207,14 +208,14 @@ func (q *Queue) AddOpen(l rules.Lane) {
 	q.users[l.UID] = lanesOfUser
 }
 
-// Knows reports whether a lane with demands is in memory, as an open one.
+// Knows reports whether a lane with demands is in memory as an open lane.
 func (q *Queue) Knows(l *rules.Lane) bool {
 	return !q.Stale && !q.StaleUsers[l.UID] &&
 		slices.ContainsFunc(q.users[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
 }
 
-// SetOpen records a lane's new head and whether the lane is open, for a lane with demands. It marks the user's lanes
-// to be read again only if none is left in memory.
+// SetOpen records the new state of a lane with demands: its head, and whether it is open. It marks the user's
+// lanes as stale only if none is left in memory but the database has more.
 func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 	if q.Stale || q.StaleUsers[l.UID] {
 		ls.MarkStaleUser(q, l.UID)

@@ -49,7 +49,7 @@ func (t *table) sortColumns() []string {
 	return t.key
 }
 
-// copyRowsPerTx is the number of rows that one transaction copies.
+// copyRowsPerTx is the number of rows that one transaction copies at most.
 const copyRowsPerTx = 5000
 
 // copy copies the rows that the target lacks.
@@ -68,8 +68,8 @@ func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, "
 func (m *move) copyTable(t *table) error {
 	columns, by := strings.Join(t.columns, ", "), strings.Join(t.sortColumns(), ", ")
 	where, args := "", []any(nil)
-	// A table without a key is copied from the beginning, because an interrupted copy cannot be continued. So is
-	// meta, because a new database has a row in it.
+	// A table without a key is copied from the beginning, because an interrupted copy cannot be continued. The
+	// same applies to the table meta, because it already has a row in a new database.
 	if len(t.key) == 0 || t.name == "meta" {
 		if err := m.targetConn.Exec(`DELETE FROM ` + t.name); err != nil {
 			return err
@@ -164,8 +164,8 @@ func (m *move) checksumTable(c database.Conn, t *table) (sum [sha256.Size]byte, 
 	return sum, rows, err
 }
 
-// hashValue adds a value to a checksum. It cleans texts as a server does when it stores them, so that a copy
-// on a server gets the checksum of the original.
+// hashValue adds a value to a checksum. It first replaces bytes in texts that a server cannot store, just as
+// the copy does. So a copy on a server has the same checksum as the original.
 func hashValue(h hash.Hash, v any) {
 	if text, isText := v.(string); isText {
 		v = pgdb.CleanText(text)

@@ -19,8 +19,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Location is the location of a queue: the file in a state directory or, if URL is set, a database on a server.
-// See docs/decisions/0037.
+// Location says where a queue is stored: in a file in the state directory Dir or, if URL is set, in a database
+// on a server. See docs/decisions/0037.
 type Location struct{ Dir, URL string }
 
 // String returns the location without a password.
@@ -52,10 +52,10 @@ type Result struct {
 }
 
 // Move moves a queue that no service uses. It moves everything except output files, which stay in the state
-// directory. member is the node of that directory, and owns the running jobs. The copy is valid only when it
-// is complete and was compared with the original. Then the original is marked as moved, and no service opens
-// it any more. Move continues an interrupted move, unless the queue has changed since. It reports progress to
-// the callback each: the name of a table and the number of its rows that were copied.
+// directory. member is the node of that directory, and owns the running jobs. The copy is valid only when it is
+// complete and was compared with the original. Then the original is marked as moved, and no service opens it
+// any more. Move continues an interrupted move if the queue has not changed since then. It reports progress to
+// the callback each, with the name of a table and the number of its rows that were copied.
 func Move(ctx context.Context, from, to Location, member Member,
 	each func(table string, rows int64)) (done Result, err error) {
 	if from == to {
@@ -80,7 +80,7 @@ func Move(ctx context.Context, from, to Location, member Member,
 // incompleteCopyName is the file name of an incomplete copy.
 const incompleteCopyName = "moving.db"
 
-// sourceState identifies a queue and its state. A copy can be continued only if its source is unchanged.
+// sourceState identifies a queue and its state. An interrupted copy is continued only if these values still match.
 type sourceState struct {
 	Location string `json:"place"`
 	Commits  int64  `json:"commits"`
@@ -98,8 +98,8 @@ type move struct {
 
 	tables []table
 	source sourceState
-	// movedTo is the queue's new location according to a note in the source, "" without such a note. An
-	// interrupted move may have written this note.
+	// movedTo is the queue's new location according to a note in the source, or "" if there is no note. The
+	// note may come from an interrupted move.
 	movedTo string
 }
 
@@ -172,8 +172,8 @@ func (m *move) openSourceFile() (database.Conn, error) {
 	return c, nil
 }
 
-// connectServer connects to a database and locks it, so that no other move uses it. hasTables reports
-// whether the tables exist.
+// connectServer connects to a database on a server and locks it, so that no other move uses it. hasTables
+// reports whether the tables exist.
 func (m *move) connectServer(p Location) (c *pgdb.Conn, hasTables bool, err error) {
 	config, err := pgdb.ParseAddress(p.URL)
 	if err != nil {
@@ -183,7 +183,7 @@ func (m *move) connectServer(p Location) (c *pgdb.Conn, hasTables bool, err erro
 		return nil, false, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct "+
 			"connection; use the server's own URL, without pool_mode")
 	}
-	// One statement copies a whole table.
+	// A statement may run for long, because it copies a whole table; so disable the time limit.
 	if c, err = pgdb.ConnectWriter(m.ctx, config.WithSetting("statement_timeout", "0")); err != nil {
 		return nil, false, err
 	}
@@ -247,16 +247,17 @@ func (m *move) openTargetServer() error {
 	return m.checkTargetFree(c)
 }
 
-// checkTargetFree returns an error if the database of the target already contains a queue. A queue that has moved away
-// may be overwritten. If this move was completed earlier, checkTargetFree sets result.AlreadyDone.
+// checkTargetFree returns an error if the database of the target already contains a queue. A queue that has
+// already moved away from there may be overwritten. If this move was completed earlier, checkTargetFree sets
+// result.AlreadyDone.
 func (m *move) checkTargetFree(c database.Conn) error {
 	moving, err := database.ReadNote(c, database.NoteMoving)
 	if err != nil || moving != "" {
 		return err
 	}
 	moved, err := database.ReadNote(c, database.NoteMoved)
-	// The source's note says that this move was completed. If the target has moved back to the source since,
-	// the target's content is outdated.
+	// The source's note says that this move was completed. But if the target's note says that the queue has
+	// since moved back to the source, the target is outdated.
 	if err == nil && m.movedTo != "" && moved != m.sourceLocation.String() {
 		m.result.AlreadyDone = true
 		return nil

@@ -40,15 +40,15 @@ func (m *move) checkNoOtherNodes(c database.Conn) error {
 		err = queue.Errorf(queue.CodeWrongState, "%d jobs run on other nodes, or ran there when those nodes stopped; "+
 			"start the services of the other nodes, and wait until these jobs have ended", others)
 	}
-	// Expel the other nodes. A node that is only cut off from the server can then no longer write.
+	// Expel the other nodes. Then a node that only lost its connection to the server can no longer write.
 	if err == nil {
 		err = c.Exec(`UPDATE nodes SET gone = true WHERE folder <> ?`, m.member.DirID)
 	}
 	return err
 }
 
-// gatherReservations moves the nodes' lists of reserved leases (claimed, but not known to have started) to meta. A file
-// stores its list there too.
+// gatherReservations moves the nodes' lists of reserved leases (claimed, but not known to have started) to
+// meta. A queue in a file stores its list in meta too.
 func gatherReservations(c database.Conn) error {
 	return database.InTx(c, func() error {
 		err := c.Exec(`UPDATE meta SET reserved = reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes)`)

@@ -24,15 +24,16 @@ import (
 // Requests sends requests to other nodes and receives theirs. It implements store.NodeRequests.
 type Requests struct {
 	Conn       *pgdb.SideConn
-	nodeNumber func() int64 // returns the number of this node
+	nodeNumber func() int64 // returns the number of this node, one of the services that share the queue
 	hints      chan struct{}
 	woken      atomic.Pointer[chan struct{}] // the channel that the next Wake closes
-	// lostTakeIDs holds the values that calls of TakeRequests wrote to the column "taken" without getting the requests,
-	// newest last. The next call of TakeRequests releases these requests. Only the caller of TakeRequests uses this field.
+	// TakeRequests marks requests as taken with a random value. lostTakeIDs holds the values of calls whose
+	// replies were lost, newest last. The next call releases the requests with these marks. Only the goroutine
+	// that calls TakeRequests uses this field.
 	lostTakeIDs []int64
 }
 
-// New returns the requests of a node. The function self returns its number.
+// New returns the requests of a node. The function self returns the number of this node.
 func New(config *pgdb.Address, self func() int64) *Requests {
 	r := &Requests{Conn: &pgdb.SideConn{Config: config}, nodeNumber: self, hints: make(chan struct{}, 1)}
 	r.woken.Store(new(make(chan struct{})))
@@ -52,7 +53,7 @@ func (r *Requests) Wake() {
 	close(*r.woken.Swap(new(make(chan struct{}))))
 }
 
-// Notify notifies the other nodes on a channel. The payload is about, the number of a node.
+// Notify notifies the other nodes with NOTIFY on a channel. The payload is the node number about.
 func (r *Requests) Notify(ctx context.Context, channel string, about int64) {
 	r.Conn.Do(ctx, func(c *pgdb.Conn) error { // ignore errors: a node that misses the notification polls
 		_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
@@ -60,10 +61,10 @@ func (r *Requests) Notify(ctx context.Context, channel string, about int64) {
 	})
 }
 
-// RequestHints implements store.NodeRequests.
+// RequestHints implements store.NodeRequests. The channel receives a hint when this node may have a new request.
 func (r *Requests) RequestHints() <-chan struct{} { return r.hints }
 
-// SendRequest implements store.NodeRequests.
+// SendRequest implements store.NodeRequests. It sends a request to another node and waits for the answer.
 func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
 	if len(request) > store.MaxRequestBytes {
 		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes, and the maximum is %d; "+
@@ -83,7 +84,7 @@ func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte, 
 	defer func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), pgdb.CloseTimeout)
 		defer cancel()
-		// If this fails, upkeep deletes the row when it is old.
+		// If this fails, the row is deleted later by RenewNodeLease, which deletes old requests.
 		r.Conn.Do(within, func(c *pgdb.Conn) error { return c.Exec(`DELETE FROM asks WHERE n = ?`, n) })
 	}()
 	r.Notify(ctx, NotifyChannel, node)
@@ -114,11 +115,11 @@ func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte, 
 	}
 }
 
-// maxLostTakes is how many queries of TakeRequests with lost replies are remembered. Nearly all such queries never
-// reached the server.
+// maxLostTakes is the maximum length of lostTakeIDs. More values are not needed, because most queries whose
+// replies were lost never reached the server.
 const maxLostTakes = 32
 
-// TakeRequests implements store.NodeRequests.
+// TakeRequests implements store.NodeRequests. It returns up to limit new requests to this node.
 func (r *Requests) TakeRequests(ctx context.Context, slow bool, limit int) (list []store.NodeRequest, err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
 	// The method Do calls this function again if the connection is lost. Both calls use the same value of take,
@@ -145,7 +146,8 @@ func (r *Requests) TakeRequests(ctx context.Context, slow bool, limit int) (list
 	return list, err
 }
 
-// AwaitedRequests implements store.NodeRequests.
+// AwaitedRequests implements store.NodeRequests. It returns the numbers of requests to this node whose senders
+// are still waiting.
 func (r *Requests) AwaitedRequests(ctx context.Context) (wanted map[int64]bool, err error) {
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
 		wanted = map[int64]bool{}
@@ -155,7 +157,7 @@ func (r *Requests) AwaitedRequests(ctx context.Context) (wanted map[int64]bool, 
 	return wanted, err
 }
 
-// SendReply implements store.NodeRequests.
+// SendReply implements store.NodeRequests. It answers a request.
 func (r *Requests) SendReply(ctx context.Context, n int64, answer []byte) error {
 	asker := int64(0)
 	err := r.Conn.Do(ctx, func(c *pgdb.Conn) (err error) {

@@ -17,14 +17,14 @@ import (
 // Address holds the parameters for connecting to a database.
 type Address struct {
 	*pgconn.Config
-	sessionSettings map[string]string // settings of each connection
-	// Pooled is set if the URL leads to a pooler in transaction mode. Then each transaction may use another
-	// connection to the server, and session state is lost.
+	sessionSettings map[string]string // PostgreSQL settings that each connection gets, by name
+	// Pooled is true if the URL leads to a connection pooler in transaction mode. Each transaction may then use
+	// another connection to the server, so session state is lost.
 	Pooled bool
 }
 
-// poolModeParam is the URL parameter for a pooler. poolModeTransaction is its only supported value: the pooler
-// assigns a connection for each transaction.
+// poolModeParam is the URL parameter for a pooler. poolModeTransaction is the only supported value: the pooler
+// assigns a server connection to each transaction.
 const (
 	poolModeParam       = "pool_mode"
 	poolModeTransaction = "transaction"
@@ -71,7 +71,7 @@ func ParseAddress(url string) (*Address, error) {
 	config, err := pgconn.ParseConfig(url)
 	if err != nil {
 		if u, isURL := errors.AsType[*neturl.Error](err); isURL {
-			err = u.Err // without the URL, which may contain a password
+			err = u.Err // report the cause without the URL, which may contain a password
 		}
 		return nil, queue.Invalid("store", "the value is not a URL like postgres://USER@HOST/DATABASE: %v", err)
 	}
@@ -86,10 +86,10 @@ func ParseAddress(url string) (*Address, error) {
 		"search_path": Schema, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off",
 		"jit":                                 "off",
 		"idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
-		// These override the defaults of the role and the database.
+		// These settings override the defaults of the role and the database.
 		"lock_timeout": "0", "default_transaction_isolation": "read committed",
 	}}
-	if !pooled { // have the server notice an unreachable client soon
+	if !pooled { // these settings make the server notice an unreachable client soon
 		maps.Copy(a.sessionSettings, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5",
 			"tcp_keepalives_count": "3"})
 	}
@@ -99,8 +99,8 @@ func ParseAddress(url string) (*Address, error) {
 // Schema is the name of the schema that contains the tables.
 const Schema = "queuectl"
 
-// ConnectWriter opens a connection that writes. The transaction of an idle writer ends soon, because its
-// locks block all other nodes.
+// ConnectWriter opens a connection that writes. The server soon ends the transaction of an idle writer, because
+// its locks block all other nodes.
 func ConnectWriter(ctx context.Context, a *Address) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, ConnectTimeout)
 	defer cancel()

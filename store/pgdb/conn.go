@@ -17,9 +17,9 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Conn is a connection to a PostgreSQL server. It pipelines the statements of a transaction: statements
-// without a result are sent immediately, and their replies are read together with the next result that the
-// caller needs. A transaction thus takes one round trip for each such result and one for the commit.
+// Conn is a connection to a PostgreSQL server. It pipelines the statements of a transaction: statements without
+// a result are sent immediately, and their replies are read together with the next result that the caller
+// needs. So a transaction takes one round trip for each result that the caller needs, and one for the commit.
 type Conn struct {
 	pg *pgconn.PgConn
 	// sessionSQL is a statement that applies the session settings to the current transaction. It is set only
@@ -35,10 +35,10 @@ type Conn struct {
 	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements until
 	// the next Sync.
 	pipelineErr    error
-	sentBytes      int64                         // total bytes of arguments sent on this connection
+	sentBytes      int64                         // total size of the arguments sent on this connection, in bytes
 	needsSync      bool                          // statements were sent since the last Sync
-	wrote          bool                          // a writing statement was sent since begin
-	collectedRows  map[string]*preparedStatement // by table: the statement with unsent rows
+	wrote          bool                          // a writing statement was sent since Begin
+	collectedRows  map[string]*preparedStatement // by table: the statement whose rows are collected and not sent
 	RoundTrips     int64                         // number of times that the client waited for a reply
 	StatementsSent int64                         // number of statements sent
 }
@@ -46,10 +46,10 @@ type Conn struct {
 // maxTxTime is the maximum duration of one transaction of the writer.
 const maxTxTime = 10 * time.Second
 
-// Exec implements database.Conn.
+// Exec implements database.Statements. It sends the statement without waiting for the reply.
 func (c *Conn) Exec(sql string, args ...any) error { return c.sendThen(c.readRepliesIfMany, sql, args) }
 
-// ExecCount implements database.Conn.
+// ExecCount implements database.Statements. It waits for the number of changed rows.
 func (c *Conn) ExecCount(sql string, args ...any) (n int64, err error) {
 	err = c.sendThen(func() (err error) {
 		n, err = c.fetch(0)
@@ -58,13 +58,13 @@ func (c *Conn) ExecCount(sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
-// Query implements database.Conn.
+// Query implements database.Querier. It takes one round trip.
 func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	return c.QueryAll([]database.Query{{Each: each, SQL: sql, Args: args}})
 }
 
-// StartQuery sends a query and makes the server start it, without waiting for its rows. The method
-// FinishQuery reads them. The rows are lost if the reply to a later statement is read first.
+// StartQuery sends a query and makes the server start it, without waiting for its rows. The method FinishQuery
+// reads them. The rows are lost if the reply to a later statement is read before that.
 func (c *Conn) StartQuery(sql string, args ...any) error {
 	return c.sendThen(func() error {
 		c.unreadMessages[len(c.unreadMessages)-1].startedQuery = true
@@ -74,7 +74,7 @@ func (c *Conn) StartQuery(sql string, args ...any) error {
 
 // FinishQuery reads the rows of the query that StartQuery sent. ok is false if the rows are lost.
 func (c *Conn) FinishQuery(each func(r database.Row) (more bool, err error)) (ok bool, err error) {
-	var refused error // the error that the callback returned
+	var refused error // error that the callback has returned
 	err = c.inPipeline(func() error {
 		index := slices.IndexFunc(c.unreadMessages, func(s sentMessage) bool { return s.startedQuery })
 		if ok = index >= 0; !ok {
@@ -91,7 +91,7 @@ func (c *Conn) FinishQuery(each func(r database.Row) (more bool, err error)) (ok
 
 // QueryAll implements database.Conn. All statements together take one round trip.
 func (c *Conn) QueryAll(list []database.Query) error {
-	var refused error // the error that a callback returned
+	var refused error // error that a callback has returned
 	err := c.inPipeline(func() error {
 		if err := c.sendCollectedRows(); err != nil {
 			return err
@@ -148,7 +148,7 @@ func (c *Conn) readRows(each func(r database.Row) (more bool, err error), refuse
 	return wrapError(err, statement)
 }
 
-// QueryNumber implements database.Conn.
+// QueryNumber implements database.Statements. It returns the integer in the first row, or 0.
 func (c *Conn) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.Number(c, sql, args...)
 }
@@ -168,7 +168,7 @@ func (c *Conn) Begin() error {
 	return c.applySession()
 }
 
-// Commit implements database.Conn.
+// Commit implements database.Conn. It commits the transaction and waits until the server has confirmed that.
 func (c *Conn) Commit() error {
 	if c.pipelineErr != nil {
 		return c.pipelineErr
@@ -179,7 +179,7 @@ func (c *Conn) Commit() error {
 	return c.sync()
 }
 
-// Rollback implements database.Conn.
+// Rollback implements database.Conn. It rolls the transaction back.
 func (c *Conn) Rollback() {
 	if c.pipeline != nil {
 		c.sync()
@@ -191,7 +191,7 @@ func (c *Conn) Rollback() {
 	}
 }
 
-// BeginReading implements database.Conn.
+// BeginReading implements database.ReadConn. It begins a transaction that reads from one snapshot.
 func (c *Conn) BeginReading() error {
 	c.wrote = false
 	c.pipeline, c.pipelineErr = c.pg.StartPipeline(c.ctx), nil
@@ -201,58 +201,62 @@ func (c *Conn) BeginReading() error {
 	if err := c.applySession(); err != nil {
 		return err
 	}
-	_, err := c.fetch(0) // detects a lost connection
+	_, err := c.fetch(0) // wait for the reply, to detect a lost connection now
 	return err
 }
 
-// EndReading implements database.Conn.
+// EndReading implements database.ReadConn. It ends the snapshot.
 func (c *Conn) EndReading() error {
 	if c.pipeline != nil && c.send(`ROLLBACK`, nil) == nil {
 		c.sync()
 	}
-	c.Rollback() // if the statement above was not executed
+	c.Rollback() // needed if the statement above was not executed
 	if c.pg.IsClosed() {
 		return errors.New("the connection to the database is lost")
 	}
 	return nil
 }
 
-// ArgumentBytes implements database.Conn.
+// ArgumentBytes implements database.Conn. It returns the total size of the arguments sent.
 func (c *Conn) ArgumentBytes() int64 { return c.sentBytes }
 
-// InNumbersSQL implements database.Conn.
+// InNumbersSQL implements database.Statements. It returns a condition on a list of numbers.
 func (c *Conn) InNumbersSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' ')::bigint[])`
 }
 
-// InWordsSQL implements database.Conn.
+// InWordsSQL implements database.Statements. It returns a condition on a list of words.
 func (c *Conn) InWordsSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' '))`
 }
 
-// ReadLimit implements database.Conn.
+// ReadLimit implements database.Statements. It limits the rows, and their total size, that the server sends for
+// one query.
 func (c *Conn) ReadLimit(want, bytes int) int {
 	return max(64, min(want+readLimitSlack, readLimitBytes/max(bytes, 1)))
 }
 
 // Limits of rows that one query reads in advance.
 const (
-	// readLimitSlack is the number of rows that are read in excess, because some jobs may be leased already.
+	// readLimitSlack is the number of rows that are read in addition to those wanted, because some jobs may be
+	// leased already.
 	readLimitSlack = 8
 	readLimitBytes = 4 << 20
 )
 
-// HasWritten implements database.Conn.
+// HasWritten implements database.Conn. It reports whether a writing statement was sent since Begin.
 func (c *Conn) HasWritten() bool { return c.wrote }
 
-// InterruptWhenDone implements database.Conn.
+// InterruptWhenDone implements database.ReadConn. The end of ctx interrupts running statements until release is
+// called.
 func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
 	previous := c.ctx
 	c.ctx = ctx
 	return func() { c.ctx = previous }
 }
 
-// IsInterruption implements database.Conn.
+// IsInterruption implements database.ReadConn. It reports whether err comes from the end of a context or from a
+// timeout.
 func (c *Conn) IsInterruption(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
 }
@@ -278,7 +282,7 @@ func (c *Conn) WaitForNotification(ctx context.Context) error {
 	return c.pg.WaitForNotification(ctx)
 }
 
-// Close implements database.Conn.
+// Close implements database.Statements. It closes the connection.
 func (c *Conn) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
 	defer cancel()

@@ -13,12 +13,11 @@ import (
 // Counting the waiting units takes longer the more submissions wait. So each role has a sequence that counts
 // all units it has ever submitted. Each row stores the value that the sequence had before the row. The
 // sequence's current value minus the value in the oldest waiting row is an upper bound of the waiting units.
-// The bound is too high if transactions were rolled back or jobs were taken out of order. So the rows are
-// counted if it reaches the limit.
-// See docs/decisions/0033.
+// The bound is too high if transactions were rolled back or jobs were taken out of order. So the rows
+// themselves are counted if the bound reaches the limit. See docs/decisions/0033.
 const (
 	MaxSubmissions      = 100_000 // maximum number of waiting units of one role
-	submissionUnitBytes = 2684    // in bytes; bounds the waiting specs of a role to 256 MiB
+	submissionUnitBytes = 2684    // in bytes; limits the waiting specs of a role to 256 MiB in total
 	maxSubmissionBytes  = 1 << 20 // maximum size of one job
 	submissionTimeout   = "'2s'"  // lock timeout for waiting on a transaction that submits the same id
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Examine checks the database of a URL. A service may be using it.
+// Examine checks the database of a URL, for the command doctor. A service may be using the database.
 func Examine(ctx context.Context, url string) []store.Finding {
 	config, err := ParseAddress(url)
 	if err != nil {
@@ -87,7 +87,7 @@ func ExamineQueue(c database.Querier, name string, old time.Duration) (list []st
 	if err != nil {
 		return nil, err
 	}
-	if foreign != nil { // CheckOwners allowed the start, so the owner was changed later
+	if foreign != nil { // the owner was changed after a service started, since CheckOwners would have rejected it
 		list = append(list, untrustedObjectFinding(foreign))
 	}
 	holder, pid, held := "", int64(0), int64(0)

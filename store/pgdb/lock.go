@@ -16,8 +16,8 @@ const (
 	LockRetryInterval = 200 * time.Millisecond
 	// tablesTimeout is how long a schema change waits for other sessions that use the tables.
 	tablesTimeout = "'10s'"
-	// writerIdleTimeout is the idle time after which the server ends a writer's transaction. A node that is idle for
-	// this time hangs or is cut off from the server.
+	// writerIdleTimeout is the idle time after which the server ends a writer's transaction. A node whose
+	// transaction is idle for this time hangs, or has lost its connection to the server.
 	writerIdleTimeout = "2s"
 )
 
@@ -28,8 +28,8 @@ const (
 	tablesLockID = QueueLockID + 1
 )
 
-// LockQueue takes the advisory lock of Move, so that no service uses a queue that is being moved. name is the
-// name of the database.
+// LockQueue takes the advisory lock QueueLockID, which a service and a move both need. So no service uses a
+// queue that is being moved. name is the name of the database.
 func LockQueue(ctx context.Context, c *Conn, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
@@ -56,7 +56,7 @@ func LockedError(name string, c database.Querier) error {
 	switch {
 	case err != nil:
 		return err
-	case who == "": // the lock has been released
+	case who == "": // the lock was released in the meantime
 		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %q was locked for a move and is "+
 			"free again; try again", name)
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // ownersQuery finds objects in the schema that do not belong to a trusted role. The owner of a table can read
-// and change jobs. The owner of the schema or of a function in it can make statements of the service call
-// other code. PostgreSQL treats a superuser as a member of all roles, so the query reads memberships from
+// and change jobs. The owner of the schema, or of a function in it, can make the service's statements run other
+// code. PostgreSQL treats a superuser as a member of all roles, so the query reads memberships from
 // pg_auth_members, which contains only granted ones.
 const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 		SELECT oid FROM pg_roles WHERE rolname = current_user
@@ -34,7 +34,7 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 	SELECT what, pg_get_userbyid(owner), current_user, current_database() FROM found
 		WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
 
-// untrustedObject is something in the schema that belongs to a role the service does not trust.
+// untrustedObject is an object in the schema whose owner is a role that the service does not trust.
 type untrustedObject struct{ kind, owner, user, database string }
 
 func (o *untrustedObject) message() string {
@@ -47,8 +47,9 @@ func (o *untrustedObject) advice() string {
 		o.kind, o.user)
 }
 
-// findUntrustedObject returns the first object of the schema that belongs to an untrusted role. It returns nil if all
-// objects belong to the service's role, a role that this one is a member of, or the owner of the database.
+// findUntrustedObject returns the first object of the schema that belongs to an untrusted role. It returns nil
+// if all objects belong to the service's role, a role of which the service's role is a member, or the owner of
+// the database.
 func findUntrustedObject(c database.Querier) (found *untrustedObject, err error) {
 	_, err = database.First(c, func(r database.Row) {
 		found = &untrustedObject{r.Text(0), r.Text(1), r.Text(2), r.Text(3)}
@@ -56,7 +57,7 @@ func findUntrustedObject(c database.Querier) (found *untrustedObject, err error)
 	return found, err
 }
 
-// CheckOwners returns an error if findUntrustedObject finds an object.
+// CheckOwners returns an error if an object of the schema belongs to an untrusted role; see findUntrustedObject.
 func CheckOwners(c *Conn) error {
 	found, err := findUntrustedObject(c)
 	if err == nil && found != nil {

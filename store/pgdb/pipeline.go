@@ -25,13 +25,13 @@ type preparedStatement struct {
 	prepared    bool // the server confirmed that it is prepared
 	writes      bool
 	// argumentTypes are the types of the arguments as reported by the server. They are nil until the server has
-	// reported them, and for statements without writesOneRow.
+	// reported them, and they stay nil if writesOneRow is false.
 	argumentTypes []uint32
 	writesOneRow  bool      // each execution writes one row
 	batch         *rowBatch // rows that have been collected and not sent
 }
 
-// Limits of what is sent before replies are read.
+// Limits of the messages, and of the bytes of arguments, that are sent before replies are read.
 const (
 	maxUnread      = 500
 	maxUnreadBytes = 1 << 20
@@ -134,13 +134,14 @@ func (c *Conn) readRepliesIfMany() error {
 	if err := c.push(); err != nil {
 		return err
 	}
-	// The replies to the newest statements are still on their way. Do not wait for them.
+	// Do not wait for the replies to the newest statements, which are still on their way.
 	_, err := c.readReplies(maxUnread / 2)
 	c.unreadBytes /= 2
 	return err
 }
 
-// readReplies reads replies until only those to the last n messages are outstanding, where n is keep.
+// readReplies reads replies until only those to the last keep messages are outstanding. changed is the number
+// of rows that the last statement has changed.
 func (c *Conn) readReplies(keep int) (changed int64, err error) {
 	for len(c.unreadMessages) > keep {
 		next := c.unreadMessages[0]
@@ -169,8 +170,8 @@ func (c *Conn) readReplies(keep int) (changed int64, err error) {
 	return changed, err
 }
 
-// dropSkipped drops the messages that follow a failed statement, up to the next Sync. The server neither
-// executes nor prepares them.
+// dropSkipped forgets the messages after a failed statement, up to the next Sync, because the server skips them
+// and sends no replies.
 func (c *Conn) dropSkipped() {
 	for len(c.unreadMessages) > 0 && !c.unreadMessages[0].sync {
 		c.unreadMessages[0].prepareSent = c.unreadMessages[0].prepared
@@ -178,7 +179,7 @@ func (c *Conn) dropSkipped() {
 	}
 }
 
-// fetch ends the batch with flush, and reads replies as readReplies does.
+// fetch ends the batch of statements with flush, then reads replies like readReplies.
 func (c *Conn) fetch(keep int) (changed int64, err error) {
 	if err := c.flush(); err != nil {
 		return 0, err
@@ -186,14 +187,15 @@ func (c *Conn) fetch(keep int) (changed int64, err error) {
 	return c.readReplies(keep)
 }
 
-// flush ends the batch with a Sync, like push. The caller waits for the replies next.
+// flush ends the batch of statements with a Sync, like push, and counts a round trip. The caller then waits for
+// the replies.
 func (c *Conn) flush() error {
 	c.RoundTrips++
 	return c.push()
 }
 
-// push makes the server reply to all that was sent. It sends a Sync, not a Flush. After a Sync the server
-// counts the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
+// push makes the server reply to all statements that were sent. It sends a Sync, not a Flush. After a Sync the
+// server counts the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
 func (c *Conn) push() error {
 	c.pipeline.SendPipelineSync()
 	c.unreadMessages, c.needsSync = append(c.unreadMessages, sentMessage{sync: true}), false
@@ -220,7 +222,7 @@ func (c *Conn) inPipeline(f func() error) (err error) {
 	return c.sync()
 }
 
-// applySession sends the session settings, if the connection goes through a pooler.
+// applySession sends the session settings at the start of a transaction, if the connection goes through a pooler.
 func (c *Conn) applySession() error {
 	if c.sessionSQL == "" {
 		return nil

@@ -14,9 +14,9 @@ type Row struct {
 	values [][]byte
 }
 
-// Clone returns a copy of the row that stays valid after the call that received the row.
+// Clone returns a copy that stays valid. The row itself is valid only during the call that received it.
 func (r *Row) Clone() Row {
-	rest, values := bytes.Join(r.values, nil), make([][]byte, len(r.values)) // one copy for all values
+	rest, values := bytes.Join(r.values, nil), make([][]byte, len(r.values)) // one copy of all values
 	for i, v := range r.values {
 		if v != nil {
 			values[i], rest = rest[:len(v):len(v)], rest[len(v):]
@@ -32,7 +32,7 @@ const (
 	textOID  = 25
 )
 
-// Num implements database.Row. It returns 1 for true.
+// Num implements database.Row. It returns an integer; a boolean true counts as 1.
 func (r *Row) Num(column int) int64 {
 	v := r.values[column]
 	if len(v) == 1 && v[0] == 't' {
@@ -45,10 +45,10 @@ func (r *Row) Num(column int) int64 {
 	return n
 }
 
-// Text implements database.Row.
+// Text implements database.Row. It returns a text or the bytes of a blob.
 func (r *Row) Text(column int) string { return string(r.View(column)) }
 
-// View implements database.Row. A blob is decoded into new memory.
+// View implements database.Row. It returns a text or blob. A blob is decoded into new memory.
 func (r *Row) View(column int) []byte {
 	v := r.values[column]
 	if r.fields[column].DataTypeOID == byteaOID && bytes.HasPrefix(v, []byte(`\x`)) {
@@ -64,7 +64,7 @@ func (r *Row) View(column int) []byte {
 	return v
 }
 
-// Value implements database.Row.
+// Value implements database.Row. It returns nil, an int64, a string, or a copy of a blob's bytes.
 func (r *Row) Value(column int) any {
 	switch {
 	case r.values[column] == nil:

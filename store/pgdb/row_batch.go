@@ -12,19 +12,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// rowBatch collects rows that one statement writes together, because a statement costs a server more than a
-// row does. The statement gets one array per column and turns the arrays back into rows. A column with the
-// same value in all rows is passed as a single value.
-// See docs/decisions/0013.
+// rowBatch collects rows, so that one statement can write them together. This is faster, because each statement
+// costs the server more than each row. The statement gets one array per column and turns the arrays back into
+// rows. A column with the same value in all rows is passed as a single value. See docs/decisions/0013.
 type rowBatch struct {
 	singleStatement *preparedStatement // statement that writes one row
 	// combinedStatement is the statement that writes all rows. It is nil if it must be created: at first, and
-	// after a column that had one value for all rows gets another one.
+	// when a row brings a second value to a column that had the same value in all rows.
 	combinedStatement *preparedStatement
 	table             string
 	isUpdate          bool // the statement updates existing rows
 	columns           []column
-	keys              map[int64]struct{} // keys of the updated rows, since one statement cannot update a row twice
+	keys              map[int64]struct{} // keys of the updated rows, because one statement must not update a row twice
 	count             int
 	bytes             int
 }
@@ -42,7 +41,7 @@ type column struct {
 // and lower bound.
 const arrayHeaderSize = 20
 
-// Limits of rows that one statement writes.
+// Limits of the number and the size of the rows that one statement writes.
 const (
 	maxBatchRows  = 250
 	maxBatchBytes = 256 << 10
@@ -59,7 +58,7 @@ func newRowBatch(s *preparedStatement) *rowBatch {
 	if r.isUpdate {
 		r.table = words[1]
 	}
-	// At least one column must be an array, because its length is the number of rows.
+	// At least one column must be an array, because the array's length is the number of rows.
 	r.columns[len(r.columns)-1].varies = true
 	return r
 }
@@ -113,7 +112,7 @@ func (s *preparedStatement) notePrepared(result any) {
 	s.argumentTypes = description.ParamOIDs
 }
 
-// add adds a row. Its arguments must have the types of the statement.
+// add adds a row. The arguments must have the types that the statement expects.
 func (r *rowBatch) add(args []any) error {
 	for i, a := range args {
 		c := &r.columns[i]
@@ -148,7 +147,7 @@ func (r *rowBatch) add(args []any) error {
 // nullLength is the length field of a NULL value.
 const nullLength = math.MaxUint32
 
-// values returns the arguments of the statement that writes all rows. They are valid until the next row is
+// values returns the arguments of the statement that writes all rows. They are valid only until the next row is
 // added.
 func (r *rowBatch) values() (values [][]byte, formats []int16) {
 	for i := range r.columns {
@@ -178,7 +177,8 @@ func (r *rowBatch) clear() {
 	r.count, r.bytes = 0, 0
 }
 
-// WriteRow implements database.Conn. Rows of one table are written in order. The order between tables is not kept.
+// WriteRow implements database.Conn. It collects the row, and sends it later with others. Rows of one table are
+// written in order; the order between tables is not kept.
 func (c *Conn) WriteRow(sql string, args ...any) error {
 	s := c.statement(sql)
 	s.writesOneRow = true

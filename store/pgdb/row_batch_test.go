@@ -27,8 +27,8 @@ func connectTo(t *testing.T, url string) *Conn {
 	return c
 }
 
-// Rows that are written together have the same contents as rows written one by one, in any order, with and
-// without a pooler. A rollback leaves nothing.
+// Rows written together have the same contents as rows written one by one. This holds for any sequence of rows,
+// with and without a pooler. After a rollback, nothing is stored.
 func TestRowsAreWrittenTogether(t *testing.T) {
 	p := pgserver.Shared(t)
 	url := p.Create(t)
@@ -134,7 +134,7 @@ func writesTogether(t *testing.T, url string) {
 				s = CleanText(text)
 			}
 			held[name] = fmt.Sprintf("%v %q %q", n, s, d)
-			if err == nil && dice.IntN(40) == 0 { // a query sees the rows that were added before
+			if err == nil && dice.IntN(40) == 0 { // check that a query sees the rows that were added before it
 				var n int64
 				n, err = c.QueryNumber(`SELECT count(*) FROM ` + table)
 				for name := range held {

@@ -16,23 +16,24 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// A service uses tables on a server only if they are exactly those that it would create. Two builds of
-// queuectl may create different tables under one version number, and an administrator may change tables by
-// hand.
+// A service uses tables on a server only if they are exactly those that it would create. Two builds of queuectl
+// may create different tables under one version number, and an administrator may change tables by hand.
 //
-// One query describes the schema: tables, columns, indexes, constraints, triggers and the function enqueue,
-// one line each. A fingerprint of these lines, and of the statements that create the tables, is stored with
-// the version number. If the fingerprint is unchanged, the tables are accepted.
+// One query describes the schema: tables, columns, indexes, constraints, triggers and the function enqueue, one
+// line each. A fingerprint of these lines, and of the statements that create the tables, is stored with the
+// version number. If the fingerprint is unchanged, the tables are accepted.
 //
-// If it has changed, the statements create temporary tables in a transaction that is rolled back. The same
-// query describes these tables. Both descriptions thus come from the same server, whatever its version, and
-// the first difference can be named. If they are equal, the new fingerprint is stored.
+// If the fingerprint has changed, the statements create temporary tables in a transaction that is rolled back,
+// and the same query describes these tables. So both descriptions come from the same server, whatever its
+// version, and the error can name the first difference. If the descriptions are equal, the new fingerprint is
+// stored.
 //
-// An administrator may add views, tables, functions and indexes that are not unique, because they do not
-// affect the service.
+// An administrator may add views, tables, functions and indexes that are not unique, because they do not affect
+// the service.
 
-// scriptFrom returns the statements that upgrade the tables from a version to the newest one. Version 0
-// means that there are no tables yet.
+// scriptFrom returns the statements that upgrade the tables from the version from to the newest one. Version 0
+// means that there are no tables yet. steps holds the statements for all databases and own those for
+// PostgreSQL, both by version.
 func scriptFrom(from int, steps, own [][]string) (script []string) {
 	if from == 0 {
 		script = append(script, `CREATE TABLE schema (version BIGINT NOT NULL, fingerprint TEXT NOT NULL)`,
@@ -49,8 +50,8 @@ func scriptFrom(from int, steps, own [][]string) (script []string) {
 
 // schemaLine describes one part of a schema.
 type schemaLine struct {
-	name       string // like "column jobs.seq"
-	definition string // like "bigint NOT NULL"
+	name       string // kind and name of the part, like "column jobs.seq"
+	definition string // for a column, like "bigint NOT NULL"
 }
 
 var (
@@ -105,8 +106,7 @@ func describeSQL(schema string) string {
 	SELECT what, how FROM found ORDER BY place, what COLLATE "C"`
 }
 
-// describeSchema returns lines that describe the current state, in a schema, of the objects
-// that a script creates.
+// describeSchema returns lines that describe the objects that a script creates, as they now exist in a schema.
 func describeSchema(c *Conn, schema string, script []string) (lines []schemaLine, err error) {
 	return database.Rows(c, func(r database.Row) schemaLine { return schemaLine{r.Text(0), r.Text(1)} },
 		describeSQL(schema), createdNames(script, createTablePattern), createdNames(script, createIndexPattern))
@@ -134,14 +134,14 @@ func checkShape(c *Conn, script []string) (changed string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// Read the row as JSON: naming a missing column in SQL would be an error.
+	// Read the row as JSON, because SQL that names a missing column would fail.
 	known, err := database.QueryText(c, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
 	is := schemaFingerprint(lines, script)
 	if err != nil || is == known {
 		return "", err
 	}
 	want, err := describeCreated(c, script)
-	// The script fails, for example, if the role has no right to create temporary tables.
+	// The script may have failed because the role has no right to create temporary tables.
 	if err != nil && database.ErrorKindOf(err) == database.RequestFailed {
 		return "", otherSchemaError(c, fmt.Sprintf("its tables differ from those of this version "+
 			"(queuectl can name the difference if the role in the URL has the privilege TEMPORARY on the database: %v)",
@@ -156,7 +156,7 @@ func checkShape(c *Conn, script []string) (changed string, err error) {
 	return is, nil
 }
 
-// serverMessage returns what the server said, without the statement that err is about.
+// serverMessage returns the server's error message without the statement that failed.
 func serverMessage(err error) string {
 	if refused, isServerError := errors.AsType[StatementError](err); isServerError {
 		return refused.Message
@@ -233,9 +233,9 @@ func schemaVersion(c *Conn, script []string) (version int64, err error) {
 	return c.QueryNumber(`SELECT version FROM schema`)
 }
 
-// checkSchema returns an error if this program cannot use the tables. Either their version is newer and
-// its min_reader excludes this program, or they have this version but differ from the expected tables. The
-// result changed is that of checkShape.
+// checkSchema returns an error if this program cannot use the tables. Either their version is newer and its
+// min_reader excludes this program, or they have this version but differ from the expected tables. The result
+// changed is the fingerprint to store, as returned by checkShape.
 func checkSchema(c *Conn, version int64, steps, own [][]string) (changed string, err error) {
 	if version == int64(len(steps)) {
 		return checkShape(c, scriptFrom(0, steps, own))
@@ -285,7 +285,7 @@ func EnsureTables(c *Conn, steps, own [][]string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			run(`ROLLBACK`) // report the first error, not that of the rollback
+			run(`ROLLBACK`) // ignore an error of the rollback, so that the first error is reported
 		}
 	}()
 	err = run(`BEGIN; SET LOCAL lock_timeout = ` + tablesTimeout + `; SET LOCAL search_path = ` + Schema +

@@ -23,7 +23,8 @@ type SideConn struct {
 // SideConnTimeout limits how long one use of the connection may take.
 const SideConnTimeout = 5 * time.Second
 
-// Do calls f with the connection, and once more if the connection had been lost before the call.
+// Do calls f with the connection. If f fails because the connection was lost since its last use, Do connects
+// again and calls f once more.
 func (c *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, SideConnTimeout)
 	defer cancel()

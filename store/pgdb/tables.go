@@ -37,8 +37,8 @@ func DatabaseID(c database.Statements) (string, error) {
 		WHERE datname = current_database()) FROM pg_control_system()`)
 }
 
-// Migrations lists, per schema version, the statements that only PostgreSQL needs. They follow the statements
-// of database.Migrations for that version. Every new version also recreates the SQL function for
+// Migrations lists, per schema version, the statements that only PostgreSQL needs. They are executed after the
+// statements of database.Migrations for the same version. Every new version also recreates the SQL function for
 // applications. A change that adds a field to jobs must therefore add a version.
 var Migrations = [][]string{slices.Concat(inboxTables(), nodeTables())}
 
@@ -60,9 +60,8 @@ func translateTable(statement string) string {
 	).Replace(statement)
 }
 
-// nodeTables returns the statements that create the tables for nodes. Only a server has these tables. The
-// leases of nodes are measured by the server's clock.
-// See docs/decisions/0032.
+// nodeTables returns the statements that create the tables for nodes. Only a server has these tables. Times in
+// them are times of the server's clock. See docs/decisions/0032.
 func nodeTables() []string {
 	return []string{
 		`CREATE TABLE nodes (

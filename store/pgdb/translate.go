@@ -32,7 +32,7 @@ type StatementError struct {
 	statement string
 }
 
-// Error implements error.
+// Error returns the server's message, with the statement that failed.
 func (e StatementError) Error() string {
 	next := ""
 	if e.Code == insufficientPrivilege {
@@ -48,7 +48,7 @@ const insufficientPrivilege = "42501"
 // readOnlyTransaction is the SQLSTATE code for a change on a server that accepts only reads, such as a standby.
 const readOnlyTransaction = "25006"
 
-// ErrorForUser returns the error of a change without the SQL statement.
+// ErrorForUser returns the error of a failed change without the text of the SQL statement.
 func ErrorForUser(err error) error {
 	refused, isServerError := errors.AsType[StatementError](err)
 	switch {
@@ -61,7 +61,8 @@ func ErrorForUser(err error) error {
 	return err
 }
 
-// Kind classifies the error by the class of its SQLSTATE code (PostgreSQL's documentation, appendix A).
+// Kind classifies the error by the first two characters of its SQLSTATE code, the class (PostgreSQL's
+// documentation, appendix A).
 func (e StatementError) Kind() database.ErrorKind {
 	switch e.Code[:2] {
 	case "08", "57", "55", "40", "25": // connection lost, ended by operator, locked, conflict, read-only

@@ -14,8 +14,9 @@ import (
 	"github.com/queuectl/queuectl/store/pgdb"
 )
 
-// commitsChannel is the channel on which nodes notify each other of commits with NOTIFY. The payload is the node
-// that has committed. A notification is only a hint and may be lost; polling guarantees progress.
+// commitsChannel is the channel on which nodes notify each other of commits with NOTIFY. The payload is the
+// number of the node that has committed. A notification is only a hint and may be lost; polling guarantees
+// progress.
 const commitsChannel = "queuectl_commits"
 
 // Intervals of the communication between nodes.
@@ -24,8 +25,8 @@ const (
 	pollInterval   = time.Second           // the shortest poll interval; a random part of up to half of it is added
 )
 
-// notifyCommits notifies the other nodes of commits, outside of all transactions. Within a transaction,
-// NOTIFY would take a lock that all nodes share.
+// notifyCommits notifies the other nodes of commits, outside of all transactions. Inside a transaction, NOTIFY
+// would take a lock that all nodes need.
 func (s *Store) notifyCommits(ctx context.Context) {
 	for {
 		select {
@@ -69,8 +70,8 @@ const (
 	maxListenRetry = 30 * time.Second
 )
 
-// keepConnected connects to a server and calls use, which returns when the connection is lost and reports whether
-// it has worked before. keepConnected then connects again after a pause, until ctx ends.
+// keepConnected connects to a server and calls use, which returns when the connection is lost. worked reports
+// whether the connection has worked at all. keepConnected then connects again after a pause, until ctx ends.
 func keepConnected(ctx context.Context, config *pgdb.Address, use func(c *pgdb.Conn) (worked bool)) {
 	for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
 		within, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
@@ -89,11 +90,11 @@ func keepConnected(ctx context.Context, config *pgdb.Address, use func(c *pgdb.C
 	}
 }
 
-// awaitNotification waits for a notification, or until the next poll. If this node may have missed commits,
-// it begins a transaction, which applies them.
+// awaitNotification waits for a notification, or until the next poll. If other nodes may have committed since
+// then, it begins a transaction, which applies their changes.
 func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[]pgconn.Notification) error {
 	notified := true
-	if len(*received) == 0 { // wait only if no notifications came with an earlier reply
+	if len(*received) == 0 { // do not wait if notifications came with an earlier reply
 		timed, cancel := context.WithTimeout(ctx, pollInterval+rand.N(pollInterval/2))
 		defer cancel()
 		err := c.WaitForNotification(timed)
@@ -136,17 +137,17 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[
 	return nil
 }
 
-// HasOthers implements store.Cluster.
+// HasOthers implements store.Cluster. It reports whether another node had a valid lease as of the last transaction.
 func (s *Store) HasOthers() bool { return s.HasOtherNodes() }
 
-// hasMissed reports whether this node has not yet applied the commit of that number.
+// hasMissed reports whether the commit with this number is not applied on this node yet.
 func (s *Store) hasMissed(commits int64) bool { return s.appliedCommits.Load() < commits }
 
-// ChangeHints implements store.Cluster.
+// ChangeHints implements store.Cluster. The channel receives a hint when another node may have changed shared data.
 func (s *Store) ChangeHints() <-chan struct{} { return s.changeHints }
 
-// Database implements store.Cluster.
+// Database implements store.Cluster. It returns the identifier of the database.
 func (s *Store) Database() string { return s.DatabaseID() }
 
-// NodeLeaseDuration implements store.Cluster.
+// NodeLeaseDuration implements store.Cluster. It returns how long a node may act without renewing its lease.
 func (s *Store) NodeLeaseDuration() time.Duration { return s.nodeLeaseDuration }

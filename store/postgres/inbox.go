@@ -13,10 +13,10 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// maxRejectedSpecChars is how many characters of a refused spec are kept.
+// maxRejectedSpecChars is how many characters of the spec are kept when a submission is rejected.
 const maxRejectedSpecChars = 4 << 10
 
-// SetRoles implements store.Inbox.
+// SetRoles implements store.Inbox. It sets the database roles from which this service accepts submissions.
 func (s *Store) SetRoles(ctx context.Context, roles []string) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
 		if err := t.Exec(`DELETE FROM roles WHERE node = ?`, s.Node()); err != nil {
@@ -34,8 +34,8 @@ func (s *Store) SetRoles(ctx context.Context, roles []string) error {
 	})
 }
 
-// createSubmittedSequence creates the sequence that counts a role's submitted units, unless it exists. Only a
-// missing sequence needs the privilege to create objects, which the service's database role may lack.
+// createSubmittedSequence creates the sequence that counts a role's submitted units, if it does not exist. It
+// checks first, because the service's database role may lack the privilege to create objects.
 func createSubmittedSequence(t *engine.Tx, role string) error {
 	sequence := fmt.Sprintf("%s.%s%x", pgdb.Schema, pgdb.SubmittedSequence, md5.Sum([]byte(role)))
 	missing, err := t.QueryNumber(`SELECT (to_regclass(?) IS NULL)::int`, sequence)
@@ -53,7 +53,7 @@ func createSubmittedSequence(t *engine.Tx, role string) error {
 	return t.Exec(`CREATE SEQUENCE ` + sequence)
 }
 
-// Submissions implements store.Inbox.
+// Submissions implements store.Inbox. It lists waiting submissions, oldest first in each role.
 func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (list []store.Submission, err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
 		list = nil
@@ -88,7 +88,8 @@ func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (l
 	return list, err
 }
 
-// TakeSubmission implements SharedDatabase.
+// TakeSubmission implements engine.SharedDatabase. It deletes a submission and calls enqueue for it, in one
+// transaction.
 func (b backend) TakeSubmission(t *engine.Tx, r *store.Request,
 	enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
 	found, err := t.QueryNumber(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
@@ -102,7 +103,7 @@ func (b backend) TakeSubmission(t *engine.Tx, r *store.Request,
 	return receipt, err
 }
 
-// RejectSubmission implements store.Inbox.
+// RejectSubmission implements store.Inbox. It marks a submission as rejected, with the reason.
 func (s *Store) RejectSubmission(ctx context.Context, n int64, why string) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
 		role, err := database.QueryText(t, `UPDATE submissions SET refused = ?, spec = left(spec, ?)
@@ -116,8 +117,8 @@ func (s *Store) RejectSubmission(ctx context.Context, n int64, why string) error
 	})
 }
 
-// SubmissionHints implements store.Inbox. While the connection is lost there are no hints, so the receiver must
-// also poll.
+// SubmissionHints implements store.Inbox. The channel receives a hint when new submissions may exist. It
+// receives none while the connection is lost, so the receiver must also poll.
 func (s *Store) SubmissionHints(ctx context.Context) <-chan struct{} {
 	hint := make(chan struct{}, 1)
 	if s.config.Pooled { // a pooler delivers no notifications

@@ -75,8 +75,8 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 	}
 }
 
-// Submitting a job reads the same number of rows no matter how many submissions wait, of its role or of
-// another. The limit still holds, and submissions that were rolled back do not count.
+// The SQL function that submits a job reads the same number of rows however many submissions wait, of the same
+// role or of others. The limit still holds, and submissions that were rolled back do not count.
 func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
@@ -119,7 +119,7 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 }
 
 // A node whose database role may not create objects can list roles that a more privileged node has listed
-// before. For a role that is new, the error says what to do.
+// before. For a role that no node has listed, the error says what to do.
 func TestSetRolesWithoutCreatePrivilege(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	owner := openNode(t, url, "a")

@@ -12,13 +12,13 @@ import (
 	"github.com/queuectl/queuectl/store/pgdb"
 )
 
-// NodeConfig describes a node that joins a queue.
-// See docs/decisions/0031.
+// NodeConfig describes a node, one of several services that share a queue, when it joins the queue. See
+// docs/decisions/0031.
 type NodeConfig struct {
 	Name  string
 	DirID string // identifies the state directory, to distinguish services of the same name
-	// DirLocation identifies the state directory's current location: the boot of the machine and the file. It
-	// changes with each reboot, and a copy of the directory has another DirLocation. It is "" if it is unknown.
+	// DirLocation identifies where the state directory is: on which boot of the machine, and in which file. It
+	// changes with each reboot, and a copy of the directory has another DirLocation. "" means unknown.
 	DirLocation   string
 	Version       string        // version of the node's program
 	LeaseDuration time.Duration // how long the node may act without renewing its lease
@@ -29,9 +29,9 @@ type NodeConfig struct {
 var ErrDirCopied = errors.New("the state directory is a copy of another node's directory, and that " +
 	"node's service is running; start this service with an empty state directory")
 
-// join makes this service a node of the queue. A service with the same state directory as an earlier one
-// continues with its leases, unless other nodes have taken them over. If the earlier service ran in another
-// place, it may still be running, so join waits until its lease has expired.
+// join makes this service a node of the queue. If an earlier service had the same state directory, this one
+// continues with its leases, except those that other nodes have taken over. If the earlier service ran in
+// another place, it may still be running, so join waits until that service's node lease has expired.
 func (s *Store) join(ctx context.Context, m NodeConfig) error {
 	remaining, err := s.tryToJoin(ctx, m)
 	if err != nil || remaining == 0 {
@@ -51,8 +51,8 @@ func (s *Store) join(ctx context.Context, m NodeConfig) error {
 	return err
 }
 
-// tryToJoin makes this service a node. If the lease of a service in another place has not expired, it does
-// nothing and returns the remaining time.
+// tryToJoin makes this service a node. If a service in another place still has a valid node lease, it does
+// nothing and returns the remaining time of that lease.
 func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Duration, err error) {
 	copied := false
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
@@ -101,14 +101,14 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 		if err != nil {
 			return err
 		}
-		// Release the requests that an earlier service had taken.
+		// Release the requests that an earlier service of this node had taken and not answered.
 		if err := t.Exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil {
 			return err
 		}
 		t.JoinAs(id)
 		s.incarnation = incarnation
 		t.OnUndo(func() { s.incarnation = 0 })
-		// The leases of the other service now belong to no node.
+		// Another service had this name. Its leases now belong to no node, so that a node can take them over.
 		if dir != "" && dir != m.DirID {
 			if err := t.OrphanLeases(id); err != nil {
 				return err
@@ -123,13 +123,14 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 	return remaining, err
 }
 
-// ranElsewhere reports whether location and the directory's current location are known and differ.
+// ranElsewhere reports whether an earlier service ran in another place: whether its location and the current
+// DirLocation are both known and differ.
 func (c *NodeConfig) ranElsewhere(location string) bool {
 	return location != c.DirLocation && location != "" && c.DirLocation != ""
 }
 
-// renameNode gives this node's name to an existing node with the same state directory, so that the node keeps
-// its leases.
+// renameNode finds a stored node that has the same state directory and another name. It gives that node the new
+// name, so that it keeps its leases.
 func renameNode(t *engine.Tx, m NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
 	_, err = database.First(t, func(r database.Row) {
@@ -143,13 +144,13 @@ func renameNode(t *engine.Tx, m NodeConfig) (renamed bool, err error) {
 		return false, err
 	}
 	other, err := t.QueryNumber(`SELECT id FROM nodes WHERE name = ?`, m.Name)
-	if err == nil && other != 0 { // a node with another state directory had this name; that node is gone
+	if err == nil && other != 0 { // another node that is gone had the new name
 		err = removeNode(t, other)
 	}
 	if err == nil {
 		err = t.Exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, oldName)
 	}
-	if err == nil { // change the name in the rows too: output files are found by it
+	if err == nil { // change the name in other rows too, because output files are found by the node's name
 		err = t.Exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, m.Name, oldName)
 	}
 	if err == nil {

@@ -50,9 +50,9 @@ func TestNodeComesBack(t *testing.T) {
 	reopenNode(t, url, options, held[0].Fence)
 }
 
-// A copy of a node's directory is not accepted as the node while the node's service runs. With another name
-// it gets ErrDirCopied. With the same name it waits for the lease to expire, and is rejected if the lease is
-// renewed.
+// A copy of a node's directory is not accepted as the node while the node's service runs. If the copy has
+// another node name, it gets ErrDirCopied. If it has the same name, it waits for the node lease to expire, and
+// is rejected if the lease is renewed.
 func TestCopyOfANode(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	const lease = 500 * time.Millisecond
@@ -92,7 +92,7 @@ func TestCopyOfANode(t *testing.T) {
 	if err := prolong(); err != nil {
 		t.Fatalf("the node is disturbed: %v", err)
 	}
-	again, err := open("a", "there") // open it with another place, as after a reboot
+	again, err := open("a", "there") // open the same directory in another place, as after a reboot
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestCopyOfANode(t *testing.T) {
 	}
 }
 
-// A renamed node continues with its leases, even if the name belonged to a node that is gone.
+// A renamed node continues with its leases, even if the new name belonged to a node that is gone.
 func TestNodeIsRenamed(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, z := openNode(t, url, "a"), openNode(t, url, "z")
@@ -142,7 +142,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	pgserver.Query(
 		t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
 	together := make(chan error)
-	for range 2 { // of two nodes that upgrade concurrently, one waits for the other
+	for range 2 { // two nodes upgrade at the same time: one waits for the other
 		go func() {
 			c, err := pgdb.Connect(t.Context(), fresh.config)
 			if err == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// StoreNode implements SharedDatabase.
+// StoreNode implements engine.SharedDatabase. It stores this node's labels and resources for the other nodes.
 func (b backend) StoreNode(t *engine.Tx, n *store.Node) error {
 	labels, err := json.Marshal(n.Labels)
 	resources, err2 := json.Marshal(n.Resources)
@@ -27,7 +27,7 @@ func (b backend) StoreNode(t *engine.Tx, n *store.Node) error {
 	return t.Exec(`UPDATE nodes SET labels = ?, resources = ? WHERE id = ?`, string(labels), string(resources), n.ID)
 }
 
-// RenewNodeLease implements store.Cluster.
+// RenewNodeLease implements store.Cluster. It renews the node's lease and stores its load.
 func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (m store.Membership, err error) {
 	encoded, err := json.Marshal(load)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (m store.Me
 			s.FailFromRead(errNodeLeaseLost)
 			return errNodeLeaseLost
 		}
-		// Delete old requests: no node waits for their answers any more.
+		// Delete old requests between nodes, because no node waits for the answers any more.
 		if err := c.Exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil {
 			return err
 		}
@@ -60,9 +60,9 @@ func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (m store.Me
 	return m, err
 }
 
-// Exchange implements store.Session. A runner's times are read from the clock of its machine, so Exchange
-// converts them to the server's clock. The start time of a lost attempt may come from the job itself, which
-// already uses the server's clock.
+// Exchange implements store.Session. Times in a report come from the clock of the runner's machine, so Exchange
+// converts them to the server's clock. An exception is the start time of a lost attempt: it may come from the
+// job itself, which already has the server's time.
 func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
 	behind := queue.Millis(s.clockOffset.Load())
 	if behind > -clockSlackMillis && behind < clockSlackMillis {
@@ -93,7 +93,7 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant,
 // the offset cannot be measured more exactly.
 const clockSlackMillis = 50
 
-// TakeOver implements store.Cluster.
+// TakeOver implements store.Cluster. It transfers leases of nodes whose node lease has ended to this node.
 func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error) {
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
 		lost = nil
@@ -136,7 +136,7 @@ func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error
 				continue
 			}
 			if len(lost) == store.MaxTakenOverLeases {
-				break // leave the others to the next call, or to another node
+				break // the remaining leases are left to the next call, or to another node
 			}
 			if err := t.TransferLease(l, s.Node()); err != nil {
 				return err
@@ -154,7 +154,7 @@ func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error
 	return lost, err
 }
 
-// Nodes implements store.Cluster.
+// Nodes implements store.Cluster. It lists nodes in the order of their names.
 func (s *Store) Nodes(ctx context.Context, after string) (list []store.NodeState, err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
 		list = nil
@@ -186,7 +186,7 @@ func (s *Store) Nodes(ctx context.Context, after string) (list []store.NodeState
 // maxCountedNodes is the maximum number of nodes whose running jobs are counted.
 const maxCountedNodes = 10_000
 
-// LeaseHolder implements store.Cluster.
+// LeaseHolder implements store.Cluster. It returns the number of the other node that has leased a job, or 0.
 func (s *Store) LeaseHolder(ctx context.Context, seq int64) (node int64, err error) {
 	if node = s.ReservingNode(seq); node == 0 {
 		err = s.Read(ctx, func(r *reads.Reader) (err error) {
@@ -200,7 +200,7 @@ func (s *Store) LeaseHolder(ctx context.Context, seq int64) (node int64, err err
 	return node, err
 }
 
-// LastNodeNames implements store.Cluster.
+// LastNodeNames implements store.Cluster. It returns the names of the nodes that leased the jobs last.
 func (s *Store) LastNodeNames(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
 		names = map[int64]string{}
@@ -214,7 +214,7 @@ func (s *Store) LastNodeNames(ctx context.Context, seqs []int64) (names map[int6
 	return names, err
 }
 
-// DrainNode implements store.Cluster.
+// DrainNode implements store.Cluster. It makes a node stop claiming jobs, or claim again.
 func (s *Store) DrainNode(ctx context.Context, name string, on bool) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
 		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, strconv.FormatBool(on), name)
@@ -222,7 +222,7 @@ func (s *Store) DrainNode(ctx context.Context, name string, on bool) error {
 	})
 }
 
-// IsDrained implements store.Cluster.
+// IsDrained implements store.Cluster. It reports whether this node must not claim jobs.
 func (s *Store) IsDrained(ctx context.Context) (drained bool, err error) {
 	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
 		n, err := c.QueryNumber(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.Node())
@@ -232,7 +232,7 @@ func (s *Store) IsDrained(ctx context.Context) (drained bool, err error) {
 	return drained, err
 }
 
-// RemoveNode implements store.Cluster.
+// RemoveNode implements store.Cluster. It deletes a node whose service does not run.
 func (s *Store) RemoveNode(ctx context.Context, name string) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
 		id, alive := int64(0), false
@@ -252,7 +252,7 @@ func (s *Store) RemoveNode(ctx context.Context, name string) error {
 	})
 }
 
-// removeNode removes a node that is gone. Its leases then belong to no node.
+// removeNode deletes the row of a node that is gone. The node's leases then belong to no node.
 func removeNode(t *engine.Tx, id int64) error {
 	err := t.OrphanLeases(id)
 	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`,
@@ -271,8 +271,8 @@ func checkNodeFound(n int64, name string) error {
 	return nil
 }
 
-// endNodeLease ends the node lease, so that other nodes need not wait until it expires. It is called if the node has
-// no leases on jobs, or if other nodes are to take over its jobs.
+// endNodeLease ends the node lease, so that other nodes need not wait until it expires. It is called if the
+// node has no leased jobs, or if other nodes shall take over its jobs.
 func (s *Store) endNodeLease(ctx context.Context) error {
 	if s.Node() == 0 {
 		return nil
@@ -283,7 +283,8 @@ func (s *Store) endNodeLease(ctx context.Context) error {
 	})
 }
 
-// OwnDeletableOutputs implements SharedDatabase. It does not read the files of other nodes, since there may be many.
+// OwnDeletableOutputs implements engine.SharedDatabase. It lists output files that this node must delete. It
+// skips the rows of other nodes with an index, because there may be many.
 func (b backend) OwnDeletableOutputs(t *engine.Tx, limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
 		more, err := database.Rows(t, database.TextOf, `SELECT ref FROM garbage WHERE node = ?

@@ -29,7 +29,7 @@ func completedOn(s *Store, j *queue.Job) store.Settlement {
 		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
 
-// rejoin opens a node with an existing name, but another state directory.
+// rejoin opens a node that has the name of an existing node and another state directory.
 func rejoin(t *testing.T, url, name string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
@@ -41,8 +41,9 @@ func rejoin(t *testing.T, url, name string) *Store {
 	return s
 }
 
-// If the server rejects a statement because its disk is full, the store does not break. Once there is space,
-// the same report succeeds: statements that the rejected transaction did not prepare are prepared again.
+// If the server rejects a statement because its disk is full, the store does not break. When there is space
+// again, the same report succeeds, because statements that the rejected transaction did not prepare are
+// prepared again.
 func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	a := openNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueOn(t, a, draft(), draft())
@@ -73,8 +74,8 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	}
 }
 
-// A node signals changes of other nodes through ChangeHints even if it applies them in its own transactions.
-// An idle node signals them too.
+// A node sends a hint about changes of other nodes on ChangeHints, even if it applies the changes in its own
+// transactions. An idle node sends one too.
 func TestBusyNodeAppliesChanges(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -131,8 +132,8 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 	}
 }
 
-// The leases of a node that returns with another state directory are taken over. The node itself may take
-// them over. Jobs that other nodes have reserved in the meantime stay with those nodes.
+// When a node returns with another state directory, its old leases can be taken over by any node, even by
+// itself. Jobs that other nodes have reserved in the meantime stay with those nodes.
 func TestNodeComesBackEmpty(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -203,7 +204,7 @@ func TestHintsAreReceived(t *testing.T) {
 	}
 }
 
-// Each request to a node is returned by TakeRequests once, and again after the node's service has restarted.
+// TakeRequests returns each request to a node once, and once more after the node's service was restarted.
 // AwaitedRequests lists the requests whose callers still wait.
 func TestNodeRequestsAreTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
@@ -235,8 +236,8 @@ func TestNodeRequestsAreTakenOnce(t *testing.T) {
 	}
 }
 
-// A database whose encoding cannot store every text is rejected when it is opened, and not only when the
-// server gets a text that it cannot store.
+// A database whose encoding cannot store every text is rejected when it is opened, and not only later, when it
+// gets a text that it cannot store.
 func TestDatabaseWithAnotherEncodingIsRefused(t *testing.T) {
 	p := pgserver.Shared(t)
 	pgserver.Query(t, p.URL(

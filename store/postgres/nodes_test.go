@@ -279,7 +279,7 @@ func TestNodesHaveGates(t *testing.T) {
 	}
 }
 
-// Several nodes that claim, finish and enqueue jobs concurrently lose no job and start none twice.
+// Several nodes claim, finish and enqueue jobs at the same time. No job is lost, and none starts twice.
 func TestNodesRace(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	const nodes, each = 3, 40
@@ -384,9 +384,9 @@ func TestNodesExchangeRequests(t *testing.T) {
 	}
 }
 
-// Enqueuing or exchanging a block of jobs takes three round trips, for any number of jobs: one for the writer
-// lock, one to read which ids are taken or which jobs to claim, and one for the commit. Recording results
-// takes none.
+// Enqueueing a block of jobs, or claiming one and settling another, takes three round trips, however many jobs
+// there are. One is for the writer lock, one reads which ids are taken or which jobs to claim, and one commits.
+// Results need no further round trip.
 func TestRoundTripsOfABlock(t *testing.T) {
 	a := openNode(t, pgserver.Shared(t).Create(t), "a")
 	const block = 250
@@ -417,7 +417,7 @@ func TestRoundTripsOfABlock(t *testing.T) {
 		if began != minute || store.Minute.PeriodStart(a.Now()) != minute {
 			minute, most = began, 4
 		}
-		if n := a.writer.RoundTrips - before; n > most && turn > 0 { // the first turn reads more
+		if n := a.writer.RoundTrips - before; n > most && turn > 0 { // the first round reads more
 
 			t.Errorf("%d round trips", n)
 		}
@@ -425,7 +425,7 @@ func TestRoundTripsOfABlock(t *testing.T) {
 	}
 }
 
-// The times that a runner reports from a clock that is an hour behind are stored in the server's time.
+// A runner reports times from a clock that is an hour behind. They are stored as times of the server's clock.
 func TestRunnerTimesAreConvertedToServerTime(t *testing.T) {
 	a := openNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueOn(t, a, draft())

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// When two nodes make each other reload by changing a queue in turn, users still take turns in having their
-// dependants decided.
+// Two nodes make each other reload by changing a queue in turn. Users still take turns when their dependants
+// are decided.
 func TestTurnsSurviveReload(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -118,8 +118,8 @@ func TestNodeSkipsUnknownUsers(t *testing.T) {
 	}
 }
 
-// An output file is deleted by the node that has it, or by any node once that node is gone. No node reads the
-// output files of another node.
+// The node that has an output file deletes it. After that node is gone, any node may delete the file. No node
+// reads the rows of another node's output files.
 func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

@@ -19,7 +19,7 @@ func TestServerRefusesForeignOwners(t *testing.T) {
 	admin := p.URL("postgres")
 	pgserver.Query(t, admin, `CREATE ROLE mallory; CREATE ROLE "Service" LOGIN; CREATE ROLE team; GRANT team TO "Service"; CREATE ROLE landlord`)
 	for _, c := range []struct {
-		name, before, after string // before and after are executed before and after the first start
+		name, before, after string // SQL that is executed before and after the first start
 		refused             string
 	}{
 		{name: "as it is made"},

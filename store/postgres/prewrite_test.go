@@ -23,9 +23,8 @@ func adminConn(t *testing.T, s *Store) *pgdb.Conn {
 	return c
 }
 
-// The rows of ended attempts are written while another node holds the writer lock. If another node writes
-// such a row in the meantime, as a takeover does, both nodes are delayed only until the server resolves the
-// deadlock.
+// The rows of ended attempts are written while another node holds the writer lock. If another node writes one
+// of these rows in the meantime, as a takeover does, the server resolves the deadlock, and both nodes continue.
 func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -64,8 +63,8 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 	}
 }
 
-// A node that holds the writer lock may remove outputs of a job that another node runs. When the attempt
-// ends, the row of that job is not locked by a prewrite, so the server has no deadlock to resolve.
+// A node that holds the writer lock may remove outputs of a job that another node runs. When the attempt ends,
+// the running node does not lock the job's row before it holds the writer lock, so there is no deadlock.
 func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -78,7 +77,7 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	j = claimOn(t, a, 1)[0]
-	claimOn(t, b, 1) // now both nodes know of each other
+	claimOn(t, b, 1) // after this claim, both nodes know of each other
 	claimOn(t, a, 1)
 	looks, ended, free := adminConn(t, b), make(chan error, 1), int64(0)
 	err := b.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
@@ -112,8 +111,8 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	}
 }
 
-// A node applies another node's change of a lease while the row of the job holds the prewritten values. It
-// does not mistake these for the current state.
+// A node applies another node's change of a lease while the job's row holds values that were written before the
+// writer lock was held. The node does not take these values for the current state.
 func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 	for _, output := range []string{"", "its output"} {
 		url := pgserver.Shared(t).Create(t)
@@ -132,7 +131,7 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 		}
 		j = claimOn(t, a, 1)[0]
 		reportStarted(t, a, &j)
-		claimOn(t, b, 1) // now both nodes know of each other
+		claimOn(t, b, 1) // after this claim, both nodes know of each other
 		claimOn(t, a, 1)
 		if err := b.Pause(t.Context(), store.Pause{Lease: j.Lease(), Paused: true}); err != nil {
 			t.Fatal(err)

@@ -15,10 +15,10 @@ import (
 // earlyRows are the rows of a query that was sent early.
 type earlyRows struct {
 	conn *pgdb.Conn
-	rows []pgdb.Row // the rows, if they were read immediately; nil if Each reads them
+	rows []pgdb.Row // the rows if they were read immediately; nil if Each must read them
 }
 
-// StartLaneQuery implements SharedDatabase.
+// StartLaneQuery implements engine.SharedDatabase. It sends a query for jobs before their rows are needed.
 func (b backend) StartLaneQuery(query string, args []any, want int, readNow bool) (engine.EarlyRows, error) {
 	e := &earlyRows{conn: b.writer.Conn}
 	if !readNow {
@@ -32,7 +32,7 @@ func (b backend) StartLaneQuery(query string, args []any, want int, readNow bool
 	return e, err
 }
 
-// Each implements EarlyRows.
+// Each implements engine.EarlyRows. It passes the rows to the callback each.
 func (e *earlyRows) Each(each func(r database.Row) (more bool, err error)) (ok bool, err error) {
 	if e.rows == nil {
 		return e.conn.FinishQuery(each)
@@ -45,7 +45,7 @@ func (e *earlyRows) Each(each func(r database.Row) (more bool, err error)) (ok b
 	return true, nil
 }
 
-// ReadLanes implements SharedDatabase.
+// ReadLanes implements engine.SharedDatabase. It reads the next jobs of several lanes in one round trip.
 func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]readahead.Lane, error) {
 	index := make(map[int64]int, len(starts))
 	var ids, ranks, seqs []int64
@@ -77,7 +77,7 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 		return nil, err
 	}
 	for i, rows := range copies { // sort the rows, because a join returns them in no defined order
-		sort.Slice(rows, func(m, n int) bool { // without a copy of each compared row
+		sort.Slice(rows, func(m, n int) bool { // sort.Slice does not copy the rows that it compares
 			return readahead.Position(&rows[n]).After(readahead.Position(&rows[m]))
 		})
 		list[i].Rows = make([]database.Row, len(rows))
@@ -88,8 +88,8 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 	return list, nil
 }
 
-// ReadOpenLanes implements SharedDatabase. It reads only each user's first lanes from the index, however many
-// lanes a user has.
+// ReadOpenLanes implements engine.SharedDatabase. It reads open lanes in one query. However many lanes a user
+// has, it reads only the first perUser of them from the index.
 func (b backend) ReadOpenLanes(t *engine.Tx, queue string, uids []int, perUser int, closedHere []int64,
 	each func(rules.Lane)) error {
 	const (

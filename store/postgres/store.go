@@ -33,7 +33,7 @@ type Store struct {
 	*noderequests.Requests
 	config      *pgdb.Address
 	writer      *serverWriter
-	writerStart string // start time of the server process of the writer's connection
+	writerStart string // when the server process of the writer's connection started, as text
 	clockOffset clockOffset
 	size        atomic.Int64 // size of the database in bytes
 	sizeReadAt  time.Time    // when size was last read; used by the writer only
@@ -44,7 +44,7 @@ type Store struct {
 
 	incarnation       int64 // number of this service start; rises with each start of the node's service
 	nodeLeaseDuration time.Duration
-	appliedCommits    atomic.Int64   // meta.commits as of the last transaction
+	appliedCommits    atomic.Int64   // number of the last commit that this node's cache reflects
 	leaseConn         *pgdb.SideConn // connection for the node lease
 	changeHints       chan struct{}
 	commitHints       chan struct{}      // makes notifyCommits notify the other nodes
@@ -55,9 +55,10 @@ type Store struct {
 // backend is the Backend, DiskSpace and SharedDatabase of a Store's engine.
 type backend struct{ *Store }
 
-// Options are the parameters of Open.
+// Options are the parameters of Open, without the URL.
 type Options struct {
-	// Order says how ranks are computed. OrderFromSettings, if set, derives it from the stored settings instead.
+	// Order says how the ranks of jobs are computed. OrderFromSettings, if not nil, derives the order from the
+	// stored settings instead.
 	Order             queue.Order
 	OrderFromSettings func([]store.Setting) (queue.Order, error)
 	Log               *slog.Logger // nil discards the log
@@ -67,10 +68,11 @@ type Options struct {
 // sizeReadInterval is how often the size of the database is read.
 const sizeReadInterval = time.Minute
 
-// defaultLease is the default length of a node lease.
+// defaultLease is the default duration of a node lease, the time for which a node may act without renewing it.
 const defaultLease = 30 * time.Second
 
-// Open opens the database of a URL as one of its nodes. It creates the tables if they do not exist.
+// Open opens the database of a URL, and makes this service one of its nodes. It creates the tables if they do
+// not exist.
 func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	config, err := pgdb.ParseAddress(url)
 	if err != nil {
@@ -161,7 +163,7 @@ type serverWriter struct {
 	*pgdb.Conn
 }
 
-// Begin implements database.Conn.
+// Begin implements database.Conn. It connects again if the connection was lost.
 func (w *serverWriter) Begin() error {
 	if w.IsClosed() {
 		if err := w.store.connect(context.Background()); err != nil {
@@ -217,7 +219,7 @@ func (w *serverWriter) Commit() error {
 // the connection.
 const lostCommitTimeout = 30 * time.Second
 
-// OpenReader implements Backend.
+// OpenReader implements reads.Database. It opens a connection for reading.
 func (b backend) OpenReader() (database.ReadConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgdb.ConnectTimeout)
 	defer cancel()
@@ -228,16 +230,17 @@ func (b backend) OpenReader() (database.ReadConn, error) {
 	return c, nil
 }
 
-// BeforeCommit implements Backend.
+// BeforeCommit implements engine.Backend. There is nothing to check.
 func (b backend) BeforeCommit() error { return nil }
 
-// ReadReservations implements Backend. Each node lists its own leases in its row of the table nodes.
+// ReadReservations implements engine.Backend. Each node lists its reserved leases, which are not known to have
+// started, in its row of the table nodes.
 func (b backend) ReadReservations(all *database.QueryBatch, read func(database.Row)) {
 	all.Each(read, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
-// WriteReservations implements Backend. The table meta lists the leases that belong to no node. After a move, it
-// lists all leases.
+// WriteReservations implements engine.Backend. The table meta lists only reserved leases that belong to no
+// node. After a move from another database, it lists all reserved leases.
 func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
 	if b.Node() == 0 {
 		return t.Reservations(), true, nil
@@ -254,7 +257,7 @@ func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, e
 	return inMeta, t.SetReservedInMeta(inMeta != ""), nil
 }
 
-// OnCommit implements Backend.
+// OnCommit implements engine.Backend. It records the commit's number, and notifies the other nodes.
 func (b backend) OnCommit(changed bool) {
 	b.appliedCommits.Store(b.Counters().Commits)
 	if changed && b.HasOtherNodes() {
@@ -262,13 +265,13 @@ func (b backend) OnCommit(changed bool) {
 	}
 }
 
-// ReleaseReserve implements DiskSpace. The disk belongs to the server, so there is no reserve.
+// ReleaseReserve implements engine.DiskSpace. The disk belongs to the server, so there is no reserve.
 func (b backend) ReleaseReserve(bool) bool { return false }
 
-// OnSpaceFreed implements DiskSpace. The server cleans up its files itself.
+// OnSpaceFreed implements engine.DiskSpace. The server cleans up its files itself.
 func (b backend) OnSpaceFreed() {}
 
-// RefusalError implements Backend.
+// RefusalError implements engine.Backend. It returns the error for requests that fail because of the server.
 func (b backend) RefusalError(k database.ErrorKind, err error) error {
 	err = pgdb.ErrorForUser(err)
 	if k == database.DiskFull {
@@ -278,20 +281,20 @@ func (b backend) RefusalError(k database.ErrorKind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "the change was not stored: %v; try again later", err)
 }
 
-// MayBlameOtherStatement implements Backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
-// (constraints) or 54 (limits).
+// MayBlameOtherStatement implements engine.Backend. It reports whether the error belongs to PostgreSQL's class
+// 22 (data), 23 (constraints) or 54 (limits).
 func (b backend) MayBlameOtherStatement(err error) bool {
 	e, refused := errors.AsType[pgdb.StatementError](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
 }
 
-// OnFailure implements Backend.
+// OnFailure implements engine.Backend. There is nothing to do.
 func (b backend) OnFailure() {}
 
-// CheckSpace implements DiskSpace. It checks nothing, because the server reports it if space runs out.
+// CheckSpace implements engine.DiskSpace. It checks nothing, because the server reports it if space runs out.
 func (b backend) CheckSpace() error { return nil }
 
-// MaintainReserve implements DiskSpace. Once a minute it reads the size of the database.
+// MaintainReserve implements engine.DiskSpace. Once a minute it reads the size of the database.
 func (b backend) MaintainReserve() {
 	if time.Since(b.sizeReadAt) < sizeReadInterval {
 		return
@@ -305,22 +308,22 @@ func (b backend) MaintainReserve() {
 	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 }
 
-// DatabaseBytes implements DiskSpace.
+// DatabaseBytes implements engine.DiskSpace. It returns the size that MaintainReserve last read.
 func (b backend) DatabaseBytes() int64 { return b.size.Load() }
 
-// ReadTimeout implements Backend.
+// ReadTimeout implements reads.Database. It returns the usual time limit of a read.
 func (b backend) ReadTimeout() time.Duration { return engine.ReadTimeout }
 
-// ReadTimeoutError implements Backend.
+// ReadTimeoutError implements reads.Database. It returns the error for a read that took longer than budget.
 func (b backend) ReadTimeoutError(budget time.Duration) error {
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
 		"less, or try again later", budget)
 }
 
-// CheckReadable implements Backend.
+// CheckReadable implements reads.Database. There is nothing to check.
 func (b backend) CheckReadable() error { return nil }
 
-// ConvertReadError implements Backend.
+// ConvertReadError implements reads.Database. It returns the caller's error for a failed read.
 func (b backend) ConvertReadError(err error) error {
 	switch {
 	case err == nil:
@@ -342,8 +345,8 @@ func (s *Store) StopListening() {
 	s.background.Wait()
 }
 
-// Close implements Backend. A node without leases ends its node lease, so that the other nodes need not wait
-// until it expires.
+// Close implements engine.Backend. A node without leases ends its node lease, so that the other nodes need not
+// wait until it expires.
 func (b backend) Close() error {
 	b.StopListening()
 	var leaveErr error
@@ -371,7 +374,7 @@ var (
 	_ engine.SharedDatabase = backend{}
 )
 
-// Examine implements store.Examiner.
+// Examine implements store.Examiner. It checks the database and the server for the command doctor.
 func (s *Store) Examine(ctx context.Context) (list []store.Finding) {
 	err := s.Read(ctx, func(r *reads.Reader) (err error) {
 		list, err = pgdb.ExamineQueue(r, s.config.Database, pgdb.OldTransactionAge)

@@ -26,8 +26,8 @@ func openPriorityNode(t *testing.T, url, name string) *Store {
 	return s
 }
 
-// enqueueForUsers enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as
-// many jobs as times says.
+// enqueueForUsers enqueues jobs for each of the users 1 to users. Each user gets, for each list of demands,
+// times jobs.
 func enqueueForUsers(t *testing.T, s *Store, users, times int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= users; uid++ {
@@ -57,8 +57,8 @@ func costOf(s *Store, call func()) cost {
 	return cost{s.writer.StatementsSent - before.statements, s.writer.RoundTrips - before.trips}
 }
 
-// Users take turns job by job, but a claim queries the server by lanes. So its cost does not grow with the
-// number of jobs.
+// Users take turns job by job, but each query of a claim reads many jobs of several lanes. So the number of
+// queries does not grow with the number of jobs.
 func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	pgserver.Shared(t) // called here because it skips the test if there is no server
 	const users, few, many = 8, 48, 128
@@ -85,10 +85,10 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 				}
 				return c
 			}
-			take(2 * users) // finds the lanes' first jobs
+			take(2 * users) // this claim finds the first jobs of the lanes
 			short, long := take(few), take(many)
 			t.Logf("%d jobs cost %+v, %d cost %+v", few, short, many, long)
-			const rare = 2 // extra statements, because a node sometimes reads the size of the database
+			const rare = 2 // allowed additional statements, because a node sometimes reads the size of the database
 			if long.statements > short.statements+rare || long.trips > short.trips+rare {
 				t.Errorf("%d jobs cost %+v, %d cost %+v; want no more", few, short, many, long)
 			}

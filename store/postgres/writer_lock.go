@@ -13,9 +13,8 @@ import (
 var errNodeLeaseLost = database.DamageError(
 	"this node did not renew its lease in time, so other nodes have taken over its jobs")
 
-// BeginTx implements Backend. It begins a transaction and takes the writer lock, which is the lock on the row of the
-// table meta. It then applies the changes of other nodes.
-// See docs/decisions/0026.
+// BeginTx implements engine.Backend. It begins a transaction and takes the writer lock, which is the lock on
+// the row of the table meta. It then applies the changes of other nodes. See docs/decisions/0026.
 func (b backend) BeginTx(t *engine.Tx) error {
 	b.reservedText = nil
 	if err := t.EnsureBegun(); err != nil {
@@ -59,7 +58,8 @@ func (b backend) BeginTx(t *engine.Tx) error {
 	return t.CatchUp(commits, list)
 }
 
-// StoreDelta implements SharedDatabase. It deletes old deltas. A node that has missed a deleted delta reloads.
+// StoreDelta implements engine.SharedDatabase. It stores the changes of a commit for the other nodes, and
+// deletes old deltas. A node that has missed a deleted delta reloads its caches.
 func (b backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
 	if err := t.Exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`,
 		commit, string(delta)); err != nil || commit%deltaCleanupStep != 0 {
@@ -68,7 +68,8 @@ func (b backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
 	return t.Exec(`DELETE FROM changes WHERE n < ?`, commit-maxKeptDeltas)
 }
 
-// Limits of the table changes, in transactions. A node that has missed more than maxMissedDeltas reloads.
+// Limits of the table changes, in numbers of transactions. A node that has missed more than maxMissedDeltas of
+// them reloads its caches.
 const (
 	maxMissedDeltas  = 64
 	maxKeptDeltas    = 128

@@ -1,5 +1,5 @@
-// Package readahead keeps the jobs that a transaction has read before it claims them, so that a claim that takes jobs
-// of many lanes needs few queries.
+// Package readahead keeps jobs that a transaction reads before it claims them. With it, a claim that takes jobs
+// of many lanes needs few queries. A lane contains the jobs of one queue and user with the same demands.
 //
 // Start with Jobs.
 package readahead
@@ -13,24 +13,24 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Jobs holds jobs that a transaction has read before it claims them. When users take turns, a claim
-// takes each job from a different lane. One query for each job would cost a round trip for each, while the
-// writer lock keeps all other nodes waiting. Instead, the first query reads the jobs that the whole claim
-// will probably take, from all lanes that will probably have the next turns.
+// Jobs holds jobs that a transaction has read before it claims them. When users take turns, a claim takes each
+// job from a different lane. One query for each job would cost a round trip for each, while the writer lock
+// keeps all other nodes waiting. Instead, the first query reads the jobs that the whole claim will probably
+// take, from all lanes that will probably have the next turns.
 //
-// For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs
-// from each of the three lanes, and the position and priority of the eleventh. The claim's other 29 turns
-// find their jobs here. If another lane runs out of jobs, the claim takes more from this lane than expected.
-// Then the next query reads twice as many.
+// For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs from
+// each of the three lanes, and the position and priority of each lane's eleventh job. The claim's other 29
+// turns find their jobs here. If another lane runs out of jobs, the claim takes more from this lane than
+// expected. Then the next query reads twice as many.
 //
-// Other nodes change nothing while this node holds the writer lock. The transaction's own changes are handled
-// by NoteWrite, which records them, and by Forget, which drops all rows. A nil *Jobs holds nothing.
+// Other nodes change nothing while this node holds the writer lock. The transaction itself can change jobs:
+// NoteWrite records such a change, and Forget drops all rows. A nil *Jobs holds nothing.
 type Jobs struct {
 	lanes    map[int64]*laneRows
-	leftLane map[int64]bool // jobs that have left their lanes since they were read
+	leftLane map[int64]bool // by seq: jobs that have left their lanes since they were read
 }
 
-// laneRows holds the jobs of a lane that one query has read, and the position from which it has read them.
+// laneRows holds the jobs of a lane that one query has read, and the position at which the query started.
 type laneRows struct {
 	Lane
 	start rules.Position
@@ -39,7 +39,7 @@ type laneRows struct {
 
 // Lane holds consecutive jobs of a lane.
 type Lane struct {
-	Rows []database.Row // with records.WholeColumns, in the order of the lane; valid until the transaction ends
+	Rows []database.Row // rows of records.WholeColumns, in the order of the lane; valid until the transaction ends
 	Next *Head          // the job after the last row; nil at the end of the lane
 }
 
@@ -49,10 +49,10 @@ type Start struct {
 	From rules.Position
 }
 
-// Head holds those fields of a lane's first job that decide the rank of the lane.
+// Head holds the fields of a lane's first job that decide the rank of the lane.
 type Head struct {
 	Position rules.Position
-	Priority int64 // see Priority
+	Priority int64 // priority of the job, or rules.UnknownPriority; see the function priority
 }
 
 // HeadColumns lists the columns that ReadHead reads.
@@ -127,17 +127,17 @@ func (j *Jobs) Head(lane int64, from rules.Position) (h *Head, known bool) {
 	return l.Next, true
 }
 
-// covers reports whether l includes a lane's first job at or after a position.
+// covers reports whether the rows in l show which job of the lane is the first at or after a position.
 func (l *laneRows) covers(from rules.Position) bool {
 	return l != nil && !l.start.After(from) && (l.Next == nil || !from.After(l.Next.Position))
 }
 
-// Reader reads the next jobs of several lanes: up to size jobs of each, and the head that follows them. The result
-// has one element for each start.
+// Reader reads the next jobs of several lanes: up to size jobs of each lane, and the head after these jobs. The
+// result has one element for each start.
 type Reader func(starts []Start, size int) ([]Lane, error)
 
-// Find passes a lane's jobs from l.NextPosition on to each, and first reads them if necessary. It also reads
-// lanes that will probably be served next. It reads at most limit jobs. Find reports whether the lane has no
+// Find calls the function each for a lane's jobs from l.NextPosition on. If necessary, it first reads at most
+// limit jobs, including those of lanes that will probably be served next. Find reports whether the lane has no
 // further jobs. The argument gone of each is true for a job that has left the lane since its row was read.
 func (j *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 	each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
@@ -163,8 +163,8 @@ func (j *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 	return known.Next == nil, nil
 }
 
-// fill reads the next jobs of l's lane, and of the lanes that are likely to be served next. The
-// parameter known holds the rows that were already read from l's lane; nil means none.
+// fill reads the next jobs of l's lane, and of the lanes that are likely to be served next. The parameter known
+// holds the rows that were already read from l's lane, or is nil.
 func (j *Jobs) fill(l *rules.LaneScan, known *laneRows, limit int, read Reader) error {
 	size := max(1, l.ExpectedJobs)
 	if known != nil {

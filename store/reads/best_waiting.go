@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Limits on how many lanes BestWaitingPriority searches in total, and reads at a time.
+// The number of lanes that BestWaitingPriority searches in total, and the number that one query reads.
 const (
 	MaxBestLanes  = 1000
 	bestLanesPage = 32
@@ -18,14 +18,14 @@ const (
 // BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits to be
 // retried.
 //
-// No index holds exactly these jobs: maintaining one took 20 % of the time of an enqueue. Instead,
-// BestWaitingPriority compares the first job that waits to be retried with the first jobs of the user's lanes. In
-// each queue, the user has one lane for the jobs without demands. The row of a lane with demands stores a
-// position at or before the lane's first job. So the search takes these lanes in the order of their
-// positions, and ends at the first position behind the best job found.
+// No index holds exactly these jobs, because maintaining one took 20 % of the time of an enqueue. Instead,
+// BestWaitingPriority compares the first job that waits to be retried with the first jobs of the user's lanes.
+// In each queue, the user has one lane for the jobs without demands. The row of a lane with demands stores a
+// position at or before the lane's first job. So the search takes these lanes in the order of their positions,
+// and ends at the first position behind the best job found.
 //
 // The search stops after MaxBestLanes lanes. No job in the other lanes ranks before the position of the last
-// searched lane. So the effective priority at this position is an upper bound, which is returned then.
+// searched lane. So the result is then an upper bound: the effective priority at this position.
 func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
 	waiting, counts := s.usageOf(uid).Waiting, s.Counts()
 	if waiting == 0 {
@@ -64,7 +64,7 @@ func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.Wa
 type bestSearch struct {
 	reader       *Reader
 	uid          int64
-	leasedFences map[int64]int64 // fences of jobs that are leased and not known to have started, by seq
+	leasedFences map[int64]int64 // fences of leases that are not known to have started, by seq
 
 	found             bool
 	bestPosition      rules.Position

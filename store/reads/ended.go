@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// EndedFrom returns the FROM clauses that select the ended jobs of a state, and the arguments of each clause. With
-// ORDER BY ended_at, a clause reads them from an index.
+// EndedFrom returns the FROM clauses that select the ended jobs of a state, and the arguments of each clause.
+// Followed by ORDER BY ended_at, each clause reads its jobs in order from an index.
 func EndedFrom(ended *store.EndedFilter, state queue.State) (from []string, args [][]any) {
 	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`,
 		`jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
@@ -42,8 +42,9 @@ func (s *Reads) CountEnded(ctx context.Context, ended store.EndedFilter) (total 
 	return total, err
 }
 
-// RemovableBytes implements store.Quotas. It knows the outputs' size without reading them. Each input that it
-// reads has more than MaxKeptInputBytes bytes, so need bounds how many it reads.
+// RemovableBytes implements store.Quotas. The total size of the outputs is known without reading them. Each
+// input that it reads has more than MaxKeptInputBytes bytes, so need also limits the number of inputs that it
+// reads.
 func (s *Reads) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
 	outputs := s.usageOf(uid).Outputs
 	if outputs >= need {

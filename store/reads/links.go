@@ -37,7 +37,8 @@ func (r *Reader) checkExists(seq int64) error {
 	return err
 }
 
-// links returns the jobs at one end of the edges that have seq at the other end.
+// links returns up to limit jobs at one end of edges whose other end is the job seq. An edge is a dependency
+// between two jobs; end and other are the names of its two columns.
 func (r *Reader) links(end, other string, seq int64, limit int) ([]store.DependencyLink, error) {
 	return database.Rows(r, func(r database.Row) store.DependencyLink {
 		return store.DependencyLink{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
@@ -51,7 +52,8 @@ func (s *Reads) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 	err = s.Read(ctx, func(r *Reader) error {
 		list = nil
 		room := queue.MaxDependencyResultBytes
-		// came holds the ids of all edges, in order. results holds those whose parent's result is needed.
+		// came holds the ids of all edges, in order. results holds the ids of the edges whose parent's result
+		// is needed.
 		var came, results []int64
 		err := database.Each(r, func(r database.Row) {
 			p := store.Parent{ID: r.Text(1), UID: int(r.Num(2)), State: queue.State(r.Num(3)), ExitCode: r.Num(4)}

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// CheckMissing returns a damage error if a job that a lookup did not find may still exist. So a damaged
-// database never answers that a job does not exist.
+// CheckMissing returns a damage error if a job that a lookup did not find may still exist. So no answer from a
+// damaged database wrongly says that a job does not exist.
 func CheckMissing(c database.Statements, id string) error {
 	if checker, is := c.(database.MissingChecker); is {
 		return checker.CheckMissingID(id, NumberOfID(id))
@@ -16,7 +16,7 @@ func CheckMissing(c database.Statements, id string) error {
 	return nil
 }
 
-// MissingJobError returns the error for a seq without a job: not found, or damage.
+// MissingJobError returns the error for a seq for which no job was found: queue.ErrNotFound, or a damage error.
 func MissingJobError(c database.Statements, seq int64) error {
 	if checker, is := c.(database.MissingChecker); is {
 		if err := checker.CheckMissingNumber(seq); err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// A flipped bit in a page of the jobs table or of the id index never makes an existing job look missing. A
-// lookup finds the job or returns a damage error.
+// A flipped bit in a page of the jobs table or of the id index never makes a lookup report that an existing job
+// does not exist. The lookup finds the job or returns a damage error.
 func TestDamageIsNeverNotFound(t *testing.T) {
 	for _, jobs := range []int{30, 600} { // with 30 jobs the id index has one page, with 600 several
 		dir := t.TempDir()
@@ -44,7 +44,7 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 			start := (page - 1) * sqlitedb.PageSize
 			for at := range sqlitedb.PageSize {
 				masks := []byte{1, 2, 4, 8, 16, 0x11, 32, 64, 128}
-				if at > 16 { // a sample of the bytes is enough for the entries
+				if at > 16 { // after the page header, a sample of the bytes is enough
 					masks = []byte{0x11}
 				}
 				if at > 16 && at%((jobs/30)*29) != 0 {
@@ -97,8 +97,8 @@ func databaseWithIDs(t *testing.T, dir string, jobs int) (ids []string, roots ma
 	return ids, roots
 }
 
-// lookUpAll looks up ids in a damaged database. It counts the lookups that found the job and those that
-// returned a damage error. Any other result fails the test.
+// lookUpAll looks up ids in a damaged database. It counts the lookups that find the job, and those that return
+// a damage error. Any other result fails the test.
 func lookUpAll(t *testing.T, path string, ids []string, what string) (found, refused int) {
 	t.Helper()
 	c, err := sqlitedb.OpenWithFlags(path, sqlite3.SQLITE_OPEN_READONLY)

@@ -9,11 +9,11 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// State is the state that the writer published with its last commit.
+// State is the part of the writer's memory that readers see, as of the writer's last commit.
 type State struct {
 	Order          queue.Order
-	Counts         store.Counts                   // without the field Bytes
-	Usage          map[int]Usage                  // by uid
+	Counts         store.Counts                   // the field DatabaseBytes is not set
+	Usage          map[int]Usage                  // counts of each user, by uid
 	ReservedFences map[int64]database.Reservation // leases that the jobs' rows do not contain yet, by seq
 	LastTurns      map[string]map[int]int64       // when each user was last served, by queue; the inner maps never change
 	LastEvent      int64                          // number of the newest event
@@ -34,7 +34,7 @@ type Published struct {
 	newEvent chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
 }
 
-// Publish calls change to change the state.
+// Publish calls change with the state while no reader reads it. change modifies the state.
 func (p *Published) Publish(change func(*State)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,7 +45,7 @@ func (p *Published) Publish(change func(*State)) {
 	}
 }
 
-// published returns a part of the state. The function read copies what a later Publish may change.
+// published returns a part of the state. The function read must copy values that a later Publish may change.
 func published[T any](p *Published, read func(*State) T) T {
 	p.mu.Lock()
 	defer p.mu.Unlock()

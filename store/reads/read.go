@@ -31,8 +31,8 @@ func (r *Reader) job(reserved map[int64]int64, columns, where string, args ...an
 	return j, found, err
 }
 
-// knownJob reads a job that the same read has found before. The first columns may contain placeholders, whose
-// arguments are args.
+// knownJob reads a job that the same read has found before. If columns contains placeholders, args are their
+// arguments.
 func (r *Reader) knownJob(reserved map[int64]int64, seq int64, columns string, args ...any) (queue.Job, error) {
 	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, append(args, seq)...)
 	if err == nil && (!found || j.ID == "") {
@@ -140,8 +140,8 @@ func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 	return a, found, err
 }
 
-// maxScanned bounds the number of jobs that one page reads for a filter without an index. The page's Next is
-// the position at which the next page continues.
+// maxScanned limits the jobs that one page reads if no index matches the filter. The page then ends early, and
+// its Next says where the next page continues.
 const maxScanned = 10_000
 
 func checkLimit(limit int) error {
@@ -215,12 +215,12 @@ func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter, take func(
 	})
 }
 
-// matcher is a prepared filter. It uses only columns that precede the settings in a row. Large jobs therefore
-// cost no more than small ones, and jobs with damaged settings are found too.
+// matcher is a prepared filter. It uses only columns that precede the settings in a row. So large jobs cost no
+// more than small ones, and jobs with damaged settings are found too.
 type matcher struct {
 	store.Filter
 	glob  func(id string) bool
-	parts [][]byte // each label, encoded as in the JSON of a job with that label
+	parts [][]byte // each label in the form that it has in a job's JSON
 }
 
 func newMatcher(f store.Filter) (m matcher, err error) {
@@ -247,8 +247,8 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 	return m, nil
 }
 
-// matchState adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
-// last job, it raises Next to the position where it stopped.
+// matchState adds the selected jobs of one state to the result. State 0 means all states. If it stops before
+// the last job, it raises result.Next to the position where it stopped.
 func (m *matcher) matchState(r *Reader, state queue.State, result *store.RefPage) error {
 	from, args := `WHERE`, []any{records.BoolToInt(len(m.parts) > 0)}
 	if state != 0 {
@@ -320,11 +320,11 @@ func (m *matcher) hasLabels(raw []byte) bool {
 	return true
 }
 
-// oldestScanLimit is the number of jobs of a state among which OldestReadySince searches, starting with the first that
-// were enqueued. If this many delayed jobs precede the oldest ready job, OldestReadySince misses it.
+// oldestScanLimit is the number of jobs of a state that OldestReadySince searches, in the order in which they
+// were enqueued. It misses the oldest ready job if this many delayed jobs were enqueued before that job.
 const oldestScanLimit = 1000
 
-// OldestReadySince returns the time at which the longest wait of a ready job began.
+// OldestReadySince returns the time since which the longest-waiting ready job has waited; 0 if no job is ready.
 func (s *Reads) OldestReadySince(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
@@ -346,7 +346,7 @@ func (s *Reads) OldestReadySince(ctx context.Context) (oldest queue.Millis, err 
 // Events returns the events after a sequence number.
 // See docs/decisions/0019.
 func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
-	// Leave out later events: they are committed, but the counts do not include them yet.
+	// Leave out events after the last published one: they are committed, but the counts do not include them yet.
 	last, _ := s.LastEvent()
 	err = s.Read(ctx, func(r *Reader) error {
 		return r.Query(func(r database.Row) (bool, error) {

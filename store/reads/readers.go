@@ -17,7 +17,7 @@ import (
 // readerPool is a pool of connections for reading.
 type readerPool struct {
 	open      func() (database.ReadConn, error)
-	closedErr error         // error of reads after close
+	closedErr error         // error that reads return after close
 	slots     chan struct{} // semaphore: one element for each connection in use
 	closed    chan struct{}
 	idle      chan database.ReadConn // the open connections that are not in use
@@ -56,7 +56,7 @@ func (r *readerPool) take(ctx context.Context) (database.ReadConn, error) {
 	return c, err
 }
 
-// put returns a connection to the pool. It closes a connection that is not sound.
+// put returns a connection to the pool. If sound is false, it closes the connection instead.
 func (r *readerPool) put(c database.ReadConn, sound bool) {
 	if sound {
 		r.idle <- c
@@ -95,8 +95,8 @@ type Database interface {
 	ConvertReadError(err error) error
 }
 
-// Reads answers questions about the stored jobs from snapshots of the database. It implements the part of
-// store.Reader that needs no writer. It is safe for concurrent use.
+// Reads answers questions about the stored jobs from snapshots of the database. It implements the methods of
+// store.Reader and store.Quotas that do not need the writer. It is safe for concurrent use.
 type Reads struct {
 	Published
 	database Database
@@ -121,7 +121,7 @@ type Reader struct {
 	ctx context.Context
 }
 
-// Query executes a query, unless the context of the read has ended.
+// Query executes a query. It returns an error instead if the context of the read has ended.
 func (r *Reader) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
@@ -134,9 +134,9 @@ func (r *Reader) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.Number(r, sql, args...)
 }
 
-// Read calls f with a connection for reading. The read has a time limit, because a reader prevents the WAL
-// from being restarted. The limit does not include the wait for a connection, which ends at the latest with
-// ctx.
+// Read calls f with a connection for reading. The read has a time limit, because a long read keeps the
+// write-ahead log from being restarted. The limit does not include the wait for a free connection; that wait
+// ends with ctx at the latest.
 func (s *Reads) Read(ctx context.Context, f func(*Reader) error) (err error) {
 	for try := 0; ; try++ {
 		c, err := s.readers.take(ctx)

@@ -10,12 +10,12 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// readyLane is a lane whose jobs a reader is going through. The claimed jobs of one user in one queue are
-// treated as an additional lane.
+// readyLane is a lane whose jobs readyJobs reads in order. The claimed jobs of one user in one queue count as
+// an additional lane.
 type readyLane struct {
 	rules.ClosedLaneList            // the queue and the user
-	id                   int64      // 0 if list contains all jobs
-	list                 []readyJob // the next jobs, at least one
+	id                   int64      // id of the lane; 0 if list already contains all its jobs
+	list                 []readyJob // the next jobs of the lane, at least one
 }
 
 // readyJob is a job of a readyLane.
@@ -48,7 +48,7 @@ func (s *Reads) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]rules.
 	}
 }
 
-// takeTurns reads the jobs of lanes in the order of turns, up to limit of them.
+// takeTurns reads up to limit jobs of the lanes, in the order of the users' turns.
 func (r *Reader) takeTurns(
 	lanes []*readyLane, turns *turnOrder, limit int, reserved map[int64]int64,
 ) (list []rules.Position, err error) {
@@ -67,8 +67,8 @@ func (r *Reader) takeTurns(
 	return list, err
 }
 
-// claimedLanes reads the claimed jobs that have not started. It reads up to rows of the jobs that have left
-// their lanes.
+// claimedLanes reads the claimed jobs that have not started. Some of these jobs have left their lanes; it reads
+// at most rows of them.
 func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
 	const (
 		columns  = `queue, uid, rank, seq, priority, place`
@@ -102,8 +102,7 @@ func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 	return lanes, err
 }
 
-// readyLanes returns up to MaxScreenLanes lanes that have jobs which are not claimed, each with its first
-// such job.
+// readyLanes returns up to MaxScreenLanes lanes that contain unclaimed jobs, each with its first unclaimed job.
 func (r *Reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err error) {
 	for last := int64(-1); len(lanes) < MaxScreenLanes && err == nil; { // skips lanes whose jobs are all claimed
 		l := &readyLane{}
@@ -122,7 +121,7 @@ func (r *Reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err e
 	return lanes, err
 }
 
-// readNextJobs reads the next jobs of a lane that are not claimed, at least one if there is one.
+// readNextJobs reads the next unclaimed jobs of a lane into l.list. If the list stays empty, there are no more.
 func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, reserved map[int64]int64) error {
 	for end := false; !end && len(l.list) == 0; limit = readyJobsPerQuery {
 		n := 0
@@ -143,7 +142,7 @@ func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, res
 	return nil
 }
 
-// turnOrder holds a reader's knowledge of the turns of users.
+// turnOrder holds what decides which user has the next turn.
 type turnOrder struct {
 	byArrival  bool                           // users do not take turns
 	lastTurns  map[string]map[int]int64       // when each user was last served, by queue
@@ -151,7 +150,7 @@ type turnOrder struct {
 	claimCount int64                          // number of claims that nextLane has counted
 }
 
-// lastTurn returns the number of the last turn of a lane's user. A claim that nextLane has counted is later
+// lastTurn returns the number of the last turn of a lane's user. Claims that nextLane has counted are later
 // than all turns in lastTurns.
 func (t *turnOrder) lastTurn(l *readyLane) int64 {
 	if claim := t.claims[l.ClosedLaneList]; claim != 0 {
@@ -160,8 +159,8 @@ func (t *turnOrder) lastTurn(l *readyLane) int64 {
 	return t.lastTurns[l.Queue][l.UID]
 }
 
-// nextLane returns the index of the lane whose first job is next, and counts its claim. There is at least one
-// lane.
+// nextLane returns the index of the lane whose first job is next, and counts its claim. The list lanes must not
+// be empty.
 func (t *turnOrder) nextLane(lanes []*readyLane) int {
 	before := func(i, j int) bool { return lanes[j].list[0].After(lanes[i].list[0].Position) }
 	first := 0
@@ -173,7 +172,7 @@ func (t *turnOrder) nextLane(lanes []*readyLane) int {
 	if t.byArrival {
 		return first
 	}
-	bestOf := map[int]int{} // by uid: the best lane in the first lane's queue
+	bestOf := map[int]int{} // for each uid, the index of the user's best lane in the first lane's queue
 	for i, l := range lanes {
 		if l.Queue != lanes[first].Queue {
 			continue

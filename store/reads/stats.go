@@ -36,7 +36,7 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 			return nil
 		}
 		before := until
-		for fine := store.Minute; fine <= g && before > since; fine++ { // the newest times have the finest grain
+		for fine := store.Minute; fine <= g && before > since; fine++ { // recent periods have a finer grain
 			from := since
 			if fine < g {
 				from = max(since, upto[fine+1])

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// EncodePlainAttempt returns the value of the column "ran" in a job's row for the job's last attempt: WORKER PID CPU_US
-// PEAK_RSS NODE. The other values of the attempt are in other columns of that row. Most jobs complete without
-// output or errors, so their attempts need no row in the table attempts. EncodePlainAttempt returns "" for an attempt
-// that needs such a row. See docs/decisions/0025.
+// EncodePlainAttempt returns the value of the column "ran" in a job's row for the job's last attempt: WORKER
+// PID CPU_US PEAK_RSS NODE. The other values of the attempt are in other columns of the job's row. Most jobs
+// complete without output or errors, so their attempts need no row in the table attempts. For an attempt that
+// needs such a row, EncodePlainAttempt returns "". See docs/decisions/0025.
 func EncodePlainAttempt(e *store.Settlement) string {
 	d, a := &e.Decision, &e.Attempt
 	if d.State != queue.Completed || !d.UsesAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 ||
@@ -31,7 +31,7 @@ func EncodePlainAttempt(e *store.Settlement) string {
 const JobAttemptColumns = `ran, runs, fence, started_at, ended_at`
 
 // ReadJobAttempt converts a row of JobAttemptColumns. found is false if the attempt has its own row in the
-// table attempts. Unreadable values are left out.
+// table attempts. Values that cannot be read are zero.
 func ReadJobAttempt(r database.Row) (a queue.Attempt, found bool) {
 	text := r.Text(0)
 	if text == "" {

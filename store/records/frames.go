@@ -10,8 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StagedJob is a job in a frame. Its encoding starts with the length and the checksum of the rest. The rest
-// holds the numbers as varints, then the id and the texts, each after its length.
+// StagedJob is a job in a frame, a part of a large batch that is not in the queue yet. Its encoding starts with
+// the length and the checksum of the rest: the numbers as varints, then the id and the texts, each after its
+// length.
 type StagedJob struct {
 	Seq   int64
 	Draft queue.Job // queue, priority, attempts, times, demands and dependencies
@@ -19,8 +20,9 @@ type StagedJob struct {
 	Texts
 }
 
-// HasChosenID reports whether the user chose the job's id. Such an id has its own row while the job is in a frame.
-// A job without one needs no row: its id is its seq, and frames store the ranges of their seqs.
+// HasChosenID reports whether the user chose the job's id. Such an id has its own row while the job is in a
+// frame. Other jobs need no row, because their ids are their seqs, and each frame's row stores the range of its
+// seqs.
 func (s *StagedJob) HasChosenID() bool { return s.ID != "" }
 
 // castagnoli returns the CRC-32 table of the polynomial for which processors have an instruction. The table

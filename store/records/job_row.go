@@ -7,18 +7,19 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// ColumnsOf returns the columns that hold a part of a job.
+// ColumnsOf returns the columns of the table jobs to read for a ReadScope.
 func ColumnsOf(part rules.ReadScope) string {
 	return [...]string{HeadColumns, JobColumns, WholeColumns}[part]
 }
 
-// RowArgs returns the arguments of the statement with which Put writes a job, in the order of its columns.
+// RowArgs returns the arguments of the statement with which engine.Tx.Put writes a job's row, in the order of
+// its columns.
 func RowArgs(j *rules.Job) []any {
 	var newError any // NULL keeps the stored error
 	if j.NewError != nil {
 		newError = *j.NewError
 	}
-	const room = 10 // for the arguments that callers append
+	const room = 10 // capacity for the arguments that callers append
 	return append(make([]any, 0, 36+room),
 		int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts),
 		int64(j.StartedAttempts), int64(j.Deferrals), int64(j.Shortages), int64(j.RunnerCrashes), BoolToInt(
@@ -38,7 +39,7 @@ func EncodeDemands(list []queue.Demand) (string, error) {
 	return string(text), err
 }
 
-// BoolToInt returns a boolean as the database stores it.
+// BoolToInt returns 1 for true and 0 for false, as the database stores booleans.
 func BoolToInt(b bool) int64 {
 	if b {
 		return 1

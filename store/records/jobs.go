@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	// This package takes half the time of encoding/json, which matters because each claim decodes a job.
+	// This package needs half the time of encoding/json, which matters because every claimed job is decoded.
 	quick "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	compatible "github.com/go-json-experiment/json/v1"
@@ -31,14 +31,15 @@ const (
 	schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran,
 	stored, input_gone`
 	JobColumns = HeadColumns + `, labels, error, terms`
-	// RestrictedColumns are like JobColumns, but contain the settings only of one user's jobs.
+	// RestrictedColumns are like JobColumns, but the settings are empty for jobs of other users than ?1, which
+	// the reader may not see.
 	RestrictedColumns = HeadColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
 	WholeColumns      = JobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` +
 		missingInput +
 		`')`
 )
 
-// ColumnCount returns the number of columns.
+// ColumnCount returns the number of columns in one of the lists HeadColumns, JobColumns and WholeColumns.
 func ColumnCount(columns string) int {
 	switch columns {
 	case HeadColumns:
@@ -55,7 +56,7 @@ var headColumnCount = strings.Count(HeadColumns, ",") + 1
 // missingInput replaces an input that should exist but is lost. It is not valid JSON, so reading the job fails.
 const missingInput = `{`
 
-// Indexes of some of the HeadColumns.
+// Indexes of some columns in HeadColumns, counted from 0.
 const (
 	UidColumn      = 3
 	StateColumn    = 4
@@ -73,16 +74,16 @@ const MaxInlineInputBytes = store.MaxKeptInputBytes
 // errDamaged marks the error of a row whose texts cannot be decoded.
 var errDamaged = errors.New("damaged")
 
-// Texts holds a job's labels, settings and input, encoded as its row and its input store them.
+// Texts holds a job's labels, settings and input, encoded as the tables jobs and inputs store them.
 type Texts struct{ Labels, Terms, Input string }
 
-// Size returns the number of bytes charged to the user for a job with these texts and dependencies.
+// Size returns how many bytes a job with these texts and this number of dependencies counts for in its user's quota.
 func (t *Texts) Size(dependencies int) int64 {
 	return int64(len(t.Labels)+len(t.Terms)+len(t.Input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
 
-// TotalSize returns how many bytes the jobs made from the drafts add to their user's total. The parameter
-// list holds the drafts' texts.
+// TotalSize returns how many bytes the drafts, as jobs, count for in their user's quota. list holds the encoded
+// texts of each draft.
 func TotalSize(drafts []queue.Job, list []Texts) (n int64) {
 	for i := range list {
 		n += list[i].Size(len(drafts[i].DependsOn))
@@ -90,7 +91,7 @@ func TotalSize(drafts []queue.Job, list []Texts) (n int64) {
 	return n
 }
 
-// EncodeTexts encodes the settings of a job.
+// EncodeTexts encodes the labels, the settings and the input of a job.
 func EncodeTexts(terms queue.Execution) (t Texts, err error) {
 	var labels []byte
 	if len(terms.Labels) > 0 {
@@ -155,7 +156,7 @@ func decodeObject(text []byte, terms *queue.Execution) error {
 	return quick.Unmarshal(text, terms, durationsAsNanos)
 }
 
-// durationsAsNanos decodes durations as numbers of nanoseconds, because encoding/json wrote them like that.
+// durationsAsNanos decodes durations as numbers of nanoseconds, because encoding/json encodes them like that.
 var durationsAsNanos = compatible.FormatDurationAsNano(true)
 
 // readHead reads a job from a row of HeadColumns.
@@ -191,8 +192,8 @@ func readProgress(text []byte) *queue.Progress {
 	return p
 }
 
-// DecodeDemands decodes what EncodeDemands wrote. It replaces damaged demands by a lock that is never free,
-// because the job must not run without its gates.
+// DecodeDemands decodes what EncodeDemands wrote. If the text is damaged, it returns a demand for a lock that
+// is never free, because the job must not start without its gates.
 func DecodeDemands(text []byte) (list []queue.Demand) {
 	if len(text) == 0 {
 		return nil
@@ -204,7 +205,7 @@ func DecodeDemands(text []byte) (list []queue.Demand) {
 }
 
 // ReadJob reads a job from a row of columns that begin with HeadColumns. If the settings are damaged, it
-// returns an error and the job without its settings. The job's field Error then holds the same error.
+// returns an error and the job without its settings. The field Error of the job then contains the same text.
 func ReadJob(r database.Row, columns string) (queue.Job, error) {
 	j := readHead(r)
 	if columns == HeadColumns {
@@ -220,8 +221,8 @@ func ReadJob(r database.Row, columns string) (queue.Job, error) {
 	return j, nil
 }
 
-// ReadRulesJob reads a job, with its place in the queue, from a row of columns that begin with HeadColumns. It
-// sets Damaged if the settings are damaged.
+// ReadRulesJob reads a job, with its slot and lane, from a row of columns that begin with HeadColumns. If the
+// settings are damaged, it sets Damaged.
 func ReadRulesJob(r database.Row, columns string) rules.Job {
 	j, err := ReadJob(r, columns)
 	j.Rank = r.Num(RankColumn)

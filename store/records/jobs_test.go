@@ -41,7 +41,7 @@ func (r textRow) View(column int) []byte {
 	return map[int][]byte{headColumnCount + 2: []byte(r.terms), headColumnCount + 3: []byte(r.input)}[column]
 }
 
-// A stored text that is not a JSON object is damaged, even if it is valid JSON.
+// A stored text that is not a JSON object counts as damaged, even if it is valid JSON.
 func TestTextsAreObjects(t *testing.T) {
 	const object = `{"stdin":"x"}`
 	for _, c := range []struct {

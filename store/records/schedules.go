@@ -19,7 +19,8 @@ const (
 	ScheduleDraftColumn  = 18 // index of the draft in ScheduleColumns
 )
 
-// ReadSchedule reads a schedule from a row. If its texts are damaged, its Note says so.
+// ReadSchedule reads a schedule from a row. If the texts of the schedule are damaged, Damaged is true and Note
+// contains the reason. whole says whether the row has all columns.
 func ReadSchedule(r database.Row, whole bool) store.Schedule {
 	n, t := r.Num, r.Text
 	s := store.Schedule{
@@ -58,7 +59,7 @@ type storedDraft struct {
 	ParentIDs []string `json:"parent_ids,omitempty"`
 }
 
-// EncodeScheduleDraft encodes the draft of a schedule's jobs.
+// EncodeScheduleDraft encodes the draft of a schedule's jobs. input is its env and stdin, and draft is the rest.
 func EncodeScheduleDraft(j queue.Job) (draft, input string, err error) {
 	input = EncodeInput(&j.Execution)
 	j.Env, j.Stdin = nil, ""

@@ -11,18 +11,18 @@ import (
 // StatisticsColumns lists the columns that ReadStatistics reads. The first one is the queue.
 const StatisticsColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
 
-// ReadStatistics reads the statistics of a queue in a period.
+// ReadStatistics reads the statistics of a queue in a period into f.
 func ReadStatistics(r database.Row, f *store.AttemptStatistics) {
 	f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = r.Num(1), r.Num(2), r.Num(3), r.Num(4), r.Num(5),
 		r.Num(6)
 	f.WaitTimes, f.RunTimes = store.ParseHistogram(r.View(7)), store.ParseHistogram(r.View(8))
 }
 
-// AllTime is the grain of the all-time statistics. They form one period, which is stored with the time 0 and
-// covers all hours that were summed up.
+// AllTime is the grain of the all-time statistics. They form a single period, which is stored with the time 0.
+// It covers all hours that have been summed up.
 const AllTime = store.Day + 1
 
-// AddStatistics adds statistics to those of a queue.
+// AddStatistics adds f to the statistics that rows contains for a queue.
 func AddStatistics(rows map[string]*store.AttemptStatistics, name string, f *store.AttemptStatistics) {
 	if rows[name] == nil {
 		rows[name] = new(store.AttemptStatistics)
@@ -47,7 +47,7 @@ type QueueCounts struct {
 	RetainedBytes int64 `json:"o,omitempty"` // bytes of the outputs of RetainedJobs
 }
 
-// ParseQueueCounts parses meta.queues.
+// ParseQueueCounts parses the list in the column queues of the table meta. The keys of the result are names of queues.
 func ParseQueueCounts(list string) (map[string]QueueCounts, error) {
 	of := map[string]QueueCounts{}
 	for entry := range strings.FieldsSeq(list) {

@@ -5,8 +5,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Admit returns an error if n more waiting jobs of a user exceed a limit. limit bounds the waiting jobs of all
-// users, and userLimit those of this user; 0 means unlimited. Jobs of committed batches count as waiting.
+// Admit returns an error if n more waiting jobs of a user exceed a limit. limit applies to the waiting jobs of
+// all users, and userLimit to those of this user; 0 means unlimited. Jobs of committed batches count as
+// waiting.
 func Admit(c Counters, uid int, n, limit, userLimit int64) error {
 	if err := AdmitAll(c, n, limit); err != nil {
 		return err
@@ -36,8 +37,8 @@ func AdmitUser(c Counters, uid int, n, limit int64) error {
 	return nil
 }
 
-// AdmitBytes returns an error if a user's jobs would use more than limit bytes with the added bytes; 0 means
-// unlimited.
+// AdmitBytes returns an error if added more bytes would raise the bytes of a user's jobs above limit. A limit
+// of 0 means unlimited.
 func AdmitBytes(c Counters, uid int, added, limit int64) error {
 	if used := c.UserCounts(uid).Bytes; limit > 0 && added > 0 && used+added > limit {
 		return store.NewQuotaError(used, limit, added)

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each limit on waiting jobs admits exactly as many jobs as it says. Leased jobs wait too until they start.
+// Each limit on waiting jobs admits exactly as many jobs as it says. Leased jobs count as waiting until they start.
 func TestLimitsOnWaitingJobs(t *testing.T) {
-	waiting := func() *fixture { // 3 waiting jobs: 2 of userA in queue a, 1 of userB; 1 more has started
+	waiting := func() *fixture { // three waiting jobs: two of userA in queue a, one of userB; one more job has started
 		f := newFixture(t)
 		f.add(queue.Job{ID: "running", Queue: "a"})
 		f.wantClaim(1, "running")
@@ -18,7 +18,7 @@ func TestLimitsOnWaitingJobs(t *testing.T) {
 		return f
 	}
 	cases := map[string]struct {
-		limit func(f *fixture, n int64) error // checks n more jobs of userA in queue a against a limit of 5
+		limit func(f *fixture, n int64) error // checks whether n more jobs of userA in queue a fit within a limit of 5
 		room  int64
 	}{
 		"all jobs": {func(f *fixture, n int64) error { return Admit(fakeCounters{f.fakeData}, userA, n, 5, 0) }, 2},
@@ -54,7 +54,8 @@ func TestZeroMeansUnlimited(t *testing.T) {
 	}
 }
 
-// A retried job must fit within the limits as a new job must. A release needs no room: the job waits already.
+// A retried job must fit within the limits like a new job. A released job need not, because it already counts
+// as waiting.
 func TestRetryIsLimitedLikeEnqueue(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "dead"})

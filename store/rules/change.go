@@ -19,7 +19,7 @@ func readScopeFor(verb queue.Verb) ReadScope {
 	return ReadTerms
 }
 
-// Change applies a verb to a job.
+// Change applies the verb of c to the job with the number seq; see store.Queue.Change.
 func (r *Rules) Change(seq int64, c store.Change) error {
 	if r.tx.Lease(seq) != nil {
 		return store.ErrLeased
@@ -58,7 +58,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		j.Attempts, j.Deferrals, j.Shortages, j.RunnerCrashes = 0, 0, 0, 0
 		j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = new(""), -1, 0, 0
 		r.restartWait(&j, r.tx.Now())
-		// The limits that a retried job states for locks and rates apply again, as if the job were new.
+		// A retried job sets the limits of its locks and rates again, like a new job.
 		r.applyDeclaredLimits(&j)
 	case queue.VerbEdit:
 		if err := r.edit(&j, &c); err != nil {
@@ -71,10 +71,9 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	return r.err
 }
 
-// adjustForDependencies returns the state for a job that a change would set to the given state, taking
-// dependencies into account. The state is Blocked if the job has undecided dependencies, and Pending if the
-// job was blocked and has none. If the state table does not allow the ended job to be blocked, the job does not
-// wait for parents that run again.
+// adjustForDependencies returns the state that a job gets when a change asks for the state to. A job with
+// undecided dependencies becomes Blocked, and a blocked job without any becomes Pending. If the state table
+// does not allow an ended job to become Blocked, that job does not wait for parents that run again.
 func (r *Rules) adjustForDependencies(j *Job, to queue.State) queue.State {
 	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.CanBecome(queue.Blocked) || !j.State.Ended()
 	if !runnable || !mayWait || !r.tx.HasEdges() {
@@ -92,9 +91,9 @@ func (r *Rules) adjustForDependencies(j *Job, to queue.State) queue.State {
 	return to
 }
 
-// revive prepares an ended job to wait again. It returns an error if a limit is reached or another job has
-// the unique key. Unless c.KeepDependants is set, it also adds a note. Because of the note, the dependants
-// that were cancelled because of this job wait for it again.
+// revive prepares an ended job to wait again. It returns an error if a limit is reached or another job has the
+// unique key. If c.KeepDependants is false, it also adds a note; see ParentChange. The note makes the
+// dependants that were cancelled because of this job wait for it again.
 func (r *Rules) revive(j *Job, c *store.Change) error {
 	if err := Admit(r.tx, j.UID, 1, c.MaxPending, c.MaxPendingPerUser); err != nil {
 		return err
@@ -114,7 +113,8 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	return nil
 }
 
-// restartWait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
+// restartWait resets the waiting time of a job, as if the job were enqueued at the time due. It leaves the job
+// at least one more attempt.
 func (r *Rules) restartWait(j *Job, due queue.Millis) {
 	j.DueAt, j.AgingSince, j.ArrivalNumber, j.Reason = due, due, r.tx.Counts().EnqueuedTotal, ""
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
@@ -141,8 +141,8 @@ func (r *Rules) checkEdit(old, j *Job) error {
 	return nil
 }
 
-// edit applies a user's changes to a waiting job. The job keeps the waiting time that it has accumulated,
-// unless its start time has changed.
+// edit applies a user's changes to a waiting job. If its start time has not changed, the job keeps the waiting
+// time that it has accumulated.
 func (r *Rules) edit(j *Job, c *store.Change) error {
 	old := *j
 	sizeBefore, err := r.tx.StoredSize(&old.Job)

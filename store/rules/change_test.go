@@ -38,7 +38,7 @@ func TestEditMovesJobToItsLane(t *testing.T) {
 	f.wantClaim(9, "1 2")
 }
 
-// An edit keeps the waiting time of a job, unless it changes the start time.
+// An edit that does not change a job's start time keeps the job's waiting time.
 func TestEditKeepsWaitingTime(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})
@@ -95,7 +95,7 @@ func TestRetryResetsJob(t *testing.T) {
 	f.wantClaim(1, "1")
 }
 
-// A released job does not wait for its retry delay, and has an attempt left.
+// A job that a user releases does not wait for its retry delay, and has at least one attempt left.
 func TestReleaseEndsRetryDelay(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1", MaxAttempts: 1})
@@ -122,7 +122,7 @@ func TestDamagedJobIsNotChanged(t *testing.T) {
 	}
 }
 
-// A change that is limited to some states does nothing in other states.
+// A change that lists the states in which it applies does nothing in other states.
 func TestChangeAppliesInListedStates(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})

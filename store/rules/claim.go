@@ -12,11 +12,11 @@ type Queue struct {
 	Name string
 	// Weight is the queue's share of all starts, relative to the weights of the other queues.
 	Weight int
-	// Room is the number of further jobs of the queue that may be leased. It is 0 while the queue is paused.
+	// Room is how many more jobs of the queue may be leased. It is 0 while the queue is paused.
 	Room int
-	Head Position // the best head among the queue's open lanes
-	// Pass is the queue's next turn while queues have different weights. The queue with the lowest turn is
-	// served first.
+	Head Position // the best position among the heads of the queue's open lanes
+	// Pass is the number of the queue's next turn while queues have different weights. The queue with the
+	// lowest number is served first.
 	Pass int64
 
 	Waiting      int64 // number of waiting jobs
@@ -31,15 +31,16 @@ type claimer struct {
 	turns UserTurns
 
 	contenders []contender // used by pickLane, which reuses the memory
-	// turnSteps counts the steps that the current claim has taken to check contenders.
+	// turnSteps counts the lanes that the current claim has checked to decide which user has the next turn, and
+	// the jobs that it has leased.
 	turnSteps int
 	// ClaimedBytes is the size of the jobs that claims have read.
 	ClaimedBytes int
 }
 
-// Claim leases the best jobs that all their gates have room for, in order. It stops after want jobs, or when
-// the size of the jobs reaches MaxClaimBytes. If it leases none and more is true, the caller continues the
-// claim in another transaction.
+// Claim leases the best jobs for which all gates have room, in the order of their ranks. It stops after want
+// jobs, or when the size of the jobs reaches MaxClaimBytes. If it leases none and more is true, the caller
+// continues the claim in another transaction.
 func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 	bytes := 0
 	c.turnSteps = 0
@@ -111,10 +112,10 @@ func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) []queue
 	return jobs
 }
 
-// chooseQueue returns the queue that has the next turn, and a scan of its best open lane. scan.StopAt is the
-// position from which on a job of another lane or queue goes first. While all queues have the same weight,
-// queues are ordered by the rank of their best heads. While weights differ, stride scheduling chooses the
-// queue for each job.
+// chooseQueue returns the queue that has the next turn, and a scan of its best open lane. From the position
+// scan.StopAt on, a job of another lane or queue goes first. While all queues have the same weight, the queue
+// whose first job has the best rank is chosen. While weights differ, stride scheduling chooses the queue for
+// each job.
 func (c *claimer) chooseQueue() (q *Queue, scan LaneScan) {
 	weighted := c.queues.WeightsDiffer()
 	nextHead := EndPosition
@@ -145,15 +146,16 @@ func (c *claimer) chooseQueue() (q *Queue, scan LaneScan) {
 	return q, scan
 }
 
-// queueTurn returns the queue's turn. It is at least the turn that was served last, so a queue does not save
-// up turns while it has no job to start.
+// queueTurn returns the number of the queue's next turn. The number is at least that of the turn that was
+// served last, so a queue does not save up turns while it has no job to start.
 func (c *claimer) queueTurn(q *Queue) int64 { return max(q.Pass, c.queues.LastServedTurn()) }
 
-// stride is added to the turn of a queue of weight 1 for each job that it starts. A queue of weight w adds
-// stride/w. The rounding error of stride divided by a weight is negligible for weights from 1 to 1000.
+// stride is the number that each started job adds to the turn of a queue of weight 1. For a queue of weight w,
+// each job adds stride/w. For weights from 1 to 1000, the rounding error of the division is negligible.
 const stride = 1 << 30
 
-// advanceTurn moves the turn of a queue after a start (Waldspurger and Weihl, Stride Scheduling, 1995).
+// advanceTurn raises the number of the queue's next turn after one of its jobs was leased (Waldspurger and
+// Weihl, Stride Scheduling, 1995).
 func (c *claimer) advanceTurn(q *Queue) {
 	if c.queues.WeightsDiffer() {
 		turn := c.queueTurn(q)
@@ -162,7 +164,7 @@ func (c *claimer) advanceTurn(q *Queue) {
 }
 
 // limitScan lowers scan.StopAt to the best head among the lanes that this lane's gates have closed. From that
-// position on, the job of the closed lane ranks first, and may have room by then.
+// position on, the job of the closed lane ranks first, and its gates may have room again.
 func (c *claimer) limitScan(scan *LaneScan) {
 	l := &scan.Lane
 	stopBefore := func(other Lane) {

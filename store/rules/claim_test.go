@@ -19,7 +19,7 @@ func TestClaimOrder(t *testing.T) {
 	byArrival := queue.Order{Scheduling: queue.ByArrival}
 	cases := map[string]struct {
 		order    queue.Order
-		priority int64 // of the second job
+		priority int64 // priority of the second job; the first one has 0
 		want     string
 	}{
 		"ageing: the first job has earned more points":     {byPoints, 9, "first second"},
@@ -87,7 +87,7 @@ func TestClaimDoesNotChangeJob(t *testing.T) {
 	f.wantClaim(1, "")
 }
 
-// Every claim of a job raises its fence, also after the lease was given back.
+// Every claim of a job raises its fence, even after the lease was given back.
 func TestClaimRaisesFence(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})
@@ -103,7 +103,7 @@ func TestClaimRaisesFence(t *testing.T) {
 	}
 }
 
-// A claim ends with the job by which it has read MaxClaimBytes.
+// A claim ends as soon as it has read MaxClaimBytes bytes of jobs.
 func TestClaimIsLimitedInBytes(t *testing.T) {
 	f := newFixture(t)
 	half := queue.Execution{Stdin: strings.Repeat("x", MaxClaimBytes/2)}
@@ -114,8 +114,8 @@ func TestClaimIsLimitedInBytes(t *testing.T) {
 	f.wantClaim(3, "3")
 }
 
-// A claim that has used up its steps leases nothing and asks to be continued. Each transaction takes at most
-// MaxSteps steps.
+// A claim that has used up its steps leases nothing and asks its caller to continue it. Each transaction takes
+// at most MaxSteps steps.
 func TestClaimIsLimitedInSteps(t *testing.T) {
 	f := newFixture(t)
 	for i := range MaxSteps / 2 {
@@ -189,7 +189,7 @@ func TestQueueConcurrency(t *testing.T) {
 	f.wantClaim(9, "a3")
 }
 
-// A simulation claims what claims would take, over several claims.
+// A simulation returns the jobs that several claims, one after another, would take.
 func TestSimulationFollowsClaims(t *testing.T) {
 	f := newFixture(t)
 	f.add(needing("1", "lock:db"), needing("2", "lock:db"), queue.Job{ID: "3"})

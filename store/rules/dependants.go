@@ -16,9 +16,9 @@ type Edge struct {
 	OnFailure queue.OnDependencyFailure
 }
 
-// ParentChange is a note that a parent has ended in State, or was removed if State is 0, or runs again if
-// State is Rerun. Because of the note, the parent's edges with ids up to LastEdgeID are decided, or reopened
-// for Rerun.
+// ParentChange is a note that a parent has ended in State, or was removed if State is 0, or runs again if State
+// is Rerun. The note applies to the parent's edges with ids up to LastEdgeID. They will be decided or, for
+// Rerun, reopened.
 type ParentChange struct {
 	ID         int64
 	Parent     int64
@@ -30,14 +30,14 @@ type ParentChange struct {
 // wait for it again.
 const Rerun = ^queue.State(0)
 
-// MaxParentChanges limits the notes about one parent until its edges are decided. The limit keeps a user who ends
-// and retries a job again and again from adding any number of notes.
+// MaxParentChanges limits the notes about one parent until its edges are decided. Without the limit, a user who
+// ends and retries a job again and again could add any number of notes.
 const MaxParentChanges = 8
 
-// addParentChange adds a note for a job's dependants; see ParentChange.State. If the newest earlier note also says
-// that the parent has ended, the new note applies only to edges that were added since. If state is Rerun and the
-// parent already has MaxParentChanges notes, addParentChange adds none. Instead, it drops the notes
-// that are newer than the last Rerun note, and extends that note to all current edges.
+// addParentChange adds a note for a job's dependants; see ParentChange.State. If the newest earlier note also
+// says that the parent has ended, the new note applies only to edges that were added after that note. If state
+// is Rerun and the parent already has MaxParentChanges notes, addParentChange adds none. Instead, it drops the
+// notes that are newer than the last Rerun note, and extends that note to all current edges.
 func (r *Rules) addParentChange(j *Job, state queue.State) {
 	if !r.tx.HasEdges() {
 		return
@@ -56,8 +56,8 @@ func (r *Rules) addParentChange(j *Job, state queue.State) {
 	r.check(r.tx.AddParentChange(j.Seq, j.UID, state, after))
 }
 
-// maxEdgesPerTx limits the edges that are decided in one transaction. Measured with a job that had 100,000
-// dependants: with a limit of 250, other commits waited 20 ms; with 50, they waited 8 ms.
+// maxEdgesPerTx limits the edges that are decided in one transaction. A measurement used a job with 100,000
+// dependants: other commits waited 20 ms with a limit of 250, and 8 ms with a limit of 50.
 const maxEdgesPerTx = 50
 
 // DecideDependants decides a limited number of edges of parents that have ended, or reopens edges of parents
@@ -90,7 +90,8 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 	return true, r.err
 }
 
-// updateEdge decides an edge, or reopens it if the parent runs again. Then it changes the child accordingly.
+// updateEdge decides an edge, or reopens it if the parent runs again. Then it releases, cancels, holds or
+// blocks the child, as the edge's new status requires.
 func (r *Rules) updateEdge(e *Edge, parent queue.State) {
 	status := store.Satisfied
 	switch {
@@ -127,9 +128,9 @@ func (r *Rules) releaseChild(j *Job) {
 	r.Move(j, queue.Pending, queue.EventReleased, dependencyDetail)
 }
 
-// reopenChild makes a child wait again for a parent that runs again. A cancelled child returns if it was
-// cancelled because of this parent and no other. It must still have its input, and no other job may have
-// taken its unique key.
+// reopenChild makes a child wait again for a parent that runs again. A cancelled child waits again only if this
+// parent was the sole reason for the cancellation. In addition, the child must still have its input, and no
+// other job may have taken its unique key.
 func (r *Rules) reopenChild(j *Job) {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 {
 		return
@@ -146,8 +147,8 @@ func (r *Rules) reopenChild(j *Job) {
 	r.Move(j, queue.Blocked, queue.EventRetried, dependencyDetail)
 }
 
-// applyDependencyFailure cancels or holds a job, as it asked for, after a parent ended in a state that its
-// dependency does not accept.
+// applyDependencyFailure cancels or holds a job after a parent ended in a state that the job's dependency does
+// not accept. The parameter do is the job's setting for this case.
 func (r *Rules) applyDependencyFailure(j *Job, do queue.OnDependencyFailure) {
 	switch {
 	case do == queue.DependencyFailureCancel:

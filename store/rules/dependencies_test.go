@@ -109,7 +109,7 @@ func TestDependantWaitsForAllParents(t *testing.T) {
 	f.wantStates("child other", "cancelled cancelled")
 }
 
-// When a dependant is cancelled, the jobs that depend on its success are cancelled too.
+// When a dependant is cancelled, the jobs that depend on its success are also cancelled.
 func TestCancelledDependantCancelsItsDependants(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "a"})
@@ -123,8 +123,8 @@ func TestCancelledDependantCancelsItsDependants(t *testing.T) {
 	}
 }
 
-// A dependency that is satisfied does not release a job that a user holds. Releasing it lets it run, or wait
-// for the parents that have not ended.
+// A satisfied dependency does not release a job that a user holds. When the user releases the job, it runs, or
+// waits for parents that have not ended.
 func TestHeldDependantIsNotReleased(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "parent"}, queue.Job{ID: "slow"})
@@ -138,7 +138,7 @@ func TestHeldDependantIsNotReleased(t *testing.T) {
 	f.wantStates("waits", "pending")
 }
 
-// A held job is cancelled if a dependency of it breaks.
+// A held job is cancelled if one of its dependencies is broken.
 func TestHeldDependantIsCancelledByBrokenDependency(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "parent"})
@@ -175,7 +175,7 @@ func TestRetriedParentBringsItsDependantsBack(t *testing.T) {
 	f.run("grandchild", queue.Completed)
 }
 
-// Some cancelled dependants stay cancelled when their parent is retried.
+// When a parent is retried, some of its cancelled dependants stay cancelled.
 func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 	cases := map[string]struct {
 		prepare func(*fixture) // runs before the parent is retried
@@ -216,7 +216,7 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 	}
 }
 
-// A dependant comes back only if no other of its dependencies is broken.
+// When a parent is retried, a cancelled dependant waits again only if no other dependency of it is broken.
 func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
 	f := newFixture(t)
 	child := after("child", "p1", queue.ParentCompleted)
@@ -231,7 +231,7 @@ func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
 	f.wantStates("child", "blocked")
 }
 
-// One transaction decides maxEdgesPerTx dependants. Later transactions decide the others.
+// One transaction decides maxEdgesPerTx dependants. Later transactions decide the rest.
 func TestDependantsAreDecidedInSteps(t *testing.T) {
 	pending := func(f *fixture) (n int) {
 		for _, j := range f.jobs {

@@ -47,8 +47,8 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	return g, r.err
 }
 
-// currentLease returns the stored lease of a job. It returns nil if l is stale, because that lease has ended
-// or the job has a newer fence.
+// currentLease returns the stored lease of a job. It returns nil if l is stale: that lease has ended, or the
+// job now has a newer fence.
 func (r *Rules) currentLease(l queue.Lease) *Lease {
 	if current := r.tx.Lease(l.Seq); current != nil && current.Job.Fence == l.Fence {
 		return current
@@ -73,7 +73,7 @@ func (r *Rules) recordStarted(st *store.AttemptStart, stale func(queue.Lease)) {
 	r.Move(j, queue.Processing, queue.EventStarted, detail)
 }
 
-// recordProgress records the progress of a running attempt.
+// recordProgress records the progress of a running attempt. For a stale lease, it calls stale instead.
 func (r *Rules) recordProgress(p *store.Progress, stale func(queue.Lease)) {
 	l := r.currentLease(p.Lease)
 	if l == nil || !l.Running {
@@ -94,14 +94,14 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) {
 		return
 	}
 	if p != nil {
-		p = new(*p) // copied, because the caller owns p
+		p = new(*p) // copy it, because the caller owns p
 	}
 	j.Progress = p
 	r.check(r.tx.PutProgress(j))
 }
 
-// settle records how a lease ended. maxBytes limits the bytes that the job's user may hold; 0 means
-// unlimited.
+// settle records how a lease ended, or calls stale if the lease is stale. maxBytes limits the bytes that the
+// job's user may hold; 0 means unlimited.
 func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lease)) {
 	l := r.currentLease(e.Lease)
 	if l == nil {
@@ -170,9 +170,9 @@ func applyResult(j *Job, e *store.Settlement) {
 	j.StartedAt, j.ExitCode, j.Signal, j.NewError = a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
 
-// PredictRow returns the row that a job will have after an attempt has ended it, or nil if the row cannot be
-// predicted. maxBytes limits the bytes that the job's user may hold; 0 means unlimited. PredictRow changes
-// nothing.
+// PredictRow returns the row that a job will have after the end of an attempt was recorded. It returns nil if
+// the row cannot be predicted. maxBytes limits the bytes that the job's user may hold; 0 means unlimited.
+// PredictRow changes nothing.
 func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 	l := r.currentLease(e.Lease)
 	if l == nil || !e.Decision.RecordsAttempt || !e.Decision.State.Ended() {
@@ -222,8 +222,8 @@ func (r *Rules) Pause(p store.Pause) error {
 	return r.err
 }
 
-// release ends a lease that never started, and returns its job to the queue. The job keeps the fence of the
-// lease, so that no later claim gets the same fence.
+// release ends a lease whose attempt never started, and returns the job to the queue. The job keeps the fence
+// of the lease, so that no later claim gets the same fence.
 func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) {
 	l := r.currentLease(lr)
 	if l == nil || l.Running {
@@ -233,7 +233,7 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) {
 	j := new(l.Job)
 	r.tx.UndoUserTurn(r.tx.Queue(j.Queue), j.UID, l.Turn)
 	j.HeldUnits = ""
-	// The clock may have been set back since the claim. The job was due then, so it remains due.
+	// The clock may have been set back since the claim. The job was due at the claim, so it remains due.
 	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
 	r.assignSlot(j)

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A report about a lease that was lost changes nothing, whatever it says, and names the lease as stale.
+// A report about a lost lease changes nothing, whatever it says. The result lists the lease as stale.
 func TestLostLeaseChangesNothing(t *testing.T) {
 	reports := map[string]func(*fixture, queue.Lease) store.Report{
 		"started": func(f *fixture, l queue.Lease) store.Report {
@@ -135,7 +135,7 @@ func TestRetryWaitsForItsDelay(t *testing.T) {
 	f.wantClaim(1, "1")
 }
 
-// A released job returns to its old position.
+// A job whose lease is released returns to its old position.
 func TestReleasedJobKeepsItsPosition(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})
@@ -166,7 +166,7 @@ func TestChangeDuringLease(t *testing.T) {
 	f.wantClaim(2, "2")
 }
 
-// A pause is recorded for an attempt that has started, and ends with it.
+// A pause is recorded for an attempt that has started. The record is deleted when the attempt ends.
 func TestPauseOfRunningJob(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})
@@ -193,7 +193,8 @@ func TestPauseOfRunningJob(t *testing.T) {
 	}
 }
 
-// Progress is recorded for an attempt that has started. It stays after the end unless the end has its own.
+// Progress is recorded for an attempt that has started. It stays after the end of the attempt, except if the
+// report of the end contains newer progress.
 func TestProgressStaysAfterEnd(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})
@@ -234,7 +235,8 @@ func TestPredictRowMatchesSettlement(t *testing.T) {
 	}
 }
 
-// An output that exceeds the user's quota replaces older outputs, or is not kept.
+// If an output exceeds the user's quota, older outputs are removed to make room. If that is not enough, the
+// output is not kept.
 func TestOutputMakesRoomForItself(t *testing.T) {
 	end := func(f *fixture, id string, limit int64) {
 		f.wantClaim(1, id)
@@ -244,7 +246,7 @@ func TestOutputMakesRoomForItself(t *testing.T) {
 	}
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"}, queue.Job{ID: "3"})
-	limit := f.bytes[userA].all + 1000 // has room for one output
+	limit := f.bytes[userA].all + 1000 // leaves room for one output
 	end(f, "1", limit)
 	end(f, "2", limit)
 	if a, b := f.job("1").OutputBytes, f.job("2").OutputBytes; a != 0 || b != 1000 {

@@ -101,7 +101,7 @@ func (d *fakeData) sortedLanes(matches func(*Lane) bool) (list []Lane) {
 	return list
 }
 
-// first returns the first lane of a list, if any.
+// first returns the first lane of a list; found is false for an empty list.
 func first(list []Lane) (l Lane, found bool, err error) {
 	if len(list) > 0 {
 		return list[0], true, nil
@@ -270,7 +270,7 @@ func (f fakeGates) change(gate int64, change func(*fakeGate)) {
 	f.d.gates[gate] = g
 }
 
-// GateRule counts the units that leases hold, except those of started jobs at a rate, which RecordStart counts.
+// GateRule counts the units that leases hold. At a rate it ignores started jobs, because RecordStart has counted them.
 func (f fakeGates) GateRule(gate int64) (GateRule, error) {
 	rule := GateRule{Demand: f.d.gates[gate].Demand}
 	for _, l := range f.d.leases {

@@ -11,11 +11,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The files fake_*_test.go implement the roles of Tx in memory, one fake type for each role. The fakes share
-// plain maps and keep no counts: a read searches the maps. They are slow but simple, so that a failed
-// test points to the rules.
+// The files fake_*_test.go implement the interfaces that Tx combines, its roles, in memory. There is one fake
+// type for each role. The fakes share plain maps and keep no counts: a read searches the maps. They are slow
+// but simple, so that a failed test points to the rules.
 
-// fakeTx implements Tx.
+// fakeTx implements Tx with the fake of each role.
 type fakeTx struct {
 	fakeClock
 	fakeSettings
@@ -51,7 +51,7 @@ type fakeData struct {
 	fakeDependencyTables
 }
 
-// fakeJobTables stores jobs, what happened to them, and the counts that the rules keep of them.
+// fakeJobTables stores jobs, what happened to them, and the counts that the rules report.
 type fakeJobTables struct {
 	jobs          map[int64]Job
 	leases        map[int64]*Lease
@@ -65,9 +65,9 @@ type fakeJobTables struct {
 	garbage      []string
 	measurements []Measurement
 
-	states    map[queue.State]int // counted by CountTransition, to be compared with the jobs
-	keptCount int                 // counted by AdjustRetainedCount
-	bytes     map[int]fakeBytes   // counted by AddUserBytes, for each user
+	states    map[queue.State]int // number of jobs by state, as counted by CountTransition
+	keptCount int                 // number of retained jobs, as counted by AdjustRetainedCount
+	bytes     map[int]fakeBytes   // bytes of each user, as counted by AddUserBytes
 }
 
 type fakeEvent struct {
@@ -214,7 +214,7 @@ func (f fakeJobs) StoredSize(j *queue.Job) (int64, error) {
 	return int64(store.JobBytes + len(j.Command) + len(j.Stdin) + dependencies*store.DependencyBytes), nil
 }
 
-// Put keeps the parts that j.WriteScope leaves out, as an engine does.
+// Put keeps the stored parts that j.WriteScope does not include, like an engine.
 func (f fakeJobs) Put(j *Job) error {
 	old, stored := f.d.jobs[j.Seq], *j
 	if old.Seq == 0 {
@@ -329,7 +329,7 @@ func (f fakeLeases) PutLease(l *Lease)      { f.d.leases[l.Job.Seq] = l }
 func (f fakeLeases) DeleteLease(l *Lease)   { delete(f.d.leases, l.Job.Seq) }
 func (f fakeLeases) FenceStep() int64       { return 1 }
 
-// fakeSavepoints restores all data, and the rules of the transaction.
+// fakeSavepoints undoes a part by restoring all data, and the state of the rules.
 type fakeSavepoints struct {
 	d     *fakeData
 	rules *Rules

@@ -31,7 +31,7 @@ func occurrences(runs ...queue.Millis) store.OccurrenceRequest {
 	}
 }
 
-// fire runs occurrences like an engine does.
+// fire runs occurrences in a transaction, like an engine.
 func (f *fixture) fire(request store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
 	f.t.Helper()
 	err = f.try(func(r *Rules) error {
@@ -59,13 +59,13 @@ func (f *fixture) outcomes() string {
 	return strings.Join(list, ", ")
 }
 
-// Occurrences that are caught up run one after another, and the others are recorded as missed. The schedule
-// remembers the newest one that was handled.
+// Missed occurrences that the schedule catches up on run one after another. The remaining ones are recorded as
+// missed. The schedule remembers the newest occurrence that was handled.
 func TestScheduleCatchesUp(t *testing.T) {
 	cases := map[string]struct {
 		missed, runs []queue.Millis
 		outcomes     string
-		states       string // of the jobs s-200, s-300 and s-400
+		states       string // states of the jobs s-200, s-300 and s-400
 	}{
 		"none": {[]queue.Millis{200, 300}, []queue.Millis{400}, "200 missed, 300 missed, 400 fired", "gone gone pending"},
 		"one":  {[]queue.Millis{200}, []queue.Millis{300}, "200 missed, 300 fired", "gone pending gone"},
@@ -129,7 +129,8 @@ func TestQueuedOccurrenceRunsAfterFailedOne(t *testing.T) {
 	f.run("s-300", queue.Completed)
 }
 
-// With overlap replace, a leased job must be ended before it can be replaced. Until then nothing happens.
+// With the overlap "replace", a leased job must be ended before it can be replaced. Until then, the occurrence
+// does nothing.
 func TestReplaceWaitsForLeasedJob(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapReplace)
@@ -151,7 +152,7 @@ func TestReplaceWaitsForLeasedJob(t *testing.T) {
 	f.wantStates("s-300", "pending")
 }
 
-// If the job would be rejected in any case, the leased job is not ended for it.
+// With the overlap "replace", a leased job need not end if the new job would be rejected in any case.
 func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapReplace)
@@ -195,8 +196,8 @@ func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 	}
 }
 
-// A user can run a schedule that is paused. The run leaves the schedule's times alone, and its rejection is an
-// error for the user.
+// A user can run a schedule that is paused. The run does not change the schedule's times. If its job is
+// rejected, the user gets an error.
 func TestRunRequestedByUser(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)

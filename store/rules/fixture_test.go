@@ -19,7 +19,7 @@ const (
 	userC = 1003
 )
 
-// fixture is a queue in memory. Each operation is one transaction, with the same end as in an engine.
+// fixture is a queue in memory. Each operation is one transaction, which ends with the same steps as in an engine.
 type fixture struct {
 	t *testing.T
 	*fakeData
@@ -68,7 +68,7 @@ func (f *fixture) do(op func(*Rules) error) {
 	}
 }
 
-// checkData checks the counts that the rules keep, and that no claim can overlook a job.
+// checkData checks that the counts reported by the rules match the jobs, and that no claim can overlook a job.
 func (f *fixture) checkData() {
 	f.t.Helper()
 	states, kept := map[queue.State]int{}, 0
@@ -161,7 +161,7 @@ func filled(draft queue.Job) queue.Job {
 	return draft
 }
 
-// add enqueues jobs, which must be accepted.
+// add enqueues jobs, and checks that they are accepted.
 func (f *fixture) add(drafts ...queue.Job) {
 	f.t.Helper()
 	if _, err := f.enqueue(drafts...); err != nil {
@@ -232,7 +232,7 @@ func (f *fixture) start(ids ...string) {
 	}
 }
 
-// ended returns a report about the end of an attempt that began now.
+// ended returns a report about the end of an attempt that began at the current time. to is the job's new state.
 func (f *fixture) ended(lease queue.Lease, to queue.State) store.Settlement {
 	e := store.Settlement{Lease: lease}
 	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.currentTime, EndedAt: f.currentTime}
@@ -254,7 +254,7 @@ func (f *fixture) endAs(id string, to queue.State) {
 	f.exchange(store.Report{Settlements: []store.Settlement{f.ended(f.lease(id), to)}})
 }
 
-// hold has another user hold a shared lock. The job that holds it has the lock's name as its id.
+// hold makes a job of another user hold a shared lock. The id of this job is the name of the lock.
 func (f *fixture) hold(lock string) {
 	f.t.Helper()
 	f.add(queue.Job{ID: lock, UID: userC, Queue: "holders", Demands: demands("lock:" + lock), Priority: 1_000_000})
@@ -283,7 +283,7 @@ func (f *fixture) change(verb queue.Verb, id string) error {
 	return f.try(func(r *Rules) error { return r.Change(seq, store.Change{Verb: verb, UID: userA}) })
 }
 
-// must applies a verb to jobs, which must be accepted.
+// must applies a verb to jobs, and checks that no change is rejected.
 func (f *fixture) must(verb queue.Verb, ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
@@ -293,7 +293,7 @@ func (f *fixture) must(verb queue.Verb, ids ...string) {
 	}
 }
 
-// advance lets time pass, then does what an engine does when something is due.
+// advance lets time pass, then carries out what is due, like an engine's Promote.
 func (f *fixture) advance(d time.Duration) {
 	f.t.Helper()
 	f.currentTime = f.currentTime.Add(d)
@@ -377,7 +377,7 @@ func (f *fixture) eventsOf(id string) string {
 	return strings.Join(list, " ")
 }
 
-// wantRejection checks that an error rejects one operation with a code and a text.
+// wantRejection checks that an error is the rejection of an operation, with this code and text.
 func wantRejection(t *testing.T, err error, code queue.Code, text string) {
 	t.Helper()
 	var rejection *queue.Error

@@ -8,16 +8,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateRoom is the state of a gate.
+// GateRoom says how much room a gate has. A gate is a limited thing that a job needs in order to start, such as
+// a lock.
 type GateRoom struct {
-	Free  int // free units
-	Total int // all units
+	Free  int // number of free units
+	Total int // number of all units
 	// OpensAt is the time when a rate limit will have room again if no other job starts; 0 if it is not known.
 	// Promote is called at that time.
 	OpensAt queue.Millis
 }
 
-// GateRule is the engine's record of a gate. Gates of user quotas have none.
+// GateRule is the engine's record of a gate. There is no record for the gate of a user's quota.
 type GateRule struct {
 	queue.Demand // the key and, for a lock or a rate, its limits
 	// UsedUnits counts the units that leases hold. For a rate, it counts the leased jobs that are not known to
@@ -28,9 +29,9 @@ type GateRule struct {
 var errUnknownGateKind = errors.New("a limit in the database (a gate) has a kind that this version of queuectl does " +
 	"not know; install the newest version that has used the database")
 
-// rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in
-// the current period, which begins at periodStart. usedUnits is the number of units that leases hold.
-// GateRoom is the room that remains.
+// rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in the
+// current period, which begins at periodStart. usedUnits is the number of units that leases hold. GateRoom is
+// what remains of the limit.
 type rateRoom struct {
 	periodStart  queue.Millis
 	starts       int
@@ -119,7 +120,7 @@ func (k *gatekeeper) rateGate(gate int64, rule *GateRule) (GateRoom, error) {
 // ClearRates discards cached values after a part of the transaction was undone.
 func (k *gatekeeper) ClearRates() { k.rates = nil }
 
-// recordStart records a start for a rate limit.
+// recordStart records a start for a rate limit, so that it counts toward the limit until it leaves the period.
 func (k *gatekeeper) recordStart(gate int64, at queue.Millis) error {
 	delete(k.rates, gate)
 	return k.gates.RecordStart(gate, min(at, k.clock.Now()))
@@ -135,7 +136,8 @@ func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	}
 }
 
-// recheckChanged calls MarkGateDirty for a gate whose rule has changed; 0 means that it has not. It returns err.
+// recheckChanged calls MarkGateDirty for a gate whose rule has changed. If gate is 0 or err is set, it does
+// nothing. It returns err.
 func (k *laneKeeper) recheckChanged(gate int64, err error) error {
 	if err == nil && gate != 0 {
 		k.MarkGateDirty(gate)

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each kind of gate computes its room from what leases hold. The table needs only the four roles that a
+// The room of each kind of gate follows from what leases hold. The table needs only the four roles that a
 // gatekeeper uses.
 func TestGateRoom(t *testing.T) {
 	const gate = 7
@@ -31,7 +31,7 @@ func TestGateRoom(t *testing.T) {
 	}
 	quota := func(n int) func(*fakeData) { return func(d *fakeData) { d.quota = n } }
 	cases := map[string]struct {
-		demand queue.Demand // its kind is GateUser for the quota
+		demand queue.Demand // the demand; the kind GateUser means the user's quota
 		given  given
 		want   GateRoom
 	}{
@@ -114,7 +114,7 @@ func TestClaimedJobHoldsItsGates(t *testing.T) {
 	f.wantClaim(9, "3")
 }
 
-// A rate limit counts starts. The end of a job gives nothing back, but the release of a lease does.
+// A rate limit counts starts. The end of a job does not give its start back, but the release of a lease does.
 func TestRateLimitCountsStarts(t *testing.T) {
 	f := newFixture(t)
 	for _, id := range []string{"1", "2", "3", "4"} {
@@ -172,14 +172,14 @@ func TestLargeJobReservesResource(t *testing.T) {
 	f.wantClaim(9, "small")
 }
 
-// A turn does not let a job overtake another user's better-ranked job while that job waits for the same
-// resource, even if no claim has considered the better-ranked job yet.
+// A user's turn does not let a job overtake another user's better-ranked job that waits for the same resource.
+// This holds even if no claim has checked the better-ranked job yet.
 func TestTurnKeepsReservation(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
 	f.add(queue.Job{ID: "warm up C", UID: userC}, queue.Job{ID: "warm up A"})
 	f.run("warm up C", queue.Completed)
-	f.run("warm up A", queue.Completed) // userB is the only user who was not served yet
+	f.run("warm up A", queue.Completed) // from here on, userB is the only user who was not served yet
 	f.add(queue.Job{ID: "running", UID: userC, Priority: 9, Demands: demands("resource:gpu:2")})
 	f.add(queue.Job{ID: "first", UID: userC}, needing("large", "resource:gpu:4"))
 	f.add(queue.Job{ID: "small", UID: userB, Demands: demands("resource:gpu:1")})
@@ -210,8 +210,8 @@ func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
 	f.wantLane("large", "closed by @db")
 }
 
-// The newest job sets the limit of a user's lock. The limit of a shared lock is set by the first of the jobs
-// that name it, unless an operator sets it.
+// The newest job sets the limit of a user's lock. An operator can set the limit of a shared lock. Otherwise the
+// first job that names the lock sets its limit.
 func TestJobsDeclareLimits(t *testing.T) {
 	cases := map[string]struct {
 		key      string
@@ -270,14 +270,14 @@ func TestSetGateTakesSharedKeysOnly(t *testing.T) {
 	}
 }
 
-// WaitReasons lists every full gate of a job, not only the one that closes its lane.
+// WaitReasons lists every full gate of a job, not only the gate that closes the job's lane.
 func TestObstaclesListAllFullGates(t *testing.T) {
 	f := newFixture(t)
 	f.quota = 1
 	f.node.Resources = map[string]int{"gpu": 1}
 	f.queueRules["default"] = store.QueueRule{Weight: 1, Concurrency: 1}
 	f.add(needing("running", "lock:db rate:mail:1"))
-	f.run("running", queue.Completed) // uses up the rate
+	f.run("running", queue.Completed) // use up the rate
 	f.add(needing("holder", "lock:db"))
 	f.wantClaim(1, "holder")
 	f.add(needing("waits", "node:there lock:db rate:mail:1 resource:gpu:2"))

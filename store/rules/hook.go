@@ -5,21 +5,20 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// MaxHookBytes limits the bytes read and written for hooks in one step of an operation that ends many jobs.
-// The step ends with the hook by which the bytes reach the limit.
+// MaxHookBytes limits the bytes read and written for hooks in one step of an operation that ends many jobs. The
+// step ends once its hooks have reached the limit.
 const MaxHookBytes = 1 << 20
 
-// enqueueHooks enqueues the hooks that a job has for the state it has just reached. They are stored in the
-// same transaction as the state, so each hook is enqueued exactly once. If a hook cannot be enqueued,
-// enqueueHooks adds an EventHookDropped.
-// See docs/decisions/0094.
+// enqueueHooks enqueues a job's hooks for the state that the job has just reached. A hook is a command or
+// request caused by that state. They are stored in the same transaction as the state, so each hook is enqueued
+// exactly once. If a hook cannot be enqueued, enqueueHooks adds an EventHookDropped. See docs/decisions/0094.
 func (r *Rules) enqueueHooks(j *Job) {
 	h := r.tx.Hooks()
 	moments := queue.HookEventsOf(j.State) & (j.HookEvents | h.Triggers)
 	if moments == 0 || j.HookEvents&queue.IsHook != 0 || h.MakeHooks == nil {
 		return
 	}
-	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxHooks { // checked first, before the job's large fields are read
+	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxHooks { // this check comes before the job's large fields are read
 		r.dropHook(j)
 		return
 	}
@@ -54,7 +53,7 @@ func (r *Rules) dropHook(j *Job) {
 
 // hookFits reports whether a hook can be created: whether the job's user may have one more waiting hook, and
 // whether the hook's own user may use the bytes that it needs. maxBytes limits the bytes that the hook's user
-// may hold. If the bytes are not available, hookFits tries to free some.
+// may hold. If too few bytes are free, hookFits tries to make room.
 func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) bool {
 	size, err := r.tx.StoredSize(draft)
 	r.check(err)

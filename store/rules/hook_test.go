@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newHookFixture returns a queue whose settings request hooks at the given events. A hook's id is HOOK-OF-ID.
+// newHookFixture returns a queue whose settings request hooks at the given events. The id of a hook is
+// EVENT-of-ID, where ID is the id of its job.
 func newHookFixture(t *testing.T, on queue.HookEvents) *fixture {
 	f := newFixture(t)
 	f.hooks.Triggers = on
@@ -35,7 +36,7 @@ func (f *fixture) hookIDs() string {
 
 const allHooks = queue.HookCompleted | queue.HookFailed | queue.HookDead | queue.HookEnded
 
-// The transaction that records a job's new state also creates the hooks for it.
+// The transaction that records a job's new state also creates the hooks for that state.
 func TestHooksFollowState(t *testing.T) {
 	cases := map[string]struct {
 		do   func(*fixture)
@@ -71,7 +72,7 @@ func TestJobRequestsHook(t *testing.T) {
 	}
 }
 
-// A hook has no hooks.
+// No hooks are created for a job that is a hook itself.
 func TestHookHasNoHooks(t *testing.T) {
 	f := newHookFixture(t, queue.HookCompleted)
 	f.add(queue.Job{ID: "1"})
@@ -82,7 +83,7 @@ func TestHookHasNoHooks(t *testing.T) {
 	}
 }
 
-// A hook that cannot be created is dropped, and an event says so. The job's own change is recorded.
+// A hook that cannot be created is dropped, and an event says so. The change of the job is still recorded.
 func TestHookIsDropped(t *testing.T) {
 	cases := map[string]func(*fixture){
 		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesPerUser = f.bytes[userA].all + 100 },

@@ -24,9 +24,9 @@ type WriteScope uint8
 
 // The values of WriteScope.
 const (
-	WriteRow   WriteScope = iota // only the row
-	WriteTerms                   // the row and Execution, without Env, Stdin and Labels
-	WriteFull                    // the row and all of Execution
+	WriteRow   WriteScope = iota // Put writes only the row
+	WriteTerms                   // Put writes the row and Execution, without Env, Stdin and Labels
+	WriteFull                    // Put writes the row and all of Execution
 )
 
 // ReadScope says how much of a job is read.
@@ -34,9 +34,9 @@ type ReadScope uint8
 
 // The values of ReadScope. Each includes the ones before it.
 const (
-	ReadSummary ReadScope = iota // the short columns of the row
-	ReadTerms                    // Execution, without Env and Stdin
-	ReadFull                     // Env and Stdin
+	ReadSummary ReadScope = iota // read only the short columns of the row
+	ReadTerms                    // also read Execution, without Env and Stdin
+	ReadFull                     // also read Env and Stdin
 )
 
 // Job is a stored job together with the values that the rules need to change it.
@@ -46,22 +46,22 @@ type Job struct {
 	// Node is the number of the node that leased the job last. It is 0 if only one process uses the database.
 	Node        int64
 	Lane        int64   // number of the lane that contains the job, if Slot is Ready
-	NewError    *string // the new text of Job.Error to be written; nil keeps the stored one
+	NewError    *string // new text of Job.Error to be written; nil keeps the stored text
 	StoredBytes int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
-	LastAttempt string  // used only by the engine, which stores the last attempt here if it fits
+	LastAttempt string  // encoded last attempt, or "" if it has its own row; used by the engine only
 	WriteScope  WriteScope
 	// Damaged reports that a requested part cannot be read. Error contains the reason.
 	Damaged bool
 }
 
 // Position returns the job's position in its lane. If the job is in no lane, it returns the position that the
-// job would have.
+// job would get in its lane.
 func (j *Job) Position() Position { return Position{j.Rank, j.Seq} }
 
 // Position is a position in the order of claims: the lowest rank comes first, then the lowest seq.
 type Position struct{ Rank, Seq int64 }
 
-// Compare orders positions.
+// Compare returns a number below 0 if p comes before q, above 0 if p comes after q, and 0 if both are equal.
 func (p Position) Compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Rank, q.Rank), cmp.Compare(p.Seq, q.Seq))
 }
@@ -88,14 +88,14 @@ type Lease struct {
 	Job     Job
 	Running bool   // the attempt is known to have started
 	Needs   []Need // the gates that the job holds, except its user's quota
-	// Turn is the turn that the job's user used for the claim. It is zero once the attempt has started, and
-	// after a restart of the service.
+	// Turn is the turn in which the job's user was served by the claim. It is zero after the attempt has
+	// started or the service was restarted.
 	Turn UserTurn
 }
 
 // UserCounts holds the counts of one user.
 type UserCounts struct {
-	Waiting     int64 // waiting jobs
+	Waiting     int64 // number of waiting jobs
 	Hooks       int64 // number of waiting hooks of this user's jobs, whichever account runs them
 	StagedJobs  int64 // jobs of staged batches, which are not in the queue yet
 	Leased      int
@@ -106,5 +106,5 @@ type UserCounts struct {
 // Counts holds the counts of all jobs.
 type Counts struct {
 	Waiting       int64 // waiting jobs, including those of committed batches
-	EnqueuedTotal int64 // jobs that were ever enqueued
+	EnqueuedTotal int64 // number of jobs that were ever enqueued
 }

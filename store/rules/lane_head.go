@@ -11,21 +11,21 @@ type LaneScan struct {
 	Scope ReadScope
 	// StopAt ends the search: from this position on, jobs of another lane go first.
 	StopAt     Position
-	WantedJobs int // number of jobs wanted
-	// MaxDamagedJobs is the number of damaged jobs after which the search ends.
+	WantedJobs int // number of jobs that the caller wants
+	// MaxDamagedJobs limits DamagedJobs. The search ends when it has found this number of damaged jobs.
 	MaxDamagedJobs int
-	// BytesRead is the size of all jobs that this search and earlier ones have read. The search ends with the
-	// job by which the size reaches MaxClaimBytes.
+	// BytesRead is the size of all jobs that this search and earlier ones have read. The search ends once the
+	// size has reached MaxClaimBytes.
 	BytesRead    int
-	PeekPriority bool // ScanLane also sets NextPriority
+	PeekPriority bool // true: ScanLane also sets NextPriority
 	// ExpectedJobs is the approximate number of jobs that the claim will take from this lane, and from each
-	// upcoming lane. It is 0 unless users take turns.
+	// upcoming lane. It is 0 if users do not take turns.
 	ExpectedJobs int
-	// UpcomingLanes returns up to n other lanes that will probably have the next turns, in that order. It is nil
-	// unless users take turns.
+	// UpcomingLanes returns up to n other lanes that will probably have the next turns, in that order. It is
+	// nil if users do not take turns.
 	UpcomingLanes func(n int) []Lane
-	// StartPlace is the place that the found jobs get in the order of starts. If it is nil, each job gets the
-	// place given by its own rank.
+	// StartPlace is the place in the order of starts that the found jobs get. If it is nil, the rank of each
+	// job decides its place.
 	StartPlace *queue.StartPosition
 
 	Jobs         []Job    // jobs that may be leased
@@ -36,18 +36,18 @@ type LaneScan struct {
 	Exhausted    bool // the lane has no further jobs at all
 }
 
-// MaxClaimBytes limits the size of the jobs that a claim reads, in bytes. The claim ends with the job by
-// which the size reaches the limit.
+// MaxClaimBytes limits the size of the jobs that a claim reads, in bytes. The claim ends once the size has
+// reached the limit.
 const MaxClaimBytes = 1 << 20
 
-// advanceHead moves the head of a lane that is closed by a resource to the lane's first job. The lane holds
-// back others from its head on, so the head must be exact. It reports whether the lane has changed its
-// position.
+// advanceHead moves the head of a lane that is closed by a resource to the lane's first job. Such a lane holds
+// back the lanes that rank behind its head, so the head must be exact. advanceHead reports whether it has moved
+// the head.
 func (k *laneKeeper) advanceHead(l *Lane, gate int64) (moved bool) {
 	return needsResource(l, gate) && k.moveHeadToFirst(l)
 }
 
-// ensurePriority calls moveHeadToFirst if the lane's priority is not known.
+// ensurePriority calls moveHeadToFirst if the lane's priority is not known. It reports whether the lane has changed.
 func (k *laneKeeper) ensurePriority(l *Lane) (changed bool) {
 	if l.Priority != UnknownPriority {
 		return false
@@ -56,9 +56,8 @@ func (k *laneKeeper) ensurePriority(l *Lane) (changed bool) {
 	return k.moveHeadToFirst(l)
 }
 
-// moveHeadToFirst moves the head of a lane to the lane's first job and sets l.Priority. changed is false if
-// the head already was the position of that job. It is true if the head has moved, or if the lane has no job
-// that can start at its head.
+// moveHeadToFirst moves the head of a lane to the lane's first job and sets l.Priority. changed is false if the
+// head was already there. It is true if the head has moved, or if the job at the head cannot start.
 func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool) {
 	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: MaxSteps}
 	k.check(k.lanes.ScanLane(&scan))
@@ -86,8 +85,8 @@ func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool) {
 	return changed
 }
 
-// priorityToStore returns the priority to store for a lane whose head is this job. It is UnknownPriority for a job that
-// expires, so that each claim reads the job again.
+// priorityToStore returns the priority to store for a lane whose head is this job. For a job with an expiry
+// time, it returns UnknownPriority, so that each claim reads the job again.
 func priorityToStore(j *Job) int64 {
 	if j.ExpiresAt != 0 {
 		return UnknownPriority
@@ -97,9 +96,10 @@ func priorityToStore(j *Job) int64 {
 
 func (k *laneKeeper) hasExpired(j *Job) bool { return j.ExpiresAt != 0 && j.ExpiresAt <= k.clock.Now() }
 
-// checkResourceOrder returns the gate if another lane of the same queue ranks before this lane and waits only
-// for this resource. If it finds that such a lane has room now, it opens that lane and returns chooseAgain.
-// In all other cases it returns Open.
+// checkResourceOrder returns gate if another lane of the same queue goes first at this resource: it ranks
+// before the lane l and waits only for this resource. If such a lane has room now, checkResourceOrder opens it
+// and returns chooseAgain. In all other cases it returns Open.
+//
 // See docs/decisions/0016.
 func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64) {
 	for {
@@ -118,14 +118,14 @@ func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64) {
 		}
 		n, fullGate := k.laneRoom(&first)
 		switch {
-		case n > 0: // the other lane has room, so it goes first unless another user has the turn
+		case n > 0: // the other lane has room, so it goes first, except if another user has the turn
 			k.MadeJobsReady = true
 			k.moveHead(&first, first.Head, Open)
 			return chooseAgain
 		case fullGate == gate || fullGate == chooseAgain:
 			return fullGate
 		}
-		// The other lane waits for another gate, so it no longer holds back lanes at this resource.
+		// The other lane lacks room at the gate fullGate, so it no longer holds back lanes at this resource.
 		k.moveHead(&first, first.Head, fullGate)
 	}
 }

@@ -37,7 +37,7 @@ type Lane struct {
 	UID   int
 	// Needs lists the gates of the lane except the user's quota: the node, locks and rates, then resources.
 	Needs []Need
-	// Head is the position of the first job of the lane that is not leased, or an earlier position.
+	// Head is the position of the lane's first unleased job, or an earlier position.
 	Head Position
 	// Priority is the priority of the job at Head, or UnknownPriority.
 	Priority int64
@@ -64,7 +64,7 @@ var StartPosition = Position{math.MinInt64, 0}
 // EndPosition is after every other position.
 var EndPosition = Position{math.MaxInt64, math.MaxInt64}
 
-// Need is a gate, and the number of its units that one job takes.
+// Need is a gate that a job needs in order to start, and the number of its units that the job takes.
 type Need struct {
 	Gate  int64
 	Kind  queue.GateKind
@@ -74,23 +74,23 @@ type Need struct {
 // UserGate returns the gate of a user's quota. It is below 0; all other gates are above 0.
 func UserGate(uid int) int64 {
 	if uid < 0 {
-		return 2*int64(uid) - 1 // odd
+		return 2*int64(uid) - 1 // odd numbers are for uids below 0
 	}
-	return -2*int64(uid) - 2 // even
+	return -2*int64(uid) - 2 // even numbers are for all other uids
 }
 
-// ClosedLaneList names one list of closed lanes of a gate: the lanes of one queue and one user.
+// ClosedLaneList names one list of lanes that a gate has closed: the lanes of one queue and one user.
 type ClosedLaneList struct {
 	Queue string
 	UID   int
 }
 
-// Compare orders lists by queue, then by user.
+// Compare orders lists by queue, then by user. The result is below 0 if l comes first.
 func (l ClosedLaneList) Compare(other ClosedLaneList) int {
 	return cmp.Or(strings.Compare(l.Queue, other.Queue), cmp.Compare(l.UID, other.UID))
 }
 
-// ClosedList returns the list that contains the lane while a gate closes it.
+// ClosedList names the list that contains the lane when a gate closes it.
 func (l *Lane) ClosedList() ClosedLaneList { return ClosedLaneList{l.Queue, l.UID} }
 
 // laneKeeper opens and closes lanes, and moves their heads.
@@ -105,22 +105,21 @@ type laneKeeper struct {
 
 	// MadeJobsReady reports whether the transaction made a job runnable, or gave a queue room for one.
 	MadeJobsReady bool
-	// claimSteps counts the steps of claims in this transaction: lanes that were checked, including lanes
-	// that wait for the same resource and rank first, and jobs that cannot run.
+	// claimSteps counts the steps of claims in this transaction: each checked lane and each job that cannot run
+	// is a step. Lanes that rank first at the same resource count as checked too.
 	claimSteps int
-	// otherSteps counts the steps taken outside claims, by OpenLanes and by jobs that join a lane.
+	// otherSteps counts the steps that OpenLanes takes, and those of jobs that join a lane.
 	otherSteps int
 	// steps points to the counter of the current operation: claimSteps while a claim chooses a lane,
 	// otherSteps at other times.
 	steps *int
-	// skippedPriorities contains lanes, by id, that the claim has skipped: they had room, but their priority
-	// differed from that of the best lane. The value is the lane's priority. A change of the lane removes its
-	// entry.
+	// skippedPriorities holds, by id, the priority of each lane that the claim has skipped. Such a lane had
+	// room, but its priority differed from that of the best lane. A change of the lane removes its entry.
 	skippedPriorities map[int64]int64
 }
 
-// jobDropper takes jobs that cannot start out of their lanes. Rules implements it with Move, which needs a
-// laneKeeper in turn.
+// jobDropper takes jobs that cannot start out of their lanes. It is an interface because Rules implements it
+// with Move, and Move itself needs a laneKeeper.
 type jobDropper interface {
 	// Expire cancels a job that was not started before it expired.
 	Expire(j *Job) error
@@ -128,7 +127,7 @@ type jobDropper interface {
 	HoldDamaged(j *Job) error
 }
 
-// moveHead calls setHead for callers that do not know the priority of a new head.
+// moveHead sets a lane's head and closing gate. If the head changes, the lane's priority becomes unknown.
 func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	if head != l.Head {
 		l.Priority = UnknownPriority
@@ -136,11 +135,12 @@ func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	k.setHead(l, head, closedBy)
 }
 
-// setHead is the only function that writes a lane's head, priority and closing gate. The priority is
-// l.Priority.
+// setHead writes a lane's head and closing gate, with l.Priority as its priority. No other function writes
+// these values.
 func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 	// While this lane was open, the lanes behind it stayed closed in the lists of its gates. They may have to
-	// open now, except at the gate that closes this lane: they have no room there either.
+	// open now. Only the gate that closes this lane need not be checked, because it has no room for them
+	// either.
 	if l.ClosedBy == Open && (closedBy != Open || head.After(l.Head)) {
 		if gate := UserGate(l.UID); gate != closedBy {
 			k.MarkGateDirty(gate)
@@ -151,8 +151,8 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 			}
 		}
 	}
-	// The lane waits for a resource and holds back lanes that rank behind its head. It holds back fewer of
-	// them now.
+	// The lane was waiting for a resource and held back all lanes behind its head. Now it holds back fewer
+	// lanes.
 	if needsResource(l, l.ClosedBy) && (closedBy != l.ClosedBy || head.After(l.Head)) {
 		k.MarkGateDirty(l.ClosedBy)
 	}
@@ -161,8 +161,8 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 	k.check(k.lanes.SetLane(*l))
 }
 
-// laneRoom returns how many jobs of a lane may be leased now. If the number is 0, fullGate is the gate
-// without room, or chooseAgain.
+// laneRoom returns how many jobs of a lane may be leased now. If n is 0, fullGate is the gate without room, or
+// chooseAgain.
 func (k *laneKeeper) laneRoom(l *Lane) (n int, fullGate int64) {
 	n, fullGate = k.roomAtGate(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
 	for i := 0; i < len(l.Needs) && n > 0; i++ {
@@ -173,8 +173,8 @@ func (k *laneKeeper) laneRoom(l *Lane) (n int, fullGate int64) {
 	return n, fullGate
 }
 
-// roomAtGate returns the room for a lane at one gate. At a resource, a lane has no room while
-// checkResourceOrder finds that a lane of the same queue goes first.
+// roomAtGate returns the room for a lane at one gate. A resource has no room for a lane while
+// checkResourceOrder finds that another lane of the queue goes first.
 func (k *laneKeeper) roomAtGate(l *Lane, need Need) (n int, fullGate int64) {
 	if need.Kind == queue.GateResource {
 		if fullGate := k.checkResourceOrder(l, need.Gate); fullGate != Open {
@@ -189,7 +189,8 @@ func (k *laneKeeper) roomAtGate(l *Lane, need Need) (n int, fullGate int64) {
 	return n, Open
 }
 
-// needAt returns the need that a lane has at the gate that closes it.
+// needAt returns how much a lane needs of a gate. For a gate that Needs does not list, it returns one unit of
+// the user's quota.
 func needAt(l *Lane, gate int64) Need {
 	for _, n := range l.Needs {
 		if n.Gate == gate {
@@ -219,7 +220,7 @@ func (k *laneKeeper) joinLane(j *Job) {
 		candidate := l
 		candidate.Head = p
 		n, fullGate := k.laneRoom(&candidate)
-		// With chooseAgain, the lane stays open, and a claim checks it later.
+		// If fullGate is chooseAgain, the lane stays open, and a claim checks it later.
 		if n == 0 && fullGate != chooseAgain {
 			closedBy = fullGate
 		}
@@ -233,12 +234,12 @@ func (k *laneKeeper) joinLane(j *Job) {
 	k.setHead(&l, p, closedBy)
 }
 
-// leaveLane records that an unleased job is about to leave its lane. If other lanes wait behind its lane for
-// a resource, these are checked again.
+// leaveLane records that an unleased job is about to leave its lane. If other lanes wait for a resource behind
+// the job's lane, their gates are checked again.
 func (k *laneKeeper) leaveLane(j *Job) {
 	if j.Damaged && !slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
-		// The row may be damaged, including the number of the lane. Nothing has to be done: the claim that
-		// found the job moves the head of the lane past it.
+		// The row may be damaged, including the number of the lane. Nothing has to be done here: the claim that
+		// found the damaged job moves the lane's head past it.
 		return
 	}
 	l, err := k.lanes.Lane(j)
@@ -250,7 +251,7 @@ func (k *laneKeeper) leaveLane(j *Job) {
 		k.MarkGateDirty(l.ClosedBy)
 	}
 	switch {
-	case l.Head.Seq != j.Seq || l.ClosedBy == Empty: // nothing to move if the job is not the head
+	case l.Head.Seq != j.Seq || l.ClosedBy == Empty: // the job is not at the head, so the head stays
 	case len(l.Needs) > 0:
 		k.moveHeadPast(&l)
 	case l.Priority != UnknownPriority:
@@ -260,8 +261,8 @@ func (k *laneKeeper) leaveLane(j *Job) {
 }
 
 // moveHeadPast moves the head of a lane with demands from a job that is about to leave to the next job.
-// Without that, a user could create any number of lanes whose head has a good rank although no job in them
-// has. Each search for the best jobs would then have to read all of these lanes first. Lanes without demands
+// Otherwise a user could create any number of lanes whose head has a good rank although none of their jobs has
+// one. Each search for the best jobs would then have to read all of these lanes first. Lanes without demands
 // are few: one for each user and queue.
 func (k *laneKeeper) moveHeadPast(l *Lane) {
 	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: 1}
@@ -285,6 +286,6 @@ func (k *laneKeeper) endLease(l *Lease) {
 	for _, n := range l.Needs {
 		k.MarkGateDirty(n.Gate)
 	}
-	// If there is room for one job now, the queue had none before this lease ended.
+	// If the queue has room for exactly one job now, it had no room before this lease ended.
 	k.MadeJobsReady = k.MadeJobsReady || k.queues.Queue(l.Job.Queue).Room == 1
 }

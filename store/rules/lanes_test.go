@@ -13,7 +13,7 @@ func TestTwoLanesAndOneLock(t *testing.T) {
 	f.add(needing("1", "lock:db")) // lane A
 	f.advance(time.Second)
 	f.add(needing("2", "lock:db rate:mail:10")) // lane B
-	f.add(queue.Job{ID: "3", Delay: time.Hour}) // is not due, so it is in no lane
+	f.add(queue.Job{ID: "3", Delay: time.Hour}) // not due, so in no lane
 	f.add(needing("4", "lock:db"))              // lane A
 
 	head := func(id string) Position { return f.lanes[f.job(id).Lane].Head }
@@ -36,7 +36,7 @@ func TestTwoLanesAndOneLock(t *testing.T) {
 	f.wantLane("2", "closed by db") // no claim has seen yet that lane B is empty
 
 	f.end("2")
-	f.wantLane("2", "open") // the head of lane B is just after job 2
+	f.wantLane("2", "open") // lane B is open again; its head is just after job 2
 	f.wantLane("4", "closed by db")
 	f.wantClaim(3, "4")
 	f.wantLane("2", "empty")
@@ -79,7 +79,7 @@ func TestClaimSkipsClosedLane(t *testing.T) {
 	f.wantLane("waits", "closed by @db")
 }
 
-// A job that joins an empty lane finds it closed if a gate of the lane is full. No claim is needed.
+// A job that joins an empty lane finds it closed if a gate of the lane is full. No claim has to close it.
 func TestJobJoinsLaneOfFullGateClosed(t *testing.T) {
 	f := newFixture(t)
 	f.hold("@db")
@@ -100,7 +100,7 @@ func TestLaneIsClosedByItsFirstFullGate(t *testing.T) {
 	f.wantLane("both", "open")
 }
 
-// A lane is empty once a claim has read it to its end, and a new job opens it.
+// A lane counts as empty after a claim has read it to its end. A new job opens the lane again.
 func TestLaneWithoutJobsIsEmpty(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})
@@ -137,7 +137,8 @@ func TestFreedRoomOpensBestLaneOfEachList(t *testing.T) {
 	f.wantLane("other user", "open")
 }
 
-// A lane that waits behind an open lane of the same list opens when the open lane no longer goes first.
+// A closed lane waits behind an open lane of the same queue and user. It opens when the open lane no longer
+// goes first.
 func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
 	leave := map[string]func(*fixture){
 		"is cancelled": func(f *fixture) { f.must(queue.VerbCancel, "first") },
@@ -163,7 +164,7 @@ func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
 	}
 }
 
-// OpenLanes checks a limited number of lanes in one transaction. Later transactions check the others.
+// OpenLanes checks a limited number of lanes in one transaction. Later transactions check the rest.
 func TestReopenContinuesInLaterTransactions(t *testing.T) {
 	f := newFixture(t)
 	f.hold("@db")

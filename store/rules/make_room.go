@@ -8,16 +8,15 @@ import (
 // This file makes room for data that a user's jobs produce.
 //
 // A request that would take a user above max_bytes_per_user is rejected. The record and output of an ended
-// attempt cannot be rejected, nor can a hook of an ended job: they result from something that was already
-// allowed. So the same transaction makes room for them by removing outputs and inputs of the same user. If
-// that does not make enough room, the output is not kept, and the hook is not created.
+// attempt cannot be rejected, nor can a hook of an ended job: they follow from a job that was already accepted.
+// So the same transaction makes room for them by removing outputs and inputs of the same user. If that does not
+// make enough room, the output is not kept, and the hook is not created.
 //
 // Example: a user may hold 10 MB and holds 9.5 MB, and an attempt that printed 1 MB ends. The user's oldest
 // outputs are removed until 9 MB are left. If the 9.5 MB belong to waiting jobs, nothing can be removed, and
-// the attempt is recorded without its output. The same happens if the 9.5 MB are outputs of 100 bytes: 5,000
-// of them would have to be removed, and a transaction that removes them all would delay every other one. If
-// not even the record fits, each further attempt of a job that has store.KeptAttemptRecords records replaces the
-// oldest one.
+// the attempt is recorded without its output. The same happens if the 9.5 MB are outputs of 100 bytes each.
+// 5,000 of them would have to be removed, and such a long transaction would delay all others. If not even the
+// record fits, each further attempt of a job that has store.KeptAttemptRecords records replaces the oldest one.
 
 // roomMaker makes room for data that a user's jobs produce.
 type roomMaker struct {
@@ -27,10 +26,10 @@ type roomMaker struct {
 	history  History
 }
 
-// makeRoom reports whether a user may hold more bytes in addition to those held now. limit applies to
-// their sum; 0 means unlimited. If the user is over the limit, makeRoom removes outputs and inputs of the
-// user. It removes nothing if removing all outputs would not make enough room, or if store.RemovalLimit does
-// not allow the removal.
+// makeRoom reports whether a user may hold added bytes in addition to those held now. limit applies to the sum;
+// 0 means unlimited. If the user is over the limit, makeRoom removes outputs and inputs of the user. It removes
+// nothing if removing all outputs would not make enough room, or if store.RemovalLimit does not allow the
+// removal.
 func (m *roomMaker) makeRoom(uid int, added, limit int64) bool {
 	u := m.counters.UserCounts(uid)
 	switch {

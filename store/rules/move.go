@@ -6,11 +6,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Move changes a job's state; no other function does. It checks that the transition is allowed, puts the job
-// into its lane, writes the job and updates the counts. It adds an event unless kind is "". It also writes
-// other changes that the caller has made to the job. If the job is leased, a move to any state except
-// processing ends the lease.
-// See docs/decisions/0002.
+// Move changes a job's state. No other function changes states. It checks that the transition is allowed, puts
+// the job into its lane, writes the job and updates the counts. If kind is not "", it adds an event. It also
+// writes other changes that the caller has made to the job. If the job is leased, a move to any state except
+// processing ends the lease. See docs/decisions/0002.
 func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) {
 	from, oldSlot, wasKept := j.State, j.Slot, j.OwnRetention
 	l := r.tx.Lease(j.Seq)
@@ -64,8 +63,9 @@ func (r *Rules) setState(j *Job, to queue.State) {
 	}
 }
 
-// transitionAllowed reports whether a transition is allowed. A leased job may take the transitions of a running
-// job, because its attempt may have run before the engine records the start.
+// transitionAllowed reports whether a job may change from one state to another. For a leased job, it also
+// allows the transitions from processing, because the attempt may have run although its start is not recorded
+// yet.
 func transitionAllowed(from, to queue.State, leased bool) bool {
 	return from == to || from.CanBecome(to) || leased && from.CanBecome(queue.Processing) && queue.Processing.CanBecome(to)
 }
@@ -132,7 +132,7 @@ func (r *Rules) Rerank(j *Job) error {
 		r.tx.PutLease(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
 	}
 	if j.Slot == Ready {
-		r.joinLane(j) // again, because its new position may be before the lane's head
+		r.joinLane(j) // the job joins its lane again, because its new position may be before the lane's head
 	}
 	r.check(r.tx.Put(j))
 	return r.err
@@ -178,8 +178,8 @@ func (r *Rules) disownAfterLease(j *Job) {
 	}
 }
 
-// HoldDamaged holds a job that cannot be read. If the job is in a state that claims do not consider, it keeps
-// the state and is only removed from its lane.
+// HoldDamaged holds a job that cannot be read. A job in a state that claims do not consider keeps its state and
+// only leaves its lane.
 func (r *Rules) HoldDamaged(j *Job) error {
 	if !j.State.Runnable() {
 		j.Slot = NotQueued

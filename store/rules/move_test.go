@@ -33,7 +33,7 @@ func TestMoveFollowsStateTable(t *testing.T) {
 	}
 }
 
-// A job that ends frees its gates and its unit numbers. A job that starts keeps them.
+// A job that ends frees its gates and the numbers of its resource units. A job that starts keeps both.
 func TestMoveEndsLease(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 1}
@@ -117,7 +117,7 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	}
 }
 
-// A new rank moves a job within its lane, also to before the head of the lane.
+// A new rank moves a job within its lane, even to a position before the head of the lane.
 func TestRerankMovesJobInItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "low", Priority: 1})
@@ -128,8 +128,8 @@ func TestRerankMovesJobInItsLane(t *testing.T) {
 	f.wantClaim(2, "high low")
 }
 
-// While jobs get new ranks, a claim computes the rank of each job that it takes. So a job that is given back
-// has its new rank.
+// While jobs get new ranks, a claim computes the rank of each job that it takes. So a job has its new rank when
+// it is given back.
 func TestClaimComputesRankDuringRerank(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1", Priority: 5})

@@ -8,11 +8,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enqueueFunc inserts a draft as a job, or returns an error without any change.
+// enqueueFunc inserts a draft as a job. If it returns an error, nothing has changed.
 type enqueueFunc = func(draft queue.Job) (seq int64, id string, err error)
 
-// RunOccurrences carries out and records occurrences of a schedule.
-// See docs/decisions/0022.
+// RunOccurrences carries out and records occurrences of a schedule; see store.Schedules. It calls enqueue for
+// each new job. See docs/decisions/0022.
 func (r *Rules) RunOccurrences(f *store.OccurrenceRequest, enqueue enqueueFunc) (fired store.OccurrenceResult,
 	err error) {
 	s, err := r.tx.Schedule(f.Name)
@@ -86,9 +86,9 @@ type occurrenceEnqueuer struct {
 	enqueue         enqueueFunc
 }
 
-// runOccurrence carries out one occurrence. If the job is rejected, it records the run as refused. It returns
-// an error instead if a user requested the run, or if failOverQuota is set and the user's quota is the
-// reason.
+// runOccurrence carries out one occurrence. If the job is rejected, it records the run as refused. If a user
+// requested the run, it returns an error instead. It also returns an error if failOverQuota is set and the
+// rejection is due to the user's quota.
 func (e *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) (store.OccurrenceRecord, error) {
 	run := store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: e.f.RequestedBy}
 	kind := queue.EventScheduleEnqueued
@@ -179,7 +179,7 @@ func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	err = e.r.tx.WithSavepoint(func() error {
 		bytesBefore := e.r.HookBytes
 		for i := range e.toReplace {
-			// Read the job again: the hooks of the job before it may have made it expire.
+			// Read the job again, because enqueueing the hooks of the previous job may have changed it.
 			j, err := e.r.tx.Job(e.toReplace[i].Seq, ReadSummary)
 			if err != nil {
 				return err
@@ -200,7 +200,7 @@ func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 }
 
 // MaxReplacedHooks limits the bytes read and written for the hooks of jobs that one request replaces, if it
-// replaces several. A single request may be equally large.
+// replaces several jobs. One job alone may have hooks of this size.
 const MaxReplacedHooks = 8 << 20
 
 // CheckReplacedHooks returns an error if one request replaces several jobs and their hooks together need too many
@@ -217,7 +217,7 @@ func CheckReplacedHooks(jobs, bytes int) error {
 var errDryRun = errors.New("dry run")
 
 // checkRejection checks whether the job would be rejected even after the jobs that it replaces have ended. If
-// so, these jobs need not be ended.
+// so, the caller need not end these jobs.
 func (e *occurrenceEnqueuer) checkRejection() error {
 	err := e.r.tx.WithSavepoint(func() error {
 		if _, _, err := e.enqueue(e.draft()); err != nil {
@@ -231,7 +231,7 @@ func (e *occurrenceEnqueuer) checkRejection() error {
 		return nil
 	case !errors.As(err, &rejection):
 		return err
-	// Not a rejection: the end of the replaced jobs frees the unique key.
+	// This is no rejection, because the unique key becomes free when the replaced jobs end.
 	case rejection.Code == queue.CodeExists && e.s.Draft.UniqueFor == 0:
 		return nil
 	}

@@ -7,20 +7,21 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// RecheckState holds the state that the rules keep between transactions. An engine that loses it must
-// call MarkGateDirty for every gate that closes a lane.
+// RecheckState is the state that the rules keep in memory between transactions: which gates must be checked
+// again. After a restart, an engine must call MarkGateDirty for every gate that closes a lane.
 type RecheckState struct {
 	// MaxSteps limits the steps that OpenLanes takes in one transaction; 0 means the constant MaxSteps. The
 	// next Promote checks the lanes that remain. Until then, jobs of other lanes may start although they have
 	// a worse rank.
 	MaxSteps int
 
-	// dirtyGates contains the gates that may have room for a lane that they have closed, with the progress of
-	// the check.
+	// dirtyGates contains each gate that may have room again for a lane that it has closed. The value is the
+	// progress of checking that gate.
 	dirtyGates map[int64]recheckPass
 }
 
-// recheckPass is the progress of checking all lists of a gate once, in the order of ClosedLaneList.Compare.
+// recheckPass is the progress of checking all lists of a gate once, in the order of ClosedLaneList.Compare. A
+// list contains the closed lanes of one queue and user.
 type recheckPass struct {
 	lastChecked ClosedLaneList // the last list that was checked; zero if none was
 	again       bool           // the gate was marked during this pass, so another pass follows
@@ -39,31 +40,29 @@ func (s *RecheckState) SaveDirtyGates() (back func()) {
 	return func() { maps.Copy(s.dirtyGates, kept) }
 }
 
-// MaxSteps limits the steps that claims take in one transaction, and the steps that OpenLanes takes. The
-// limit is low enough that other commits are not delayed noticeably.
-// See docs/decisions/0015.
+// MaxSteps limits the steps that claims take in one transaction, and the steps that OpenLanes takes. The limit
+// is so low that other commits are hardly delayed. See docs/decisions/0015.
 const MaxSteps = 250
 
-// MarkGateDirty makes OpenLanes check whether lanes that a gate has closed can open. Code that makes room at
-// a gate must call it. So must code that takes away an open lane behind which other lanes of the gate stay
-// closed. No other code has to call it. If the gate is already being checked, the pass continues from the list that it
-// has reached, and another full pass follows. So repeated calls cannot keep OpenLanes from checking every list.
+// MarkGateDirty makes OpenLanes check whether lanes that a gate has closed can open. Code that makes room at a
+// gate must call it. Code that removes an open lane, or moves its head, must call it too, because other lanes
+// of the gate stay closed behind that lane. If the gate is already being checked, the current pass continues,
+// and another full pass follows. So OpenLanes reaches every list even if the calls repeat.
 func (k *laneKeeper) MarkGateDirty(gate int64) {
 	pass := k.mem.dirtyGates[gate]
 	pass.again = pass.lastChecked != ClosedLaneList{}
 	k.mem.dirtyGates[gate] = pass
 }
 
-// markResourcesDirty calls MarkGateDirty for all resources. It is called when another gate has less room now. A lane
-// that goes first at a resource may now lack room at that gate, so the lanes that wait behind it may have
-// room.
+// markResourcesDirty calls MarkGateDirty for all resources. It is called when another gate has less room now. A
+// lane that goes first at a resource may lack room at that gate, so the lanes behind it may start before it.
 func (k *laneKeeper) markResourcesDirty() {
 	for _, gate := range k.gates.ResourceGates() {
 		k.MarkGateDirty(gate)
 	}
 }
 
-// outOfSteps reports whether the current operation has used up its steps.
+// outOfSteps reports whether the current operation has taken as many steps as it may in one transaction.
 func (k *laneKeeper) outOfSteps() bool {
 	if k.steps == &k.claimSteps {
 		return k.claimSteps >= MaxSteps
@@ -75,8 +74,9 @@ func (k *laneKeeper) openingOutOfSteps() bool {
 	return k.otherSteps >= cmp.Or(k.mem.MaxSteps, MaxSteps)
 }
 
-// OpenLanes opens closed lanes that have room now. If it runs out of steps, Promote continues. Every transaction
-// ends with OpenLanes. Apart from OpenLanes, only checkResourceOrder and joinLane open closed lanes.
+// OpenLanes opens closed lanes that have room now. If it runs out of steps, the next Promote continues. Every
+// transaction ends with OpenLanes. Apart from OpenLanes, only checkResourceOrder and joinLane open closed
+// lanes.
 func (k *laneKeeper) OpenLanes() error {
 	for len(k.mem.dirtyGates) > 0 && k.err == nil {
 		for gate, pass := range k.mem.dirtyGates {
@@ -84,7 +84,7 @@ func (k *laneKeeper) OpenLanes() error {
 				k.clock.WakeAt(k.clock.Now())
 				return k.err
 			}
-			// Deleted first, because the code below may add the gate again.
+			// Delete the gate first, because the code below may add it again.
 			delete(k.mem.dirtyGates, gate)
 			k.openLanesOfGate(gate, pass)
 		}
@@ -92,8 +92,9 @@ func (k *laneKeeper) OpenLanes() error {
 	return k.err
 }
 
-// openLanesOfGate continues a pass: it opens the best lane of each list of a gate if the lane has room. The rest of
-// the list stays closed behind this lane. A lane that another gate holds back moves to the list of that gate.
+// openLanesOfGate continues a pass: it opens the best lane of each list of a gate if the lane has room. The
+// other lanes of the list stay closed behind the best one. A lane for which another gate lacks room moves to
+// the list of that gate.
 func (k *laneKeeper) openLanesOfGate(gate int64, pass recheckPass) {
 	var lanes []Lane
 	k.check(k.lanes.EachClosedList(gate, pass.lastChecked, func(l Lane) (bool, error) {

@@ -17,8 +17,8 @@ type parentChecker struct {
 	edges Dependencies
 }
 
-// CheckDrafts returns an error if a draft of a request depends on a job that does not exist, or on itself through
-// other drafts. It also returns an error for demands that no gate can provide.
+// CheckDrafts returns an error if a draft of a request depends on a job that does not exist, or if drafts
+// depend on each other in a cycle. It also returns an error for demands that no gate can provide.
 func (p *parentChecker) CheckDrafts(drafts []queue.Job, uid int) error {
 	if err := p.resolveParents(drafts, uid); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (p *parentChecker) CheckDrafts(drafts []queue.Job, uid int) error {
 					"refers to job %d of the request, but the request has only jobs 1 to %d", d.DraftNumber, len(drafts))
 				return errorAtDraft(err, i, len(drafts))
 			}
-			if d.DraftNumber != 0 || d.ID != "" { // another draft, or a stored job that resolveParents has found
+			if d.DraftNumber != 0 || d.ID != "" { // the parent is another draft, or a stored job that was found
 				continue
 			}
 			if _, err := p.jobs.Job(d.JobSeq, ReadSummary); errors.Is(err, queue.ErrNotFound) {
@@ -83,8 +83,8 @@ func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// checkParents finds the jobs that an edited job depends on. It returns an error if the job cannot wait for
-// one of them.
+// checkParents finds the jobs that an edited job depends on. It returns an error if the job must not wait for
+// one of them, for example because this would close a cycle.
 func (p *parentChecker) checkParents(j *Job) error {
 	for i := range j.DependsOn {
 		if j.DependsOn[i].ID == j.ID {
@@ -92,7 +92,7 @@ func (p *parentChecker) checkParents(j *Job) error {
 		}
 	}
 	drafts := []queue.Job{j.Job}
-	// resolveParents must not take this job's own id for a draft of the request.
+	// Clear the id, so that resolveParents does not treat this stored job as a draft that others can depend on.
 	drafts[0].ID = ""
 	if err := p.resolveParents(drafts, j.UID); err != nil {
 		return err
@@ -148,8 +148,7 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.Depende
 	return statuses, unresolved, broken
 }
 
-// replaceEdges replaces the edges of a job that has not started by edges to the parents that checkParents has
-// found.
+// replaceEdges deletes the edges of an edited job and adds edges to the parents that checkParents has found.
 func (p *parentChecker) replaceEdges(j *Job) {
 	statuses, _, _ := p.edgeStatuses(&j.Job)
 	p.check(p.edges.DeleteEdges(j.Seq))
@@ -166,8 +165,8 @@ type ancestors struct {
 	edgeCount int // number of edges followed
 }
 
-// add adds a parent and all jobs that it waits for. It visits each job once. It returns an error that
-// contains name if one of them waits for the child.
+// add adds a parent and all jobs that it waits for. It visits each job once. If one of these jobs waits for the
+// child, it returns an error that contains name, the parent's name for users.
 func (a *ancestors) add(parent int64, name string) error {
 	if a.seenSeqs[parent] {
 		return nil
@@ -197,8 +196,8 @@ func (a *ancestors) add(parent int64, name string) error {
 	return nil
 }
 
-// maxAncestorEdges limits the jobs and the edges that are visited to find a cycle. Visiting that many does not
-// delay other commits noticeably.
+// maxAncestorEdges limits the jobs and the edges that are visited to find a cycle. Visiting this many hardly
+// delays other commits.
 const maxAncestorEdges = 2 * queue.MaxDependencies
 
 func errorAtDraft(e *queue.Error, i, total int) error {

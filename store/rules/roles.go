@@ -5,13 +5,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file lists what the rules need of an engine: one interface for each role. A part of the rules takes only
-// the roles that it uses.
+// This file lists what the rules need of an engine, with one interface for each kind of data. These interfaces
+// are called roles. A part of the rules takes only the roles that it uses.
 //
 // For all roles: the caller owns the values that methods return. The engine may delay writes until the end of
 // the transaction, provided that reads return the written values. An error that is a *queue.Error rejects one
-// operation. Any other error ends the transaction, and the engine rolls it back. Until then, the rules may call further
-// methods, but these execute no statement; see failure.
+// operation. Any other error ends the transaction, and the engine rolls it back. Before the rollback, the rules
+// may still call methods, but these methods execute no statement; see failure.
 
 // Tx is one transaction of an engine, which plays all roles. Only Rules has a Tx: Rules.Init gives each part of
 // the rules the roles of that part.
@@ -43,13 +43,13 @@ type Clock interface {
 // Settings are the settings that concern all jobs, and the node that claims.
 type Settings interface {
 	// Order returns the settings from which ranks are computed. reranking reports whether some jobs still have
-	// a rank of an earlier order.
+	// ranks that earlier settings have produced.
 	Order() (o queue.Order, reranking bool)
 	// MaxLeasedPerUser returns how many jobs of one user may be leased; 0 means unlimited.
 	MaxLeasedPerUser() int
 	// Node returns the node that claims.
 	Node() *store.Node
-	// Hooks returns the value last passed to store.Settings.SetHooks.
+	// Hooks returns the hook settings that were last passed to store.Settings.SetHooks.
 	Hooks() *store.Hooks
 }
 
@@ -58,7 +58,7 @@ type Jobs interface {
 	// Job reads a job. It returns queue.ErrNotFound if the job does not exist.
 	Job(seq int64, part ReadScope) (Job, error)
 	// FindByID returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in this
-	// user's staged batches. It does not find hooks from the settings that run as another user.
+	// user's staged batches. It does not find hooks that come from the settings and run as another user.
 	FindByID(uid int, id string) (seq int64, err error)
 	// UniqueKeyHolder returns the job of a user that has the given unique key: the job that has not ended or, if all
 	// have ended, the one that ended last.
@@ -68,8 +68,8 @@ type Jobs interface {
 	// FormerOwnerUID returns the uid below 0 that a job of this uid gets once it is not leased. It returns 0 if the
 	// job keeps its uid, because the uid still belongs to the same account.
 	FormerOwnerUID(uid int, seq int64) int
-	// RegisterDraft registers a draft without checking the limits on waiting jobs. It returns the new job's seq and
-	// id, and the draft number to be passed to Insert.
+	// RegisterDraft assigns a seq and an id to a draft, without checking the limits on waiting jobs. It also
+	// returns at, the draft number to be passed to Insert.
 	RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err error)
 	// Insert stores a new job. draft is the number of its draft, counted from 0: the index in the request, or
 	// the number from RegisterDraft.
@@ -136,8 +136,8 @@ type Leases interface {
 	PutLease(l *Lease)
 	// DeleteLease deletes a lease.
 	DeleteLease(l *Lease)
-	// FenceStep returns by how much a claim raises a fence. The step is at least 1, and users cannot predict
-	// it.
+	// FenceStep returns by how much a claim raises the fence of a job, which is the number of its lease. The
+	// step is at least 1, and users cannot predict it.
 	FenceStep() int64
 }
 
@@ -170,13 +170,13 @@ type Lanes interface {
 	BestLane(q *Queue) (Lane, Position, error)
 	// ScanLane reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
 	ScanLane(l *LaneScan) error
-	// EachClosedList visits the lists of closed lanes of a gate. It calls the function each for the best lane of every
-	// list, until the function returns false. Lists are ordered by ClosedLaneList.Compare, and those up to
-	// the list after are left out.
+	// EachClosedList visits the lists of closed lanes of a gate. It calls the function each for the best lane
+	// of every list, until the function returns false. It visits the lists after the list named by after, in
+	// the order of ClosedLaneList.Compare.
 	EachClosedList(gate int64, after ClosedLaneList, each func(Lane) (bool, error)) error
-	// BestClosedInList returns the best lane of one list of a gate.
+	// BestClosedInList returns the best lane of one list of lanes that a gate has closed.
 	BestClosedInList(gate int64, list ClosedLaneList) (l Lane, found bool, err error)
-	// BestClosedInQueue returns the best lane of all lists of a gate that belong to the given queue.
+	// BestClosedInQueue returns the best lane of a queue, of any user, among the lanes that a gate has closed.
 	BestClosedInQueue(gate int64, queue string) (l Lane, found bool, err error)
 }
 
@@ -185,7 +185,7 @@ type UserTurns interface {
 	// HasSeveralUsers reports whether several users may have open lanes in a queue.
 	HasSeveralUsers(q *Queue) bool
 	// EachContender calls the function each for the best open lane of every user in a queue. served is the
-	// number of the user's last turn, or 0 if it is not known.
+	// number of the user's last turn, or 0 if unknown.
 	EachContender(q *Queue, each func(l *Lane, served int64))
 	// RecordUserTurn records that a claim took a job of a user, and returns the turn.
 	RecordUserTurn(q *Queue, uid int) UserTurn
@@ -205,8 +205,8 @@ type Gates interface {
 	RecordStart(gate int64, at queue.Millis) error
 	// CountStarts counts the starts at or after since. A start in the future counts as now.
 	CountStarts(gate int64, since queue.Millis) (n int, err error)
-	// NthNewestStart returns the time of the start that exactly n newer starts follow. It considers only starts
-	// at or after since, and returns 0 if there are at most n of them.
+	// NthNewestStart returns the time of the start that has exactly n newer starts. It considers only starts at
+	// or after since. If there are n or fewer of them, it returns 0.
 	NthNewestStart(gate int64, since queue.Millis, n int) (at queue.Millis, err error)
 	// ScheduleRecheck ensures that Promote checks a gate again at the given time.
 	ScheduleRecheck(gate int64, at queue.Millis) error
@@ -222,8 +222,8 @@ type Gates interface {
 	AdjustNamingCounts(j *Job, by int) error
 }
 
-// Dependencies stores edges, and notes about parents whose edges must be decided later. An edge is a
-// dependency of a job (the child) on another job (the parent).
+// Dependencies stores edges, and notes about parents whose edges must be decided later; see ParentChange. An
+// edge is a dependency of a job (the child) on another job (the parent).
 type Dependencies interface {
 	// HasEdges reports whether any edge is stored, decided or not.
 	HasEdges() bool
@@ -240,16 +240,17 @@ type Dependencies interface {
 	// EdgesToDecide returns up to n edges that a note applies to: edges with the status store.Unresolved or, for a Rerun
 	// note, store.Broken.
 	EdgesToDecide(e ParentChange, n int) ([]Edge, error)
-	// AddParentChange adds a note about a parent whose edges must be decided later. The note says that the parent
-	// has ended, was removed (state 0), or runs again (state Rerun). It applies to the edges that the parent
-	// has now. If none of them has an id above after, AddParentChange adds no note.
+	// AddParentChange adds a note about a parent whose edges must be decided later. The note says that the
+	// parent has ended, was removed (state 0), or runs again (state Rerun). It applies to the edges that the
+	// parent has now. If all of these edges have ids up to after, AddParentChange adds no note.
 	AddParentChange(parent int64, uid int, state queue.State, after int64) error
 	// CountParentChanges returns the number of notes about a parent, and the newest note.
 	CountParentChanges(parent int64) (n int64, newest ParentChange, err error)
 	// ExtendRerunChange deletes the notes that are newer than the parent's newest Rerun note, and extends that note
 	// to all current edges of the parent. It returns false if the parent has no Rerun note.
 	ExtendRerunChange(parent int64) (found bool, err error)
-	// NextParentChange returns the oldest note of the next user; users take turns. Its parent may have been removed.
+	// NextParentChange returns the oldest note of the next user; users take turns. The parent in that note may
+	// have been removed.
 	NextParentChange() (e ParentChange, found bool, err error)
 	// PostponeParentChanges moves all notes about a parent behind the other notes of its user, and keeps their order.
 	PostponeParentChanges(parent int64) error

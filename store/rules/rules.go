@@ -24,13 +24,13 @@ type Rules struct {
 	uniqueKeys
 	roomMaker
 
-	// HookBytes is the number of bytes read and written for hooks. A job that has hooks may be large, even if
-	// the operation on it is small.
+	// HookBytes is the number of bytes that the transaction has read and written for hooks. They are counted
+	// because even a small operation may have to read a large job to create its hooks.
 	HookBytes int
 }
 
-// Init prepares r, which must be zero, for a transaction. The parts of r refer to each other, so r must keep
-// its address afterwards. An engine may restore an earlier copy of r at the same address.
+// Init prepares r, which must be zero, for a transaction. The parts of r point to each other, so r must not be
+// moved or copied to another address. An engine may copy r, and later restore the copy at the same address.
 func (r *Rules) Init(tx Tx, mem *RecheckState) {
 	if mem.dirtyGates == nil {
 		mem.dirtyGates = map[int64]recheckPass{}
@@ -47,14 +47,14 @@ func (r *Rules) Init(tx Tx, mem *RecheckState) {
 	r.roomMaker = roomMaker{failure: &r.failure, clock: tx, counters: tx, history: tx}
 }
 
-// failure holds the first error of a transaction that does more than reject an operation. After it, the engine refuses
-// further statements (see Err) and rolls the transaction back. So the parts of the rules need not return such an error
-// to each other: they record it here, and the method that the engine has called returns it. After an error, they may
-// continue with values that are missing, because nothing of what they do is stored.
+// failure holds the first error that ends the transaction, as opposed to one that rejects a single operation.
+// After such an error, the engine executes no more statements (see Err) and rolls the transaction back. So the
+// parts of the rules record the error here instead of returning it to each other. The method that the engine
+// has called returns it. After an error, the rules may continue with missing values, because nothing is stored.
 type failure struct{ err error }
 
-// Err returns the error with which the transaction has failed, or nil. The engine must not execute a statement
-// after it, since the rules may continue until they return.
+// Err returns the error that has ended the transaction, or nil. After an error, the engine must not execute
+// further statements, even if the rules still ask for some.
 func (f *failure) Err() error { return f.err }
 
 // check records an error of the engine.

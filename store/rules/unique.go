@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Substitute replaces, in the receipt, a draft that is not stored. It is an existing job or, if Job is nil, an
-// earlier draft of the request.
+// Substitute is the job that the receipt names instead of a draft that is not stored: an existing job or, if
+// Job is nil, an earlier draft of the request.
 type Substitute struct {
 	Job        *Job
 	DraftIndex int
@@ -64,8 +64,8 @@ func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substi
 	return substitutes, checkAcyclicSubstituted(drafts, substitutes)
 }
 
-// checkAcyclicSubstituted returns an error if drafts would depend on each other after each substituted draft
-// is replaced by its substitute.
+// checkAcyclicSubstituted replaces each substituted draft by its substitute, and returns an error if drafts
+// then depend on each other in a cycle.
 func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute) error {
 	if len(substitutes) == 0 {
 		return nil

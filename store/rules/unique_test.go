@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A unique key that another job has decides what happens to a new job.
+// If another job has a new job's unique key, the new job's conflict action decides what happens.
 func TestUniqueKeyConflict(t *testing.T) {
 	pending := func(*fixture) {}
 	leased := func(f *fixture) { f.wantClaim(1, "old") }
@@ -19,7 +19,7 @@ func TestUniqueKeyConflict(t *testing.T) {
 		on    queue.ConflictAction
 		other string
 		given func(*fixture)
-		want  string // the id in the receipt, followed by the state of the other job; or the rejection
+		want  string // the id in the receipt and the state of the other job, or the text of the rejection
 	}{
 		{queue.ConflictReturn, "pending", pending, "old pending"},
 		{queue.ConflictReturn, "running", running, "old processing"},
@@ -84,7 +84,7 @@ func TestUniqueKeyWithinRequest(t *testing.T) {
 	}
 }
 
-// Jobs of a request must not wait for each other after one is replaced by its substitute.
+// A request is rejected if its jobs would wait for each other after one of them is replaced by its substitute.
 func TestSubstituteMustNotCloseCycle(t *testing.T) {
 	f := newFixture(t)
 	first := queue.Job{ID: "1", Unique: "k", DependsOn: []queue.Dependency{{ID: "3", Condition: queue.ParentEnded}}}

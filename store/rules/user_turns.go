@@ -8,22 +8,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Users whose next jobs in a queue have the same priority take turns, except with fifo. A user's next job is
-// the best-ranked one that all its gates have room for, so the jobs of one user never change their order.
+// Users whose next jobs in a queue have the same priority take turns: each turn is one claimed job. With the
+// scheduling fifo, users do not take turns. A user's next job is the best-ranked one that all its gates have
+// room for, so the jobs of one user never change their order.
 //
 // An example: user 1 has 10,000 jobs of priority 5. Then user 2 enqueues job 10001 of priority 5, and user 3
 // enqueues job 10002 of priority 3. The lane with the best head belongs to user 1, so the next job comes from
-// this queue and has priority 5. Users 1 and 2 have such jobs, and user 2 was served less recently, so a
-// claim takes job 10001. The job gets the place of job 1 (Job.StartPosition), so the runner starts it before job 1.
-// Its own rank does not change, so it loses nothing if it is given back. The next claim takes job 1. User 3
-// does not take turns with the others: job 10002 waits until it is the best-ranked job. A job that ranks
+// this queue and has priority 5. Users 1 and 2 have such jobs, and user 2 was served less recently, so a claim
+// takes job 10001. The job gets the place of job 1 (Job.StartPosition), so the runner starts it before job 1.
+// Its own rank does not change, so it keeps its position if it is given back. The next claim takes job 1. User
+// 3 does not take turns with the others: job 10002 waits until it is the best-ranked job. A job that ranks
 // behind k jobs of each of n users waits for at most k turns of each.
 //
-// Turns are numbered by a counter of the node's claimed jobs, and the user with the lowest last turn was
-// served least recently. Turns are hints: they are kept in memory and lost with a restart. A user without
-// waiting jobs saves up no turns, since each turn makes the user the one who was served last. When a job is
-// given back before it starts, its user also gets the turn back. Without that, a user whose jobs are given
-// back again and again would always be last and never start one.
+// Turns are numbered by a counter of the node's claimed jobs, and the user with the lowest last turn was served
+// least recently. Turns are hints: they are kept in memory and lost with a restart. A user without waiting jobs
+// saves up no turns, since each turn makes the user the one who was served last. When a job is given back
+// before it starts, its user also gets the turn back. Without that, a user whose jobs are given back again and
+// again would always be last and never start one.
 
 // UnknownPriority is the stored priority of a lane whose first job has not been read. The head of such a lane
 // may be a position before that job. See docs/decisions/0014.
@@ -38,9 +39,9 @@ type contender struct {
 	lastTurn int64
 }
 
-// pickLane chooses the lane whose user has the next turn in the queue, and prepares scan for that lane. The
-// claim takes up to want more jobs. pickLane returns how many jobs of the lane may be leased. It returns 0 if
-// lanes have changed; the caller must then choose again.
+// pickLane chooses the lane whose user has the next turn in the queue, and prepares scan for that lane. want is
+// the number of jobs that the claim still wants. pickLane returns how many jobs of the lane may be leased. A
+// result of 0 means that lanes have changed and the caller must choose again.
 func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int) {
 	c.steps = &c.claimSteps
 	defer func() { c.steps = &c.otherSteps }()
@@ -97,8 +98,8 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int) {
 	return n
 }
 
-// upcomingLanes returns the lanes of up to n contenders whose next job is known to have the given priority. The
-// lanes of the users that were served least recently come first.
+// upcomingLanes returns the lanes of up to n contenders whose next job is known to have the given priority.
+// Lanes of users who were served least recently come first.
 func (c *claimer) upcomingLanes(priority int64, n int) (list []Lane) {
 	next := slices.Clone(c.contenders)
 	slices.SortFunc(next, contender.compare)
@@ -120,8 +121,8 @@ const (
 )
 
 // nextContender returns the index of the contender to check next, or -1. Among the contenders that may have a
-// job of the first lane's priority, it is the one whose user was served least recently. It skips lanes that
-// this claim has already checked and whose next job has another priority. So the claim does not read these
+// job of the first lane's priority, it chooses the one whose user was served least recently. It skips lanes
+// that this claim has already checked and whose next job has another priority. So the claim does not read these
 // lanes again for each job that it leases.
 func (c *claimer) nextContender(list []contender, first *Lane) int {
 	best := -1
@@ -148,9 +149,9 @@ func (c contender) compare(other contender) int {
 	return cmp.Or(cmp.Compare(c.lastTurn, other.lastTurn), c.lane.Head.Compare(other.lane.Head))
 }
 
-// closeOvertakenLanes prevents a lane from overtaking better-ranked lanes that need the same resource. It
-// closes those of them that lack room, so that they hold back this lane at the resource. It reports whether
-// it has changed any lane.
+// closeOvertakenLanes prevents a lane from overtaking better-ranked lanes that need the same resource. A
+// better-ranked lane without room is closed, so that it holds back this lane at the resource. The result
+// reports whether any lane has changed.
 func (c *claimer) closeOvertakenLanes(l *Lane, others []contender) (changed bool) {
 	for i := range others {
 		other := *others[i].lane

@@ -15,7 +15,8 @@ func (f *fixture) addFor(uid int, priority int64, ids ...string) {
 	}
 }
 
-// Users whose next jobs have the same priority take turns, so a late user waits for one job of each other.
+// Users whose next jobs have the same priority take turns, so a later user waits for only one job of each other
+// user.
 func TestUsersOfEqualPriorityTakeTurns(t *testing.T) {
 	f := newFixture(t)
 	f.addFor(userA, 5, "a1", "a2", "a3")
@@ -50,10 +51,10 @@ func TestExampleOfUserTurns(t *testing.T) {
 		return nil
 	})
 	f.wantClaim(1, "1")
-	f.wantClaim(1, "2") // user 3 does not take turns with the others
+	f.wantClaim(1, "2") // user 3's job has another priority, so it takes no turn
 }
 
-// A user who was given a turn but not a start gets the turn back.
+// If a claimed job is given back before it starts, its user gets the turn back.
 func TestReleasedJobGivesTurnBack(t *testing.T) {
 	f := newFixture(t)
 	f.addFor(userA, 5, "a1", "a2")
@@ -64,7 +65,7 @@ func TestReleasedJobGivesTurnBack(t *testing.T) {
 	f.wantClaim(1, "b1")
 }
 
-// With fifo, users do not take turns.
+// With the scheduling fifo, users do not take turns.
 func TestFifoHasNoTurns(t *testing.T) {
 	f := newFixture(t)
 	f.order.Scheduling = queue.ByArrival
@@ -95,7 +96,7 @@ func TestUserWithoutRoomTakesNoTurn(t *testing.T) {
 	f.wantLane("a2", "closed by quota")
 }
 
-// Turns belong to one queue: a start in one queue costs no turn in another.
+// Turns are counted for each queue: a start in one queue does not use up a turn in another.
 func TestTurnsCountPerQueue(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "other", UID: userA, Queue: "other"})

@@ -27,16 +27,16 @@ func (r *Rules) Simulate(n int) (s store.Simulation, err error) {
 	return s, nil
 }
 
-// Limits of a simulation. The last claim may exceed them.
+// Limits of the steps and bytes of a simulation. The last claim of a simulation may go beyond them.
 const (
 	simulationSteps = 20 * MaxSteps
 	simulationBytes = 20 * MaxClaimBytes
 )
 
-// WaitReasons returns the reasons why a claim does not take a job that is ready, and changes nothing. Unlike a
-// claim, it checks all gates of the job, not only up to the first full one. At a resource, a lane that ranks
-// before the job's lane counts as an obstacle, even if that lane is also held back by another gate. For a job
-// that is not due yet, WaitReasons reports only a pause of its queue.
+// WaitReasons returns the reasons why a claim does not take a ready job. It changes nothing. Unlike a claim, it
+// checks all gates of the job, not only up to the first full one. At a resource, a lane that ranks before the
+// job's lane counts as an obstacle, even if that lane is also held back by another gate. For a job that is not
+// due yet, WaitReasons reports only a pause of its queue.
 func (r *Rules) WaitReasons(seq int64) (list []store.WaitReason, err error) {
 	j, err := r.tx.Job(seq, ReadSummary)
 	if err != nil || j.Slot != Ready && j.Slot != Timed || r.tx.Lease(seq) != nil {

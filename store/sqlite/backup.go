@@ -21,12 +21,11 @@ import (
 
 // A backup is one SQLite file: the database and, in an additional table, the output files that it refers to.
 // SQLite's backup interface copies the pages on the writer's connection. If the writer changes a page in the
-// meantime, SQLite updates the copy too, so the backup need not start over. The backup uses no connection for
-// reading, so it does not keep the WAL from being emptied.
-// See docs/decisions/0037.
+// meantime, SQLite updates the copy too, so the backup need not begin again. The backup uses no connection for
+// reading, so it does not keep the WAL from being emptied. See docs/decisions/0037.
 const (
 	copyPrefix       = "copy-"
-	copyStep         = 256 // pages, 1 MiB; copying them takes about a millisecond of the writer's time
+	copyStep         = 256 // pages copied in one step: 1 MiB, about a millisecond of the writer's time
 	outputPieceBytes = 1 << 20
 )
 
@@ -69,7 +68,7 @@ func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
 		return nil, err
 	}
 	f, err := os.Open(path)
-	os.Remove(path) // on Unix, an open file stays readable until it is closed
+	os.Remove(path) // remove the name now: on Unix, an open file stays readable until it is closed
 	if err != nil {
 		return nil, err
 	}
@@ -99,14 +98,14 @@ func (s *Store) makeCopy(ctx context.Context, added int64, each func(done, total
 			"copying the database and its output files needs %s on the disk of %s, but only %s are free; free some space",
 			queue.DescribeSize((needed+unit-1)/unit*unit), s.dir, queue.DescribeSize(free/unit*unit))
 	}
-	f, err := os.CreateTemp(s.dir, copyPrefix) // CreateTemp uses mode 0600
+	f, err := os.CreateTemp(s.dir, copyPrefix) // CreateTemp uses mode 0600, so other accounts cannot read the copy
 	if err != nil {
 		return "", err
 	}
 	path = f.Name()
 	defer func() {
 		if err != nil {
-			os.Remove(f.Name()) // an early return has set path to ""
+			os.Remove(f.Name()) // path is "" here, because an early return has set it
 		}
 	}()
 	if err := f.Close(); err != nil {
@@ -127,7 +126,7 @@ func (s *Store) makeCopy(ctx context.Context, added int64, each func(done, total
 	}
 	release()
 	if ctx.Err() != nil {
-		err = ctx.Err() // report that ctx ended, not the interrupted statement's error
+		err = ctx.Err() // if ctx has ended, report that instead of the interrupted statement's error
 	}
 	return path, s.copySpaceError(errors.Join(err, c.Close()))
 }
@@ -136,7 +135,8 @@ func (s *Store) makeCopy(ctx context.Context, added int64, each func(done, total
 // new jobs would be refused, and running jobs could lose output.
 const minFreeAfterCopy = sqlitedb.MinFreeBytes + copyStep*sqlitedb.PageSize
 
-// checkCopySpace returns an error once a copy takes disk space that the queue needs.
+// checkCopySpace returns an error if less than minFreeAfterCopy bytes are free, so that a copy leaves space for
+// the queue.
 func (s *Store) checkCopySpace() error {
 	if free, err := s.freeSpace(); err == nil && free < minFreeAfterCopy {
 		return s.noCopySpaceError()
@@ -149,7 +149,8 @@ func (s *Store) noCopySpaceError() error {
 		"some space there, then try again", s.dir)
 }
 
-// copySpaceError replaces the error for a full disk, since it is the copy that fails and not the database.
+// copySpaceError replaces the error for a full disk by one which says that the copy failed, not the database.
+// It returns other errors unchanged.
 func (s *Store) copySpaceError(err error) error {
 	if err != nil && database.ErrorKindOf(err) == database.DiskFull {
 		return s.noCopySpaceError()
@@ -196,8 +197,8 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 			err = each((total-remaining)*sqlitedb.PageSize, total*sqlitedb.PageSize)
 		}
 	}
-	// The backup must end before the target connection is closed, even if ctx has ended or the store has
-	// failed.
+	// End SQLite's backup even if ctx has ended or the store has failed, because this must happen before the
+	// target connection is closed.
 	s.AsWriter(s.endBackup)
 	return err
 }
@@ -205,12 +206,12 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 // endBackup ends a running backup. The caller is the writer.
 func (s *Store) endBackup() {
 	if s.backup != 0 {
-		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backup) // the result only repeats the error of a step
+		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backup) // its result only repeats the error of a step
 		s.backup = 0
 	}
 }
 
-// addOutputs stores the output files that a copy refers to in the copy.
+// addOutputs adds the output files that a copy refers to, as a table of the copy.
 func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.OutputOpener) error {
 	err := c.Exec(`CREATE TABLE outputs (ref TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL, ` +
 		`PRIMARY KEY (ref, n)) STRICT, WITHOUT ROWID`)
@@ -232,7 +233,7 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 			return fmt.Errorf("cannot read an output file: %w", err)
 		}
 		defer f.Close()
-		piece, whole := make([]byte, outputPieceBytes), io.LimitReader(f, size) // ignore bytes that a running job appends
+		piece, whole := make([]byte, outputPieceBytes), io.LimitReader(f, size) // a running job may append more
 		for n := int64(0); ; n++ {
 			got, err := io.ReadFull(whole, piece)
 			if failed := errors.Join(ctx.Err(), s.checkCopySpace()); failed != nil {

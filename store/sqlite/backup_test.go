@@ -73,8 +73,8 @@ func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 	made.Close()
 }
 
-// A backup ends when its context ends: the client is gone or the service stops. An ended backup leaves no
-// files behind and allows the next one.
+// A backup ends when its context ends, because the client is gone or the service stops. It then leaves no files
+// behind, and the next backup can begin.
 func TestBackupEndsWithItsContext(t *testing.T) {
 	s := withOutput(t, "1")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -119,8 +119,8 @@ func TestVerifyToleratesConcurrentOutputDeletion(t *testing.T) {
 	}
 }
 
-// A backup is ended before its copy is closed, so that SQLite does not write to a closed file. This holds if
-// the client is gone, the store closes or has failed, or the write queue is full.
+// SQLite's backup is always ended before its copy is closed, so that SQLite does not write to a closed file.
+// This also happens if the client is gone, if the store closes or has failed, and if the write queue is full.
 func TestABackupIsAlwaysEnded(t *testing.T) {
 	for name, during := range map[string]func(s *Store, cancel func()) error{
 		"gone client": func(_ *Store, cancel func()) error { cancel(); return nil },
@@ -144,7 +144,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 					err := s.Do(context.Background(), engine.Normal, func(*engine.Tx) error { return nil })
 					select {
 					case refused <- err:
-					default: // another waiter was refused first
+					default: // the writer refused another waiter first
 					}
 				})
 				select {

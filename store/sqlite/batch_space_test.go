@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// If the disk is full, a committed batch cannot be moved into the queue when the store is opened. Until it is
-// moved, all its jobs are included in the counts, and their numbers stay assigned.
+// If the disk is full, a committed batch cannot be moved into the queue when the store is opened. Until the
+// batch is moved, the counts include all its jobs, and the numbers of its jobs stay assigned.
 func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -23,7 +23,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // moves one of two frames
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // move one of two frames
 		t.Fatal(err)
 	}
 	before := s.UserBytes(0)

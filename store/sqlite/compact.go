@@ -28,8 +28,8 @@ const (
 	compactPauseFactor = 3                    // the pause after a step, as a multiple of the step's duration
 	compactIdlePause   = 30 * time.Second     // the pause when there is nothing to do
 	compactRetryPause  = 100 * time.Millisecond
-	compactMinFree     = 16 << 20 / sqlitedb.PageSize // a file with fewer free pages is never considered mostly free
-	compactMinCut      = 1 << 20 / sqlitedb.PageSize  // a step for fewer free pages is not worth it, even on a full disk
+	compactMinFree     = 16 << 20 / sqlitedb.PageSize // a file with fewer free pages never counts as mostly free
+	compactMinCut      = 1 << 20 / sqlitedb.PageSize  // fewer free pages are not worth a step, even on a full disk
 	// compactMaxWALBacklog is in bytes. Compaction pauses while more than this much of the write-ahead log has
 	// not been checkpointed.
 	compactMaxWALBacklog = 16 << 20
@@ -40,7 +40,7 @@ type compaction struct {
 	// mostlyFree reports that most of the file was free. Compaction then continues until little of it is
 	// free.
 	mostlyFree bool
-	cutBytes   int64 // bytes cut from the end that no checkpoint has returned to the disk yet
+	cutBytes   int64 // bytes cut off that a checkpoint has yet to return to the disk
 	// pause is the time until the next attempt to empty the log, after a reader prevented the last one.
 	pause time.Duration
 }
@@ -70,11 +70,11 @@ func (s *Store) Compact(ctx context.Context) {
 	}
 }
 
-// pauseCompaction waits until the next step is due, or less if new jobs are refused for lack of space. It
-// reports whether compaction continues.
+// pauseCompaction waits for the time wait, or less if new jobs are refused for lack of space. It returns false
+// if compaction must end.
 func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	first := min(wait, compactRetryPause)
-	var hint chan struct{} // nil at first, so that no hint shortens the first pause
+	var hint chan struct{} // nil at first, so that hints do not shorten the first part of the pause
 	for _, pause := range []time.Duration{first, wait - first} {
 		select {
 		case <-ctx.Done():
@@ -89,8 +89,8 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	return true
 }
 
-// compactStep does a bounded part of the work, and returns how long to wait before the next step. The
-// caller holds the right to write.
+// compactStep does a bounded part of the work, and returns how long to wait before the next step. The caller is
+// the writer.
 func (s *Store) compactStep() (wait time.Duration, err error) {
 	if s.CopyInProgress() {
 		return compactIdlePause, nil // wait, because a running copy would have to copy each moved page again
@@ -134,7 +134,8 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	return compactPauseFactor * time.Since(began), nil
 }
 
-// pagesToCut returns how many pages the next step should cut from the end of the file.
+// pagesToCut returns how many pages the next step should cut from the end of the file; 0 means none. missing is
+// the result of missingSpace.
 func (s *Store) pagesToCut(pages sqlitedb.PageCounts, missing int64) int64 {
 	c := &s.compaction
 	switch {
@@ -149,8 +150,8 @@ func (s *Store) pagesToCut(pages sqlitedb.PageCounts, missing int64) int64 {
 	return 0
 }
 
-// missingSpace returns how many bytes of disk space are missing to accept new jobs for a while, including
-// the disk reserve if it does not exist.
+// missingSpace returns how many more bytes of free disk space are needed to accept new jobs for a while. If the
+// reserve file does not exist, its size is included.
 func (s *Store) missingSpace() int64 {
 	free, err := s.freeSpace()
 	if err != nil {
@@ -212,8 +213,8 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 	return compactRetryPause, nil
 }
 
-// countFrames returns how many frames the write-ahead log has, and how many of them have been written to the
-// database.
+// countFrames returns how many frames (changed pages) the write-ahead log has, and how many of them a
+// checkpoint has written to the database.
 func (s *Store) countFrames() (all, written int64, err error) {
 	_, err = database.First(s.conn, func(r database.Row) { all, written = r.Num(1), r.Num(2) },
 		`PRAGMA wal_checkpoint(NOOP)`)

@@ -58,7 +58,7 @@ func compactOnce(t *testing.T, s *Store) (wait time.Duration) {
 	return wait
 }
 
-// compactAll does steps until there is nothing to do, and returns their number.
+// compactAll repeats steps of compaction until there is nothing to do, and returns the number of steps.
 func compactAll(t *testing.T, s *Store) (steps int) {
 	t.Helper()
 	for compactOnce(t, s) != compactIdlePause {
@@ -78,8 +78,8 @@ func fileSize(t *testing.T, s *Store, end string) int64 {
 	return info.Size()
 }
 
-// A mostly free database shrinks in steps of a bounded number of pages. Compaction affects neither the jobs
-// that are kept nor a reader that began before.
+// A mostly free database shrinks in steps of a bounded number of pages. Compaction affects neither the
+// remaining jobs nor a reader that began before it.
 func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 80)
@@ -125,7 +125,7 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 	enqueueLarge(t, s, 1) // check that the database can still be written
 }
 
-// Compaction gives up after one step on a file whose free pages cannot be cut from its end.
+// If the free pages of a file cannot be cut from its end, compaction gives up after one step.
 func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// createDatabase creates a closed database with n jobs, all of it in the main file.
+// createDatabase creates a database with n jobs and closes it, so that its main file contains everything.
 func createDatabase(t *testing.T, n int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -38,7 +38,7 @@ func sum(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(raw))
 }
 
-// expectRefused checks that opening the database in a directory fails with an error that contains the text
+// expectRefused checks that opening the database in a directory fails with an error that contains the text in
 // says, and does not change the file.
 func expectRefused(t *testing.T, dir, says string) error {
 	t.Helper()
@@ -128,7 +128,7 @@ func TestOtherTablesAreRefused(t *testing.T) {
 	}
 }
 
-// A missing, empty or foreign file is never replaced by an empty queue if the directory has had a queue.
+// If a directory has had a queue, a missing, empty or foreign database file is never replaced by an empty queue.
 func TestLostDatabaseIsNotReplacedByAnEmptyOne(t *testing.T) {
 	for what, c := range map[string]struct {
 		harm func(path string) error
@@ -161,9 +161,9 @@ func TestEmptyFileOfAFirstStartIsUsed(t *testing.T) {
 	enqueue(t, openStore(t, dir), 1)
 }
 
-// If the header of a page is damaged, jobs are never lost silently: opening fails, reading fails, or all jobs
-// are there. If the last service had an I/O error, the next start checks the database, so damage makes
-// opening fail.
+// Jobs are never lost silently if the header of a page is damaged: opening fails, reading fails, or all jobs
+// are found. After an I/O error of the last service, the next start checks the database, so opening a damaged
+// one fails.
 func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	const jobs = 150
 	dir := createDatabase(t, jobs)
@@ -189,8 +189,8 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// outcomeOfOpening opens a database and returns the outcome: "refused" (opening failed), "unreadable"
-// (reading failed) or "whole".
+// outcomeOfOpening opens a database and returns the outcome: "refused" if opening fails, "unreadable" if
+// reading fails, or "whole".
 func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")
@@ -223,7 +223,7 @@ func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	return "whole"
 }
 
-// A database that has lost its counters is rejected. The service does not start counting from 0.
+// A database that has lost its counters is rejected, so that the service does not assign numbers from 0 again.
 func TestLostNumbersAreRefused(t *testing.T) {
 	for _, loss := range []string{`UPDATE meta SET next_seq = 0`, `UPDATE meta SET next_event = -1`, `DELETE FROM meta`} {
 		dir := t.TempDir()
@@ -252,7 +252,7 @@ func awaitFailure(t *testing.T, s *Store) {
 	}
 }
 
-// If a read finds a damaged page or meets an I/O error, the store stops, as it does after a failed write.
+// If a read finds a damaged page or has an I/O error, the store stops, like after a failed write.
 func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -312,8 +312,8 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	}
 }
 
-// The store does not report damage if SQLite's own tools shrink its files while the service runs: a
-// checkpoint empties the WAL, or a VACUUM shrinks the database.
+// Other programs may use SQLite's own means to shrink the files while the service runs: a checkpoint empties
+// the WAL, or a VACUUM shrinks the database. The store does not report that as damage.
 func TestForeignCheckpointIsNotDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -342,8 +342,8 @@ func TestForeignCheckpointIsNotDamage(t *testing.T) {
 	expectNoFaults(t, s, "afterwards")
 }
 
-// Transactions that a process committed before it died are stored when the database is opened again. Its last
-// transaction, which it did not commit, is not.
+// Transactions that a process committed before it died are stored when the database is opened again. The last
+// transaction, which the process did not commit, is not stored.
 func TestCommitsOfADeadProcessHold(t *testing.T) {
 	dir := createDatabase(t, 1)
 	path := filepath.Join(dir, sqlitedb.DatabaseName)

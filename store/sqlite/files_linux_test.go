@@ -35,8 +35,8 @@ func TestForeignDatabaseIsRefused(t *testing.T) {
 	}
 }
 
-// A directory or database file that cannot be written is refused with the next step, and doctor reports it.
-// This holds for ordinary users and for a service that gave up its privileges.
+// If the directory or a database file is not writable, opening fails with an error that names the next step,
+// and doctor reports it. This applies to ordinary users and to a service that gave up its privileges.
 func TestReadOnlyFilesAreRefused(t *testing.T) {
 	for name, path := range map[string]func(dir string) string{
 		"directory": func(dir string) string { return dir },
@@ -146,8 +146,8 @@ func TestLocksAreOfTheOpenFile(t *testing.T) {
 	})
 }
 
-// A copied or restored store reports that it is a copy, until StoreRunnerDirs is called. A store that is reopened
-// in its original directory does not report it.
+// A copied or restored store reports that it is a copy, until StoreRunnerDirs is called. A store that is opened
+// again in its original directory does not.
 func TestCopiesSaySo(t *testing.T) {
 	moved := func(s *Store) bool {
 		left, err := s.PreviousSession(t.Context())
@@ -252,7 +252,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 				}
 			})
 			var err error
-			s.AsWriter(func() { // between two commits, which is the most common case
+			s.AsWriter(func() { // truncate between two commits, which is the most common case
 				info, failed := os.Stat(path)
 				if err = failed; err == nil {
 					err = os.Truncate(path, c.keep(info.Size()))
@@ -272,7 +272,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 			s.Close()
 			s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
 			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
-				return // the WAL does not contain the lost pages either
+				return // the database is rejected, because the WAL does not contain the lost pages either
 			}
 			if c.suffix != "" {
 				if err == nil || !strings.Contains(err.Error(), "acknowledged changes") {

@@ -59,8 +59,8 @@ func TestFilesInUseStay(t *testing.T) {
 	}
 }
 
-// The directory of an open store cannot be renamed. If the system allows it, as Wine does, the next commit
-// fails and nothing more is acknowledged.
+// The directory of an open store cannot be renamed. Wine allows renaming it; then the next commit fails, and
+// nothing more is acknowledged.
 func TestFolderInUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "q")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -77,8 +77,8 @@ func TestFolderInUse(t *testing.T) {
 	}
 }
 
-// A database that another program has open cannot be moved aside. Restoring reports that and leaves the
-// database unchanged. It succeeds once that program has ended.
+// A database that another program has open cannot be moved aside. A restore reports that and leaves the
+// database unchanged. After the program has ended, a restore succeeds.
 func TestRestoreOfADatabaseInUse(t *testing.T) {
 	dir, file := createDatabase(t, 2), createBackup(t, 3, "true")
 	said, stop := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), `SELECT count(*) FROM jobs`)

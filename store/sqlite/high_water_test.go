@@ -39,7 +39,8 @@ func enqueueSome(t *testing.T, s *Store, n int) {
 }
 
 // A database that has lost acknowledged changes is rejected by the next start and by doctor, and is not
-// modified. SQLite itself treats a damaged write-ahead log as a shorter one.
+// modified. SQLite itself does not notice such a loss, because it treats a damaged write-ahead log as a shorter
+// one.
 func TestLostCommitsAreNoticed(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -117,8 +118,8 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 	}
 }
 
-// Numbers that were assigned are not assigned again after a restore, even if the old database cannot be read:
-// the high-water mark contains them.
+// Numbers that were assigned are not assigned again after a restore, even if the old database cannot be read,
+// because the high-water mark contains the numbers.
 func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// TestMain runs the tests. If an environment variable is set, it acts as another program that holds a
-// database.
+// TestMain runs the tests. If the environment variable QUEUECTL_TEST_HOLD is set, it acts as another program
+// that has a database open.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
 		c, err := sqlitedb.Open(path, `busy_timeout = 20`)
@@ -31,14 +31,14 @@ func TestMain(m *testing.M) {
 			}
 		}
 		fmt.Println(err)
-		io.Copy(io.Discard, os.Stdin) // until the test closes the pipe
+		io.Copy(io.Discard, os.Stdin) // wait until the test closes the pipe
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-// startLockHolder starts another program that begins a write transaction on a database. It returns the
-// program's result; stop ends the program.
+// startLockHolder starts another program that begins a write transaction on a database. It returns the result
+// that the program prints. stop ends the program.
 func startLockHolder(t *testing.T, path string) (said string, stop func()) {
 	t.Helper()
 	return startOtherProgram(t, path, `BEGIN IMMEDIATE`)
@@ -64,7 +64,7 @@ func startOtherProgram(t *testing.T, path, sql string) (said string, stop func()
 		in.Close()
 		cmd.Wait()
 	}
-	t.Cleanup(stop) // in case the test ends early
+	t.Cleanup(stop) // end the program even if the test ends early
 	buf := make([]byte, 4096)
 	n, _ := out.Read(buf)
 	return strings.TrimSpace(string(buf[:n])), stop
@@ -77,7 +77,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
-		err := tx.Exec(`PRAGMA busy_timeout = 20`) // the usual five seconds are too long for a test
+		err := tx.Exec(`PRAGMA busy_timeout = 20`) // the usual five seconds of waiting are too long for a test
 		return err
 	})
 	said, stop := startLockHolder(t, filepath.Join(dir, sqlitedb.DatabaseName))
@@ -103,7 +103,7 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
 	s := openStore(t, filepath.Dir(path))
 	inTransaction(t, s, func() error {
-		// The -shm file has locks of the process, so it must never be opened.
+		// The locks on the -shm file belong to the process, so the test must not open and close that file.
 		f, err := os.Open(path)
 		if err != nil {
 			return err

@@ -70,7 +70,8 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 	return s.LoadReadOnly(s.conn, orderOf)
 }
 
-// cannotOpenError returns the caller's error if a database cannot be opened for reading.
+// cannotOpenError returns the error for the caller if SQLite could not open a database for reading. It returns
+// other errors unchanged.
 func cannotOpenError(path string, err error) error {
 	if e, ok := errors.AsType[*sqlitedb.Error](err); ok && e.Code&0xff == sqlite3.SQLITE_CANTOPEN {
 		return queue.Errorf(queue.CodeDenied, "no service is running for %s, and you may not read the files there; ask "+
@@ -98,9 +99,9 @@ func statFileStates(path string) (now fileStates) {
 	return now
 }
 
-// readOnlyURI returns the URI with which SQLite opens a database without writing. If there is a
-// write-ahead log, SQLite builds the log's index in memory. For that the -shm file must exist, but SQLite
-// does not change it. If there is no log, the database file is complete and opened as immutable.
+// readOnlyURI returns the URI with which SQLite opens a database without writing. If there is a write-ahead
+// log, SQLite builds the log's index in memory. For that the -shm file must exist, although SQLite does not
+// change it. If there is no log, the database file is complete, and SQLite opens it as immutable.
 func readOnlyURI(path string, now fileStates) (string, error) {
 	name := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "immutable=1"}
 	if !strings.HasPrefix(name.Path, "/") {
@@ -118,7 +119,7 @@ func readOnlyURI(path string, now fileStates) (string, error) {
 	return name.String(), nil
 }
 
-// checkUnchanged returns an error if a service has changed the files since they were opened.
+// checkUnchanged returns an error if a service has changed the files since this store opened them for reading only.
 func (s *Store) checkUnchanged() error {
 	if s.statesAtOpen == (fileStates{}) || s.statesAtOpen == statFileStates(filepath.Join(s.dir, sqlitedb.DatabaseName)) {
 		return nil

@@ -31,8 +31,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// A read-only store shows what the last service has left, even after a crash, and changes no file. A
-// service can start in the meantime; reads are refused once it writes.
+// A read-only store shows what the last service has left, even after a crash, and changes no file. A service
+// can start in the meantime. After the service has written something, reads are refused.
 func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 	for name, dies := range map[string]bool{"after a stop": false, "after a crash": true} {
 		dir := createDatabase(t, 3)
@@ -86,7 +86,7 @@ func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 	}
 }
 
-// A database that cannot be read without a change is rejected with a reason.
+// A database that cannot be read without changing a file is rejected, and the error says why.
 func TestReadOnlyRefusals(t *testing.T) {
 	empty := t.TempDir()
 	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {

@@ -65,8 +65,8 @@ func restore(dir, file string) error {
 	return replace(aside, func() error { return nil })
 }
 
-// The files of a restore that was killed do not affect the next one, although SQLite would apply the old
-// journal to the new file.
+// The files that a killed restore leaves do not affect the next restore, although SQLite would apply an old
+// journal to a new file.
 func TestRestoreAfterAKilledOne(t *testing.T) {
 	dir := t.TempDir()
 	killed := filepath.Join(t.TempDir(), integrity.PreparedFileName)
@@ -135,8 +135,8 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 	}
 }
 
-// A backup with a newer schema that allows this version to use it can be restored, and doctor reports no
-// faults in it.
+// A backup with a newer schema can be restored if the schema allows this version to use it. Doctor then reports
+// no faults.
 func TestRestoreOfANewerSchema(t *testing.T) {
 	file := createBackup(t, 3, "true")
 	c, err := sqlitedb.Open(file)

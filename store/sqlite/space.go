@@ -17,18 +17,18 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// The reserve is a file that is freed when the disk is full, so that running jobs can end and be recorded.
-// New jobs are refused earlier, before the disk is full. In a trial on a full disk, no job could be recorded
-// without a reserve; with a reserve of 8 MiB, all 3,000 could. The last 2 MiB of the reserve are only for
-// compaction and for operations with mayUseWholeReserve, because these free space. Without them, a disk that the
-// database itself has filled would stay full.
+// The reserve is a file that is freed when the disk is full, so that running jobs can end and be recorded. New
+// jobs are refused earlier, before the disk is full. In a trial on a full disk with 3,000 running jobs, no end
+// of a job could be recorded without a reserve. With a reserve of 8 MiB, all could. The last 2 MiB of the
+// reserve are only for compaction and for operations that may use the whole reserve, because these free space.
+// Otherwise a disk that the database itself has filled would stay full.
 const (
 	removalReserveBytes = 2 << 20
 	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
 	// 500 MB/s uses 2.5 MB.
 	spaceCheckInterval = 5 * time.Millisecond
-	// guardPause is the minimum time between two checks of the database files after changes in their
-	// directory.
+	// guardPause is the minimum time between two checks that changes in the directory of the database files
+	// have caused.
 	guardPause = time.Second
 	// guardPollInterval is the time between two checks if the directory cannot be watched.
 	guardPollInterval = 30 * time.Second
@@ -40,8 +40,8 @@ type spaceCheck struct {
 	refusal error // why new jobs are refused; nil if there is space
 }
 
-// CheckSpace implements DiskSpace. It returns an error for new jobs while the disk is nearly full and the
-// database has no free pages for them.
+// CheckSpace implements engine.DiskSpace. It returns an error for new jobs while the disk is nearly full and
+// the database has no free pages for them.
 func (b backend) CheckSpace() error {
 	if time.Since(b.space.time) > spaceCheckInterval {
 		if b.reserveError.Load() != nil {
@@ -77,10 +77,11 @@ func (s *Store) SpaceError() error {
 	}
 	now, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName))
 	if err != nil {
-		return nil // the next commit reports the error
+		return nil // accept new jobs, because the next commit reports the error
 	}
 	size := fileSizesOf(now)
-	// SQLite writes a change of a free page to the WAL first. The WAL file is reused from its beginning.
+	// Free pages alone are not enough, because SQLite first writes each change to the WAL. But the space of the
+	// WAL file can be used again.
 	if free < sqlitedb.MinFreeBytes && (inside < sqlitedb.MinFreeBytes || free+size.wal < sqlitedb.MinFreeBytes) {
 		return s.noSpaceError()
 	}
@@ -98,7 +99,7 @@ func (s *Store) noSpaceError() error {
 		queue.FormatSize(sqlitedb.MinFreeBytes), s.dir)
 }
 
-// setReserveError makes SpaceError refuse new jobs with this error until the reserve exists again.
+// setReserveError makes SpaceError return this error until the reserve exists again, so that new jobs are refused.
 func (s *Store) setReserveError(err error) { s.reserveError.Store(&err) }
 
 // Minimum values for the process's file size limit in bytes. minFileLimit leaves a new queue room to grow. An
@@ -121,10 +122,11 @@ func checkFileLimit(path string) error {
 	return nil
 }
 
-// ReleaseReserve implements DiskSpace.
+// ReleaseReserve implements engine.DiskSpace. It releases disk space from the reserve.
 func (b backend) ReleaseReserve(whole bool) bool { return b.releaseReserve(whole) }
 
-// releaseReserve releases disk space from the reserve. Without whole it keeps the last part.
+// releaseReserve releases disk space from the reserve. If whole is false, it keeps the last removalReserveBytes
+// of the reserve. It reports whether it has released any space.
 func (s *Store) releaseReserve(whole bool) bool {
 	s.setReserveError(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
@@ -167,10 +169,10 @@ func (s *Store) DiskCapacity() int64 {
 	return disk.Total
 }
 
-// OnSpaceFreed implements DiskSpace. It starts compaction if the file has enough free pages.
+// OnSpaceFreed implements engine.DiskSpace. It starts compaction if the file has enough free pages.
 func (b backend) OnSpaceFreed() { queue.TrySend(b.needsSpace, struct{}{}) }
 
-// MaintainReserve implements DiskSpace.
+// MaintainReserve implements engine.DiskSpace. It creates the reserve if it is missing and there is space for it.
 func (b backend) MaintainReserve() { b.maintainReserve() }
 
 // maintainReserve creates the reserve if it is missing and there is space for it.
@@ -212,7 +214,7 @@ func writeReserve(path string) error {
 	return err
 }
 
-// statFiles returns the identity and size of the database and its WAL.
+// statFiles returns the identity and size of the database and of its WAL, in this order.
 func statFiles(path string) (files [2]os.FileInfo, err error) {
 	for i, p := range []string{path, path + "-wal"} {
 		if files[i], err = os.Stat(p); err != nil {
@@ -241,7 +243,7 @@ func (s *Store) WatchFiles(ctx context.Context) {
 			}
 			warned = true
 		}
-		// A commit checks the files, and stops the store if they were changed. Ignore its other errors.
+		// A commit checks the files, and stops the store if they were changed. Its other errors can be ignored.
 		s.Do(ctx, engine.Urgent, func(*engine.Tx) error { return nil })
 		select {
 		case <-ctx.Done():
@@ -276,8 +278,8 @@ func fileSizesOf(files [2]os.FileInfo) fileSizes {
 }
 
 // checkFiles does what checkSameFiles does. It also returns an error if a file was truncated since the last
-// commit, because content is lost then. The caller holds the right to write.
-// See docs/decisions/0034.
+// commit, because content is then lost. wal is the size of the WAL. The caller is the writer. See
+// docs/decisions/0034.
 func (s *Store) checkFiles() (wal int64, err error) {
 	files, err := s.checkSameFiles()
 	if err != nil {
@@ -294,8 +296,8 @@ func (s *Store) checkFiles() (wal int64, err error) {
 	return now.wal, err
 }
 
-// checkWAL returns an error if a WAL that has shrunk lacks frames. After a checkpoint by another program,
-// which may truncate the WAL, no frames are missing.
+// checkWAL is called if the WAL has shrunk to size bytes. It returns an error if frames are missing. If another
+// program has made a checkpoint and truncated the WAL, no frames are missing.
 func (s *Store) checkWAL(size int64) error {
 	frames, _, err := s.countFrames()
 	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+sqlitedb.PageSize) {
@@ -311,8 +313,8 @@ const (
 	frameHeaderSize = 24
 )
 
-// checkDatabase returns an error if a database that has shrunk lacks pages. After a VACUUM by another
-// program, no pages are missing.
+// checkDatabase is called if the database has shrunk to size bytes. It returns an error if pages are missing.
+// After a VACUUM by another program, no pages are missing.
 func (s *Store) checkDatabase(size int64) error {
 	pages, err := s.conn.QueryNumber(`PRAGMA page_count`)
 	if err == nil && size < pages*sqlitedb.PageSize {

@@ -35,8 +35,8 @@ type Store struct {
 	readFlags int32          // SQLite's flags with which readers open the database
 
 	files [2]os.FileInfo // database and WAL, as they were when opened
-	// statesAtOpen describes the files as they were when they were opened in read-only mode. It is zero in
-	// any other mode.
+	// statesAtOpen describes the files at the time when they were opened in read-only mode. It is zero if the
+	// store is not read-only.
 	statesAtOpen fileStates
 	lastSizes    fileSizes  // sizes of the files after the last commit; used by the writer only
 	space        spaceCheck // used by the writer only
@@ -58,10 +58,11 @@ type Store struct {
 // backend is the Backend and DiskSpace of a Store's engine.
 type backend struct{ *Store }
 
-// Options are the parameters of Open and OpenReadOnly.
+// Options are the parameters of Open and of OpenReadOnly.
 type Options struct {
 	Dir string // the state directory, which must exist
-	// Order says how ranks are computed. OrderFromSettings, if set, derives it from the stored settings instead.
+	// Order says how the ranks of jobs are computed. OrderFromSettings, if not nil, derives the order from the
+	// stored settings instead.
 	Order             queue.Order
 	OrderFromSettings func([]store.Setting) (queue.Order, error)
 	Log               *slog.Logger // nil discards the log
@@ -155,7 +156,7 @@ func (s *Store) open(path string) (err error) {
 	return nil
 }
 
-// checkAfterIOError runs SQLite's quick check if the last service met an I/O error.
+// checkAfterIOError runs SQLite's quick check if a marker file shows that the last service had an I/O error.
 func (s *Store) checkAfterIOError() error {
 	marker := filepath.Join(s.dir, sqlitedb.CheckMarkerName)
 	if _, err := os.Stat(marker); err != nil {
@@ -173,7 +174,7 @@ func (s *Store) checkAfterIOError() error {
 	return os.Remove(marker)
 }
 
-// OpenReader implements Backend.
+// OpenReader implements reads.Database. It opens a connection for reading.
 func (b backend) OpenReader() (database.ReadConn, error) {
 	c, err := sqlitedb.OpenWithFlags(b.readPath, b.readFlags, sqlitedb.ReaderPragmas()...)
 	if err != nil {
@@ -182,7 +183,8 @@ func (b backend) OpenReader() (database.ReadConn, error) {
 	return c, nil
 }
 
-// BeforeCommit implements Backend.
+// BeforeCommit implements engine.Backend. It checks that the files are unchanged, and keeps the write-ahead log
+// from growing too large.
 func (b backend) BeforeCommit() error {
 	wal, err := b.checkFiles()
 	if err == nil {
@@ -191,21 +193,21 @@ func (b backend) BeforeCommit() error {
 	return err
 }
 
-// BeginTx implements Backend. No other process changes the database, so there is nothing to update.
+// BeginTx implements engine.Backend. No other process changes the database, so there is nothing to update.
 func (b backend) BeginTx(*engine.Tx) error { return nil }
 
-// ReadReservations implements Backend.
+// ReadReservations implements engine.Backend. All reservations are in the table meta, so there is nothing to read.
 func (b backend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
-// WriteReservations implements Backend.
+// WriteReservations implements engine.Backend. It returns all reserved leases, because meta lists them.
 func (b backend) WriteReservations(t *engine.Tx) (inMeta string, changed bool, err error) {
 	return t.Reservations(), true, nil
 }
 
-// MayBlameOtherStatement implements Backend. SQLite reports each error with the statement that caused it.
+// MayBlameOtherStatement implements engine.Backend. SQLite reports each error with the statement that caused it.
 func (b backend) MayBlameOtherStatement(error) bool { return false }
 
-// OnCommit implements Backend.
+// OnCommit implements engine.Backend. It records the new state of the files, and writes the high-water mark.
 func (b backend) OnCommit(changed bool) {
 	if changed {
 		b.highWater.Write(sqlitedb.HighWater(b.Counters()))
@@ -221,7 +223,8 @@ func (s *Store) recordFileSizes() {
 	}
 }
 
-// RefusalError implements Backend.
+// RefusalError implements engine.Backend. It returns the error for requests that fail because the disk is full
+// or the database is busy.
 func (b backend) RefusalError(k database.ErrorKind, err error) error {
 	if k == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", b.dir)
@@ -230,20 +233,21 @@ func (b backend) RefusalError(k database.ErrorKind, err error) error {
 		"program and try again", filepath.Join(b.dir, sqlitedb.DatabaseName))
 }
 
-// OnFailure implements Backend.
+// OnFailure implements engine.Backend. It keeps the write-ahead log, and makes the next start check the database.
 func (b backend) OnFailure() {
 	b.conn.KeepWAL()
 	// If this fails, the next start finds the damage itself.
 	os.WriteFile(filepath.Join(b.dir, sqlitedb.CheckMarkerName), nil, 0o600)
 }
 
-// DatabaseBytes implements DiskSpace.
+// DatabaseBytes implements engine.DiskSpace. It returns the size of the database file and its write-ahead log.
 func (b backend) DatabaseBytes() int64 {
 	states := statFileStates(filepath.Join(b.dir, sqlitedb.DatabaseName))
 	return max(0, states[0].size) + max(0, states[1].size)
 }
 
-// ConvertReadError implements Backend. An error of the file or the disk stops the store for good, as in a write.
+// ConvertReadError implements reads.Database. An error of the file or the disk stops the store for good, as in
+// a write.
 func (b backend) ConvertReadError(err error) error {
 	e := sqlitedb.SQLiteErrorIn(err)
 	if e == nil {
@@ -263,10 +267,11 @@ func (b backend) ConvertReadError(err error) error {
 	return err
 }
 
-// CheckReadable implements Backend.
+// CheckReadable implements reads.Database. It returns an error if a service has changed the files of a
+// read-only store.
 func (b backend) CheckReadable() error { return b.checkUnchanged() }
 
-// Close implements Backend.
+// Close implements engine.Backend. It ends a running backup and closes the files.
 func (b backend) Close() error {
 	b.endBackup()
 	return errors.Join(b.conn.Close(), b.highWater.Close())

@@ -11,14 +11,14 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// SQLite checkpoints the WAL after every thousand pages, except for the frames that a reader still uses. It
-// restarts the WAL at the beginning of the file only when no reader uses it. Overlapping readers, or one
-// reader that does not end, would let the file grow without limit.
-// See docs/decisions/0036.
+// The WAL is SQLite's write-ahead log. After every thousand pages, SQLite checkpoints it: it copies the frames
+// (changed pages) that no reader uses into the database. It restarts the WAL at the beginning of the file only
+// when no reader uses the WAL. Overlapping readers, or one reader that does not end, would let the file grow
+// without limit. See docs/decisions/0036.
 const (
 	walAlarmBytes     = 256 << 20 // bytes; above this, a warning appears and reads get a shorter time limit
 	walWaitMillis     = `100`     // ms that the writer waits for readers
-	walLongWaitMillis = `400`     // ms that it waits once the warning is shown; longer than any read
+	walLongWaitMillis = `400`     // ms that the writer waits while the warning is shown; longer than any read may take
 	walFirstPause     = time.Second
 	walMaxPause       = 30 * time.Second // maximum time between two waits, for a reader that does not end
 	shortReadTimeout  = 250 * time.Millisecond
@@ -31,9 +31,9 @@ type walCheck struct {
 	pause                 time.Duration
 }
 
-// checkpointWAL makes the next commit restart the WAL if its size in bytes is too large. New readers do not
-// prevent this, and the writer waits a moment for old ones. A failure is not an error of the database. SQLite
-// treats a failed checkpoint in the same way.
+// checkpointWAL makes the next commit restart the WAL if its size in bytes is too large. The writer waits a
+// moment for readers that still use the WAL; new readers do not prevent the restart. A failed checkpoint is no
+// error, as in SQLite itself.
 func (s *Store) checkpointWAL(size int64) {
 	w := &s.wal
 	if size <= w.keepBytes {
@@ -54,7 +54,7 @@ func (s *Store) checkpointWAL(size int64) {
 	switch {
 	case err == nil:
 		s.setWALStuck("")
-	case size <= w.alarmBytes: // not large enough for a warning
+	case size <= w.alarmBytes: // the WAL is not large enough for a warning
 	case errors.Is(err, errWALInUse):
 		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading "+
 			"the database; find that program with: %s, and end it",
@@ -86,8 +86,8 @@ func (s *Store) emptyWAL(mode string) error {
 	return errors.Join(err, err2)
 }
 
-// setWALStuck records why the WAL cannot be emptied, or "" if it can. It logs when this state begins and
-// ends.
+// setWALStuck records why the WAL cannot be emptied; "" means that it can. It logs when this problem begins and
+// when it ends.
 func (s *Store) setWALStuck(why string) {
 	old := s.walStuckReason.Load()
 	switch {
@@ -123,7 +123,7 @@ func (s *Store) CheckpointError() error {
 	return nil
 }
 
-// ReadTimeout implements Backend.
+// ReadTimeout implements reads.Database. It is shorter while the WAL cannot be emptied.
 func (b backend) ReadTimeout() time.Duration {
 	if b.walStuckReason.Load() != nil {
 		return shortReadTimeout
@@ -131,7 +131,7 @@ func (b backend) ReadTimeout() time.Duration {
 	return engine.ReadTimeout
 }
 
-// ReadTimeoutError implements Backend.
+// ReadTimeoutError implements reads.Database. It returns the error for a read that took longer than budget.
 func (b backend) ReadTimeoutError(budget time.Duration) error {
 	if err := b.CheckpointError(); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the "+

@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// smallWAL returns a store and its log. The store considers its WAL too large above 256 KiB, and warns above
-// 1 MiB.
+// smallWAL returns a store and its log. For the store, a WAL (write-ahead log) of more than 256 KiB is too
+// large. It warns above 1 MiB.
 func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
@@ -127,7 +127,8 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// While the WAL cannot be emptied, the writer waits for readers only from time to time, not at each commit.
+// While a reader keeps the WAL from being emptied, the writer waits for readers only from time to time, not at
+// each commit.
 func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	s, _ := smallWAL(t)
 	_, stop := startOtherProgram(t, filepath.Join(s.dir, sqlitedb.DatabaseName), `BEGIN;SELECT count(*) FROM jobs`)
@@ -152,7 +153,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	}
 }
 
-// readSlowly executes a read with the given number of steps. The read ends early if ctx ends.
+// readSlowly executes a read that counts up to steps. The read ends early if ctx ends.
 func readSlowly(ctx context.Context, s *Store, steps string) {
 	s.Read(ctx, func(r *reads.Reader) error {
 		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +
@@ -183,7 +184,7 @@ func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	s, _ := smallWAL(t)
 	keepReadersBusy(t, func(ctx context.Context) { readSlowly(ctx, s, `5000`) })
 	var worst int64
-	for range 20 { // 20 MiB
+	for range 20 { // writes 20 MiB in total
 		growBy(t, s, 16)
 		allowCheckpoint(t, s)
 		worst = max(worst, walSize(t, s))

@@ -35,18 +35,17 @@ type Conn struct {
 	Stmts          map[string]uintptr // prepared statements by SQL text
 	resultMemory   uintptr            // memory for the value that a call returns
 	textMemory     uintptr            // memory for the texts and blobs of one statement
-	textMemorySize int                // in bytes
+	textMemorySize int                // size of textMemory in bytes
 	boundBytes     int64              // total size in bytes of the texts and blobs bound to statements
-	row            Row                // the row of the running query
+	row            Row                // current row of the running query
 }
 
 // maxKeptTextMemory is how much memory for texts is kept between statements, in bytes.
 const maxKeptTextMemory = 64 << 10
 
-// configureSQLite sets options that apply to all connections. POSIX locks vanish when this process closes any
-// descriptor of the file; open-file-description locks do not. On systems without them, OFDLocking reports that and
-// SQLite keeps using POSIX locks.
-// See docs/decisions/0034.
+// configureSQLite sets options that apply to all connections. A POSIX lock vanishes when this process closes
+// any descriptor of the file; an open-file-description lock does not. So SQLite uses open-file-description
+// locks on systems that have them, and POSIX locks on other systems. See docs/decisions/0034.
 var configureSQLite = sync.OnceFunc(func() {
 	sqlite.OFDLocking(true)
 	sqlite.StrictPragmas(true)
@@ -90,8 +89,8 @@ func OpenWithFlags(path string, flags int32, pragmas ...string) (_ *Conn, err er
 	if rc != sqlite3.SQLITE_OK {
 		return nil, c.ResultError(rc)
 	}
-	// Defensive mode disables the SQL features that can corrupt a database, so the schema of a hostile file
-	// cannot use them.
+	// Defensive mode disables the SQL features that can corrupt a database, so that the schema of a hostile
+	// file cannot use these features.
 	if rc := sqlite3.Xsqlite3_db_config(c.TLS, c.DB, sqlite3.SQLITE_DBCONFIG_DEFENSIVE,
 		libc.VaList(c.resultMemory, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
 		return nil, c.ResultError(rc)
@@ -110,7 +109,7 @@ func pointerTo(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsaf
 // bytesAt returns n bytes of SQLite's memory as a slice.
 func bytesAt(address uintptr, n int) []byte { return unsafe.Slice((*byte)(pointerTo(address)), n) }
 
-// growTextMemory reallocates textMemory with n bytes.
+// growTextMemory replaces textMemory by new memory of n bytes. The old contents are lost.
 func (c *Conn) growTextMemory(n int) error {
 	libc.Xfree(c.TLS, c.textMemory)
 	c.textMemorySize = 0
@@ -124,7 +123,7 @@ func (c *Conn) growTextMemory(n int) error {
 // Close closes the connection and its statements.
 func (c *Conn) Close() error {
 	for _, p := range c.Stmts {
-		sqlite3.Xsqlite3_finalize(c.TLS, p) // the result only repeats the error of the last step
+		sqlite3.Xsqlite3_finalize(c.TLS, p) // ignore the result, which only repeats the error of the last step
 	}
 	var err error
 	if rc := sqlite3.Xsqlite3_close(c.TLS, c.DB); rc != sqlite3.SQLITE_OK {
@@ -165,7 +164,7 @@ func (c *Conn) bind(sql string, args []any) (uintptr, error) {
 		return 0, fmt.Errorf("bug in queuectl: %d arguments for the %d placeholders of the SQL statement %s", len(args), n,
 			sql)
 	}
-	size := 1 // at least 1, so that empty values have an address too
+	size := 1 // not 0, so that empty values have an address too
 	for _, a := range args {
 		switch a := a.(type) {
 		case string:
@@ -207,13 +206,13 @@ func (c *Conn) bind(sql string, args []any) (uintptr, error) {
 	return p, nil
 }
 
-// Exec executes a statement.
+// Exec executes a statement with arguments for its placeholders.
 func (c *Conn) Exec(sql string, args ...any) error {
 	_, err := c.ExecCount(sql, args...)
 	return err
 }
 
-// WriteRow implements database.Conn.
+// WriteRow implements database.Conn. It executes the statement immediately.
 func (c *Conn) WriteRow(sql string, args ...any) error { return c.Exec(sql, args...) }
 
 // Begin begins the writer's transaction, and Commit commits it.
@@ -225,9 +224,9 @@ func (c *Conn) Rollback() { c.Exec(`ROLLBACK`) }
 
 // BeginReading begins a read transaction, in which all reads see the same snapshot, and EndReading ends it.
 func (c *Conn) BeginReading() error { return c.Exec(`BEGIN`) }
-func (c *Conn) EndReading() error   { return c.Exec(`ROLLBACK`) } // nothing was written
+func (c *Conn) EndReading() error   { return c.Exec(`ROLLBACK`) } // a rollback is enough, because nothing was written
 
-// QueryAll implements database.Conn.
+// QueryAll implements database.Statements. It executes statements one after another.
 func (c *Conn) QueryAll(list []database.Query) error {
 	for _, a := range list {
 		if err := c.Query(a.Each, a.SQL, a.Args...); err != nil {
@@ -237,12 +236,12 @@ func (c *Conn) QueryAll(list []database.Query) error {
 	return nil
 }
 
-// InNumbersSQL implements database.Conn.
+// InNumbersSQL implements database.Statements. It returns a condition on a list of numbers.
 func (c *Conn) InNumbersSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('[' || replace(?, ' ', ',') || ']'))`
 }
 
-// InWordsSQL implements database.Conn.
+// InWordsSQL implements database.Statements. It returns a condition on a list of words.
 func (c *Conn) InWordsSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
 }
@@ -259,7 +258,7 @@ func (c *Conn) IsInterruption(err error) bool {
 	return ok && e.Code&0xff == sqlite3.SQLITE_INTERRUPT
 }
 
-// ArgumentBytes implements database.Conn.
+// ArgumentBytes implements database.Conn. It returns the total size of the texts and blobs passed to statements.
 func (c *Conn) ArgumentBytes() int64 { return c.boundBytes }
 
 // ExecCount executes a statement and returns the number of changed rows. Arguments are int64, string, []byte or
@@ -276,7 +275,7 @@ func (c *Conn) ExecCount(sql string, args ...any) (int64, error) {
 	if rc != sqlite3.SQLITE_DONE {
 		err = c.ResultError(rc)
 	}
-	sqlite3.Xsqlite3_reset(c.TLS, p) // the result only repeats the error of step
+	sqlite3.Xsqlite3_reset(c.TLS, p) // ignore the result, which only repeats the error of sqlite3_step
 	if err != nil {
 		return 0, err
 	}
@@ -290,7 +289,7 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 	if err != nil {
 		return err
 	}
-	outer := c.row // the callback of another query may have called this one
+	outer := c.row // remember the row of an outer query, whose callback may have called this method
 	c.row = Row{c.TLS, p}
 	for more := true; more && err == nil; {
 		switch rc := sqlite3.Xsqlite3_step(c.TLS, p); rc {
@@ -303,11 +302,11 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 		}
 	}
 	c.row = outer
-	sqlite3.Xsqlite3_reset(c.TLS, p) // the result only repeats the error of step
+	sqlite3.Xsqlite3_reset(c.TLS, p) // ignore the result, which only repeats the error of sqlite3_step
 	return err
 }
 
-// QueryNumber implements database.Conn.
+// QueryNumber implements database.Statements. It returns the integer in the first row, or 0.
 func (c *Conn) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.Number(c, sql, args...)
 }
@@ -330,13 +329,13 @@ func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
 	return func() {
 		if !unhook() {
 			close(released)
-			<-ended // another goroutine may use or close the connection next
+			<-ended // wait, because the caller may use or close the connection next
 		}
 	}
 }
 
-// KeepWAL makes the connection leave the WAL unchanged when it closes. The next start can diagnose a
-// damaged WAL better.
+// KeepWAL makes the connection leave the WAL unchanged when it closes. Otherwise SQLite would empty the WAL,
+// and the next start could not find out what is damaged in it.
 func (c *Conn) KeepWAL() {
 	sqlite3.Xsqlite3_db_config(c.TLS, c.DB, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE,
 		libc.VaList(c.resultMemory, int32(1), uintptr(0)))
@@ -354,10 +353,10 @@ func ReaderPragmas() []string {
 type Error struct {
 	Code    int // SQLite's extended result code
 	text    string
-	noSpace bool // the system refused a write for lack of space, with ENOSPC or another code
+	noSpace bool // the system refused a write for lack of space, for example with ENOSPC
 }
 
-// Error implements error.
+// Error returns SQLite's message with the name and number of its error code.
 func (e *Error) Error() string {
 	name := sqlite.ErrorCodeString[e.Code&0xff]
 	if _, word, ok := strings.Cut(name, "("); ok {
@@ -393,8 +392,8 @@ func (e *Error) Kind() database.ErrorKind {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return database.DatabaseBusy
 	case sqlite3.SQLITE_IOERR:
-		// A full disk while SQLite writes the -shm file or truncates a file also arrives here as an I/O
-		// error. It is treated as a breakage.
+		// A full disk while SQLite writes the -shm file or truncates a file also arrives here as an I/O error.
+		// It counts as a failure of the database.
 		return database.DatabaseFailed
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
 		sqlite3.SQLITE_NOMEM:
@@ -409,7 +408,7 @@ type Row struct {
 	stmt uintptr
 }
 
-// Num implements database.Row.
+// Num implements database.Row. It returns an integer, or 0 if the column holds another type.
 func (r *Row) Num(column int) int64 {
 	if sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column)) != sqlite3.SQLITE_INTEGER {
 		return 0
@@ -417,10 +416,10 @@ func (r *Row) Num(column int) int64 {
 	return sqlite3.Xsqlite3_column_int64(r.tls, r.stmt, int32(column))
 }
 
-// Text implements database.Row.
+// Text implements database.Row. It returns a text or the bytes of a blob.
 func (r *Row) Text(column int) string { return string(r.View(column)) }
 
-// View implements database.Row.
+// View implements database.Row. It returns a text or blob in SQLite's memory, which is valid only as long as the row.
 func (r *Row) View(column int) []byte {
 	kind := sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column))
 	if kind != sqlite3.SQLITE_TEXT && kind != sqlite3.SQLITE_BLOB {
@@ -434,7 +433,7 @@ func (r *Row) View(column int) []byte {
 	return bytesAt(from, int(n))
 }
 
-// Value implements database.Row.
+// Value implements database.Row. It returns nil, an int64, a string, or a copy of a blob's bytes.
 func (r *Row) Value(column int) any {
 	switch sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column)) {
 	case sqlite3.SQLITE_INTEGER:

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Values of every type and size are read as they were written. A value of another type than requested reads
-// as zero.
+// Values of every type and size are read as they were written. If a value has another type than requested, the
+// result is the zero value.
 func TestValuesComeBackAsGiven(t *testing.T) {
 	c, err := Open(filepath.Join(t.TempDir(), "db"))
 	if err != nil {

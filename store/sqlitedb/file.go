@@ -18,9 +18,10 @@ import (
 // Names of files in the state directory.
 const (
 	DatabaseName = "queuectl.db"
-	// HighWaterName shows that the state directory has held a database, and its counters; see HighWaterFile.
+	// HighWaterName is the name of the HighWaterFile. If the file exists, the directory has held a database.
 	HighWaterName = "initialized"
-	// CheckMarkerName shows that an I/O error occurred: the next start checks the database.
+	// CheckMarkerName is the name of a file that exists after an I/O error. It makes the next start check the
+	// database.
 	CheckMarkerName = "check"
 )
 
@@ -29,15 +30,16 @@ func DatabaseFiles() []string {
 	return []string{DatabaseName, DatabaseName + "-wal", DatabaseName + "-shm"}
 }
 
-// WALKeepBytes is the size of the WAL in bytes above which the writer waits for readers to end, and to which SQLite
-// truncates the WAL.
+// WALKeepBytes is the size of the WAL in bytes above which the writer waits for readers to end. SQLite
+// truncates a longer WAL file to this size.
 const WALKeepBytes = 64 << 20
 
-// BusyTimeout is the pragma of the writer's connection for waiting.
-const BusyTimeout = `busy_timeout = 5000` // ms that the writer waits for other programs' locks
+// BusyTimeout is the pragma that makes the writer's connection wait for locks of other programs.
+const BusyTimeout = `busy_timeout = 5000` // the time is in milliseconds
 
-// OpenWriter opens a database for writing. It also creates every database file of a queue: an empty file gets
-// the layout that compaction needs. This layout can only be chosen before the first page is written.
+// OpenWriter opens a database for writing. An empty file gets the layout that compaction needs, which can only
+// be chosen before the first page is written. So every new database file of a queue must be opened with
+// OpenWriter first.
 func OpenWriter(path string) (*Conn, error) {
 	pragmas := writerPragmas()
 	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
@@ -46,9 +48,8 @@ func OpenWriter(path string) (*Conn, error) {
 	return Open(path, pragmas...)
 }
 
-// writerPragmas returns the pragmas of the writer's connection. Its cache is small, because a commit that has
-// moved pages of a tree walks through the whole cache.
-// See docs/decisions/0007.
+// writerPragmas returns the pragmas of the writer's connection. The cache of the connection is small, because a
+// commit that has moved pages walks through the whole cache. See docs/decisions/0007.
 func writerPragmas() []string {
 	synchronous := "FULL"
 	switch {
@@ -64,8 +65,8 @@ func writerPragmas() []string {
 	}
 }
 
-// CheckDir refuses to create a database where one was lost, and rejects files that other users can access.
-// It creates an empty file if there was no database before.
+// CheckDir returns an error if the directory has lost its database, or if other users can access the files. If
+// there never was a database, it creates an empty file.
 func CheckDir(dir, path string) error {
 	mark := filepath.Join(dir, HighWaterName)
 	_, noMark := os.Stat(mark)
@@ -79,7 +80,7 @@ func CheckDir(dir, path string) error {
 		if err != nil {
 			return fmt.Errorf("cannot create the database: %w", err)
 		}
-		return f.Close() // the file is new, so closing it releases no lock of SQLite
+		return f.Close() // closing releases no lock of SQLite, because the file is new
 	case err != nil:
 		return fmt.Errorf("cannot open the database: %w", err)
 	case !info.Mode().IsRegular():
@@ -95,7 +96,7 @@ func CheckDir(dir, path string) error {
 	return nil
 }
 
-// DamageDetails says how to find out what is damaged.
+// DamageDetails is text for the user that says how to find out what is damaged.
 const DamageDetails = "to see what is damaged: queuectl doctor --verify"
 
 // SQLiteErrorIn returns the error that SQLite reported. For damage that the engine found, it returns an error
@@ -108,14 +109,15 @@ func SQLiteErrorIn(err error) *Error {
 	return e
 }
 
-// ExplainOpenError adds to an error of opening the database what the user can do about it.
+// ExplainOpenError takes the error with which opening a database has failed. It returns the error with advice
+// for the user.
 func ExplainOpenError(path string, err error) error {
 	e := SQLiteErrorIn(err)
 	if e == nil {
 		return err
 	}
 	switch e.Code {
-	// SQLite hides the system's error code in these cases.
+	// In these cases SQLite hides the system's error code, so check whether the disk is full.
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE:
 		if disk, failed := DiskOf(filepath.Dir(path)); failed == nil && disk.Free < minSideFileBytes {
 			return noSpaceError(path, err)
@@ -144,9 +146,8 @@ func noSpaceError(path string, err error) error {
 	return queue.Errorf(queue.CodeNoSpace, "no disk space for the database %s; free some space (%v)", path, err)
 }
 
-// fileSystem says whether a file system is suitable for a queue. On network and FUSE file systems, other
-// machines or other programs may write too. There, locks, fsync and the shared memory of WAL are
-// unreliable.
+// fileSystem says whether a file system is suitable for a queue. Network and FUSE file systems are not: other
+// machines or programs may write to them, and locks, fsync and the shared memory of the WAL are unreliable.
 type fileSystem struct {
 	Name    string
 	Refused bool
@@ -165,7 +166,7 @@ func (f fileSystem) CheckSupported(dir string) error {
 // Disk describes the space in a file system.
 type Disk struct {
 	Free     int64 // number of bytes that an unprivileged process may still write
-	Total    int64 // size in bytes
+	Total    int64 // size of the file system in bytes
 	NoInodes bool  // no more files can be created, although there may be free bytes
 }
 

@@ -13,9 +13,8 @@ import (
 
 // HighWaterFile is a file next to the database. It stores how many changes were committed, so that a loss of
 // changes is noticed: SQLite silently ignores a write-ahead log from its first damaged frame on. The file is
-// written after each commit, without fsync. After a power failure, it may be behind the database, but it is
-// never ahead of what a commit has synced.
-// See docs/decisions/0035.
+// written after each commit, without fsync. After a power failure, the file may be behind the database. It is
+// never ahead, because each commit is synced before the file is written. See docs/decisions/0035.
 type HighWaterFile struct{ File *os.File }
 
 // HighWater holds counters that show how many changes a database has stored. All values only increase.
@@ -53,7 +52,7 @@ func (f HighWaterFile) Write(p HighWater) {
 	f.File.WriteAt(b, p.Commits%2*highWaterSlot)
 }
 
-// ReadHighWater reads the file in a directory. It returns the zero value if the file is missing or damaged.
+// ReadHighWater reads the high-water mark in a directory. It returns the zero value if the file is missing or damaged.
 func ReadHighWater(dir string) (p HighWater) {
 	raw, _ := os.ReadFile(filepath.Join(dir, HighWaterName))
 	for at := 0; at+highWaterNumbers+4 <= len(raw); at += highWaterSlot {
@@ -78,7 +77,7 @@ func CheckHighWater(c *Conn, dir string) error {
 	if err == nil && hasMeta > 0 {
 		commits, err = c.QueryNumber(`SELECT commits FROM meta`)
 	}
-	// SQLITE_ERROR means that the column does not exist.
+	// The error code SQLITE_ERROR means that the column does not exist, which is no failure here.
 	if e, ok := errors.AsType[*Error](err); err != nil && (!ok || e.Code&0xff != sqlite3.SQLITE_ERROR) {
 		return err
 	}

@@ -9,16 +9,16 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// A lookup in the id index descends from the root page to one leaf. Damage can hide an entry from it
-// without an SQLite error. For example, a changed bit can shorten a leaf by one entry, or make a page refer
-// to a wrong page of the same index.
+// A lookup in the id index descends from the root page to one leaf. Damage can hide an entry from it without an
+// SQLite error. For example, a changed bit can shorten a leaf by one entry, or make a page refer to a wrong
+// page of the same index.
 //
-// So if an id was not found, checkIndexPath descends again and checks each page as integrity_check does.
-// The page's entries, free blocks and fragments must fill it exactly. Its keys must be in order, and lie
-// between the keys that led to the page. This costs about as much as the lookup, and writers pay nothing.
+// So if an id was not found, checkIndexPath descends again and checks each page as integrity_check does. The
+// page's entries, free blocks and fragments must fill it exactly. Its keys must be in order, and lie between
+// the keys that led to the page. This costs about as much as the lookup, and writers pay nothing.
 //
-// If the disk returns a page as it was before its last write, the page itself is sound. Only doctor
-// --verify finds that, because it compares the entries of the index with the rows of the table.
+// If the disk returns an old version of a page, without its last write, the page itself is sound. Only doctor
+// --verify finds such a page, because it compares the index entries with the rows of the table.
 
 // The first byte of a page shows its kind. These are the kinds of index pages.
 const (
@@ -26,7 +26,8 @@ const (
 	leafIndex     = 10
 )
 
-// maxIndexDepth bounds the descent. An index with that many levels would not fit into any file.
+// maxIndexDepth limits the levels of the index that are descended. An index with more levels would not fit into
+// any file.
 const maxIndexDepth = 20
 
 // indexEntry is one entry in a page of the id index. The field child is the page with smaller ids; it is 0 on
@@ -43,14 +44,14 @@ type indexPage struct {
 	lastChild int64
 }
 
-// checkIndexPath checks the pages on the path to an id that a lookup has not found. It returns a damage
-// error if one of them is damaged or contains the id.
+// checkIndexPath checks the pages on the path to an id that a lookup has not found. It returns a damage error
+// if one of these pages is damaged or contains the id.
 func checkIndexPath(c *Conn, id string) error {
 	if known, err := knownPageFormat(c); err != nil || !known {
 		return err
 	}
 	page, err := c.QueryNumber(`SELECT rootpage FROM sqlite_schema WHERE type = 'index' AND name = 'jobs_id'`)
-	low, high := "", "" // bounds of the ids in the page; if high is "", there is no upper bound
+	low, high := "", "" // the ids in the page are between low and high; a high of "" means no upper bound
 	for range maxIndexDepth {
 		if err != nil {
 			return err
@@ -87,9 +88,8 @@ func checkIndexPath(c *Conn, id string) error {
 	return lookupDamage("the pages of the database index jobs_id form a cycle")
 }
 
-// knownPageFormat reports whether parseIndexPage can read the pages of the database: they have the size
-// that SQLite gives to a new file, and no bytes are reserved at their ends. Another program may have
-// rewritten the file in another format.
+// knownPageFormat reports whether parseIndexPage can read the pages of the database: they must have the default
+// page size and no reserved bytes at their ends. It can be false if another program has rewritten the file.
 func knownPageFormat(c *Conn) (known bool, err error) {
 	const size, reserved = 4096, 20 // byte 20 of the file is the number of reserved bytes in each page
 	_, err = database.First(c, func(r database.Row) {

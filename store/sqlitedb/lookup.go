@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// checkedNeighbours is how many entries of the id index are checked on each side of the position of a missing id.
+// checkedNeighbours is how many entries of the id index are checked on each side of the place where a missing
+// id would be.
 const checkedNeighbours = 50
 
 // CheckMissingID implements database.MissingChecker. It checks three cases:
@@ -35,8 +36,8 @@ func (c *Conn) CheckMissingID(id string, number int64) error {
 	return nil
 }
 
-// CheckMissingNumber implements database.MissingChecker. There is damage if a job with this seq has entries in the
-// indexes but no row, or a row whose id is missing from the id index.
+// CheckMissingNumber implements database.MissingChecker. It returns a damage error if there are index entries
+// for the job but no row, or if there is a row whose id is missing from the id index.
 func (c *Conn) CheckMissingNumber(seq int64) error {
 	id := ""
 	found, err := database.First(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
@@ -45,7 +46,7 @@ func (c *Conn) CheckMissingNumber(seq int64) error {
 	}
 	switch {
 	case found && id == strconv.FormatInt(seq, 10):
-		return nil // no damage: the job exists, but the caller may not use it
+		return nil // no damage: the job exists, but the lookup had further conditions
 	case found:
 		indexed, err := c.QueryNumber(`SELECT count(*) FROM jobs INDEXED BY jobs_id
 			WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)

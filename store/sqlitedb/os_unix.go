@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PlainFileFlags holds flags for opening a regular file: they prevent following a symbolic link and waiting for a
-// pipe.
+// PlainFileFlags holds flags for opening a regular file. With them, opening does not follow a symbolic link,
+// and does not wait if the file is a pipe.
 const PlainFileFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
 // IsDiskLimitErrno reports whether a write failed because the disk is full, or because a disk quota or file size limit
@@ -57,14 +57,14 @@ func CheckWritable(path string, _ os.FileInfo) error {
 	}
 }
 
-// CheckPrivate returns an error for a file or directory that belongs to another account, or whose mode has
-// any of the permission bits in open. Those bits give access to other accounts.
+// CheckPrivate returns an error for a file or directory that belongs to another account, or whose mode has any
+// bit of open. open contains the permission bits that give too much access to other accounts.
 func CheckPrivate(path string, info os.FileInfo, open os.FileMode) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return nil
 	}
-	if int(st.Uid) != os.Geteuid() { // reject it: another user may have planted the file
+	if int(st.Uid) != os.Geteuid() { // reject the file, because another user may have planted it
 		return fmt.Errorf("%s belongs to uid %d, not to uid %d of this process, so it cannot be trusted; "+
 			"restore your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid,
 			os.Geteuid())
@@ -83,7 +83,7 @@ func CheckPrivate(path string, info os.FileInfo, open os.FileMode) error {
 // ReadersCommand returns a command that shows which processes have a file open.
 func ReadersCommand(path string) string { return "fuser -v " + path }
 
-// FileID returns an id of a file that differs from that of every existing copy of the file.
+// FileID returns an id of a file. Every existing copy of the file has another id.
 func FileID(path string) string {
 	var st syscall.Stat_t
 	if syscall.Stat(path, &st) != nil {

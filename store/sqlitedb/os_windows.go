@@ -9,14 +9,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// PlainFileFlags holds no flags on Windows.
+// PlainFileFlags holds flags for opening a regular file. Windows needs none.
 const PlainFileFlags = 0
 
 // IsDiskLimitErrno reports whether a write failed because a disk quota is reached. Callers detect a full disk
 // themselves.
 func IsDiskLimitErrno(errno syscall.Errno) bool { return errno == windows.ERROR_DISK_QUOTA_EXCEEDED }
 
-// DiskOf returns the space in the file system of a directory. On Windows, only the space limits the number of files.
+// DiskOf returns the space in the file system of a directory. NoInodes is always false, because Windows has no
+// separate limit on the number of files.
 func DiskOf(dir string) (Disk, error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
@@ -38,7 +39,7 @@ func CheckWritable(path string, info os.FileInfo) error {
 // CheckPrivate accepts every file. On Windows the directory's access list keeps other accounts out.
 func CheckPrivate(string, os.FileInfo, os.FileMode) error { return nil }
 
-// ReadersCommand describes how to find the processes that have a file open.
+// ReadersCommand returns text for the user that describes how to find the processes that have a file open.
 func ReadersCommand(path string) string {
 	return "resmon (tab CPU, Associated Handles, search for " + filepath.Base(path) + ")"
 }

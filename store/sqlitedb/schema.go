@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// checkSchema returns the version of the schema. It returns an error if the schema is newer than these migrations,
-// unless the database states that this version may use it.
+// checkSchema returns the version of the schema. A schema that is newer than these migrations is an error,
+// except if the database states that this version may use it.
 func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
 	version, err = c.QueryNumber(`PRAGMA user_version`)
 	if err != nil || version >= 0 && version <= int64(len(steps)) {
@@ -24,7 +24,7 @@ func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
 	if err == nil && oldest <= int64(len(steps)) && oldest > 0 {
 		return version, nil
 	}
-	// A mistake means that the table or column does not exist.
+	// RequestFailed means that the table or column does not exist, which is no error here.
 	if err != nil && database.ErrorKindOf(err) != database.RequestFailed {
 		return version, err
 	}
@@ -42,7 +42,7 @@ func CheckUsable(c *Conn, dir string) error {
 	return CheckHighWater(c, dir)
 }
 
-// OldSchema returns the error for a stopped service's database that does not have the newest schema version.
+// OldSchema returns the error for a database that has an old schema version and is not in use by a service.
 func OldSchema(dir string, version int64) error {
 	return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
 		"version %d; start the service once with this queuectl to update it (waiting jobs can then start)",
@@ -90,8 +90,8 @@ func OpenFresh() (*Conn, error) {
 	return c, nil
 }
 
-// hasTables reports whether all tables were created by exactly these statements. If so, no column is missing,
-// and the columns need not be compared.
+// hasTables reports whether all tables were created by exactly these statements. If so, no column can be
+// missing, and the caller need not compare the columns.
 func hasTables(c *Conn, statements []string) (bool, error) {
 	tables, err := database.Rows(c, database.TextOf, `SELECT sql FROM sqlite_schema WHERE type = 'table'`)
 	return err == nil && !slices.ContainsFunc(statements, func(s string) bool {

@@ -17,14 +17,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Writer writes the statistics of one transaction. If a statement of the transaction fails, later statements do nothing
-// and return the same error.
+// Writer writes the statistics of one transaction. If a statement of the transaction fails, later statements do
+// nothing and return the same error.
 //
-// Statistics are stored per queue and period. The grain of a period is a minute, an hour or a day. Upkeep
-// sums up the minutes of a past hour in one row per queue, and the hours of a past day likewise. A
-// period names queues with a rule and at most store.MaxNamedQueues others. It counts further queues together as
-// store.OtherQueues.
-// See docs/decisions/0024.
+// Statistics are stored per queue and period. The grain of a period is a minute, an hour or a day. Upkeep sums
+// up the minutes of a past hour in one row per queue, and the hours of a past day in the same way. In each
+// period, queues with a rule and at most store.MaxNamedQueues others have their own row. All further queues are
+// counted together as store.OtherQueues. See docs/decisions/0024.
 type Writer struct {
 	database.Statements
 	Now      queue.Millis // time of the transaction
@@ -33,7 +32,8 @@ type Writer struct {
 	HasRule  func(queue string) bool // reports whether a queue has a rule
 }
 
-// Progress says which statistics are summed up. If the transaction is rolled back, the caller restores it.
+// Progress says up to when finer statistics have been summed up in coarser ones. If the transaction is rolled
+// back, the caller restores it.
 type Progress struct {
 	// SummedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from
 	// finer ones. The row of meta stores these times.
@@ -55,8 +55,8 @@ type Cache struct {
 type period struct {
 	grain   store.Grain
 	at      queue.Millis
-	rows    map[string]*store.AttemptStatistics // by queue
-	changed map[string]bool                     // by queue; true if the row is stored already
+	rows    map[string]*store.AttemptStatistics // statistics by queue
+	changed map[string]bool                     // by queue; the value is true if the database already has the row
 }
 
 // row returns the statistics of a queue, which the caller will change.
@@ -95,10 +95,11 @@ func (w *Writer) put(p *period) (err error) {
 	return err
 }
 
-// isNamedAllTime reports whether a queue has its own name in the all-time statistics. A queue gets its name with its
-// first measurement, if there is room for the name or hasOwn reports true. It keeps the name for good. The
-// measurements of a queue without a name are added to store.OtherQueues. The column "others" of each minute's row
-// records whether the queue had a name, so measurements are never moved later. See docs/decisions/0086.
+// isNamedAllTime reports whether a queue has its own name in the all-time statistics. A queue gets its own name
+// with its first measurement if fewer than the maximum number of queues have one, or if hasOwn reports true. It
+// keeps the name forever. Measurements of other queues are added to store.OtherQueues. The column "others" of
+// each minute's row records whether the queue had a name, so measurements are never moved later. See
+// docs/decisions/0086.
 func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	if w.Cache.namedQueues == nil {
 		known := map[string]bool{}
@@ -135,8 +136,8 @@ func (w *Writer) hasOwn(name string) bool {
 	return name == queue.DefaultQueue || name == store.OtherQueues || w.HasRule(name)
 }
 
-// nameIn returns the name under which a queue is counted in a period that has these rows. The function own
-// reports whether a queue always has its own statistics.
+// nameIn returns the name under which a period with these rows counts a queue: its own, or store.OtherQueues.
+// The function own reports whether a queue always has its own statistics.
 func nameIn[V any](rows map[string]V, name string, own func(string) bool) string {
 	if _, there := rows[name]; there || len(rows) < store.MaxNamedQueues || own(name) {
 		return name
@@ -182,7 +183,7 @@ func (w *Writer) Add(measured []rules.Measurement) (changed []string, err error)
 	return slices.Collect(maps.Keys(minute.changed)), err
 }
 
-// addToStored adds measurements to a period that was summed up earlier.
+// addToStored adds measurements to the stored row of the period of grain g that contains the time at.
 func (w *Writer) addToStored(g store.Grain, at queue.Millis, measured []rules.Measurement) error {
 	rows, _ := w.read(g, at, at+1)
 	return w.addTo(&period{grain: g, at: at, rows: rows}, measured)
@@ -221,14 +222,14 @@ func (w *Writer) Tidy() (more bool, err error) {
 		return false, nil
 	}
 	hours, _ := w.rollUp(store.Hour, hour)
-	by := hour // periods that end by this time are summed up
+	by := hour // sum up periods that end by this time
 	if hours {
 		by = w.Progress.SummedUpTo[store.Hour]
 	}
 	days, _ := w.rollUp(store.Day, by)
 	removed := int64(0)
 	for g := store.Minute; g <= store.Day; g++ {
-		old := store.Hour.PeriodStart(g.OldestPeriodStart(w.Now)) // remove at most once an hour
+		old := store.Hour.PeriodStart(g.OldestPeriodStart(w.Now)) // a whole hour: remove only once an hour
 		if g < store.Day {
 			old = min(old, w.Progress.SummedUpTo[g+1])
 		}
@@ -247,12 +248,11 @@ func (w *Writer) Tidy() (more bool, err error) {
 	return more, err
 }
 
-// rollUp sums up the first period that is not summed up yet, if it ends by the given instant. It reports
-// whether it did. The same transaction stores the end of the period, so each finer row is counted exactly
-// once.
+// rollUp sums up the first period of grain g that is not summed up yet, if it ends by the time by. It reports
+// whether it did. The same transaction stores the end of the period, so each finer row is counted exactly once.
 func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	upTo := &w.Progress.SummedUpTo
-	// next is 0 if there is no such row.
+	// next is one more than the time of the first row of the finer grain that is not summed up yet, or 0.
 	next, err := w.QueryNumber(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
 		int64(upTo[g]))
 	if err != nil || next == 0 {
@@ -291,8 +291,8 @@ func (w *Writer) addAllTime(from, before queue.Millis) {
 	w.put(all)
 }
 
-// foldQueues reduces the queues to the number that one period may name. It keeps those with the most starts, and
-// adds up the others as store.OtherQueues.
+// foldQueues reduces the rows to the number that one period may have. It keeps the queues with the most starts,
+// and adds up all others in store.OtherQueues.
 func (w *Writer) foldQueues(rows map[string]*store.AttemptStatistics) map[string]*store.AttemptStatistics {
 	var names []string
 	for name := range rows {
@@ -313,7 +313,7 @@ func (w *Writer) foldQueues(rows map[string]*store.AttemptStatistics) map[string
 	return rows
 }
 
-// Delta holds the rows of the current minute that a transaction has changed. Other nodes apply it to their caches.
+// Delta holds the rows of the current minute that a transaction has changed, for the caches of the other nodes.
 type Delta struct {
 	Minute queue.Millis `json:"f,omitempty"` // the minute that Rows counts
 	Rows   []deltaRow   `json:"g,omitempty"`

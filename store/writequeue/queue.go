@@ -25,14 +25,14 @@ const (
 // Limits of a queue.
 const (
 	maxWaitingOps  = 4096 // operations in the queue, not counting urgent ones
-	promptCapacity = 256  // part of maxWaitingOps that only operations of class Prompt can use
+	promptCapacity = 256  // part of maxWaitingOps that is kept free for operations of class Prompt
 	MaxGroup       = 512  // operations in one commit, not counting urgent ones
 	// maxServedEntries is the maximum number of entries in Queue.lastServed and Queue.slowUsers.
 	maxServedEntries = 1000
 )
 
-// SlowOp is the duration from which an operation is considered slow. The user's next operation is then
-// committed alone, so that other users do not wait for it.
+// SlowOp is the duration from which an operation is considered slow. After a slow operation, the user's next
+// operation is committed alone, so that other users do not wait for it.
 const SlowOp = 10 * time.Millisecond
 
 // GroupTime is how long the operations in one commit may take while users share the writer, not counting
@@ -40,8 +40,8 @@ const SlowOp = 10 * time.Millisecond
 // waits for the current commit and its own, and a job needs three commits: to be stored, claimed and settled.
 const GroupTime = SlowOp
 
-// sharingPeriod is how long users are considered to share the writer after operations of several users have
-// waited.
+// sharingPeriod is a time after operations of several users have waited together. During this time, these users
+// are considered to share the writer.
 const sharingPeriod = time.Second
 
 // Owner identifies the operations of one user and class.
@@ -50,19 +50,19 @@ type Owner struct {
 	Class Class
 }
 
-// Op is an operation.
+// Op is an operation that waits for a commit. The engine defines the type.
 type Op interface {
 	comparable
 	Owner() Owner
 }
 
-// Queue holds the operations that wait for a commit. Its zero value is empty. Only the writer may call Take,
-// Return, Served, IsSlow, CommitAlone and Shared.
+// Queue holds the operations that wait for a commit. The zero value is an empty queue. Only the writer may call
+// Take, Return, Served, IsSlow, CommitAlone and Shared.
 type Queue[O Op] struct {
 	mu      sync.Mutex
 	waiting []O // in the order of their classes, and of their arrival within a class; guarded by mu
 
-	lastServed   map[Owner]int64 // when operations were last carried out, as values of serveClock
+	lastServed   map[Owner]int64 // for each owner, the value of serveClock when an operation was last carried out
 	serveClock   int64           // number of operations carried out for users
 	slowUsers    map[int]bool    // users whose last operation took SlowOp or longer
 	lastSharedAt time.Time       // last time that operations of several users waited
@@ -82,18 +82,19 @@ func (q *Queue[O]) Add(o O) error {
 	return nil
 }
 
-// insertLocked inserts an operation before the first one of a class.
+// insertLocked inserts an operation before the first operation of the class before, or of a later class.
 func (q *Queue[O]) insertLocked(o O, before Class) {
 	q.waiting = slices.Insert(q.waiting, q.firstLocked(before), o)
 }
 
-// firstLocked returns the index of the first operation of a class, or of a later one.
+// firstLocked returns the index of the first operation of a class or a later class. Without such an operation,
+// it returns the length of the queue.
 func (q *Queue[O]) firstLocked(c Class) int {
 	at, _ := slices.BinarySearchFunc(q.waiting, c, func(o O, c Class) int { return cmp.Compare(o.Owner().Class, c) })
 	return at
 }
 
-// Withdraw removes an operation, unless Take has taken it.
+// Withdraw removes an operation. It has no effect if Take has already taken the operation.
 func (q *Queue[O]) Withdraw(o O) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,10 +139,10 @@ func (q *Queue[O]) Take() (group []O) {
 	return group
 }
 
-// takeFairLocked takes a group of n operations in which users take turns, and the classes of one user take turns too.
-// The urgent operations at the start of the queue come first. Without turns, a user who fills every commit with
-// operations of the first class would block all others. The user who was served most recently comes last. Within one
-// turn, users whose last operation was slow come after the others.
+// takeFairLocked takes a group of n operations in which users take turns, and the classes of one user take
+// turns too. The urgent operations at the start of the queue come first. If users did not take turns, a user
+// who fills every commit with operations of the first class would block all others. The user who was served
+// most recently comes last. Within one turn, users whose last operation was slow come after all other users.
 // See docs/decisions/0006.
 func (q *Queue[O]) takeFairLocked(urgent, n int) []O {
 	var order []opTurn[O]
@@ -177,7 +178,7 @@ type opTurn[O Op] struct {
 	lastServed int64 // when an operation of this user and class was last served, as a value of serveClock
 }
 
-// Return puts operations that Take has taken back, before all others of their class.
+// Return puts back operations that Take has taken. They come before all others of their class.
 func (q *Queue[O]) Return(ops []O) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -210,7 +211,7 @@ func (q *Queue[O]) IsSlow(o O) bool {
 	return owner.Class != Urgent && q.slowUsers[owner.UID]
 }
 
-// CommitAlone makes the next call of Take return the operation alone, if the operation waits then.
+// CommitAlone makes the next call of Take return this operation alone, if the operation is still waiting.
 func (q *Queue[O]) CommitAlone(o O) { q.nextSolo = &o }
 
 // Shared reports whether operations of several users wait, or have waited recently.

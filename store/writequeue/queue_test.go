@@ -38,8 +38,8 @@ func names(ops []*testOp) string {
 	return strings.Join(list, " ")
 }
 
-// A group contains all urgent operations first. The operations of one user follow by class, and those of several
-// users in turns.
+// All urgent operations come first in a group. Then users take turns, and each user's operations are ordered by
+// class.
 func TestTakeOrdersOperations(t *testing.T) {
 	for _, c := range []struct{ added, want string }{
 		{"1n-a 1p-b 1u-c 2u-d", "1u-c 2u-d 1p-b 1n-a"},
@@ -53,7 +53,7 @@ func TestTakeOrdersOperations(t *testing.T) {
 	}
 }
 
-// The user who was served most recently comes last, and a user whose last operation was slow comes after that.
+// The user who was served most recently comes last, and a user whose last operation was slow comes even later.
 func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
 	var q Queue[*testOp]
 	ops := add(t, &q, "1p-a 2p-b 3p-c")
@@ -67,8 +67,8 @@ func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
 	}
 }
 
-// An operation that is committed alone comes first, unless its caller has withdrawn it. Returned operations come
-// before the others of their class.
+// An operation to be committed alone comes first if its caller has not withdrawn it. Returned operations come
+// before all others of their class.
 func TestTakeAfterReturn(t *testing.T) {
 	var q Queue[*testOp]
 	add(t, &q, "1p-a 1p-b 1p-c")
