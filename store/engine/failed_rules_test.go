@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -29,5 +32,51 @@ func TestNoStatementAfterRulesFailed(t *testing.T) {
 	}
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE priority = 7 OR rank = 7`); n != 0 {
 		t.Errorf("%d jobs were changed", n)
+	}
+}
+
+// An error that rejects an operation rejects only that operation, even if a statement or the rules return it. The other
+// operations of the group are carried out.
+func TestRejectionByStatementConcernsOneOperation(t *testing.T) {
+	rejection := queue.Errorf(queue.CodeInvalid, "rejected")
+	for name, reject := range map[string]func(*Tx) error{
+		"query": func(tx *Tx) error {
+			return tx.Query(func(database.Row) (bool, error) { return false, rejection }, `SELECT next_seq FROM meta`)
+		},
+		"ignored": func(tx *Tx) error {
+			tx.Query(func(database.Row) (bool, error) { return false, rejection }, `SELECT next_seq FROM meta`)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			results := make(chan error, 2)
+			s.AsWriter(func() {
+				for _, run := range []func(*Tx) error{
+					func(tx *Tx) error { tx.Exec(`UPDATE meta SET epoch = epoch + 7`); return reject(tx) },
+					func(tx *Tx) error { return tx.Exec(`UPDATE meta SET epoch = epoch + 1`) },
+				} {
+					n := s.ops.Len()
+					go func() {
+						err := s.Do(t.Context(), Urgent, run)
+						results <- err
+					}()
+					for s.ops.Len() == n {
+						time.Sleep(time.Millisecond)
+					}
+				}
+			})
+			rejected := 0
+			for range 2 {
+				if err := <-results; errors.Is(err, rejection) {
+					rejected++
+				} else if err != nil {
+					t.Errorf("an operation failed: %v", err)
+				}
+			}
+			if n := number(t, s, `SELECT epoch FROM meta`); rejected != 1 || n != 1 {
+				t.Errorf("%d operations were rejected, and the epoch is %d; want 1 and 1", rejected, n)
+			}
+		})
 	}
 }
