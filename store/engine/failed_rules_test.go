@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -78,5 +79,35 @@ func TestRejectionByStatementConcernsOneOperation(t *testing.T) {
 				t.Errorf("%d operations were rejected, and the epoch is %d; want 1 and 1", rejected, n)
 			}
 		})
+	}
+}
+
+// A job whose row is lost can end, even if hooks are to be made for it. Its hooks are dropped.
+func TestLostJobWithHooksEnds(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	hooks := store.Hooks{Triggers: queue.HookEventsOf(queue.Completed), Owner: "hooks",
+		MakeHooks: func(*queue.Job, queue.HookEvents) []queue.Job { return []queue.Job{draft()} }}
+	if err := s.SetHooks(t.Context(), hooks); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, 2)
+	jobs, err := s.Await(t.Context(), 2)
+	if err != nil || len(jobs) != 2 {
+		t.Fatal(len(jobs), err)
+	}
+	err = s.Do(t.Context(), Urgent, func(tx *Tx) error { return tx.Exec(`DELETE FROM jobs WHERE seq = ?`, jobs[0].Seq) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completed(&jobs[0]), completed(&jobs[1])}})
+	if err != nil {
+		t.Error(err)
+	}
+	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 6`); n != 1 {
+		t.Errorf("%d jobs are completed; want 1", n)
+	}
+	dropped := number(t, s, `SELECT count(*) FROM events WHERE kind = '`+string(queue.EventHookDropped)+`'`)
+	if dropped != 1 {
+		t.Errorf("%d hooks were dropped; want 1", dropped)
 	}
 }
