@@ -72,6 +72,7 @@ func GateFaults(c database.Conn) (faults []string, err error) {
 				u.jobs, needed[u.id]))
 		}
 	}
+	slices.Sort(faults)
 	return faults, err
 }
 

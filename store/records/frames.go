@@ -69,7 +69,6 @@ func ReadFrame(b []byte) (jobs []StagedJob, complete bool) {
 			complete = false
 			continue
 		}
-
 		jobs = append(jobs, f)
 	}
 	return jobs, complete
