@@ -95,12 +95,13 @@ func TestLostJobWithHooksEnds(t *testing.T) {
 	if err != nil || len(jobs) != 2 {
 		t.Fatal(len(jobs), err)
 	}
-	err = s.Do(t.Context(), Urgent, func(tx *Tx) error { return tx.Exec(`DELETE FROM jobs WHERE seq = ?`, jobs[0].Seq) })
-	if err != nil {
+	if err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		return tx.Exec(`DELETE FROM jobs WHERE seq = ?`, jobs[0].Seq)
+	}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completed(&jobs[0]), completed(&jobs[1])}})
-	if err != nil {
+	ended := []store.Settlement{completed(&jobs[0]), completed(&jobs[1])}
+	if _, err = s.Exchange(t.Context(), store.Report{Settlements: ended}); err != nil {
 		t.Error(err)
 	}
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 6`); n != 1 {
