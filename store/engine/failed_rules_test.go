@@ -1,10 +1,14 @@
 package engine
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -29,5 +33,82 @@ func TestNoStatementAfterRulesFailed(t *testing.T) {
 	}
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE priority = 7 OR rank = 7`); n != 0 {
 		t.Errorf("%d jobs were changed", n)
+	}
+}
+
+// An error that rejects an operation rejects only that operation, even if a statement or the rules return it. The other
+// operations of the group are carried out.
+func TestRejectionByStatementConcernsOneOperation(t *testing.T) {
+	rejection := queue.Errorf(queue.CodeInvalid, "rejected")
+	for name, reject := range map[string]func(*Tx) error{
+		"query": func(tx *Tx) error {
+			return tx.Query(func(database.Row) (bool, error) { return false, rejection }, `SELECT next_seq FROM meta`)
+		},
+		"ignored": func(tx *Tx) error {
+			tx.Query(func(database.Row) (bool, error) { return false, rejection }, `SELECT next_seq FROM meta`)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			results := make(chan error, 2)
+			s.AsWriter(func() {
+				for _, run := range []func(*Tx) error{
+					func(tx *Tx) error { tx.Exec(`UPDATE meta SET epoch = epoch + 7`); return reject(tx) },
+					func(tx *Tx) error { return tx.Exec(`UPDATE meta SET epoch = epoch + 1`) },
+				} {
+					n := s.ops.Len()
+					go func() {
+						err := s.Do(t.Context(), Urgent, run)
+						results <- err
+					}()
+					for s.ops.Len() == n {
+						time.Sleep(time.Millisecond)
+					}
+				}
+			})
+			rejected := 0
+			for range 2 {
+				if err := <-results; errors.Is(err, rejection) {
+					rejected++
+				} else if err != nil {
+					t.Errorf("an operation failed: %v", err)
+				}
+			}
+			if n := number(t, s, `SELECT epoch FROM meta`); rejected != 1 || n != 1 {
+				t.Errorf("%d operations were rejected, and the epoch is %d; want 1 and 1", rejected, n)
+			}
+		})
+	}
+}
+
+// A job whose row is lost can end, even if hooks are to be made for it. Its hooks are dropped.
+func TestLostJobWithHooksEnds(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	hooks := store.Hooks{Triggers: queue.HookEventsOf(queue.Completed), Owner: "hooks",
+		MakeHooks: func(*queue.Job, queue.HookEvents) []queue.Job { return []queue.Job{draft()} }}
+	if err := s.SetHooks(t.Context(), hooks); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, 2)
+	jobs, err := s.Await(t.Context(), 2)
+	if err != nil || len(jobs) != 2 {
+		t.Fatal(len(jobs), err)
+	}
+	if err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		return tx.Exec(`DELETE FROM jobs WHERE seq = ?`, jobs[0].Seq)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ended := []store.Settlement{completed(&jobs[0]), completed(&jobs[1])}
+	if _, err = s.Exchange(t.Context(), store.Report{Settlements: ended}); err != nil {
+		t.Error(err)
+	}
+	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 6`); n != 1 {
+		t.Errorf("%d jobs are completed; want 1", n)
+	}
+	dropped := number(t, s, `SELECT count(*) FROM events WHERE kind = '`+string(queue.EventHookDropped)+`'`)
+	if dropped != 1 {
+		t.Errorf("%d hooks were dropped; want 1", dropped)
 	}
 }

@@ -196,9 +196,12 @@ func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 			group[0].result <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 				"stored; see the log of the service")
 			return nil, nil
-		case k == database.RequestFailed && culprit != nil:
-			culprit.result <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
-				"stored (%v); this is a bug in queuectl, please report it", err)
+		case culprit != nil && (k == database.RequestFailed || k == database.RequestRejected):
+			if k == database.RequestFailed {
+				err = queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
+					"stored (%v); this is a bug in queuectl, please report it", err)
+			}
+			culprit.result <- err
 			group = slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o == culprit })
 		default:
 			return group, err
@@ -301,14 +304,15 @@ func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 		}
 		n++
 		o.err = o.run(t)
-		o.err = cmp.Or(t.err, t.rules.Err(), o.err)
+		failed := cmp.Or(t.err, t.rules.Err()) // of any kind: even a rejection, since no statement can follow it
+		o.err = cmp.Or(failed, o.err)
 		ended := time.Now()
 		if o.class == Urgent {
 			users = ended
 		} else {
 			s.ops.Served(o, ended.Sub(now))
 		}
-		if now = ended; o.err != nil && database.ErrorKindOf(o.err) != database.RequestRejected {
+		if now = ended; failed != nil || o.err != nil && database.ErrorKindOf(o.err) != database.RequestRejected {
 			return n, o, o.err
 		}
 	}

@@ -73,6 +73,7 @@ func GateFaults(c database.Conn) (faults []string, err error) {
 				u.jobs, needed[u.id]))
 		}
 	}
+	slices.Sort(faults)
 	return faults, err
 }
 

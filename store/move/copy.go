@@ -2,7 +2,6 @@ package move
 
 import (
 	"crypto/sha256"
-
 	"fmt"
 	"hash"
 	"strings"

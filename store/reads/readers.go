@@ -7,7 +7,6 @@ package reads
 import (
 	"context"
 	"errors"
-
 	"time"
 
 	"github.com/queuectl/queuectl/queue"

@@ -71,7 +71,6 @@ func ReadFrame(b []byte) (jobs []StagedJob, complete bool) {
 			complete = false
 			continue
 		}
-
 		jobs = append(jobs, f)
 	}
 	return jobs, complete

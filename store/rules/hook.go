@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"errors"
+
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -23,11 +25,12 @@ func (r *Rules) enqueueHooks(j *Job) {
 		return
 	}
 	fullJob, err := r.tx.Job(j.Seq, ReadFull)
-	if r.failed(err) {
+	isLost := errors.Is(err, queue.ErrNotFound) // the row was deleted while the job was leased
+	if !isLost && r.failed(err) {
 		return
 	}
 	// The hook would run as the job's user, so it is not created if that account no longer exists.
-	if fullJob.Damaged || j.UID < 0 || r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 {
+	if isLost || fullJob.Damaged || j.UID < 0 || r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 {
 		r.dropHook(j)
 		return
 	}

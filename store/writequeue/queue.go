@@ -78,13 +78,8 @@ func (q *Queue[O]) Add(o O) error {
 		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the "+
 			"disk; try again later", n)
 	}
-	q.insertLocked(o, c+1)
+	q.waiting = slices.Insert(q.waiting, q.firstLocked(c+1), o)
 	return nil
-}
-
-// insertLocked inserts an operation before the first operation of the class before, or of a later class.
-func (q *Queue[O]) insertLocked(o O, before Class) {
-	q.waiting = slices.Insert(q.waiting, q.firstLocked(before), o)
 }
 
 // firstLocked returns the index of the first operation of a class or a later class. Without such an operation,
@@ -182,8 +177,9 @@ type opTurn[O Op] struct {
 func (q *Queue[O]) Return(ops []O) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, o := range slices.Backward(ops) {
-		q.insertLocked(o, o.Owner().Class)
+	for c := Urgent; c <= Normal; c++ { // one insertion per class, because each one moves all operations behind it
+		same := slices.DeleteFunc(slices.Clone(ops), func(o O) bool { return o.Owner().Class != c })
+		q.waiting = slices.Insert(q.waiting, q.firstLocked(c), same...)
 	}
 }
 
