@@ -36,12 +36,6 @@ func (p DLQList) List() List {
 		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
 }
 
-// DeadOnly returns the same selection for the method dlq.list. It ignores State and Failed.
-func (p List) DeadOnly() DLQList {
-	return DLQList{Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
-		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
-}
-
 // DLQRetry puts dead jobs back in the queue: the jobs with the given ids, all dead jobs, or all
 // dead jobs in a batch of the caller. Like a Selection, it processes at most MaxSelectedPerRequest jobs in a
 // request.

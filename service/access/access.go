@@ -253,6 +253,23 @@ func (g *Guard) ResolveUser(p *control.Peer, name string) (JobUser, error) {
 	return user, g.checkMayRunAs(p, user)
 }
 
+// UserResolver returns a function that works like ResolveUser, but looks up each name only once. A request may enqueue
+// many jobs with the same user, and looking up a user takes longer than the other checks of a job.
+func (g *Guard) UserResolver(p *control.Peer) func(name string) (JobUser, error) {
+	users := map[string]JobUser{}
+	return func(name string) (JobUser, error) {
+		user, known := users[name]
+		if known {
+			return user, nil
+		}
+		user, err := g.ResolveUser(p, name)
+		if err == nil {
+			users[name] = user
+		}
+		return user, err
+	}
+}
+
 // checkMayRunAs returns an error if jobs cannot run as a user, or if the peer may not run jobs as that user.
 func (g *Guard) checkMayRunAs(p *control.Peer, user JobUser) error {
 	needs := control.RequiredRight("enqueue", false)

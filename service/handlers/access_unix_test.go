@@ -106,8 +106,9 @@ func TestRefusalsHelp(t *testing.T) {
 func TestJobsKeepTheirUser(t *testing.T) {
 	s := newSettingsRig(t, "run_as", "submitter")
 	a := peer(61300, control.RightAdmin)
+	resolveUser := s.Guard.UserResolver(a)
 	spec := queue.Spec{Command: new("true"), User: new("root")}
-	j, err := s.buildDraft(&spec, s.Settings.Current().JobDefaults(), "61300", a)
+	j, err := s.buildDraft(&spec, s.Settings.Current().JobDefaults(), "61300", resolveUser)
 	if err != nil || j.User != "root" || j.AsUID == nil || *j.AsUID != 0 {
 		t.Fatalf("got %+v, %v", j, err)
 	}
@@ -115,7 +116,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 		t.Error("the spec of the job names another user")
 	}
 	plain := queue.Spec{Command: new("true")}
-	if j, err := s.buildDraft(&plain, s.Settings.Current().JobDefaults(), "61300", a); err != nil ||
+	if j, err := s.buildDraft(&plain, s.Settings.Current().JobDefaults(), "61300", resolveUser); err != nil ||
 		j.User != "61300" ||
 		j.AsUID != nil || queue.SpecOf(&j).User != nil {
 		t.Errorf("without a user: %+v, %v", j, err)

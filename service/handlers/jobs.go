@@ -135,11 +135,12 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 		}
 	}
 	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
+	resolveUser := h.Guard.UserResolver(&peer)
 	for i := range a.specs {
 		spec, err := h.QueueRules.WithDefaults(&a.specs[i])
 		var j queue.Job
 		if err == nil {
-			j, err = h.buildDraft(spec, c.JobDefaults(), name, &peer)
+			j, err = h.buildDraft(spec, c.JobDefaults(), name, resolveUser)
 		}
 		switch {
 		case err != nil:
@@ -191,9 +192,10 @@ func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// buildDraft returns the job for a spec. name is the name of the user who enqueues it.
-func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string, peer *control.Peer) (queue.Job,
-	error) {
+// buildDraft returns the job for a spec. name is the name of the user who enqueues it. The function resolveUser
+// returns the account of the user that the spec names.
+func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string,
+	resolveUser func(name string) (access.JobUser, error)) (queue.Job, error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
 		err = checkSystem(&j)
@@ -202,7 +204,7 @@ func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string, peer *
 		j.User = name
 		return j, err
 	}
-	user, err := h.Guard.ResolveUser(peer, j.User)
+	user, err := resolveUser(j.User)
 	j.AsUID, j.User = &user.UID, user.Name
 	return j, err
 }

@@ -173,9 +173,21 @@ func (h *API) checkReplace(ctx context.Context, sched, want *store.Schedule, rep
 	return false, h.Guard.CheckMayActOn(&peer, "schedule.add", "schedule", &j)
 }
 
-// differingFields returns the names of the fields in which two schedules differ.
+// differingFields returns the names of the fields in which two schedules differ. The fields of the schedule and those
+// of its jobs are compared separately, because both have a field jitter.
 func differingFields(a, b *store.Schedule) (names []string) {
-	one, other := scheduleFields(a), scheduleFields(b)
+	for _, part := range []struct {
+		name  string
+		equal bool
+	}{
+		{"cron", a.Cron == b.Cron}, {"tz", a.TimeZone == b.TimeZone}, {"jitter", a.Jitter == b.Jitter},
+		{"catch_up", a.CatchUp == b.CatchUp}, {"overlap", a.Overlap == b.Overlap},
+	} {
+		if !part.equal {
+			names = append(names, part.name)
+		}
+	}
+	one, other := scheduleSpecFields(a), scheduleSpecFields(b)
 	all := maps.Clone(one)
 	maps.Copy(all, other)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -184,14 +196,6 @@ func differingFields(a, b *store.Schedule) (names []string) {
 		}
 	}
 	return names
-}
-
-// scheduleFields returns the fields that define a schedule and its jobs.
-func scheduleFields(s *store.Schedule) map[string]any {
-	fields := scheduleSpecFields(s)
-	fields["cron"], fields["tz"], fields["jitter"] = s.Cron, s.TimeZone, s.Jitter
-	fields["catch_up"], fields["overlap"] = s.CatchUp, s.Overlap
-	return fields
 }
 
 // scheduleSpecFields returns the fields that the user set for the schedule's jobs.

@@ -3,7 +3,9 @@ package handlers
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -107,4 +109,33 @@ func TestRightsOnSchedules(t *testing.T) {
 	want("an operator removes", err, nil)
 	_, err = s.ScheduleShow(owner2, name)
 	want("show of a removed one", err, queue.ErrNotFound)
+}
+
+// Adding a schedule again is refused if the schedules differ, and the error names the fields that differ. The jitter of
+// the schedule and the jitter of its jobs' retries are different fields.
+func TestChangedScheduleIsNotTheSame(t *testing.T) {
+	s := newServiceWithStore(t)
+	ctx := asPeer(t, owner, control.RightSubmit)
+	add := func(p control.ScheduleAdd) error {
+		p.Name, p.TZ = "n", "UTC"
+		_, err := s.ScheduleAdd(ctx, p)
+		return err
+	}
+	spec := queue.Spec{Command: new("true"), BackoffJitter: new(0.5)}
+	changed := spec
+	changed.BackoffJitter = new(0.7)
+	if err := add(control.ScheduleAdd{Cron: "0 3 * * *", Spec: spec}); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(control.ScheduleAdd{Cron: "0 3 * * *", Spec: spec}); err != nil {
+		t.Errorf("the same schedule: %v", err)
+	}
+	for want, p := range map[string]control.ScheduleAdd{
+		"a different jitter;":       {Cron: "0 3 * * *", Spec: changed},
+		"a different cron, jitter;": {Cron: "0 4 * * *", Spec: spec, Jitter: control.Duration(time.Minute)},
+	} {
+		if err := add(p); !errors.Is(err, queue.ErrExists) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want a refusal with %q", err, want)
+		}
+	}
 }

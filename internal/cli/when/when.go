@@ -333,18 +333,20 @@ func parseDate(word string) (time.Time, bool) {
 
 // parseDayOfMonth parses a day of a month. If the text contains no year, the day recurs every year.
 func parseDayOfMonth(words []string, now time.Time) (d namedDay, ok bool) {
-	text, year := words[0]+" "+strings.TrimSuffix(words[1], ","), ""
-	if len(words) == 3 {
-		text, year = text+" "+words[2], " 2006"
-	}
+	text := words[0] + " " + strings.TrimSuffix(words[1], ",")
 	for _, layout := range []string{"Jan 2", "January 2", "2 Jan", "2 January"} {
-		t, err := time.Parse(layout+year, text)
-		if err == nil && year == "" {
+		// Parse the year separately: it might be a time of day too, so if the year has no such day, the whole text
+		// is invalid.
+		t, err := time.Parse(layout, text)
+		switch {
+		case err != nil:
+			continue
+		case len(words) == 2:
 			return namedDay{year: now.Year(), month: t.Month(), day: t.Day(), repeatYears: 1}, true
 		}
-		if err == nil {
-			return dayOf(t), t.Year() >= 1970
-		}
+		year, err := strconv.Atoi(words[2])
+		d = namedDay{year: year, month: t.Month(), day: t.Day()}
+		return d, err == nil && len(words[2]) == len("2006") && year >= 1970
 	}
 	return d, false
 }
