@@ -18,11 +18,11 @@ type OutputFiles struct {
 	Paths          config.Paths
 }
 
-// RunnersDir returns the directory of the service's own runners.
+// RunnersDir returns the directory of runners that run as the service's own account.
 func RunnersDir(p config.Paths) string { return filepath.Join(p.StateDir, "runner") }
 
-// OpenOutput opens an attempt's output file. If root's runners are used, OpenOutput also searches the
-// service's own directory, since restored files are there.
+// OpenOutput opens an attempt's output file. If runners run as root, it searches their directory and then the
+// directory of the service's own runners, where restored files are.
 func (o *OutputFiles) OpenOutput(ref string) (*os.File, error) {
 	f, err := o.RunnerLocation.OpenOutput(ref)
 	if errors.Is(err, os.ErrNotExist) && o.RunnerLocation.SpawnSocket != "" {
