@@ -1,5 +1,7 @@
 // Package service runs queuectld, the long-lived process that owns the queue. It creates, connects, starts and
 // stops the other parts of the program.
+//
+// Start with Run, which starts the service and blocks until it stops, and with Service.
 package service
 
 import (

@@ -139,7 +139,7 @@ func defaultsForManager(o *Options, d *access.Directory) map[string]string {
 }
 
 // nodeName returns the name under which other nodes that share the queue see this node.
-func (st *startup) nodeName() string { // without a host name, nodeName uses localhost
-	host, _ := os.Hostname() // without a host name, the name is localhost
+func (st *startup) nodeName() string {
+	host, _ := os.Hostname() // without a host name, nodeName uses localhost
 	return cmp.Or(st.settings.Current().Node, host, "localhost")
 }

@@ -29,6 +29,8 @@ type Admission struct {
 	StoreNodeRecord func(context.Context) error // stores which jobs this node may claim
 }
 
+// This file separates the jobs of a deleted account from those of a new account with the same uid.
+//
 // The store keeps the user name of each uid that has enqueued a job. If the system later returns another name
 // for the uid, the uid belongs to a new account. The service then moves the old jobs to a negative uid, which
 // represents the former owner, before it answers the new account's request. If the system returns no name for a

@@ -1,4 +1,5 @@
 // Package doctor finds problems that keep a queue from working well, and suggests how to solve them.
+//
 // Start with Examiner, which implements control.API's Doctor, and with HealthCheck, which finds the problems that
 // a status shows.
 package doctor

@@ -88,7 +88,7 @@ func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err 
 	if err != nil {
 		return false, err
 	}
-	first := last + 1 // number of the oldest stored event, or last+1 if none is stored
+	first := last + 1 // number of the first event in list, or last+1 if list is empty
 	if len(list) > 0 {
 		first = list[0].Seq
 	}

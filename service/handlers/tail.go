@@ -153,8 +153,8 @@ func (l *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, 
 }
 
 // cursorRing keeps the most recent cursors, up to its capacity.
-type cursorRing struct { // request that is charged for the memory
-	ctx      context.Context // context of the request to which the memory is charged
+type cursorRing struct {
+	ctx      context.Context // context of the request that is charged for the memory
 	capacity int
 	cursors  []output.Cursor
 	oldest   int // index of the oldest cursor, which is overwritten next once the ring is full

@@ -1,4 +1,6 @@
 // Package parts lists the parts of an open queue. The packages below service share this one list.
+//
+// Start with Dependencies.
 package parts
 
 import (

@@ -1,5 +1,7 @@
-// Package submissions enqueues jobs that database roles have submitted by writing to a table. Each job is
+// Package submissions enqueues jobs that database roles have submitted through an SQL function. Each job is
 // enqueued as the user of its role.
+//
+// Start with Run.
 package submissions
 
 import (
