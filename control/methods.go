@@ -10,7 +10,7 @@ import (
 // Method is one row of the table of methods.
 type Method struct {
 	Name        string
-	Right       Right // right that the caller needs for own jobs
+	Right       Right // right that the caller needs
 	OthersRight Right // right for other users' jobs, or to run jobs as another user
 	Stream      bool  // the method sends notifications before its answer
 	endpoint    endpoint

@@ -18,8 +18,8 @@ type NodeView struct {
 	Name string `json:"name"`
 	// State is alive, draining, drained, stopped or away. Away means that the node's service has not stopped
 	// normally, but sends no heartbeats.
-	State         string            `json:"state"` // this is the node whose service answers
-	IsAnswering   bool              `json:"this"`  // the node whose service answers
+	State         string            `json:"state"`
+	IsAnswering   bool              `json:"this"` // this is the node whose service answers
 	Workers       int               `json:"workers"`
 	Running       int               `json:"running"` // number of running jobs
 	Labels        map[string]string `json:"labels"`

@@ -43,8 +43,8 @@ func (c *closedPeer) Close() error {
 
 // A server has refused the connection, so the client's write fails. The client still returns the server's
 // reason.
-func TestClientReadsReasonAfterWriteError(t *testing.T) { // ours is used only for deadlines
-	ours, theirs := net.Pipe() // fake uses only the deadline methods of ours
+func TestClientReadsReasonAfterWriteError(t *testing.T) {
+	ours, theirs := net.Pipe() // ours is used only for deadlines
 	defer theirs.Close()
 	fake := &closedPeer{Conn: ours, wrote: make(chan struct{}), closed: make(chan struct{})}
 	said, saying := io.Pipe()

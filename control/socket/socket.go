@@ -1,5 +1,7 @@
 // Package socket connects clients to a service through a local socket, or a named pipe on Windows. Both ends
 // can identify the user at the other end.
+//
+// Start with Listen for the service, and with Dial for the client.
 package socket
 
 import "github.com/queuectl/queuectl/queue"
