@@ -224,8 +224,8 @@ func (c *Constraint) checkSize(field string, n int64) error {
 }
 
 // quantityWords holds the words with which messages describe one kind of value, such as durations.
-type quantityWords struct { // such as "a duration", "short" and "long"
-	name, lessWord, moreWord string // words for messages, like "a duration", "short" and "long"
+type quantityWords struct {
+	name, lessWord, moreWord string // such as "a duration", "short" and "long"
 	text                     func(float64) string
 }
 

@@ -296,9 +296,9 @@ type Progress struct {
 }
 
 // These values of Attempt.OutputBytes mean that the output was removed to free space.
-const ( // outputs exceeded the setting retention_output
-	OutputOverRetention = -1 // the user's jobs exceeded max_bytes_per_user
-	OutputOverQuota     = -2 // the jobs of the user exceeded max_bytes_per_user
+const (
+	OutputOverRetention = -1 // all outputs, or those of the queue, exceeded retention_output
+	OutputOverQuota     = -2 // the user's jobs exceeded max_bytes_per_user
 )
 
 // EventKind is the kind of an Event.
