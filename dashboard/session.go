@@ -43,8 +43,8 @@ type sessions struct {
 
 // addLink adds a sign-in link and returns its secret. With the secret, a browser can sign in once as the peer,
 // on the given host.
-func (s *sessions) addLink(p control.Peer, host string) (secret string) { // each request determines the right again
-	p.PID, p.Right = 0, control.RightNone // each request checks the right again
+func (s *sessions) addLink(p control.Peer, host string) (secret string) {
+	p.PID, p.Right = 0, control.RightNone // each request determines the right again
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
