@@ -1,5 +1,7 @@
 // Package mcp lets coding agents use a queue through the Model Context Protocol (modelcontextprotocol.io). It
 // translates calls of tools to calls of the control API.
+//
+// Start with Serve. The table tools lists the tools that the server offers.
 package mcp
 
 import (
