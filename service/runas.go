@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// runnerPolicy returns the policy that root's runners apply: it decides as which accounts they may run jobs. It
-// returns nil if the service starts runners of its own account.
+// runnerPolicy returns the policy for runners that run as root. The policy decides as which accounts they may
+// run jobs. It returns nil if the service starts runners of its own account.
 func (st *startup) runnerPolicy() *launcher.Accounts {
 	r := &st.options.ExternalRunners
 	if !r.ownedByRoot() {

@@ -73,7 +73,9 @@ func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var deadline time.Time // zero: runners continue, unless the setting on_partition is "stop"
+	// A zero deadline lets the runners continue without a lease. The setting on_partition may request a
+	// deadline.
+	var deadline time.Time
 	if k.nodes.Settings.Current().OnPartition == "stop" {
 		deadline = sent.Add(lease - leaseMargin(lease))
 	}

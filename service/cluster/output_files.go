@@ -31,7 +31,7 @@ func (o *OutputFiles) OpenOutput(ref string) (*os.File, error) {
 	return f, err
 }
 
-// readPiece reads a piece of an output file. It returns a not-found error if this node does not have the file.
+// readPiece reads a piece of an output file. If this node does not have the file, it returns a not-found error.
 func (o *OutputFiles) readPiece(p outputReadRequest) (piece *outputPiece, err error) {
 	f, err := o.OpenOutput(p.Ref)
 	if errors.Is(err, os.ErrNotExist) {

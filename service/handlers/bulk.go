@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxParallelChanges is the maximum number of jobs that a bulk operation changes concurrently. Concurrent
-	// changes share commits.
+	// maxParallelChanges is the maximum number of jobs that a bulk operation changes concurrently. Changes at
+	// the same time can be committed together.
 	maxParallelChanges = 64
 	// jobsPerReadSlot is how many jobs a request reads before it releases its read slot. A read slot bounds the
 	// memory for reads, and each job may be large.

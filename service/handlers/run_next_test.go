@@ -186,9 +186,9 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 	}
 }
 
-// A job that is enqueued with next starts before its owner's waiting jobs, even with the setting aging =
-// enqueue, where each new job gives waiting jobs a point of priority. So do the jobs of a batch, in the order
-// of the batch.
+// A job that is enqueued with next starts before its owner's waiting jobs. That is so even with the setting
+// aging = enqueue, where each new job gives waiting jobs a point of priority. The jobs of a batch start in the
+// order of the batch.
 func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 	s := newServiceWithStore(t)
 	if err := s.Store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging,
