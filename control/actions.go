@@ -87,7 +87,7 @@ type Edit struct {
 }
 
 // Retry runs ended jobs again, and failed jobs without waiting for their retry time. When a job fails, the jobs
-// that depend on it are cancelled. Retry also retries those, unless WithoutDependants is set.
+// that depend on it are cancelled. Retry also retries these dependants if WithoutDependants is false.
 type Retry struct {
 	Selection
 	WithoutDependants bool `json:"only,omitempty"`
@@ -102,7 +102,7 @@ type Remove struct {
 // ClearParams selects the jobs that a method removes permanently: all jobs or, if Batch is set, the jobs of
 // that batch of the caller.
 type ClearParams struct {
-	Confirmed bool   `json:"yes"` // confirms the removal; required unless DryRun is set
+	Confirmed bool   `json:"yes"` // confirms the removal; required if DryRun is false
 	Batch     string `json:"batch,omitempty" rule:"label"`
 	DryRun    bool   `json:"dry_run,omitempty"`
 }

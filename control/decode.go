@@ -94,7 +94,7 @@ func checkJobFields(name string, value json.RawMessage) error {
 	return queue.EachMember(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
 }
 
-// check returns an error if required parameters are missing or given parameters exclude each other.
+// check returns an error if required parameters are missing or if two given parameters exclude each other.
 func (d *paramDecoder) check() error { return d.ruleset.check(d.givenNames) }
 
 // decodeParam decodes one parameter. Its errors name the parameter.

@@ -40,8 +40,8 @@ type EnqueueResult struct {
 	// UnenforcedLimits lists the job's limits that this machine does not enforce, or enforces only in
 	// part.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// NewQueues lists the queues that existed only since this request. Such a queue has no settings, and had no
-	// unfinished jobs before.
+	// NewQueues lists the queues that this request has created. Before, such a queue had no settings and no
+	// unfinished jobs.
 	NewQueues []NewQueue `json:"new_queues,omitempty"`
 	// State is cancelled or held if the job got this state because a dependency had already failed. Otherwise
 	// it is "".

@@ -122,8 +122,8 @@ type Attempt struct {
 	Counted    bool    `json:"counted"`
 	CPUMS      int64   `json:"cpu_ms"`
 	PeakRSS    int64   `json:"peak_rss"`
-	// PeakTasks is the maximum number of processes and threads that the attempt had at any time. It is 0 if the
-	// job has no limit for this number, or if the kernel does not report it.
+	// PeakTasks is the maximum number of processes and threads that the attempt had at any time. It is reported
+	// only for jobs that limit this number; otherwise, or if the kernel does not report it, it is 0.
 	PeakTasks    int64 `json:"peak_tasks,omitempty"`
 	Leftovers    int   `json:"leftovers"`
 	DroppedBytes int64 `json:"output_dropped"`

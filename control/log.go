@@ -20,7 +20,7 @@ const maxLoggedIDs = 3
 // logLevel returns the level at which a request is logged. By default the log contains the requests that have
 // changed something. Requests that read, enqueue or type get no line, because they are too frequent. Requests
 // that were rejected or changed nothing get no line either: a user can send any number of such requests, and
-// could fill the disk with their lines.
+// could fill the disk with log lines.
 func (m *Method) logLevel(result any, err error) slog.Level {
 	quiet := !m.Right.Covers(RightSubmit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
 		m.Name == "enqueue.batch"

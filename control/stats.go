@@ -33,7 +33,7 @@ type StatsParams struct {
 // MaxBucketPeriods is the maximum number of periods with histograms that one answer contains.
 const MaxBucketPeriods = 1000
 
-// Stats holds statistics of a time range. Periods is empty unless StatsParams.Grain was set.
+// Stats holds statistics of a time range. Periods is empty if StatsParams.Grain was "".
 type Stats struct {
 	Grain string `json:"grain"` // length of the periods: minute, hour or day
 	Since Time   `json:"since"` // start of the range; not earlier than the oldest period that is kept

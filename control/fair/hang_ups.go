@@ -12,7 +12,7 @@ import (
 const roomHangUpInterval = 500 * time.Millisecond
 
 // hangUpWatch finds clients that have hung up while their connections wait for room. The server does not read
-// such a connection, so it would not notice the hang-up otherwise.
+// from a connection that waits, so it cannot notice the hang-up by reading.
 type hangUpWatch struct {
 	mu        sync.Mutex
 	conns     map[*Conn]bool // guarded by mu
@@ -37,7 +37,7 @@ func (w *hangUpWatch) remove(c *Conn) {
 	delete(w.conns, c)
 }
 
-// scheduleLocked schedules a call of checkHangUps, unless one is already scheduled or running.
+// scheduleLocked schedules a call of checkHangUps. If a call is already scheduled or running, it does nothing.
 func (w *hangUpWatch) scheduleLocked() {
 	if !w.scheduled {
 		w.scheduled = true

@@ -107,8 +107,8 @@ func TestBoundsOfUsersAreSeparate(t *testing.T) {
 	})
 }
 
-// A request needs room within all its bounds. While one of them has no room, the request takes no room in the
-// others. It does not delay requests of another kind.
+// A request needs room within all its bounds. While one bound has no room, the request takes no room within the
+// remaining bounds. It does not delay requests of another kind.
 func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 	const total, lists, ownLists = 0, 1, 2
 	synctest.Test(t, func(t *testing.T) {
