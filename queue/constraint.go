@@ -229,8 +229,7 @@ type quantityWords struct {
 	text                     func(float64) string
 }
 
-// noUpperLimit is the maximum of a Range without an upper limit. Messages do not mention it, because no value
-// reaches it.
+// noUpperLimit is the maximum of a Range that has no upper limit. Messages do not mention this maximum.
 const noUpperLimit = 1e18
 
 func (c *Constraint) checkRange(field string, n float64, q quantityWords) error {

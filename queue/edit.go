@@ -95,7 +95,8 @@ func (f *Field) merge(s *Spec, value json.RawMessage) error {
 	return nil
 }
 
-// excludedFields lists, for each field, the other fields that it excludes. Giving the field clears these.
+// excludedFields lists, for each field, the other fields that it excludes. Giving the field clears the excluded
+// fields.
 var excludedFields = map[string][]string{
 	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"},
 	"command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"},
