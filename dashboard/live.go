@@ -63,7 +63,7 @@ type livePage struct {
 }
 
 // pageReader is the event stream of one browser. If newer parts are rendered before the browser has received
-// the old ones, they replace these.
+// the old ones, only the newer ones are sent.
 type pageReader struct {
 	unsentParts *encodedParts // parts to send; guarded by livePages.mu
 	wake        chan struct{}
@@ -131,7 +131,8 @@ func (p *livePages) removeReader(uid int, key string, page *livePage, r *pageRea
 	}
 }
 
-// removePageLocked removes a page, unless the page was removed before. The caller holds mu.
+// removePageLocked removes a page from byKey. It does nothing if the page was removed before. The caller holds
+// mu.
 func (p *livePages) removePageLocked(key string, page *livePage) {
 	if p.byKey[key] == page {
 		delete(p.byKey, key)
@@ -140,7 +141,7 @@ func (p *livePages) removePageLocked(key string, page *livePage) {
 }
 
 // ageElements matches the elements that show ages. If nothing has changed, two renderings of a page differ only
-// in these.
+// in these elements.
 var ageElements = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
 // publish sends the changed parts of a page to the readers of the page.
