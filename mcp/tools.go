@@ -40,7 +40,7 @@ type tool struct {
 	omitParams  []string       // parameters of the method that the tool does not have
 	extraParams map[string]any // schemas of further parameters of the tool
 	// bounds contains bounds of parameters that are stricter than those in the method's schema. They replace
-	// these.
+	// the bounds in that schema.
 	bounds   map[string]any
 	writes   bool // the tool changes something
 	destroys bool // the changes cannot be undone
@@ -58,7 +58,7 @@ type arguments struct {
 	raw     json.RawMessage // parameters of the method
 	full    bool
 	wait    time.Duration
-	noRetry bool // do not retry the job, if the parameters request no retries
+	noRetry bool // do not retry the job by default; parameters may request retries
 }
 
 func typeSchema(kind string) map[string]any { return map[string]any{"type": kind} }
