@@ -61,6 +61,7 @@ type Duties struct {
 }
 
 // Run performs all duties, each when it is due, until ctx ends:
+// - make due jobs runnable
 // - compute ranks again after the order was changed
 // - cancel expired jobs and remove old request keys
 // - remove jobs and events that were kept for their retention time
