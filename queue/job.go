@@ -147,12 +147,12 @@ type Job struct {
 	Error           string // error of the last attempt; "" if it succeeded
 	Attempts        int    // attempts that count, since the job was last put in the queue
 	StartedAttempts int    // attempts ever started; the next attempt has number StartedAttempts + 1
-	Deferrals       int    // attempts postponed by defer_codes since then
+	Deferrals       int    // attempts postponed by defer_codes since the job was last put in the queue
 	// Shortages counts the starts that failed because the machine lacked resources. It is reset by an attempt,
 	// and when the job is put in the queue.
 	Shortages      int
 	NeedsIsolation bool   // the next attempt gets its own runner, since a runner died
-	RunnerCrashes  int    // runners that died while running only this job since then
+	RunnerCrashes  int    // runners that died with only this job since the job was last put in the queue
 	Fence          int64  // number of the job's newest lease; each claim raises it
 	ExitCode       int64  // exit code of the last attempt; -1 means none
 	Signal         int    // signal that ended the last attempt; 0 means none
